@@ -1,0 +1,1 @@
+"""The Open Reward Standard in Python: write environments, serve them, call them."""

@@ -1,0 +1,61 @@
+"""JSON, bytes to values and back, with nothing lost on the way."""
+
+import json
+from typing import Any
+
+import orjson
+from pydantic import BaseModel
+from pydantic_core import from_json, to_jsonable_python
+
+__all__ = ["dumps", "loads"]
+
+
+def dumps(value: Any) -> bytes:
+    """`value` as compact JSON.
+
+    Raises:
+        TypeError, ValueError, RecursionError: it has no form in JSON.
+    """
+    try:
+        return orjson.dumps(value, default=_plain)
+    except TypeError:
+        # What orjson refuses and JSON can say: lone surrogates, integers over 64 bits, keys that are
+        # not strings, nesting over 254 levels. Rare, so it may cost.
+        plain = to_jsonable_python(value, inf_nan_mode="null")
+        return json.dumps(plain, separators=(",", ":"), allow_nan=False).encode()
+
+
+def _plain(value: Any) -> Any:
+    # A model's own dict, not a dump of it: orjson walks it without a second pass (0.3 against 1.9 µs).
+    if isinstance(value, BaseModel):
+        return value.__dict__
+    return to_jsonable_python(value, inf_nan_mode="null")
+
+
+def loads(data: bytes | str) -> Any:
+    """The value of a JSON text.
+
+    Raises:
+        ValueError: it is not JSON, or nested too deeply.
+    """
+    try:
+        # Not orjson: as fast, and integers over 64 bits stay exact.
+        return from_json(data, allow_inf_nan=False)
+    except ValueError:
+        return _loads_by_the_letter(data)
+
+
+def _loads_by_the_letter(data: bytes | str) -> Any:
+    # Escaped lone surrogates are JSON, which only the standard library reads.
+    if (b"\\u" if isinstance(data, bytes) else "\\u") not in data:  # type: ignore[operator]
+        raise ValueError("not valid JSON")
+    try:
+        return json.loads(data, parse_constant=_refuse)
+    except RecursionError:
+        raise ValueError("JSON nested too deeply") from None
+    except ValueError:
+        raise ValueError("not valid JSON") from None
+
+
+def _refuse(constant: str) -> Any:
+    raise ValueError(f"{constant} is not JSON")

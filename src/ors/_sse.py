@@ -1,0 +1,83 @@
+"""The event stream format of the W3C: bytes to events and back."""
+
+from dataclasses import dataclass
+
+__all__ = ["PING", "Decoder", "Event", "encode"]
+
+PING = b": ping\n\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One event of a stream."""
+
+    event: str
+    data: str
+
+
+def encode(event: str, data: str) -> bytes:
+    """One event as bytes, each line of `data` a line of its own.
+
+    Lines are split wherever any reader splits them (`str.splitlines`), so that no reader
+    takes the rest of a line for a field.
+    """
+    lines = "".join(f"data: {line}\n" for line in data.splitlines()) or "data: \n"
+    return f"event: {event}\n{lines}\n".encode(errors="backslashreplace")
+
+
+class Decoder:
+    """Turns bytes, cut anywhere, into events.
+
+    By the standard: LF, CR and CRLF end lines, exactly one space after the colon is dropped, a line
+    without a colon is a field without a value, comments and unknown fields are skipped, and an event
+    counts only once its blank line has arrived.
+    """
+
+    __slots__ = ("_buffer", "_data", "_event", "_first", "_skip_lf")
+
+    def __init__(self) -> None:
+        self._buffer = b""
+        self._event = ""
+        self._data: list[str] = []
+        self._skip_lf = False
+        self._first = True
+
+    def feed(self, chunk: bytes) -> list[Event]:
+        """The events that `chunk` completes."""
+        if self._skip_lf and chunk:
+            self._skip_lf = False
+            if chunk.startswith(b"\n"):
+                chunk = chunk[1:]
+        text = self._buffer + chunk
+        if b"\r" in text:
+            # A CR at the very end may be half of a CRLF: it ends the line now, its LF is skipped later.
+            self._skip_lf = text.endswith(b"\r")
+            text = text.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        *lines, self._buffer = text.split(b"\n")
+        events = []
+        for line in lines:
+            event = self._line(line)
+            if event is not None:
+                events.append(event)
+        return events
+
+    def _line(self, raw: bytes) -> Event | None:
+        if self._first:
+            self._first = False
+            raw = raw.removeprefix(b"\xef\xbb\xbf")
+        if not raw:
+            return self._dispatch()
+        field, _, value = raw.partition(b":")
+        value = value.removeprefix(b" ")
+        if field == b"data":
+            self._data.append(value.decode("utf-8", "replace"))
+        elif field == b"event":
+            self._event = value.decode("utf-8", "replace")
+        return None
+
+    def _dispatch(self) -> Event | None:
+        event, data = self._event, self._data
+        self._event, self._data = "", []
+        # ors-sdk 0.1.0 and openreward 0.1.167 end /create_session with `data: ` empty, which the
+        # standard dispatches too: only an event with no data line at all is dropped.
+        return Event(event or "message", "\n".join(data)) if data else None

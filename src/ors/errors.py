@@ -1,0 +1,213 @@
+"""Every error of this package, one tree.
+
+    ORSError
+    ├── ToolError               an environment's tool says no: the agent is told, the episode goes on
+    ├── InvalidEnvironment      an environment is written wrongly; found when the server is built
+    ├── ToolCallError           the call was refused (`ok: false`): tell the model, it can recover
+    ├── ToolFailed              the tool raised or was stopped: not the model's fault, mask the step
+    ├── CallOutcomeUnknown      the call may or may not have run: do not send it again, drop the episode
+    ├── SessionLost             the session is gone: start a new episode
+    ├── TransportError          the server was not reached: nothing is known to be wrong with the request
+    │   └── Unavailable         the server said "not now" (429, 502, 503, 504) for longer than we waited
+    └── ResponseError           the server answered with an error status
+        ├── BadRequest          400: the request is wrong; the text says what
+        ├── AuthenticationError 401: the API key is missing or wrong
+        ├── Forbidden           403: the API key may not do this
+        ├── NotFound            404: no such environment, session or path
+        ├── MethodNotAllowed    405: the path exists, with another method
+        ├── Gone                410: the session existed and has ended
+        ├── TooLarge            413: the request body is over the limit
+        └── ServerFailed        500: the environment or the server failed, such as a setup that raised
+
+Each error has `status`, the HTTP status that stands for it, and `who`: whose failure it is, one of
+"client", "environment", "server" or "network". A trainer masks everything that is not "client".
+All of them pickle, with their attributes.
+"""
+
+from typing import Any, ClassVar, Literal
+
+__all__ = [
+    "AuthenticationError",
+    "BadRequest",
+    "CallOutcomeUnknown",
+    "Forbidden",
+    "Gone",
+    "InvalidEnvironment",
+    "MethodNotAllowed",
+    "NotFound",
+    "ORSError",
+    "ResponseError",
+    "ServerFailed",
+    "SessionLost",
+    "TooLarge",
+    "ToolCallError",
+    "ToolError",
+    "ToolFailed",
+    "TransportError",
+    "Unavailable",
+]
+
+Who = Literal["client", "environment", "server", "network"]
+
+
+class ORSError(Exception):
+    """Any error of this package."""
+
+    status: ClassVar[int] = 500
+    who: ClassVar[Who] = "server"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Exception's own way calls the constructor with `args`, which keyword-only attributes break.
+        return (_rebuild, (type(self), self.args, self.__dict__))
+
+
+def _rebuild(cls: type[ORSError], args: tuple[Any, ...], state: dict[str, Any]) -> ORSError:
+    error = cls.__new__(cls, *args)
+    error.__dict__.update(state)
+    return error
+
+
+class ToolError(ORSError):
+    """Raise it in a tool to refuse the call: the agent gets `ok: false` with this text.
+
+    `reason` is an optional word that programs can act on.
+    """
+
+    status = 200
+    who = "client"
+
+    def __init__(self, message: str, *, reason: str | None = None) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class InvalidEnvironment(ORSError, ValueError):
+    """An environment class is written wrongly; the text names the class and the method."""
+
+    who = "environment"
+
+
+class ToolCallError(ORSError):
+    """The call was refused: tell the model, which can try again.
+
+    `reason` is "not_found", "input_validation", "episode_finished", a word of the environment's own, or None.
+    """
+
+    status = 200
+    who = "client"
+
+    def __init__(self, message: str = "", *, reason: str | None = None) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class ToolFailed(ORSError):
+    """The tool raised, was stopped, or its result cannot be sent. Mask the step; the session may go on."""
+
+    who = "environment"
+
+
+class CallOutcomeUnknown(ORSError):
+    """The connection broke before the server said that it had the call, and it cannot be asked.
+
+    The tool may or may not have run. Sending it again could run it twice, so drop the episode.
+    """
+
+    who = "network"
+
+
+class SessionLost(ORSError):
+    """The session is gone (ended, expired, or its server died). Start a new episode."""
+
+    status = 410
+
+    def __init__(self, message: str = "", *, sid: str | None = None) -> None:
+        super().__init__(message)
+        self.sid = sid
+
+
+class TransportError(ORSError):
+    """The server could not be reached, or its answer broke off, for as long as we were willing to try."""
+
+    status = 502
+    who = "network"
+
+
+class Unavailable(TransportError):
+    """The server asked us to come back later, more often than we were willing to. `retry_after` is in seconds."""
+
+    status = 503
+
+    def __init__(self, message: str = "", *, retry_after: float | None = None, status: int = 503) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+        self.status = status  # type: ignore[misc]
+
+
+class ResponseError(ORSError):
+    """The server answered with an error status; the text is the server's `detail`."""
+
+    def __init__(self, message: str = "", *, status: int | None = None) -> None:
+        super().__init__(message)
+        if status is not None:
+            self.status = status  # type: ignore[misc]
+
+
+class BadRequest(ResponseError):
+    """400: the request is wrong. Correct it; sending it again changes nothing."""
+
+    status = 400
+    who = "client"
+
+
+class AuthenticationError(ResponseError):
+    """401: the API key is missing or wrong. Pass `api_key` or set ORS_API_KEY."""
+
+    status = 401
+    who = "client"
+
+
+class Forbidden(ResponseError):
+    """403: this API key, host or origin may not do this."""
+
+    status = 403
+    who = "client"
+
+
+class NotFound(ResponseError):
+    """404: no such environment, session or path."""
+
+    status = 404
+    who = "client"
+
+
+class MethodNotAllowed(ResponseError):
+    """405: the path exists, with another method; `allow` names it."""
+
+    status = 405
+    who = "client"
+
+    def __init__(self, message: str = "", *, allow: str = "") -> None:
+        super().__init__(message)
+        self.allow = allow
+
+
+class Gone(ResponseError):
+    """410: the session existed and has ended."""
+
+    status = 410
+    who = "client"
+
+
+class TooLarge(ResponseError):
+    """413: the request body is over the server's limit."""
+
+    status = 413
+    who = "client"
+
+
+class ServerFailed(ResponseError):
+    """500: the environment or the server failed. Mask the episode."""
+
+    status = 500
+    who = "environment"

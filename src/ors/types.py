@@ -1,0 +1,166 @@
+"""The wire models of the Open Reward Standard, one set for server and client."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel, Field, RootModel, StrictInt, model_validator
+from typing_extensions import TypeAliasType
+
+__all__ = [
+    "Blocks",
+    "CreateSession",
+    "GetTask",
+    "GetTaskRange",
+    "ImageBlock",
+    "JSONObject",
+    "JSONValue",
+    "ListTasks",
+    "ListToolsOutput",
+    "NumTasks",
+    "RunToolError",
+    "RunToolOutput",
+    "RunToolSuccess",
+    "Split",
+    "SplitType",
+    "TextBlock",
+    "ToolCall",
+    "ToolOutput",
+    "ToolSpec",
+]
+
+JSONValue = TypeAliasType(
+    "JSONValue", Mapping[str, Any] | Sequence[Any] | str | int | float | bool | None
+)
+JSONObject = Mapping[str, JSONValue]
+
+# What authors write refuses unknown fields, so that `finshed=True` fails loudly.
+# What clients send ignores them (PROTOCOL: unknown body keys).
+
+
+class TextBlock(BaseModel, extra="forbid"):
+    """A piece of text in a prompt or in a tool's output."""
+
+    text: str
+    detail: JSONObject | None = None
+    type: Literal["text"] = "text"
+
+
+class ImageBlock(BaseModel, extra="forbid"):
+    """A base64-encoded image in a prompt or in a tool's output."""
+
+    data: str
+    mimeType: str
+    detail: JSONObject | None = None
+    type: Literal["image"] = "image"
+
+
+# A list, not a Sequence: pydantic builds it in 60% of the time, and takes any sequence all the same.
+Blocks = TypeAliasType("Blocks", list[TextBlock | ImageBlock])
+
+
+class ToolOutput(BaseModel, extra="forbid"):
+    """What a tool returns: what the agent sees, the reward, and whether the episode is over."""
+
+    blocks: Blocks
+    metadata: JSONObject | None = None
+    reward: float | None = None
+    finished: bool = False
+
+
+class RunToolSuccess(BaseModel, extra="forbid"):
+    """The envelope of a call whose tool returned."""
+
+    ok: Literal[True] = True
+    output: ToolOutput
+
+
+class RunToolError(BaseModel, extra="forbid"):
+    """The envelope of a call that was refused, in a way the agent can recover from."""
+
+    ok: Literal[False] = False
+    error: str
+    reason: str | None = None
+
+
+class RunToolOutput(RootModel[RunToolSuccess | RunToolError]):
+    """The result of a call, as the `chunk` and `end` events carry it."""
+
+    root: RunToolSuccess | RunToolError = Field(discriminator="ok")
+
+
+class ToolSpec(BaseModel, extra="forbid"):
+    """A tool as agents see it."""
+
+    name: str
+    description: str
+    input_schema: JSONObject | None
+
+
+class ListToolsOutput(BaseModel, extra="forbid"):
+    """The answer of `/{env}/tools` and `/{env}/task_tools`."""
+
+    tools: list[ToolSpec]
+
+
+SplitType = Literal["train", "validation", "test"]
+
+
+class Split(BaseModel, extra="forbid"):
+    """A named set of tasks."""
+
+    name: str
+    type: SplitType
+
+
+class ToolCall(BaseModel):
+    """The body of `/{env}/call`."""
+
+    name: str
+    input: JSONObject
+    task_id: str | None = None
+
+
+class CreateSession(BaseModel):
+    """The body of `/create`: a task, either whole or by split and index."""
+
+    env_name: str | None = None
+    task_spec: JSONObject | None = None
+    split: str | None = None
+    index: StrictInt | None = None
+    secrets: Mapping[str, str] | None = Field(default=None, repr=False)
+
+    @model_validator(mode="after")
+    def check_task_source(self) -> Self:
+        """One source of the task, and that one whole."""
+        if (self.split is None) != (self.index is None):
+            raise ValueError("split and index must be given together")
+        if (self.task_spec is None) == (self.split is None):
+            raise ValueError("give either task_spec, or split and index, not both and not neither")
+        return self
+
+
+class ListTasks(BaseModel):
+    """The body of `/{env}/tasks`."""
+
+    split: str
+
+
+class NumTasks(BaseModel):
+    """The body of `/{env}/num_tasks`."""
+
+    split: str
+
+
+class GetTask(BaseModel):
+    """The body of `/{env}/task`."""
+
+    split: str
+    index: StrictInt
+
+
+class GetTaskRange(BaseModel):
+    """The body of `/{env}/task_range`."""
+
+    split: str
+    start: StrictInt | None = None
+    stop: StrictInt | None = None
