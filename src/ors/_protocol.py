@@ -74,6 +74,8 @@ SESSION_ID = "X-Session-ID"
 SECRETS = "X-Secrets"
 API_KEY = "X-API-Key"
 IDEMPOTENCY_KEY = "Idempotency-Key"
+SERVER_VERSION = "ORS-Version"
+"""Sent by our server with every answer: it tells that the server honours `Idempotency-Key`."""
 EVENT_STREAM = "text/event-stream"
 API_KEY_VARIABLE = "ORS_API_KEY"
 

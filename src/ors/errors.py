@@ -134,7 +134,7 @@ class TransportError(ORSError):
 
 
 class Unavailable(TransportError):
-    """The server asked us to come back later, more often than we were willing to. `retry_after` is in seconds."""
+    """The server said "not now" more often than we were willing to ask. `retry_after` is in seconds."""
 
     status = 503
 

@@ -28,9 +28,7 @@ __all__ = [
     "ToolSpec",
 ]
 
-JSONValue = TypeAliasType(
-    "JSONValue", Mapping[str, Any] | Sequence[Any] | str | int | float | bool | None
-)
+JSONValue = TypeAliasType("JSONValue", Mapping[str, Any] | Sequence[Any] | str | int | float | bool | None)
 JSONObject = Mapping[str, JSONValue]
 
 # What authors write refuses unknown fields, so that `finshed=True` fails loudly.

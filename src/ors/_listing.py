@@ -1,0 +1,51 @@
+"""What an environment class lists, asked for once and kept by that class alone."""
+
+import asyncio
+import threading
+from collections.abc import Sequence
+from concurrent.futures import Future
+from typing import Any
+
+from ors._tools import Spawn, call
+from ors.types import JSONObject
+
+
+class Listing:
+    """The task lists of one class, by split.
+
+    Whoever asks first lists; whoever asks meanwhile waits for that, from any thread or event loop.
+    """
+
+    def __init__(self, owner: type) -> None:
+        self._owner: Any = owner
+        self._lock = threading.Lock()
+        self._lists: dict[str, Future[Sequence[JSONObject]]] = {}
+
+    def known(self, split: str) -> Sequence[JSONObject] | None:
+        """The tasks of a split, if they have been listed."""
+        future = self._lists.get(split)
+        return future.result() if future is not None and future.done() else None
+
+    async def tasks(self, split: str, spawn: Spawn = asyncio.to_thread) -> Sequence[JSONObject]:
+        """The tasks of a split, as `list_tasks` gives them."""
+        with self._lock:
+            future = self._lists.get(split)
+            mine = future is None
+            if future is None:
+                future = self._lists[split] = Future()
+        if mine:
+            await self._list(split, future, spawn)
+        return await asyncio.wrap_future(future)
+
+    async def _list(self, split: str, future: Future[Sequence[JSONObject]], spawn: Spawn) -> None:
+        try:
+            future.set_result(await call(self._owner.list_tasks, split, spawn=spawn))
+        except BaseException as error:
+            # A failure is told to those who wait and not kept: the next one asks again.
+            with self._lock:
+                self._lists.pop(split, None)
+            future.set_exception(
+                error if isinstance(error, Exception) else RuntimeError("listing tasks was interrupted")
+            )
+            if not isinstance(error, Exception):
+                raise

@@ -1,0 +1,298 @@
+"""Tools: how an author's methods become tools, found once per class, and how they are called."""
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar, get_type_hints, overload
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+from pydantic.fields import FieldInfo
+
+from ors._json import dumps
+from ors.errors import InvalidEnvironment, ToolError
+from ors.types import ToolOutput, ToolSpec
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@overload
+def tool(fn: F) -> F: ...
+@overload
+def tool(
+    *, shared: bool = True, concurrent: bool = False, timeout: float | None = None
+) -> Callable[[F], F]: ...
+def tool(
+    fn: F | None = None, *, shared: bool = True, concurrent: bool = False, timeout: float | None = None
+) -> F | Callable[[F], F]:
+    """Makes a method a tool. Its docstring is the description, its annotations are the input schema.
+
+    `shared=False`: offered only within a session, as a task-specific tool. `concurrent=True`: may overlap
+    with other concurrent tools of its session. `timeout`: seconds it may run, instead of the server's limit.
+    """
+    if timeout is not None and timeout <= 0:
+        raise ValueError(f"timeout must be over 0 seconds, not {timeout}")
+
+    def mark(function: F) -> F:
+        # The first two names are those of ors-sdk 0.1.0, so that its toolsets are understood.
+        function._env_tool = True  # type: ignore[attr-defined]
+        function._env_tool_shared = shared  # type: ignore[attr-defined]
+        function._env_tool_concurrent = concurrent  # type: ignore[attr-defined]
+        function._env_tool_timeout = timeout  # type: ignore[attr-defined]
+        return function
+
+    return mark if fn is None else mark(fn)
+
+
+# ── Calling an author's code ─────────────────────────────────────────────────────────────────────
+
+
+class Spawn(Protocol):
+    """Runs a sync function somewhere else than on the event loop."""
+
+    def __call__(self, fn: Callable[..., Any], /, *args: Any) -> Awaitable[Any]: ...
+
+
+async def call(fn: Callable[..., Any], *args: Any, spawn: Spawn = asyncio.to_thread) -> Any:
+    """Calls an author's function: on the loop if it is `async def`, in a thread otherwise."""
+    if inspect.iscoroutinefunction(fn):
+        return await fn(*args)
+    result = await spawn(fn, *args)
+    return await result if inspect.isawaitable(result) else result
+
+
+# ── One tool ─────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class ToolDef:
+    """A tool as found on a class."""
+
+    spec: ToolSpec
+    shared: bool
+    concurrent: bool
+    timeout: float | None
+    toolset: type | None
+    is_async: bool
+    model: type[BaseModel] | None
+    fields: tuple[tuple[str, str], ...] | None
+    """For plain parameters, each with its field of the model; None when the tool takes the model itself."""
+
+    def arguments(self, given: Mapping[str, Any]) -> dict[str, Any] | BaseModel | None:
+        """The checked input: the model, or keyword arguments.
+
+        Raises:
+            ToolError: the input does not fit the tool's schema.
+        """
+        if self.model is None:
+            return None
+        value: BaseModel = self._validated(given)
+        if self.fields is None:
+            return value
+        return {parameter: getattr(value, field) for parameter, field in self.fields}
+
+    def _validated(self, given: Mapping[str, Any]) -> BaseModel:
+        assert self.model is not None
+        try:
+            return self.model.__pydantic_validator__.validate_python(given)  # type: ignore[no-any-return]
+        except ValidationError:
+            pass
+        try:
+            # The input came as JSON, so JSON's rules decide: a strict model takes dates as strings.
+            return self.model.__pydantic_validator__.validate_json(dumps(given))  # type: ignore[no-any-return]
+        except ValidationError as error:
+            raise ToolError(_input_message(error), reason="input_validation") from None
+
+
+def _input_message(error: ValidationError) -> str:
+    problems = (
+        f"{'.'.join(map(str, problem['loc'])) or 'input'}: {problem['msg']}"
+        for problem in error.errors(include_url=False, include_context=False, include_input=False)
+    )
+    return "Tool input validation error: " + "; ".join(problems)
+
+
+def _define(owner: type, name: str, raw: Any, toolset: type | None) -> ToolDef:
+    function = getattr(raw, "__func__", raw)  # what classmethod and staticmethod wrap
+    where = f"{owner.__name__}.{name}"
+    real = inspect.unwrap(function)
+    try:
+        hints = get_type_hints(real, include_extras=True)
+    except Exception as error:
+        raise InvalidEnvironment(f"{where}: its annotations cannot be resolved: {error}") from error
+    parameters = list(inspect.signature(real).parameters.values())
+    if not isinstance(raw, staticmethod):
+        parameters = parameters[1:]
+    _check_return(where, hints)
+    model, fields = _input_model(where, parameters, hints)
+    return ToolDef(
+        spec=ToolSpec(
+            name=name,
+            description=(inspect.getdoc(getattr(owner, name)) or "").strip(),
+            input_schema=_schema(where, model),
+        ),
+        shared=getattr(function, "_env_tool_shared", True),
+        concurrent=getattr(function, "_env_tool_concurrent", False),
+        timeout=getattr(function, "_env_tool_timeout", None),
+        toolset=toolset,
+        is_async=inspect.iscoroutinefunction(function),
+        model=model,
+        fields=fields,
+    )
+
+
+def _check_return(where: str, hints: dict[str, Any]) -> None:
+    if "return" not in hints:
+        raise InvalidEnvironment(f"{where}: a tool needs the return annotation `-> ToolOutput`")
+    returned = hints["return"]
+    if not (inspect.isclass(returned) and issubclass(returned, ToolOutput)):
+        raise InvalidEnvironment(f"{where}: a tool returns ToolOutput, but its annotation says {returned!r}")
+
+
+def _input_model(
+    where: str, parameters: list[inspect.Parameter], hints: dict[str, Any]
+) -> tuple[type[BaseModel] | None, tuple[tuple[str, str], ...] | None]:
+    if not parameters:
+        return None, None
+    for parameter in parameters:
+        if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+            raise InvalidEnvironment(f"{where}: a tool's parameters are named ones, {parameter} is not")
+        if parameter.name not in hints:
+            raise InvalidEnvironment(f"{where}: the parameter {parameter.name!r} needs a type annotation")
+    only = hints[parameters[0].name]
+    takes_model = len(parameters) == 1 and inspect.isclass(only) and issubclass(only, BaseModel)
+    if takes_model and parameters[0].kind is not inspect.Parameter.KEYWORD_ONLY:
+        return only, None
+    return _model_of_parameters(where, parameters, hints)
+
+
+def _model_of_parameters(
+    where: str, parameters: list[inspect.Parameter], hints: dict[str, Any]
+) -> tuple[type[BaseModel], tuple[tuple[str, str], ...]]:
+    # Fields go by neutral names with the parameter's name as alias, since a parameter may be called
+    # `json` or `_x`, which a model's field may not.
+    fields = tuple((parameter.name, f"p{number}") for number, parameter in enumerate(parameters))
+    definitions: dict[str, Any] = {
+        field: (hints[parameter.name], _field_info(parameter))
+        for parameter, (_, field) in zip(parameters, fields, strict=True)
+    }
+    title = where.rpartition(".")[2]
+    try:
+        model = create_model(title, __config__=ConfigDict(extra="forbid", title=title), **definitions)
+    except Exception as error:
+        raise InvalidEnvironment(f"{where}: no input model can be made of its parameters: {error}") from error
+    return model, fields
+
+
+def _field_info(parameter: inspect.Parameter) -> FieldInfo:
+    default = parameter.default
+    if isinstance(default, FieldInfo):
+        return FieldInfo.merge_field_infos(default, alias=parameter.name)
+    if default is inspect.Parameter.empty:
+        return Field(alias=parameter.name)  # type: ignore[no-any-return]
+    return Field(default=default, alias=parameter.name)  # type: ignore[no-any-return]
+
+
+def _schema(where: str, model: type[BaseModel] | None) -> dict[str, Any] | None:
+    if model is None:
+        return None
+    try:
+        return model.model_json_schema()
+    except Exception as error:
+        raise InvalidEnvironment(f"{where}: no JSON schema can be made of its input: {error}") from error
+
+
+# ── All tools of a class ─────────────────────────────────────────────────────────────────────────
+
+
+class Toolbox:
+    """The tools of one environment class and its toolsets, by name."""
+
+    def __init__(self, owner: type, toolsets: tuple[type, ...] = ()) -> None:
+        self._owner = owner
+        self._tools = {name: _define(owner, name, raw, None) for name, raw in _marked(owner)}
+        for toolset in toolsets:
+            self._add(toolset)
+
+    def _add(self, toolset: type) -> None:
+        if not inspect.isclass(toolset):
+            raise InvalidEnvironment(
+                f"{self._owner.__name__}.toolsets holds classes, but {toolset!r} is not one"
+            )
+        for name, raw in _marked(toolset):
+            if name in self._tools:
+                other = self._tools[name].toolset or self._owner
+                raise InvalidEnvironment(
+                    f"two tools are named {name!r}, of {other.__name__} and {toolset.__name__}; rename one"
+                )
+            self._tools[name] = _define(toolset, name, raw, toolset)
+
+    def __len__(self) -> int:
+        return len(self._tools)
+
+    def get(self, name: str) -> ToolDef | None:
+        """The tool of that name, if there is one."""
+        return self._tools.get(name)
+
+    def specs(self, *, shared: bool) -> list[ToolSpec]:
+        """The shared or the task-specific tools, as agents see them."""
+        return [definition.spec for definition in self._tools.values() if definition.shared is shared]
+
+    async def run(
+        self, env: Any, name: str, given: Mapping[str, Any], spawn: Spawn = asyncio.to_thread
+    ) -> ToolOutput:
+        """Checks the input and runs the tool.
+
+        Raises:
+            ToolError: no such tool, an input that does not fit, or the tool's own refusal.
+        """
+        definition = self._tools.get(name)
+        if definition is None or not (definition.shared or await offers(env, name, spawn)):
+            raise self._no_such_tool(name)
+        arguments = definition.arguments(given)
+        target = env if definition.toolset is None else await toolset_of(env, definition.toolset, spawn)
+        method = getattr(target, name)
+        if arguments is not None and definition.fields is not None:
+            output = await _run_plain(method, definition, arguments, spawn)
+        elif definition.is_async:
+            output = await (method() if arguments is None else method(arguments))
+        else:
+            output = await call(method, *(() if arguments is None else (arguments,)), spawn=spawn)
+        if not isinstance(output, ToolOutput):
+            raise TypeError(f"{name!r} returned {type(output).__name__}; expected ToolOutput")
+        return output
+
+    def _no_such_tool(self, name: str) -> ToolError:
+        names = ", ".join(spec.name for spec in self.specs(shared=True))
+        return ToolError(f"{name!r} is not a valid tool; the tools are: {names}", reason="not_found")
+
+
+async def _run_plain(method: Any, definition: ToolDef, arguments: Any, spawn: Spawn) -> Any:
+    if definition.is_async:
+        return await method(**arguments)
+    return await call(lambda: method(**arguments), spawn=spawn)
+
+
+def _marked(owner: type) -> Iterator[tuple[str, Any]]:
+    for name in dir(owner):
+        raw = inspect.getattr_static(owner, name)
+        if getattr(getattr(raw, "__func__", raw), "_env_tool", False):
+            yield name, raw
+
+
+async def offers(env: Any, name: str, spawn: Spawn) -> bool:
+    """Whether this task has that task-specific tool; environments that list none of their own have all."""
+    if not getattr(env, "_lists_task_tools", lambda: False)():
+        return True
+    listed = await call(env.list_task_tools, spawn=spawn)
+    return any(spec.name == name for spec in listed.tools)
+
+
+async def toolset_of(env: Any, toolset: type, spawn: Spawn) -> Any:
+    """The environment's instance of a toolset, made at the first call of one of its tools."""
+    # By `__dict__`, since an author's constructor need not have called ours.
+    made: dict[type, Any] = env.__dict__.setdefault("_toolset_instances", {})
+    if toolset not in made:
+        wants_env = bool(inspect.signature(toolset).parameters)
+        made.setdefault(toolset, await call(toolset, *((env,) if wants_env else ()), spawn=spawn))
+    return made[toolset]

@@ -1,0 +1,134 @@
+"""Environments and toolsets: the classes that authors derive theirs from."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Sequence
+from typing import Any, ClassVar
+
+from ors._listing import Listing
+from ors._tools import Toolbox, call, tool
+from ors.errors import ToolError
+from ors.types import (
+    Blocks,
+    JSONObject,
+    ListToolsOutput,
+    RunToolError,
+    RunToolOutput,
+    RunToolSuccess,
+    Split,
+)
+
+__all__ = ["Environment", "Secrets", "Toolset", "tool"]
+
+
+class Secrets(dict[str, str]):
+    """Secrets by name: an ordinary dictionary that does not show its values when printed."""
+
+    def __repr__(self) -> str:
+        return f"Secrets({', '.join(f'{name}=***' for name in self)})"
+
+    __str__ = __repr__
+
+
+class Environment(ABC):
+    """A task, the tools to work on it, and the rewards for that. One instance is one episode.
+
+    Every method may be `def` or `async def`. Plain ones run in threads, so they may block.
+    """
+
+    toolsets: ClassVar[Sequence[type]] = ()
+    """Toolset classes whose tools this environment offers too."""
+    calls_after_finished: ClassVar[bool] = False
+    """Whether tools may still be called once one has returned `finished=True`."""
+
+    _toolbox: ClassVar[Toolbox]
+    _listing: ClassVar[Listing]
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        # Of this class alone: a subclass lists tasks of its own.
+        cls._listing = Listing(cls)
+
+    def __init__(self, task_spec: JSONObject = {}, secrets: dict[str, str] = {}) -> None:  # noqa: B006
+        self.task_spec = task_spec
+        self.secrets = Secrets(secrets or {})
+
+    def setup(self) -> Awaitable[None] | None:
+        """Prepares the episode; called once, before anything else of the instance."""
+        return None
+
+    def teardown(self) -> Awaitable[None] | None:
+        """Cleans up; called once, however the episode ends, also when setup failed."""
+        return None
+
+    @abstractmethod
+    def get_prompt(self) -> Blocks | Awaitable[Blocks]:
+        """What the agent is told first."""
+
+    @classmethod
+    @abstractmethod
+    def list_splits(cls) -> Sequence[Split | str]:
+        """The task sets. A plain "train" or "test" is of that type, any other string of type "validation"."""
+
+    @classmethod
+    def list_tasks(cls, split: str) -> Sequence[JSONObject] | Awaitable[Sequence[JSONObject]]:
+        """All tasks of a split. An environment with too many to list has num_tasks and get_task instead."""
+        raise NotImplementedError(f"{cls.__name__} does not list its tasks; it has num_tasks and get_task")
+
+    @classmethod
+    async def num_tasks(cls, split: str) -> int:
+        """How many tasks a split has."""
+        return len(await cls._listing.tasks(split))
+
+    @classmethod
+    async def get_task(cls, split: str, index: int) -> JSONObject:
+        """The task at an index of a split."""
+        return (await cls._listing.tasks(split))[index]
+
+    @classmethod
+    async def get_task_range(
+        cls, split: str, start: int | None = None, stop: int | None = None
+    ) -> list[JSONObject]:
+        """The tasks from `start` up to `stop`, as a slice would give them."""
+        if cls.get_task.__func__ is Environment.get_task.__func__:  # type: ignore[attr-defined]
+            return list((await cls._listing.tasks(split))[start:stop])
+        indices = range(await call(cls.num_tasks, split))[start:stop]
+        return [await call(cls.get_task, split, index) for index in indices]
+
+    @classmethod
+    def list_tools(cls) -> ListToolsOutput:
+        """The tools that every task has."""
+        return ListToolsOutput(tools=cls._tools().specs(shared=True))
+
+    def list_task_tools(self) -> ListToolsOutput:
+        """The tools that only this task has; all `@tool(shared=False)` ones, unless overridden."""
+        return ListToolsOutput(tools=self._tools().specs(shared=False))
+
+    async def _call_tool(self, name: str, input: JSONObject) -> RunToolOutput:
+        """Runs a tool by name. Override it to serve tools that have no method."""
+        try:
+            output = await self._tools().run(self, name, input)
+        except ToolError as error:
+            return RunToolOutput(RunToolError(error=str(error), reason=error.reason))
+        return RunToolOutput(RunToolSuccess(output=output))
+
+    @classmethod
+    def name(cls) -> str:
+        """What the environment is called; the wire has it in lower case."""
+        return cls.__name__
+
+    @classmethod
+    def _tools(cls) -> Toolbox:
+        if "_toolbox" not in cls.__dict__:
+            cls._toolbox = Toolbox(cls, tuple(cls.toolsets or ()))
+        return cls._toolbox
+
+    @classmethod
+    def _lists_task_tools(cls) -> bool:
+        return cls.list_task_tools is not Environment.list_task_tools
+
+
+class Toolset:
+    """Tools to share between environments: name the class in `Environment.toolsets`."""
+
+    def __init__(self, env: Any) -> None:
+        self.env = env

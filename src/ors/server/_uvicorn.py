@@ -1,0 +1,57 @@
+"""Our application under uvicorn: how it starts, drains and stops."""
+
+import asyncio
+import socket
+from collections.abc import Callable
+
+import uvicorn
+
+from ors.server.app import App
+
+KEEP_ALIVE_SECONDS = 75
+"""Longer than any client of ours keeps a connection, so that none is closed as a request arrives."""
+LAST_WRITES_SECONDS = 5
+
+
+class Runner(uvicorn.Server):
+    """uvicorn with a drain before its shutdown, and an exit that is not an error."""
+
+    def __init__(self, app: App, host: str, port: int, on_start: Callable[[str], None] | None) -> None:
+        super().__init__(
+            uvicorn.Config(
+                app,
+                host=host,
+                port=port,
+                access_log=False,
+                lifespan="on",
+                log_level="warning",
+                server_header=False,
+                timeout_graceful_shutdown=LAST_WRITES_SECONDS,
+                timeout_keep_alive=KEEP_ALIVE_SECONDS,
+                ws="none",
+            )
+        )
+        self._app = app
+        self._on_start = on_start
+
+    @property
+    def url(self) -> str:
+        """Where it listens."""
+        host, port = self.servers[0].sockets[0].getsockname()[:2]
+        return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listens, and says so."""
+        await super().startup(sockets)
+        if self.started and self._on_start is not None:
+            self._on_start(self.url)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Lets running calls finish for the grace period, ends the rest, tears every session down."""
+        drain = asyncio.create_task(self._app.drain())
+        while not drain.done() and not self.force_exit:
+            await asyncio.wait({drain}, timeout=0.1)
+        drain.cancel()
+        await super().shutdown(sockets)
+        # uvicorn would raise the signal again, and end as if it had been killed.
+        self._captured_signals.clear()

@@ -1,0 +1,211 @@
+"""One environment at work: setup, prompt, calls in their order, the finished rule, teardown."""
+
+import asyncio
+import logging
+import math
+from collections.abc import Callable
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from ors._json import dumps
+from ors._protocol import Limits, error_event, result_events
+from ors._tools import Toolbox, call
+from ors.environment import Environment, Secrets
+from ors.errors import ORSError, ServerFailed, ToolError
+from ors.server.threads import Threads
+from ors.server.turns import Turns
+from ors.server.wording import Wording, hidden, trace
+from ors.types import Blocks, JSONObject, RunToolError, RunToolOutput, RunToolSuccess, ToolOutput, ToolSpec
+
+log = logging.getLogger("ors.server")
+
+_BLOCKS: TypeAdapter[Any] = TypeAdapter(Blocks)
+
+
+class House:
+    """What all episodes of a server share."""
+
+    def __init__(self, limits: Limits, wording: Wording) -> None:
+        self.limits = limits
+        self.wording = wording
+        self.threads = Threads()
+
+
+class Episode:
+    """One instance of an environment, from its constructor to its teardown."""
+
+    __slots__ = ("_cls", "_env", "_finished", "_house", "_secrets", "_task", "_toolbox", "_turns")
+
+    def __init__(
+        self, house: House, cls: type[Environment], task: JSONObject, secrets: dict[str, str]
+    ) -> None:
+        self._house = house
+        self._cls = cls
+        # An author who takes calls over gets all of them; otherwise they go straight to the tools.
+        self._toolbox: Toolbox | None = cls._tools() if cls._call_tool is Environment._call_tool else None
+        self._task = task
+        self._secrets = Secrets(secrets) if secrets else None
+        self._env: Environment | None = None
+        self._turns: Turns | None = None
+        self._finished = False
+
+    async def setup(self) -> None:
+        """Makes the environment and prepares it."""
+        seconds = self._house.limits.setup_seconds
+        limit = asyncio.timeout(seconds)
+        try:
+            async with limit:
+                self._env = await self._call(self._make)
+                await self._hook(self._env, "setup")
+        except TimeoutError:
+            if limit.expired():
+                raise TimeoutError(f"setup did not end within {seconds:g} s") from None
+            raise
+
+    def _make(self) -> Environment:
+        return self._cls(task_spec=self._task, secrets=self._secrets or Secrets())
+
+    async def prompt(self) -> Any:
+        """The blocks that the agent is told first.
+
+        Raises:
+            ServerFailed: the environment could not say.
+        """
+        return _BLOCKS.validate_python(await self._ask("get_prompt", self._ready.get_prompt))
+
+    async def tools(self) -> list[ToolSpec]:
+        """Every tool that this task has."""
+        shared = await self._ask("list_tools", self._cls.list_tools)
+        task_specific = await self._ask("list_task_tools", self._ready.list_task_tools)
+        return [*shared.tools, *task_specific.tools]
+
+    async def call(self, name: str, given: dict[str, Any]) -> bytes:
+        """Runs a tool when its turn has come; gives the events that tell how it went."""
+        if self._turns is None:
+            self._turns = Turns()
+        definition = self._ready._tools().get(name)
+        await self._turns.enter(alone=definition is None or not definition.concurrent)
+        try:
+            if self._finished and not self._cls.calls_after_finished:
+                return _refused(_already_finished(name))
+            seconds = definition.timeout if definition is not None else None
+            return await self._call_in_time(name, given, seconds or self._house.limits.tool_seconds)
+        finally:
+            self._turns.leave()
+
+    async def _call_in_time(self, name: str, given: dict[str, Any], seconds: float | None) -> bytes:
+        if seconds is None:
+            return await self._call_tool(name, given)
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._call_tool(name, given)
+        except TimeoutError:
+            return error_event(f"Tool {name!r} exceeded its time limit of {seconds:g} s")
+
+    async def _call_tool(self, name: str, given: dict[str, Any]) -> bytes:
+        try:
+            output = await self._run(name, given)
+            return self._told(name, output)
+        except ToolError as refusal:
+            return _refused(RunToolError(error=str(refusal), reason=refusal.reason))
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:  # SystemExit too: a tool must not end the server
+            self._log(f"tool {name!r} failed", error)
+            return error_event(self._words("Tool execution failed", error))
+
+    async def _run(self, name: str, given: dict[str, Any]) -> ToolOutput:
+        if self._toolbox is not None:
+            return await self._toolbox.run(self._env, name, given, self._house.threads.run)
+        result = await self._call(self._ready._call_tool, name, given)
+        result = result.root if isinstance(result, RunToolOutput) else result
+        if isinstance(result, RunToolSuccess):
+            return result.output
+        if isinstance(result, RunToolError):
+            raise ToolError(result.error, reason=result.reason)
+        if isinstance(result, ToolOutput):
+            return result
+        raise TypeError(f"_call_tool returned {type(result).__name__}; expected RunToolOutput")
+
+    def _told(self, name: str, output: ToolOutput) -> bytes:
+        reward = output.reward
+        if reward is not None and not math.isfinite(reward):
+            raise ValueError(f"{name!r} gave the reward {reward}; a reward is a finite number or None")
+        result = b'{"ok":true,"output":%b}' % dumps(output)
+        limit = self._house.limits.result_bytes
+        if len(result) > limit:
+            return error_event(f"Tool {name!r} exceeded its output limit: {len(result)} of {limit} bytes")
+        if self._finished and not self._cls.calls_after_finished and (output.finished or reward is not None):
+            # Overlapped with the call that ended the episode: one end, one last reward.
+            return _refused(_already_finished(name))
+        if output.finished:
+            self._finished = True
+        return result_events(result)
+
+    async def teardown(self) -> None:
+        """Lets the environment clean up. Never raises; what goes wrong is logged."""
+        env, self._env = self._env, None
+        if env is None:
+            return
+        seconds = self._house.limits.teardown_seconds
+        limit = asyncio.timeout(seconds)
+        try:
+            async with limit:
+                await self._hook(env, "teardown")
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:
+            late = f"teardown did not end within {seconds:g} s"
+            self._log(late if limit.expired() else "teardown failed", error)
+
+    def failure(self, error: BaseException) -> str:
+        """What a client is told of an exception of the environment's."""
+        return self._words("Environment setup failed", error)
+
+    @property
+    def finished(self) -> bool:
+        """Whether a tool has ended the episode."""
+        return self._finished
+
+    @property
+    def _ready(self) -> Environment:
+        if self._env is None:
+            raise ORSError("the environment is not there")
+        return self._env
+
+    async def _hook(self, env: Environment, name: str) -> None:
+        # The base class's own does nothing: no thread is needed to find that out.
+        if getattr(type(env), name) is not getattr(Environment, name):
+            await self._call(getattr(env, name))
+
+    def _call(self, fn: Callable[..., Any], *args: Any) -> Any:
+        return call(fn, *args, spawn=self._house.threads.run)
+
+    async def _ask(self, what: str, fn: Callable[..., Any]) -> Any:
+        try:
+            return await self._call(fn)
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:
+            self._log(f"{what} failed", error)
+            raise ServerFailed(self._words(f"Environment failed in {what}", error)) from None
+
+    def _words(self, what: str, error: BaseException) -> str:
+        return self._house.wording.told(what, error, (self._secrets or {}).values())
+
+    def _log(self, what: str, error: BaseException) -> None:
+        secrets = (self._secrets or {}).values()
+        log.error("environment %s: %s\n%s", self._cls.name(), what, hidden(trace(error), secrets))
+
+    def log_failed_setup(self, error: BaseException) -> None:
+        """Writes a failed setup to the log, without secrets."""
+        self._log("setup failed", error)
+
+
+def _already_finished(name: str) -> RunToolError:
+    return RunToolError(error=f"{name!r} was not run: the episode has finished", reason="episode_finished")
+
+
+def _refused(error: RunToolError) -> bytes:
+    return result_events(dumps(error))

@@ -1,0 +1,69 @@
+"""Finished results of all sessions, kept for clients that come back, within a budget."""
+
+from collections.abc import Iterator
+from itertools import chain
+from typing import Protocol
+
+
+class Result(Protocol):
+    """A finished call, as far as keeping it goes."""
+
+    finished_at: float
+    delivered: bool
+
+    @property
+    def size(self) -> int:
+        """Bytes it holds."""
+
+    def discard(self) -> None:
+        """Lets go of the bytes; the call is still known, and never runs again."""
+
+    def forget(self) -> None:
+        """Lets go of everything."""
+
+
+class Kept:
+    """Keeps results for some seconds and up to some bytes; over it, delivered ones go first, oldest first."""
+
+    def __init__(self, seconds: float, budget: int) -> None:
+        self._seconds = seconds
+        self._budget = budget
+        self._results: dict[Result, None] = {}  # in the order they finished
+        self.bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._results)
+
+    def add(self, result: Result) -> None:
+        """Keeps a result from now on."""
+        self._results[result] = None
+        self.bytes += result.size
+        if self.bytes > self._budget:
+            self._make_room(newest=result)
+
+    def remove(self, result: Result) -> None:
+        """Keeps it no longer."""
+        if result in self._results:
+            del self._results[result]
+            self.bytes -= result.size
+
+    def reap(self, now: float) -> None:
+        """Forgets what has been kept long enough."""
+        for result in list(self._results):
+            if result.finished_at + self._seconds > now:
+                break
+            self.remove(result)
+            result.forget()
+
+    def _make_room(self, newest: Result) -> None:
+        # Down to nine tenths, so that one walk pays for many results. The newest is still on its way out.
+        for result in self._in_order_of_worth():
+            if self.bytes <= self._budget * 0.9:
+                break
+            if result is not newest and result.size:
+                self.bytes -= result.size
+                result.discard()
+
+    def _in_order_of_worth(self) -> Iterator[Result]:
+        results = list(self._results)
+        return chain((r for r in results if r.delivered), (r for r in results if not r.delivered))

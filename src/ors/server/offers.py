@@ -1,0 +1,192 @@
+"""What each environment of a server offers: its tools, splits and tasks."""
+
+import asyncio
+import inspect
+import threading
+from collections.abc import Coroutine, Iterable, Sequence
+from typing import Any
+
+from ors._protocol import RESERVED_NAMES
+from ors._tools import call
+from ors.environment import Environment
+from ors.errors import BadRequest, InvalidEnvironment
+from ors.server.episode import Episode, House
+from ors.types import JSONObject, ListToolsOutput, Split
+
+INDEX_BASED = (
+    "list_tasks is not supported by this environment. "
+    "Use the index-based API (num_tasks, task, task_range) instead."
+)
+
+
+class Offer:
+    """One environment class, checked, with what it offers without a session."""
+
+    def __init__(self, cls: type[Environment], house: House) -> None:
+        self.cls = cls
+        self.name = _checked_name(cls)
+        self._house = house
+        _check_complete(cls)
+        self.tools = _listed_tools(cls)
+        self.splits = _listed_splits(cls)
+        self._split_names = {split.name for split in self.splits}
+
+    def episode(self, task: JSONObject, secrets: dict[str, str]) -> Episode:
+        """A new episode on a task."""
+        return Episode(self._house, self.cls, task, secrets)
+
+    async def tasks(self, split: str) -> Sequence[JSONObject]:
+        """All tasks of a split.
+
+        Raises:
+            BadRequest: no such split, or too many tasks to list.
+        """
+        self._check_split(split)
+        try:
+            return await self.cls._listing.tasks(split, self._house.threads.run)
+        except NotImplementedError:
+            raise BadRequest(INDEX_BASED) from None
+
+    async def num_tasks(self, split: str) -> int:
+        """How many tasks a split has."""
+        self._check_split(split)
+        count: int = await self._call(self.cls.num_tasks, split)
+        return count
+
+    async def task(self, split: str, index: int) -> JSONObject:
+        """The task at an index.
+
+        Raises:
+            BadRequest: no such split, or no such index.
+        """
+        self._check_split(split)
+        if index < 0:
+            raise BadRequest("Invalid index: it must not be negative")
+        count = await self._known_count(split)
+        if count is not None and index >= count:
+            raise BadRequest(f"Invalid index: the split has {count} tasks")
+        try:
+            task: JSONObject = await self._call(self.cls.get_task, split, index)
+        except IndexError:
+            raise BadRequest("Invalid index: the split has no such task") from None
+        return task
+
+    async def task_range(self, split: str, start: int | None, stop: int | None) -> list[JSONObject]:
+        """The tasks of a slice.
+
+        Raises:
+            BadRequest: no such split, or a range that the environment refuses.
+        """
+        self._check_split(split)
+        try:
+            tasks: list[JSONObject] = await self._call(self.cls.get_task_range, split, start, stop)
+        except IndexError:
+            raise BadRequest("Invalid index range") from None
+        return tasks
+
+    async def _known_count(self, split: str) -> int | None:
+        # An author's get_task may make a task of any index; their num_tasks says where to stop. The base
+        # class's would list all tasks for it, which an author who wrote get_task wanted to avoid.
+        known = self.cls._listing.known(split)
+        if known is not None:
+            return len(known)
+        if self.cls.num_tasks.__func__ is Environment.num_tasks.__func__:  # type: ignore[attr-defined]
+            return None
+        count: int = await self._call(self.cls.num_tasks, split)
+        return count
+
+    def _check_split(self, split: str) -> None:
+        if split not in self._split_names:
+            names = ", ".join(repr(split.name) for split in self.splits)
+            raise BadRequest(f"Invalid split; the splits are {names}")
+
+    def _call(self, fn: Any, *args: Any) -> Any:
+        return call(fn, *args, spawn=self._house.threads.run)
+
+
+def offers(environments: Iterable[type[Environment]], house: House) -> dict[str, Offer]:
+    """Every environment by its name on the wire, the first one first.
+
+    Raises:
+        InvalidEnvironment: one of them is written wrongly, or two have one name.
+        TypeError: something is not an environment.
+    """
+    found: dict[str, Offer] = {}
+    for given in environments:
+        cls = given if inspect.isclass(given) else type(given)
+        if not issubclass(cls, Environment):
+            raise TypeError(f"{given!r} is not an Environment class")
+        offer = Offer(cls, house)
+        if offer.name in found:
+            raise InvalidEnvironment(f"two environments are named {offer.name!r}; override name() of one")
+        found[offer.name] = offer
+    if not found:
+        raise ValueError("Server needs at least one environment: Server([MyEnvironment])")
+    return found
+
+
+def _checked_name(cls: type[Environment]) -> str:
+    name = cls.name()
+    if not isinstance(name, str) or name.lower() in RESERVED_NAMES:
+        raise InvalidEnvironment(f"{cls.__name__}: an environment cannot be named {name!r}; override name()")
+    if not name.isprintable() or any(character in "/?#% " for character in name):
+        raise InvalidEnvironment(f"{cls.__name__}: the name {name!r} does not fit into a URL path")
+    return name.lower()
+
+
+def _check_complete(cls: type[Environment]) -> None:
+    if inspect.isabstract(cls):
+        missing = ", ".join(sorted(cls.__abstractmethods__))
+        raise InvalidEnvironment(f"{cls.__name__} does not define {missing}")
+
+
+def _listed_tools(cls: type[Environment]) -> ListToolsOutput:
+    if not len(cls._tools()) and cls._call_tool is Environment._call_tool:
+        raise InvalidEnvironment(f"{cls.__name__} has no tools; mark at least one method with @tool")
+    listed = _now(cls.list_tools())
+    if not isinstance(listed, ListToolsOutput):
+        raise InvalidEnvironment(
+            f"{cls.__name__}.list_tools returns ListToolsOutput, not {type(listed).__name__}"
+        )
+    return listed
+
+
+def _listed_splits(cls: type[Environment]) -> list[Split]:
+    listed = _now(cls.list_splits())
+    if not listed or isinstance(listed, str):
+        raise InvalidEnvironment(f"{cls.__name__}.list_splits must return at least one split, in a list")
+    return [_split(cls, given) for given in listed]
+
+
+def _split(cls: type[Environment], given: object) -> Split:
+    if isinstance(given, Split):
+        return given
+    if given == "train" or given == "test":
+        return Split(name=given, type=given)
+    if isinstance(given, str):
+        return Split(name=given, type="validation")
+    raise InvalidEnvironment(f"{cls.__name__}.list_splits returns strings or Split, not {given!r}")
+
+
+def _now(value: Any) -> Any:
+    """What an author's classmethod gave, waited for if it is `async def`; a loop may be running here."""
+    if not inspect.isawaitable(value):
+        return value
+    box: list[Any] = []
+
+    async def wait() -> None:
+        try:
+            box.append(await value)
+        except BaseException as error:
+            box.append(error)
+
+    thread = threading.Thread(target=_run, args=(wait(),))
+    thread.start()
+    thread.join()
+    if isinstance(box[0], BaseException):
+        raise box[0]
+    return box[0]
+
+
+def _run(work: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(work)

@@ -1,0 +1,97 @@
+"""Threads for authors' sync code: as many as are needed, kept warm."""
+
+import asyncio
+import contextvars
+import threading
+from collections import deque
+from collections.abc import Callable
+from queue import Empty, SimpleQueue
+from typing import Any
+
+_Job = tuple[asyncio.Future[Any], contextvars.Context, Callable[..., Any], tuple[Any, ...]]
+
+IDLE_SECONDS = 30.0
+
+
+class Threads:
+    """Runs functions in threads, for one event loop.
+
+    There is no upper bound: a tool that hangs must not keep another session's tool waiting. Threads are
+    daemons, so one that hangs does not keep the process alive. Results come back in batches: one wake-up of
+    the loop takes all that are there (2 µs a call with 32 in flight, against 13 by run_in_executor).
+    """
+
+    def __init__(self) -> None:
+        self._jobs: SimpleQueue[_Job] = SimpleQueue()
+        self._results: deque[tuple[asyncio.Future[Any], Any, BaseException | None]] = deque()
+        self._lock = threading.Lock()
+        self._free = 0  # threads that wait for a job, less the jobs that wait for a thread
+        self._waking = False
+        self._number = 0
+
+    def run(self, fn: Callable[..., Any], /, *args: Any) -> asyncio.Future[Any]:
+        """Starts `fn(*args)` in a thread; the future has its result."""
+        loop = asyncio.get_running_loop()
+        future = loop.create_future()
+        self._jobs.put((future, contextvars.copy_context(), fn, args))
+        with self._lock:
+            self._free -= 1
+            short = self._free < 0
+            if short:
+                self._free += 1
+                self._number += 1
+        if short:
+            threading.Thread(
+                target=self._work, args=(loop,), name=f"ors-tool-{self._number}", daemon=True
+            ).start()
+        return future
+
+    def _work(self, loop: asyncio.AbstractEventLoop) -> None:
+        while True:
+            try:
+                future, context, fn, args = self._jobs.get(timeout=IDLE_SECONDS)
+            except Empty:
+                with self._lock:
+                    if self._free <= 0:  # a job is on its way to us
+                        continue
+                    self._free -= 1
+                return
+            self._finish(loop, future, context, fn, args)
+            # Nothing of the last job may live on in a thread that waits.
+            del future, context, fn, args
+            with self._lock:
+                self._free += 1
+
+    def _finish(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        future: asyncio.Future[Any],
+        context: contextvars.Context,
+        fn: Callable[..., Any],
+        args: tuple[Any, ...],
+    ) -> None:
+        try:
+            self._results.append((future, context.run(fn, *args), None))
+        except BaseException as error:  # also SystemExit: a tool must not end the server
+            self._results.append((future, None, error))
+        with self._lock:
+            wake, self._waking = not self._waking, True
+        if wake:
+            try:
+                loop.call_soon_threadsafe(self._deliver)
+            except RuntimeError:  # the loop has closed: nobody waits any more
+                self._waking = False
+
+    def _deliver(self) -> None:
+        with self._lock:
+            self._waking = False
+        while self._results:
+            future, result, error = self._results.popleft()
+            if future.done():  # the call was cancelled
+                continue
+            if error is None:
+                future.set_result(result)
+            elif isinstance(error, StopIteration):  # which a future refuses
+                future.set_exception(RuntimeError(f"StopIteration: {error}"))
+            else:
+                future.set_exception(error)

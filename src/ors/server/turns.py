@@ -1,0 +1,55 @@
+"""Whose turn it is among the calls of one session."""
+
+import asyncio
+from collections import deque
+
+
+class Turns:
+    """Calls run one at a time, in the order they came; concurrent ones may overlap with each other."""
+
+    __slots__ = ("_alone", "_queue", "_running")
+
+    def __init__(self) -> None:
+        self._running = 0
+        self._alone = False
+        self._queue: deque[tuple[bool, asyncio.Future[None]]] | None = None
+
+    async def enter(self, *, alone: bool) -> None:
+        """Waits for the turn. Each `enter` that returns needs a `leave`."""
+        if not self._queue and self._free_for(alone):
+            self._take(alone)
+            return
+        if self._queue is None:
+            self._queue = deque()
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        entry = (alone, turn)
+        self._queue.append(entry)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():  # the turn came with the cancellation
+                self.leave()
+            elif entry in self._queue:
+                self._queue.remove(entry)
+                self._admit()
+            raise
+
+    def leave(self) -> None:
+        """The turn is over; the next may go."""
+        self._running -= 1
+        self._alone = False
+        self._admit()
+
+    def _free_for(self, alone: bool) -> bool:
+        return self._running == 0 or not (alone or self._alone)
+
+    def _take(self, alone: bool) -> None:
+        self._running += 1
+        self._alone = alone
+
+    def _admit(self) -> None:
+        while self._queue and self._free_for(self._queue[0][0]):
+            alone, turn = self._queue.popleft()
+            if not turn.done():
+                self._take(alone)
+                turn.set_result(None)
