@@ -66,7 +66,7 @@ class Environment(ABC):
 
     @classmethod
     @abstractmethod
-    def list_splits(cls) -> Sequence[Split | str]:
+    def list_splits(cls) -> Sequence[Split | str] | Awaitable[Sequence[Split | str]]:
         """The task sets. A plain "train" or "test" is of that type, any other string of type "validation"."""
 
     @classmethod
