@@ -125,6 +125,16 @@ _LINE_SEPARATORS = (
 )
 
 
+UNKNOWN_TASK_ID = "unknown task_id"
+"""The `error` event of a rejoin whose task id the session does not know."""
+
+RESULT_GONE = "result no longer kept"
+"""The `error` event of a call that has run, and whose result has been dropped since."""
+
+SESSION_OVER = ("Session lost", "Session deleted", "Session expired")
+"""An `error` event that begins so ends the session, not just the call."""
+
+
 def task_id_event(task_id: str) -> bytes:
     """The first event of every call: the id to come back with."""
     return b"event: task_id\ndata: %b\n\n" % task_id.encode(errors="backslashreplace")

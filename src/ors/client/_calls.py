@@ -1,0 +1,158 @@
+"""One tool call: sent once, rejoined until its result is here."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ors._json import dumps
+from ors._protocol import (
+    CALL,
+    IDEMPOTENCY_KEY,
+    RESULT_GONE,
+    SESSION_OVER,
+    UNKNOWN_TASK_ID,
+    CallReader,
+    new_task_id,
+)
+from ors.client._failures import failure
+from ors.client._pending import Pending
+from ors.client._remote import Remote, whole
+from ors.client._retry import Retry
+from ors.client._transport import Broken, NotSent, Response, drain
+from ors.errors import CallOutcomeUnknown, SessionLost, ToolFailed, TransportError, Unavailable
+
+__all__ = ["Call", "OnTaskId"]
+
+OnTaskId = Callable[[str], None]
+
+
+class Call:
+    """One tool call, from its first byte out to its last event in.
+
+    The server is told of it once. When the connection breaks, the call is rejoined: by its task id when that
+    has arrived, else by its idempotency key where the server honours it, else not at all.
+    """
+
+    __slots__ = (
+        "_body", "_headers", "_keeper", "_maybe_started", "_on_task_id", "_opened", "_path", "_pending",
+        "_rejoining", "_remote", "_retry", "_task_id",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        remote: Remote,
+        pending: Pending,
+        path: str,
+        headers: Mapping[str, str],
+        body: dict[str, Any],
+        on_task_id: OnTaskId | None,
+    ) -> None:
+        self._remote = remote
+        self._keeper = remote.keeper
+        self._pending = pending
+        self._path = path
+        self._headers = {**headers, IDEMPOTENCY_KEY: new_task_id()}
+        self._body = body
+        self._on_task_id = on_task_id
+        self._task_id: str | None = body.get("task_id")
+        self._maybe_started = self._rejoining = self._task_id is not None
+        self._opened: float | None = None
+        self._retry = Retry(remote.options, limit=remote.options.rejoins, seconds=remote.options.call_seconds)
+
+    async def result(self) -> Any:
+        """The call's result, parsed.
+
+        Raises:
+            ToolFailed, SessionLost, CallOutcomeUnknown, TransportError, ResponseError: there is none.
+        """
+        self._keeper.watch(self._pending)
+        try:
+            while True:
+                try:
+                    with self._pending:
+                        return self._outcome(await self._attempt())
+                except TransportError as error:
+                    with self._pending:
+                        await self._recover(error)
+        finally:
+            self._keeper.unwatch(self._pending)
+
+    async def _attempt(self) -> CallReader:
+        self._opened = None
+        # Before its first byte only a server of ours is known not to wait for the environment's setup.
+        self._pending.silent_after = self._silence() if self._remote.honours_keys else None
+        response = await self._remote.send(CALL.method, self._path, self._headers, dumps(self._body))
+        if response.status != 200:
+            raise failure(response.status, response.headers, await whole(response))
+        reader = CallReader()
+        try:
+            await self._read(response, reader)
+        except BaseException:
+            response.close()
+            raise
+        if not response.ended:
+            await drain(response)
+        return reader
+
+    async def _read(self, response: Response, reader: CallReader) -> None:
+        self._opened = asyncio.get_running_loop().time()
+        async for chunk in response.body:
+            self._pending.silent_after = self._silence()
+            done = reader.feed(chunk)
+            if reader.task_id is not None and self._task_id is None:
+                self._started(reader.task_id)
+            if done:
+                return
+            if self._pending.silent_after > self._retry.deadline + self._remote.options.heartbeat_seconds:
+                raise CallOutcomeUnknown(f"no result within {self._retry.seconds:g} s")
+        raise Broken("the stream ended before its last event")
+
+    def _silence(self) -> float:
+        return asyncio.get_running_loop().time() + self._remote.options.heartbeat_seconds
+
+    def _started(self, task_id: str) -> None:
+        self._task_id = self._body["task_id"] = task_id
+        if self._on_task_id is not None:
+            self._on_task_id(task_id)
+
+    async def _recover(self, error: TransportError) -> None:
+        self._pending.silent_after = None
+        self._maybe_started = self._maybe_started or not _certainly_not_run(error)
+        if self._maybe_started:
+            if self._task_id is None and not self._remote.honours_keys:
+                raise CallOutcomeUnknown(f"the call may have run: {error}") from error
+            self._rejoining = True
+        if self._opened is not None and self._held_long(self._opened):
+            self._retry.reset()
+        try:
+            await self._retry.pause(error)
+        except TransportError as last:
+            if self._maybe_started:
+                raise CallOutcomeUnknown(f"the call may have run, and cannot be rejoined: {last}") from error
+            raise
+
+    def _held_long(self, since: float) -> bool:
+        # Something on the way that cuts every stream after a minute must not end a tool that takes an hour.
+        return asyncio.get_running_loop().time() - since >= self._remote.options.heartbeat_seconds
+
+    def _outcome(self, reader: CallReader) -> Any:
+        if reader.error is not None:
+            if reader.error.startswith(SESSION_OVER):
+                raise SessionLost(reader.error, sid=self._headers.get("X-Session-ID"))
+            if self._rejoining and reader.error.startswith((UNKNOWN_TASK_ID, RESULT_GONE)):
+                raise CallOutcomeUnknown(
+                    f"the call has run or is running, but its result is lost: {reader.error}"
+                )
+            raise ToolFailed(reader.error or "the tool failed, without saying why")
+        try:
+            return reader.value()
+        except ValueError as error:
+            raise ToolFailed(f"the result is not valid: {error}") from None
+
+
+def _certainly_not_run(error: TransportError) -> bool:
+    # A 503 that says when to come back is the server's own; one that does not may be a proxy's, whose
+    # server has the call.
+    if isinstance(error, Unavailable):
+        return error.status == 429 or (error.status == 503 and error.retry_after is not None)
+    return isinstance(error, NotSent)

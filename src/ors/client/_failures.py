@@ -1,0 +1,81 @@
+"""What a server's answer says went wrong: status codes and texts to the errors of this package."""
+
+from collections.abc import Mapping
+from email.utils import parsedate_to_datetime
+from time import time
+
+from ors._json import loads
+from ors.errors import (
+    AuthenticationError,
+    BadRequest,
+    Forbidden,
+    Gone,
+    MethodNotAllowed,
+    NotFound,
+    ORSError,
+    ResponseError,
+    ServerFailed,
+    TooLarge,
+    Unavailable,
+)
+
+__all__ = ["StillStarting", "failure"]
+
+_NOT_NOW = frozenset({429, 502, 503, 504})
+_BY_STATUS: dict[int, type[ResponseError]] = {
+    error.status: error
+    for error in (BadRequest, AuthenticationError, Forbidden, NotFound, Gone, TooLarge, ServerFailed)
+}
+_MAX_TEXT = 2000
+
+
+class StillStarting(Unavailable):
+    """503, but only because setup() is still at work: no failure, however often it is said."""
+
+
+def failure(status: int, headers: Mapping[str, str], body: bytes) -> ORSError:
+    """The error that an answer other than 2xx stands for."""
+    text = _detail(body) or f"the server answered {status}"
+    if status in _NOT_NOW:
+        # openreward 0.1.167 says so every 25 s, however long an environment's setup takes.
+        kind = StillStarting if headers.get("X-Backend-State") == "starting" else Unavailable
+        return kind(text, retry_after=_retry_after(headers), status=status)
+    if 300 <= status < 400:
+        return ResponseError(
+            f"redirected to {headers.get('Location', '?')}: use it as base_url", status=status
+        )
+    if status == MethodNotAllowed.status:
+        return MethodNotAllowed(text, allow=headers.get("Allow", ""))
+    if status == AuthenticationError.status:
+        return AuthenticationError(f"{text} (pass api_key, or set ORS_API_KEY)")
+    nearest = BadRequest if status < 500 else ServerFailed
+    return _BY_STATUS.get(status, nearest)(text, status=status)
+
+
+def _detail(body: bytes) -> str:
+    try:
+        value = loads(body)
+    except ValueError:
+        return body[:_MAX_TEXT].decode(errors="replace").strip()
+    detail = value.get("detail", value) if isinstance(value, dict) else value
+    if isinstance(detail, list):
+        return "; ".join(map(_field, detail))
+    return str(detail)
+
+
+def _field(problem: object) -> str:
+    # FastAPI's 422 repeats the values that it refuses, secrets among them: only their places are told.
+    if not isinstance(problem, dict):
+        return str(problem)
+    place = ".".join(map(str, problem.get("loc", ())))
+    return f"{place}: {problem.get('msg', 'not valid')}"
+
+
+def _retry_after(headers: Mapping[str, str]) -> float | None:
+    value = headers.get("Retry-After", "").strip()
+    if value.isascii() and value.isdigit():
+        return float(value)
+    try:
+        return max(0.0, parsedate_to_datetime(value).timestamp() - time())
+    except (TypeError, ValueError):
+        return None

@@ -1,0 +1,129 @@
+"""The one background task of a client: it pings open sessions and notices dead streams."""
+
+import asyncio
+import heapq
+import random
+import weakref
+from itertools import count
+from typing import Protocol
+
+from ors.client._options import Options
+from ors.client._pending import Pending
+from ors.client._transport import Broken
+from ors.errors import ORSError, SessionLost
+
+__all__ = ["Keeper"]
+
+_TICKS = 20
+_MAX_TICK_SECONDS = 0.5
+
+
+class Kept(Protocol):
+    """A session, as far as it is kept alive."""
+
+    kept: bool
+    heard: float
+    misses: int
+
+    async def ping(self) -> None:
+        """Asks once whether the session is there."""
+
+    def lose(self, reason: str) -> None:
+        """The session is gone: nothing more will come of it."""
+
+
+class Keeper:
+    """Pings every session that is kept and idle, and interrupts streams that have gone silent.
+
+    Sessions are held weakly: one that its owner has dropped is no longer kept alive.
+    """
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._tick = min(options.ping_seconds / _TICKS, options.heartbeat_seconds / _TICKS, _MAX_TICK_SECONDS)
+        self._due: list[tuple[float, int, weakref.ref[Kept]]] = []
+        self._order = count()
+        self._streams: set[Pending] = set()
+        self._task: asyncio.Task[None] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._slots = asyncio.Semaphore(options.ping_concurrency)
+        self._pings: set[asyncio.Task[None]] = set()
+
+    def keep(self, session: Kept) -> None:
+        """Pings `session` from now on, for as long as it is `kept`."""
+        self._ensure_running()
+        # Many sessions opened at once are spread out from their first ping on.
+        self._schedule(session, self._options.ping_seconds * random.uniform(0.5, 1.0))
+
+    def watch(self, stream: Pending) -> None:
+        """Interrupts `stream` with `Broken` when its `silent_after` has passed."""
+        self._streams.add(stream)
+        if self._task is None or self._loop is not asyncio.get_running_loop():
+            self._ensure_running()
+
+    def unwatch(self, stream: Pending) -> None:
+        """The stream has ended."""
+        self._streams.discard(stream)
+
+    async def close(self) -> None:
+        """Stops at once."""
+        tasks = [task for task in (self._task, *self._pings) if task is not None]
+        self._task = None
+        if self._loop is asyncio.get_running_loop():
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _ensure_running(self) -> None:
+        loop = asyncio.get_running_loop()
+        if self._task is None or self._task.done() or self._loop is not loop:
+            self._loop = loop
+            self._slots = asyncio.Semaphore(self._options.ping_concurrency)
+            self._task = loop.create_task(self._run())
+
+    async def _run(self) -> None:
+        while self._due or self._streams:
+            await asyncio.sleep(self._tick)
+            now = asyncio.get_running_loop().time()
+            for stream in tuple(self._streams):
+                if stream.silent_after is not None and stream.silent_after < now:
+                    stream.interrupt(Broken("no byte came for too long"))
+            await self._ping_due(now)
+        self._task = None
+
+    async def _ping_due(self, now: float) -> None:
+        while self._due and self._due[0][0] <= now:
+            session = heapq.heappop(self._due)[2]()
+            if session is None or not session.kept:
+                continue
+            idle = now - session.heard
+            if idle < self._options.ping_seconds / 2:
+                # A request has just done what a ping does.
+                self._schedule(session, self._options.ping_seconds - idle)
+                continue
+            await self._slots.acquire()
+            task = asyncio.create_task(self._ping(session))
+            self._pings.add(task)
+            task.add_done_callback(self._pings.discard)
+
+    async def _ping(self, session: Kept) -> None:
+        started = asyncio.get_running_loop().time()
+        try:
+            async with asyncio.timeout(self._options.ping_seconds):
+                await session.ping()
+            session.misses = 0
+        except SessionLost as error:
+            session.lose(str(error))
+        except (ORSError, TimeoutError) as error:
+            session.misses += 1
+            if session.misses >= self._options.ping_failures:
+                session.lose(f"{session.misses} pings in a row failed: {error or 'no answer'}")
+        finally:
+            self._slots.release()
+        if session.kept:
+            took = asyncio.get_running_loop().time() - started
+            self._schedule(session, max(0.0, self._options.ping_seconds - took))
+
+    def _schedule(self, session: Kept, delay: float) -> None:
+        due = asyncio.get_running_loop().time() + delay
+        heapq.heappush(self._due, (due, next(self._order), weakref.ref(session)))

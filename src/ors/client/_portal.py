@@ -1,0 +1,102 @@
+"""A background loop on which sync code has its async work done."""
+
+import asyncio
+import os
+import threading
+import weakref
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from typing import Any, TypeVar
+
+__all__ = ["Portal"]
+
+T = TypeVar("T")
+
+_STOP_SECONDS = 5.0
+
+
+class Portal:
+    """One event loop in a thread of its own: what it runs goes on while the caller thinks.
+
+    It starts with the first call and ends with `close()`, with the interpreter, or when it is dropped.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._pid = os.getpid()
+        self._closed = False
+
+    def run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """What `work()` gives. Interrupted (Ctrl-C), it is cancelled.
+
+        Raises:
+            RuntimeError: the client is closed, was made before a fork, or is used on its own loop.
+        """
+        future = asyncio.run_coroutine_threadsafe(work(), self._running_loop())
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def iterate(self, items: AsyncIterator[T]) -> Iterator[T]:
+        """The items, one by one."""
+
+        async def take() -> tuple[T] | None:
+            async for item in items:
+                return (item,)
+            return None
+
+        while (taken := self.run(take)) is not None:
+            yield taken[0]
+
+    def close(self, last: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Runs `last()`, if anything ever ran, and ends the loop."""
+        with self._lock:
+            self._closed = True
+        if self._loop is None or self._pid != os.getpid():
+            return
+        asyncio.run_coroutine_threadsafe(last(), self._loop).result()
+        self._end()
+
+    def _running_loop(self) -> asyncio.AbstractEventLoop:
+        if self._pid != os.getpid():
+            raise RuntimeError("this client was made before a fork: make one in each process")
+        with self._lock:
+            if self._closed:
+                raise RuntimeError("this client is closed")
+            if self._loop is None:
+                self._start()
+        if threading.current_thread() is self._thread:
+            raise RuntimeError("this client cannot wait for itself: use it outside of its own callbacks")
+        assert self._loop is not None
+        return self._loop
+
+    def _start(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=_serve, args=(self._loop,), name="ors-client", daemon=True)
+        # Also called at exit, and when nobody has this portal any more. The thread does not hold it.
+        self._end = weakref.finalize(self, _stop, self._loop, self._thread, self._pid)
+        self._thread.start()
+
+
+def _serve(loop: asyncio.AbstractEventLoop) -> None:
+    asyncio.set_event_loop(loop)
+    try:
+        loop.run_forever()
+        tasks = asyncio.all_tasks(loop)
+        for task in tasks:
+            task.cancel()
+        loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+        loop.run_until_complete(loop.shutdown_asyncgens())
+    finally:
+        loop.close()
+
+
+def _stop(loop: asyncio.AbstractEventLoop, thread: threading.Thread, pid: int) -> None:
+    if pid != os.getpid() or loop.is_closed():
+        return
+    loop.call_soon_threadsafe(loop.stop)
+    if threading.current_thread() is not thread:
+        thread.join(_STOP_SECONDS)

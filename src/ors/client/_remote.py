@@ -1,0 +1,149 @@
+"""One server as its client sees it: requests with their retries, and what has been learnt about it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+from ors._json import dumps, loads
+from ors._protocol import API_KEY, SERVER_VERSION, Endpoint
+from ors._version import __version__
+from ors.client._failures import failure
+from ors.client._keeper import Keeper
+from ors.client._options import Options
+from ors.client._retry import Retry
+from ors.client._transport import Broken, Response, Transport
+
+__all__ = ["Answer", "Remote", "parsed", "whole"]
+
+_REDIRECTS = frozenset({307, 308})
+_MAX_REDIRECTS = 3
+_BASE_HEADERS = {
+    "Accept": "application/json",
+    # Whoever compresses an event stream on the way also holds it back.
+    "Accept-Encoding": "identity",
+    "Content-Type": "application/json",
+    "User-Agent": f"ors-python/{__version__}",
+}
+
+
+class Remote:
+    """One server: everything that is sent to it goes through here."""
+
+    def __init__(self, transport: Transport, options: Options, keeper: Keeper, api_key: str | None) -> None:
+        self.transport = transport
+        self.options = options
+        self.keeper = keeper
+        self.api_key = api_key
+        self.honours_keys = False
+        self.reads_secrets_in_body = True
+
+    def headers(self, api_key: str | None = None, **more: str) -> dict[str, str]:
+        """The headers of every request; `api_key` stands in for this client's."""
+        key = api_key or self.api_key
+        return _BASE_HEADERS | ({API_KEY: key} if key else {}) | more
+
+    def path(self, endpoint: Endpoint, environment: str = "") -> str:
+        """The path of `endpoint`, ready to be sent."""
+        return endpoint.path(quote(environment))
+
+    async def send(self, method: str, path: str, headers: Mapping[str, str], body: bytes | None) -> Response:
+        """One attempt: the answer, whatever its status.
+
+        Raises:
+            NotSent, Broken: there is none.
+        """
+        response = await self.transport.send(method, path, headers, body)
+        if response.status in _REDIRECTS:
+            response = await self._follow(response, method, headers, body)
+        if SERVER_VERSION in response.headers:
+            self.honours_keys = True
+        return response
+
+    async def _follow(
+        self, response: Response, method: str, headers: Mapping[str, str], body: bytes | None
+    ) -> Response:
+        # A server with one environment sends bare paths there. Other hosts must not see keys and secrets.
+        for _ in range(_MAX_REDIRECTS):
+            target = urlsplit(response.headers.get("Location", ""))
+            if response.status not in _REDIRECTS or target.netloc or not target.path.startswith("/"):
+                break
+            response.close()
+            response = await self.transport.send(method, target.geturl(), headers, body)
+        return response
+
+    async def ask(
+        self,
+        endpoint: Endpoint,
+        environment: str = "",
+        *,
+        headers: Mapping[str, str] | None = None,
+        body: Mapping[str, Any] | None = None,
+        seconds: float | None = None,
+    ) -> Any:
+        """What `endpoint` answers. It only asks, so it is asked again while the server is not there.
+
+        Raises:
+            TransportError: there was no answer in time. Unavailable: ... but "not now".
+            ResponseError: the server refused.
+        """
+        path = self.path(endpoint, environment)
+        sent = headers or self.headers()
+        data = dumps(body) if body is not None else None
+
+        async def attempt() -> Any:
+            return parsed(await self.exchange(endpoint.method, path, sent, data))
+
+        return await self.retry(seconds).until_answered(attempt)
+
+    def retry(self, seconds: float | None = None) -> Retry:
+        """The count of attempts of a request that may be sent again."""
+        options = self.options
+        return Retry(options, limit=options.retries, seconds=seconds or options.request_seconds)
+
+    async def exchange(
+        self, method: str, path: str, headers: Mapping[str, str], body: bytes | None
+    ) -> "Answer":
+        """One attempt: a whole answer.
+
+        Raises:
+            NotSent, Broken: there is none. Unavailable: it was "not now". ResponseError: the server refused.
+        """
+        response = await self.send(method, path, headers, body)
+        answer = Answer(response.headers.get("Content-Type", ""), await whole(response))
+        if not 200 <= response.status < 300:
+            raise failure(response.status, response.headers, answer.data)
+        return answer
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A whole answer of a server that agreed."""
+
+    kind: str
+    data: bytes
+
+
+async def whole(response: Response) -> bytes:
+    """The body of `response`.
+
+    Raises:
+        Broken: it ended too early.
+    """
+    try:
+        return b"".join([chunk async for chunk in response.body])
+    except BaseException:
+        response.close()
+        raise
+
+
+def parsed(answer: Answer) -> Any:
+    """An answer in JSON.
+
+    Raises:
+        Broken: it is not, as when it was cut off or comes from someone on the way.
+    """
+    try:
+        return loads(answer.data)
+    except ValueError:
+        raise Broken("the server's answer is not JSON") from None
