@@ -3,7 +3,8 @@
 import http.client
 import json
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -63,6 +64,25 @@ def events(body: bytes) -> list[tuple[str, str]]:
     return found
 
 
+class Stream:
+    """A call's stream, read up to its task id."""
+
+    def __init__(self, response: http.client.HTTPResponse) -> None:
+        self.response = response
+        self.head = b""
+        while not self.head.endswith(b"\n\n"):
+            part = response.read1(65536)
+            assert part, "the stream ended before its task id"
+            self.head += part
+        ((name, self.task_id),) = events(self.head)
+        assert name == "task_id"
+
+    def rest(self) -> Answer:
+        """All of it, once it has ended."""
+        headers = {key.lower(): value for key, value in self.response.getheaders()}
+        return Answer(self.response.status, headers, self.head + self.response.read())
+
+
 class Raw:
     """Requests to one server, a connection each unless kept."""
 
@@ -103,6 +123,17 @@ class Raw:
         answer = self.post("/create", {"env_name": env, "task_spec": task or {}}, sid=sid, **kwargs)
         assert answer.status == 200, answer
         return sid
+
+    @contextmanager
+    def opened(self, sid: str, name: str, given: Any = None, env: str = "lab") -> Iterator["Stream"]:
+        """A tool call whose stream has begun."""
+        connection = self.connection()
+        try:
+            body = as_body({"name": name, "input": {} if given is None else given})
+            connection.request("POST", f"/{env}/call", body, as_headers(sid, None))
+            yield Stream(connection.getresponse())
+        finally:
+            connection.close()
 
     def call(self, sid: str, name: str, given: Any = None, env: str = "lab", **kwargs: Any) -> Answer:
         """A tool call."""

@@ -10,7 +10,7 @@ A session that is DELETED is no longer found; its id answers 410 while its tombs
 import asyncio
 import enum
 import logging
-from collections.abc import Coroutine, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from ors._protocol import Limits, error_event
@@ -56,7 +56,12 @@ class Session:
         self._ending: asyncio.Task[None] | None = None
 
     def start(self, episode: Episode) -> None:
-        """Sets the environment up, in the background."""
+        """Sets the environment up, in the background.
+
+        Raises:
+            Gone: the session was deleted before it began.
+        """
+        self.check()
         self.episode = episode
         self._opening = asyncio.create_task(self._open(episode))
 
@@ -109,15 +114,15 @@ class Session:
         if self.state is State.DELETED:
             raise Gone("Session deleted")
 
-    async def end(self, message: str) -> None:
-        """Stops what runs, and tears down, once; whoever asks again waits for the same end."""
+    def end(self, message: str) -> asyncio.Task[None]:
+        """Stops what runs, and tears down, once; whoever asks again gets the same end to wait for."""
         if self._ending is None:
             self._become(State.DELETED)
-            self._ending = asyncio.create_task(self._end(message))
-        await asyncio.wait({self._ending})
+            self.calls.stop(message)
+            self._ending = asyncio.create_task(self._end())
+        return self._ending
 
-    async def _end(self, message: str) -> None:
-        self.calls.stop(message)
+    async def _end(self) -> None:
         opening = self._opening
         if opening is not None:
             opening.cancel()
@@ -157,7 +162,8 @@ class Sessions:
 
     def release(self, session: Session) -> None:
         """Undoes a reservation that came to nothing."""
-        self._live.pop(session.sid, None)
+        if self._live.get(session.sid) is session:
+            del self._live[session.sid]
 
     def find(self, sid: str, now: float) -> Session:
         """The session of that id, which counts as activity.
@@ -186,7 +192,7 @@ class Sessions:
         """
         session = self._live.get(sid)
         if session is not None:
-            await self._end(session, "Session deleted", now)
+            await asyncio.wait({self._end(session, "Session deleted", now)})
         elif isinstance(absent := self._absent(sid, now), NotFound):
             raise absent
 
@@ -198,7 +204,7 @@ class Sessions:
                 session.seen = now  # a call in flight counts
             else:
                 log.info("session %s of %s expired", session.sid, session.environment)
-                self._background(self._end(session, "Session expired", now))
+                self._end(session, "Session expired", now)
         for sid, until in list(self._ended.items()):
             if until > now:
                 break
@@ -219,7 +225,7 @@ class Sessions:
     async def close(self, now: float, message: str) -> None:
         """Ends every session."""
         for session in list(self._live.values()):
-            self._background(self._end(session, message, now))
+            self._end(session, message, now)
         while self._ending:
             await asyncio.wait(set(self._ending))
 
@@ -228,19 +234,16 @@ class Sessions:
             return Gone("Session deleted")
         return NotFound("Session not found")
 
-    async def _end(self, session: Session, message: str, now: float) -> None:
-        if self._live.get(session.sid) is session:
-            del self._live[session.sid]
-            self._bury(session.sid, now)
-        await session.end(message)
+    def _end(self, session: Session, message: str, now: float) -> asyncio.Task[None]:
+        del self._live[session.sid]
+        self._bury(session.sid, now)
+        task = session.end(message)
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+        return task
 
     def _bury(self, sid: str, now: float) -> None:
         self._ended.pop(sid, None)
         self._ended[sid] = now + self._limits.tombstone_seconds
         if len(self._ended) > self._limits.tombstones:
             del self._ended[next(iter(self._ended))]
-
-    def _background(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(work)
-        self._ending.add(task)
-        task.add_done_callback(self._ending.discard)

@@ -1,0 +1,243 @@
+"""Sessions, calls and results as state machines: no sockets, and time is an argument."""
+
+import asyncio
+import itertools
+from typing import Any
+
+import pytest
+
+from ors._protocol import Limits, error_event
+from ors.errors import BadRequest, Gone, NotFound
+from ors.server.calls import MAX_SPENT_KEYS, Call, Calls
+from ors.server.kept import Kept
+from ors.server.sessions import TRANSITIONS, Session, Sessions, State
+from ors.server.turns import Turns
+from tests.requirements import proves
+
+LEGAL = {
+    (State.CREATING, State.READY),
+    (State.CREATING, State.FAILED),
+    (State.CREATING, State.DELETED),
+    (State.READY, State.FAILED),
+    (State.READY, State.DELETED),
+    (State.FAILED, State.DELETED),
+}
+
+
+@pytest.mark.parametrize(("before", "after"), list(itertools.product(State, State)))
+def test_every_pair_of_states(before: State, after: State) -> None:
+    session = Session("sid", "env", Calls(Kept(60, 100)), 0.0)
+    session.state = before
+    if (before, after) in LEGAL:
+        session._become(after)
+        assert session.state is after
+    else:
+        with pytest.raises(RuntimeError, match="cannot become"):
+            session._become(after)
+    assert (after in TRANSITIONS[before]) == ((before, after) in LEGAL)
+
+
+def store(**limits: Any) -> Sessions:
+    settings = Limits(**limits)
+    return Sessions(settings, Kept(settings.kept_seconds, settings.kept_bytes))
+
+
+async def settle() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+@proves("sessions.expiry", "sessions.after-end")
+async def test_idle_sessions_expire_and_their_tombstones_too() -> None:
+    sessions = store(idle_seconds=900, tombstone_seconds=900)
+    sessions.reserve("a", "env", now=0)
+    sessions.reap(now=900)
+    assert sessions.find("a", now=900).sid == "a"
+    sessions.reap(now=1800)
+    assert len(sessions) == 1
+    sessions.reap(now=1801)
+    await settle()
+    with pytest.raises(Gone):
+        sessions.find("a", now=2700)
+    await sessions.delete("a", now=2700)
+    sessions.reap(now=2702)
+    with pytest.raises(NotFound):
+        sessions.find("a", now=2702)
+    with pytest.raises(NotFound):
+        await sessions.delete("a", now=2702)
+
+
+@proves("sessions.expiry")
+async def test_any_request_with_the_id_counts() -> None:
+    sessions = store(idle_seconds=10)
+    sessions.reserve("a", "env", now=0)
+    sessions.touch("a", now=8)
+    sessions.touch("unknown", now=8)
+    sessions.reap(now=17)
+    assert len(sessions) == 1
+    sessions.find("a", now=17)
+    sessions.reap(now=26)
+    assert len(sessions) == 1
+    sessions.reap(now=28)
+    assert len(sessions) == 0
+    await settle()
+
+
+@proves("sessions.expiry")
+async def test_a_call_in_flight_counts() -> None:
+    sessions = store(idle_seconds=10)
+    session = sessions.reserve("a", "env", now=0)
+    gate = asyncio.Event()
+
+    async def work(name: str, given: dict[str, Any]) -> bytes:
+        await gate.wait()
+        return b""
+
+    call = session.calls.start(work, "x", {})
+    sessions.reap(now=100)
+    assert sessions.find("a", now=105)
+    gate.set()
+    assert await call.wait(1)
+    sessions.reap(now=116)
+    assert len(sessions) == 0
+    await settle()
+
+
+@proves("sessions.expiry")
+async def test_unknown_ids_leave_no_trace() -> None:
+    sessions = store()
+    for n in range(1000):
+        with pytest.raises(NotFound):
+            sessions.find(f"id-{n}", now=0)
+        sessions.touch(f"id-{n}", now=0)
+        with pytest.raises(NotFound):
+            await sessions.delete(f"id-{n}", now=0)
+    assert len(sessions) == len(sessions._ended) == 0
+
+
+@proves("sessions.after-end")
+async def test_tombstones_are_bounded_in_number() -> None:
+    sessions = store(tombstones=10)
+    for n in range(25):
+        sessions.reserve(f"id-{n}", "env", now=0)
+        await sessions.delete(f"id-{n}", now=0)
+    with pytest.raises(NotFound):
+        sessions.find("id-14", now=0)
+    with pytest.raises(Gone):
+        sessions.find("id-15", now=0)
+
+
+async def test_a_taken_id_is_refused_and_a_released_one_is_free() -> None:
+    sessions = store()
+    session = sessions.reserve("a", "env", now=0)
+    with pytest.raises(BadRequest, match="Session already exists"):
+        sessions.reserve("a", "env", now=0)
+    sessions.release(session)
+    with pytest.raises(NotFound):
+        sessions.find("a", now=0)
+
+
+async def finished(calls: Calls, tail: bytes, key: str | None = None) -> Call:
+    async def work(name: str, given: dict[str, Any]) -> bytes:
+        return tail
+
+    call = calls.start(work, "x", {}, key)
+    assert await call.wait(1)
+    return call
+
+
+@proves("calls.rejoin", "calls.once")
+async def test_results_are_kept_for_their_time_then_forgotten_but_for_the_key() -> None:
+    kept = Kept(seconds=60, budget=10**6)
+    calls = Calls(kept)
+    call = await finished(calls, b"result", key="k")
+    assert calls.by_id(call.id) is call
+    assert calls.by_key("k") is call
+    kept.reap(call.finished_at + 59)
+    assert calls.by_id(call.id) is call
+    kept.reap(call.finished_at + 61)
+    assert calls.by_id(call.id) is None
+    assert calls.by_key("k") is None
+    assert calls.spent("k")
+    assert not calls.spent("other")
+    assert kept.bytes == len(kept) == 0
+
+
+@proves("calls.rejoin")
+async def test_over_the_budget_delivered_results_go_first_oldest_first() -> None:
+    kept = Kept(seconds=60, budget=100)
+    calls = Calls(kept)
+    first, second, third = [await finished(calls, b"x" * 30) for _ in range(3)]
+    second.delivered = third.delivered = True
+    fourth = await finished(calls, b"x" * 20)
+    assert second.tail == error_event("result no longer kept")
+    assert [c.size for c in (first, third, fourth)] == [30, 30, 20]
+    assert kept.bytes == 80
+    fifth = await finished(calls, b"x" * 95)
+    assert first.tail == third.tail == fourth.tail == error_event("result no longer kept")
+    assert fifth.size == 95
+    assert calls.by_id(second.id) is second
+    kept.reap(fifth.finished_at + 61)
+    assert kept.bytes == 0
+
+
+async def test_spent_keys_are_bounded_in_number() -> None:
+    calls = Calls(Kept(0, 10**6))
+    for n in range(MAX_SPENT_KEYS + 10):
+        calls._spend(f"k{n}")
+    assert not calls.spent("k9")
+    assert calls.spent("k10")
+    assert calls.spent(f"k{MAX_SPENT_KEYS + 9}")
+
+
+async def test_stopping_calls_that_have_not_begun_leaves_nothing_behind() -> None:
+    calls = Calls(Kept(60, 100))
+
+    async def work(name: str, given: dict[str, Any]) -> bytes:
+        raise AssertionError("it must not begin")
+
+    call = calls.start(work, "x", {})
+    calls.stop("over")
+    await settle()
+    assert call.tail == error_event("over")
+    assert calls.running == 0
+
+
+@proves("calls.turns")
+async def test_turns_come_in_order_and_concurrent_ones_together() -> None:
+    turns, log = Turns(), []
+
+    async def take(name: str, alone: bool) -> None:
+        await turns.enter(alone=alone)
+        log.append(f"+{name}")
+        await settle()
+        log.append(f"-{name}")
+        turns.leave()
+
+    order = [("a", True), ("b", False), ("c", False), ("d", True), ("e", False)]
+    await asyncio.gather(*(take(name, alone) for name, alone in order))
+    assert log == ["+a", "-a", "+b", "+c", "-b", "-c", "+d", "-d", "+e", "-e"]
+
+
+@proves("calls.turns")
+async def test_a_turn_that_is_given_up_holds_nobody_back() -> None:
+    turns = Turns()
+    await turns.enter(alone=False)
+    waiting = asyncio.create_task(turns.enter(alone=True))
+    behind = asyncio.create_task(turns.enter(alone=False))
+    await settle()
+    assert not behind.done()
+    waiting.cancel()
+    await settle()
+    assert behind.done()
+    turns.leave()
+    turns.leave()
+    last = asyncio.create_task(turns.enter(alone=True))
+    await settle()
+    assert last.done()
+    cancelled = asyncio.create_task(turns.enter(alone=True))
+    await settle()
+    turns.leave()  # gives the turn to the task that is cancelled in the same moment
+    cancelled.cancel()
+    await settle()
+    await asyncio.wait_for(turns.enter(alone=True), 1)
