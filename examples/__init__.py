@@ -1,0 +1,1 @@
+"""Example environments, one file each; `python -m examples` serves them all."""

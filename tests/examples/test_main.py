@@ -1,0 +1,90 @@
+"""`python -m examples`, and each example run as a program of its own."""
+
+import runpy
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ors import Server
+
+ROOT = Path(__file__).parents[2]
+FILES = sorted(path for path in (ROOT / "examples").glob("*.py") if not path.name.startswith("__"))
+
+
+@pytest.fixture(scope="module")
+def welcome() -> Iterator[str]:
+    """What a running `python -m examples` has printed."""
+    command = [sys.executable, "-m", "examples", "--port", "0"]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        lines: list[str] = []
+        while not (lines and "call_tool" in lines[-1]):
+            line = process.stdout.readline()
+            assert line, "it ended early"
+            lines.append(line)
+        yield "".join(lines)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 0
+
+
+def pasted(welcome: str, first: str) -> str:
+    """The lines from the one that begins with `first` up to the end of their block."""
+    block = welcome[welcome.index(f"\n{first}") :]
+    return block.split("\n\nThe same")[0].strip() + "\n"
+
+
+def test_it_says_what_is_served(welcome: str) -> None:
+    lines = welcome.splitlines()
+    assert lines[0].startswith("Serving 5 environments on http://127.0.0.1:")
+    assert lines[2:7] == [
+        "  mathqa     train 8, test 4               tools: submit",
+        "  wordhunt   train 10, test 5              tools: give_up, guess",
+        "  maze       train 100, large 100          tools: move",
+        "  openbook   train 3, test 2               tools: read_page, search, and what the task adds",
+        "  countdown  train 1,000,000, test 10,000  tools: submit",
+    ]
+
+
+@pytest.mark.skipif(
+    shutil.which("curl") is None or shutil.which("bash") is None, reason="needs bash and curl"
+)
+def test_the_curl_lines_play_an_episode_when_pasted(welcome: str) -> None:
+    script = pasted(welcome, "URL=")
+    played = subprocess.run(["bash", "-eu"], input=script, capture_output=True, text=True, timeout=30)
+    assert played.returncode == 0, played.stderr
+    assert "How many buns are there?" in played.stdout
+    assert '"reward":1.0,"finished":true' in played.stdout
+    assert played.stdout.count('{"sid":') == 2
+
+
+def test_the_python_lines_play_an_episode_when_pasted(welcome: str) -> None:
+    script = pasted(welcome, "from ors.client")
+    played = subprocess.run([sys.executable, "-"], input=script, capture_output=True, text=True, timeout=30)
+    assert played.returncode == 0, played.stderr
+    assert "How many buns are there?" in played.stdout
+    assert "reward=1.0" in played.stdout
+
+
+def test_a_port_that_is_taken_is_told_in_one_line() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        command = [sys.executable, "-m", "examples", "--port", str(port)]
+        told = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=30)
+    assert told.returncode == 1
+    [line] = told.stderr.splitlines()
+    assert line.startswith(f"Cannot serve on 127.0.0.1:{port}: the port is taken. Try another:")
+    assert told.stdout == ""
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_each_file_serves_its_environment_when_run(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    served: list[Server] = []
+    monkeypatch.setattr(Server, "run", lambda server: served.append(server))
+    runpy.run_path(str(path), run_name="__main__")
+    assert len(served) == 1
