@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Mutable
 from typing import Any, Self
 from urllib.parse import unquote, urlsplit
 
+from ors.client._headers import Headers
 from ors.client._transport import Broken, Response
 
 __all__ = ["ASGIApp", "ASGITransport"]
@@ -62,7 +63,7 @@ class _Exchange:
         self._whole = False
         self.begun = asyncio.Event()
         self.status = 0
-        self.headers: Mapping[str, str] = {}
+        self.headers = Headers()
         self.ended = False
 
     @property
@@ -105,10 +106,8 @@ class _Exchange:
 
     async def _send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
-            pairs = message.get("headers", ())
-            self.headers = _Headers(
-                (name.decode("latin-1"), value.decode("latin-1")) for name, value in pairs
-            )
+            for name, value in message.get("headers", ()):
+                self.headers[name.decode("latin-1")] = value.decode("latin-1")
             self.status = message["status"]
             self.begun.set()
         elif message["type"] == "http.response.body" and not self._gone.is_set():
@@ -117,22 +116,6 @@ class _Exchange:
             if not message.get("more_body", False):
                 self._whole = True
                 self._chunks.put_nowait(None)
-
-
-class _Headers(dict[str, str]):
-    """Header names are not case-sensitive; the last of several counts."""
-
-    def __init__(self, pairs: Any) -> None:
-        super().__init__((name.lower(), value) for name, value in pairs)
-
-    def __contains__(self, name: object) -> bool:
-        return isinstance(name, str) and super().__contains__(name.lower())
-
-    def __getitem__(self, name: str) -> str:
-        return super().__getitem__(name.lower())
-
-    def get(self, name: str, default: Any = None) -> Any:
-        return super().get(name.lower(), default)
 
 
 class _Lifespan:

@@ -4,6 +4,8 @@ import os
 from collections.abc import AsyncIterator, Mapping
 from types import TracebackType
 from typing import Any, Self, overload
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 from ors._protocol import (
     API_KEY_VARIABLE,
@@ -17,6 +19,7 @@ from ors._protocol import (
     TOOLS,
     Endpoint,
 )
+from ors.client._direct import DirectTransport
 from ors.client._keeper import Keeper
 from ors.client._options import Options
 from ors.client._remote import Remote
@@ -112,7 +115,7 @@ class AsyncEnvironmentsAPI:
     def _remote(self, base_url: str, transport: Transport | None = None) -> Remote:
         remote = self._remotes.get(base_url)
         if remote is None:
-            transport = transport or _http(base_url, self._options)
+            transport = transport or _by_http(base_url, self._options)
             remote = Remote(transport, self._options, self._keeper, self.api_key)
             self._remotes[base_url] = remote
         return remote
@@ -132,11 +135,18 @@ class AsyncEnvironmentsAPI:
         await self.close()
 
 
-def _http(base_url: str, options: Options) -> Transport:
-    # aiohttp comes with the first client, not with the package: it takes longer than all the rest.
-    from ors.client._http import HTTPTransport
+def _by_http(base_url: str, options: Options) -> Transport:
+    parts = urlsplit(base_url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError(f"base_url must be like http://host:port, not {base_url!r}")
+    # Asked once: aiohttp's trust_env asks for every request, at more than the cost of the request.
+    proxy = None if proxy_bypass(parts.hostname) else getproxies().get(parts.scheme)
+    if proxy is None:
+        return DirectTransport(parts, options)
+    # Only those who need it wait for aiohttp: its import takes longer than all the rest of the client.
+    from ors.client._proxied import ProxiedTransport
 
-    return HTTPTransport(base_url, options)
+    return ProxiedTransport(parts, proxy, options)
 
 
 class AsyncEnvironment:

@@ -17,15 +17,18 @@ _STOP_SECONDS = 5.0
 class Portal:
     """One event loop in a thread of its own: what it runs goes on while the caller thinks.
 
-    It starts with the first call and ends with `close()`, with the interpreter, or when it is dropped.
+    It starts with the first call and ends, after `last()`, with `close()`, with the interpreter, or when
+    nobody has it any more.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, last: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        self._last = last
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._pid = os.getpid()
         self._closed = False
+        self._end: Callable[[], object] | None = None
 
     def run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """What `work()` gives. Interrupted (Ctrl-C), it is cancelled.
@@ -51,14 +54,12 @@ class Portal:
         while (taken := self.run(take)) is not None:
             yield taken[0]
 
-    def close(self, last: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Runs `last()`, if anything ever ran, and ends the loop."""
+    def close(self) -> None:
+        """Ends the loop, if it ever ran."""
         with self._lock:
             self._closed = True
-        if self._loop is None or self._pid != os.getpid():
-            return
-        asyncio.run_coroutine_threadsafe(last(), self._loop).result()
-        self._end()
+        if self._end is not None:
+            self._end()
 
     def _running_loop(self) -> asyncio.AbstractEventLoop:
         if self._pid != os.getpid():
@@ -76,8 +77,8 @@ class Portal:
     def _start(self) -> None:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=_serve, args=(self._loop,), name="ors-client", daemon=True)
-        # Also called at exit, and when nobody has this portal any more. The thread does not hold it.
-        self._end = weakref.finalize(self, _stop, self._loop, self._thread, self._pid)
+        # Called once: by close(), at exit, or when nobody has this portal, which the thread does not hold.
+        self._end = weakref.finalize(self, _stop, self._last, self._loop, self._thread, self._pid)
         self._thread.start()
 
 
@@ -94,9 +95,21 @@ def _serve(loop: asyncio.AbstractEventLoop) -> None:
         loop.close()
 
 
-def _stop(loop: asyncio.AbstractEventLoop, thread: threading.Thread, pid: int) -> None:
-    if pid != os.getpid() or loop.is_closed():
+def _stop(
+    last: Callable[[], Coroutine[Any, Any, None]],
+    loop: asyncio.AbstractEventLoop,
+    thread: threading.Thread,
+    pid: int,
+) -> None:
+    if pid != os.getpid():
         return
-    loop.call_soon_threadsafe(loop.stop)
+
+    async def end() -> None:
+        try:
+            await asyncio.wait_for(last(), _STOP_SECONDS)
+        finally:
+            loop.stop()
+
+    asyncio.run_coroutine_threadsafe(end(), loop)
     if threading.current_thread() is not thread:
-        thread.join(_STOP_SECONDS)
+        thread.join(2 * _STOP_SECONDS)

@@ -184,7 +184,7 @@ class EnvironmentsAPI:
         transport: Transport | None = None,
     ) -> None:
         self._async = AsyncEnvironmentsAPI(base_url, api_key, options=options, transport=transport)
-        self._loop = Portal()
+        self._loop = Portal(self._async.close)
 
     def get(self, name: str, base_url: str | None = None) -> Environment:
         """The environment of that name: see `AsyncEnvironmentsAPI.get`."""
@@ -200,7 +200,7 @@ class EnvironmentsAPI:
 
     def close(self) -> None:
         """Gives up all connections and the background loop. Open sessions are left to expire."""
-        self._loop.close(self._async.close)
+        self._loop.close()
 
     def __enter__(self) -> Self:
         return self
