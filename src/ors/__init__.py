@@ -4,30 +4,32 @@ To write and serve: `from ors import Environment, Server, tool, ToolOutput, Text
 To call: `from ors.client import ORS, AsyncORS`.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ors._version import __version__
-from ors.environment import Environment, Toolset, tool
-from ors.errors import ToolError
-from ors.types import (
-    Blocks,
-    CreateSession,
-    ImageBlock,
-    JSONObject,
-    JSONValue,
-    ListToolsOutput,
-    RunToolError,
-    RunToolOutput,
-    RunToolSuccess,
-    Split,
-    TextBlock,
-    ToolCall,
-    ToolOutput,
-    ToolSpec,
-)
 
 if TYPE_CHECKING:
-    from ors.server import Limits, Server
+    from ors._protocol import Limits
+    from ors.environment import Environment, Toolset, tool
+    from ors.errors import ToolError
+    from ors.server import Server
+    from ors.types import (
+        Blocks,
+        CreateSession,
+        ImageBlock,
+        JSONObject,
+        JSONValue,
+        ListToolsOutput,
+        RunToolError,
+        RunToolOutput,
+        RunToolSuccess,
+        Split,
+        TextBlock,
+        ToolCall,
+        ToolOutput,
+        ToolSpec,
+    )
 
 __all__ = [
     "Blocks",
@@ -54,10 +56,19 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    # On demand, so that `import ors` loads no web server.
-    if name in ("Limits", "Server"):
-        from ors import server
+_HOMES = {
+    "Environment": "ors.environment",
+    "Limits": "ors._protocol",
+    "Server": "ors.server",
+    "ToolError": "ors.errors",
+    "Toolset": "ors.environment",
+    "tool": "ors.environment",
+}
 
-        return getattr(server, name)
-    raise AttributeError(f"module 'ors' has no attribute {name!r}")
+
+def __getattr__(name: str) -> Any:
+    # On demand: a client loads no authoring code, and authors no web server.
+    if name not in __all__:
+        raise AttributeError(f"module 'ors' has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(_HOMES.get(name, "ors.types")), name)
+    return value

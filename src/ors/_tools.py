@@ -4,7 +4,7 @@ import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar, get_type_hints, overload
+from typing import Annotated, Any, Protocol, TypeVar, get_type_hints, overload
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic.fields import FieldInfo
@@ -131,9 +131,9 @@ def _define(owner: type, name: str, raw: Any, toolset: type | None) -> ToolDef:
             description=(inspect.getdoc(getattr(owner, name)) or "").strip(),
             input_schema=_schema(where, model),
         ),
-        shared=getattr(function, "_env_tool_shared", True),
-        concurrent=getattr(function, "_env_tool_concurrent", False),
-        timeout=getattr(function, "_env_tool_timeout", None),
+        shared=_mark(raw, "_env_tool_shared", True),
+        concurrent=_mark(raw, "_env_tool_concurrent", False),
+        timeout=_mark(raw, "_env_tool_timeout", None),
         toolset=toolset,
         is_async=inspect.iscoroutinefunction(function),
         model=model,
@@ -173,7 +173,7 @@ def _model_of_parameters(
     # `json` or `_x`, which a model's field may not.
     fields = tuple((parameter.name, f"p{number}") for number, parameter in enumerate(parameters))
     definitions: dict[str, Any] = {
-        field: (hints[parameter.name], _field_info(parameter))
+        field: _field(parameter, hints[parameter.name])
         for parameter, (_, field) in zip(parameters, fields, strict=True)
     }
     title = where.rpartition(".")[2]
@@ -184,13 +184,13 @@ def _model_of_parameters(
     return model, fields
 
 
-def _field_info(parameter: inspect.Parameter) -> FieldInfo:
+def _field(parameter: inspect.Parameter, hint: Any) -> tuple[Any, Any]:
     default = parameter.default
-    if isinstance(default, FieldInfo):
-        return FieldInfo.merge_field_infos(default, alias=parameter.name)
+    if isinstance(default, FieldInfo):  # `tries: int = Field(default=3, ge=1)`
+        return Annotated[hint, default], Field(alias=parameter.name)
     if default is inspect.Parameter.empty:
-        return Field(alias=parameter.name)  # type: ignore[no-any-return]
-    return Field(default=default, alias=parameter.name)  # type: ignore[no-any-return]
+        return hint, Field(alias=parameter.name)
+    return hint, Field(default=default, alias=parameter.name)
 
 
 def _schema(where: str, model: type[BaseModel] | None) -> dict[str, Any] | None:
@@ -276,8 +276,13 @@ async def _run_plain(method: Any, definition: ToolDef, arguments: Any, spawn: Sp
 def _marked(owner: type) -> Iterator[tuple[str, Any]]:
     for name in dir(owner):
         raw = inspect.getattr_static(owner, name)
-        if getattr(getattr(raw, "__func__", raw), "_env_tool", False):
+        if _mark(raw, "_env_tool", False):
             yield name, raw
+
+
+def _mark(raw: Any, name: str, default: Any) -> Any:
+    # On the function, or on the classmethod or staticmethod around it: @tool may stand on either side.
+    return getattr(raw, name, getattr(getattr(raw, "__func__", None), name, default))
 
 
 async def offers(env: Any, name: str, spawn: Spawn) -> bool:
