@@ -1,6 +1,8 @@
 """JSON, bytes to values and back, with nothing lost on the way."""
 
 import json
+import math
+from collections.abc import Mapping
 from typing import Any
 
 import orjson
@@ -21,8 +23,17 @@ def dumps(value: Any) -> bytes:
     except TypeError:
         # What orjson refuses and JSON can say: lone surrogates, integers over 64 bits, keys that are
         # not strings, nesting over 254 levels. Rare, so it may cost.
-        plain = to_jsonable_python(value, inf_nan_mode="null")
-        return json.dumps(plain, separators=(",", ":"), allow_nan=False).encode()
+        return json.dumps(_cleaned(value), separators=(",", ":"), default=_plain, allow_nan=False).encode()
+
+
+def _cleaned(value: Any) -> Any:
+    if isinstance(value, BaseModel):
+        return _cleaned(value.__dict__)
+    if isinstance(value, Mapping):
+        return {key: _cleaned(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_cleaned(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _plain(value: Any) -> Any:
