@@ -1,0 +1,116 @@
+"""The comparison: `python -m bench`, or `python -m bench --quick` in under a minute."""
+
+import argparse
+import datetime
+import json
+import shutil
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+from bench import chart, clients, crowds, load, machine, reference, starts, table, throughput
+from bench.figures import Figures
+from bench.rows import ROWS
+from bench.servers import ROOT
+
+RESULTS = Path(__file__).with_name("results")
+PARTS = ("calls", "memory", "slow", "starts", "clients")
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How thorough a comparison is."""
+
+    rounds: int
+    seconds: float
+    sessions: int
+    crowds: tuple[int, ...]
+    crowd_rounds: int
+    start_rounds: int
+    patience: float
+
+
+WHOLE = Size(7, 2.0, 10_000, (1000, 5000), 2, 9, 240)
+QUICK = Size(3, 0.3, 1_000, (1000,), 1, 3, 3)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="fewer and shorter rounds: under a minute")
+    parser.add_argument("--only", choices=PARTS, action="append", help="one part; may be given again")
+    parser.add_argument("--rows", default="", metavar="PREFIX", help="of the calls, only such rows")
+    parser.add_argument("--publish", action="store_true", help="copy chart and table to docs/")
+    return parser.parse_args()
+
+
+def _measure(figures: Figures, size: Size, parts: tuple[str, ...], rows: str) -> None:
+    patience = throughput.Patience(size.patience)
+    if "calls" in parts:
+        throughput.measure(figures, size.rounds, size.seconds, patience, rows)
+    if "memory" in parts:
+        crowds.measure_memory(figures, size.sessions)
+    if "slow" in parts:
+        crowds.measure_slow_calls(figures, size.crowds, size.crowd_rounds)
+    if "starts" in parts:
+        starts.measure(figures, size.start_rounds)
+    if "clients" in parts:
+        clients.measure(figures, size.rounds, size.seconds)
+
+
+def _caption(figures: Figures) -> str:
+    about = machine.described()
+    noise = f"; others took {median(figures.noise):.0%} of the machine" if figures.noise else ""
+    day = datetime.date.today().isoformat()
+    return (
+        f"{day}, {about['processor']}, {about['memory']}, Python {about['python']}, one core a server{noise}"
+    )
+
+
+def _keep(figures: Figures, caption: str, publish: bool) -> None:
+    RESULTS.mkdir(exist_ok=True)
+    made = {
+        "about": machine.described(),
+        "caption": caption,
+        "noise": figures.noise,
+        "rows": figures.as_json(),
+    }
+    (RESULTS / "bench.json").write_text(json.dumps(made, indent=1))
+    (RESULTS / "bench.md").write_text(f"{table.as_markdown(figures)}\n{caption}\n")
+    if not chart.draw(figures, caption, RESULTS / "bench.png"):
+        print("no chart: matplotlib is not installed (pip install matplotlib)")
+    print(f"kept in {RESULTS.relative_to(ROOT)}/: bench.json, bench.md, bench.png")
+    if publish:
+        (ROOT / "docs").mkdir(exist_ok=True)
+        for name in ("bench.md", "bench.png"):
+            shutil.copyfile(RESULTS / name, ROOT / "docs" / name)
+
+
+def main() -> int:
+    """Measures, prints and keeps."""
+    given = _arguments()
+    size = QUICK if given.quick else WHOLE
+    figures = Figures()
+    began = time.monotonic()
+    if len(set(machine.cores())) == 1:
+        print("one core only: server and load share it, so the figures are too low")
+    machine.allow_many_files()
+    try:
+        load.program()
+        reference.python()
+        _measure(figures, size, tuple(given.only or PARTS), given.rows)
+    except (load.NoCompiler, load.WrongAnswer, RuntimeError) as error:
+        print(f"bench: {error}", file=sys.stderr)
+        return 1
+    caption = _caption(figures)
+    print(f"\n{table.as_text(figures)}\n\n{caption}; {time.monotonic() - began:.0f} s")
+    for row in ROWS:
+        for miss in figures.misses(row):
+            print(f"missed: {row.title}: {miss}")
+    _keep(figures, caption, given.publish)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,96 @@
+"""The servers of the comparison, each a process on the server's core."""
+
+import http.client
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Literal
+
+from bench import machine, reference
+
+Subject = Literal["ours", "floor", "reference"]
+SUBJECTS: tuple[Subject, ...] = ("ours", "floor", "reference")
+ROOT = Path(__file__).parents[1]
+START_SECONDS = 30.0
+
+
+class Process:
+    """A server that runs. `started_in` is the time from its start to its first answer."""
+
+    def __init__(self, subject: Subject) -> None:
+        self.subject = subject
+        self.port = _free_port()
+        python = str(reference.python()) if subject == "reference" else sys.executable
+        command = [python, "-m", "bench.serve", "floor" if subject == "floor" else "ors", str(self.port)]
+        began = time.perf_counter()
+        with machine.pinned(machine.cores()[0]):
+            # Where nobody reads it: the reference logs every request, and a pipe would fill.
+            self._process = subprocess.Popen(
+                command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            )
+        try:
+            self._wait()
+        except BaseException:
+            self.stop()
+            raise
+        self.started_in = time.perf_counter() - began
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
+
+    @property
+    def url(self) -> str:
+        """Where it listens."""
+        return f"http://127.0.0.1:{self.port}"
+
+    def stop(self) -> None:
+        """Ends it, with its sessions."""
+        self._process.send_signal(signal.SIGTERM)
+        try:
+            self._process.wait(5)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def _wait(self) -> None:
+        deadline = time.perf_counter() + START_SECONDS
+        while not self._healthy():
+            if self._process.poll() is not None or time.perf_counter() > deadline:
+                raise RuntimeError(f"the server {self.subject!r} does not start")
+            time.sleep(0.002)
+
+    def _healthy(self) -> bool:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=5)
+        try:
+            connection.request("GET", "/health")
+            return connection.getresponse().status == 200
+        except OSError:
+            return False
+        finally:
+            connection.close()
+
+
+@contextmanager
+def running(*subjects: Subject) -> Iterator[list[Process]]:
+    """These servers, side by side, for as long as the block lasts."""
+    with ExitStack() as stack:
+        processes = []
+        for subject in subjects:
+            process = Process(subject)
+            stack.callback(process.stop)
+            processes.append(process)
+        yield processes
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
