@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator, Mapping
 from types import TracebackType
 from typing import Any, Self, overload
 from urllib.parse import urlsplit
-from urllib.request import getproxies, proxy_bypass
 
 from ors._protocol import (
     API_KEY_VARIABLE,
@@ -139,6 +138,8 @@ def _by_http(base_url: str, options: Options) -> Transport:
     parts = urlsplit(base_url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ValueError(f"base_url must be like http://host:port, not {base_url!r}")
+    from urllib.request import getproxies, proxy_bypass
+
     # Asked once: aiohttp's trust_env asks for every request, at more than the cost of the request.
     proxy = None if proxy_bypass(parts.hostname) else getproxies().get(parts.scheme)
     if proxy is None:

@@ -1,7 +1,6 @@
 """What a server's answer says went wrong: status codes and texts to the errors of this package."""
 
 from collections.abc import Mapping
-from email.utils import parsedate_to_datetime
 from time import time
 
 from ors._json import loads
@@ -75,6 +74,8 @@ def _retry_after(headers: Mapping[str, str]) -> float | None:
     value = headers.get("Retry-After", "").strip()
     if value.isascii() and value.isdigit():
         return float(value)
+    from email.utils import parsedate_to_datetime
+
     try:
         return max(0.0, parsedate_to_datetime(value).timestamp() - time())
     except (TypeError, ValueError):

@@ -82,7 +82,7 @@ class Keeper:
             self._task = loop.create_task(self._run())
 
     async def _run(self) -> None:
-        while self._due or self._streams:
+        while self._due or self._streams or self._pings:
             await asyncio.sleep(self._tick)
             now = asyncio.get_running_loop().time()
             for stream in tuple(self._streams):

@@ -1,0 +1,54 @@
+"""Clients of an environment in this process, without sockets, for an author's tests.
+
+async def test_the_right_answer_is_rewarded() -> None:
+    async with ors.testing.session(MyEnv, task_spec={"question": "2+2", "answer": "4"}) as session:
+        output = await session.call_tool("submit", {"answer": "4"})
+        assert output.reward == 1.0
+"""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+
+from ors import Environment, JSONObject, Server
+from ors.client import ASGITransport, AsyncORS, AsyncSession, Options, Task
+
+__all__ = ["client", "session"]
+
+IN_PROCESS = "http://in-process"
+
+
+@asynccontextmanager
+async def client(
+    served: Server | type[Environment], *, options: Options | None = None
+) -> AsyncIterator[AsyncORS]:
+    """A client of a server, or of a server made for one environment. Leaving it ends every session.
+
+    Raises:
+        InvalidEnvironment: the environment is written wrongly; the text says where.
+    """
+    server = served if isinstance(served, Server) else Server([served])
+    async with AsyncORS(IN_PROCESS, options=options, transport=ASGITransport(server.app)) as made:
+        yield made
+
+
+@asynccontextmanager
+async def session(
+    served: Server | type[Environment],
+    task_spec: JSONObject | None = None,
+    *,
+    split: str | None = None,
+    index: int | None = None,
+    secrets: Mapping[str, str] | None = None,
+    environment: str | None = None,
+) -> AsyncIterator[AsyncSession]:
+    """An open session of a task, given whole or by split and index; `environment` is the first by default.
+
+    Raises:
+        InvalidEnvironment: the environment is written wrongly; the text says where.
+        ResponseError: the server refuses, as when there is no such task.
+    """
+    async with client(served) as made:
+        name = environment or (await made.list_environments())[0]
+        task = Task(name, task_spec) if task_spec is not None else None
+        async with made.environment(name).session(task, secrets, split=split, index=index) as opened:
+            yield opened
