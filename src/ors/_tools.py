@@ -4,6 +4,7 @@ import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any, Protocol, TypeVar, get_type_hints, overload
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
@@ -239,22 +240,26 @@ class Toolbox:
         return [definition.spec for definition in self._tools.values() if definition.shared is shared]
 
     async def run(
-        self, env: Any, name: str, given: Mapping[str, Any], spawn: Spawn = asyncio.to_thread
+        self,
+        env: Any,
+        name: str,
+        definition: ToolDef | None,
+        given: Mapping[str, Any],
+        spawn: Spawn = asyncio.to_thread,
     ) -> ToolOutput:
-        """Checks the input and runs the tool.
+        """Checks the input and runs the tool of that name, whose definition `get` gave.
 
         Raises:
             ToolError: no such tool, an input that does not fit, or the tool's own refusal.
         """
-        definition = self._tools.get(name)
         if definition is None or not (definition.shared or await offers(env, name, spawn)):
             raise self._no_such_tool(name)
         arguments = definition.arguments(given)
         target = env if definition.toolset is None else await toolset_of(env, definition.toolset, spawn)
         method = getattr(target, name)
-        if arguments is not None and definition.fields is not None:
-            output = await _run_plain(method, definition, arguments, spawn)
-        elif definition.is_async:
+        if type(arguments) is dict:
+            method, arguments = partial(method, **arguments), None
+        if definition.is_async:
             output = await (method() if arguments is None else method(arguments))
         else:
             output = await call(method, *(() if arguments is None else (arguments,)), spawn=spawn)
@@ -265,12 +270,6 @@ class Toolbox:
     def _no_such_tool(self, name: str) -> ToolError:
         names = ", ".join(spec.name for spec in self.specs(shared=True))
         return ToolError(f"{name!r} is not a valid tool; the tools are: {names}", reason="not_found")
-
-
-async def _run_plain(method: Any, definition: ToolDef, arguments: Any, spawn: Spawn) -> Any:
-    if definition.is_async:
-        return await method(**arguments)
-    return await call(lambda: method(**arguments), spawn=spawn)
 
 
 def _marked(owner: type) -> Iterator[tuple[str, Any]]:

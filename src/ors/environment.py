@@ -106,7 +106,8 @@ class Environment(ABC):
     async def _call_tool(self, name: str, input: JSONObject) -> RunToolOutput:
         """Runs a tool by name. Override it to serve tools that have no method."""
         try:
-            output = await self._tools().run(self, name, input)
+            tools = self._tools()
+            output = await tools.run(self, name, tools.get(name), input)
         except ToolError as error:
             return RunToolOutput(RunToolError(error=str(error), reason=error.reason))
         return RunToolOutput(RunToolSuccess(output=output))

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ors._protocol import Limits, error_event
+from ors._protocol import Limits, error_event, task_ids
 from ors.errors import BadRequest, Gone, NotFound
 from ors.server.calls import MAX_SPENT_KEYS, Call, Calls
 from ors.server.kept import Kept
@@ -14,6 +14,7 @@ from ors.server.sessions import TRANSITIONS, Session, Sessions, State
 from ors.server.turns import Turns
 from tests.requirements import proves
 
+IDS = task_ids()
 LEGAL = {
     (State.CREATING, State.READY),
     (State.CREATING, State.FAILED),
@@ -93,11 +94,12 @@ async def test_a_call_in_flight_counts() -> None:
         await gate.wait()
         return b""
 
-    call = session.calls.start(work, "x", {})
+    call = session.calls.start(work, "x", {}, "t")
     sessions.reap(now=100)
     assert sessions.find("a", now=105)
     gate.set()
-    assert await call.wait(1)
+    await settle()
+    assert call.tail == b""
     sessions.reap(now=116)
     assert len(sessions) == 0
     await settle()
@@ -141,8 +143,9 @@ async def finished(calls: Calls, tail: bytes, key: str | None = None) -> Call:
     async def work(name: str, given: dict[str, Any]) -> bytes:
         return tail
 
-    call = calls.start(work, "x", {}, key)
-    assert await call.wait(1)
+    call = calls.start(work, "x", {}, next(IDS), key)
+    await settle()
+    assert call.tail == tail
     return call
 
 
@@ -196,7 +199,7 @@ async def test_stopping_calls_that_have_not_begun_leaves_nothing_behind() -> Non
     async def work(name: str, given: dict[str, Any]) -> bytes:
         raise AssertionError("it must not begin")
 
-    call = calls.start(work, "x", {})
+    call = calls.start(work, "x", {}, "t")
     calls.stop("over")
     await settle()
     assert call.tail == error_event("over")
@@ -208,7 +211,7 @@ async def test_turns_come_in_order_and_concurrent_ones_together() -> None:
     turns, log = Turns(), []
 
     async def take(name: str, alone: bool) -> None:
-        await turns.enter(alone=alone)
+        await turns.enter(alone)
         log.append(f"+{name}")
         await settle()
         log.append(f"-{name}")
@@ -222,9 +225,9 @@ async def test_turns_come_in_order_and_concurrent_ones_together() -> None:
 @proves("calls.turns")
 async def test_a_turn_that_is_given_up_holds_nobody_back() -> None:
     turns = Turns()
-    await turns.enter(alone=False)
-    waiting = asyncio.create_task(turns.enter(alone=True))
-    behind = asyncio.create_task(turns.enter(alone=False))
+    await turns.enter(False)
+    waiting = asyncio.create_task(turns.enter(True))
+    behind = asyncio.create_task(turns.enter(False))
     await settle()
     assert not behind.done()
     waiting.cancel()
@@ -232,12 +235,12 @@ async def test_a_turn_that_is_given_up_holds_nobody_back() -> None:
     assert behind.done()
     turns.leave()
     turns.leave()
-    last = asyncio.create_task(turns.enter(alone=True))
+    last = asyncio.create_task(turns.enter(True))
     await settle()
     assert last.done()
-    cancelled = asyncio.create_task(turns.enter(alone=True))
+    cancelled = asyncio.create_task(turns.enter(True))
     await settle()
     turns.leave()  # gives the turn to the task that is cancelled in the same moment
     cancelled.cancel()
     await settle()
-    await asyncio.wait_for(turns.enter(alone=True), 1)
+    await asyncio.wait_for(turns.enter(True), 1)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from ors._protocol import Limits
 from ors.environment import Environment
 from ors.server.app import App
+from ors.server.asgi import ASGI
 from ors.server.episode import House
 from ors.server.offers import offers
 from ors.server.wording import ReturnErrors, Wording
@@ -35,7 +36,8 @@ class Server:
     ) -> None:
         self.limits = limits or Limits()
         house = House(self.limits, Wording(return_errors))
-        self.app = App(offers(environments, house), house)
+        self._app = App(offers(environments, house), house)
+        self.app = ASGI(self._app)
         """The ASGI application, for any ASGI server."""
 
     def run(self, host: str = "127.0.0.1", port: int = 8080) -> None:
@@ -48,4 +50,4 @@ class Server:
         """The server on a port, not yet started; `on_start` is told its URL when it listens."""
         from ors.server._uvicorn import Runner
 
-        return Runner(self.app, host, port, on_start)
+        return Runner(self._app, host, port, on_start)

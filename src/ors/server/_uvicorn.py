@@ -3,31 +3,34 @@
 import asyncio
 import socket
 from collections.abc import Callable
+from functools import partial
 
 import uvicorn
 
 from ors.server.app import App
+from ors.server.asgi import ASGI
+from ors.server.connection import Connection
 
-KEEP_ALIVE_SECONDS = 75
-"""Longer than any client of ours keeps a connection, so that none is closed as a request arrives."""
 LAST_WRITES_SECONDS = 5
+TICKS_A_SWEEP = 10  # uvicorn ticks ten times a second
 
 
 class Runner(uvicorn.Server):
-    """uvicorn with a drain before its shutdown, and an exit that is not an error."""
+    """uvicorn with our connections, a drain before its shutdown, and an exit that is not an error."""
 
     def __init__(self, app: App, host: str, port: int, on_start: Callable[[str], None] | None) -> None:
         super().__init__(
             uvicorn.Config(
-                app,
+                ASGI(app),
                 host=host,
                 port=port,
                 access_log=False,
+                http=partial(Connection, app),  # type: ignore[arg-type]
                 lifespan="on",
                 log_level="warning",
+                proxy_headers=False,
                 server_header=False,
                 timeout_graceful_shutdown=LAST_WRITES_SECONDS,
-                timeout_keep_alive=KEEP_ALIVE_SECONDS,
                 ws="none",
             )
         )
@@ -45,6 +48,14 @@ class Runner(uvicorn.Server):
         await super().startup(sockets)
         if self.started and self._on_start is not None:
             self._on_start(self.url)
+
+    async def on_tick(self, counter: int) -> bool:
+        """uvicorn's clock: also sweeps connections on which nothing happens."""
+        if counter % TICKS_A_SWEEP == 0:
+            now = asyncio.get_running_loop().time()
+            for connection in list(self.server_state.connections):
+                connection.sweep(now)  # type: ignore[union-attr]
+        return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Lets running calls finish for the grace period, ends the rest, tears every session down."""

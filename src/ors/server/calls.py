@@ -8,11 +8,11 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from ors._protocol import error_event, new_task_id, task_id_event
+from ors._protocol import error_event, task_id_event
 from ors.server.kept import Kept
-from ors.server.pulse import Pulse
 
 Work = Callable[[str, dict[str, Any]], Coroutine[Any, Any, bytes]]
+Listener = Callable[[], None]
 
 GONE = error_event("result no longer kept")
 MAX_SPENT_KEYS = 1024
@@ -22,17 +22,17 @@ MAX_SPENT_KEYS = 1024
 class Call:
     """One run of a tool. `tail` holds its events after `task_id`, once it is done."""
 
-    __slots__ = ("_owner", "_waiting", "delivered", "finished_at", "id", "key", "tail", "task")
+    __slots__ = ("_listeners", "_owner", "delivered", "finished_at", "id", "key", "tail", "task")
 
-    def __init__(self, owner: "Calls", key: str | None) -> None:
-        self.id = new_task_id()
+    def __init__(self, owner: "Calls", id: str, key: str | None) -> None:
+        self.id = id
         self.key = key
         self.tail: bytes | None = None
         self.task: asyncio.Task[None] | None = None
         self.finished_at = 0.0
         self.delivered = False
         self._owner = owner
-        self._waiting: list[asyncio.Future[bool]] | None = None
+        self._listeners: list[Listener] | None = None
 
     @property
     def head(self) -> bytes:
@@ -44,25 +44,17 @@ class Call:
         """Bytes of result that it holds."""
         return 0 if self.tail is None or self.tail is GONE else len(self.tail)
 
-    async def wait(self, seconds: float) -> bool:
-        """Waits until it is done, at most for some seconds; says whether it is."""
-        waiting = self._waiter()
-        timer = waiting.get_loop().call_later(seconds, _expire, waiting)
-        try:
-            return await waiting
-        finally:
-            timer.cancel()
-            self._stop(waiting)
+    def listen(self, listener: Listener) -> None:
+        """`listener` is called once it is done, which it must not be yet."""
+        if self._listeners is None:
+            self._listeners = [listener]
+        else:
+            self._listeners.append(listener)
 
-    async def wait_or_beat(self, pulse: Pulse) -> bool:
-        """Waits until it is done, or the pulse beats; says whether it is done."""
-        waiting = self._waiter()
-        pulse.add(waiting)
-        try:
-            return await waiting
-        finally:
-            pulse.remove(waiting)
-            self._stop(waiting)
+    def unlisten(self, listener: Listener) -> None:
+        """`listener` no longer cares."""
+        if self._listeners and listener in self._listeners:
+            self._listeners.remove(listener)
 
     def finish(self, tail: bytes) -> None:
         """Its last events are known. The first word stands."""
@@ -71,10 +63,10 @@ class Call:
         self.tail = tail
         self.task = None
         self.finished_at = asyncio.get_running_loop().time()
+        listeners, self._listeners = self._listeners, None
+        for listener in listeners or ():
+            listener()
         self._owner.finished(self)
-        for waiting in self._waiting or ():
-            if not waiting.done():
-                waiting.set_result(True)
 
     def discard(self) -> None:
         """Lets go of the result; whoever asks for it is told that it is gone."""
@@ -84,25 +76,6 @@ class Call:
         """Lets go of everything but the key, which must never run again."""
         self._owner.forget(self)
 
-    def _waiter(self) -> asyncio.Future[bool]:
-        waiting: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        if self.tail is not None:
-            waiting.set_result(True)
-        elif self._waiting is None:
-            self._waiting = [waiting]
-        else:
-            self._waiting.append(waiting)
-        return waiting
-
-    def _stop(self, waiting: asyncio.Future[bool]) -> None:
-        if self._waiting and waiting in self._waiting:
-            self._waiting.remove(waiting)
-
-
-def _expire(waiting: asyncio.Future[bool]) -> None:
-    if not waiting.done():
-        waiting.set_result(False)
-
 
 class Calls:
     """All calls of one session."""
@@ -111,14 +84,14 @@ class Calls:
 
     def __init__(self, kept: Kept) -> None:
         self._kept = kept
-        self._by_id: dict[str, Call] = {}
+        self._by_id: dict[str, Call] | None = None
         self._by_key: dict[str, Call] | None = None  # most clients in the field send none
         self._spent: dict[int, None] | None = None
         self.running = 0
 
     def by_id(self, task_id: str) -> Call | None:
         """The call of that id, running or kept."""
-        return self._by_id.get(task_id)
+        return self._by_id.get(task_id) if self._by_id else None
 
     def by_key(self, key: str) -> Call | None:
         """The call that was started with that key, running or kept."""
@@ -128,21 +101,23 @@ class Calls:
         """Whether a call with that key has run, and its result is no longer kept."""
         return self._spent is not None and hash(key) in self._spent
 
-    def start(self, work: Work, name: str, given: dict[str, Any], key: str | None = None) -> Call:
+    def start(self, work: Work, name: str, given: dict[str, Any], id: str, key: str | None = None) -> Call:
         """Runs `work(name, given)`, which gives the events after `task_id`, as a new call."""
-        call = Call(self, key)
-        self._by_id[call.id] = call
+        call = Call(self, id, key)
+        if self._by_id is None:
+            self._by_id = {}
+        self._by_id[id] = call
         if key is not None:
             if self._by_key is None:
                 self._by_key = {}
             self._by_key[key] = call
         self.running += 1
-        call.task = asyncio.create_task(_run(call, work, name, given))
+        call.task = asyncio.get_running_loop().create_task(_run(call, work, name, given))
         return call
 
     def tasks(self) -> list[asyncio.Task[None]]:
         """The tasks of the calls that run."""
-        return [call.task for call in self._by_id.values() if call.task is not None]
+        return [call.task for call in (self._by_id or {}).values() if call.task is not None]
 
     def finished(self, call: Call) -> None:
         """A call of ours is done."""
@@ -151,14 +126,15 @@ class Calls:
 
     def forget(self, call: Call) -> None:
         """A result of ours is kept no longer."""
-        self._by_id.pop(call.id, None)
+        if self._by_id is not None:
+            self._by_id.pop(call.id, None)
         if call.key is not None and self._by_key is not None:
             self._by_key.pop(call.key, None)
             self._spend(call.key)
 
     def stop(self, message: str) -> None:
         """Ends every running call with an `error` event."""
-        for call in list(self._by_id.values()):
+        for call in list((self._by_id or {}).values()):
             task = call.task
             call.finish(error_event(message))
             if task is not None:
@@ -166,10 +142,9 @@ class Calls:
 
     def close(self) -> None:
         """Forgets all results."""
-        for call in self._by_id.values():
+        for call in (self._by_id or {}).values():
             self._kept.remove(call)
-        self._by_id.clear()
-        self._by_key = self._spent = None
+        self._by_id = self._by_key = self._spent = None
 
     def _spend(self, key: str) -> None:
         # By hash: 64 bits tell keys apart, and a long key must not stay.

@@ -10,7 +10,7 @@ from pydantic import TypeAdapter
 
 from ors._json import dumps
 from ors._protocol import Limits, error_event, result_events
-from ors._tools import Toolbox, call
+from ors._tools import Toolbox, ToolDef, call
 from ors.environment import Environment, Secrets
 from ors.errors import ORSError, ServerFailed, ToolError
 from ors.server.threads import Threads
@@ -85,39 +85,32 @@ class Episode:
         if self._turns is None:
             self._turns = Turns()
         definition = self._ready._tools().get(name)
-        await self._turns.enter(alone=definition is None or not definition.concurrent)
+        alone = definition is None or not definition.concurrent
+        if not self._turns.enter_at_once(alone):
+            await self._turns.enter(alone)
         try:
             if self._finished and not self._cls.calls_after_finished:
                 return _refused(_already_finished(name))
-            seconds = definition.timeout if definition is not None else None
-            return await self._call_in_time(name, given, seconds or self._house.limits.tool_seconds)
-        finally:
-            self._turns.leave()
-
-    async def _call_in_time(self, name: str, given: dict[str, Any], seconds: float | None) -> bytes:
-        if seconds is None:
-            return await self._call_tool(name, given)
-        try:
-            async with asyncio.timeout(seconds):
-                return await self._call_tool(name, given)
-        except TimeoutError:
-            return error_event(f"Tool {name!r} exceeded its time limit of {seconds:g} s")
-
-    async def _call_tool(self, name: str, given: dict[str, Any]) -> bytes:
-        try:
-            output = await self._run(name, given)
-            return self._told(name, output)
+            seconds = (definition.timeout if definition else None) or self._house.limits.tool_seconds
+            if seconds is None:
+                return self._told(name, await self._run(name, definition, given))
+            async with asyncio.timeout(seconds) as limit:
+                return self._told(name, await self._run(name, definition, given))
         except ToolError as refusal:
             return _refused(RunToolError(error=str(refusal), reason=refusal.reason))
         except asyncio.CancelledError:
             raise
         except BaseException as error:  # SystemExit too: a tool must not end the server
+            if isinstance(error, TimeoutError) and seconds is not None and limit.expired():
+                return error_event(f"Tool {name!r} exceeded its time limit of {seconds:g} s")
             self._log(f"tool {name!r} failed", error)
             return error_event(self._words("Tool execution failed", error))
+        finally:
+            self._turns.leave()
 
-    async def _run(self, name: str, given: dict[str, Any]) -> ToolOutput:
+    async def _run(self, name: str, definition: ToolDef | None, given: dict[str, Any]) -> ToolOutput:
         if self._toolbox is not None:
-            return await self._toolbox.run(self._env, name, given, self._house.threads.run)
+            return await self._toolbox.run(self._env, name, definition, given, self._house.threads.run)
         result = await self._call(self._ready._call_tool, name, given)
         result = result.root if isinstance(result, RunToolOutput) else result
         if isinstance(result, RunToolSuccess):

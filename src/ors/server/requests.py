@@ -2,7 +2,6 @@
 
 import base64
 import binascii
-from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -11,9 +10,6 @@ from ors import _protocol
 from ors._json import loads
 from ors.errors import BadRequest, TooLarge
 from ors.types import ToolCall
-
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -24,15 +20,18 @@ _EVENT_STREAM = _protocol.EVENT_STREAM.encode()
 
 
 class Request:
-    """A request: what its headers say at once, its body when asked."""
+    """A request with its whole body."""
 
-    __slots__ = ("_limit", "_receive", "headers", "scope")
+    __slots__ = ("body", "headers", "method", "path", "query")
 
-    def __init__(self, scope: Message, receive: Receive, body_limit: int) -> None:
-        self.scope = scope
-        self.headers: list[tuple[bytes, bytes]] = scope["headers"]
-        self._receive = receive
-        self._limit = body_limit
+    def __init__(
+        self, method: str, path: str, query: bytes, headers: list[tuple[bytes, bytes]], body: bytes
+    ) -> None:
+        self.method = method
+        self.path = path
+        self.query = query
+        self.headers = headers
+        self.body = body
 
     def header(self, name: bytes) -> bytes | None:
         """The value of a header, given in lower case; the first one if there are several."""
@@ -50,14 +49,20 @@ class Request:
         sid = self.maybe_session_id()
         if not sid:
             raise BadRequest(f"The header {_protocol.SESSION_ID} is required")
-        if not _protocol.valid_session_id(sid):
-            raise _bad_id(_protocol.SESSION_ID)
         return sid
 
     def maybe_session_id(self) -> str:
         """The session that the request names, or nothing."""
         value = self.header(_SESSION_ID)
         return "" if value is None else value.decode("latin-1").strip()
+
+    def new_session_id(self) -> str:
+        """The id that a new session is to have.
+
+        Raises:
+            BadRequest: it names none, or one that cannot be an id.
+        """
+        return _checked(self.session_id(), _protocol.SESSION_ID)
 
     def idempotency_key(self) -> str | None:
         """The key that makes a call once-only.
@@ -68,10 +73,7 @@ class Request:
         value = self.header(_IDEMPOTENCY_KEY)
         if value is None:
             return None
-        key = value.decode("latin-1").strip()
-        if not _protocol.valid_session_id(key):
-            raise _bad_id(_protocol.IDEMPOTENCY_KEY)
-        return key
+        return _checked(value.decode("latin-1").strip(), _protocol.IDEMPOTENCY_KEY)
 
     def wants_events(self) -> bool:
         """Whether the client asks for an event stream."""
@@ -97,83 +99,63 @@ class Request:
             )
         return secrets
 
-    async def body(self) -> bytes:
-        """The whole body.
-
-        Raises:
-            TooLarge: it is over the limit.
-            BadRequest: the client left before it was through.
-        """
-        message = await self._receive()
-        if message["type"] == "http.request" and not message.get("more_body"):
-            body: bytes = message.get("body", b"")
-            if len(body) > self._limit:
-                raise self._too_large()
-            return body
-        self._check_declared_length()
-        chunks = bytearray()
-        while message["type"] == "http.request":
-            chunks += message.get("body", b"")
-            if len(chunks) > self._limit:
-                raise self._too_large()
-            if not message.get("more_body"):
-                return bytes(chunks)
-            message = await self._receive()
-        raise BadRequest("The request body broke off")
-
-    def _check_declared_length(self) -> None:
-        declared = self.header(b"content-length")
-        if declared is not None and declared.isdigit() and int(declared) > self._limit:
-            raise self._too_large()
-
-    def _too_large(self) -> TooLarge:
-        return TooLarge(f"The request body is over the limit of {self._limit} bytes")
-
-    async def json_object(self) -> dict[str, Any]:
+    def json_object(self) -> dict[str, Any]:
         """The body as a JSON object, whatever its content type says.
 
         Raises:
             BadRequest: it is something else.
         """
-        raw = await self.body()
-        if not raw:
+        if not self.body:
             raise BadRequest("The request body is empty; a JSON object is expected")
         try:
-            value = loads(raw)
+            value = loads(self.body)
         except ValueError:
             raise BadRequest("The request body is not valid JSON, or nested too deeply") from None
         if not isinstance(value, dict):
             raise BadRequest("The request body must be a JSON object")
         return value
 
-    async def model(self, model: type[Model]) -> Model:
+    def model(self, model: type[Model]) -> Model:
         """The body as one of the wire's models.
 
         Raises:
             BadRequest: it does not fit; the text names the fields and never shows their values.
         """
-        value = await self.json_object()
-        try:
-            return model.model_validate(value)
-        except ValidationError as error:
-            raise BadRequest(_problems(error)) from None
+        return _fitted(model, self.json_object())
 
-    async def tool_call(self) -> tuple[str, dict[str, Any], str | None]:
-        """The body of a call: the tool's name, its input, and the task id to rejoin."""
-        value = await self.json_object()
+    def tool_call(self) -> tuple[str, dict[str, Any], str | None]:
+        """The body of a call: the tool's name, its input, and the task id to rejoin.
+
+        Raises:
+            BadRequest: it does not fit.
+        """
+        value = self.json_object()
         name, given, task_id = value.get("name"), value.get("input"), value.get("task_id")
-        # By hand on the hot path; whatever is unusual gets pydantic's words.
-        if type(name) is str and type(given) is dict and (task_id is None or type(task_id) is str):
-            return name, given, task_id
-        try:
-            ToolCall.model_validate(value)
-        except ValidationError as error:
-            raise BadRequest(_problems(error)) from None
-        raise BadRequest("name must be a string, input an object")
+        # By hand on the hot path; whatever does not fit gets the model's words.
+        if type(name) is not str or type(given) is not dict or not (task_id is None or type(task_id) is str):
+            call = _fitted(ToolCall, value)
+            return call.name, dict(call.input), call.task_id
+        return name, given, task_id
 
 
-def _bad_id(header: str) -> BadRequest:
-    return BadRequest(f"The header {header} must be printable, of 1 to {_protocol.MAX_ID_CHARS} characters")
+def too_large(limit: int) -> TooLarge:
+    """What is said of a body over the limit."""
+    return TooLarge(f"The request body is over the limit of {limit} bytes")
+
+
+def _checked(value: str, header: str) -> str:
+    if not _protocol.valid_session_id(value):
+        raise BadRequest(
+            f"The header {header} must be printable, of 1 to {_protocol.MAX_ID_CHARS} characters"
+        )
+    return value
+
+
+def _fitted(model: type[Model], value: dict[str, Any]) -> Model:
+    try:
+        return model.model_validate(value)
+    except ValidationError as error:
+        raise BadRequest(_problems(error)) from None
 
 
 def _problems(error: ValidationError) -> str:

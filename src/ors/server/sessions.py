@@ -101,11 +101,13 @@ class Session:
 
     async def call(self, name: str, given: dict[str, Any]) -> bytes:
         """Runs a tool once the session is set up; gives the events that tell how it went."""
-        try:
-            episode = await self.ready()
-        except ORSError as error:
-            return error_event(str(error))
-        return await episode.call(name, given)
+        if self.state is not State.READY:
+            try:
+                await self.ready()
+            except ORSError as error:
+                return error_event(str(error))
+        assert self.episode is not None
+        return await self.episode.call(name, given)
 
     def check(self) -> None:
         """Raises what stands in the way of a request to this session."""

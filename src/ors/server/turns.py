@@ -14,10 +14,16 @@ class Turns:
         self._alone = False
         self._queue: deque[tuple[bool, asyncio.Future[None]]] | None = None
 
-    async def enter(self, *, alone: bool) -> None:
-        """Waits for the turn. Each `enter` that returns needs a `leave`."""
-        if not self._queue and self._free_for(alone):
-            self._take(alone)
+    def enter_at_once(self, alone: bool) -> bool:
+        """Takes the turn if nobody is before us; says whether it did."""
+        if self._queue or not self._free_for(alone):
+            return False
+        self._take(alone)
+        return True
+
+    async def enter(self, alone: bool) -> None:
+        """Waits for the turn. Each turn needs a `leave`."""
+        if self.enter_at_once(alone):
             return
         if self._queue is None:
             self._queue = deque()

@@ -1,0 +1,67 @@
+"""Answers: what a request that is not a call gets."""
+
+from dataclasses import dataclass
+
+from ors import _protocol
+from ors._json import dumps
+from ors._version import __version__
+from ors.errors import MethodNotAllowed, ORSError, Unavailable
+
+
+class Headers:
+    """A set of response headers, as pairs for ASGI and as bytes for our own connections."""
+
+    __slots__ = ("pairs", "wire")
+
+    def __init__(self, *pairs: tuple[bytes, bytes]) -> None:
+        self.pairs = pairs
+        self.wire = b"".join(b"%b: %b\r\n" % pair for pair in pairs)
+
+
+_VERSION = (_protocol.SERVER_VERSION.lower().encode(), __version__.encode())
+_JSON_TYPE = (b"content-type", b"application/json")
+
+JSON = Headers(_VERSION, _JSON_TYPE)
+STREAM = Headers(
+    _VERSION,
+    (b"content-type", _protocol.EVENT_STREAM.encode() + b"; charset=utf-8"),
+    (b"cache-control", b"no-cache"),
+    (b"x-accel-buffering", b"no"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A whole response."""
+
+    status: int
+    body: bytes
+    headers: Headers = JSON
+
+
+def answer(value: object) -> Answer:
+    """200 with a JSON body."""
+    return Answer(200, dumps(value))
+
+
+def refusal(error: ORSError) -> Answer:
+    """What an error of ours looks like on the wire."""
+    if isinstance(error, Redirect):
+        return Answer(308, b"", Headers(_VERSION, (b"location", error.location)))
+    more: list[tuple[bytes, bytes]] = []
+    if isinstance(error, MethodNotAllowed):
+        more.append((b"allow", error.allow.encode()))
+    if isinstance(error, Unavailable) and error.retry_after is not None:
+        more.append((b"retry-after", b"%d" % error.retry_after))
+    headers = Headers(_VERSION, _JSON_TYPE, *more) if more else JSON
+    return Answer(error.status, dumps({"detail": str(error)}), headers)
+
+
+class Redirect(ORSError):
+    """The path means something elsewhere."""
+
+    status = 308
+
+    def __init__(self, location: bytes) -> None:
+        super().__init__("redirect")
+        self.location = location

@@ -1,0 +1,114 @@
+"""Our application for any ASGI server."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+from ors._sse import PING
+from ors.errors import ORSError
+from ors.server.answers import STREAM, Answer, refusal
+from ors.server.app import App
+from ors.server.calls import Call
+from ors.server.pulse import Pulse
+from ors.server.requests import Request, too_large
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+
+
+class ASGI:
+    """Turns ASGI messages into requests and answers. Lifespan events are used, and not needed."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        """Serves one request, or the life of the server."""
+        if scope["type"] == "http":
+            await self._serve(scope, receive, send)
+        elif scope["type"] == "lifespan":
+            await self._live(receive, send)
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        while (await receive())["type"] == "lifespan.startup":
+            self._app.start()
+            await send({"type": "lifespan.startup.complete"})
+        await self._app.close()
+        await send({"type": "lifespan.shutdown.complete"})
+
+    async def _serve(self, scope: Message, receive: Receive, send: Send) -> None:
+        try:
+            body = await _body(receive, self._app.limits.body_bytes)
+        except ORSError as error:
+            await _send(send, refusal(error))
+            return
+        if body is None:  # the client left before it was through
+            return
+        query = scope.get("query_string", b"")
+        request = Request(scope["method"], scope["path"], query, list(scope["headers"]), body)
+        outcome = self._app.take(request)
+        if isinstance(outcome, Call):
+            await self._stream(send, outcome)
+        else:
+            whole = outcome if isinstance(outcome, Answer) else await self._app.finish(request, outcome)
+            await _send(send, whole)
+
+    async def _stream(self, send: Send, call: Call) -> None:
+        if not await _done(call, self._app.opening):
+            await send({"type": "http.response.start", "status": 200, "headers": list(STREAM.pairs)})
+            await send({"type": "http.response.body", "body": call.head, "more_body": True})
+            while not await _done(call, self._app.pings):
+                await send({"type": "http.response.body", "body": PING, "more_body": True})
+            await send({"type": "http.response.body", "body": call.tail})
+        else:
+            await _send(send, Answer(200, call.head + (call.tail or b""), STREAM))
+        call.delivered = True
+
+
+class _Waiting:
+    """Waits for a call or a beat, whichever comes first."""
+
+    def __init__(self) -> None:
+        self.first: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+
+    def done(self) -> None:
+        if not self.first.done():
+            self.first.set_result(True)
+
+    def beat(self) -> None:
+        if not self.first.done():
+            self.first.set_result(False)
+
+
+async def _done(call: Call, pulse: Pulse) -> bool:
+    """Waits until the call is done or the pulse beats; says whether it is done."""
+    if call.tail is not None:
+        return True
+    waiting = _Waiting()
+    call.listen(waiting.done)
+    pulse.add(waiting)
+    try:
+        return await waiting.first
+    finally:
+        pulse.remove(waiting)
+        call.unlisten(waiting.done)
+
+
+async def _body(receive: Receive, limit: int) -> bytes | None:
+    body = bytearray()
+    while True:
+        message = await receive()
+        if message["type"] != "http.request":
+            return None
+        body += message.get("body", b"")
+        if len(body) > limit:
+            raise too_large(limit)
+        if not message.get("more_body"):
+            return bytes(body)
+
+
+async def _send(send: Send, answer: Answer) -> None:
+    headers = [*answer.headers.pairs, (b"content-length", b"%d" % len(answer.body))]
+    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+    await send({"type": "http.response.body", "body": answer.body})
