@@ -4,7 +4,7 @@ import asyncio
 import random
 import threading
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
@@ -35,6 +35,7 @@ async def ended(server: asyncio.Server) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
+    await asyncio.sleep(0)  # aborted transports let go of their sockets in the next turn
 
 
 async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, limit: int | None = None) -> None:
@@ -56,13 +57,14 @@ async def both_ways(
     """Copies in both directions; when one ends, so does the other."""
     there = asyncio.create_task(pump(client[0], server[1], limits[0]))
     back = asyncio.create_task(pump(server[0], client[1], limits[1]))
-    with suppress(ConnectionError):
+    try:
         await asyncio.wait({there, back}, return_when=asyncio.FIRST_COMPLETED)
-    for task in (there, back):
-        task.cancel()
-    await asyncio.gather(there, back, return_exceptions=True)
-    for writer in (client[1], server[1]):
-        writer.transport.abort()
+    finally:
+        for writer in (client[1], server[1]):
+            writer.transport.abort()
+        for task in (there, back):
+            task.cancel()
+        await asyncio.gather(there, back, return_exceptions=True)
 
 
 @dataclass

@@ -1,6 +1,7 @@
 """One tool call: sent once, rejoined until its result is here."""
 
 import asyncio
+import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -12,7 +13,6 @@ from ors._protocol import (
     SESSION_OVER,
     UNKNOWN_TASK_ID,
     CallReader,
-    new_task_id,
 )
 from ors.client._failures import failure
 from ors.client._pending import Pending
@@ -51,7 +51,7 @@ class Call:
         self._keeper = remote.keeper
         self._pending = pending
         self._path = path
-        self._headers = {**headers, IDEMPOTENCY_KEY: new_task_id()}
+        self._headers = {**headers, IDEMPOTENCY_KEY: os.urandom(16).hex()}
         self._body = body
         self._on_task_id = on_task_id
         self._task_id: str | None = body.get("task_id")
