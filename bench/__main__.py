@@ -29,11 +29,13 @@ class Size:
     crowds: tuple[int, ...]
     crowd_rounds: int
     start_rounds: int
+    concurrencies: tuple[int, ...]
+    client_rounds: int
     patience: float
 
 
-WHOLE = Size(7, 2.0, 10_000, (1000, 5000), 2, 9, 240)
-QUICK = Size(3, 0.3, 1_000, (1000,), 1, 3, 3)
+WHOLE = Size(7, 2.0, 10_000, (1000, 5000), 2, 9, (32, 256), 5, 240)
+QUICK = Size(3, 0.15, 500, (1000,), 1, 2, (32,), 2, 0)
 
 
 def _arguments() -> argparse.Namespace:
@@ -47,16 +49,17 @@ def _arguments() -> argparse.Namespace:
 
 def _measure(figures: Figures, size: Size, parts: tuple[str, ...], rows: str) -> None:
     patience = throughput.Patience(size.patience)
-    if "calls" in parts:
-        throughput.measure(figures, size.rounds, size.seconds, patience, rows)
-    if "memory" in parts:
-        crowds.measure_memory(figures, size.sessions)
-    if "slow" in parts:
-        crowds.measure_slow_calls(figures, size.crowds, size.crowd_rounds)
-    if "starts" in parts:
-        starts.measure(figures, size.start_rounds)
-    if "clients" in parts:
-        clients.measure(figures, size.rounds, size.seconds)
+    measures = {
+        "calls": lambda: throughput.measure(figures, size.rounds, size.seconds, patience, rows),
+        "memory": lambda: crowds.measure_memory(figures, size.sessions),
+        "slow": lambda: crowds.measure_slow_calls(figures, size.crowds, size.crowd_rounds),
+        "starts": lambda: starts.measure(figures, size.start_rounds),
+        "clients": lambda: clients.measure(figures, size.concurrencies, size.client_rounds, size.seconds),
+    }
+    for part in parts:
+        began = time.monotonic()
+        measures[part]()
+        print(f"{part}: {time.monotonic() - began:.0f} s", flush=True)
 
 
 def _caption(figures: Figures) -> str:
@@ -105,6 +108,8 @@ def main() -> int:
         return 1
     caption = _caption(figures)
     print(f"\n{table.as_text(figures)}\n\n{caption}; {time.monotonic() - began:.0f} s")
+    if figures.noise and median(figures.noise) > throughput.QUIET:
+        print("the machine was not quiet: run it again before you believe a figure, or a miss")
     for row in ROWS:
         for miss in figures.misses(row):
             print(f"missed: {row.title}: {miss}")

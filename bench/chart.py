@@ -17,7 +17,7 @@ def draw(figures: Figures, caption: str, target: Path) -> bool:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    rows = [row for row in ROWS if figures.ratio(row, "reference") is not None]
+    rows = [row for row in ROWS if row.charted and figures.ratio(row, "reference") is not None]
     if not rows:
         return False
     figure, axes = pyplot.subplots(figsize=(9, 1.3 + 0.32 * len(rows)))

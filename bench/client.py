@@ -32,12 +32,11 @@ async def _call_until(session: Any, name: int, deadline: float) -> int:
 
 async def measure(url: str, concurrency: int, seconds: float) -> dict[str, float]:
     """Opens so many sessions, and makes one call after the other in each."""
-    environment: Any = AsyncORS(base_url=url).environments.get("bench")
+    client: Any = AsyncORS(base_url=url)  # ors-sdk 0.1.0: its connections close when nobody holds this
+    environment = client.environment("bench")
     async with AsyncExitStack() as stack:
-        sessions = [
-            await stack.enter_async_context(environment.session(split="train", index=1))
-            for _ in range(concurrency)
-        ]
+        opening = [environment.session(split="train", index=1) for _ in range(concurrency)]
+        sessions = await asyncio.gather(*map(stack.enter_async_context, opening))
         await asyncio.gather(*(session.call_tool("submit", {"answer": "warm"}) for session in sessions))
         cpu, began = _cpu(), time.perf_counter()
         deadline = began + seconds

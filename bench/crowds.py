@@ -4,7 +4,7 @@ from bench import load, machine, plans
 from bench.figures import Figures
 from bench.servers import Subject, running
 
-WARM_SESSIONS = 300
+WARM_SESSIONS = 200
 _BOTH: tuple[Subject, ...] = ("ours", "reference")
 
 
@@ -29,5 +29,5 @@ def measure_slow_calls(figures: Figures, crowds: tuple[int, ...], rounds: int) -
         with running(*_BOTH) as servers:
             for _ in range(rounds):
                 for server in servers:
-                    sample = load.run(server, plans.calls(plans.SLOW), crowd, count=crowd)
+                    sample = load.run(server, plans.crowd(plans.SLOW), crowd, count=crowd)
                     figures.add(f"slow_{crowd}", server.subject, sample.seconds)

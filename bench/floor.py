@@ -1,51 +1,66 @@
 """The floor: a plain ASGI application that gives our server's bytes, with no sessions and no validation."""
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import uvicorn
 
-from bench import plans
+from bench import plans, wire
 from bench.environment import Bench
 from ors import Server
 
 Message = Any
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
-Answers = dict[tuple[str, bytes], list[Message]]
+Answers = dict[tuple[str, bytes], tuple[Message, Message]]
+
+SETTINGS = (
+    "access_log",
+    "backlog",
+    "date_header",
+    "limit_concurrency",
+    "log_config",
+    "log_level",
+    "loop",
+    "proxy_headers",
+    "server_header",
+    "timeout_keep_alive",
+)
+"""What the floor takes over from our server, so that both run under the same conditions."""
 
 
-async def record(requests: list[plans.Step]) -> Answers:
-    """What our application sends in answer to these requests, in their order, by path and body."""
-    app = Server([Bench]).app
+async def record() -> Answers:
+    """What our server answers to every request of the plans, by path and body."""
+    server = await wire.ours(1)
     answers: Answers = {}
     sid = ""
-    for step in requests:
-        sent: list[Message] = []
-
-        async def send(message: Message, sent: list[Message] = sent) -> None:
-            sent.append(message)
-
-        body = step.body.encode()
-        await app(_scope(step, sid), _receiver(body), send)
-        answers[step.path, body] = sent
+    for step in plans.canned():
+        answer = await server.ask(step, sid)
+        answers[step.path, step.body.encode()] = _messages(answer)
         if step.takes_sid:
-            sid = sent[1]["body"].decode().split("data: ", 1)[1].split("\n")[0]
-    await app.close()
+            sid = wire.session_id(answer)
     return answers
 
 
-def _scope(step: plans.Step, sid: str) -> Message:
-    headers = [(b"accept", b"text/event-stream"), (b"x-session-id", sid.encode())]
-    return {"type": "http", "method": step.method, "path": step.path, "headers": headers}
+def _messages(answer: bytes) -> tuple[Message, Message]:
+    head, _, body = answer.partition(b"\r\n\r\n")
+    status, *lines = head.split(b"\r\n")
+    pairs = [line.split(b": ", 1) for line in lines]
+    headers = {name.lower(): value for name, value in pairs if name.lower() != b"date"}  # uvicorn adds it
+    if headers.pop(b"transfer-encoding", None):
+        body = _joined(body)
+    headers[b"content-length"] = b"%d" % len(body)
+    start = {"type": "http.response.start", "status": int(status.split()[1]), "headers": [*headers.items()]}
+    return start, {"type": "http.response.body", "body": body}
 
 
-def _receiver(body: bytes) -> Receive:
-    async def receive() -> Message:
-        return {"type": "http.request", "body": body}
-
-    return receive
+def _joined(chunked: bytes) -> bytes:
+    body = bytearray()
+    while chunked:
+        size, _, rest = chunked.partition(b"\r\n")
+        body += rest[: int(size, 16)]
+        chunked = rest[int(size, 16) + 2 :]
+    return bytes(body)
 
 
 def application(answers: Answers) -> Any:
@@ -53,23 +68,29 @@ def application(answers: Answers) -> Any:
 
     async def floor(scope: Message, receive: Receive, send: Send) -> None:
         message = await receive()
-        for answer in answers.get((scope["path"], message["body"])) or answers["/health", b""]:
-            await send(answer)
+        start, body = answers[scope["path"], message["body"]]
+        await send(start)
+        await send(body)
 
     return floor
 
 
-def run(port: int) -> None:
-    """Serves what our server answers to every request of the plans, under the same uvicorn settings."""
-    answers = asyncio.run(record(plans.canned()))
-    uvicorn.run(
-        application(answers),
-        host="127.0.0.1",
-        port=port,
-        access_log=False,
-        lifespan="off",
-        log_level="warning",
-        server_header=False,
-        timeout_keep_alive=75,
-        ws="none",
+def config(answers: Answers, port: int) -> uvicorn.Config:
+    """The floor under the settings that our server gives uvicorn."""
+    ours = Server([Bench]).runner("127.0.0.1", port).config
+    same: dict[str, Any] = {name: getattr(ours, name) for name in SETTINGS}
+    floor = application(answers)
+    return uvicorn.Config(
+        floor, host="127.0.0.1", port=port, http="httptools", lifespan="off", ws="none", **same
     )
+
+
+async def on_wires(connections: int) -> wire.Wires:
+    """The floor in this process."""
+    made = config(await record(), 0)
+    return wire.Wires(made, uvicorn.Server(made).server_state, connections)
+
+
+def run(port: int) -> None:
+    """Serves the floor until it is told to stop."""
+    uvicorn.Server(config(wire.run(record), port)).run()

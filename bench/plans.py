@@ -54,7 +54,7 @@ BIG_64 = _big(64)
 BIG_1024 = _big(1024)
 SLOW = _call("slow", "{}", "slept")
 
-_OPEN = (
+OPEN = (
     Step("setup", "POST", "/create_session", "{}", ends=True, takes_sid=True),
     Step("setup", "POST", "/create", '{"env_name":"bench","split":"train","index":1}', "{sid}"),
     Step("setup", "GET", "/bench/prompt", expected="What is"),
@@ -64,21 +64,26 @@ _CLOSE = Step("end", "POST", "/delete", "{}", "{sid}")
 
 def calls(step: Step) -> Plan:
     """A session for each connection, and one call after the other in it."""
-    return (*_OPEN[:2], step, _CLOSE)
+    return (*OPEN[:2], step, _CLOSE)
+
+
+def crowd(step: Step) -> Plan:
+    """One call in each of many sessions, which end with their server."""
+    return calls(step)[:-1]
 
 
 def episodes() -> Plan:
     """Whole episodes, one after the other: a session, its prompt, one call, its end."""
-    return tuple(replace(step, phase="loop") for step in (*_OPEN, SUBMIT, _CLOSE))
+    return tuple(replace(step, phase="loop") for step in (*OPEN, SUBMIT, _CLOSE))
 
 
 def sessions(*, with_call: bool) -> Plan:
     """New sessions that stay open, with or without a call in each."""
-    steps = (*_OPEN, SUBMIT) if with_call else _OPEN
+    steps = (*OPEN, SUBMIT) if with_call else OPEN
     return tuple(replace(step, phase="loop") for step in steps)
 
 
 def canned() -> list[Step]:
     """Every request that the floor is asked, in an order that a server can answer."""
     health = Step("setup", "GET", "/health")
-    return [step.canned() for step in (health, *_OPEN, SUBMIT, SUBMIT_SYNC, BIG_64, BIG_1024, _CLOSE)]
+    return [step.canned() for step in (health, *OPEN, SUBMIT, SUBMIT_SYNC, BIG_64, BIG_1024, _CLOSE)]

@@ -18,8 +18,8 @@ def cache() -> Path:
     return Path(os.environ.get("ORS_TEST_CACHE") or Path.home() / ".cache" / "ors-tests")
 
 
-def python() -> Path:
-    """The Python that has the reference installed.
+def python() -> list[str]:
+    """The command of the Python that has the reference installed; `$PYTHONPATH` must not give it ours.
 
     Raises:
         RuntimeError: it cannot be installed; the text says why.
@@ -31,7 +31,7 @@ def python() -> Path:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not (home / MARKER).exists():  # another process may have made it while we waited
                 _install(home)
-    return home / "bin" / "python"
+    return [str(home / "bin" / "python"), "-E"]
 
 
 def _install(home: Path) -> None:

@@ -5,6 +5,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -25,13 +26,14 @@ class Process:
     def __init__(self, subject: Subject) -> None:
         self.subject = subject
         self.port = _free_port()
-        python = str(reference.python()) if subject == "reference" else sys.executable
-        command = [python, "-m", "bench.serve", "floor" if subject == "floor" else "ors", str(self.port)]
+        kind = "floor" if subject == "floor" else "ors"
+        command = [*python_of(subject), "-m", "bench.serve", kind, str(self.port)]
         began = time.perf_counter()
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (it lives as long as the process)
         with machine.pinned(machine.cores()[0]):
-            # Where nobody reads it: the reference logs every request, and a pipe would fill.
+            # stdout goes where nobody reads it: the reference logs every request, and a pipe would fill.
             self._process = subprocess.Popen(
-                command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+                command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=self._errors
             )
         try:
             self._wait()
@@ -63,7 +65,9 @@ class Process:
         deadline = time.perf_counter() + START_SECONDS
         while not self._healthy():
             if self._process.poll() is not None or time.perf_counter() > deadline:
-                raise RuntimeError(f"the server {self.subject!r} does not start")
+                self._errors.seek(0)
+                said = self._errors.read().decode().strip()[-500:]
+                raise RuntimeError(f"the server {self.subject!r} does not start: {said}")
             time.sleep(0.002)
 
     def _healthy(self) -> bool:
@@ -87,6 +91,11 @@ def running(*subjects: Subject) -> Iterator[list[Process]]:
             stack.callback(process.stop)
             processes.append(process)
         yield processes
+
+
+def python_of(subject: Subject) -> list[str]:
+    """The Python that has this subject's package."""
+    return reference.python() if subject == "reference" else [sys.executable]
 
 
 def _free_port() -> int:
