@@ -2,9 +2,11 @@
 
 import asyncio
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
+
+from pydantic import BaseModel
 
 from ors._tools import Spawn, call
 from ors.types import JSONObject
@@ -39,7 +41,7 @@ class Listing:
 
     async def _list(self, split: str, future: Future[Sequence[JSONObject]], spawn: Spawn) -> None:
         try:
-            future.set_result(await call(self._owner.list_tasks, split, spawn=spawn))
+            future.set_result(self._checked(await call(self._owner.list_tasks, split, spawn=spawn)))
         except BaseException as error:
             # A failure is told to those who wait and not kept: the next one asks again.
             with self._lock:
@@ -49,3 +51,16 @@ class Listing:
             )
             if not isinstance(error, Exception):
                 raise
+
+    def _checked(self, listed: Any) -> Sequence[JSONObject]:
+        where = f"{self._owner.__name__}.list_tasks"
+        if isinstance(listed, str | bytes | Mapping):
+            raise TypeError(f"{where} returns a list of tasks, not {type(listed).__name__}")
+        # A generator gives its tasks only once, so they are kept.
+        tasks: Sequence[Any] = listed if isinstance(listed, Sequence) else list(listed)
+        if isinstance(tasks, list | tuple):  # another sequence may make its items as they are asked for
+            for index, task in enumerate(tasks):
+                if not isinstance(task, Mapping | BaseModel):
+                    kind = type(task).__name__
+                    raise TypeError(f"{where}: a task is an object, but number {index} is {kind}")
+        return tasks

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic.fields import FieldInfo
 
 from ors._json import dumps
+from ors._problems import problems
 from ors.errors import InvalidEnvironment, ToolError
 from ors.types import ToolOutput, ToolSpec
 
@@ -102,15 +103,8 @@ class ToolDef:
             # The input came as JSON, so JSON's rules decide: a strict model takes dates as strings.
             return self.model.__pydantic_validator__.validate_json(dumps(given))  # type: ignore[no-any-return]
         except ValidationError as error:
-            raise ToolError(_input_message(error), reason="input_validation") from None
-
-
-def _input_message(error: ValidationError) -> str:
-    problems = (
-        f"{'.'.join(map(str, problem['loc'])) or 'input'}: {problem['msg']}"
-        for problem in error.errors(include_url=False, include_context=False, include_input=False)
-    )
-    return "Tool input validation error: " + "; ".join(problems)
+            text = f"Tool input validation error: {problems(error, root='input')}"
+            raise ToolError(text, reason="input_validation") from None
 
 
 def _define(owner: type, name: str, raw: Any, toolset: type | None) -> ToolDef:
@@ -252,8 +246,11 @@ class Toolbox:
         Raises:
             ToolError: no such tool, an input that does not fit, or the tool's own refusal.
         """
-        if definition is None or not (definition.shared or await offers(env, name, spawn)):
-            raise self._no_such_tool(name)
+        if definition is None or not definition.shared:
+            offered = await task_specific(env, spawn)
+            if definition is None or name not in offered:
+                names = ", ".join([*(spec.name for spec in self.specs(shared=True)), *offered])
+                raise ToolError(f"{name!r} is not a valid tool; the tools are: {names}", reason="not_found")
         arguments = definition.arguments(given)
         target = env if definition.toolset is None else await toolset_of(env, definition.toolset, spawn)
         method = getattr(target, name)
@@ -266,10 +263,6 @@ class Toolbox:
         if not isinstance(output, ToolOutput):
             raise TypeError(f"{name!r} returned {type(output).__name__}; expected ToolOutput")
         return output
-
-    def _no_such_tool(self, name: str) -> ToolError:
-        names = ", ".join(spec.name for spec in self.specs(shared=True))
-        return ToolError(f"{name!r} is not a valid tool; the tools are: {names}", reason="not_found")
 
 
 def _marked(owner: type) -> Iterator[tuple[str, Any]]:
@@ -284,12 +277,10 @@ def _mark(raw: Any, name: str, default: Any) -> Any:
     return getattr(raw, name, getattr(getattr(raw, "__func__", None), name, default))
 
 
-async def offers(env: Any, name: str, spawn: Spawn) -> bool:
-    """Whether this task has that task-specific tool; environments that list none of their own have all."""
-    if not getattr(env, "_lists_task_tools", lambda: False)():
-        return True
+async def task_specific(env: Any, spawn: Spawn) -> list[str]:
+    """The names of the tools that this task has besides the shared ones."""
     listed = await call(env.list_task_tools, spawn=spawn)
-    return any(spec.name == name for spec in listed.tools)
+    return [spec.name for spec in listed.tools]
 
 
 async def toolset_of(env: Any, toolset: type, spawn: Spawn) -> Any:

@@ -1,5 +1,6 @@
 """Environments and toolsets: the classes that authors derive theirs from."""
 
+import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Sequence
 from typing import Any, ClassVar
@@ -8,14 +9,17 @@ from ors._listing import Listing
 from ors._tools import Toolbox, call, tool
 from ors.errors import ToolError
 from ors.types import (
-    Blocks,
+    ImageBlock,
     JSONObject,
     ListToolsOutput,
     RunToolError,
     RunToolOutput,
     RunToolSuccess,
     Split,
+    TextBlock,
 )
+
+Prompt = Sequence[TextBlock | ImageBlock]
 
 __all__ = ["Environment", "Secrets", "Toolset", "tool"]
 
@@ -61,7 +65,7 @@ class Environment(ABC):
         return None
 
     @abstractmethod
-    def get_prompt(self) -> Blocks | Awaitable[Blocks]:
+    def get_prompt(self) -> Prompt | Awaitable[Prompt]:
         """What the agent is told first."""
 
     @classmethod
@@ -74,33 +78,38 @@ class Environment(ABC):
         """All tasks of a split. An environment with too many to list has num_tasks and get_task instead."""
         raise NotImplementedError(f"{cls.__name__} does not list its tasks; it has num_tasks and get_task")
 
+    # These three are `Any` so that an author's may be plain or `async def`; ours are to be awaited.
+
     @classmethod
-    async def num_tasks(cls, split: str) -> int:
+    async def num_tasks(cls, split: str) -> Any:
         """How many tasks a split has."""
         return len(await cls._listing.tasks(split))
 
     @classmethod
-    async def get_task(cls, split: str, index: int) -> JSONObject:
+    async def get_task(cls, split: str, index: int) -> Any:
         """The task at an index of a split."""
         return (await cls._listing.tasks(split))[index]
 
     @classmethod
-    async def get_task_range(
-        cls, split: str, start: int | None = None, stop: int | None = None
-    ) -> list[JSONObject]:
+    async def get_task_range(cls, split: str, start: int | None = None, stop: int | None = None) -> Any:
         """The tasks from `start` up to `stop`, as a slice would give them."""
         if cls.get_task.__func__ is Environment.get_task.__func__:  # type: ignore[attr-defined]
             return list((await cls._listing.tasks(split))[start:stop])
         indices = range(await call(cls.num_tasks, split))[start:stop]
-        return [await call(cls.get_task, split, index) for index in indices]
+        tasks = []
+        for count, index in enumerate(indices, 1):
+            tasks.append(await call(cls.get_task, split, index))
+            if count % 100 == 0:
+                await asyncio.sleep(0)  # an `async def` that waits for nothing would hold up all others
+        return tasks
 
     @classmethod
     def list_tools(cls) -> ListToolsOutput:
         """The tools that every task has."""
         return ListToolsOutput(tools=cls._tools().specs(shared=True))
 
-    def list_task_tools(self) -> ListToolsOutput:
-        """The tools that only this task has; all `@tool(shared=False)` ones, unless overridden."""
+    def list_task_tools(self) -> Any:  # so that an author's may be plain or `async def`
+        """The tools of this task alone, as ListToolsOutput; by default all `@tool(shared=False)` ones."""
         return ListToolsOutput(tools=self._tools().specs(shared=False))
 
     async def _call_tool(self, name: str, input: JSONObject) -> RunToolOutput:
@@ -122,10 +131,6 @@ class Environment(ABC):
         if "_toolbox" not in cls.__dict__:
             cls._toolbox = Toolbox(cls, tuple(cls.toolsets or ()))
         return cls._toolbox
-
-    @classmethod
-    def _lists_task_tools(cls) -> bool:
-        return cls.list_task_tools is not Environment.list_task_tools
 
 
 class Toolset:

@@ -226,3 +226,43 @@ def test_splits_are_strings_or_splits() -> None:
         ("hard", "validation"),
         ("gold", "test"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("listed", "said_of_it"),
+    [({"a": 1}, "not dict"), ("abc", "not str"), ([{"n": 1}, "x"], "number 1 is str")],
+)
+def test_tasks_that_are_no_list_of_objects_are_told_so(listed: Any, said_of_it: str) -> None:
+    strange = type("Strange", (Lab,), {"list_tasks": classmethod(lambda cls, split: listed)})
+    with serving(Server([strange])) as url:
+        answer = Raw(url).post("/strange/tasks", {"split": "train"})
+    assert answer.status == 500
+    assert "Strange.list_tasks" in answer.detail
+    assert said_of_it in answer.detail
+
+
+def test_tasks_from_a_generator_are_kept() -> None:
+    class Yielding(Lab):
+        @classmethod
+        def list_tasks(cls, split: str) -> Any:
+            yield from ({"n": n} for n in range(3))
+
+    with serving(Server([Yielding])) as url:
+        raw = Raw(url)
+        for _ in range(2):
+            assert len(raw.post("/yielding/tasks", {"split": "train"}).json()["tasks"]) == 3
+        assert raw.post("/yielding/num_tasks", {"split": "train"}).json() == {"num_tasks": 3}
+
+
+def test_what_an_environment_does_not_support_is_400() -> None:
+    class Bare(Lab):
+        @classmethod
+        def list_tasks(cls, split: str) -> list[JSONObject]:
+            raise NotImplementedError
+
+    with serving(Server([Bare])) as url:
+        raw = Raw(url)
+        for path, more in [("tasks", {}), ("num_tasks", {}), ("task", {"index": 0}), ("task_range", {})]:
+            answer = raw.post(f"/bare/{path}", {"split": "train", **more})
+            assert answer.status == 400
+            assert "not supported" in answer.detail

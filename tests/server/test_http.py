@@ -245,6 +245,8 @@ def test_paths_may_end_with_a_slash(raw: Raw) -> None:
 def test_a_server_needs_environments() -> None:
     with pytest.raises(ValueError, match="at least one"):
         Server([])
+    with pytest.raises(TypeError, match=r"Server\(\[Lab\]\)"):
+        Server(Lab)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="int"):
         Server([int])  # type: ignore[list-item]
     with pytest.raises(InvalidEnvironment, match="two environments"):

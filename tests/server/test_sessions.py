@@ -7,6 +7,7 @@ import threading
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -279,3 +280,33 @@ def test_a_large_task_survives_the_way_in_and_out(raw: Raw, tmp_path: Path) -> N
 def test_integers_of_any_size_arrive_exactly(raw: Raw) -> None:
     sid = raw.session(task={"n": 123456789012345678901234567890})
     assert raw.get("/lab/prompt", sid=sid).json()[0]["text"] == "task 123456789012345678901234567890"
+
+
+def test_a_prompt_that_is_no_list_of_blocks_is_told_so_without_its_text() -> None:
+    class Strange(Lab):
+        def get_prompt(self) -> Any:
+            return self.secrets["key"]
+
+    with serving(Server([Strange])) as url:
+        raw = Raw(url)
+        answer = raw.get(
+            "/strange/prompt", sid=raw.session("strange", headers=header({"key": "hunter2-hunter2"}))
+        )
+    assert answer.status == 500
+    assert "Strange.get_prompt must return a list" in answer.detail
+    assert "hunter2" not in answer.detail
+
+
+def test_a_tool_that_is_stuck_in_a_thread_fails_its_session() -> None:
+    id = fresh()
+    with serving(Server([Lab], limits=Limits(tool_seconds=0.05))) as url:
+        raw = Raw(url)
+        sid = raw.session(task={"id": id})
+        with raw.opened(sid, "hold") as stuck, raw.opened(sid, "nothing") as queued:
+            assert "exceeded its time limit of 0.05 s and still runs" in stuck.rest().error()
+            assert "still runs in its thread" in queued.rest().error()
+        assert raw.get("/lab/prompt", sid=sid).status == 500
+        assert "still runs in its thread" in raw.call(sid, "nothing").error()
+        assert raw.post("/delete", sid=sid).status == 200
+        Lab.gates[f"{id}.hold"].set()
+    assert Lab.counts[f"{id}.teardown"] == 1

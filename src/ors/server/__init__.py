@@ -1,5 +1,6 @@
 """The server: checks environments, wires the parts, runs them."""
 
+import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -42,7 +43,8 @@ class Server:
 
     def run(self, host: str = "127.0.0.1", port: int = 8080) -> None:
         """Serves until it is told to stop (Ctrl-C, SIGTERM), then ends every session."""
-        self.runner(host, port).run()
+        names = ", ".join(self._app.environments)
+        self.runner(host, port, on_start=lambda url: _say(f"Serving {names} on {url} (Ctrl-C ends it)")).run()
 
     def runner(
         self, host: str = "127.0.0.1", port: int = 8080, *, on_start: Callable[[str], None] | None = None
@@ -51,3 +53,7 @@ class Server:
         from ors.server._uvicorn import Runner
 
         return Runner(self._app, host, port, on_start)
+
+
+def _say(line: str) -> None:
+    sys.stderr.write(f"{line}\n")

@@ -51,6 +51,11 @@ class App:
         self._loop: asyncio.AbstractEventLoop | None = None
         self.draining = False
 
+    @property
+    def environments(self) -> list[str]:
+        """The names of what is served, the default first."""
+        return list(self._offers)
+
     def take(self, request: Request) -> Answer | Later | Call:
         """The answer, or what will give it, or the call whose stream is the answer. Never raises."""
         if self._loop is None:
@@ -109,7 +114,7 @@ class App:
         return {
             _protocol.HEALTH: self._fixed(_OK),
             _protocol.VERSION: self._fixed(answer({"version": __version__})),
-            _protocol.LIST_ENVIRONMENTS: self._fixed(answer(list(self._offers))),
+            _protocol.LIST_ENVIRONMENTS: self._fixed(answer(self.environments)),
             _protocol.CREATE_SESSION: self._create_session,
             _protocol.CREATE: self._create,
             _protocol.DELETE: self._delete,
@@ -146,7 +151,11 @@ class App:
             return NotFound("There is nothing at this path")
         if len(self._offers) == 1 or request.path.strip("/") in _BARE_DISCOVERY:
             return Redirect(_below(self._first.name, request))
-        return self._unknown_environment()
+        return (
+            self._unknown_environment()
+            if first
+            else NotFound("There is nothing here; try /list_environments")
+        )
 
     def _unknown_environment(self) -> NotFound:
         return NotFound(f"Unknown environment; the environments are: {', '.join(self._offers)}")

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 
 from ors._json import dumps
 from ors._protocol import Limits, error_event, result_events
@@ -35,7 +35,17 @@ class House:
 class Episode:
     """One instance of an environment, from its constructor to its teardown."""
 
-    __slots__ = ("_cls", "_env", "_finished", "_house", "_secrets", "_task", "_toolbox", "_turns")
+    __slots__ = (
+        "_cls",
+        "_env",
+        "_finished",
+        "_house",
+        "_secrets",
+        "_task",
+        "_toolbox",
+        "_turns",
+        "broken",
+    )
 
     def __init__(
         self, house: House, cls: type[Environment], task: JSONObject, secrets: dict[str, str]
@@ -49,6 +59,8 @@ class Episode:
         self._env: Environment | None = None
         self._turns: Turns | None = None
         self._finished = False
+        self.broken = ""
+        """Why no further call can be made, if so."""
 
     async def setup(self) -> None:
         """Makes the environment and prepares it."""
@@ -72,7 +84,13 @@ class Episode:
         Raises:
             ServerFailed: the environment could not say.
         """
-        return _BLOCKS.validate_python(await self._ask("get_prompt", self._ready.get_prompt))
+        prompt = await self._ask("get_prompt", self._ready.get_prompt)
+        try:
+            return _BLOCKS.validate_python(prompt)
+        except ValidationError:
+            raise ServerFailed(
+                f"{self._cls.__name__}.get_prompt must return a list of TextBlock and ImageBlock"
+            ) from None
 
     async def tools(self) -> list[ToolSpec]:
         """Every tool that this task has."""
@@ -89,6 +107,8 @@ class Episode:
         if not self._turns.enter_at_once(alone):
             await self._turns.enter(alone)
         try:
+            if self.broken:
+                return error_event(self.broken)
             if self._finished and not self._cls.calls_after_finished:
                 return _refused(_already_finished(name))
             seconds = (definition.timeout if definition else None) or self._house.limits.tool_seconds
@@ -102,11 +122,19 @@ class Episode:
             raise
         except BaseException as error:  # SystemExit too: a tool must not end the server
             if isinstance(error, TimeoutError) and seconds is not None and limit.expired():
-                return error_event(f"Tool {name!r} exceeded its time limit of {seconds:g} s")
+                return self._out_of_time(name, definition, seconds)
             self._log(f"tool {name!r} failed", error)
             return error_event(self._words("Tool execution failed", error))
         finally:
             self._turns.leave()
+
+    def _out_of_time(self, name: str, definition: ToolDef | None, seconds: float) -> bytes:
+        message = f"Tool {name!r} exceeded its time limit of {seconds:g} s"
+        if definition is None or not definition.is_async:
+            # Its thread cannot be stopped, and may change the environment under the next call's feet.
+            message += " and still runs in its thread, so the session has failed"
+            self.broken = message
+        return error_event(message)
 
     async def _run(self, name: str, definition: ToolDef | None, given: dict[str, Any]) -> ToolOutput:
         if self._toolbox is not None:

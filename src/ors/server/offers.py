@@ -24,12 +24,14 @@ class Offer:
 
     def __init__(self, cls: type[Environment], house: House) -> None:
         self.cls = cls
+        _check_complete(cls)
         self.name = _checked_name(cls)
         self._house = house
-        _check_complete(cls)
         self.tools = _listed_tools(cls)
         self.splits = _listed_splits(cls)
         self._split_names = {split.name for split in self.splits}
+        if len(self._split_names) < len(self.splits):
+            raise InvalidEnvironment(f"{cls.__name__}.list_splits gives two splits of one name")
 
     def episode(self, task: JSONObject, secrets: dict[str, str]) -> Episode:
         """A new episode on a task."""
@@ -50,7 +52,10 @@ class Offer:
     async def num_tasks(self, split: str) -> int:
         """How many tasks a split has."""
         self._check_split(split)
-        count: int = await self._call(self.cls.num_tasks, split)
+        try:
+            count: int = await self._call(self.cls.num_tasks, split)
+        except NotImplementedError:
+            raise BadRequest("num_tasks is not supported by this environment.") from None
         return count
 
     async def task(self, split: str, index: int) -> JSONObject:
@@ -69,6 +74,8 @@ class Offer:
             task: JSONObject = await self._call(self.cls.get_task, split, index)
         except IndexError:
             raise BadRequest("Invalid index: the split has no such task") from None
+        except NotImplementedError:
+            raise BadRequest("Tasks by index are not supported by this environment.") from None
         return task
 
     async def task_range(self, split: str, start: int | None, stop: int | None) -> list[JSONObject]:
@@ -82,6 +89,8 @@ class Offer:
             tasks: list[JSONObject] = await self._call(self.cls.get_task_range, split, start, stop)
         except IndexError:
             raise BadRequest("Invalid index range") from None
+        except NotImplementedError:
+            raise BadRequest("Ranges of tasks are not supported by this environment.") from None
         return tasks
 
     async def _known_count(self, split: str) -> int | None:
@@ -90,7 +99,7 @@ class Offer:
         known = self.cls._listing.known(split)
         if known is not None:
             return len(known)
-        if self.cls.num_tasks.__func__ is Environment.num_tasks.__func__:  # type: ignore[attr-defined]
+        if not _overrides(self.cls, "num_tasks"):
             return None
         count: int = await self._call(self.cls.num_tasks, split)
         return count
@@ -111,6 +120,8 @@ def offers(environments: Iterable[type[Environment]], house: House) -> dict[str,
         InvalidEnvironment: one of them is written wrongly, or two have one name.
         TypeError: something is not an environment.
     """
+    if inspect.isclass(environments):
+        raise TypeError(f"Server takes a list of environments: Server([{environments.__name__}])")
     found: dict[str, Offer] = {}
     for given in environments:
         cls = given if inspect.isclass(given) else type(given)
@@ -134,10 +145,22 @@ def _checked_name(cls: type[Environment]) -> str:
     return name.lower()
 
 
+_OF_THE_CLASS = ("get_task", "get_task_range", "list_splits", "list_tasks", "list_tools", "name", "num_tasks")
+
+
 def _check_complete(cls: type[Environment]) -> None:
+    for name in _OF_THE_CLASS:
+        if not isinstance(inspect.getattr_static(cls, name), classmethod | staticmethod):
+            raise InvalidEnvironment(f"{cls.__name__}.{name} must be a @classmethod")
     if inspect.isabstract(cls):
         missing = ", ".join(sorted(cls.__abstractmethods__))
         raise InvalidEnvironment(f"{cls.__name__} does not define {missing}")
+    if not any(_overrides(cls, name) for name in ("list_tasks", "get_task")):
+        raise InvalidEnvironment(f"{cls.__name__} has no tasks; define list_tasks, or num_tasks and get_task")
+
+
+def _overrides(cls: type[Environment], name: str) -> bool:
+    return inspect.getattr_static(cls, name) is not inspect.getattr_static(Environment, name)
 
 
 def _listed_tools(cls: type[Environment]) -> ListToolsOutput:

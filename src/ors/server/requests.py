@@ -8,6 +8,7 @@ from pydantic import BaseModel, ValidationError
 
 from ors import _protocol
 from ors._json import loads
+from ors._problems import problems
 from ors.errors import BadRequest, TooLarge
 from ors.types import ToolCall
 
@@ -155,13 +156,4 @@ def _fitted(model: type[Model], value: dict[str, Any]) -> Model:
     try:
         return model.model_validate(value)
     except ValidationError as error:
-        raise BadRequest(_problems(error)) from None
-
-
-def _problems(error: ValidationError) -> str:
-    problems = []
-    for problem in error.errors(include_url=False, include_context=False, include_input=False):
-        where = ".".join(map(str, problem["loc"]))
-        text = problem["msg"].removeprefix("Value error, ")
-        problems.append(f"{where}: {text}" if where else text)
-    return "; ".join(problems)
+        raise BadRequest(problems(error)) from None

@@ -107,7 +107,11 @@ class Session:
             except ORSError as error:
                 return error_event(str(error))
         assert self.episode is not None
-        return await self.episode.call(name, given)
+        events = await self.episode.call(name, given)
+        if self.episode.broken and self.state is State.READY:
+            self._become(State.FAILED)
+            self.failure = self.episode.broken
+        return events
 
     def check(self) -> None:
         """Raises what stands in the way of a request to this session."""

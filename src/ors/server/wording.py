@@ -4,6 +4,10 @@ import traceback
 from collections.abc import Iterable
 from typing import Literal
 
+from pydantic import ValidationError
+
+from ors._problems import problems
+
 ReturnErrors = Literal["none", "exception", "stacktrace"]
 
 _SHORTEST_SECRET = 4
@@ -27,7 +31,7 @@ class Wording:
 
 def message(error: BaseException) -> str:
     """An exception in one phrase."""
-    text = str(error)
+    text = problems(error) if isinstance(error, ValidationError) else str(error)
     if isinstance(error, KeyError) or not text:
         return f"{type(error).__name__}: {text}" if text else type(error).__name__
     return text
