@@ -1,0 +1,83 @@
+"""The `ors` command: a table of contents whose commands are imported when they are used."""
+
+import difflib
+from importlib import import_module
+
+import click
+
+from ors.cli import faults, settings
+
+__all__ = ["COMMANDS", "main", "ors"]
+
+COMMANDS = {
+    "init": ("ors.cli.init:init", "Make a package with a new environment."),
+    "serve": ("ors.cli.serve:serve", "Serve environments over HTTP."),
+    "list": ("ors.cli.listing:list_command", "List environments, their tasks and tools."),
+    "tasks": ("ors.cli.listing:tasks", "List the tasks of a split, or show one."),
+    "tools": ("ors.cli.listing:tools", "List tools and their parameters."),
+    "prompt": ("ors.cli.episode:prompt", "Show what an agent is told first."),
+    "call": ("ors.cli.episode:call", "Call one tool on a task."),
+    "play": ("ors.cli.play:play", "Play an episode by hand."),
+    "test": ("ors.cli.test:test_command", "Test whether an environment is fit to train on."),
+    "check": ("ors.cli.check:check", "Check a server against the standard."),
+    "bench": ("ors.cli.bench:bench", "Measure calls and episodes per second."),
+    "config": ("ors.cli.config:config", "Show every setting and where it came from."),
+    "completion": ("ors.cli.completion:completion", "Print a shell's completion script."),
+}
+"""Each command's place and its line in `ors --help`, which imports none of them."""
+
+
+class Commands(click.Group):
+    """The commands, imported one at a time."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Their names, in the order in which one meets them."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """A command, with its environment variables."""
+        if cmd_name not in COMMANDS:
+            return None
+        module, _, attribute = COMMANDS[cmd_name][0].partition(":")
+        command: click.Command = getattr(import_module(module), attribute)
+        settings.name_variables(cmd_name, command)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As click does, with a word on what may have been meant."""
+        close = difflib.get_close_matches(args[0], COMMANDS, n=1)
+        if close and args[0] not in COMMANDS:
+            raise click.UsageError(f"No such command {args[0]!r}. Did you mean {close[0]!r}?", ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The table of contents, from the table above."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
+
+    def invoke(self, ctx: click.Context) -> object:
+        """Runs the command with what pyproject.toml says; its errors become one line and an exit code."""
+        with faults.in_one_line():
+            ctx.default_map = settings.default_map()
+            return super().invoke(ctx)
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="ors-kit", prog_name="ors")
+def ors() -> None:
+    """Write, serve, try and measure environments of the Open Reward Standard.
+
+    \b
+    URL is where a server listens, such as http://127.0.0.1:8080.
+    TARGET is code: package.module, package.module:Class, path/file.py,
+    path/file.py:Class, or a folder.
+
+    Exit codes: 0 fine, 1 found a fault, 2 used wrongly, 3 could not reach or start.
+    """
+
+
+def main() -> None:
+    """The console script."""
+    ors(prog_name="ors")

@@ -1,0 +1,60 @@
+"""What a server offers, asked for by a client: environments, splits, task counts, tools."""
+
+import time
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from ors.cli.output import number, print_table
+from ors.client import ORS, Environment
+from ors.errors import ORSError
+
+__all__ = ["Offered", "offered", "print_offered"]
+
+
+@dataclass(frozen=True)
+class Offered:
+    """One environment. A count is None where the server did not say it, or not in time."""
+
+    name: str
+    splits: dict[str, int | None]
+    tools: list[str]
+
+    def as_json(self) -> dict[str, Any]:
+        """For `--json`."""
+        return asdict(self)
+
+
+def offered(client: ORS, seconds: float | None = None) -> list[Offered]:
+    """Every environment of a server; after `seconds` no more tasks are counted."""
+    deadline = None if seconds is None else time.monotonic() + seconds
+    return [_offered(client.environment(name), deadline) for name in client.list_environments()]
+
+
+def _offered(env: Environment, deadline: float | None) -> Offered:
+    tools = [spec.name for spec in env.list_tools()]
+    return Offered(env.name, {split: _count(env, split, deadline) for split in env.list_splits()}, tools)
+
+
+def _count(env: Environment, split: str, deadline: float | None) -> int | None:
+    # To count, many environments list all their tasks, which may take minutes.
+    if deadline is not None and time.monotonic() > deadline:
+        return None
+    try:
+        return env.num_tasks(split)
+    except ORSError:
+        return None
+
+
+def print_offered(found: list[Offered]) -> None:
+    """A table of environments."""
+    rows = [
+        (
+            one.name,
+            ", ".join(
+                f"{split} {'?' if count is None else number(count)}" for split, count in one.splits.items()
+            ),
+            ", ".join(one.tools),
+        )
+        for one in found
+    ]
+    print_table(("ENVIRONMENT", "TASKS", "TOOLS"), rows)

@@ -1,0 +1,176 @@
+"""A tool's input from what a person types, checked against the tool's schema."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ors import JSONObject, ToolSpec
+from ors.cli.faults import Wrong
+from ors.cli.output import signature
+
+__all__ = ["found_tool", "sample_input", "tool_input", "usage"]
+
+TYPES: dict[str, tuple[type, ...]] = {
+    "string": (str,),
+    "integer": (int,),
+    "number": (int, float),
+    "boolean": (bool,),
+    "object": (dict,),
+    "array": (list,),
+    "null": (type(None),),
+}
+
+
+def found_tool(tools: Sequence[ToolSpec], name: str) -> ToolSpec:
+    """The tool of that name.
+
+    Raises:
+        Wrong: there is none.
+    """
+    for spec in tools:
+        if spec.name == name:
+            return spec
+    raise Wrong(f"There is no tool {name!r}; there is {', '.join(spec.name for spec in tools) or 'none'}")
+
+
+def usage(spec: ToolSpec) -> str:
+    """A tool and its parameters, in one line."""
+    return f"{spec.name}({', '.join(signature(spec.input_schema))})"
+
+
+def tool_input(spec: ToolSpec, words: Sequence[str], given: JSONObject | None = None) -> dict[str, Any]:
+    """The input of a tool from `key=value` words, on top of a JSON object.
+
+    Raises:
+        Wrong: it does not fit the tool's parameters; the text says where.
+    """
+    schema = _Schema(spec)
+    values = dict(given or {})
+    for word in words:
+        key, equals, text = word.partition("=")
+        if not equals:
+            raise Wrong(f"{word!r} is not key=value; use it as {usage(spec)}")
+        values[key] = schema.read(key, text)
+    schema.check(values)
+    return values
+
+
+class _Schema:
+    """The parameters of one tool. What is not understood here is left to the server, which checks all."""
+
+    def __init__(self, spec: ToolSpec) -> None:
+        self._spec = spec
+        self._root: dict[str, Any] = dict(spec.input_schema or {})
+        self._properties: Mapping[str, Any] = dict(self._root.get("properties") or {})
+
+    def read(self, key: str, text: str) -> Any:
+        about = self._about(key)
+        choices = self._choices(about)
+        for choice in choices:
+            value = _read_as(choice, text)
+            if value is not _NOT and self._fits(choice, value):
+                return value
+        raise Wrong(f"{self._spec.name}: {key} must be {self._told(about)}, not {text!r}")
+
+    def check(self, values: Mapping[str, Any]) -> None:
+        for key, value in values.items():
+            about = self._about(key)
+            if not any(self._fits(choice, value) for choice in self._choices(about)):
+                raise Wrong(f"{self._spec.name}: {key} must be {self._told(about)}, not {json.dumps(value)}")
+        missing = [key for key in self._root.get("required") or () if key not in values]
+        if missing:
+            raise Wrong(f"{self._spec.name} needs {', '.join(missing)}; use it as {usage(self._spec)}")
+
+    def _about(self, key: str) -> Any:
+        if key in self._properties:
+            return self._properties[key]
+        more = self._root.get("additionalProperties")
+        if more:
+            return more
+        known = ", ".join(self._properties) or "none"
+        raise Wrong(f"{self._spec.name} has no parameter {key!r}; its parameters: {known}")
+
+    def _choices(self, about: Any) -> list[Mapping[str, Any]]:
+        if not isinstance(about, Mapping):
+            return [{}]
+        if "$ref" in about:
+            name = str(about["$ref"]).rpartition("/")[2]
+            return self._choices((self._root.get("$defs") or {}).get(name))
+        for word in ("anyOf", "oneOf"):
+            if about.get(word):
+                return [choice for each in about[word] for choice in self._choices(each)]
+        kinds = about.get("type")
+        if isinstance(kinds, list):
+            # Text comes last: every word can be read as text.
+            return [{**about, "type": kind} for kind in sorted(kinds, key="string".__eq__)]
+        return [about]
+
+    def _fits(self, choice: Mapping[str, Any], value: Any) -> bool:
+        if "enum" in choice or "const" in choice:
+            return value in choice.get("enum", [choice.get("const")])
+        kind = choice.get("type")
+        if isinstance(value, bool) and kind in ("integer", "number"):
+            return False
+        if kind == "integer" and isinstance(value, float):
+            return value.is_integer()
+        return not isinstance(kind, str) or isinstance(value, TYPES.get(kind, (object,)))
+
+    def _told(self, about: Any) -> str:
+        return signature({**self._root, "properties": {"it": about}, "required": ["it"]})[0].removeprefix(
+            "it: "
+        )
+
+
+_NOT = object()
+
+
+def _read_as(choice: Mapping[str, Any], text: str) -> Any:
+    options = choice.get("enum", [choice["const"]] if "const" in choice else [])
+    if choice.get("type") == "string" or text in options:
+        return text
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        # A parameter without a type takes anything: what is not JSON is text.
+        return _NOT if "type" in choice or options else text
+
+
+def sample_input(spec: ToolSpec) -> dict[str, Any]:
+    """An input that fits the schema as far as types go, for whoever just needs some input."""
+    schema = spec.input_schema or {}
+    properties: Mapping[str, Any] = schema.get("properties") or {}  # type: ignore[assignment]
+    required: Sequence[str] = schema.get("required") or ()  # type: ignore[assignment]
+    return {key: _sample(properties.get(key) or {}, schema) for key in required}
+
+
+def _sample(about: Mapping[str, Any], root: Mapping[str, Any]) -> Any:
+    if "$ref" in about:
+        name = str(about["$ref"]).rpartition("/")[2]
+        return _sample((root.get("$defs") or {}).get(name) or {}, root)
+    for word in ("examples", "enum"):
+        if about.get(word):
+            return about[word][0]
+    for word in ("default", "const"):
+        if word in about:
+            return about[word]
+    for word in ("anyOf", "oneOf", "allOf"):
+        if about.get(word):
+            return _sample(about[word][0], root)
+    return _sample_of_type(about, root)
+
+
+def _sample_of_type(about: Mapping[str, Any], root: Mapping[str, Any]) -> Any:
+    kinds = about.get("type")
+    kind = kinds[0] if isinstance(kinds, list) else kinds
+    if kind in ("integer", "number"):
+        return about.get(
+            "minimum", about.get("exclusiveMinimum", 0) + (1 if "exclusiveMinimum" in about else 0)
+        )
+    if kind == "boolean":
+        return False
+    if kind == "array":
+        return [_sample(about.get("items") or {}, root)] * about.get("minItems", 0)
+    if kind == "object":
+        properties = about.get("properties") or {}
+        return {key: _sample(properties.get(key) or {}, root) for key in about.get("required") or ()}
+    return None if kind == "null" else "x" * max(1, about.get("minLength", 1))

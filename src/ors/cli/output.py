@@ -1,0 +1,138 @@
+"""What commands print: tables, JSON, blocks, images."""
+
+import base64
+import binascii
+import json
+import mimetypes
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ors import ImageBlock, TextBlock
+from ors.cli.faults import shown_path
+
+__all__ = [
+    "clean",
+    "number",
+    "on_terminal",
+    "print_blocks",
+    "print_json",
+    "print_table",
+    "shortened",
+    "signature",
+]
+
+LONGEST_CELL = 160
+
+
+def on_terminal() -> bool:
+    """Whether a person reads what is printed, as far as one can tell."""
+    return sys.stdout.isatty()
+
+
+def clean(text: str) -> str:
+    """Text of a server without what would steer the terminal."""
+    return "".join(c if c.isprintable() or c in "\n\t" else f"\\x{ord(c):02x}" for c in text)
+
+
+def number(value: float | None) -> str:
+    """A number as people write it: 1,000,000 and 0.5, and a dash for none."""
+    return "-" if value is None else f"{value:,}" if isinstance(value, int) else f"{value:g}"
+
+
+def shortened(value: Any, longest: int = LONGEST_CELL) -> str:
+    """A JSON value in one line of a table."""
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    text = " ".join(text.split())
+    return text if len(text) <= longest else text[: longest - 1] + "…"
+
+
+def print_json(value: Any) -> None:
+    """A value as JSON."""
+    click.echo(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Rows below titles: drawn on a terminal, aligned by spaces elsewhere."""
+    cells = [[clean(cell) for cell in row] for row in rows]
+    if on_terminal():
+        _print_drawn(columns, cells)
+        return
+    widths = [max(len(row[n]) for row in [columns, *cells]) for n in range(len(columns))]
+    for row in [columns, *cells]:
+        click.echo("  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def _print_drawn(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    # Only here: rich takes longer to import than all the rest of `ors --help`.
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
+    Console().print(table)
+
+
+def print_blocks(
+    blocks: Iterable[TextBlock | ImageBlock], folder: Path, stem: str, *, err: bool = False
+) -> None:
+    """Text as it is; images are saved as files, and their names printed."""
+    for block in blocks:
+        if isinstance(block, TextBlock):
+            click.echo(clean(block.text), err=err)
+        else:
+            click.echo(f"[{_saved(block, folder, stem)}]", err=err)
+
+
+def _saved(block: ImageBlock, folder: Path, stem: str) -> str:
+    try:
+        content = base64.b64decode(block.data, validate=True)
+    except binascii.Error:
+        return f"an image of type {block.mimeType} that is not valid base64"
+    folder.mkdir(parents=True, exist_ok=True)
+    ending = mimetypes.guess_extension(block.mimeType) or ".bin"
+    for count in range(1, 1_000_000):
+        path = folder / f"{stem}-{count}{ending}"
+        try:
+            with path.open("xb") as file:
+                file.write(content)
+        except FileExistsError:
+            continue
+        return f"image saved to {shown_path(path)}"
+    return f"an image that was not saved: {folder} is full of them"
+
+
+def signature(schema: Any) -> list[str]:
+    """The parameters of a tool, each as `name: type`, `name: type = default`."""
+    properties = (schema or {}).get("properties") or {}
+    required = (schema or {}).get("required") or ()
+    found = []
+    for name, about in properties.items():
+        text = f"{name}: {_type(about, schema)}"
+        if name not in required:
+            text += f" = {json.dumps(about['default'])}" if "default" in about else " (optional)"
+        found.append(text)
+    return found
+
+
+def _type(about: Any, root: Any) -> str:
+    if not isinstance(about, dict):
+        return "any"
+    if "$ref" in about:
+        about = root.get("$defs", {}).get(str(about["$ref"]).rpartition("/")[2], {})
+    if "enum" in about or "const" in about:
+        return "|".join(json.dumps(value) for value in about.get("enum", [about.get("const")]))
+    if "anyOf" in about:
+        return "|".join(_type(choice, root) for choice in about["anyOf"])
+    kind = about.get("type", "any")
+    if kind == "array":
+        return f"[{_type(about.get('items', {}), root)}]"
+    return "|".join(kind) if isinstance(kind, list) else str(kind)

@@ -1,0 +1,156 @@
+"""`ors serve`: environments over HTTP, until Ctrl-C."""
+
+import errno
+import json
+import os
+import socket
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from ipaddress import ip_address
+from typing import Literal
+
+import click
+
+from ors import Limits, Server
+from ors.cli import logs, reload
+from ors.cli.describe import offered, print_offered
+from ors.cli.faults import Unreachable, Wrong
+from ors.cli.limits import limit_flags
+from ors.cli.options import TARGET, Command, as_json
+from ors.cli.targets import built, environments, roots
+from ors.client import ORS, Options
+from ors.errors import ORSError
+
+COUNTING_SECONDS = 1.0
+"""Counting tasks may mean listing them all: what takes longer is shown as "?"."""
+OPEN = """\
+Listening on {host}: whoever can reach this machine over the network can list all tasks with their answers
+and run the tools of these environments, because this server asks for no API key.\
+"""
+
+
+@dataclass(frozen=True)
+class Serving:
+    """How to serve, apart from what."""
+
+    host: str
+    port: int
+    log_level: str
+    log_json: bool
+    as_json: bool
+
+    def run(self, server: Server, listener: socket.socket) -> None:
+        """Serves until it is told to stop."""
+        runner = server.runner(self.host, self.port, on_start=self._started)
+        lines = logs.configure(self.log_level, self.log_json)
+        try:
+            runner.run(sockets=[listener])
+        finally:
+            lines.close()
+
+    def _started(self, url: str) -> None:
+        # In a thread: the server answers while its tasks are counted, and while nobody reads what it prints.
+        threading.Thread(target=self._announce, args=(url,), daemon=True).start()
+
+    def _announce(self, url: str) -> None:
+        local = url.replace("0.0.0.0", "127.0.0.1").replace("[::]", "[::1]")
+        try:
+            with ORS(local, options=Options(retries=0, request_seconds=COUNTING_SECONDS)) as client:
+                found = offered(client, COUNTING_SECONDS)
+        except ORSError:
+            found = []
+        if self.as_json:
+            click.echo(json.dumps({"url": url, "environments": [one.as_json() for one in found]}))
+            return
+        click.echo(f"Serving on {url} (stop with Ctrl-C)\n")
+        print_offered(found)
+        if not _loopback(self.host):
+            click.echo("\n" + OPEN.format(host=self.host))
+        click.echo(f"\nTry: curl -s {local}/{found[0].name if found else ''}/tools")
+
+
+@click.command(
+    cls=Command,
+    examples=["ors serve adder", "ors serve adder/src/adder/environment.py:Adder --port 8000 --reload"],
+)
+@click.argument("targets", nargs=-1, required=True, type=TARGET, metavar="TARGET...")
+@click.option(
+    "--host",
+    default="127.0.0.1",
+    show_default=True,
+    help="Address to listen on. Others than this one open the server to the network.",
+)
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=8080,
+    show_default=True,
+    help="Port to listen on; 0 takes any free one.",
+)
+@click.option(
+    "--reload",
+    "reloading",
+    is_flag=True,
+    help="Restart when a file changes. Open calls end with an error that says so.",
+)
+@click.option(
+    "--log-level",
+    type=click.Choice(logs.LEVELS),
+    default="info",
+    show_default=True,
+    help="What is logged, to standard error.",
+)
+@click.option("--log-json", is_flag=True, help="Log JSON objects, one a line.")
+@click.option(
+    "--return-errors",
+    type=click.Choice(["none", "exception", "stacktrace"]),
+    default="exception",
+    show_default=True,
+    help="What clients see of an exception.",
+)
+@as_json
+@click.option("--fd", type=int, hidden=True, help="Serve on this inherited socket.")
+@limit_flags
+def serve(
+    targets: Sequence[str],
+    host: str,
+    port: int,
+    reloading: bool,
+    log_level: str,
+    log_json: bool,
+    return_errors: Literal["none", "exception", "stacktrace"],
+    as_json: bool,
+    fd: int | None,
+    **limits: float | None,
+) -> None:
+    """Serve environments over HTTP.
+
+    Each TARGET is package.module, package.module:Class, path/file.py, path/file.py:Class, or a folder.
+    Without :Class, all environments that are found there are served.
+    """
+    if reloading and fd is None:
+        if os.name != "posix":
+            raise Wrong("--reload needs a POSIX system")
+        raise click.exceptions.Exit(reload.supervise(roots(targets), _listener(host, port)))
+    chosen = Limits(**limits)  # type: ignore[arg-type]
+    server = built(environments(targets), return_errors=return_errors, limits=chosen)
+    listener = _listener(host, port) if fd is None else reload.inherited(fd)
+    Serving(host, port, log_level, log_json, as_json).run(server, listener)
+
+
+def _listener(host: str, port: int) -> socket.socket:
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        return socket.create_server((host, port), family=family)
+    except OSError as error:
+        taken = error.errno == errno.EADDRINUSE
+        why = "the port is taken; try another --port, or 0 for any" if taken else error.strerror or str(error)
+        raise Unreachable(f"Cannot listen on {host}:{port}: {why}") from None
+
+
+def _loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

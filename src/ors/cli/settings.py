@@ -1,0 +1,84 @@
+"""Options from environment variables and from `[tool.ors]` in pyproject.toml."""
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ors.cli.faults import Wrong, shown_path
+
+__all__ = ["SECRET", "default_map", "file_settings", "name_variables", "settable", "variables"]
+
+SECRET = frozenset({"api_key", "secret"})
+"""Options that are never shown, and never read from a file that is shared."""
+
+
+def variables(command_name: str, option: str) -> list[str]:
+    """The variables that set an option: one for this command, one for all commands that have it."""
+    return [f"ORS_{command_name}_{option}".upper(), f"ORS_{option}".upper()]
+
+
+def settable(command: click.Command) -> list[click.Option]:
+    """The options of a command that may be set from outside."""
+    return [
+        option
+        for option in command.params
+        if isinstance(option, click.Option) and option.name != "help" and not option.is_eager
+    ]
+
+
+def name_variables(command_name: str, command: click.Command) -> None:
+    """Gives every option of a command its environment variables."""
+    for option in settable(command):
+        if option.envvar is None:
+            option.envvar = variables(command_name, str(option.name))
+
+
+def file_settings() -> tuple[Path | None, dict[str, Any]]:
+    """The nearest pyproject.toml upward that has a table `[tool.ors]`, and that table.
+
+    Raises:
+        Wrong: it is not TOML, or holds a secret.
+    """
+    for folder in (Path.cwd(), *Path.cwd().parents):
+        path = folder / "pyproject.toml"
+        table = _table(path) if path.is_file() else None
+        if table is not None:
+            return path, table
+    return None, {}
+
+
+def _table(path: Path) -> dict[str, Any] | None:
+    try:
+        found = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise Wrong(f"{shown_path(path)} is not valid TOML: {error}") from None
+    table = found.get("tool", {}).get("ors")
+    if table is not None and not isinstance(table, dict):
+        raise Wrong(f"{shown_path(path)}: [tool.ors] must be a table")
+    return None if table is None else _with_underscores(table, path)
+
+
+def _with_underscores(table: dict[str, Any], path: Path) -> dict[str, Any]:
+    named = {key.replace("-", "_"): value for key, value in table.items()}
+    for key, value in named.items():
+        if key in SECRET:
+            raise Wrong(f"{shown_path(path)}: keep {key!r} out of files; set {variables('', key)[1]} instead")
+        if isinstance(value, dict):
+            named[key] = _with_underscores(value, path)
+    return named
+
+
+class _Defaults(dict[str, Any]):
+    """What click takes for a command's defaults: `[tool.ors]`, with `[tool.ors.<command>]` on top."""
+
+    def get(self, key: str, default: Any = None) -> Any:
+        shared = {name: value for name, value in self.items() if not isinstance(value, dict)}
+        own = super().get(key)
+        return {**shared, **own} if isinstance(own, dict) else shared
+
+
+def default_map() -> dict[str, Any]:
+    """The settings of pyproject.toml, as click wants them."""
+    return _Defaults(file_settings()[1])
