@@ -5,7 +5,7 @@ import socket
 import ssl
 from collections import deque
 from collections.abc import AsyncIterator, Mapping
-from typing import Self
+from typing import Any, Self
 from urllib.parse import SplitResult
 
 import httptools
@@ -18,6 +18,8 @@ __all__ = ["DirectTransport"]
 
 HIGH_WATER_BYTES = 2**20
 CONNECTS_AT_ONCE = 256
+ADDRESS_SECONDS = 10.0
+NOWHERE: tuple[int, Any, float] = (0, None, 0.0)
 _KEEPALIVE = (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3))
 
 
@@ -33,6 +35,7 @@ class DirectTransport:
         self._options = options
         self._tls: ssl.SSLContext | None = None
         self._cookies: dict[str, str] = {}
+        self._address = NOWHERE
         self._idle: dict[_Connection, None] = {}
         self._open: set[_Connection] = set()
         self._connects = asyncio.Semaphore(CONNECTS_AT_ONCE)
@@ -81,17 +84,47 @@ class DirectTransport:
     async def _connect(self, loop: asyncio.AbstractEventLoop) -> "_Connection":
         try:
             async with self._connects, asyncio.timeout(self._options.connect_seconds):
-                _, connection = await loop.create_connection(
-                    lambda: _Connection(self, loop),
-                    self._host,
-                    self._port,
-                    ssl=self._tls_context(),
-                    happy_eyeballs_delay=0.25,
-                )
+                connection = await self._connect_again(loop) or await self._connect_anew(loop)
         except (OSError, TimeoutError) as error:
             where = f"{self._base.scheme}://{self._authority}"
             raise NotSent(f"{where} cannot be reached: {error or 'no connection in time'}") from error
         self._open.add(connection)
+        return connection
+
+    async def _connect_anew(self, loop: asyncio.AbstractEventLoop) -> "_Connection":
+        transport, connection = await loop.create_connection(
+            lambda: _Connection(self, loop),
+            self._host,
+            self._port,
+            ssl=self._tls_context(),
+            happy_eyeballs_delay=0.25,
+        )
+        made = transport.get_extra_info("socket")
+        self._address = made.family, made.getpeername(), loop.time() + ADDRESS_SECONDS
+        return connection
+
+    async def _connect_again(self, loop: asyncio.AbstractEventLoop) -> "_Connection | None":
+        # To where the last connection went: looking up the name and racing its addresses costs more.
+        family, address, until = self._address
+        if loop.time() > until:
+            return None
+        made = socket.socket(family, socket.SOCK_STREAM)
+        made.setblocking(False)
+        try:
+            await loop.sock_connect(made, address)
+            tls = self._tls_context()
+            _, connection = await loop.create_connection(
+                lambda: _Connection(self, loop),
+                sock=made,
+                ssl=tls,
+                server_hostname=self._host if tls else None,
+            )
+        except BaseException as error:
+            made.close()
+            self._address = NOWHERE
+            if isinstance(error, OSError):
+                return None
+            raise
         return connection
 
     def _tls_context(self) -> ssl.SSLContext | None:
@@ -102,6 +135,7 @@ class DirectTransport:
     def _move_to(self, loop: asyncio.AbstractEventLoop) -> None:
         # A script may call asyncio.run() more than once: connections end with their loop.
         self._loop = loop
+        self._address = NOWHERE
         self._idle.clear()
         self._open.clear()
         self._connects = asyncio.Semaphore(CONNECTS_AT_ONCE)

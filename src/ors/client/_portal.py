@@ -36,7 +36,8 @@ class Portal:
         Raises:
             RuntimeError: the client is closed, was made before a fork, or is used on its own loop.
         """
-        future = asyncio.run_coroutine_threadsafe(work(), self._running_loop())
+        loop = self._running_loop()
+        future = asyncio.run_coroutine_threadsafe(work(), loop)
         try:
             return future.result()
         except BaseException:

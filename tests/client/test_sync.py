@@ -1,0 +1,175 @@
+"""The sync client: threads, running loops, Ctrl-C, exit and fork."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+import uuid
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from ors.client import ORS, Environment, Options, Task
+from ors.errors import ToolCallError
+from tests.lab import Lab
+from tests.raw import Raw
+
+PRELUDE = """
+import os, sys, threading
+from ors.client import ORS, Task
+client = ORS(sys.argv[1])
+session = client.environment("lab").session(Task("lab", {"id": sys.argv[2]})).start()
+"""
+
+
+@pytest.fixture
+def env(raw: Raw) -> Iterator[Environment]:
+    with ORS(raw.url, options=Options(ping_seconds=0.1)) as client:
+        yield client.environment("lab")
+
+
+def new_task() -> Task:
+    return Task("lab", {"id": uuid.uuid4().hex})
+
+
+def test_an_episode_in_ten_lines(env: Environment) -> None:
+    task = env.get_task("train", 1)
+    with env.session(task) as session:
+        assert session.sid
+        assert session.task is task
+        assert session.get_prompt()[0].type == "text"
+        assert "echo" in [tool.name for tool in session.list_tools()]
+        output = session.call_tool("reward", {"value": 1.0, "finished": True})
+        assert (output.reward, output.finished) == (1.0, True)
+        with pytest.raises(ToolCallError, match="finished"):
+            session.call_tool("nothing")
+
+
+def test_a_split_is_iterated_lazily(env: Environment) -> None:
+    tasks = env.tasks("train", page_size=2)
+    assert next(tasks).task_spec["n"] == 0
+    assert [task.task_spec["n"] for task in tasks] == [1, 2, 3, 4]
+
+
+def test_many_threads_share_one_client(env: Environment) -> None:
+    together = threading.Barrier(8)
+
+    def episode(n: int) -> str:
+        with env.session(new_task()) as session:
+            together.wait(20)
+            return session.call_tool("echo", {"text": str(n)}).blocks[0].text  # type: ignore[union-attr]
+
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(episode, range(8))) == [str(n) for n in range(8)]
+
+
+async def test_it_works_inside_a_running_loop(raw: Raw) -> None:
+    assert asyncio.get_running_loop().is_running()
+    with ORS(raw.url) as client, client.environment("lab").session(new_task()) as session:
+        assert session.call_tool("echo", {"text": "notebook"}).blocks[0].text == "notebook"  # type: ignore[union-attr]
+
+
+def test_a_session_is_pinged_while_the_caller_thinks(env: Environment) -> None:
+    with env.session(new_task()) as session:
+        before = session._async.heard
+        waited = threading.Event()
+        for _ in range(100):
+            if session._async.heard > before:
+                break
+            waited.wait(0.05)
+        assert session._async.heard > before
+
+
+def test_a_closed_client_says_so(raw: Raw) -> None:
+    client = ORS(raw.url)
+    assert client.health() == {"status": "ok"}
+    client.close()
+    client.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        client.health()
+
+
+def test_closing_a_client_ends_its_thread(raw: Raw) -> None:
+    client = ORS(raw.url)
+    client.health()
+    (thread,) = (thread for thread in threading.enumerate() if thread.name == "ors-client")
+    client.close()
+    assert not thread.is_alive()
+
+
+def test_dropping_a_client_ends_its_thread(raw: Raw) -> None:
+    client = ORS(raw.url)
+    client.health()
+    (thread,) = (thread for thread in threading.enumerate() if thread.name == "ors-client")
+    del client
+    thread.join(20)
+    assert not thread.is_alive()
+
+
+def test_the_clients_own_callbacks_cannot_wait_for_it(env: Environment) -> None:
+    caught: list[Exception] = []
+
+    def callback(task_id: str) -> None:
+        try:
+            env.list_splits()
+        except RuntimeError as error:
+            caught.append(error)
+
+    with env.session(new_task()) as session:
+        session.call_tool("nothing", on_task_id=callback)
+    assert "wait for itself" in str(caught[0])
+
+
+def script(raw: Raw, code: str, key: str = "") -> "subprocess.Popen[str]":
+    command = [sys.executable, "-X", "dev", "-c", PRELUDE + code, raw.url, key or uuid.uuid4().hex]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def test_a_script_that_closes_nothing_ends_at_once(raw: Raw) -> None:
+    out, err = script(raw, "print(session.call_tool('nothing').blocks[0].text)").communicate(timeout=30)
+    assert out == "nothing\n"
+    assert "Traceback" not in err
+
+
+def test_ctrl_c_stops_a_call_and_cleans_up(raw: Raw) -> None:
+    key = uuid.uuid4().hex
+    code = """
+try:
+    with session:
+        session.call_tool("hold_async", on_task_id=lambda _: print("running", flush=True))
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+"""
+    process = script(raw, code, key)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "running\n"
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=30)
+    Lab.gates[f"{key}.hold"].set()
+    assert out == "interrupted\n", err
+    assert process.returncode == 0
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_client_made_before_a_fork_says_so(raw: Raw) -> None:
+    code = """
+import warnings
+warnings.simplefilter("ignore")
+pid = os.fork()
+if pid == 0:
+    try:
+        client.health()
+    except RuntimeError as error:
+        print(error, flush=True)
+    print(ORS(sys.argv[1]).health(), flush=True)
+    os._exit(0)
+os.waitpid(pid, 0)
+print(client.health())
+"""
+    out, err = script(raw, code).communicate(timeout=30)
+    first, second, third = out.splitlines()
+    assert "before a fork" in first
+    assert second == third == "{'status': 'ok'}", err

@@ -1,0 +1,64 @@
+"""A server that dies under its clients."""
+
+import asyncio
+
+import pytest
+
+from ors.client import ORS, AsyncORS, Options, Task
+from ors.errors import CallOutcomeUnknown, SessionLost, TransportError
+from tests.interaction.elsewhere import server_elsewhere
+
+QUICK = Options(backoff_seconds=0.01, backoff_limit_seconds=0.2, rejoins=4, retries=2, ping_seconds=0.2)
+LONG = {"seconds": 60}
+
+
+async def test_a_server_killed_and_restarted_in_a_call_is_session_lost() -> None:
+    with server_elsewhere() as (process, url):
+        async with AsyncORS(url, options=Options(backoff_seconds=0.05)) as client:
+            session = await client.environment("slow").session(Task("slow", {})).start()
+            begun = asyncio.Event()
+            call = asyncio.create_task(session.call_tool("wait", LONG, on_task_id=lambda _: begun.set()))
+            await begun.wait()
+            process.kill()
+            process.wait()
+            with server_elsewhere(int(url.rpartition(":")[2])) as (_, again):
+                assert again == url
+                with pytest.raises(SessionLost) as caught:
+                    await call
+                assert caught.value.sid == session.sid
+                with pytest.raises(SessionLost):
+                    await session.get_prompt()
+
+
+async def test_a_server_killed_for_good_in_a_call_leaves_its_outcome_unknown() -> None:
+    with server_elsewhere() as (process, url):
+        async with AsyncORS(url, options=Options(backoff_seconds=0.01, rejoins=3)) as client:
+            session = await client.environment("slow").session(Task("slow", {})).start()
+            begun = asyncio.Event()
+            call = asyncio.create_task(session.call_tool("wait", LONG, on_task_id=lambda _: begun.set()))
+            await begun.wait()
+            process.kill()
+            process.wait()
+            with pytest.raises(CallOutcomeUnknown):
+                await call
+            with pytest.raises(TransportError, match="cannot be reached"):
+                await session.call_tool("wait", LONG)
+
+
+async def test_a_server_killed_between_calls_is_noticed_by_pings() -> None:
+    with server_elsewhere() as (process, url):
+        async with AsyncORS(url, options=QUICK) as client:
+            session = await client.environment("slow").session(Task("slow", {})).start()
+            process.kill()
+            process.wait()
+            while session.kept:
+                await asyncio.sleep(0.01)
+            with pytest.raises(SessionLost, match="5 pings in a row failed"):
+                await session.get_prompt()
+
+
+def test_the_sync_client_gets_the_same_errors() -> None:
+    with server_elsewhere() as (process, url), ORS(url, options=QUICK) as client:
+        session = client.environment("slow").session(Task("slow", {})).start()
+        with pytest.raises((CallOutcomeUnknown, SessionLost)):
+            session.call_tool("wait", LONG, on_task_id=lambda _: process.kill())
