@@ -1,0 +1,24 @@
+"""Conformance: whether a server, anyone's, does what the Open Reward Standard says.
+
+`check(url)` runs the suite; `ors.conformance.probe` has the environments that deeper checks need there.
+"""
+
+from ors.conformance.faults import Unreachable
+from ors.conformance.report import as_badge, as_json, as_junit, as_text
+from ors.conformance.requirements import Requirement, requirements
+from ors.conformance.subject import Times
+from ors.conformance.suite import Report, Result, check
+
+__all__ = [
+    "Report",
+    "Requirement",
+    "Result",
+    "Times",
+    "Unreachable",
+    "as_badge",
+    "as_json",
+    "as_junit",
+    "as_text",
+    "check",
+    "requirements",
+]

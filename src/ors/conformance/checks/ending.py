@@ -1,0 +1,202 @@
+"""Checks of how sessions live and end: ping, delete, state."""
+
+import asyncio
+from typing import Any
+
+from ors.conformance import expect
+from ors.conformance.checks import Check, check
+from ors.conformance.checks.opening import expect_notes
+from ors.conformance.faults import Fault
+from ors.conformance.subject import Episode, Subject
+
+UNKNOWN = "no-such-session"
+CALL: dict[str, Any] = {"name": "no_such_tool", "input": {}}
+
+
+@check("ping.ok")
+async def ping(server: Subject) -> None:
+    """Exactly that."""
+    async with server.session() as episode:
+        expect.value(await episode.post("/ping"), {"status": "ok"})
+
+
+@check("ping.unknown")
+async def ping_unknown(server: Subject) -> None:
+    """An id that never was."""
+    expect.status(await server.ask("POST", "/ping", sid=UNKNOWN), 404)
+
+
+async def _deleted(server: Subject) -> Episode:
+    async with server.session() as episode:
+        await episode.get("prompt")
+    return episode
+
+
+@check("ping.gone")
+async def ping_gone(server: Subject) -> None:
+    """An id that was."""
+    expect.status(await (await _deleted(server)).post("/ping"), 410)
+
+
+@check("delete.ok")
+async def delete(server: Subject) -> None:
+    """Exactly that."""
+    async with server.session() as episode:
+        expect.value(await episode.post("/delete"), {"sid": episode.sid})
+
+
+@check("delete.unknown")
+async def delete_unknown(server: Subject) -> None:
+    """An id that never was."""
+    expect.status(await server.ask("POST", "/delete", sid=UNKNOWN), 404)
+
+
+@check("delete.twice")
+async def delete_twice(server: Subject) -> None:
+    """A client may not have heard the first answer."""
+    episode = await _deleted(server)
+    expect.value(await episode.post("/delete"), {"sid": episode.sid})
+
+
+@check("delete.teardown", probe=True)
+async def teardown(server: Subject) -> None:
+    """The probe notes it."""
+    run = f"d{server.run[:30]}"
+    async with server.session(run=run) as episode:
+        await episode.get("prompt")
+        await episode.post("/delete")
+        await expect_notes(server, run, ["setup", "ready", "teardown"])
+
+
+@check("delete.teardown-once", probe=True)
+async def teardown_once(server: Subject) -> None:
+    """Four at once, while teardown takes its time."""
+    run = f"o{server.run[:30]}"
+    async with server.session(run=run, teardown_seconds=0.2) as episode:
+        await episode.get("prompt")
+        await asyncio.gather(*(episode.post("/delete") for _ in range(4)))
+    await expect_notes(server, run, ["setup", "ready", "teardown"])
+
+
+@check("delete.running-call", probe=True)
+async def running_call(server: Subject) -> None:
+    """The stream must end, and say how."""
+    async with server.session() as episode, episode.opened("slow", {"seconds": 20}) as live:
+        await live.first()
+        expect.status(await episode.post("/delete"), 200)
+        try:
+            async with asyncio.timeout(5):
+                (await live.rest()).error()
+        except TimeoutError:
+            raise Fault("the stream goes on after the session was deleted") from None
+
+
+@check("delete.running-setup", probe=True)
+async def running_setup(server: Subject) -> None:
+    """Setup would take longer than anyone waits."""
+    async with server.session(setup_seconds=60) as episode:
+        expect.status(await episode.post("/delete"), 200)
+        expect.status(await episode.get("prompt"), 410)
+
+
+@check("delete.hanging-teardown", probe=True, slow=True)
+async def hanging_teardown(server: Subject) -> None:
+    """Twice as long as it may take."""
+    limit = server.times.teardown
+    async with server.session(teardown_seconds=2 * limit + server.http.patience) as episode:
+        await episode.get("prompt")
+        asked = asyncio.create_task(_patient(server).ask("POST", "/delete", sid=episode.sid))
+        done, _ = await asyncio.wait({asked}, timeout=limit + 5)
+        if not done:
+            asked.cancel()
+            raise Fault(f"no answer after {limit + 5:g} s")
+        expect.status(await asked, 200)
+
+
+def _patient(server: Subject) -> Subject:
+    from dataclasses import replace
+
+    return replace(server, http=replace(server.http, patience=3600))
+
+
+@check("delete-session.ok")
+async def delete_session(server: Subject) -> None:
+    """After /delete, as the text has it."""
+    episode = await _deleted(server)
+    expect.value(await episode.post("/delete_session"), {"sid": episode.sid})
+
+
+@check("delete-session.unknown")
+async def delete_session_unknown(server: Subject) -> None:
+    """An id that never was."""
+    expect.value(await server.ask("POST", "/delete_session", sid=UNKNOWN), {"sid": UNKNOWN})
+
+
+@check("delete-session.deletes-nothing")
+async def delete_session_deletes_nothing(server: Subject) -> None:
+    """The session answers afterwards."""
+    async with server.session() as episode:
+        await episode.post("/delete_session")
+        expect.status(await episode.post("/ping"), 200)
+        expect.status(await episode.get("prompt"), 200)
+
+
+def _absent(id: str, method: str, name: str, deleted: bool) -> Check:
+    async def run(server: Subject) -> None:
+        sid = (await _deleted(server)).sid if deleted else UNKNOWN
+        body = CALL if name == "call" else None
+        answer = await server.ask(method, f"/{server.environment}/{name}", body, sid=sid)
+        expect.status(answer, 410 if deleted else 404)
+
+    return check(id)(run)
+
+
+ABSENT = (
+    _absent("gone.prompt", "GET", "prompt", deleted=True),
+    _absent("gone.task-tools", "GET", "task_tools", deleted=True),
+    _absent("gone.call", "POST", "call", deleted=True),
+    _absent("unknown.prompt", "GET", "prompt", deleted=False),
+    _absent("unknown.task-tools", "GET", "task_tools", deleted=False),
+    _absent("unknown.call", "POST", "call", deleted=False),
+)
+
+
+@check("gone.create-again")
+async def create_again(server: Subject) -> None:
+    """The id is free."""
+    episode = await _deleted(server)
+    answer = await server.ask("POST", "/create", server.task(), sid=episode.sid)
+    alive = await episode.get("prompt")
+    await episode.post("/delete")
+    expect.status(answer, 200)
+    expect.status(alive, 200)
+
+
+@check("state.kept", probe=True)
+async def state_kept(server: Subject) -> None:
+    """The probe counts."""
+    async with server.session() as episode:
+        seen = [(await episode.call("add")).text() for _ in range(3)]
+    if seen != ["1", "2", "3"]:
+        raise Fault(f"counted {seen}")
+
+
+@check("state.apart", probe=True)
+async def state_apart(server: Subject) -> None:
+    """Two sessions of one task."""
+    async with server.session() as first, server.session() as second:
+        await first.call("add")
+        seen = (await second.call("add")).text()
+    if seen != "1":
+        raise Fault(f"the second session counted {seen}")
+
+
+@check("state.finished-stays", probe=True)
+async def finished_stays(server: Subject) -> None:
+    """Alive, and not torn down."""
+    run = f"e{server.run[:30]}"
+    async with server.session(run=run) as episode:
+        await episode.call("give", {"reward": 1.0, "finished": True})
+        expect.status(await episode.post("/ping"), 200)
+        expect.status(await episode.get("prompt"), 200)
+        await expect_notes(server, run, ["setup", "ready"])

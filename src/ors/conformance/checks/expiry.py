@@ -1,0 +1,82 @@
+"""Checks of what happens after the specification's fifteen minutes. All of them are slow."""
+
+import asyncio
+
+from ors.conformance import expect
+from ors.conformance.checks import check
+from ors.conformance.checks.opening import expect_notes
+from ors.conformance.faults import Fault
+from ors.conformance.subject import Subject
+
+
+def _nearly(server: Subject) -> float:
+    """Nearly the time after which a session expires."""
+    return server.times.idle * 0.9
+
+
+def _surely(server: Subject) -> float:
+    """A time after which it has expired."""
+    return server.times.idle + server.times.slack
+
+
+@check("expiry.idle", slow=True)
+async def idle(server: Subject) -> None:
+    """Left alone, it is gone."""
+    async with server.session() as episode:
+        await episode.get("prompt")
+        await asyncio.sleep(_surely(server))
+        expect.status(await episode.get("prompt"), 404, 410)
+
+
+@check("expiry.not-before", slow=True)
+async def not_before(server: Subject) -> None:
+    """Left alone for nearly as long, it is there."""
+    async with server.session() as episode:
+        await episode.get("prompt")
+        await asyncio.sleep(_nearly(server))
+        expect.status(await episode.get("prompt"), 200)
+
+
+@check("expiry.ping", slow=True)
+async def pinged(server: Subject) -> None:
+    """Pinged for twice that time."""
+    async with server.session() as episode:
+        await episode.get("prompt")
+        for _ in range(4):
+            await asyncio.sleep(_surely(server) / 3)
+            expect.status(await episode.post("/ping"), 200)
+
+
+@check("expiry.any-request", slow=True)
+async def any_request(server: Subject) -> None:
+    """Kept alive by questions about the environment that carry its id."""
+    async with server.session() as episode:
+        await episode.get("prompt")
+        for _ in range(4):
+            await asyncio.sleep(_surely(server) / 3)
+            await server.ask("GET", f"/{server.environment}/tools", sid=episode.sid)
+        expect.status(await episode.get("prompt"), 200)
+
+
+@check("expiry.running-call", probe=True, slow=True)
+async def running_call(server: Subject) -> None:
+    """A call that takes longer than a session may be idle."""
+    seconds = _surely(server) + 1
+    async with server.session() as episode:
+        stream = await episode.call("slow", {"seconds": seconds}, takes=seconds)
+        stream.output()
+        expect.status(await episode.post("/ping"), 200)
+
+
+@check("expiry.gone", probe=True, slow=True)
+async def gone(server: Subject) -> None:
+    """410, and torn down."""
+    run = f"x{server.run[:30]}"
+    async with server.session(run=run) as episode:
+        await episode.get("prompt")
+        await asyncio.sleep(_surely(server))
+        answer = await episode.get("prompt")
+        if answer.status == 404:
+            raise Fault("an expired session is forgotten, not gone", answer.seen)
+        expect.status(answer, 410)
+        await expect_notes(server, run, ["setup", "ready", "teardown"])

@@ -1,0 +1,285 @@
+"""Checks of how sessions begin: ids, /create, setup, secrets."""
+
+import asyncio
+import base64
+import json
+from typing import Any
+
+from ors.conformance import expect
+from ors.conformance.checks import Check, check
+from ors.conformance.events import EventReader
+from ors.conformance.faults import Fault
+from ors.conformance.http import Answer
+from ors.conformance.subject import EVENTS, Subject
+
+SETUP_SECONDS = 1.5
+SECRET = "s3cr3t-v4lu3"
+
+
+async def _sid(server: Subject) -> str:
+    answer = await server.ask("POST", "/create_session")
+    return str(expect.mapping(answer, "sid")["sid"])
+
+
+@check("create-session.sid")
+async def sid(server: Subject) -> None:
+    """A plain request gets plain JSON."""
+    answer = await server.ask("POST", "/create_session")
+    expect.uuid_format(expect.mapping(answer, "sid")["sid"], answer.seen)
+
+
+@check("create-session.fresh")
+async def fresh(server: Subject) -> None:
+    """Ten are ten."""
+    ids = [await server.new_sid() for _ in range(10)]
+    if len(set(ids)) != 10:
+        raise Fault("an id was given out twice", " ".join(ids).encode())
+
+
+@check("create-session.only-an-id")
+async def only_an_id(server: Subject) -> None:
+    """A fresh id has no episode."""
+    new = await server.new_sid()
+    expect.status(await server.ask("POST", "/ping", sid=new), 404)
+    expect.status(await server.ask("GET", f"/{server.environment}/prompt", sid=new), 404)
+
+
+@check("create-session.stream")
+async def stream(server: Subject) -> None:
+    """As the field's clients ask."""
+    answer = expect.status(await server.ask("POST", "/create_session", headers=EVENTS), 200)
+    reader = EventReader()
+    reader.feed(answer.body, 0)
+    if [event.name for event in reader.events] != ["task_id", "end"]:
+        raise Fault("the events are not task_id and end", answer.seen)
+    given, end = reader.events
+    expect.uuid_format(given.data, answer.seen)
+    if end.data != json.dumps({"sid": given.data}, separators=(",", ":")):
+        try:
+            same = json.loads(end.data) == {"sid": given.data}
+        except ValueError:
+            same = False
+        if not same:
+            raise Fault('the end event is not {"sid": <the same>}', answer.seen)
+
+
+async def _create(server: Subject, body: Any) -> tuple[str, Answer]:
+    sid = await server.new_sid()
+    return sid, await server.ask("POST", "/create", body, sid=sid)
+
+
+async def _refused(server: Subject, body: Any, status: int) -> None:
+    sid, answer = await _create(server, body)
+    if answer.status == 200:
+        await server.ask("POST", "/delete", sid=sid)
+    expect.status(answer, status)
+
+
+@check("create.task-spec")
+async def task_spec(server: Subject) -> None:
+    """The task as it was listed."""
+    sid, answer = await _create(server, server.task())
+    await server.ask("POST", "/delete", sid=sid)
+    expect.value(answer, {"sid": sid})
+
+
+@check("create.split-index")
+async def split_index(server: Subject) -> None:
+    """The probe shows which task it got; others just have to open."""
+    body = {"env_name": server.environment, "split": await server.split(), "index": 0}
+    if server.environment.lower() == "probe":
+        body["index"] = 3
+    sid, answer = await _create(server, body)
+    prompt = await server.ask("GET", f"/{server.environment}/prompt", sid=sid)
+    await server.ask("POST", "/delete", sid=sid)
+    expect.value(answer, {"sid": sid})
+    expect.status(prompt, 200)
+    if server.environment.lower() == "probe" and b"-3" not in prompt.body:
+        raise Fault("not the task at that index", prompt.seen)
+
+
+@check("create.default-environment")
+async def default_environment(server: Subject) -> None:
+    """The session has the first environment's tools."""
+    splits = expect.array(await server.ask("GET", f"/{server.first}/splits"))
+    sid, answer = await _create(server, {"split": splits[0]["name"], "index": 0})
+    tools = await server.ask("GET", f"/{server.first}/task_tools", sid=sid)
+    await server.ask("POST", "/delete", sid=sid)
+    expect.status(answer, 200)
+    shared = expect.tools(await server.ask("GET", f"/{server.first}/tools"))
+    if not expect.names(shared) <= expect.names(expect.tools(tools)):
+        raise Fault("the session is of another environment", tools.seen)
+
+
+def _refuses(id: str, status: int, **body: Any) -> Check:
+    async def run(server: Subject) -> None:
+        known = {"split": await server.split(), "index": 0, **server.task()}
+        given = {key: known.get(key) if value is ... else value for key, value in body.items()}
+        await _refused(server, {"env_name": server.environment, **given}, status)
+
+    return check(id)(run)
+
+
+REFUSED = (
+    _refuses("create.both", 400, task_spec=..., split=..., index=...),
+    _refuses("create.neither", 400),
+    _refuses("create.split-alone", 400, split=...),
+    _refuses("create.index-alone", 400, index=...),
+    _refuses("create.bad-split", 400, split="no-such-split", index=0),
+    _refuses("create.bad-index", 400, split=..., index=10**12),
+    _refuses("create.unknown-environment", 404, env_name="no-such-environment", task_spec=...),
+)
+
+
+@check("create.exists")
+async def exists(server: Subject) -> None:
+    """The second time it is taken."""
+    async with server.session() as episode:
+        answer = await server.ask("POST", "/create", server.task(), sid=episode.sid)
+        expect.status(answer, 400)
+
+
+@check("create.race")
+async def race(server: Subject) -> None:
+    """Eight at once."""
+    sid = await server.new_sid()
+    asked = (server.ask("POST", "/create", server.task(), sid=sid) for _ in range(8))
+    answers = await asyncio.gather(*asked)
+    await server.ask("POST", "/delete", sid=sid)
+    if sorted(answer.status for answer in answers) != [200] + [400] * 7:
+        raise Fault(f"answered {sorted(answer.status for answer in answers)}", answers[0].seen)
+
+
+@check("create.answers-first", probe=True)
+async def answers_first(server: Subject) -> None:
+    """Setup takes longer than the answer."""
+    clock = asyncio.get_running_loop()
+    began = clock.time()
+    async with server.session(setup_seconds=SETUP_SECONDS):
+        if clock.time() - began > SETUP_SECONDS * 0.8:
+            raise Fault("/create was answered only after setup")
+
+
+def _waits(id: str, name: str) -> Check:
+    async def run(server: Subject) -> None:
+        async with server.session(setup_seconds=SETUP_SECONDS / 3) as episode:
+            expect.status(await episode.get(name), 200)
+
+    return check(id, probe=True)(run)
+
+
+WAITING = (_waits("create.prompt-waits", "prompt"), _waits("create.task-tools-waits", "task_tools"))
+
+
+@check("create.call-waits", probe=True)
+async def call_waits(server: Subject) -> None:
+    """A call right after /create."""
+    async with server.session(setup_seconds=SETUP_SECONDS / 3) as episode:
+        (await episode.call("add")).output()
+
+
+@check("create.call-opens", probe=True)
+async def call_opens(server: Subject) -> None:
+    """The task id comes while setup runs."""
+    async with server.session(setup_seconds=SETUP_SECONDS) as episode:
+        clock = asyncio.get_running_loop()
+        began = clock.time()
+        async with episode.opened("add") as live:
+            await live.first()
+            late = clock.time() - began > SETUP_SECONDS * 0.8
+            (await live.rest()).output()
+        if late:
+            raise Fault("the stream opened only after setup")
+
+
+@check("setup-failed.status", probe=True)
+async def setup_failed(server: Subject) -> None:
+    """A setup that raises."""
+    async with server.session(setup_fails=True) as episode:
+        expect.status(await episode.get("prompt"), 500)
+
+
+@check("setup-failed.reason", probe=True)
+async def setup_failed_reason(server: Subject) -> None:
+    """Every question has the reason, /ping too."""
+    async with server.session(setup_fails=True) as episode:
+        for answer in (
+            await episode.get("prompt"),
+            await episode.get("task_tools"),
+            await episode.post("/ping"),
+        ):
+            if "told to fail" not in expect.detail(expect.status(answer, 500)):
+                raise Fault("the reason is not told", answer.seen)
+
+
+@check("setup-failed.call", probe=True)
+async def setup_failed_call(server: Subject) -> None:
+    """A stream, because a client may be waiting in it."""
+    async with server.session(setup_fails=True) as episode:
+        stream = await episode.call("add")
+        if stream.head.status != 200:
+            raise Fault(f"answered {stream.head.status} instead of a stream", stream.seen)
+        stream.error()
+
+
+@check("setup-failed.teardown", probe=True)
+async def setup_failed_teardown(server: Subject) -> None:
+    """What setup began has to be cleaned up."""
+    run = f"f{server.run[:30]}"
+    async with server.session(setup_fails=True, run=run) as episode:
+        await episode.get("prompt")
+    await expect_notes(server, run, ["setup", "teardown"])
+
+
+async def expect_notes(server: Subject, run: str, wanted: list[str]) -> None:
+    """The life of the environments of a run went like this."""
+    async with server.session() as reader:
+        stream = await reader.call("notes", {"name": run})
+        await reader.call("forget", {"name": run})
+    if stream.text().split() != wanted:
+        raise Fault(f"expected {wanted}, but what ran was {stream.text().split()}", stream.seen)
+
+
+@check("secrets.body", probe=True)
+async def secrets_body(server: Subject) -> None:
+    """The environment has the secret."""
+    async with server.session({**server.task(), "secrets": {"key": SECRET}}) as episode:
+        stream = await episode.call("secret", {"name": "key"})
+        if stream.text() != SECRET:
+            raise Fault("the environment did not get the secret", stream.seen)
+
+
+def _header(secrets: dict[str, str]) -> dict[str, str]:
+    given = json.dumps({name: {"value": value} for name, value in secrets.items()})
+    return {"X-Secrets": base64.b64encode(given.encode()).decode()}
+
+
+@check("secrets.header", probe=True)
+async def secrets_header(server: Subject) -> None:
+    """Both, and the header wins."""
+    body = {**server.task(), "secrets": {"key": "of the body", "second": "2"}}
+    async with server.session(body, headers=_header({"key": SECRET})) as episode:
+        for name, wanted in (("key", SECRET), ("second", "2")):
+            stream = await episode.call("secret", {"name": name})
+            if stream.text() != wanted:
+                raise Fault(f"the environment did not get {name!r} as sent", stream.seen)
+
+
+@check("secrets.bad-header")
+async def secrets_bad_header(server: Subject) -> None:
+    """Not base64, and base64 of something else."""
+    for value in ("%%%", base64.b64encode(b'["key"]').decode()):
+        sid = await server.new_sid()
+        answer = await server.ask("POST", "/create", server.task(), sid=sid, headers={"X-Secrets": value})
+        await server.ask("POST", "/delete", sid=sid)
+        expect.status(answer, 400)
+
+
+@check("secrets.hidden", probe=True)
+async def secrets_hidden(server: Subject) -> None:
+    """An exception with the secret in its text."""
+    async with server.session({**server.task(), "secrets": {"key": SECRET}}) as episode:
+        stream = await episode.call("fail_with_secret", {"name": "key"})
+        stream.error()
+        if SECRET.encode() in stream.body:
+            raise Fault("the secret is in the error", stream.seen)

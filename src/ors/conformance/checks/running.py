@@ -1,0 +1,126 @@
+"""Checks of how calls run: in order, beside each other, for long, once."""
+
+import asyncio
+from itertools import pairwise
+
+from ors.conformance import expect
+from ors.conformance.checks import check
+from ors.conformance.events import Stream
+from ors.conformance.faults import Fault
+from ors.conformance.subject import Episode, Subject
+
+PATIENCE = 5.0
+
+
+@check("call.cancelled", probe=True)
+async def cancelled(server: Subject) -> None:
+    """It must end at all."""
+    async with server.session() as episode:
+        try:
+            async with asyncio.timeout(PATIENCE):
+                given = await episode.call("cancel")
+        except TimeoutError:
+            raise Fault(f"the stream had not ended after {PATIENCE:g} s") from None
+        given.error()
+
+
+@check("call.queued-after-finished", probe=True)
+async def queued_after_finished(server: Subject) -> None:
+    """Sent while the finishing call runs."""
+    async with server.session() as episode:
+        async with episode.opened("give", {"reward": 1.0, "finished": True, "seconds": 0.4}) as first:
+            await first.first()
+            second = await episode.call("give", {"reward": 1.0}, takes=1)
+            (await first.rest()).output()
+        if second.value().get("ok") is not False:
+            raise Fault("the second call was run after the end", second.seen)
+
+
+@check("call.in-order", probe=True)
+async def in_order(server: Subject) -> None:
+    """Three calls, each sent when the one before has its task id."""
+    async with server.session() as episode:
+        tasks: list[asyncio.Task[Stream]] = []
+        for name in "abc":
+            tasks.append(await _begun(episode, name))
+        last = (await asyncio.gather(*tasks))[-1]
+    if last.text() != "+a -a +b -b +c -c":
+        raise Fault(f"they ran as {last.text()}", last.seen)
+
+
+async def _begun(episode: Episode, name: str) -> asyncio.Task[Stream]:
+    begun: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    async def call() -> Stream:
+        try:
+            async with episode.opened("step", {"name": name, "seconds": 0.2}) as live:
+                begun.set_result(await live.first())
+                return await live.rest()
+        except Exception as error:
+            if not begun.done():
+                begun.set_exception(error)
+            raise
+
+    task = asyncio.create_task(call())
+    await begun
+    return task
+
+
+@check("call.others-go-on", probe=True)
+async def others_go_on(server: Subject) -> None:
+    """A plain function that sleeps."""
+    seconds = 1.5
+    clock = asyncio.get_running_loop()
+    async with server.session() as blocked, server.session() as other:
+        await other.get("prompt")
+        async with blocked.opened("block", {"seconds": seconds}) as live:
+            await live.first()
+            began = clock.time()
+            (await other.call("add")).output()
+            expect.status(await server.ask("GET", "/health"), 200)
+            waited = clock.time() - began
+            await live.rest()
+    if waited > seconds * 0.6:
+        raise Fault(f"another session waited {waited:.1f} s for it")
+
+
+@check("call.once", probe=True)
+async def once(server: Subject) -> None:
+    """After its end, and while it runs."""
+    headers = {"Idempotency-Key": server.run, "Accept": "text/event-stream"}
+    async with server.session() as episode:
+        async with episode.opened("slow", {"seconds": 0.3}, headers=headers) as live:
+            task_id = await live.first()
+            second = await episode.call("slow", {"seconds": 0.3}, headers=headers)
+            await live.rest()
+        third = await episode.call("slow", {"seconds": 0.3}, headers=headers)
+        for given in (second, third):
+            if given.task_id != task_id:
+                raise Fault("a call with the same key is another call", given.seen)
+        counted = await episode.call("counted")
+        if counted.text() != "1":
+            raise Fault(f"the tool ran {counted.text()} times", counted.seen)
+
+
+@check("call.pings", probe=True, slow=True)
+async def pings(server: Subject) -> None:
+    """Two of them, and in time."""
+    period = server.times.ping
+    async with server.session() as episode:
+        given = await episode.call("slow", {"seconds": 2.5 * period}, takes=2.5 * period)
+    given.output()
+    moments = [given.started, *(at for at, _ in given.comments)]
+    if len(moments) < 3:
+        raise Fault(f"{len(moments) - 1} comment lines in {2.5 * period:g} s", given.seen)
+    longest = max(later - earlier for earlier, later in pairwise(moments))
+    if longest > period * 1.3:
+        raise Fault(f"{longest:.1f} s without a comment line", given.seen)
+
+
+@check("call.long", probe=True, slow=True)
+async def long(server: Subject) -> None:
+    """Longer than results are kept, and than most proxies wait."""
+    seconds = server.times.kept * 1.5
+    async with server.session() as episode:
+        given = await episode.call("slow", {"seconds": seconds}, takes=seconds)
+    given.output()

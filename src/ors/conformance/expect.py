@@ -1,0 +1,100 @@
+"""Questions that checks ask of answers; each raises a Fault with the bytes that show it."""
+
+import uuid
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ors.conformance.faults import Fault
+from ors.conformance.http import Answer
+
+TEXT_KEYS = {"text", "detail", "type"}
+IMAGE_KEYS = {"data", "mimeType", "detail", "type"}
+
+
+def status(answer: Answer, *wanted: int) -> Answer:
+    """The answer has one of these statuses."""
+    if answer.status not in wanted:
+        names = " or ".join(map(str, wanted))
+        raise Fault(f"answered {answer.status} instead of {names}", answer.seen)
+    return answer
+
+
+def value(answer: Answer, wanted: Any) -> None:
+    """The answer is 200 with exactly that JSON."""
+    if status(answer, 200).json() != wanted:
+        raise Fault(f"answered something else than {wanted!r}", answer.seen)
+
+
+def mapping(answer: Answer, *keys: str) -> dict[str, Any]:
+    """The answer is 200 with a JSON object that has these keys."""
+    given = status(answer, 200).json()
+    if not isinstance(given, dict):
+        raise Fault("answered no object", answer.seen)
+    for key in keys:
+        if key not in given:
+            raise Fault(f"the object has no {key!r}", answer.seen)
+    return given
+
+
+def array(answer: Answer) -> list[Any]:
+    """The answer is 200 with a JSON array."""
+    given = status(answer, 200).json()
+    if not isinstance(given, list):
+        raise Fault("answered no array", answer.seen)
+    return given
+
+
+def detail(answer: Answer) -> str:
+    """The answer is an error in the standard's form; gives its message."""
+    given = answer.json()
+    if not isinstance(given, dict) or not isinstance(given.get("detail"), str):
+        raise Fault('an error that is not {"detail": "<message>"}', answer.seen)
+    return str(given["detail"])
+
+
+def uuid_format(text: object, seen: bytes) -> None:
+    """The text is a UUID, with or without hyphens."""
+    try:
+        uuid.UUID(str(text))
+    except ValueError:
+        raise Fault(f"{text!r} is not in UUID format", seen) from None
+
+
+def tools(answer: Answer) -> list[dict[str, Any]]:
+    """The answer is a list of tools in the standard's form."""
+    listed = mapping(answer, "tools")["tools"]
+    if not isinstance(listed, list):
+        raise Fault("`tools` is not an array", answer.seen)
+    for tool in listed:
+        if not isinstance(tool, dict):
+            raise Fault("a tool that is not an object", answer.seen)
+        for key in ("name", "description"):
+            if not isinstance(tool.get(key), str):
+                raise Fault(f"a tool without the string {key!r}", answer.seen)
+    return listed
+
+
+def names(listed: Iterable[Mapping[str, Any]]) -> set[str]:
+    """The names of tools."""
+    return {str(tool["name"]) for tool in listed}
+
+
+def blocks(given: Any, seen: bytes) -> list[dict[str, Any]]:
+    """The value is a list of text and image blocks."""
+    if not isinstance(given, list):
+        raise Fault("the blocks are not an array", seen)
+    for block in given:
+        if not isinstance(block, dict) or block.get("type") not in ("text", "image"):
+            raise Fault("a block that is neither text nor image", seen)
+        for key in ("text",) if block["type"] == "text" else ("data", "mimeType"):
+            if not isinstance(block.get(key), str):
+                raise Fault(f"a block without the string {key!r}", seen)
+    return given
+
+
+def block_keys(given: list[dict[str, Any]], seen: bytes) -> None:
+    """Blocks have exactly their keys."""
+    for block in given:
+        wanted = TEXT_KEYS if block["type"] == "text" else IMAGE_KEYS
+        if block.keys() != wanted:
+            raise Fault(f"a {block['type']} block with the keys {sorted(block)}", seen)

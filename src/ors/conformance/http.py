@@ -1,0 +1,267 @@
+"""HTTP/1.1 read strictly, on plain sockets, sharing no code with any server or client."""
+
+import asyncio
+import json
+import re
+import ssl
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlsplit
+
+from ors.conformance.faults import Fault, Unreachable
+
+_STATUS_LINE = re.compile(rb"HTTP/1\.[01] ([1-5]\d\d) [^\r\n]*\Z")
+_HEADER = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([^\r\n\0]*?)[ \t]*\Z")
+_CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,16})(?:;[^\r\n]*)?\Z")
+_MAX_LINE = 64 * 1024
+
+
+class Malformed(Fault):
+    """An answer that is not HTTP."""
+
+
+@dataclass
+class Head:
+    """The beginning of an answer."""
+
+    status: int
+    headers: list[tuple[str, str]]
+    raw: bytes
+
+    def header(self, name: str) -> str | None:
+        """The value of a header, None if it is not there."""
+        found = [value for key, value in self.headers if key == name.lower()]
+        return ", ".join(found) if found else None
+
+
+@dataclass
+class Answer(Head):
+    """A whole answer."""
+
+    body: bytes = b""
+
+    @property
+    def seen(self) -> bytes:
+        """What to show of it in a report."""
+        return self.raw.split(b"\r\n", 1)[0] + b"\r\n...\r\n\r\n" + self.body
+
+    def json(self) -> Any:
+        """The body as JSON.
+
+        Raises:
+            Fault: it is not JSON.
+        """
+        try:
+            return json.loads(self.body.decode("utf-8"), parse_constant=_no_constant)
+        except ValueError as error:
+            raise Fault(f"the body is not JSON: {error}", self.seen) from None
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
+
+
+class Connection:
+    """One connection: a request is written, then its answer read piece by piece."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._buffer = bytearray()
+        self.arrivals = 0
+        """How many times bytes have come in from the socket."""
+
+    async def write(self, data: bytes) -> None:
+        """Sends bytes as they are."""
+        self._writer.write(data)
+        await self._writer.drain()
+
+    async def head(self) -> Head:
+        """Reads status line and headers; interim answers (1xx) are skipped."""
+        while True:
+            raw = bytearray()
+            line = await self._line(raw)
+            match = _STATUS_LINE.match(line)
+            if match is None:
+                raise Malformed("the status line is not HTTP/1.1", bytes(raw))
+            headers = await self._headers(raw)
+            if not match[1].startswith(b"1"):
+                return Head(int(match[1]), headers, bytes(raw))
+
+    async def _headers(self, raw: bytearray) -> list[tuple[str, str]]:
+        headers = []
+        while line := await self._line(raw):
+            match = _HEADER.match(line)
+            if match is None:
+                raise Malformed("a header line is not HTTP/1.1", line)
+            headers.append((match[1].decode().lower(), match[2].decode("latin-1")))
+        return headers
+
+    async def body(self, head: Head, method: str) -> AsyncIterator[bytes]:
+        """Reads the body in the pieces in which it comes."""
+        length, coding = head.header("content-length"), head.header("transfer-encoding")
+        if method == "HEAD" or head.status in (204, 304):
+            return
+        if length is not None and coding is not None:
+            raise Malformed("both Content-Length and Transfer-Encoding", head.raw)
+        if coding is not None:
+            if coding.lower() != "chunked":
+                raise Malformed(f"an unknown transfer coding {coding!r}", head.raw)
+            async for piece in self._chunked():
+                yield piece
+        elif length is not None:
+            if not re.fullmatch(r"\d+", length):
+                raise Malformed("a Content-Length that is no number", head.raw)
+            async for piece in self._counted(int(length)):
+                yield piece
+        else:
+            while self._buffer or await self._more():
+                piece = bytes(self._buffer)
+                self._buffer.clear()
+                yield piece
+
+    async def _chunked(self) -> AsyncIterator[bytes]:
+        while True:
+            line = await self._line(bytearray())
+            match = _CHUNK_SIZE.match(line)
+            if match is None:
+                raise Malformed("a chunk's size is not hexadecimal", line)
+            size = int(match[1], 16)
+            if size == 0:
+                await self._headers(bytearray())
+                return
+            async for piece in self._counted(size):
+                yield piece
+            if await self._line(bytearray()):
+                raise Malformed("a chunk is longer than its size says", line)
+
+    async def _counted(self, size: int) -> AsyncIterator[bytes]:
+        while size:
+            if not self._buffer and not await self._more():
+                raise Malformed(f"the body broke off, {size} bytes before its end")
+            piece = bytes(self._buffer[:size])
+            del self._buffer[:size]
+            size -= len(piece)
+            yield piece
+
+    async def _line(self, raw: bytearray) -> bytes:
+        while (end := self._buffer.find(b"\n")) < 0:
+            if len(self._buffer) > _MAX_LINE:
+                raise Malformed("a line without end", bytes(self._buffer[:100]))
+            if not await self._more():
+                raise Malformed("the connection ended within a line", bytes(raw + self._buffer))
+        line = bytes(self._buffer[: end + 1])
+        del self._buffer[: end + 1]
+        raw += line
+        if not line.endswith(b"\r\n"):
+            raise Malformed("a line that does not end in CR LF", line)
+        return line[:-2]
+
+    async def _more(self) -> bool:
+        data = await self._reader.read(64 * 1024)
+        self._buffer += data
+        self.arrivals += 1
+        return bool(data)
+
+    async def close(self) -> None:
+        """Cuts the connection."""
+        self._writer.close()
+        try:
+            await self._writer.wait_closed()
+        except OSError:
+            return  # it was gone already
+
+
+@dataclass
+class Http:
+    """The way to one server; every request goes over a connection of its own."""
+
+    url: str
+    patience: float = 10.0
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """Sent with every request, for servers behind an API key."""
+
+    def __post_init__(self) -> None:
+        parts = urlsplit(self.url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ValueError(f"a server's URL is like http://host:port, not {self.url!r}")
+        self.host = parts.hostname
+        self.secure = parts.scheme == "https"
+        self.port = parts.port or (443 if self.secure else 80)
+        self.prefix = parts.path.rstrip("/")
+
+    @asynccontextmanager
+    async def connect(self) -> AsyncIterator[Connection]:
+        """A new connection, cut in the end.
+
+        Raises:
+            Unreachable: nobody listens there.
+        """
+        context = ssl.create_default_context() if self.secure else None
+        try:
+            async with asyncio.timeout(self.patience):
+                reader, writer = await asyncio.open_connection(self.host, self.port, ssl=context)
+        except (OSError, TimeoutError) as error:
+            raise Unreachable(f"{self.url} cannot be reached: {error or 'no answer'}") from None
+        connection = Connection(reader, writer)
+        try:
+            yield connection
+        finally:
+            await connection.close()
+
+    def request(
+        self, method: str, path: str, body: bytes | None, headers: Mapping[str, str] | None = None
+    ) -> bytes:
+        """A request as bytes."""
+        lines = [f"{method} {self.prefix}{path} HTTP/1.1", f"Host: {self.host}:{self.port}"]
+        lines += ["Connection: close"]
+        given = {**self.headers, **(headers or {})}
+        if body is not None and "Content-Length" not in given:
+            lines.append(f"Content-Length: {len(body)}")
+        lines += [f"{key}: {value}" for key, value in given.items()]
+        return "\r\n".join([*lines, "", ""]).encode("latin-1") + (body or b"")
+
+    async def ask(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        sid: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Answer:
+        """One request and its whole answer.
+
+        Raises:
+            Fault: the answer is not HTTP, or does not come in time.
+        """
+        sent = self.request(method, path, encoded(body), headed(body, sid, headers))
+        try:
+            async with asyncio.timeout(self.patience), self.connect() as connection:
+                await connection.write(sent)
+                head = await connection.head()
+                answer = Answer(head.status, head.headers, head.raw)
+                async for piece in connection.body(head, method):
+                    answer.body += piece
+                return answer
+        except TimeoutError:
+            raise Fault(f"no whole answer to {method} {path} within {self.patience:g} s") from None
+        except OSError as error:
+            raise Fault(f"the connection broke during {method} {path}: {error}") from None
+
+
+def encoded(body: Any) -> bytes | None:
+    """A body: bytes as they are, anything else as JSON."""
+    return body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
+
+
+def headed(body: Any, sid: str | None, headers: Mapping[str, str] | None) -> dict[str, str]:
+    """The headers of a request: its session, and a content type unless `headers` says something of it."""
+    given = dict(headers or {})
+    if body is not None:
+        given.setdefault("Content-Type", "application/json")
+    if sid is not None:
+        given["X-Session-ID"] = sid
+    return {key: value for key, value in given.items() if value}

@@ -1,0 +1,328 @@
+"""The server under check: what it offers, and the ways to sessions and calls on it."""
+
+import asyncio
+import json
+import random
+import uuid
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from ors.conformance.events import EventReader, Stream
+from ors.conformance.faults import Fault, NotTried
+from ors.conformance.http import Answer, Connection, Head, Http, encoded, headed
+from ors.quality.inputs import Inputs
+
+PROBE_TOOLS = {"echo", "give", "slow", "strange_reward", "notes"}
+EVENTS = {"Accept": "text/event-stream"}
+
+
+@dataclass(frozen=True)
+class Times:
+    """The times of the specification, in seconds. Shorter ones are for servers that were told to hurry."""
+
+    ping: float = 10.0
+    kept: float = 60.0
+    idle: float = 900.0
+    teardown: float = 30.0
+    slack: float = 30.0
+    """How late an expiry may be."""
+
+
+@dataclass
+class Subject:
+    """A server, and what was found out about it."""
+
+    http: Http
+    times: Times = field(default_factory=Times)
+    environments: list[str] = field(default_factory=list)
+    wanted: str | None = None
+    """The environment to check, when the caller has chosen one."""
+    run: str = field(default_factory=lambda: uuid.uuid4().hex)
+    _found: str | None = None
+    _tasks: dict[str, Any] = field(default_factory=dict)
+    _probes: set[str] = field(default_factory=set)
+
+    async def discover(self) -> None:
+        """Finds environments and the probe. What is wrong with the answers is for the checks to say."""
+        await self.http.ask("GET", "/health")
+        try:
+            listed = (await self.http.ask("GET", "/list_environments")).json()
+        except Fault:
+            return
+        if not isinstance(listed, list):
+            return
+        self.environments = [name for name in listed if isinstance(name, str)]
+        for name in self.environments:
+            if name.lower() in ("probe", "probe_indexed"):
+                await self._recognise(name)
+        self._found = await self._choose()
+
+    async def _recognise(self, name: str) -> None:
+        try:
+            tools = (await self.http.ask("GET", f"/{name}/tools")).json()["tools"]
+            names = {tool["name"] for tool in tools}
+        except (Fault, KeyError, TypeError):
+            return
+        if names >= (PROBE_TOOLS if name.lower() == "probe" else {"always"}):
+            self._probes.add(name.lower())
+
+    async def _choose(self) -> str | None:
+        candidates = [self.wanted] if self.wanted else ["probe"] if self.has_probe else self.environments
+        for name in candidates:
+            try:
+                self._tasks[name] = await self._first_task(name)
+                return name
+            except Fault:
+                continue
+        return None
+
+    async def _first_task(self, name: str) -> dict[str, Any]:
+        """What `/create` needs for the first task that the environment has."""
+        splits = (await self.http.ask("GET", f"/{name}/splits")).json()
+        if not isinstance(splits, list):
+            raise Fault("no splits")
+        for split in splits:
+            given = {"split": split.get("name") if isinstance(split, dict) else split, "index": 0}
+            task = (await self.http.ask("POST", f"/{name}/task", given)).json()
+            if isinstance(task, dict) and isinstance(task.get("task"), dict):
+                return {"task_spec": task["task"]}
+            listed = (await self.http.ask("POST", f"/{name}/tasks", given)).json()
+            if isinstance(listed, dict) and listed.get("tasks"):
+                return {"task_spec": listed["tasks"][0]}
+        raise Fault("no tasks")
+
+    @property
+    def has_probe(self) -> bool:
+        """Whether the server hosts our probe."""
+        return "probe" in self._probes
+
+    @property
+    def has_indexed(self) -> bool:
+        """Whether the server hosts our probe without task lists."""
+        return "probe_indexed" in self._probes
+
+    @property
+    def environment(self) -> str:
+        """The environment that is checked.
+
+        Raises:
+            NotTried: none was found.
+        """
+        if self._found is None:
+            raise NotTried("no environment with a task was found")
+        return self._found
+
+    @property
+    def first(self) -> str:
+        """The server's first environment.
+
+        Raises:
+            NotTried: it lists none.
+        """
+        if not self.environments:
+            raise NotTried("no environment was found")
+        return self.environments[0]
+
+    @property
+    def other(self) -> str:
+        """An environment that is not the one that is checked.
+
+        Raises:
+            NotTried: there is none.
+        """
+        for name in self.environments:
+            if name.lower() != self.environment.lower():
+                return name
+        raise NotTried("the server has one environment only")
+
+    async def ask(self, method: str, path: str, body: Any = None, **more: Any) -> Answer:
+        """One request and its answer."""
+        return await self.http.ask(method, path, body, **more)
+
+    async def split(self) -> str:
+        """The name of a split that has tasks."""
+        listed = (await self.ask("GET", f"/{self.environment}/splits")).json()
+        for split in listed if isinstance(listed, list) else []:
+            name = split.get("name") if isinstance(split, dict) else split
+            count = (await self.ask("POST", f"/{self.environment}/num_tasks", {"split": name})).json()
+            if isinstance(count, dict) and count.get("num_tasks", 0) > 0:
+                return str(name)
+        raise NotTried("no split with tasks was found")
+
+    async def tasks(self, split: str) -> list[Any]:
+        """All tasks of a split.
+
+        Raises:
+            NotTried: the environment does not list them.
+        """
+        answer = await self.ask("POST", f"/{self.environment}/tasks", {"split": split})
+        if answer.status != 200:
+            raise NotTried("the environment does not list its tasks")
+        value = answer.json()
+        if not isinstance(value, dict) or not isinstance(value.get("tasks"), list):
+            raise Fault('no {"tasks": [...]}', answer.seen)
+        return list(value["tasks"])
+
+    async def new_sid(self) -> str:
+        """A session id of the server's own making if it can be had, otherwise one of ours."""
+        answer = await self.ask("POST", "/create_session")
+        try:
+            return str(json.loads(answer.body)["sid"])
+        except (ValueError, KeyError, TypeError):
+            reader = EventReader()
+            reader.feed(answer.body, 0)
+            return next((event.data for event in reader.events), "") or str(uuid.uuid4())
+
+    def task(self, **more: Any) -> dict[str, Any]:
+        """The body of a `/create` for the environment that is checked; `more` goes into the probe's task."""
+        name = self.environment
+        spec = {**self._tasks[name]["task_spec"], **more}
+        return {"env_name": name, "task_spec": spec}
+
+    @asynccontextmanager
+    async def session(
+        self, body: Mapping[str, Any] | None = None, headers: Mapping[str, str] | None = None, **task: Any
+    ) -> AsyncIterator["Episode"]:
+        """An open session, deleted in the end.
+
+        Raises:
+            NotTried: the server does not make one.
+        """
+        given = dict(body or self.task(**task))
+        sid = await self.new_sid()
+        answer = await self.ask("POST", "/create", given, sid=sid, headers=headers)
+        if answer.status != 200:
+            raise NotTried(f"no session: /create answered {answer.status} {answer.body[:200]!r}")
+        episode = Episode(self, sid, str(given.get("env_name", self.first)))
+        try:
+            yield episode
+        finally:
+            with suppress(Fault):  # whether it deletes well is another check's question
+                await self.ask("POST", "/delete", sid=sid)
+
+
+@dataclass
+class Episode:
+    """One session of the server."""
+
+    server: Subject
+    sid: str
+    environment: str
+
+    async def get(self, action: str) -> Answer:
+        """A question to the episode: prompt or task_tools."""
+        return await self.server.ask("GET", f"/{self.environment}/{action}", sid=self.sid)
+
+    async def post(self, path: str) -> Answer:
+        """A word to the session: /ping, /delete."""
+        return await self.server.ask("POST", path, sid=self.sid)
+
+    @asynccontextmanager
+    async def opened(
+        self, name: str, given: Any = None, *, headers: Mapping[str, str] | None = None, **more: Any
+    ) -> AsyncIterator["Live"]:
+        """A call whose answer has begun; its connection is cut in the end."""
+        http = self.server.http
+        body = {"name": name, "input": {} if given is None else given, **more}
+        sent = http.request(
+            "POST",
+            f"/{self.environment}/call",
+            encoded(body),
+            headed(body, self.sid, EVENTS if headers is None else headers),
+        )
+        async with http.connect() as connection:
+            started = asyncio.get_running_loop().time()
+            await connection.write(sent)
+            async with self._patience(0):
+                head = await connection.head()
+            yield Live(connection, head, http.patience, started)
+
+    async def call(self, name: str, given: Any = None, *, takes: float = 0, **more: Any) -> Stream:
+        """A tool call and all that comes back; `takes` are seconds that the tool itself needs."""
+        async with self.opened(name, given, **more) as live, self._patience(takes):
+            return await live.rest()
+
+    async def some(self) -> Stream:
+        """The stream of a call of some tool: of the probe's echo, or of any tool with a made-up input.
+
+        Raises:
+            NotTried: no tool could be called.
+        """
+        if self.server.has_probe and self.environment.lower() == "probe":
+            return await self.call("echo", {"text": "hello"})
+        listed = (await self.get("task_tools")).json()
+        inputs = Inputs(random.Random(0))
+        for tool in listed.get("tools", []) if isinstance(listed, dict) else []:
+            stream = await self.call(tool["name"], inputs.make(tool.get("input_schema")))
+            if any(event.name == "end" for event in stream.events):
+                return stream
+        raise NotTried("no tool of the environment gave a result for a made-up input")
+
+    @asynccontextmanager
+    async def _patience(self, more: float) -> AsyncIterator[None]:
+        seconds = self.server.http.patience + more
+        try:
+            async with asyncio.timeout(seconds):
+                yield
+        except TimeoutError:
+            raise Fault(f"the call was not answered within {seconds:g} s") from None
+
+
+@dataclass
+class Live:
+    """A call's stream while it comes in."""
+
+    connection: Connection
+    head: Head
+    patience: float
+    started: float
+    reader: EventReader = field(default_factory=EventReader)
+
+    def __post_init__(self) -> None:
+        self._body = self.connection.body(self.head, "POST")
+
+    async def _piece(self) -> bool:
+        piece = await anext(self._body, None)
+        if piece is None:
+            return False
+        self.reader.feed(piece, asyncio.get_running_loop().time())
+        return True
+
+    async def first(self) -> str:
+        """Waits for the first event; gives the task id that it tells."""
+        try:
+            async with asyncio.timeout(self.patience):
+                while not self.reader.events:
+                    if not await self._piece():
+                        raise Fault(
+                            "the stream ended before its first event", self.head.raw + self.reader.body
+                        )
+        except TimeoutError:
+            raise Fault(f"no event within {self.patience:g} s", self.head.raw) from None
+        event = self.reader.events[0]
+        if event.name != "task_id":
+            raise Fault("the first event is not task_id", event.raw)
+        return event.data
+
+    async def rest(self) -> Stream:
+        """Everything, once the body has ended."""
+        seen = -1
+        arrivals = 0
+        try:
+            while await self._piece():
+                if len(self.reader.events) != seen:
+                    seen, arrivals = len(self.reader.events), self.connection.arrivals
+        except OSError as error:
+            raise Fault(f"the connection broke: {error}", self.reader.body) from None
+        return Stream(
+            self.head,
+            self.reader.events,
+            self.reader.comments,
+            self.reader.body,
+            unfinished=self.reader.unfinished,
+            started=self.started,
+            ended=asyncio.get_running_loop().time(),
+            arrivals_after_last=self.connection.arrivals - arrivals,
+        )

@@ -1,0 +1,135 @@
+"""The suite: all checks on one server, and what they found."""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from ors.conformance.checks import Check, all_checks
+from ors.conformance.faults import Fault, NotTried, Unreachable, shown
+from ors.conformance.http import Http
+from ors.conformance.requirements import Requirement, requirements
+from ors.conformance.subject import Subject, Times
+
+Outcome = Literal["passed", "failed", "not tried"]
+
+
+@dataclass(frozen=True)
+class Result:
+    """What one check found."""
+
+    requirement: Requirement
+    outcome: Outcome
+    reason: str = ""
+    """Why it failed, or was not tried."""
+    seen: str = ""
+    """The bytes that show a fault."""
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Report:
+    """What all checks found on one server."""
+
+    url: str
+    environments: tuple[str, ...]
+    probed: bool
+    """Whether the server hosts the probe environment."""
+    results: tuple[Result, ...]
+
+    def of(self, outcome: Outcome, level: str | None = None) -> list[Result]:
+        """The results of one outcome, of one level if given."""
+        return [r for r in self.results if r.outcome == outcome and level in (None, r.requirement.level)]
+
+    @property
+    def conforms(self) -> bool:
+        """Whether nothing failed that a server must do."""
+        return not self.of("failed", "must")
+
+
+def check(
+    url: str,
+    *,
+    slow: bool = False,
+    environment: str | None = None,
+    only: Iterable[str] = (),
+    headers: Mapping[str, str] | None = None,
+    times: Times | None = None,
+    patience: float = 10.0,
+    on_result: Callable[[Result], None] | None = None,
+) -> Report:
+    """Checks the server at that URL.
+
+    `only` names requirements, whole or by their first part ("call" for all of "call.*").
+
+    Raises:
+        Unreachable: there is no server. ValueError: it is no URL, or no such requirement or environment.
+    """
+    http = Http(url, patience, dict(headers or {}))
+    checks = _chosen(tuple(only))
+    subject = Subject(http, times or Times(), wanted=environment)
+    return asyncio.run(_run(subject, checks, slow, on_result or (lambda result: None)))
+
+
+def _chosen(only: tuple[str, ...]) -> list[Check]:
+    by_id = {check.id: check for check in all_checks()}
+    for name in only:
+        if not any(id == name or id.startswith(f"{name}.") for id in by_id):
+            raise ValueError(f"no requirement is called {name!r}")
+    wanted = [
+        id for id in requirements() if not only or any(f"{id}.".startswith(f"{name}.") for name in only)
+    ]
+    return [by_id[id] for id in wanted]
+
+
+async def _run(
+    server: Subject, checks: list[Check], slow: bool, on_result: Callable[[Result], None]
+) -> Report:
+    await _greet(server)
+
+    async def one(check: Check) -> Result:
+        result = await _tried(check, server, slow)
+        on_result(result)
+        return result
+
+    # The slow ones only wait, so they wait together.
+    found = [await one(check) for check in checks if not check.slow]
+    found += await asyncio.gather(*(one(check) for check in checks if check.slow))
+    order = {check.id: number for number, check in enumerate(checks)}
+    found.sort(key=lambda result: order[result.requirement.id])
+    return Report(server.http.url, tuple(server.environments), server.has_probe, tuple(found))
+
+
+async def _greet(server: Subject) -> None:
+    try:
+        await server.discover()
+    except Fault as fault:
+        if not server.environments:
+            raise Unreachable(f"{server.http.url} does not answer as a server: {fault}") from None
+    if server.wanted and server.wanted.lower() not in {name.lower() for name in server.environments}:
+        raise ValueError(f"the server has no environment {server.wanted!r}")
+
+
+async def _tried(check: Check, server: Subject, slow: bool) -> Result:
+    requirement = requirements()[check.id]
+    obstacle = check.obstacle(server, slow)
+    if obstacle:
+        return Result(requirement, "not tried", obstacle)
+    began = time.perf_counter()
+
+    def result(outcome: Outcome, reason: str = "", seen: bytes = b"") -> Result:
+        return Result(requirement, outcome, reason, shown(seen), time.perf_counter() - began)
+
+    try:
+        await check.run(server)
+    except NotTried as why:
+        return result("not tried", str(why))
+    except Fault as fault:
+        return result("failed", fault.text, fault.seen)
+    except Unreachable as gone:
+        return result("failed", f"the server has gone: {gone}")
+    except (KeyError, TypeError, IndexError, AttributeError, ValueError) as error:
+        # An answer of a form that the check did not expect.
+        return result("failed", f"the answer could not be understood: {type(error).__name__}: {error}")
+    return result("passed")

@@ -1,0 +1,1 @@
+"""Quality: whether an environment is fit to train on."""

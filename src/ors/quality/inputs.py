@@ -1,0 +1,208 @@
+"""Inputs made up from a tool's JSON Schema."""
+
+import math
+import random
+import re
+import string
+from collections.abc import Mapping
+from typing import Any
+
+MAX_DEPTH = 8
+_FORMATS = {
+    "date": "2024-02-29",
+    "date-time": "2024-02-29T12:00:00Z",
+    "time": "12:00:00Z",
+    "email": "a@example.com",
+    "uri": "https://example.com/",
+    "uuid": "3f2b8c1e-1d2a-4e7b-9f00-1234567890ab",
+    "ipv4": "192.0.2.1",
+    "ipv6": "2001:db8::1",
+}
+
+
+class Inputs:
+    """Makes values that fit a schema, as far as a small generator can. The same seed makes the same ones."""
+
+    def __init__(self, source: random.Random) -> None:
+        self._random = source
+
+    def make(self, schema: Mapping[str, Any] | None) -> Any:
+        """A value for that schema; {} for a tool that takes nothing."""
+        return {} if schema is None else _Maker(self._random, schema).value(schema, 0)
+
+
+class _Maker:
+    """Makes one value; `root` is where `$ref` looks."""
+
+    def __init__(self, source: random.Random, root: Mapping[str, Any]) -> None:
+        self._random = source
+        self._root = root
+
+    def value(self, schema: Any, depth: int) -> Any:
+        if not isinstance(schema, Mapping):
+            return "anything"
+        schema = self._resolved(schema)
+        if "const" in schema:
+            return schema["const"]
+        if schema.get("enum"):
+            return self._random.choice(list(schema["enum"]))
+        for key in ("anyOf", "oneOf"):
+            if schema.get(key):
+                rest = {name: rule for name, rule in schema.items() if name != key}
+                return self.value(_both(rest, self._branch(schema[key], depth)), depth)
+        return self._of_type(schema, depth)
+
+    def _resolved(self, schema: Mapping[str, Any]) -> Mapping[str, Any]:
+        for _ in range(MAX_DEPTH):
+            reference = schema.get("$ref")
+            if isinstance(reference, str):
+                rest = {name: rule for name, rule in schema.items() if name != "$ref"}
+                schema = _both(self._lookup(reference), rest)
+            elif schema.get("allOf"):
+                merged = {name: rule for name, rule in schema.items() if name != "allOf"}
+                for part in schema["allOf"]:
+                    merged = _both(merged, part)
+                schema = merged
+            else:
+                break
+        return schema
+
+    def _lookup(self, reference: str) -> Mapping[str, Any]:
+        found: Any = self._root
+        for part in reference.removeprefix("#").strip("/").split("/"):
+            if part:
+                name = part.replace("~1", "/").replace("~0", "~")
+                found = found.get(name, {}) if isinstance(found, Mapping) else {}
+        return found if isinstance(found, Mapping) else {}
+
+    def _branch(self, branches: list[Any], depth: int) -> Mapping[str, Any]:
+        plain = [branch for branch in branches if isinstance(branch, Mapping)] or [{}]
+        if depth >= MAX_DEPTH - 2:  # out of a schema that contains itself, by the simplest way
+            return min(
+                plain, key=lambda branch: "$ref" in branch or branch.get("type") in ("object", "array")
+            )
+        return self._random.choice(plain)
+
+    def _of_type(self, schema: Mapping[str, Any], depth: int) -> Any:
+        kind = schema.get("type")
+        if isinstance(kind, list):
+            kind = self._random.choice(kind) if kind else None
+        if kind is None:
+            kind = "object" if "properties" in schema else "array" if "items" in schema else "string"
+        if kind == "object":
+            return self._object(schema, depth)
+        if kind == "array":
+            return self._array(schema, depth)
+        if kind in ("integer", "number"):
+            return self._number(schema, kind == "integer")
+        if kind == "boolean":
+            return self._random.random() < 0.5
+        return None if kind == "null" else self._string(schema)
+
+    def _object(self, schema: Mapping[str, Any], depth: int) -> dict[str, Any]:
+        required = set(schema.get("required", ()))
+        properties: Mapping[str, Any] = schema.get("properties", {})
+        made = {}
+        for name, rule in properties.items():
+            if name in required or (depth < MAX_DEPTH // 2 and self._random.random() < 0.5):
+                made[name] = self.value(rule, depth + 1)
+        for name in sorted(required - properties.keys()):
+            made[name] = self.value(schema.get("additionalProperties"), depth + 1)
+        while len(made) < schema.get("minProperties", 0):
+            made[f"key{len(made)}"] = self.value(schema.get("additionalProperties"), depth + 1)
+        return made
+
+    def _array(self, schema: Mapping[str, Any], depth: int) -> list[Any]:
+        first = [self.value(rule, depth + 1) for rule in schema.get("prefixItems", ())]
+        low = schema.get("minItems", 0)
+        high = schema.get("maxItems", max(low, 3))
+        if depth >= MAX_DEPTH // 2:
+            high = low
+        count = self._random.randint(max(low, len(first)), max(low, high, len(first)))
+        items = schema.get("items", {})
+        made = first + [self.value(items, depth + 1) for _ in range(count - len(first))]
+        if schema.get("uniqueItems"):
+            made = self._distinct(made, items, low, depth)
+        return made
+
+    def _distinct(self, made: list[Any], items: Any, low: int, depth: int) -> list[Any]:
+        distinct: list[Any] = []
+        for value in made + [self.value(items, depth + 1) for _ in range(20 if low else 0)]:
+            if value not in distinct and len(distinct) < max(len(made), low):
+                distinct.append(value)
+        return distinct
+
+    def _number(self, schema: Mapping[str, Any], whole: bool) -> int | float:
+        step = schema.get("multipleOf")
+        low = schema.get("minimum", schema.get("exclusiveMinimum"))
+        high = schema.get("maximum", schema.get("exclusiveMaximum"))
+        if low is None:
+            low = -10 if high is None else high - 20
+        if high is None:
+            high = low + 20
+        if "exclusiveMinimum" in schema:
+            low = max(low, schema["exclusiveMinimum"] + (1 if whole else (high - low) / 1000))
+        if "exclusiveMaximum" in schema:
+            high = min(high, schema["exclusiveMaximum"] - (1 if whole else (high - low) / 1000))
+        if step:
+            number = self._random.randint(math.ceil(low / step), math.floor(high / step)) * step
+            return int(number) if whole else number
+        if whole:
+            return self._random.randint(math.ceil(low), math.floor(high))
+        return round(self._random.uniform(low, high), 3) if high - low > 0.1 else (low + high) / 2
+
+    def _string(self, schema: Mapping[str, Any]) -> str:
+        if schema.get("examples"):
+            return str(self._random.choice(schema["examples"]))
+        if schema.get("format") in _FORMATS:
+            return _FORMATS[schema["format"]]
+        low = schema.get("minLength", 0)
+        high = schema.get("maxLength", max(low, 12))
+        if "pattern" in schema:
+            return _matching(schema["pattern"], self._random, low)
+        length = self._random.randint(max(low, min(1, high)), max(low, min(high, low + 12)))
+        return "".join(self._random.choice(string.ascii_letters + string.digits) for _ in range(length))
+
+
+def _both(first: Mapping[str, Any], second: Any) -> dict[str, Any]:
+    if not isinstance(second, Mapping):
+        return dict(first)
+    merged = {**first, **second}
+    for key in ("properties", "$defs"):
+        if key in first and key in second:
+            merged[key] = {**first[key], **second[key]}
+    if "required" in first and "required" in second:
+        merged["required"] = [*first["required"], *second["required"]]
+    return merged
+
+
+def _matching(pattern: str, source: random.Random, length: int) -> str:
+    """A string for simple patterns: literals, classes, escapes and counts. Others get what comes near."""
+    parts = re.findall(r"(\\.|\[[^\]]*\]|\(\?:|[()|]|.)([*+?]|\{\d+(?:,\d*)?\})?", pattern.strip("^$"))
+    made = ""
+    for atom, count in parts:
+        if atom in ("(", "(?:", ")", "|"):
+            if atom == "|":
+                break  # the first alternative will do
+            continue
+        made += "".join(_character(atom, source) for _ in range(_repeats(count, length)))
+    return made if re.search(pattern, made) else made or "a"
+
+
+def _repeats(count: str, length: int) -> int:
+    if not count:
+        return 1
+    if count[0] == "{":
+        return int(count[1:-1].split(",")[0])
+    return max(1, length) if count in "*+" else 1
+
+
+def _character(atom: str, source: random.Random) -> str:
+    classes = {"\\d": string.digits, "\\w": string.ascii_lowercase, "\\s": " ", ".": string.ascii_lowercase}
+    if atom in classes:
+        return source.choice(classes[atom])
+    if atom.startswith("["):
+        inside = re.sub(r"\\d", "0-9", re.sub(r"\\w", "a-z", atom[1:-1]))
+        allowed = [character for character in string.printable[:95] if re.match(f"[{inside}]", character)]
+        return source.choice(allowed or ["a"])
+    return atom[-1]

@@ -1,0 +1,124 @@
+"""Whether a tool's input schema is JSON Schema that a tool can have."""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+TYPES = {"string", "number", "integer", "boolean", "object", "array", "null"}
+_SCHEMAS = {"items", "additionalProperties", "not", "contains", "propertyNames", "if", "then", "else"}
+_LISTS = {"anyOf", "oneOf", "allOf", "prefixItems"}
+_MAPS = {"properties", "$defs", "definitions", "patternProperties", "dependentSchemas"}
+_COUNTS = {"minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties"}
+_NUMBERS = {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"}
+_STRINGS = {"title", "description", "$id", "$schema", "format", "$comment"}
+_FLAGS = {"uniqueItems", "deprecated", "readOnly", "writeOnly"}
+
+
+def problems(schema: Any) -> list[str]:
+    """What is wrong with a tool's input schema; None, for a tool that takes nothing, is fine."""
+    if schema is None:
+        return []
+    if not isinstance(schema, Mapping):
+        return ["it is not an object"]
+    found = list(_Walk(schema).at(schema, "$"))
+    if not found and not _takes_objects(schema):
+        found.append("it does not describe an object, so no tool call can carry it")
+    return found
+
+
+def _takes_objects(schema: Mapping[str, Any]) -> bool:
+    kind = schema.get("type")
+    return kind is None or kind == "object" or (isinstance(kind, list) and "object" in kind)
+
+
+class _Walk:
+    """Goes through a schema; `root` is where `$ref` looks."""
+
+    def __init__(self, root: Mapping[str, Any]) -> None:
+        self._root = root
+
+    def at(self, schema: Any, where: str) -> Iterator[str]:
+        if isinstance(schema, bool):
+            return
+        if not isinstance(schema, Mapping):
+            yield f"{where} is not a schema"
+            return
+        for key, rule in schema.items():
+            yield from self._rule(key, rule, f"{where}.{key}")
+
+    def _rule(self, key: str, rule: Any, where: str) -> Iterator[str]:
+        if key in _SCHEMAS:
+            yield from self.at(rule, where)
+        elif key in _LISTS:
+            yield from self._each(rule, where)
+        elif key in _MAPS:
+            yield from self._named(rule, where)
+        else:
+            wrong = self._wrong(key, rule)
+            if wrong:
+                yield f"{where} {wrong}"
+
+    def _each(self, rule: Any, where: str) -> Iterator[str]:
+        if not isinstance(rule, list) or not rule:
+            yield f"{where} is not a list of schemas"
+            return
+        for index, schema in enumerate(rule):
+            yield from self.at(schema, f"{where}[{index}]")
+
+    def _named(self, rule: Any, where: str) -> Iterator[str]:
+        if not isinstance(rule, Mapping):
+            yield f"{where} is not an object of schemas"
+            return
+        for name, schema in rule.items():
+            yield from self.at(schema, f"{where}.{name}")
+
+    def _wrong(self, key: str, rule: Any) -> str:
+        if key == "type":
+            kinds = rule if isinstance(rule, list) and rule else [rule]
+            return "" if all(isinstance(k, str) and k in TYPES for k in kinds) else f"is no type: {rule!r}"
+        if key == "$ref":
+            return "" if self._resolves(rule) else f"leads nowhere: {rule!r}"
+        if key == "pattern":
+            return "" if _compiles(rule) else f"is no pattern: {rule!r}"
+        if key == "required":
+            fine = isinstance(rule, list) and all(isinstance(name, str) for name in rule)
+            return "" if fine else "is not a list of names"
+        return _wrong_value(key, rule)
+
+    def _resolves(self, reference: Any) -> bool:
+        if not isinstance(reference, str) or not reference.startswith("#"):
+            return False
+        found: Any = self._root
+        for part in reference[1:].strip("/").split("/"):
+            if part:
+                name = part.replace("~1", "/").replace("~0", "~")
+                if not isinstance(found, Mapping) or name not in found:
+                    return False
+                found = found[name]
+        return True
+
+
+def _wrong_value(key: str, rule: Any) -> str:
+    if key in _COUNTS and (type(rule) is not int or rule < 0):
+        return "is not a count"
+    if key in _NUMBERS and (isinstance(rule, bool) or not isinstance(rule, int | float)):
+        return "is not a number"
+    if key == "multipleOf" and rule <= 0:
+        return "is not above zero"
+    if key in _STRINGS and not isinstance(rule, str):
+        return "is not a string"
+    if key in _FLAGS and not isinstance(rule, bool):
+        return "is neither true nor false"
+    if key in ("enum", "examples") and not isinstance(rule, list):
+        return "is not a list"
+    return ""
+
+
+def _compiles(pattern: Any) -> bool:
+    if isinstance(pattern, str) and re.search(r"\\[pPuk]|\(\?<[a-zA-Z]", pattern):
+        return True  # JavaScript's, which Python does not know
+    try:
+        re.compile(pattern)
+    except (re.error, TypeError):
+        return False
+    return True
