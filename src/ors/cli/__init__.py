@@ -46,11 +46,14 @@ class Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """As click does, with a word on what may have been meant."""
+        """As click does; says what may have been meant, and what pyproject.toml has wrong."""
         close = difflib.get_close_matches(args[0], COMMANDS, n=1)
         if close and args[0] not in COMMANDS:
             raise click.UsageError(f"No such command {args[0]!r}. Did you mean {close[0]!r}?", ctx)
-        return super().resolve_command(ctx, args)
+        name, command, rest = super().resolve_command(ctx, args)
+        if command is not None and (unknown := settings.unknown(str(name), command)):
+            raise click.UsageError(f"pyproject.toml sets [tool.ors] {unknown[0]}, which is no option", ctx)
+        return name, command, rest
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The table of contents, from the table above."""

@@ -15,7 +15,7 @@ from ors.cli import COMMANDS
 from ors.cli.faults import Fault, shown_path
 from ors.cli.options import Command, as_json
 from ors.cli.output import print_json, print_table
-from ors.cli.settings import SECRET, file_settings, settable
+from ors.cli.settings import SECRET, file_settings, settable, unknown
 
 
 @dataclass(frozen=True)
@@ -62,18 +62,23 @@ def config(ctx: click.Context, command: str | None, as_json: bool) -> None:
         rows = [(setting.command, setting.option, setting.shown, setting.source) for setting in found]
         print_table(("COMMAND", "OPTION", "VALUE", "FROM"), rows)
     if command is None:
-        _check_known({setting.option for setting in found})
+        _check_known(ctx, {setting.option for setting in found})
 
 
 def _settings(ctx: click.Context, name: str) -> Iterator[Setting]:
+    command = _command(ctx, name)
+    within = click.Context(command, parent=ctx.find_root(), info_name=name)
+    for option in settable(command):
+        if not option.hidden:
+            yield _setting(within, name, option)
+
+
+def _command(ctx: click.Context, name: str) -> click.Command:
     root = ctx.find_root()
     assert isinstance(root.command, click.Group)
     command = root.command.get_command(root, name)
     assert command is not None
-    within = click.Context(command, parent=root, info_name=name)
-    for option in settable(command):
-        if not option.hidden:
-            yield _setting(within, name, option)
+    return command
 
 
 def _setting(ctx: click.Context, name: str, option: click.Option) -> Setting:
@@ -96,9 +101,10 @@ def _from(option: click.Option, source: ParameterSource | None) -> str:
     return "default"
 
 
-def _check_known(options: set[str]) -> None:
+def _check_known(ctx: click.Context, options: set[str]) -> None:
     path, table = file_settings()
     known = {option.replace("-", "_") for option in options} | set(COMMANDS)
-    unknown = sorted(key for key in table if key not in known)
-    if unknown:
-        raise Fault(f"{shown_path(path or '')}: no command has an option {', '.join(unknown)}")
+    wrong = sorted(key for key in table if key not in known)
+    wrong += [key for name in COMMANDS for key in unknown(name, _command(ctx, name))]
+    if wrong:
+        raise Fault(f"{shown_path(path or '')} sets what no command has: {', '.join(wrong)}")

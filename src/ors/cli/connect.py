@@ -9,7 +9,7 @@ from ors.cli.faults import Wrong
 from ors.cli.targets import as_url, built, environments
 from ors.client import ORS, ASGITransport, Environment, Options, Session, Task
 
-__all__ = ["chosen", "connected", "opened"]
+__all__ = ["PATIENCE", "chosen", "connected", "opened"]
 
 PATIENCE = Options(retries=2, connect_seconds=5)
 """A person waits: a server that is not there is said to be so at once."""

@@ -8,7 +8,7 @@ import click
 
 from ors.cli.faults import Wrong, shown_path
 
-__all__ = ["SECRET", "default_map", "file_settings", "name_variables", "settable", "variables"]
+__all__ = ["SECRET", "default_map", "file_settings", "name_variables", "settable", "unknown", "variables"]
 
 SECRET = frozenset({"api_key", "secret"})
 """Options that are never shown, and never read from a file that is shared."""
@@ -33,6 +33,13 @@ def name_variables(command_name: str, command: click.Command) -> None:
     for option in settable(command):
         if option.envvar is None:
             option.envvar = variables(command_name, str(option.name))
+
+
+def unknown(command_name: str, command: click.Command) -> list[str]:
+    """What `[tool.ors.<command>]` sets that the command does not have."""
+    own = file_settings()[1].get(command_name.replace("-", "_"))
+    known = {option.name for option in settable(command)}
+    return [f"{command_name}.{key}" for key in own if key not in known] if isinstance(own, dict) else []
 
 
 def file_settings() -> tuple[Path | None, dict[str, Any]]:

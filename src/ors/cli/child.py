@@ -1,0 +1,40 @@
+"""A TARGET served by a process of its own, for as long as it is needed."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import click
+
+__all__ = ["served"]
+
+STOP_SECONDS = 15.0
+
+
+@contextmanager
+def served(target: str) -> Iterator[str]:
+    """Serves a target while the block runs; gives the URL. What fails is told by the server itself."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "ors", "serve", target, "--port", "0", "--host", "127.0.0.1", "--json"],
+        env={**os.environ, "ORS_SERVE_RELOAD": "0", "ORS_SERVE_LOG_LEVEL": "error"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        start_new_session=True,  # Ctrl-C is for us: the server ends when we are done with it
+    )
+    assert process.stdout is not None
+    try:
+        line = process.stdout.readline()
+        if not line:
+            raise click.exceptions.Exit(process.wait() or 3)
+        yield json.loads(line)["url"]
+    finally:
+        process.terminate()
+        try:
+            process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        process.stdout.close()

@@ -1,0 +1,140 @@
+"""Episodes at a given concurrency, and what they measured."""
+
+import asyncio
+import itertools
+import math
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from ors.client import AsyncEnvironment
+from ors.errors import ORSError, ToolCallError, ToolFailed
+
+__all__ = ["Latencies", "Plan", "Tally", "run"]
+
+OVERTIME_SECONDS = 5.0
+"""Calls that run when time is up may still finish, for this long."""
+PAUSE_SECONDS = 0.1
+MOST_KINDS_OF_ERRORS = 20
+MOST_TASKS = 1000
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What each episode does: opens a task, reads its prompt, calls one tool some times."""
+
+    tool: str
+    input: dict[str, Any]
+    split: str
+    num_tasks: int
+    calls: int
+    concurrency: int
+
+    def indices(self) -> Iterator[int]:
+        """The tasks, round and round."""
+        return itertools.cycle(range(min(self.num_tasks, MOST_TASKS)))
+
+
+class Latencies:
+    """Durations in buckets that are 2% wide: exact enough, and of constant size however long it runs."""
+
+    _WIDTH = 50
+
+    def __init__(self) -> None:
+        self._buckets: Counter[int] = Counter()
+        self.count = 0
+        self.highest = 0.0
+
+    def add(self, seconds: float) -> None:
+        """One more."""
+        self._buckets[round(math.log(max(seconds, 1e-9)) * self._WIDTH)] += 1
+        self.count += 1
+        self.highest = max(self.highest, seconds)
+
+    def percentile(self, percent: float) -> float | None:
+        """What that many percent of them do not exceed, in milliseconds."""
+        rest = self.count * percent / 100
+        for bucket, count in sorted(self._buckets.items()):
+            rest -= count
+            if rest <= 0:
+                return 1000 * min(math.exp(bucket / self._WIDTH), self.highest)
+        return None
+
+
+@dataclass
+class Tally:
+    """What one server has done so far."""
+
+    seconds: float = 0.0
+    episodes: int = 0
+    calls: Latencies = field(default_factory=Latencies)
+    opened: Latencies = field(default_factory=Latencies)
+    errors: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def error_count(self) -> int:
+        """All errors."""
+        return sum(self.errors.values())
+
+    def fail(self, error: Exception | str) -> None:
+        """One more error, counted by its kind."""
+        kind = error if isinstance(error, str) else f"{type(error).__name__}: {error}"
+        kind = " ".join(kind.split())[:120]
+        known = kind in self.errors or len(self.errors) < MOST_KINDS_OF_ERRORS
+        self.errors[kind if known else "other errors"] += 1
+
+    def per_second(self, count: int) -> float:
+        """A count as a rate."""
+        return count / self.seconds if self.seconds else 0.0
+
+
+async def run(env: AsyncEnvironment, plan: Plan, seconds: float, tally: Tally) -> None:
+    """Runs episodes for some seconds, and adds what they measured to `tally`."""
+    start = time.perf_counter()
+    indices = plan.indices()
+    work = [
+        asyncio.create_task(_episodes(env, plan, start + seconds, indices, tally))
+        for _ in range(plan.concurrency)
+    ]
+    try:
+        _, late = await asyncio.wait(work, timeout=seconds + OVERTIME_SECONDS)
+        for _ in late:
+            tally.fail(f"still running {OVERTIME_SECONDS:g} s after the end")
+    finally:
+        for task in work:
+            task.cancel()
+        tally.seconds += time.perf_counter() - start
+        await asyncio.wait(work, timeout=OVERTIME_SECONDS)
+
+
+async def _episodes(
+    env: AsyncEnvironment, plan: Plan, deadline: float, indices: Iterator[int], tally: Tally
+) -> None:
+    while time.perf_counter() < deadline:
+        try:
+            await _episode(env, plan, deadline, next(indices), tally)
+        except ORSError as error:
+            tally.fail(error)
+            await asyncio.sleep(PAUSE_SECONDS)
+
+
+async def _episode(env: AsyncEnvironment, plan: Plan, deadline: float, index: int, tally: Tally) -> None:
+    start = time.perf_counter()
+    async with env.session(split=plan.split, index=index) as session:
+        await session.get_prompt()
+        tally.opened.add(time.perf_counter() - start)
+        for _ in range(plan.calls):
+            start = time.perf_counter()
+            if start >= deadline:
+                return
+            finished = False
+            try:
+                finished = (await session.call_tool(plan.tool, plan.input)).finished
+            except (ToolCallError, ToolFailed) as error:
+                tally.fail(error)
+            tally.calls.add(time.perf_counter() - start)
+            if finished:
+                break
+    tally.episodes += 1
