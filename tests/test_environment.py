@@ -8,11 +8,13 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import BaseModel, Field
 
-from ors import Environment, Server, TextBlock, ToolError, ToolOutput, Toolset, tool
+from ors import Environment, Server, TextBlock, ToolError, ToolOutput, Toolset, terminal, tool
 from ors.environment import Secrets
 from ors.errors import InvalidEnvironment
-from ors.types import Blocks, JSONObject, RunToolError, RunToolOutput, RunToolSuccess
+from ors.types import Blocks, JSONObject, RunToolError, RunToolOutput, RunToolSuccess, TerminalToolSpec
 from tests.lab import said
+from tests.raw import Raw
+from tests.serving import serving
 
 
 class Basic(Environment):
@@ -309,3 +311,48 @@ def test_secrets_print_their_names_only() -> None:
     secrets = Secrets(key="hunter2")
     assert f"{secrets} {secrets!r}" == "Secrets(key=***) Secrets(key=***)"
     assert secrets["key"] == "hunter2"
+
+
+class Ending(Basic):
+    @tool
+    def look(self) -> ToolOutput:
+        """Look."""
+        return said("looked")
+
+    @terminal
+    @tool
+    def submit(self, answer: str) -> ToolOutput:
+        """Grades the last message."""
+        return said(answer, reward=1.0, finished=True)
+
+
+async def test_a_terminal_tool_is_hidden_told_apart_and_callable() -> None:
+    listed = Ending.list_tools()
+    assert [spec.name for spec in listed.tools] == ["look"]
+    assert listed.terminal_tool == TerminalToolSpec(
+        name="submit", arg="answer", description="Grades the last message."
+    )
+    assert isinstance(await run(Ending, {"answer": "x"}, "submit"), RunToolSuccess)
+    with serving(Server([Ending, with_tool(act)])) as url:
+        raw = Raw(url)
+        assert raw.get("/ending/tools").json()["terminal_tool"]["arg"] == "answer"
+        assert list(raw.get("/made/tools").json()) == ["tools"]
+        sid = raw.session("ending")
+        assert raw.get("/ending/task_tools", sid=sid).json()["terminal_tool"]["name"] == "submit"
+
+
+def two_fields(self: Any, a: str, b: str) -> ToolOutput: ...  # type: ignore[empty-body]
+
+
+def unmarked(self: Any) -> ToolOutput: ...  # type: ignore[empty-body]
+
+
+def test_a_wrong_terminal_tool_is_told_when_the_server_is_built() -> None:
+    wrong = [
+        (with_tool(act, end=terminal(tool(two_fields))), "Made.end"),
+        (with_tool(act, end=terminal(unmarked)), "@terminal needs @tool"),
+        (type("Twice", (Ending,), {"again": Ending.__dict__["submit"]}), "more than one @terminal"),
+    ]
+    for cls, said_of_it in wrong:
+        with pytest.raises(InvalidEnvironment, match=said_of_it):
+            Server([cls])

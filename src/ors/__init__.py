@@ -11,7 +11,7 @@ from ors._version import __version__
 
 if TYPE_CHECKING:
     from ors._protocol import Limits
-    from ors.environment import Environment, Toolset, tool
+    from ors.environment import Environment, Toolset, terminal, tool
     from ors.errors import ToolError
     from ors.server import Server
     from ors.types import (
@@ -52,6 +52,7 @@ __all__ = [
     "ToolSpec",
     "Toolset",
     "__version__",
+    "terminal",
     "tool",
 ]
 
@@ -62,6 +63,7 @@ _HOMES = {
     "Server": "ors.server",
     "ToolError": "ors.errors",
     "Toolset": "ors.environment",
+    "terminal": "ors.environment",
     "tool": "ors.environment",
 }
 

@@ -19,7 +19,7 @@ def dumps(value: Any) -> bytes:
         TypeError, ValueError, RecursionError: it has no form in JSON.
     """
     try:
-        return orjson.dumps(value, default=_plain)
+        return orjson.dumps(value, default=_plain, option=orjson.OPT_SERIALIZE_NUMPY)
     except TypeError:
         # What orjson refuses and JSON can say: lone surrogates, integers over 64 bits, keys that are
         # not strings, nesting over 254 levels. Rare, so it may cost.

@@ -13,7 +13,7 @@ from pydantic.fields import FieldInfo
 from ors._json import dumps
 from ors._problems import problems
 from ors.errors import InvalidEnvironment, ToolError
-from ors.types import ToolOutput, ToolSpec
+from ors.types import TerminalToolSpec, ToolOutput, ToolSpec
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -46,6 +46,15 @@ def tool(
     return mark if fn is None else mark(fn)
 
 
+def terminal(fn: F) -> F:
+    """Makes a tool the one that ends the episode with the agent's last message; put it on top of `@tool`.
+
+    Agents do not see it among the tools. It takes the message as its only parameter, or nothing.
+    """
+    fn._env_tool_terminal = True  # type: ignore[attr-defined]
+    return fn
+
+
 # ── Calling an author's code ─────────────────────────────────────────────────────────────────────
 
 
@@ -75,6 +84,7 @@ class ToolDef:
     concurrent: bool
     timeout: float | None
     toolset: type | None
+    terminal: bool
     is_async: bool
     model: type[BaseModel] | None
     fields: tuple[tuple[str, str], ...] | None
@@ -130,6 +140,7 @@ def _define(owner: type, name: str, raw: Any, toolset: type | None) -> ToolDef:
         concurrent=_mark(raw, "_env_tool_concurrent", False),
         timeout=_mark(raw, "_env_tool_timeout", None),
         toolset=toolset,
+        terminal=_mark(raw, "_env_tool_terminal", False),
         is_async=inspect.iscoroutinefunction(function),
         model=model,
         fields=fields,
@@ -231,7 +242,34 @@ class Toolbox:
 
     def specs(self, *, shared: bool) -> list[ToolSpec]:
         """The shared or the task-specific tools, as agents see them."""
-        return [definition.spec for definition in self._tools.values() if definition.shared is shared]
+        return [
+            definition.spec
+            for definition in self._tools.values()
+            if definition.shared is shared and not definition.terminal
+        ]
+
+    def terminal(self) -> TerminalToolSpec | None:
+        """The tool that the agent's last message goes to, if there is one.
+
+        Raises:
+            InvalidEnvironment: there are two, or it takes more than the message.
+        """
+        found = [definition for definition in self._tools.values() if definition.terminal]
+        if not found:
+            return None
+        names = ", ".join(definition.spec.name for definition in found)
+        if len(found) > 1:
+            raise InvalidEnvironment(f"{self._owner.__name__} has more than one @terminal tool: {names}")
+        schema: Any = found[0].spec.input_schema or {}
+        fields = list(schema.get("properties") or {})
+        if len(fields) > 1 or found[0].concurrent:
+            raise InvalidEnvironment(
+                f"{self._owner.__name__}.{names}: a @terminal tool takes the agent's message, or nothing"
+            )
+        spec = found[0].spec
+        return TerminalToolSpec(
+            name=spec.name, arg=fields[0] if fields else None, description=spec.description
+        )
 
     async def run(
         self,
@@ -270,6 +308,8 @@ def _marked(owner: type) -> Iterator[tuple[str, Any]]:
         raw = inspect.getattr_static(owner, name)
         if _mark(raw, "_env_tool", False):
             yield name, raw
+        elif _mark(raw, "_env_tool_terminal", False):
+            raise InvalidEnvironment(f"{owner.__name__}.{name}: @terminal needs @tool below it")
 
 
 def _mark(raw: Any, name: str, default: Any) -> Any:

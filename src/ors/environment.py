@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Sequence
 from typing import Any, ClassVar
 
 from ors._listing import Listing
-from ors._tools import Toolbox, call, tool
+from ors._tools import Toolbox, call, terminal, tool
 from ors.errors import ToolError
 from ors.types import (
     ImageBlock,
@@ -21,7 +21,7 @@ from ors.types import (
 
 Prompt = Sequence[TextBlock | ImageBlock]
 
-__all__ = ["Environment", "Secrets", "Toolset", "tool"]
+__all__ = ["Environment", "Secrets", "Toolset", "terminal", "tool"]
 
 
 class Secrets(dict[str, str]):
@@ -106,7 +106,8 @@ class Environment(ABC):
     @classmethod
     def list_tools(cls) -> ListToolsOutput:
         """The tools that every task has."""
-        return ListToolsOutput(tools=cls._tools().specs(shared=True))
+        tools = cls._tools()
+        return ListToolsOutput(tools=tools.specs(shared=True), terminal_tool=tools.terminal())
 
     def list_task_tools(self) -> Any:  # so that an author's may be plain or `async def`
         """The tools of this task alone, as ListToolsOutput; by default all `@tool(shared=False)` ones."""

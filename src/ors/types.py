@@ -22,6 +22,7 @@ __all__ = [
     "RunToolSuccess",
     "Split",
     "SplitType",
+    "TerminalToolSpec",
     "TextBlock",
     "ToolCall",
     "ToolOutput",
@@ -94,10 +95,22 @@ class ToolSpec(BaseModel, extra="forbid"):
     input_schema: JSONObject | None
 
 
+class TerminalToolSpec(BaseModel, extra="forbid"):
+    """The tool that ends an episode with the agent's last message, which goes into `arg`.
+
+    Not of the specification: openreward 0.1.157 has it, and environments in the field use it.
+    """
+
+    name: str
+    arg: str | None = None
+    description: str = ""
+
+
 class ListToolsOutput(BaseModel, extra="forbid"):
     """The answer of `/{env}/tools` and `/{env}/task_tools`."""
 
     tools: list[ToolSpec]
+    terminal_tool: TerminalToolSpec | None = None
 
 
 SplitType = Literal["train", "validation", "test"]

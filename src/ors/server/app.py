@@ -20,7 +20,7 @@ from ors.server.offers import Offer
 from ors.server.pulse import Pulse
 from ors.server.requests import Request
 from ors.server.sessions import Session, Sessions
-from ors.types import CreateSession, GetTask, GetTaskRange, ListTasks, NumTasks
+from ors.types import CreateSession, GetTask, GetTaskRange, ListTasks, ListToolsOutput, NumTasks
 
 log = logging.getLogger("ors.server")
 
@@ -171,7 +171,7 @@ class App:
 
     def _tools(self, request: Request, offer: Offer) -> Answer:
         self._touch(request)
-        return answer(offer.tools)
+        return _tools(offer.tools)
 
     def _splits(self, request: Request, offer: Offer) -> Answer:
         self._touch(request)
@@ -264,7 +264,7 @@ class App:
 
     async def _task_tools(self, request: Request, offer: Offer) -> Answer:
         episode = await self._session(request).ready()
-        return answer({"tools": await episode.tools()})
+        return _tools(await episode.tools())
 
     def _call(self, request: Request, offer: Offer) -> Answer | Call:
         session = self._session(request)
@@ -309,6 +309,11 @@ class App:
 _UNKNOWN_TASK = _protocol.error_event("unknown task_id")
 _ROOT_NAMES = {e.name for e in _protocol.ENDPOINTS if not e.per_environment} | {_protocol.OWN_PREFIX}
 _BARE_DISCOVERY = {e.name for e in _protocol.ENDPOINTS if e.per_environment and not e.needs_session}
+
+
+def _tools(listed: ListToolsOutput) -> Answer:
+    # The specification knows `tools` alone; the rest is there only for environments that have it.
+    return answer({key: value for key, value in listed if value is not None})
 
 
 def _no_call(task_id: str, events: bytes) -> Answer:

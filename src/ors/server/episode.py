@@ -16,7 +16,15 @@ from ors.errors import ORSError, ServerFailed, ToolError
 from ors.server.threads import Threads
 from ors.server.turns import Turns
 from ors.server.wording import Wording, hidden, trace
-from ors.types import Blocks, JSONObject, RunToolError, RunToolOutput, RunToolSuccess, ToolOutput, ToolSpec
+from ors.types import (
+    Blocks,
+    JSONObject,
+    ListToolsOutput,
+    RunToolError,
+    RunToolOutput,
+    RunToolSuccess,
+    ToolOutput,
+)
 
 log = logging.getLogger("ors.server")
 
@@ -92,11 +100,13 @@ class Episode:
                 f"{self._cls.__name__}.get_prompt must return a list of TextBlock and ImageBlock"
             ) from None
 
-    async def tools(self) -> list[ToolSpec]:
+    async def tools(self) -> ListToolsOutput:
         """Every tool that this task has."""
         shared = await self._ask("list_tools", self._cls.list_tools)
         task_specific = await self._ask("list_task_tools", self._ready.list_task_tools)
-        return [*shared.tools, *task_specific.tools]
+        return ListToolsOutput(
+            tools=[*shared.tools, *task_specific.tools], terminal_tool=shared.terminal_tool
+        )
 
     async def call(self, name: str, given: dict[str, Any]) -> bytes:
         """Runs a tool when its turn has come; gives the events that tell how it went."""
