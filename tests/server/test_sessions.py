@@ -1,5 +1,6 @@
 """Sessions over HTTP: created, used, ended."""
 
+import asyncio
 import base64
 import json
 import logging
@@ -310,3 +311,39 @@ def test_a_tool_that_is_stuck_in_a_thread_fails_its_session() -> None:
         assert raw.post("/delete", sid=sid).status == 200
         Lab.gates[f"{id}.hold"].set()
     assert Lab.counts[f"{id}.teardown"] == 1
+
+
+def test_a_delete_that_comes_too_late_to_stop_the_setup_tears_down_once() -> None:
+    class Stubborn(Lab):
+        async def setup(self) -> None:  # type: ignore[override]
+            self.gates[f"{self.id}.held"].set()
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                if self.task_spec.get("fail") == "setup":
+                    raise RuntimeError("too late") from None
+
+    with serving(Server([Stubborn])) as url:
+        raw = Raw(url)
+        for fail in ("", "setup"):
+            id = fresh()
+            sid = raw.session("stubborn", {"id": id, "fail": fail})
+            assert Lab.gates[f"{id}.held"].wait(20)
+            assert raw.post("/delete", sid=sid).status == 200
+            assert Lab.counts[f"{id}.teardown"] == 1
+
+
+def test_a_delete_does_not_cut_the_teardown_of_a_failed_setup_short() -> None:
+    class Slow(Lab):
+        async def teardown(self) -> None:  # type: ignore[override]
+            self.gates[f"{self.id}.held"].set()
+            await asyncio.sleep(0.05)
+            self.counts[f"{self.id}.teardown"] += 1
+
+    id = fresh()
+    with serving(Server([Slow])) as url:
+        raw = Raw(url)
+        sid = raw.session("slow", {"id": id, "fail": "setup"})
+        assert Lab.gates[f"{id}.held"].wait(20)
+        assert raw.post("/delete", sid=sid).status == 200
+        assert Lab.counts[f"{id}.teardown"] == 1

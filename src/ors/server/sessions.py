@@ -72,11 +72,13 @@ class Session:
             raise
         except BaseException as error:  # SystemExit too: an author's constructor must not end the server
             episode.log_failed_setup(error)
-            self._become(State.FAILED)
-            self.failure = episode.failure(error)
-            await episode.teardown()
+            if self.state is State.CREATING:
+                self._become(State.FAILED)
+                self.failure = episode.failure(error)
+                await episode.teardown()
         else:
-            self._become(State.READY)
+            if self.state is State.CREATING:  # otherwise it was deleted, too late to stop the setup
+                self._become(State.READY)
         finally:
             self._opening = None
 
@@ -123,16 +125,16 @@ class Session:
     def end(self, message: str) -> asyncio.Task[None]:
         """Stops what runs, and tears down, once; whoever asks again gets the same end to wait for."""
         if self._ending is None:
+            if self.state is State.CREATING and self._opening is not None:
+                self._opening.cancel()
             self._become(State.DELETED)
             self.calls.stop(message)
             self._ending = asyncio.create_task(self._end())
         return self._ending
 
     async def _end(self) -> None:
-        opening = self._opening
-        if opening is not None:
-            opening.cancel()
-            await asyncio.wait({opening})
+        if self._opening is not None:
+            await asyncio.wait({self._opening})
         if self.episode is not None:
             await self.episode.teardown()
         self.calls.close()
