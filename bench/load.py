@@ -8,11 +8,12 @@ import subprocess
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from bench import machine
 from bench.plans import Plan
 from bench.reference import cache
-from bench.servers import Process
+from bench.servers import Subject
 
 _SOURCES = [Path(__file__).with_name(name) for name in ("load.c", "answer.h")]
 LONGEST_SECONDS = 300
@@ -24,6 +25,17 @@ class NoCompiler(RuntimeError):
 
 class WrongAnswer(RuntimeError):
     """A server answered something else than expected, so its figures mean nothing."""
+
+
+class Target(Protocol):
+    """A server to put load on."""
+
+    subject: Subject
+    port: int
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +89,7 @@ def program() -> Path:
     return target
 
 
-def run(server: Process, plan: Plan, connections: int, seconds: float = 60.0, count: int = 0) -> Sample:
+def run(server: Target, plan: Plan, connections: int, seconds: float = 60.0, count: int = 0) -> Sample:
     """Puts a plan's load on a server: for some seconds, or for `count` times through its loop.
 
     Raises:

@@ -60,6 +60,7 @@ class Process:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+        self._errors.close()
 
     def _wait(self) -> None:
         deadline = time.perf_counter() + START_SECONDS
