@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import ssl
 from collections import defaultdict
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -119,7 +120,7 @@ async def read(reader: asyncio.StreamReader) -> Request | None:
 
 
 @asynccontextmanager
-async def scripted(ours: bool = False) -> AsyncIterator[Scripted]:
+async def scripted(ours: bool = False, tls: ssl.SSLContext | None = None) -> AsyncIterator[Scripted]:
     """A server on which a session can be opened; `ours` says that it honours idempotency keys."""
     script = Scripted()
     mark = {"ORS-Version": "1"} if ours else {}
@@ -131,9 +132,9 @@ async def scripted(ours: bool = False) -> AsyncIterator[Scripted]:
     def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         tasks.add(asyncio.ensure_future(script.serve(reader, writer)))
 
-    server = await asyncio.start_server(accept, "127.0.0.1", 0)
+    server = await asyncio.start_server(accept, "127.0.0.1", 0, ssl=tls)
     host, port = server.sockets[0].getsockname()
-    script.url = f"http://{host}:{port}"
+    script.url = f"{'https' if tls else 'http'}://{host}:{port}"
     try:
         yield script
     finally:

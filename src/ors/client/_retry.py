@@ -59,7 +59,6 @@ class Retry:
             delay = max(delay, error.retry_after * random.uniform(1.0, 1.1))
         if self._left <= 0 or asyncio.get_running_loop().time() + delay > self.deadline:
             raise TransportError(str(error)) if isinstance(error, NotSent | Broken) else error
-        if not isinstance(error, StillStarting):
-            self._left -= 1
-            self._delay = min(2 * self._delay, self._options.backoff_limit_seconds)
+        self._left -= not isinstance(error, StillStarting)
+        self._delay = min(2 * self._delay, self._options.backoff_limit_seconds)
         await asyncio.sleep(delay)

@@ -91,7 +91,7 @@ class AsyncSession:
             await create(self._remote, {**self._headers, SESSION_ID: sid}, self._task(), self._secrets)
             self._named(sid)
         else:
-            await self.ping()
+            await self._remote.retry().until_answered(self.ping)
         self.heard = asyncio.get_running_loop().time()
         self.kept = True
         self._remote.keeper.keep(self)
@@ -128,7 +128,7 @@ class AsyncSession:
             SessionLost: it is not. TransportError: the server was not reached.
         """
         try:
-            await self._remote.exchange(PING.method, PING.path(), self._opened_headers(), None)
+            await self._remote.exchange(PING.method, PING.path(), self._headers_if_open(), None)
         except (NotFound, Gone) as error:
             raise self._over(str(error)) from None
         self.heard = asyncio.get_running_loop().time()
@@ -200,7 +200,7 @@ class AsyncSession:
             pending.interrupt(error)
 
     async def _call(self, body: dict[str, Any], on_task_id: OnTaskId | None) -> ToolOutput:
-        self._opened_headers()
+        await self._opened_headers()
         pending = Pending()
         self._pending.add(pending)
         call = Call(self._remote, pending, self._call_path, self._call_headers, body, on_task_id)
@@ -216,7 +216,7 @@ class AsyncSession:
         return tool_output(result)
 
     async def _ask(self, endpoint: Endpoint) -> Any:
-        headers = self._opened_headers()
+        headers = await self._opened_headers()
         pending = Pending()
         self._pending.add(pending)
         try:
@@ -253,7 +253,13 @@ class AsyncSession:
         self._lost = self._lost or reason
         return SessionLost(reason, sid=self.sid)
 
-    def _opened_headers(self) -> dict[str, str]:
+    async def _opened_headers(self) -> dict[str, str]:
+        headers = self._headers_if_open()
+        if self._attached and not self.kept:
+            await self.start()  # it is kept alive from its first use on, and the server gets known
+        return headers
+
+    def _headers_if_open(self) -> dict[str, str]:
         if self._lost is not None:
             raise SessionLost(self._lost, sid=self.sid)
         if self.sid is None:
