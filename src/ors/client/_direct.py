@@ -99,7 +99,7 @@ class DirectTransport:
                 )
         except (OSError, TimeoutError) as error:
             where = f"{self._base.scheme}://{self._authority}"
-            raise NotSent(f"{where} cannot be reached: {error or 'no connection in time'}") from error
+            raise NotSent(f"{where} cannot be reached: {str(error) or 'no connection in time'}") from error
         self._open.add(connection)
         return connection
 

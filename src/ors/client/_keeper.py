@@ -117,7 +117,7 @@ class Keeper:
         except (ORSError, TimeoutError) as error:
             session.misses += 1
             if session.misses >= self._options.ping_failures:
-                session.lose(f"{session.misses} pings in a row failed: {error or 'no answer'}")
+                session.lose(f"{session.misses} pings in a row failed: {str(error) or 'no answer'}")
         finally:
             self._slots.release()
         if session.kept:
