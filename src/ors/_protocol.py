@@ -138,7 +138,7 @@ SESSION_OVER = ("Session lost", "Session deleted", "Session expired")
 
 def task_id_event(task_id: str) -> bytes:
     """The first event of every call: the id to come back with."""
-    return b"event: task_id\ndata: %b\n\n" % task_id.encode(errors="backslashreplace")
+    return b"event: task_id\ndata: " + task_id.encode(errors="backslashreplace") + b"\n\n"
 
 
 def error_event(message: str) -> bytes:
@@ -152,11 +152,11 @@ def result_events(result: bytes) -> bytes:
     Every reader in the field gets the same text back: no piece begins or ends with white space (they
     strip it), and no character stands in it that some readers take for the end of a line.
     """
-    for raw, escaped in _LINE_SEPARATORS:
-        if raw[:1] in result:  # one byte is searched for forty times faster than three
+    if b"\xe2" in result or b"\xc2" in result:  # one byte is found forty times faster than three
+        for raw, escaped in _LINE_SEPARATORS:
             result = result.replace(raw, escaped)
     if len(result) <= CHUNK_BYTES:
-        return b"event: end\ndata: %b\n\n" % result
+        return b"event: end\ndata: " + result + b"\n\n"
     parts = [part for piece in _pieces(result) for part in (b"event: chunk\ndata: ", piece, b"\n\n")]
     parts[-3] = b"event: end\ndata: "
     return b"".join(parts)

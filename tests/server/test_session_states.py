@@ -60,12 +60,12 @@ async def test_idle_sessions_expire_and_their_tombstones_too() -> None:
     await settle()
     with pytest.raises(Gone):
         sessions.find("a", now=2700)
-    await sessions.delete("a", now=2700)
+    sessions.delete("a", now=2700)
     sessions.reap(now=2702)
     with pytest.raises(NotFound):
         sessions.find("a", now=2702)
     with pytest.raises(NotFound):
-        await sessions.delete("a", now=2702)
+        sessions.delete("a", now=2702)
 
 
 @proves("sessions.expiry")
@@ -113,7 +113,7 @@ async def test_unknown_ids_leave_no_trace() -> None:
             sessions.find(f"id-{n}", now=0)
         sessions.touch(f"id-{n}", now=0)
         with pytest.raises(NotFound):
-            await sessions.delete(f"id-{n}", now=0)
+            sessions.delete(f"id-{n}", now=0)
     assert len(sessions) == len(sessions._ended) == 0
 
 
@@ -122,7 +122,7 @@ async def test_tombstones_are_bounded_in_number() -> None:
     sessions = store(tombstones=10)
     for n in range(25):
         sessions.reserve(f"id-{n}", "env", now=0)
-        await sessions.delete(f"id-{n}", now=0)
+        sessions.delete(f"id-{n}", now=0)
     with pytest.raises(NotFound):
         sessions.find("id-14", now=0)
     with pytest.raises(Gone):

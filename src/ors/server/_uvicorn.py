@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import time
 from collections.abc import Callable
 from functools import partial
 
@@ -9,25 +10,28 @@ import uvicorn
 
 from ors.server.app import App
 from ors.server.asgi import ASGI
-from ors.server.connection import Connection
+from ors.server.connection import Connection, Port
 
 LAST_WRITES_SECONDS = 5
-TICKS_A_SWEEP = 10  # uvicorn ticks ten times a second
+TICKS_A_SECOND = 10
 
 
 class Runner(uvicorn.Server):
     """uvicorn with our connections, a drain before its shutdown, and an exit that is not an error."""
 
     def __init__(self, app: App, host: str, port: int, on_start: Callable[[str], None] | None) -> None:
+        self._port = Port(app)
+        self._port.tick(time.time())
         super().__init__(
             uvicorn.Config(
                 ASGI(app),
                 host=host,
                 port=port,
                 access_log=False,
-                http=partial(Connection, app),  # type: ignore[arg-type]
+                http=partial(Connection, self._port),  # type: ignore[arg-type]
                 lifespan="on",
                 log_level="warning",
+                date_header=False,  # ours is written once a second, for all connections
                 proxy_headers=False,
                 server_header=False,
                 timeout_graceful_shutdown=LAST_WRITES_SECONDS,
@@ -51,7 +55,8 @@ class Runner(uvicorn.Server):
 
     async def on_tick(self, counter: int) -> bool:
         """uvicorn's clock: also sweeps connections on which nothing happens."""
-        if counter % TICKS_A_SWEEP == 0:
+        if counter % TICKS_A_SECOND == 0:
+            self._port.tick(time.time())
             now = asyncio.get_running_loop().time()
             for connection in list(self.server_state.connections):
                 connection.sweep(now)  # type: ignore[union-attr]

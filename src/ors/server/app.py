@@ -241,9 +241,13 @@ class App:
             raise self._unknown_environment()
         return offer
 
-    async def _delete(self, request: Request, offer: Offer) -> Answer:
+    def _delete(self, request: Request, offer: Offer) -> Answer | Later:
         sid = request.session_id()
-        await self.sessions.delete(sid, self._now())
+        ending = self.sessions.delete(sid, self._now())
+        return answer({"sid": sid}) if ending is None else self._deleted(sid, ending)
+
+    async def _deleted(self, sid: str, ending: asyncio.Task[None]) -> Answer:
+        await asyncio.wait({ending})
         return answer({"sid": sid})
 
     def _delete_session(self, request: Request, offer: Offer) -> Answer:

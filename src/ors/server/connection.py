@@ -7,6 +7,7 @@ call's cost. It stands in for uvicorn's own HTTP protocol, and keeps to what uvi
 
 import asyncio
 from collections import deque
+from email.utils import formatdate
 from typing import Any
 from urllib.parse import unquote
 
@@ -50,18 +51,31 @@ class _TooManyHeaders(ORSError):
     status = 431
 
 
+class Port:
+    """What the connections to one server share."""
+
+    def __init__(self, app: App) -> None:
+        self.app = app
+        self.date = b""
+
+    def tick(self, now: float) -> None:
+        """Sets the date that answers carry, once a second: writing it costs as much as routing does."""
+        self.date = b"date: " + formatdate(now, usegmt=True).encode() + b"\r\n"
+
+
 class Connection(asyncio.Protocol):
     """A client's connection: requests one after the other, each answered before the next is begun."""
 
     def __init__(
         self,
-        app: App,
+        port: Port,
         config: Config,
         server_state: ServerState,
         app_state: dict[str, Any],
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
-        self._app = app
+        self._port = port
+        self._app = port.app
         self._loop = _loop or asyncio.get_running_loop()
         self._state = server_state
         self._parser: Any = httptools.HttpRequestParser(self)
@@ -69,6 +83,7 @@ class Connection(asyncio.Protocol):
         self._waiting: deque[tuple[Request, bool, bool]] = deque()  # pipelined requests
         self._busy = False  # a request is being answered
         self._reading = False  # a request has begun to arrive
+        self._heading = False  # ... and its headers are not through
         self._keep_alive = True
         self._chunked = True  # an HTTP/1.0 client gets its stream until the connection ends
         self._bodyless = False  # the answer to a HEAD
@@ -100,6 +115,11 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Bytes have arrived."""
         self._since = self._loop.time()
+        if self._heading:
+            self._header_bytes += len(data)
+            if self._header_bytes > MAX_HEADER_BYTES:
+                self._refuse(_TooManyHeaders(f"The request's headers are over {MAX_HEADER_BYTES} bytes"))
+                return
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
@@ -124,7 +144,7 @@ class Connection(asyncio.Protocol):
 
     def on_message_begin(self) -> None:
         """A request begins."""
-        self._reading = True
+        self._reading = self._heading = True
         self._url = b""
         self._headers = []
         self._body = []
@@ -133,20 +153,14 @@ class Connection(asyncio.Protocol):
     def on_url(self, url: bytes) -> None:
         """A part of the request's target."""
         self._url += url
-        self._count_header(len(url))
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """A header."""
         self._headers.append((name.lower(), value))
-        self._count_header(len(name) + len(value))
-
-    def _count_header(self, size: int) -> None:
-        self._header_bytes += size
-        if self._header_bytes > MAX_HEADER_BYTES:
-            raise _TooManyHeaders(f"The request's headers are over {MAX_HEADER_BYTES} bytes")
 
     def on_headers_complete(self) -> None:
         """All headers are there."""
+        self._heading = False
         limit = self._app.limits.body_bytes
         for name, value in self._headers:
             if name == b"content-length" and int(value) > limit:
@@ -218,10 +232,7 @@ class Connection(asyncio.Protocol):
         else:
             framing = b"transfer-encoding: chunked\r\n" if self._chunked else b""
         close = b"" if self._keep_alive else b"connection: close\r\n"
-        return b"".join((_STATUS[status], self._date(), headers, framing, close, b"\r\n"))
-
-    def _date(self) -> bytes:
-        return b"".join(b"%b: %b\r\n" % pair for pair in self._state.default_headers)
+        return b"".join((_STATUS[status], self._port.date, headers, framing, close, b"\r\n"))
 
     def _refuse(self, error: ORSError) -> None:
         """Answers what cannot be read on from, and closes."""

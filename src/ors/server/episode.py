@@ -76,7 +76,7 @@ class Episode:
         limit = asyncio.timeout(seconds)
         try:
             async with limit:
-                self._env = await self._call(self._make)
+                self._env = self._make() if self._made_by_us() else await self._call(self._make)
                 await self._hook(self._env, "setup")
         except TimeoutError:
             if limit.expired():
@@ -85,6 +85,22 @@ class Episode:
 
     def _make(self) -> Environment:
         return self._cls(task_spec=self._task, secrets=self._secrets or Secrets())
+
+    def _made_by_us(self) -> bool:
+        # Our own constructor does not block: no thread is needed for it.
+        return self._cls.__init__ is Environment.__init__
+
+    def set_up_at_once(self) -> bool:
+        """Makes the environment here and now, if no code of the author's has to run for it."""
+        if not self._made_by_us() or self._cls.setup is not Environment.setup:
+            return False
+        self._env = self._make()
+        return True
+
+    @property
+    def needs_teardown(self) -> bool:
+        """Whether code of the author's has to run at the end."""
+        return self._env is not None and self._cls.teardown is not Environment.teardown
 
     async def prompt(self) -> Any:
         """The blocks that the agent is told first.
@@ -163,7 +179,7 @@ class Episode:
         reward = output.reward
         if reward is not None and not math.isfinite(reward):
             raise ValueError(f"{name!r} gave the reward {reward}; a reward is a finite number or None")
-        result = b'{"ok":true,"output":%b}' % dumps(output)
+        result = dumps({"ok": True, "output": output})
         limit = self._house.limits.result_bytes
         if len(result) > limit:
             return error_event(f"Tool {name!r} exceeded its output limit: {len(result)} of {limit} bytes")

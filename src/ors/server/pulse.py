@@ -28,11 +28,16 @@ class Pulse:
         loop = asyncio.get_running_loop()
         self._due[waiting] = loop.time() + self._seconds
         if self._timer is None:
-            self._timer = loop.call_later(self._seconds, self._beat, loop)
+            self._timer = loop.call_later(self._seconds, self._ring, loop)
 
     def remove(self, waiting: Beating) -> None:
         """Forgets `waiting`."""
         self._due.pop(waiting, None)
+
+    def _ring(self, loop: asyncio.AbstractEventLoop) -> None:
+        # Behind what is ready to run: uvloop looks at its timers first, and a call whose turn it is
+        # on the loop would be told that it takes too long.
+        loop.call_soon(self._beat, loop)
 
     def _beat(self, loop: asyncio.AbstractEventLoop) -> None:
         self._timer = None
@@ -42,6 +47,6 @@ class Pulse:
             del self._due[waiting]
         if self._due:
             first = next(iter(self._due.values()))
-            self._timer = loop.call_at(max(first, now + self._seconds / 40), self._beat, loop)
+            self._timer = loop.call_at(max(first, now + self._seconds / 40), self._ring, loop)
         for waiting in due:
             waiting.beat()

@@ -42,7 +42,7 @@ TRANSITIONS: dict[State, frozenset[State]] = {
 class Session:
     """One episode under its id, with its calls."""
 
-    __slots__ = ("_ending", "_opening", "calls", "environment", "episode", "failure", "seen", "sid", "state")
+    __slots__ = ("_opening", "calls", "environment", "episode", "failure", "seen", "sid", "state")
 
     def __init__(self, sid: str, environment: str, calls: Calls, now: float) -> None:
         self.sid = sid
@@ -53,7 +53,6 @@ class Session:
         self.failure = ""
         self.episode: Episode | None = None
         self._opening: asyncio.Task[None] | None = None
-        self._ending: asyncio.Task[None] | None = None
 
     def start(self, episode: Episode) -> None:
         """Sets the environment up, in the background.
@@ -63,6 +62,9 @@ class Session:
         """
         self.check()
         self.episode = episode
+        if episode.set_up_at_once():
+            self._become(State.READY)
+            return
         self._opening = asyncio.create_task(self._open(episode))
 
     async def _open(self, episode: Episode) -> None:
@@ -122,15 +124,16 @@ class Session:
         if self.state is State.DELETED:
             raise Gone("Session deleted")
 
-    def end(self, message: str) -> asyncio.Task[None]:
-        """Stops what runs, and tears down, once; whoever asks again gets the same end to wait for."""
-        if self._ending is None:
-            if self.state is State.CREATING and self._opening is not None:
-                self._opening.cancel()
-            self._become(State.DELETED)
-            self.calls.stop(message)
-            self._ending = asyncio.create_task(self._end())
-        return self._ending
+    def end(self, message: str) -> asyncio.Task[None] | None:
+        """Stops what runs, and tears down; gives what there is to wait for, if anything."""
+        if self.state is State.CREATING and self._opening is not None:
+            self._opening.cancel()
+        self._become(State.DELETED)
+        self.calls.stop(message)
+        if self._opening is None and (self.episode is None or not self.episode.needs_teardown):
+            self.calls.close()
+            return None
+        return asyncio.create_task(self._end())
 
     async def _end(self) -> None:
         if self._opening is not None:
@@ -148,7 +151,7 @@ class Sessions:
         self._kept = kept
         self._live: dict[str, Session] = {}
         self._ended: dict[str, float] = {}
-        self._ending: set[asyncio.Task[None]] = set()
+        self._ending: dict[str, asyncio.Task[None]] = {}
 
     def __len__(self) -> int:
         return len(self._live)
@@ -192,17 +195,18 @@ class Sessions:
         if session is not None:
             session.seen = now
 
-    async def delete(self, sid: str, now: float) -> None:
-        """Ends a session. The second time is fine too.
+    def delete(self, sid: str, now: float) -> asyncio.Task[None] | None:
+        """Ends a session; gives its teardown, if there is one to wait for. The second time is fine too.
 
         Raises:
             NotFound: there is none of that id, and has not been one of late.
         """
         session = self._live.get(sid)
         if session is not None:
-            await asyncio.wait({self._end(session, "Session deleted", now)})
+            self._end(session, "Session deleted", now)
         elif isinstance(absent := self._absent(sid, now), NotFound):
             raise absent
+        return self._ending.get(sid)
 
     def reap(self, now: float) -> None:
         """Ends what has been idle for too long, and forgets old tombstones and results."""
@@ -235,20 +239,25 @@ class Sessions:
         for session in list(self._live.values()):
             self._end(session, message, now)
         while self._ending:
-            await asyncio.wait(set(self._ending))
+            await asyncio.wait(set(self._ending.values()))
 
     def _absent(self, sid: str, now: float) -> ORSError:
         if self._ended.get(sid, now) > now:
             return Gone("Session deleted")
         return NotFound("Session not found")
 
-    def _end(self, session: Session, message: str, now: float) -> asyncio.Task[None]:
-        del self._live[session.sid]
-        self._bury(session.sid, now)
+    def _end(self, session: Session, message: str, now: float) -> None:
+        sid = session.sid
+        del self._live[sid]
+        self._bury(sid, now)
         task = session.end(message)
-        self._ending.add(task)
-        task.add_done_callback(self._ending.discard)
-        return task
+        if task is not None:
+            self._ending[sid] = task
+            task.add_done_callback(lambda done: self._ended_now(sid, done))
+
+    def _ended_now(self, sid: str, task: asyncio.Task[None]) -> None:
+        if self._ending.get(sid) is task:
+            del self._ending[sid]
 
     def _bury(self, sid: str, now: float) -> None:
         self._ended.pop(sid, None)
