@@ -23,12 +23,13 @@ class Request:
 
 @dataclass
 class Reply:
-    """Bytes to send; then the connection is cut, if the script says so, or held until `hold` is set."""
+    """Bytes to send, `drip` more as many times, 50 ms apart; `then` after `hold` is set; and a cut, or not."""
 
     data: bytes
     cut: bool = False
     hold: asyncio.Event | None = None
     then: bytes = b""
+    drip: tuple[bytes, int] = (b"", 0)
 
 
 def answer(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Reply:
@@ -101,10 +102,13 @@ class Scripted:
         reply = queue.pop(0) if len(queue) > 1 else queue[0]
         writer.write(reply.data)
         await writer.drain()
+        for _ in range(reply.drip[1]):
+            await asyncio.sleep(0.05)
+            writer.write(reply.drip[0])
         if reply.hold is not None:
             await reply.hold.wait()
-            writer.write(reply.then)
-            await writer.drain()
+        writer.write(reply.then)
+        await writer.drain()
         return not reply.cut
 
 

@@ -61,6 +61,7 @@ class _Exchange:
         self._chunks: asyncio.Queue[bytes | None] = asyncio.Queue()
         self._gone = asyncio.Event()
         self._whole = False
+        self._failure: Exception | None = None
         self.begun = asyncio.Event()
         self.status = 0
         self.headers = Headers()
@@ -75,7 +76,7 @@ class _Exchange:
 
     def check(self) -> None:
         if not self.status:
-            raise Broken("the application ended without an answer")
+            raise Broken(f"the application ended without an answer: {self._failure!r}") from self._failure
 
     def __aiter__(self) -> Self:
         return self
@@ -87,12 +88,15 @@ class _Exchange:
             return chunk
         self.ended = True
         if not self._whole:
-            raise Broken("the application broke off its answer")
+            raise Broken(f"the application broke off its answer: {self._failure!r}") from self._failure
         raise StopAsyncIteration
 
     async def run(self, app: ASGIApp, scope: dict[str, Any]) -> None:
         try:
             await app(scope, self._receive, self._send)
+        except Exception as error:
+            # Whatever it raises, the client sees what it would see of a server: a broken connection.
+            self._failure = error
         finally:
             self._chunks.put_nowait(None)
             self.begun.set()
