@@ -8,7 +8,6 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
 
 from bench import chart, clients, crowds, load, machine, reference, starts, table, throughput
 from bench.figures import Figures
@@ -43,14 +42,15 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="fewer and shorter rounds: under a minute")
     parser.add_argument("--only", choices=PARTS, action="append", help="one part; may be given again")
     parser.add_argument("--rows", default="", metavar="PREFIX", help="of the calls, only such rows")
+    parser.add_argument("--patience", type=float, help="seconds to wait, in all, for quiet moments")
     parser.add_argument("--publish", action="store_true", help="copy chart and table to docs/")
     return parser.parse_args()
 
 
-def _measure(figures: Figures, size: Size, parts: tuple[str, ...], rows: str) -> None:
-    patience = throughput.Patience(size.patience)
+def _measure(figures: Figures, size: Size, parts: tuple[str, ...], rows: str, patience: float | None) -> None:
+    waits = throughput.Patience(size.patience if patience is None else patience)
     measures = {
-        "calls": lambda: throughput.measure(figures, size.rounds, size.seconds, patience, rows),
+        "calls": lambda: throughput.measure(figures, size.rounds, size.seconds, waits, rows),
         "memory": lambda: crowds.measure_memory(figures, size.sessions),
         "slow": lambda: crowds.measure_slow_calls(figures, size.crowds, size.crowd_rounds),
         "starts": lambda: starts.measure(figures, size.start_rounds),
@@ -64,7 +64,7 @@ def _measure(figures: Figures, size: Size, parts: tuple[str, ...], rows: str) ->
 
 def _caption(figures: Figures) -> str:
     about = machine.described()
-    noise = f"; others took {median(figures.noise):.0%} of the machine" if figures.noise else ""
+    noise = f"; others took {figures.noise():.0%} of the machine"
     day = datetime.date.today().isoformat()
     return (
         f"{day}, {about['processor']}, {about['memory']}, Python {about['python']}, one core a server{noise}"
@@ -76,7 +76,6 @@ def _keep(figures: Figures, caption: str, publish: bool) -> None:
     made = {
         "about": machine.described(),
         "caption": caption,
-        "noise": figures.noise,
         "rows": figures.as_json(),
     }
     (RESULTS / "bench.json").write_text(json.dumps(made, indent=1))
@@ -102,14 +101,14 @@ def main() -> int:
     try:
         load.program()
         reference.python()
-        _measure(figures, size, tuple(given.only or PARTS), given.rows)
+        _measure(figures, size, tuple(given.only or PARTS), given.rows, given.patience)
     except (load.NoCompiler, load.WrongAnswer, RuntimeError) as error:
         print(f"bench: {error}", file=sys.stderr)
         return 1
     caption = _caption(figures)
     print(f"\n{table.as_text(figures)}\n\n{caption}; {time.monotonic() - began:.0f} s")
-    if figures.noise and median(figures.noise) > throughput.QUIET:
-        print("the machine was not quiet: run it again before you believe a figure, or a miss")
+    if any(figures.has(row) and figures.noise(row) > machine.QUIET for row in ROWS):
+        print("?: the machine was not quiet meanwhile; of these, the CPU times say more than the rates")
     for row in ROWS:
         for miss in figures.misses(row):
             print(f"missed: {row.title}: {miss}")

@@ -16,9 +16,16 @@ def measure(figures: Figures, concurrencies: tuple[int, ...], rounds: int, secon
             print(f"  client_{concurrency}", flush=True)
             for _ in range(rounds):
                 for subject in subjects:
+                    noise, cpu = machine.Noise(), _cpu(server)
                     found = _run(subject, server, concurrency, seconds)
-                    figures.add(f"client_{concurrency}", subject, found["calls"] / found["seconds"])
-                    figures.add(f"client_cpu_{concurrency}", subject, found["cpu"] / found["calls"] * 1e6)
+                    share = noise.share(_cpu(server) - cpu)
+                    rate, cost = found["calls"] / found["seconds"], found["cpu"] / found["calls"] * 1e6
+                    figures.add(f"client_{concurrency}", subject, rate, share)
+                    figures.add(f"client_cpu_{concurrency}", subject, cost, share)
+
+
+def _cpu(server: Process) -> float:
+    return machine.children_seconds() + machine.cpu_seconds(server.pid)
 
 
 def _run(subject: Subject, server: Process, concurrency: int, seconds: float) -> dict[str, float]:

@@ -30,4 +30,4 @@ def measure_slow_calls(figures: Figures, crowds: tuple[int, ...], rounds: int) -
             for _ in range(rounds):
                 for server in servers:
                     sample = load.run(server, plans.crowd(plans.SLOW), crowd, count=crowd)
-                    figures.add(f"slow_{crowd}", server.subject, sample.seconds)
+                    figures.add(f"slow_{crowd}", server.subject, sample.seconds, sample.noise)

@@ -21,11 +21,18 @@ class Figures:
 
     def __init__(self) -> None:
         self._values: dict[str, dict[Subject, list[float]]] = {}
-        self.noise: list[float] = []
+        self._noise: dict[str, list[float]] = {}
 
-    def add(self, row: str, subject: Subject, value: float) -> None:
-        """Notes one round's value."""
+    def add(self, row: str, subject: Subject, value: float, noise: float = 0.0) -> None:
+        """Notes one round's value, and how much others took of the machine meanwhile."""
         self._values.setdefault(row, {}).setdefault(subject, []).append(value)
+        self._noise.setdefault(row, []).append(noise)
+
+    def noise(self, row: Row | None = None) -> float:
+        """What others took of the machine while a row was measured, or all of them."""
+        if row is not None:
+            return median(self._noise[row.key])
+        return median(share for shares in self._noise.values() for share in shares)
 
     def has(self, row: Row) -> bool:
         """Whether the row was measured."""
@@ -57,6 +64,9 @@ class Figures:
             missed.append(f"{ours:.2f} {row.unit}, meant to be at most {row.at_most:g}")
         return missed
 
-    def as_json(self) -> dict[str, dict[Subject, list[float]]]:
-        """All values."""
-        return self._values
+    def as_json(self) -> dict[str, dict[str, list[float]]]:
+        """All values, and the noise, round by round."""
+        return {
+            key: {"noise": self._noise[key], **{str(subject): found for subject, found in values.items()}}
+            for key, values in self._values.items()
+        }

@@ -10,6 +10,8 @@ from pathlib import Path
 
 OPEN_FILES = 12_000
 """What 5,000 connections need, with room."""
+QUIET = 0.1
+"""The share of the machine that others may take before a figure of time is worth little."""
 _TICK = 1 / os.sysconf("SC_CLK_TCK")
 
 
@@ -60,6 +62,19 @@ class Noise:
         """The part of all cores' time that went to others, beside the CPU time we used ourselves."""
         took = _busy_seconds() - self._before - own_seconds
         return max(0.0, took / (os.cpu_count() or 1) / (time.monotonic() - self._began))
+
+
+def noise_now(seconds: float = 0.3) -> float:
+    """What others take of the machine at this moment."""
+    noise = Noise()
+    time.sleep(seconds)
+    return noise.share(0.0)
+
+
+def children_seconds() -> float:
+    """CPU time of all processes that we have started and that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def _busy_seconds() -> float:

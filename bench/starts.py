@@ -21,16 +21,20 @@ def measure(figures: Figures, rounds: int) -> None:
     for number in range(rounds + 1):
         for row, statement in IMPORTS.items():
             for subject in packages:
-                seconds = _timed([*python_of(subject), "-c", statement])
+                seconds, noise = _timed([*python_of(subject), "-c", statement])
                 if number:
-                    figures.add(row, subject, seconds * 1e3)
+                    figures.add(row, subject, seconds * 1e3, noise)
         for subject in SUBJECTS if number else ():
+            noise_meanwhile = machine.Noise()
             with running(subject) as (server,):
-                figures.add("startup", subject, server.started_in * 1e3)
+                noise = noise_meanwhile.share(machine.cpu_seconds(server.pid))
+                figures.add("startup", subject, server.started_in * 1e3, noise)
 
 
-def _timed(command: list[str]) -> float:
+def _timed(command: list[str]) -> tuple[float, float]:
+    """Seconds that a command takes, and what others took of the machine meanwhile."""
     with machine.pinned(machine.cores()[0]):
-        began = time.perf_counter()
+        noise, cpu, began = machine.Noise(), machine.children_seconds(), time.perf_counter()
         subprocess.run(command, cwd=ROOT, check=True)
-        return time.perf_counter() - began
+        seconds = time.perf_counter() - began
+        return seconds, noise.share(machine.children_seconds() - cpu)

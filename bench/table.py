@@ -1,5 +1,6 @@
 """The figures as a table to read."""
 
+from bench import machine
 from bench.figures import Figures, Ratio
 from bench.rows import ROWS, Row
 from bench.servers import SUBJECTS
@@ -39,7 +40,8 @@ def _target(figures: Figures, row: Row) -> str:
     targets += [f"≤ {row.at_most:g} {row.unit}"] if row.at_most is not None else []
     if not targets:
         return ""
-    return ", ".join(targets) + ("  MISSED" if figures.misses(row) else "  ok")
+    verdict = "MISSED" if figures.misses(row) else "ok"
+    return f"{', '.join(targets)}  {verdict}{'?' if figures.noise(row) > machine.QUIET else ''}"
 
 
 def as_text(figures: Figures) -> str:

@@ -2,16 +2,13 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from bench import load, plans
+from bench import load, machine, plans
 from bench.figures import Figures
 from bench.load import Sample
 from bench.plans import Plan
 from bench.servers import SUBJECTS, Process, running
-
-QUIET = 0.08
-"""The share of the machine that others may take during a run; above it the run is tried again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,19 +49,22 @@ class Patience:
     """How much longer a comparison may take because the machine is not quiet."""
 
     seconds: float
-    retried: int = field(default=0)
 
     def sample(self, run: Callable[[], Sample]) -> Sample:
-        """The quietest of up to three runs, as long as there is time left."""
-        best = run()
-        for _ in range(2):
-            if best.noise <= QUIET or self.seconds <= 0:
-                break
+        """The quietest of up to three runs, each begun in a quiet moment, as long as there is time left."""
+        best: Sample | None = None
+        for _ in range(3):
             began = time.monotonic()
+            while self.seconds > time.monotonic() - began and machine.noise_now() > machine.QUIET:
+                pass
             again = run()
+            best = again if best is None else min(best, again, key=lambda sample: sample.noise)
+            if best is again and best.noise <= machine.QUIET:
+                break
             self.seconds -= time.monotonic() - began
-            self.retried += 1
-            best = min(best, again, key=lambda sample: sample.noise)
+            if self.seconds <= 0:
+                break
+        assert best is not None
         return best
 
 
@@ -90,6 +90,5 @@ def _turned(servers: list[Process], number: int) -> list[Process]:
 
 def _sample(figures: Figures, kind: Load, server: Process, seconds: float, patience: Patience) -> None:
     sample = patience.sample(lambda: load.run(server, kind.plan, kind.connections, seconds))
-    figures.noise.append(sample.noise)
     for row, value in kind.rows.items():
-        figures.add(row, server.subject, value(sample))
+        figures.add(row, server.subject, value(sample), sample.noise)
