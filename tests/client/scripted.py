@@ -23,7 +23,7 @@ class Request:
 
 @dataclass
 class Reply:
-    """Bytes to send, `drip` more as many times, 50 ms apart; `then` after `hold` is set; and a cut, or not."""
+    """Bytes to send, a `drip` so many times, 50 ms apart, `then` after `hold` is set; and a cut, or not."""
 
     data: bytes
     cut: bool = False
