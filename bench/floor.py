@@ -36,6 +36,8 @@ async def record() -> Answers:
     sid = ""
     for step in plans.canned():
         answer = await server.ask(step, sid)
+        if not answer.startswith(b"HTTP/1.1 200 "):
+            raise RuntimeError(f"our server does not answer {step.path}: {answer[-200:].decode()}")
         answers[step.path, step.body.encode()] = _messages(answer)
         if step.takes_sid:
             sid = wire.session_id(answer)
@@ -88,7 +90,9 @@ def config(answers: Answers, port: int) -> uvicorn.Config:
 async def on_wires(connections: int) -> wire.Wires:
     """The floor in this process."""
     made = config(await record(), 0)
-    return wire.Wires(made, uvicorn.Server(made).server_state, connections)
+    state = uvicorn.Server(made).server_state
+    state.default_headers = [(b"date", b"Thu, 01 Jan 1970 00:00:00 GMT")]  # uvicorn's clock does not run here
+    return wire.Wires(made, state, connections)
 
 
 def run(port: int) -> None:
