@@ -83,6 +83,20 @@ async def test_a_connection_that_the_server_closes_is_not_used_again() -> None:
         assert script.connections == 2
 
 
+async def test_a_connection_that_is_just_closing_is_passed_over() -> None:
+    async with scripted() as script:
+        script.on("/x", answer({}))
+        transport = direct(script.url)
+        await get(transport)
+        (connection,) = transport._open
+        assert connection._transport is not None
+        connection._transport.close()  # the loop has not told the connection yet
+        await get(transport)
+        assert script.connections == 2
+        assert connection not in transport._open
+        await transport.close()
+
+
 async def test_what_nobody_asked_for_ends_the_connection() -> None:
     async with scripted() as script:
         script.on("/x", Reply(answer({}).data + b"HTTP/1.1 200 X\r\n\r\n"))

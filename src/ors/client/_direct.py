@@ -69,6 +69,10 @@ class DirectTransport:
         for connection in tuple(self._open):
             connection.cut()
 
+    def adopt(self, connection: "_Connection") -> None:
+        """A connection is open."""
+        self._open.add(connection)
+
     def release(self, connection: "_Connection") -> None:
         """A connection has carried an answer whole, and can carry another."""
         connection.idle_since = connection.loop.time()
@@ -82,7 +86,7 @@ class DirectTransport:
     def _take(self, now: float) -> "_Connection | None":
         while self._idle:
             connection, _ = self._idle.popitem()  # the one used last: the others may grow old and go
-            if now - connection.idle_since < self._options.keepalive_seconds:
+            if now - connection.idle_since < self._options.keepalive_seconds and not connection.closing:
                 return connection
             connection.cut()
         return None
@@ -100,7 +104,6 @@ class DirectTransport:
         except (OSError, TimeoutError) as error:
             where = f"{self._base.scheme}://{self._authority}"
             raise NotSent(f"{where} cannot be reached: {str(error) or 'no connection in time'}") from error
-        self._open.add(connection)
         return connection
 
     async def _connected_socket(self, loop: asyncio.AbstractEventLoop) -> socket.socket:
@@ -177,13 +180,18 @@ class _Connection(asyncio.Protocol):
         self.idle_since = 0.0
 
     async def exchange(self, request: bytes) -> "_Exchange":
-        if self._transport is None or self._transport.is_closing():
-            raise Broken("the connection was closed")
+        if self._transport is None or self.closing:
+            raise NotSent("the connection was closed as soon as it was made")
         exchange = self._exchange = _Exchange(self)
         self._parser = httptools.HttpResponseParser(exchange)
         self._transport.write(request)
         await exchange.begun
         return exchange
+
+    @property
+    def closing(self) -> bool:
+        """Whether it can carry nothing more."""
+        return self._transport is None or self._transport.is_closing()
 
     def cut(self) -> None:
         """Closes at once."""
@@ -193,7 +201,7 @@ class _Connection(asyncio.Protocol):
 
     def flow(self, waiting: int) -> None:
         """Reads no faster than the answer is read."""
-        if self._transport is not None and not self._transport.is_closing():
+        if self._transport is not None and not self.closing:
             if waiting > HIGH_WATER_BYTES and not self._paused:
                 self._paused = True
                 self._transport.pause_reading()
@@ -211,17 +219,14 @@ class _Connection(asyncio.Protocol):
         self._exchange = None
         self.flow(0)
         assert self._parser is not None
-        if (
-            self._parser.should_keep_alive()
-            and self._transport is not None
-            and not self._transport.is_closing()
-        ):
+        if self._parser.should_keep_alive() and not self.closing:
             self._pool.release(self)
         else:
             self.cut()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)  # uvloop's are not, by name
+        self._pool.adopt(self)
         made = transport.get_extra_info("socket")
         # A peer that vanished without a word is noticed by TCP itself, also while nothing is streamed.
         made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
