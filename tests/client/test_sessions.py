@@ -254,6 +254,19 @@ async def test_a_session_that_nobody_has_any_more_is_not_kept_alive() -> None:
         await kept.close()
 
 
+async def test_a_session_that_is_kept_anew_is_not_pinged_twice_as_often() -> None:
+    async with scripted() as script, AsyncORS(script.url, options=Options(ping_seconds=0.1)) as client:
+        session = client.environment("env").attach("s9")
+        for _ in range(5):
+            async with session:
+                pass
+        async with session:
+            script.requests.clear()
+            started = asyncio.get_running_loop().time()
+            await script.until_asked("/ping", 5)
+            assert asyncio.get_running_loop().time() - started > 0.3
+
+
 async def test_cancelling_a_call_is_not_mistaken_for_losing_the_session() -> None:
     async with scripted(True) as script:
         script.on(

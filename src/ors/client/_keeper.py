@@ -22,6 +22,7 @@ class Kept(Protocol):
     """A session, as far as it is kept alive."""
 
     kept: bool
+    due: float
     heard: float
     misses: int
 
@@ -93,9 +94,10 @@ class Keeper:
 
     async def _ping_due(self, now: float) -> None:
         while self._due and self._due[0][0] <= now:
-            session = heapq.heappop(self._due)[2]()
-            if session is None or not session.kept:
-                continue
+            due, _, held = heapq.heappop(self._due)
+            session = held()
+            if session is None or not session.kept or session.due != due:
+                continue  # dropped, closed, or kept anew since
             idle = now - session.heard
             if idle < self._options.ping_seconds / 2:
                 # A request has just done what a ping does.
@@ -125,5 +127,5 @@ class Keeper:
             self._schedule(session, max(0.0, self._options.ping_seconds - took))
 
     def _schedule(self, session: Kept, delay: float) -> None:
-        due = asyncio.get_running_loop().time() + delay
-        heapq.heappush(self._due, (due, next(self._order), weakref.ref(session)))
+        session.due = asyncio.get_running_loop().time() + delay
+        heapq.heappush(self._due, (session.due, next(self._order), weakref.ref(session)))

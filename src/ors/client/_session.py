@@ -60,6 +60,7 @@ class AsyncSession:
         self.index = index
         self.sid = sid
         self.kept = False
+        self.due = 0.0
         self.heard = 0.0
         self.misses = 0
         self._attached = sid is not None
