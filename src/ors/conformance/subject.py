@@ -183,16 +183,23 @@ class Subject:
 
     @asynccontextmanager
     async def session(
-        self, body: Mapping[str, Any] | None = None, headers: Mapping[str, str] | None = None, **task: Any
+        self,
+        body: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+        *,
+        must_open: bool = False,
+        **task: Any,
     ) -> AsyncIterator["Episode"]:
         """An open session, deleted in the end.
 
         Raises:
-            NotTried: the server does not make one.
+            NotTried: the server does not make one. Fault: the same, if it `must_open`.
         """
         given = dict(body or self.task(**task))
         sid = await self.new_sid()
         answer = await self.ask("POST", "/create", given, sid=sid, headers=headers)
+        if answer.status != 200 and must_open:
+            raise Fault(f"/create answered {answer.status} instead of 200", answer.seen)
         if answer.status != 200:
             raise NotTried(f"no session: /create answered {answer.status} {answer.body[:200]!r}")
         episode = Episode(self, sid, str(given.get("env_name", self.first)))

@@ -243,7 +243,8 @@ async def expect_notes(server: Subject, run: str, wanted: list[str]) -> None:
 @check("secrets.body", probe=True)
 async def secrets_body(server: Subject) -> None:
     """The environment has the secret."""
-    async with server.session({**server.task(), "secrets": {"key": SECRET}}) as episode:
+    body = {**server.task(), "secrets": {"key": SECRET}}
+    async with server.session(body, must_open=True) as episode:
         stream = await episode.call("secret", {"name": "key"})
         if stream.text() != SECRET:
             raise Fault("the environment did not get the secret", stream.seen)
@@ -258,7 +259,7 @@ def _header(secrets: dict[str, str]) -> dict[str, str]:
 async def secrets_header(server: Subject) -> None:
     """Both, and the header wins."""
     body = {**server.task(), "secrets": {"key": "of the body", "second": "2"}}
-    async with server.session(body, headers=_header({"key": SECRET})) as episode:
+    async with server.session(body, _header({"key": SECRET}), must_open=True) as episode:
         for name, wanted in (("key", SECRET), ("second", "2")):
             stream = await episode.call("secret", {"name": name})
             if stream.text() != wanted:
