@@ -83,6 +83,19 @@ async def test_a_connection_that_the_server_closes_is_not_used_again() -> None:
         assert script.connections == 2
 
 
+async def test_closing_an_answer_that_is_not_whole_closes_its_connection() -> None:
+    async with scripted() as script:
+        script.on("/x", Reply(head(200, {}, 100) + b"some", hold=asyncio.Event()), answer({}))
+        transport = direct(script.url)
+        response = await transport.send("GET", "/x", {}, None)
+        assert await anext(response.body) == b"some"
+        response.close()
+        assert not transport._open
+        await get(transport)
+        assert script.connections == 2
+        await transport.close()
+
+
 async def test_a_connection_that_is_just_closing_is_passed_over() -> None:
     async with scripted() as script:
         script.on("/x", answer({}))

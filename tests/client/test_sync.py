@@ -134,14 +134,15 @@ def test_a_script_that_closes_nothing_ends_at_once(raw: Raw) -> None:
     assert "Traceback" not in err
 
 
-def test_ctrl_c_stops_a_call_and_cleans_up(raw: Raw) -> None:
+def test_ctrl_c_stops_a_call_and_the_client_goes_on(raw: Raw) -> None:
     key = uuid.uuid4().hex
     code = """
 try:
-    with session:
-        session.call_tool("hold_async", on_task_id=lambda _: print("running", flush=True))
+    session.call_tool("hold_async", on_task_id=lambda _: print("running", flush=True))
 except KeyboardInterrupt:
-    print("interrupted", flush=True)
+    client.health()
+    print("interrupted", len(session._async._pending), flush=True)
+session.close()
 """
     process = script(raw, code, key)
     assert process.stdout is not None
@@ -149,8 +150,27 @@ except KeyboardInterrupt:
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=30)
     Lab.gates[f"{key}.hold"].set()
-    assert out == "interrupted\n", err
+    assert out == "interrupted 0\n", err
     assert process.returncode == 0
+
+
+def test_ctrl_c_in_a_session_ends_it(raw: Raw) -> None:
+    key = uuid.uuid4().hex
+    code = """
+with session:
+    session.call_tool("stay", on_task_id=lambda _: print("running", flush=True))
+"""
+    process = script(raw, code, key)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "running\n"
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=30)
+    assert "KeyboardInterrupt" in err
+    for _ in range(200):
+        if Lab.counts[f"{key}.teardown"]:
+            break
+        threading.Event().wait(0.05)
+    assert Lab.counts[f"{key}.teardown"] == 1
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
