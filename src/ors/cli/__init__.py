@@ -46,13 +46,15 @@ class Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """As click does; says what may have been meant, and what pyproject.toml has wrong."""
+        """As click does, with what pyproject.toml sets; a name that is nearly right is told so."""
         close = difflib.get_close_matches(args[0], COMMANDS, n=1)
         if close and args[0] not in COMMANDS:
             raise click.UsageError(f"No such command {args[0]!r}. Did you mean {close[0]!r}?", ctx)
         name, command, rest = super().resolve_command(ctx, args)
         if command is not None and (unknown := settings.unknown(str(name), command)):
             raise click.UsageError(f"pyproject.toml sets [tool.ors] {unknown[0]}, which is no option", ctx)
+        if command is not None and not ctx.resilient_parsing:
+            ctx.default_map = {str(name): settings.defaults(str(name), command)}
         return name, command, rest
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -61,9 +63,8 @@ class Commands(click.Group):
             formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
 
     def invoke(self, ctx: click.Context) -> object:
-        """Runs the command with what pyproject.toml says; its errors become one line and an exit code."""
+        """Runs the command; its errors become one line and an exit code."""
         with faults.in_one_line():
-            ctx.default_map = settings.default_map()
             return super().invoke(ctx)
 
 

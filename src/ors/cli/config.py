@@ -15,7 +15,7 @@ from ors.cli import COMMANDS
 from ors.cli.faults import Fault, shown_path
 from ors.cli.options import Command, as_json
 from ors.cli.output import print_json, print_table
-from ors.cli.settings import SECRET, file_settings, settable, unknown
+from ors.cli.settings import SECRET, defaults, file_settings, label, settable, unknown
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,8 @@ def config(ctx: click.Context, command: str | None, as_json: bool) -> None:
 
 def _settings(ctx: click.Context, name: str) -> Iterator[Setting]:
     command = _command(ctx, name)
-    within = click.Context(command, parent=ctx.find_root(), info_name=name)
+    set_there = defaults(name, command)
+    within = click.Context(command, parent=ctx.find_root(), info_name=name, default_map=set_there)
     for option in settable(command):
         if not option.hidden:
             yield _setting(within, name, option)
@@ -89,7 +90,7 @@ def _setting(ctx: click.Context, name: str, option: click.Option) -> Setting:
         value = None
     if option.name in SECRET:
         value = "(set)" if value else None
-    return Setting(name, max(option.opts, key=len).removeprefix("--"), value, _from(option, source))
+    return Setting(name, label(option).replace("_", "-"), value, _from(option, source))
 
 
 def _from(option: click.Option, source: ParameterSource | None) -> str:

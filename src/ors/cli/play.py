@@ -190,7 +190,7 @@ def _complete(tools: list[str]) -> None:
         import readline
     except ImportError:
         return
-    words = [*tools, "/tools", "/prompt", "/quit"]
+    words = [f"{word} " for word in (*tools, "/tools", "/prompt", "/quit")]
     readline.set_completer_delims(" ")
     readline.set_completer(lambda text, n: [*(word for word in words if word.startswith(text)), None][n])
     readline.parse_and_bind("tab: complete")

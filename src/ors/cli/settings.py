@@ -8,7 +8,16 @@ import click
 
 from ors.cli.faults import Wrong, shown_path
 
-__all__ = ["SECRET", "default_map", "file_settings", "name_variables", "settable", "unknown", "variables"]
+__all__ = [
+    "SECRET",
+    "defaults",
+    "file_settings",
+    "label",
+    "name_variables",
+    "settable",
+    "unknown",
+    "variables",
+]
 
 SECRET = frozenset({"api_key", "secret"})
 """Options that are never shown, and never read from a file that is shared."""
@@ -28,17 +37,32 @@ def settable(command: click.Command) -> list[click.Option]:
     ]
 
 
+def label(option: click.Option) -> str:
+    """What a user calls an option: `log_level` for `--log-level`."""
+    return max(option.opts, key=len).lstrip("-").replace("-", "_")
+
+
 def name_variables(command_name: str, command: click.Command) -> None:
     """Gives every option of a command its environment variables."""
     for option in settable(command):
         if option.envvar is None:
-            option.envvar = variables(command_name, str(option.name))
+            option.envvar = variables(command_name, label(option))
+
+
+def defaults(command_name: str, command: click.Command) -> dict[str, Any]:
+    """What pyproject.toml sets of a command's options: `[tool.ors]`, with `[tool.ors.<command>]` on top."""
+    table = file_settings()[1]
+    shared = {key: value for key, value in table.items() if not isinstance(value, dict)}
+    own = table.get(command_name)
+    values = {**shared, **own} if isinstance(own, dict) else shared
+    names = {label(option): str(option.name) for option in settable(command)}
+    return {names[key]: value for key, value in values.items() if key in names}
 
 
 def unknown(command_name: str, command: click.Command) -> list[str]:
     """What `[tool.ors.<command>]` sets that the command does not have."""
-    own = file_settings()[1].get(command_name.replace("-", "_"))
-    known = {option.name for option in settable(command)}
+    own = file_settings()[1].get(command_name)
+    known = {label(option) for option in settable(command)}
     return [f"{command_name}.{key}" for key in own if key not in known] if isinstance(own, dict) else []
 
 
@@ -75,17 +99,3 @@ def _with_underscores(table: dict[str, Any], path: Path) -> dict[str, Any]:
         if isinstance(value, dict):
             named[key] = _with_underscores(value, path)
     return named
-
-
-class _Defaults(dict[str, Any]):
-    """What click takes for a command's defaults: `[tool.ors]`, with `[tool.ors.<command>]` on top."""
-
-    def get(self, key: str, default: Any = None) -> Any:
-        shared = {name: value for name, value in self.items() if not isinstance(value, dict)}
-        own = super().get(key)
-        return {**shared, **own} if isinstance(own, dict) else shared
-
-
-def default_map() -> dict[str, Any]:
-    """The settings of pyproject.toml, as click wants them."""
-    return _Defaults(file_settings()[1])

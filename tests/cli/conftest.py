@@ -1,0 +1,30 @@
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.cli.park import Other, Park
+from tests.serving import serving
+
+from ors import Server
+
+PARK = Path(__file__).with_name("park.py")
+
+
+@pytest.fixture
+def park() -> str:
+    """A TARGET of one environment."""
+    return f"{PARK}:Park"
+
+
+@pytest.fixture(scope="session")
+def url() -> Iterator[str]:
+    """A server of one environment."""
+    with serving(Server([Park])) as address:
+        yield address
+
+
+@pytest.fixture(scope="session")
+def two_url() -> Iterator[str]:
+    """A server of two environments."""
+    with serving(Server([Park, Other])) as address:
+        yield address

@@ -1,0 +1,93 @@
+"""Every example in the help texts and in docs/cli.md, run as it stands."""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+import pytest
+from tests.cli.commands import run, running, variables
+
+from ors.cli import COMMANDS, ors
+from ors.cli.options import Command
+
+PAGE = Path(__file__).parents[2] / "docs" / "cli.md"
+
+
+def of_help() -> list[str]:
+    commands = [ors.get_command(click.Context(ors), name) for name in COMMANDS]
+    return [line for command in commands if isinstance(command, Command) for line in command.examples]
+
+
+def of_page() -> list[str]:
+    blocks = re.findall(r"^```sh\n(.*?)^```$", PAGE.read_text(), re.DOTALL | re.MULTILINE)
+    return [line for block in blocks for line in block.splitlines()]
+
+
+EXAMPLES = list(dict.fromkeys([*of_help(), *of_page()]))
+
+
+@dataclass(frozen=True)
+class Workshop:
+    """A folder with `ors` on its path and a new environment in it, and a server of that environment."""
+
+    folder: Path
+    url: str
+    path: str
+
+    def line(self, example: str) -> str:
+        return re.sub(r"--port \d+", "--port 0", example.replace("http://127.0.0.1:8080", self.url))
+
+    def env(self) -> dict[str, str]:
+        return variables({"PATH": self.path, "ORS_SERVE_PORT": "0"})
+
+
+@pytest.fixture(scope="session")
+def workshop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workshop]:
+    folder, bin_folder = tmp_path_factory.mktemp("workshop"), tmp_path_factory.mktemp("bin")
+    script = bin_folder / "ors"
+    script.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m ors "$@"\n')
+    script.chmod(0o755)
+    for words in (["adder"], ["word-game", "--template", "game"]):
+        assert run("init", *words, cwd=folder).code == 0
+    with running("serve", "adder", "--port", "0", cwd=folder) as server:
+        url = server.line(r"Serving on (http://\S+)")[1]
+        yield Workshop(folder, url, f"{bin_folder}{os.pathsep}{os.environ['PATH']}")
+
+
+@pytest.mark.parametrize("example", [line for line in EXAMPLES if not re.match("ors (serve|init)", line)])
+def test_an_example_works(example: str, workshop: Workshop) -> None:
+    done = subprocess.run(
+        ["sh", "-c", workshop.line(example)],
+        cwd=workshop.folder,
+        env=workshop.env(),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("example", [line for line in EXAMPLES if line.startswith("ors init")])
+def test_an_example_of_init_works(example: str, workshop: Workshop, tmp_path: Path) -> None:
+    subprocess.run(shlex.split(example), cwd=tmp_path, env=workshop.env(), capture_output=True, check=True)
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+@pytest.mark.parametrize("example", [line for line in EXAMPLES if line.startswith("ors serve")])
+def test_an_example_of_serve_works(example: str, workshop: Workshop) -> None:
+    words = shlex.split(workshop.line(example))[1:]
+    with running(*words, cwd=workshop.folder, env={"ORS_SERVE_PORT": "0"}) as server:
+        server.line("^Try: curl")
+        assert server.stop().code == 0
+
+
+def test_every_command_has_examples_on_the_page() -> None:
+    page = PAGE.read_text()
+    assert [name for name in COMMANDS if f"`ors {name}" not in page] == []

@@ -1,0 +1,91 @@
+"""The table of contents, and how commands end."""
+
+import subprocess
+import sys
+
+import click
+import pytest
+from tests.cli.commands import run
+
+from ors import __version__
+from ors.cli import COMMANDS, ors
+
+OURS = [name for name in COMMANDS if name not in ("check", "test")]
+
+
+def loaded(name: str) -> click.Command:
+    command = ors.get_command(click.Context(ors), name)
+    assert command is not None
+    return command
+
+
+def test_help_is_a_table_of_contents_of_all_commands() -> None:
+    done = run("--help")
+    assert done.code == 0
+    for name, (_, line) in COMMANDS.items():
+        assert f"{name} " in done.out
+        assert line in done.out
+
+
+def test_help_imports_no_command_and_nothing_heavy() -> None:
+    heavy = ["pydantic", "rich", "uvicorn", "aiohttp", "asyncio", "ors.client", "ors.server", "ors.cli.serve"]
+    code = (
+        "import sys\nfrom ors.cli import ors\n"
+        "try: ors(['--help'])\nexcept SystemExit: pass\n"
+        f"print([name for name in {heavy!r} if name in sys.modules], file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr.strip() == "[]"
+
+
+def test_a_list_that_is_piped_needs_no_rich() -> None:
+    code = "import sys\nfrom ors.cli.output import print_table\nprint_table(['A'], [['b']])\n"
+    code += "assert 'rich' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_the_help_of_each_command_ends_with_an_example(name: str) -> None:
+    command = loaded(name)
+    context = click.Context(command, parent=click.Context(ors, info_name="ors"), info_name=name)
+    lines = command.get_help(context).splitlines()
+    title = next(n for n, line in enumerate(lines) if line in ("Example:", "Examples:"))
+    assert all(f"ors {name}" in line for line in lines[title + 1 :])
+    assert lines[title + 1 :]
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_every_option_says_what_it_does(name: str) -> None:
+    for option in loaded(name).params:
+        assert not isinstance(option, click.Option) or option.help, option.name
+
+
+def test_the_version_is_the_packages() -> None:
+    assert run("--version").out == f"ors, version {__version__}\n"
+
+
+def test_a_command_that_does_not_exist_is_used_wrongly_and_a_near_one_is_named() -> None:
+    done = run("serv")
+    assert done.code == 2
+    assert "Did you mean 'serve'?" in done.err
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["list"], 2, "Missing argument"),
+        (["list", "http://127.0.0.1:1"], 3, "cannot be reached"),
+        (["list", "127.0.0.1:1"], 3, "cannot be reached"),
+        (["list", "http://"], 2, "base_url"),
+        (["list", "no such thing"], 2, "neither a URL, nor a module, nor a file"),
+        (["list", "nomodule"], 3, "No module named 'nomodule'"),
+        (["call", "http://127.0.0.1:1", "x", "--input", "[1]"], 2, "a JSON object is needed"),
+        (["call", "http://127.0.0.1:1", "x", "--input", "{"], 2, "this is not JSON"),
+        (["call", "http://127.0.0.1:1", "x", "--input", "@nofile"], 2, "No such file"),
+        (["prompt", "http://127.0.0.1:1", "--secret", "NOT_SET"], 2, "no environment variable NOT_SET"),
+    ],
+)
+def test_what_is_wrong_is_one_line_with_the_right_exit_code(words: list[str], code: int, said: str) -> None:
+    done = run(*words)
+    assert (done.code, done.out) == (code, "")
+    assert said in done.err.splitlines()[-1]
