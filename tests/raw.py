@@ -56,6 +56,8 @@ def events(body: bytes) -> list[tuple[str, str]]:
             field, value = line.split(": ", 1)
             if field == "event":
                 name = value
+            elif field == "reason":
+                assert name == "error", block  # ours: who failed, in a word that other readers skip
             else:
                 assert field == "data", line
                 data.append(value)

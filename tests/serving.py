@@ -3,12 +3,13 @@
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from ors import Server
 
 
 @contextmanager
-def serving(server: Server) -> Iterator[str]:
+def serving(server: Server, **options: Any) -> Iterator[str]:
     """Serves while the block runs; gives the URL."""
     up = threading.Event()
     urls: list[str] = []
@@ -17,7 +18,7 @@ def serving(server: Server) -> Iterator[str]:
         urls.append(url)
         up.set()
 
-    runner = server.runner(port=0, on_start=on_start)
+    runner = server.runner(port=0, on_start=on_start, **options)
     thread = threading.Thread(target=runner.run)
     thread.start()
     try:

@@ -101,7 +101,8 @@ def test_the_decoder_reads_by_the_standard(at: list[int]) -> None:
     )
     decoder = Decoder()
     events = [event for chunk in cut(stream, at) for event in decoder.feed(chunk)]
-    assert events == [Event("a", " two spaces"), Event("b", "1\n\n3"), Event("message", "unnamed")]
+    more = (("unknown", "x"), ("nocolon", ""))
+    assert events == [Event("a", " two spaces"), Event("b", "1\n\n3"), Event("message", "unnamed", more)]
 
 
 @given(message=st.text())

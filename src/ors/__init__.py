@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ors._protocol import Limits
     from ors.environment import Environment, Toolset, terminal, tool
     from ors.errors import ToolError
-    from ors.server import Server
+    from ors.server import ApiKey, Server
     from ors.types import (
         Blocks,
         CreateSession,
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "ApiKey",
     "Blocks",
     "CreateSession",
     "Environment",
@@ -58,6 +59,7 @@ __all__ = [
 
 
 _HOMES = {
+    "ApiKey": "ors.server",
     "Environment": "ors.environment",
     "Limits": "ors._protocol",
     "Server": "ors.server",

@@ -77,6 +77,8 @@ API_KEY = "X-API-Key"
 IDEMPOTENCY_KEY = "Idempotency-Key"
 SERVER_VERSION = "ORS-Version"
 """Sent by our server with every answer: it tells that the server honours `Idempotency-Key`."""
+REASON = "ORS-Reason"
+"""Sent by our server with an error status: who failed, in a word."""
 EVENT_STREAM = "text/event-stream"
 API_KEY_VARIABLE = "ORS_API_KEY"
 
@@ -94,13 +96,31 @@ class Limits:
     body_bytes: int = 32 * 2**20
     """A request body over this is answered 413."""
     result_bytes: int = 64 * 2**20
-    """A tool's result over this is an `error` event."""
+    """A tool's result over this is an `error` event, or cut if the tool says so."""
+    reply_tasks: int = 100_000
+    """A request for more tasks than this at once is answered 400."""
+    sessions: int | None = None
+    """Sessions at once, on this server."""
+    sessions_per_environment: int | None = None
+    """Sessions at once, of each environment."""
+    sessions_per_key: int | None = None
+    """Sessions at once, of each API key."""
+    queue: int = 0
+    """At the limit of sessions, this many creations wait for a place, in turn by API key; others get 429."""
+    queue_seconds: float = 60.0
+    """... for at most this long."""
+    calls: int | None = None
+    """Calls at once, on this server; further ones get 429."""
+    queued_calls: int = 256
+    """Calls of one session that wait for their turn; further ones get 429."""
     kept_bytes: int = 256 * 2**20
     """Finished results are kept for clients that come back, up to this in all."""
     kept_seconds: float = 60.0
     """... and for this long."""
     idle_seconds: float = 900.0
     """A session without a request for this long expires."""
+    life_seconds: float | None = None
+    """A session is ended this long after its creation, whatever it does."""
     tombstone_seconds: float = 900.0
     """An ended session answers 410 for this long, then 404."""
     tombstones: int = 100_000
@@ -141,9 +161,9 @@ def task_id_event(task_id: str) -> bytes:
     return b"event: task_id\ndata: " + task_id.encode(errors="backslashreplace") + b"\n\n"
 
 
-def error_event(message: str) -> bytes:
-    """The last event of a call that has no result."""
-    return encode("error", message)
+def error_event(message: str, reason: str = "") -> bytes:
+    """The last event of a call that has no result; `reason` is a word for programs."""
+    return encode("error", message, reason=reason) if reason else encode("error", message)
 
 
 def result_events(result: bytes) -> bytes:
@@ -216,7 +236,7 @@ class CallReader:
     Then either `result` is the call's result as JSON text, or `error` the message of its `error` event.
     """
 
-    __slots__ = ("_decoder", "_pieces", "error", "result", "task_id")
+    __slots__ = ("_decoder", "_pieces", "error", "reason", "result", "task_id")
 
     def __init__(self) -> None:
         self._decoder = Decoder()
@@ -224,6 +244,7 @@ class CallReader:
         self.task_id: str | None = None
         self.result: str | None = None
         self.error: str | None = None
+        self.reason: str | None = None
 
     @property
     def done(self) -> bool:
@@ -247,6 +268,7 @@ class CallReader:
             self.result = "".join(self._pieces)
         elif event.event == "error":
             self.error = event.data
+            self.reason = dict(event.more).get("reason")
 
     def value(self) -> object:
         """The result, parsed.

@@ -13,16 +13,19 @@ class Event:
 
     event: str
     data: str
+    more: tuple[tuple[str, str], ...] = ()
+    """Fields that the standard does not know, which readers skip."""
 
 
-def encode(event: str, data: str) -> bytes:
-    """One event as bytes, each line of `data` a line of its own.
+def encode(event: str, data: str, **more: str) -> bytes:
+    """One event as bytes, each line of `data` a line of its own, and fields that the standard does not know.
 
     Lines are split wherever any reader splits them (`str.splitlines`), so that no reader
     takes the rest of a line for a field.
     """
+    fields = "".join(f"{name}: {value}\n" for name, value in more.items())
     lines = "".join(f"data: {line}\n" for line in data.splitlines()) or "data: \n"
-    return f"event: {event}\n{lines}\n".encode(errors="backslashreplace")
+    return f"event: {event}\n{fields}{lines}\n".encode(errors="backslashreplace")
 
 
 class Decoder:
@@ -33,12 +36,13 @@ class Decoder:
     counts only once its blank line has arrived.
     """
 
-    __slots__ = ("_buffer", "_data", "_event", "_first", "_skip_lf")
+    __slots__ = ("_buffer", "_data", "_event", "_first", "_more", "_skip_lf")
 
     def __init__(self) -> None:
         self._buffer = b""
         self._event = ""
         self._data: list[str] = []
+        self._more: list[tuple[str, str]] = []
         self._skip_lf = False
         self._first = True
 
@@ -73,11 +77,13 @@ class Decoder:
             self._data.append(value.decode("utf-8", "replace"))
         elif field == b"event":
             self._event = value.decode("utf-8", "replace")
+        elif field and field not in (b"id", b"retry"):
+            self._more.append((field.decode("utf-8", "replace"), value.decode("utf-8", "replace")))
         return None
 
     def _dispatch(self) -> Event | None:
-        event, data = self._event, self._data
-        self._event, self._data = "", []
+        event, data, more = self._event, self._data, tuple(self._more)
+        self._event, self._data, self._more = "", [], []
         # ors-sdk 0.1.0 and openreward 0.1.167 end /create_session with `data: ` empty, which the
         # standard dispatches too: only an event with no data line at all is dropped.
-        return Event(event or "message", "\n".join(data)) if data else None
+        return Event(event or "message", "\n".join(data), more) if data else None

@@ -22,15 +22,21 @@ F = TypeVar("F", bound=Callable[..., Any])
 def tool(fn: F) -> F: ...
 @overload
 def tool(
-    *, shared: bool = True, concurrent: bool = False, timeout: float | None = None
+    *, shared: bool = True, concurrent: bool = False, timeout: float | None = None, truncate: bool = False
 ) -> Callable[[F], F]: ...
 def tool(
-    fn: F | None = None, *, shared: bool = True, concurrent: bool = False, timeout: float | None = None
+    fn: F | None = None,
+    *,
+    shared: bool = True,
+    concurrent: bool = False,
+    timeout: float | None = None,
+    truncate: bool = False,
 ) -> F | Callable[[F], F]:
     """Makes a method a tool. Its docstring is the description, its annotations are the input schema.
 
     `shared=False`: offered only within a session, as a task-specific tool. `concurrent=True`: may overlap
     with other concurrent tools of its session. `timeout`: seconds it may run, instead of the server's limit.
+    `truncate=True`: a result over the server's limit loses the end of its text, instead of failing.
     """
     if timeout is not None and timeout <= 0:
         raise ValueError(f"timeout must be over 0 seconds, not {timeout}")
@@ -41,6 +47,7 @@ def tool(
         function._env_tool_shared = shared  # type: ignore[attr-defined]
         function._env_tool_concurrent = concurrent  # type: ignore[attr-defined]
         function._env_tool_timeout = timeout  # type: ignore[attr-defined]
+        function._env_tool_truncate = truncate  # type: ignore[attr-defined]
         return function
 
     return mark if fn is None else mark(fn)
@@ -83,6 +90,7 @@ class ToolDef:
     shared: bool
     concurrent: bool
     timeout: float | None
+    truncate: bool
     toolset: type | None
     terminal: bool
     is_async: bool
@@ -139,6 +147,7 @@ def _define(owner: type, name: str, raw: Any, toolset: type | None) -> ToolDef:
         shared=_mark(raw, "_env_tool_shared", True),
         concurrent=_mark(raw, "_env_tool_concurrent", False),
         timeout=_mark(raw, "_env_tool_timeout", None),
+        truncate=_mark(raw, "_env_tool_truncate", False),
         toolset=toolset,
         terminal=_mark(raw, "_env_tool_terminal", False),
         is_async=inspect.iscoroutinefunction(function),

@@ -2,7 +2,7 @@
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from ors._listing import Listing
@@ -43,6 +43,10 @@ class Environment(ABC):
     """Toolset classes whose tools this environment offers too."""
     calls_after_finished: ClassVar[bool] = False
     """Whether tools may still be called once one has returned `finished=True`."""
+    limits: ClassVar[Mapping[str, float | None]] = {}
+    """Limits of this environment's own, by their names in `ors.Limits`: {"tool_seconds": 30}."""
+    private_fields: ClassVar[Sequence[str]] = ()
+    """Task fields that listings do not show; sessions by split and index still get the whole task."""
 
     _toolbox: ClassVar[Toolbox]
     _listing: ClassVar[Listing]

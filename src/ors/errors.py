@@ -21,6 +21,8 @@
 
 Each error has `status`, the HTTP status that stands for it, and `who`: whose failure it is, one of
 "client", "environment", "server" or "network". A trainer masks everything that is not "client".
+`reason` is a word for programs, where the server gave one: "environment" (its code raised), "tool_timeout",
+"setup_timeout", "limit", "cancelled", "deleted", "expired", "life", "shutdown", "worker_lost".
 All of them pickle, with their attributes.
 """
 
@@ -55,6 +57,7 @@ class ORSError(Exception):
 
     status: ClassVar[int] = 500
     who: ClassVar[Who] = "server"
+    reason: str | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Exception's own way calls the constructor with `args`, which keyword-only attributes break.
@@ -106,6 +109,10 @@ class ToolFailed(ORSError):
 
     who = "environment"
 
+    def __init__(self, message: str = "", *, reason: str | None = None) -> None:
+        super().__init__(message)
+        self.reason = reason
+
 
 class CallOutcomeUnknown(ORSError):
     """The connection broke before the server said that it had the call, and it cannot be asked.
@@ -121,9 +128,10 @@ class SessionLost(ORSError):
 
     status = 410
 
-    def __init__(self, message: str = "", *, sid: str | None = None) -> None:
+    def __init__(self, message: str = "", *, sid: str | None = None, reason: str | None = None) -> None:
         super().__init__(message)
         self.sid = sid
+        self.reason = reason
 
 
 class TransportError(ORSError):
@@ -138,19 +146,28 @@ class Unavailable(TransportError):
 
     status = 503
 
-    def __init__(self, message: str = "", *, retry_after: float | None = None, status: int = 503) -> None:
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        retry_after: float | None = None,
+        status: int = 503,
+        reason: str | None = None,
+    ) -> None:
         super().__init__(message)
         self.retry_after = retry_after
         self.status = status  # type: ignore[misc]
+        self.reason = reason
 
 
 class ResponseError(ORSError):
     """The server answered with an error status; the text is the server's `detail`."""
 
-    def __init__(self, message: str = "", *, status: int | None = None) -> None:
+    def __init__(self, message: str = "", *, status: int | None = None, reason: str | None = None) -> None:
         super().__init__(message)
         if status is not None:
             self.status = status  # type: ignore[misc]
+        self.reason = reason
 
 
 class BadRequest(ResponseError):

@@ -53,7 +53,7 @@ def test_a_result_that_takes_time_ends_together_with_its_body(raw: Raw) -> None:
     sid = raw.session(task={"id": id})
     body = b'{"name": "hold", "input": {}}'
     with socket.create_connection((raw.host, raw.port), 20) as connection:
-        head = f"POST /lab/call HTTP/1.1\r\nHost: x\r\nX-Session-ID: {sid}\r\n"
+        head = f"POST /lab/call HTTP/1.1\r\nHost: localhost\r\nX-Session-ID: {sid}\r\n"
         connection.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
         received = b""
         while b"event: task_id" not in received:

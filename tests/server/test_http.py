@@ -101,7 +101,9 @@ def test_a_chunked_body_over_the_limit_is_413() -> None:
     with serving(Server([Lab], limits=Limits(body_bytes=1000))) as url:
         parts = Raw(url)
         with socket.create_connection((parts.host, parts.port), 10) as connection:
-            connection.sendall(b"POST /lab/tasks HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")
+            connection.sendall(
+                b"POST /lab/tasks HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+            )
             connection.sendall(b"400\r\n" + b"x" * 1024 + b"\r\n")
             assert connection.recv(100).startswith(b"HTTP/1.1 413")
 

@@ -62,6 +62,16 @@ def test_a_signal_ends_streams_tears_down_and_exits_with_0(number: signal.Signal
     assert "Traceback" not in err
 
 
+def test_a_second_signal_ends_at_once() -> None:
+    with process(grace=1000) as (server, raw), raw.opened(raw.session("sleeper"), "stay", env="sleeper"):
+        server.send_signal(signal.SIGTERM)
+        while raw.post("/create", {"task_spec": {}}, sid="late").status != 503:
+            pass
+        server.send_signal(signal.SIGTERM)
+        server.communicate(timeout=20)
+    assert server.returncode == 0
+
+
 def test_a_tool_that_hangs_in_a_thread_does_not_keep_the_process() -> None:
     with process(grace=0.1) as (server, raw):
         with raw.opened(raw.session("sleeper"), "hold", env="sleeper") as call:

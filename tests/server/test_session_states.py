@@ -8,13 +8,25 @@ import pytest
 
 from ors._protocol import Limits, error_event, task_ids
 from ors.errors import BadRequest, Gone, NotFound
-from ors.server.calls import MAX_SPENT_KEYS, Call, Calls
-from ors.server.kept import Kept
+from ors.server.calls import MAX_SPENT_KEYS, Call, Calls, Outcome
+from ors.server.house import House
+from ors.server.observers import Observers
 from ors.server.sessions import TRANSITIONS, Session, Sessions, State
 from ors.server.turns import Turns
+from ors.server.wording import Wording
 from tests.requirements import proves
 
 IDS = task_ids()
+
+
+def house(**limits: Any) -> House:
+    return House(Limits(**limits), Wording("exception"), Observers())
+
+
+def calls_of(house: House) -> Calls:
+    return Calls(house, lambda call, outcome: None)
+
+
 LEGAL = {
     (State.CREATING, State.READY),
     (State.CREATING, State.FAILED),
@@ -27,7 +39,7 @@ LEGAL = {
 
 @pytest.mark.parametrize(("before", "after"), list(itertools.product(State, State)))
 def test_every_pair_of_states(before: State, after: State) -> None:
-    session = Session("sid", "env", Calls(Kept(60, 100)), 0.0)
+    session = Session(house(), Limits(), "sid", "env", "", 0.0)
     session.state = before
     if (before, after) in LEGAL:
         session._become(after)
@@ -39,8 +51,12 @@ def test_every_pair_of_states(before: State, after: State) -> None:
 
 
 def store(**limits: Any) -> Sessions:
-    settings = Limits(**limits)
-    return Sessions(settings, Kept(settings.kept_seconds, settings.kept_bytes))
+    return Sessions(house(**limits))
+
+
+def reserve(sessions: Sessions, sid: str) -> Session:
+    assert sessions.admission.enter("env", "")
+    return sessions.reserve(sid, "env", 0.0, sessions._limits)
 
 
 async def settle() -> None:
@@ -51,7 +67,7 @@ async def settle() -> None:
 @proves("sessions.expiry", "sessions.after-end")
 async def test_idle_sessions_expire_and_their_tombstones_too() -> None:
     sessions = store(idle_seconds=900, tombstone_seconds=900)
-    sessions.reserve("a", "env", now=0)
+    reserve(sessions, "a")
     sessions.reap(now=900)
     assert sessions.find("a", now=900).sid == "a"
     sessions.reap(now=1800)
@@ -71,7 +87,7 @@ async def test_idle_sessions_expire_and_their_tombstones_too() -> None:
 @proves("sessions.expiry")
 async def test_any_request_with_the_id_counts() -> None:
     sessions = store(idle_seconds=10)
-    sessions.reserve("a", "env", now=0)
+    reserve(sessions, "a")
     sessions.touch("a", now=8)
     sessions.touch("unknown", now=8)
     sessions.reap(now=17)
@@ -87,12 +103,12 @@ async def test_any_request_with_the_id_counts() -> None:
 @proves("sessions.expiry")
 async def test_a_call_in_flight_counts() -> None:
     sessions = store(idle_seconds=10)
-    session = sessions.reserve("a", "env", now=0)
+    session = reserve(sessions, "a")
     gate = asyncio.Event()
 
-    async def work(name: str, given: dict[str, Any]) -> bytes:
+    async def work(name: str, given: dict[str, Any]) -> Outcome:
         await gate.wait()
-        return b""
+        return Outcome(b"")
 
     call = session.calls.start(work, "x", {}, "t")
     sessions.reap(now=100)
@@ -121,7 +137,7 @@ async def test_unknown_ids_leave_no_trace() -> None:
 async def test_tombstones_are_bounded_in_number() -> None:
     sessions = store(tombstones=10)
     for n in range(25):
-        sessions.reserve(f"id-{n}", "env", now=0)
+        reserve(sessions, f"id-{n}")
         sessions.delete(f"id-{n}", now=0)
     with pytest.raises(NotFound):
         sessions.find("id-14", now=0)
@@ -131,17 +147,17 @@ async def test_tombstones_are_bounded_in_number() -> None:
 
 async def test_a_taken_id_is_refused_and_a_released_one_is_free() -> None:
     sessions = store()
-    session = sessions.reserve("a", "env", now=0)
+    session = reserve(sessions, "a")
     with pytest.raises(BadRequest, match="Session already exists"):
-        sessions.reserve("a", "env", now=0)
+        reserve(sessions, "a")
     sessions.release(session)
     with pytest.raises(NotFound):
         sessions.find("a", now=0)
 
 
 async def finished(calls: Calls, tail: bytes, key: str | None = None) -> Call:
-    async def work(name: str, given: dict[str, Any]) -> bytes:
-        return tail
+    async def work(name: str, given: dict[str, Any]) -> Outcome:
+        return Outcome(tail)
 
     call = calls.start(work, "x", {}, next(IDS), key)
     await settle()
@@ -151,8 +167,8 @@ async def finished(calls: Calls, tail: bytes, key: str | None = None) -> Call:
 
 @proves("calls.rejoin", "calls.once")
 async def test_results_are_kept_for_their_time_then_forgotten_but_for_the_key() -> None:
-    kept = Kept(seconds=60, budget=10**6)
-    calls = Calls(kept)
+    shared = house(kept_seconds=60, kept_bytes=10**6)
+    kept, calls = shared.kept, calls_of(shared)
     call = await finished(calls, b"result", key="k")
     assert calls.by_id(call.id) is call
     assert calls.by_key("k") is call
@@ -168,8 +184,8 @@ async def test_results_are_kept_for_their_time_then_forgotten_but_for_the_key() 
 
 @proves("calls.rejoin")
 async def test_over_the_budget_delivered_results_go_first_oldest_first() -> None:
-    kept = Kept(seconds=60, budget=100)
-    calls = Calls(kept)
+    shared = house(kept_seconds=60, kept_bytes=100)
+    kept, calls = shared.kept, calls_of(shared)
     first, second, third = [await finished(calls, b"x" * 30) for _ in range(3)]
     second.delivered = third.delivered = True
     fourth = await finished(calls, b"x" * 20)
@@ -185,7 +201,7 @@ async def test_over_the_budget_delivered_results_go_first_oldest_first() -> None
 
 
 async def test_spent_keys_are_bounded_in_number() -> None:
-    calls = Calls(Kept(0, 10**6))
+    calls = calls_of(house())
     for n in range(MAX_SPENT_KEYS + 10):
         calls._spend(f"k{n}")
     assert not calls.spent("k9")
@@ -194,15 +210,15 @@ async def test_spent_keys_are_bounded_in_number() -> None:
 
 
 async def test_stopping_calls_that_have_not_begun_leaves_nothing_behind() -> None:
-    calls = Calls(Kept(60, 100))
+    calls = calls_of(house())
 
-    async def work(name: str, given: dict[str, Any]) -> bytes:
+    async def work(name: str, given: dict[str, Any]) -> Outcome:
         raise AssertionError("it must not begin")
 
     call = calls.start(work, "x", {}, "t")
-    calls.stop("over")
+    calls.stop("over", "cancelled")
     await settle()
-    assert call.tail == error_event("over")
+    assert call.tail == error_event("over", "cancelled")
     assert calls.running == 0
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import click
 
 from ors import conformance
-from ors.cli.child import served
 from ors.cli.faults import Unreachable, Wrong
 from ors.cli.options import URL_OR_TARGET, Command, api_key, as_json, environment
-from ors.cli.targets import as_url
+from ors.cli.targets import as_url, built, environments
+from ors.quality.serving import serving
 
 SLOW_MINUTES = 16
 
@@ -23,7 +23,7 @@ SLOW_MINUTES = 16
         "ors check http://127.0.0.1:8080 --only create --only rejoin --json",
     ],
 )
-@click.argument("where", metavar="URL|TARGET", type=URL_OR_TARGET)
+@click.argument("where", metavar="URL|TARGET", type=URL_OR_TARGET, required=False)
 @click.option("--only", metavar="ID", multiple=True, help="Requirement to check, or first part of several.")
 @click.option("--slow", is_flag=True, help=f"Check pings, expiry and the like too: {SLOW_MINUTES} minutes.")
 @click.option("--strict", is_flag=True, help="Take what a server should do for what it must do.")
@@ -35,7 +35,7 @@ SLOW_MINUTES = 16
 @api_key
 @as_json
 def check(
-    where: str,
+    where: str | None,
     only: tuple[str, ...],
     slow: bool,
     strict: bool,
@@ -55,8 +55,10 @@ def check(
     if list_only:
         _print_requirements()
         return
+    if where is None:
+        raise click.UsageError("Missing argument 'URL|TARGET'.")
     with ExitStack() as stack:
-        url = as_url(where) or stack.enter_context(served(where))
+        url = as_url(where) or stack.enter_context(serving(built(environments([where]))))
         report = _checked(url, only, slow, env, api_key, quiet=as_json or badge)
     if junit is not None:
         junit.write_text(conformance.as_junit(report), encoding="utf-8")

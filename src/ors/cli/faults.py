@@ -18,7 +18,7 @@ from ors.errors import (
     TransportError,
 )
 
-__all__ = ["Fault", "Unreachable", "Wrong", "in_one_line", "one_line", "shown_path"]
+__all__ = ["Fault", "Unreachable", "Wrong", "clean", "in_one_line", "one_line", "shown_path"]
 
 INTERRUPTED = 130
 LONGEST_LINE = 500
@@ -67,12 +67,17 @@ def in_one_line() -> Iterator[None]:
 
 
 def _translated(error: ORSError) -> click.ClickException:
-    text = str(error) or type(error).__name__
+    text = clean(str(error)) or type(error).__name__
     if isinstance(error, AuthenticationError):
         text += " (give a key with --api-key or in ORS_API_KEY)"
     if isinstance(error, TransportError):
         return Unreachable(text)
     return Wrong(text) if isinstance(error, _USED_WRONGLY) else Fault(text)
+
+
+def clean(text: str) -> str:
+    """Text of a server without what would steer the terminal."""
+    return "".join(c if c.isprintable() or c in "\n\t" else f"\\x{ord(c):02x}" for c in text)
 
 
 def one_line(error: BaseException) -> str:

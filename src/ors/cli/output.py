@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from ors import ImageBlock, TextBlock
-from ors.cli.faults import shown_path
+from ors.cli.faults import clean, shown_path
 
 __all__ = [
     "clean",
@@ -33,11 +33,6 @@ def on_terminal() -> bool:
     return sys.stdout.isatty()
 
 
-def clean(text: str) -> str:
-    """Text of a server without what would steer the terminal."""
-    return "".join(c if c.isprintable() or c in "\n\t" else f"\\x{ord(c):02x}" for c in text)
-
-
 def number(value: float | None) -> str:
     """A number as people write it: 1,000,000 and 0.5, and a dash for none."""
     return "-" if value is None else f"{value:,}" if isinstance(value, int) else f"{value:g}"
@@ -52,7 +47,9 @@ def shortened(value: Any, longest: int = LONGEST_CELL) -> str:
 
 def print_json(value: Any) -> None:
     """A value as JSON."""
-    click.echo(json.dumps(value, indent=2, ensure_ascii=False))
+    text = json.dumps(value, indent=2, ensure_ascii=False)
+    # A lone surrogate cannot be printed; its escape means the same in JSON.
+    click.echo(text.encode(errors="backslashreplace").decode())
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:

@@ -14,7 +14,7 @@ import click
 
 from ors import Limits, Server
 from ors.cli import logs, reload
-from ors.cli.describe import offered, print_offered
+from ors.cli.describe import Offered, offered, print_offered
 from ors.cli.faults import Unreachable, Wrong
 from ors.cli.limits import limit_flags
 from ors.cli.options import TARGET, Command, as_json
@@ -59,7 +59,13 @@ class Serving:
             with ORS(local, options=Options(retries=0, request_seconds=COUNTING_SECONDS)) as client:
                 found = offered(client, COUNTING_SECONDS)
         except ORSError:
-            found = []
+            found = []  # it is told to stop already
+        try:
+            self._print(url, local, found)
+        except OSError:
+            return  # nobody reads it
+
+    def _print(self, url: str, local: str, found: list[Offered]) -> None:
         if self.as_json:
             click.echo(json.dumps({"url": url, "environments": [one.as_json() for one in found]}))
             return
@@ -67,7 +73,7 @@ class Serving:
         print_offered(found)
         if not _loopback(self.host):
             click.echo("\n" + OPEN.format(host=self.host))
-        click.echo(f"\nTry: curl -s {local}/{found[0].name if found else ''}/tools")
+        click.echo(f"\nTry: curl -s {local}/{f'{found[0].name}/tools' if found else 'list_environments'}")
 
 
 @click.command(

@@ -148,7 +148,10 @@ def _imported(source: Source) -> ModuleType:
 def _by_file(source: Source) -> ModuleType:
     assert source.file is not None
     if "." in source.module or _finds(source):
-        return import_module(source.module)
+        module = import_module(source.module)
+        if module.__file__ and Path(module.__file__).resolve() != source.file:
+            raise ImportError(f"another {source.module} is imported already, {shown_path(module.__file__)}")
+        return module
     # Another module has this name, such as one of the standard library: this one gets a name of its own.
     name = f"{source.module}_{abs(hash(source.file)):x}"
     if name not in sys.modules:

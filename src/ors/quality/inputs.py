@@ -31,6 +31,24 @@ class Inputs:
         return {} if schema is None else _Maker(self._random, schema).value(schema, 0)
 
 
+def emptiest(schema: Mapping[str, Any] | None) -> Any:
+    """The emptiest value that fits a schema: nothing that is optional, empty strings and lists, zeros."""
+    return {} if schema is None else _Emptiest(random.Random(0), schema).value(schema, 0)
+
+
+def needs_choice(schema: Mapping[str, Any] | None) -> bool:
+    """Whether even the emptiest value has to choose something: a number, a flag, one of several."""
+    return _chooses(emptiest(schema))
+
+
+def _chooses(value: Any) -> bool:
+    if isinstance(value, dict):
+        return any(_chooses(inner) for inner in value.values())
+    if isinstance(value, list):
+        return any(_chooses(inner) for inner in value)
+    return value not in ("", None) or isinstance(value, bool)
+
+
 class _Maker:
     """Makes one value; `root` is where `$ref` looks."""
 
@@ -162,6 +180,33 @@ class _Maker:
             return _matching(schema["pattern"], self._random, low)
         length = self._random.randint(max(low, min(1, high)), max(low, min(high, low + 12)))
         return "".join(self._random.choice(string.ascii_letters + string.digits) for _ in range(length))
+
+
+class _Emptiest(_Maker):
+    """Leaves out what it can."""
+
+    def _branch(self, branches: list[Any], depth: int) -> Mapping[str, Any]:
+        plain = [branch for branch in branches if isinstance(branch, Mapping)] or [{}]
+        nulls = [branch for branch in plain if branch.get("type") == "null"]
+        return (nulls or plain)[0]
+
+    def _object(self, schema: Mapping[str, Any], depth: int) -> dict[str, Any]:
+        required = schema.get("required", ())
+        kept = {name: rule for name, rule in schema.get("properties", {}).items() if name in required}
+        return super()._object({**schema, "properties": kept}, depth)
+
+    def _array(self, schema: Mapping[str, Any], depth: int) -> list[Any]:
+        return super()._array({**schema, "maxItems": schema.get("minItems", 0)}, depth)
+
+    def _number(self, schema: Mapping[str, Any], whole: bool) -> int | float:
+        above = schema.get("minimum", 0) <= 0 and schema.get("exclusiveMinimum", -1) < 0
+        below = schema.get("maximum", 0) >= 0 and schema.get("exclusiveMaximum", 1) > 0
+        return 0 if above and below else super()._number(schema, whole)
+
+    def _string(self, schema: Mapping[str, Any]) -> str:
+        if schema.get("minLength", 0) or "pattern" in schema or "format" in schema:
+            return super()._string({key: rule for key, rule in schema.items() if key != "examples"})
+        return ""
 
 
 def _both(first: Mapping[str, Any], second: Any) -> dict[str, Any]:

@@ -2,27 +2,32 @@
 
 import sys
 from collections.abc import Callable, Sequence
+from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
 from ors._protocol import Limits
 from ors.environment import Environment
+from ors.server.access import ApiKey, Keys
 from ors.server.app import App
 from ors.server.asgi import ASGI
-from ors.server.episode import House
+from ors.server.house import House
+from ors.server.observers import Observer, Observers
 from ors.server.offers import offers
 from ors.server.wording import ReturnErrors, Wording
 
 if TYPE_CHECKING:
     from ors.server._uvicorn import Runner
 
-__all__ = ["Limits", "Server"]
+__all__ = ["ApiKey", "Limits", "Observer", "Server"]
 
 
 class Server:
     """Serves environments over HTTP. The first one is the default.
 
     `return_errors` says what clients see of an exception: "none", its message ("exception"), or the
-    whole traceback ("stacktrace").
+    whole traceback ("stacktrace"). `api_keys` are what clients must send one of: "SECRET", "NAME=SECRET", or
+    ApiKey. `cors_origins` are the web pages that may call the server from a browser. `observers` are told
+    what happens.
 
     Raises:
         InvalidEnvironment: an environment is written wrongly; the text says where.
@@ -34,25 +39,74 @@ class Server:
         return_errors: ReturnErrors = "exception",
         *,
         limits: Limits | None = None,
+        api_keys: Sequence[ApiKey | str] = (),
+        cors_origins: Sequence[str] = (),
+        observers: Sequence[Observer] = (),
     ) -> None:
         self.limits = limits or Limits()
-        house = House(self.limits, Wording(return_errors))
-        self._app = App(offers(environments, house), house)
+        house = House(self.limits, Wording(return_errors), Observers(observers))
+        self._app = App(offers(environments, house), house, Keys(api_keys), cors_origins)
         self.app = ASGI(self._app)
         """The ASGI application, for any ASGI server."""
 
-    def run(self, host: str = "127.0.0.1", port: int = 8080) -> None:
-        """Serves until it is told to stop (Ctrl-C, SIGTERM), then ends every session."""
+    def run(
+        self,
+        host: str = "127.0.0.1",
+        port: int = 8080,
+        *,
+        insecure: bool = False,
+        ssl_certfile: str | None = None,
+        ssl_keyfile: str | None = None,
+    ) -> None:
+        """Serves until it is told to stop (Ctrl-C, SIGTERM), then ends every session.
+
+        Raises:
+            ValueError: the host is open to the network, without API keys, and `insecure` does not say that
+                this is meant.
+        """
         names = ", ".join(self._app.environments)
-        self.runner(host, port, on_start=lambda url: _say(f"Serving {names} on {url} (Ctrl-C ends it)")).run()
+        self.runner(
+            host,
+            port,
+            insecure=insecure,
+            ssl_certfile=ssl_certfile,
+            ssl_keyfile=ssl_keyfile,
+            on_start=lambda url: _say(f"Serving {names} on {url} (Ctrl-C ends it)"),
+        ).run()
 
     def runner(
-        self, host: str = "127.0.0.1", port: int = 8080, *, on_start: Callable[[str], None] | None = None
+        self,
+        host: str = "127.0.0.1",
+        port: int = 8080,
+        *,
+        insecure: bool = False,
+        ssl_certfile: str | None = None,
+        ssl_keyfile: str | None = None,
+        on_start: Callable[[str], None] | None = None,
     ) -> "Runner":
-        """The server on a port, not yet started; `on_start` is told its URL when it listens."""
+        """The server on a port, not yet started; `on_start` is told its URL when it listens.
+
+        Raises:
+            ValueError: as `run` does.
+        """
         from ors.server._uvicorn import Runner
 
-        return Runner(self._app, host, port, on_start)
+        loopback = is_loopback(host)
+        if not loopback and not self._app.keys and not insecure:
+            raise ValueError(
+                f"on {host}, anyone who can reach this machine could list all tasks and call all tools: "
+                "pass api_keys, or insecure=True if that is meant"
+            )
+        self._app.guard(loopback=loopback and not insecure)
+        return Runner(self._app, host, port, on_start, ssl_certfile, ssl_keyfile)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach a server that listens there."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _say(line: str) -> None:

@@ -5,6 +5,7 @@ import socket
 import time
 from collections.abc import Callable
 from functools import partial
+from types import FrameType
 
 import uvicorn
 
@@ -19,7 +20,15 @@ TICKS_A_SECOND = 10
 class Runner(uvicorn.Server):
     """uvicorn with our connections, a drain before its shutdown, and an exit that is not an error."""
 
-    def __init__(self, app: App, host: str, port: int, on_start: Callable[[str], None] | None) -> None:
+    def __init__(
+        self,
+        app: App,
+        host: str,
+        port: int,
+        on_start: Callable[[str], None] | None = None,
+        ssl_certfile: str | None = None,
+        ssl_keyfile: str | None = None,
+    ) -> None:
         self._port = Port(app)
         self._port.tick(time.time())
         super().__init__(
@@ -34,6 +43,8 @@ class Runner(uvicorn.Server):
                 date_header=False,  # ours is written once a second, for all connections
                 proxy_headers=False,
                 server_header=False,
+                ssl_certfile=ssl_certfile,
+                ssl_keyfile=ssl_keyfile,
                 timeout_graceful_shutdown=LAST_WRITES_SECONDS,
                 ws="none",
             )
@@ -45,7 +56,8 @@ class Runner(uvicorn.Server):
     def url(self) -> str:
         """Where it listens."""
         host, port = self.servers[0].sockets[0].getsockname()[:2]
-        return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+        scheme = "https" if self.config.is_ssl else "http"
+        return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Listens, and says so."""
@@ -62,6 +74,12 @@ class Runner(uvicorn.Server):
                 connection.sweep(now)  # type: ignore[union-attr]
         return await super().on_tick(counter)
 
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """A signal to end; the second one ends at once."""
+        if self.should_exit:
+            self.force_exit = True
+        self.should_exit = True
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Lets running calls finish for the grace period, ends the rest, tears every session down."""
         drain = asyncio.create_task(self._app.drain())
@@ -69,5 +87,3 @@ class Runner(uvicorn.Server):
             await asyncio.wait({drain}, timeout=0.1)
         drain.cancel()
         await super().shutdown(sockets)
-        # uvicorn would raise the signal again, and end as if it had been killed.
-        self._captured_signals.clear()

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from ors import _protocol
 from ors._json import dumps
 from ors._version import __version__
-from ors.errors import MethodNotAllowed, ORSError, Unavailable
+from ors.errors import AuthenticationError, MethodNotAllowed, ORSError, Unavailable
 
 
 class Headers:
@@ -19,9 +19,11 @@ class Headers:
 
 
 _VERSION = (_protocol.SERVER_VERSION.lower().encode(), __version__.encode())
+_REASON = _protocol.REASON.lower().encode()
 _JSON_TYPE = (b"content-type", b"application/json")
 
 JSON = Headers(_VERSION, _JSON_TYPE)
+TEXT = Headers(_VERSION, (b"content-type", b"text/plain; version=0.0.4; charset=utf-8"))
 STREAM = Headers(
     _VERSION,
     (b"content-type", _protocol.EVENT_STREAM.encode() + b"; charset=utf-8"),
@@ -49,6 +51,10 @@ def refusal(error: ORSError) -> Answer:
     if isinstance(error, Redirect):
         return Answer(308, b"", Headers(_VERSION, (b"location", error.location)))
     more: list[tuple[bytes, bytes]] = []
+    if error.reason:
+        more.append((_REASON, error.reason.encode()))
+    if isinstance(error, AuthenticationError):
+        more.append((b"www-authenticate", b"Bearer"))
     if isinstance(error, MethodNotAllowed):
         more.append((b"allow", error.allow.encode()))
     if isinstance(error, Unavailable) and error.retry_after is not None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 from urllib.parse import quote
 
@@ -12,11 +12,15 @@ from ors._protocol import Endpoint, Limits
 from ors._sse import encode
 from ors._version import __version__
 from ors.errors import MethodNotAllowed, NotFound, ORSError, Unavailable
-from ors.server.answers import STREAM, Answer, Redirect, answer, refusal
+from ors.server.access import LOOPBACK, Door, Keys
+from ors.server.answers import STREAM, Answer, Headers, Redirect, answer, refusal
 from ors.server.calls import GONE, Call
-from ors.server.episode import House
-from ors.server.kept import Kept
+from ors.server.house import House
+from ors.server.journal import Journal
+from ors.server.metrics import Metrics
+from ors.server.observers import CallReplayed, Rejected
 from ors.server.offers import Offer
+from ors.server.pages import HEALTH_PATHS, Pages
 from ors.server.pulse import Pulse
 from ors.server.requests import Request
 from ors.server.sessions import Session, Sessions
@@ -37,19 +41,29 @@ _OK = Answer(200, b'{"status":"ok"}')
 class App:
     """The server without a wire. `take` every request; the rest is life: drain, close."""
 
-    def __init__(self, offers: dict[str, Offer], house: House) -> None:
+    def __init__(self, offers: dict[str, Offer], house: House, keys: Keys, origins: Sequence[str]) -> None:
         self.limits: Limits = house.limits
+        self.house = house
+        self.keys = keys
+        self._origins = origins
+        self.door = Door(None, origins)
         self._offers = offers
-        self._house = house
-        self._kept = Kept(self.limits.kept_seconds, self.limits.kept_bytes)
-        self.sessions = Sessions(self.limits, self._kept)
+        self.sessions = Sessions(house, keys)
         self.opening = Pulse(AT_ONCE_SECONDS)
         self.pings = Pulse(self.limits.ping_seconds)
         self._first = next(iter(offers.values()))
+        self.metrics = Metrics(house, self.sessions)
+        house.observers.all[:0] = [self.metrics, Journal()]
+        self._pages = Pages(self.sessions, self.metrics, self._is_ready)
         self._routes = _routes(self._handlers(), self._bare, offers)
         self._task_ids = _protocol.task_ids()
         self._loop: asyncio.AbstractEventLoop | None = None
         self.draining = False
+        self._next_reap = 0.0
+
+    def guard(self, *, loopback: bool) -> None:
+        """On loopback and without keys, only a name of this machine's own is a host we answer to."""
+        self.door = Door(LOOPBACK if loopback and not self.keys else None, self._origins)
 
     @property
     def environments(self) -> list[str]:
@@ -61,10 +75,13 @@ class App:
         if self._loop is None:
             self.start()
         try:
+            self.door.check(request)
+            if self.keys and request.path not in _OPEN_PATHS:
+                request.key = self.keys.name_of(request)
             handler, offer = self._routes.get((request.method, request.path)) or self._route(request)
             return handler(request, offer)
         except ORSError as error:
-            return refusal(error)
+            return self._refused(error)
         except Exception as error:
             return self._failure(request, error)
 
@@ -73,13 +90,18 @@ class App:
         try:
             return await later
         except ORSError as error:
-            return refusal(error)
+            return self._refused(error)
         except Exception as error:
             return self._failure(request, error)
 
+    def _refused(self, error: ORSError) -> Answer:
+        if error.reason in _REJECTIONS:
+            self.house.observers.tell(Rejected(error.reason))
+        return refusal(error)
+
     def _failure(self, request: Request, error: Exception) -> Answer:
         log.error("%s %s failed", request.method, request.path, exc_info=error)
-        return Answer(500, dumps({"detail": self._house.wording.told("Internal Server Error", error)}))
+        return Answer(500, dumps({"detail": self.house.wording.told("Internal Server Error", error)}))
 
     # ── Life ─────────────────────────────────────────────────────────────────────────────────────
 
@@ -87,12 +109,22 @@ class App:
         """Begins to reap, on the running loop."""
         # By a timer, not a task: under a server that sends no lifespan events nobody would end the task.
         self._loop = asyncio.get_running_loop()
-        self._loop.call_later(REAP_SECONDS, self._reap)
+        self._later_reap()
 
     def _reap(self) -> None:
         assert self._loop is not None
-        self.sessions.reap(self._loop.time())
-        self._loop.call_later(REAP_SECONDS, self._reap)
+        now = self._loop.time()
+        self.metrics.lag = max(0.0, now - self._next_reap)
+        self.sessions.reap(now)
+        self._later_reap()
+
+    def _later_reap(self) -> None:
+        assert self._loop is not None
+        self._next_reap = self._loop.time() + REAP_SECONDS
+        self._loop.call_at(self._next_reap, self._reap)
+
+    def _is_ready(self) -> bool:
+        return not self.draining and not self.sessions.admission.saturated
 
     async def drain(self) -> None:
         """Takes nothing new, lets running calls go on for the grace period, then ends their streams."""
@@ -101,12 +133,12 @@ class App:
             async with asyncio.timeout(self.limits.grace_seconds):
                 await self.sessions.drain()
         except TimeoutError:
-            self.sessions.stop_calls("Server is shutting down")
+            self.sessions.stop_calls(SHUTDOWN, "shutdown")
 
     async def close(self) -> None:
         """Ends every session."""
         self.draining = True
-        await self.sessions.close(asyncio.get_running_loop().time(), "Server is shutting down")
+        await self.sessions.close(asyncio.get_running_loop().time(), SHUTDOWN)
 
     # ── Routing ──────────────────────────────────────────────────────────────────────────────────
 
@@ -140,10 +172,14 @@ class App:
         route = self._routes.get((method, path))
         if route is not None:
             return route
+        if path.startswith(_OWN):
+            return self._pages.route(method, path), self._first
         allowed = {verb for verb, where in self._routes if where == path}
-        if allowed:
+        if allowed and not (request.method == "OPTIONS" and request.more is not None):
             allow = ", ".join(sorted(allowed | {"HEAD"} if "GET" in allowed else allowed))
             raise MethodNotAllowed(f"{request.method} is not allowed here; use {allow}", allow=allow)
+        if request.method == "OPTIONS" and request.more is not None:
+            return _preflight, self._first
         raise self._elsewhere(request, first.lower())
 
     def _elsewhere(self, request: Request, first: str) -> ORSError:
@@ -180,7 +216,7 @@ class App:
     async def _tasks(self, request: Request, offer: Offer) -> Answer:
         self._touch(request)
         tasks = await offer.tasks(request.model(ListTasks).split)
-        return answer({"tasks": tasks, "env_name": offer.name})
+        return answer({"tasks": self._shown(request, offer, tasks), "env_name": offer.name})
 
     async def _num_tasks(self, request: Request, offer: Offer) -> Answer:
         self._touch(request)
@@ -191,13 +227,16 @@ class App:
         query = request.model(GetTask)
         task = await offer.task(query.split, query.index)
         # ors-sdk 0.1.0 and the specification have no env_name here; openreward 0.1.167 fails without it.
-        return answer({"task": task, "env_name": offer.name})
+        return answer({"task": self._shown(request, offer, [task])[0], "env_name": offer.name})
 
     async def _task_range(self, request: Request, offer: Offer) -> Answer:
         self._touch(request)
         query = request.model(GetTaskRange)
         tasks = await offer.task_range(query.split, query.start, query.stop)
-        return answer({"tasks": tasks, "env_name": offer.name})
+        return answer({"tasks": self._shown(request, offer, tasks), "env_name": offer.name})
+
+    def _shown(self, request: Request, offer: Offer, tasks: Sequence[Any]) -> Sequence[Any]:
+        return tasks if self.keys.sees_private(request.key) else offer.without_private(tasks)
 
     # ── Sessions ─────────────────────────────────────────────────────────────────────────────────
 
@@ -214,9 +253,30 @@ class App:
         given = request.model(CreateSession)
         secrets = {**(given.secrets or {}), **request.secrets()}
         offer = self._offer_named(given.env_name)
-        if self.draining:
-            raise Unavailable("Server is shutting down", retry_after=1)
-        session = self.sessions.reserve(sid, offer.name, self._now())
+        self._check_open()
+        if not self.sessions.admission.enter(offer.name, request.key):
+            if not self.limits.queue:
+                raise self.sessions.admission.full()
+            return self._create_in_turn(request, sid, offer, given, secrets)
+        return self._create_now(request, sid, offer, given, secrets)
+
+    async def _create_in_turn(
+        self, request: Request, sid: str, offer: Offer, given: CreateSession, secrets: dict[str, str]
+    ) -> Answer:
+        request.waiting = True
+        await self.sessions.admission.wait(offer.name, request.key)
+        request.waiting = False
+        created = self._create_now(request, sid, offer, given, secrets)
+        return created if isinstance(created, Answer) else await created
+
+    def _create_now(
+        self, request: Request, sid: str, offer: Offer, given: CreateSession, secrets: dict[str, str]
+    ) -> Answer | Later:
+        try:
+            session = self.sessions.reserve(sid, offer.name, self._now(), offer.limits, request.key)
+        except ORSError:
+            self.sessions.admission.leave(offer.name, request.key)
+            raise
         if given.task_spec is None:
             return self._create_by_index(session, offer, given, secrets)
         session.start(offer.episode(given.task_spec, secrets))
@@ -233,6 +293,10 @@ class App:
             raise
         return answer({"sid": session.sid})
 
+    def _check_open(self) -> None:
+        if self.draining:
+            raise Unavailable(SHUTDOWN, retry_after=1, reason="shutdown")
+
     def _offer_named(self, name: str | None) -> Offer:
         if name is None:
             return self._first
@@ -243,7 +307,7 @@ class App:
 
     def _delete(self, request: Request, offer: Offer) -> Answer | Later:
         sid = request.session_id()
-        ending = self.sessions.delete(sid, self._now())
+        ending = self.sessions.delete(sid, self._now(), request.key)
         return answer({"sid": sid}) if ending is None else self._deleted(sid, ending)
 
     async def _deleted(self, sid: str, ending: asyncio.Task[None]) -> Answer:
@@ -277,16 +341,28 @@ class App:
         key = request.idempotency_key()
         name, given, task_id = request.tool_call()
         if task_id is not None:
-            return session.calls.by_id(task_id) or _no_call(task_id, _UNKNOWN_TASK)
+            known = session.calls.by_id(task_id)
+            return _no_call(task_id, _UNKNOWN_TASK) if known is None else self._replay(session, known)
         if key is not None:
             if session.calls.spent(key):
                 return _no_call(next(self._task_ids), GONE)
             known = session.calls.by_key(key)
             if known is not None:
-                return known
-        if self.draining:
-            raise Unavailable("Server is shutting down", retry_after=1)
+                return self._replay(session, known)
+        self._check_room(session)
         return session.calls.start(session.call, name, given, next(self._task_ids), key)
+
+    def _replay(self, session: Session, call: Call) -> Call:
+        self.house.observers.tell(CallReplayed(session.sid, session.environment, call.id))
+        return call
+
+    def _check_room(self, session: Session) -> None:
+        self._check_open()
+        limit = self.limits.calls
+        if limit is not None and self.house.running >= limit:
+            raise _too_many(f"The server runs {limit} calls, as many as it may")
+        if session.calls.running > self.limits.queued_calls:
+            raise _too_many(f"{self.limits.queued_calls} calls of this session wait for their turn already")
 
     # ── Small things ─────────────────────────────────────────────────────────────────────────────
 
@@ -295,12 +371,12 @@ class App:
         return self._loop.time()
 
     def _session(self, request: Request) -> Session:
-        return self.sessions.find(request.session_id(), self._now())
+        return self.sessions.find(request.session_id(), self._now(), request.key)
 
     def _touch(self, request: Request) -> None:
         sid = request.maybe_session_id()
         if sid:
-            self.sessions.touch(sid, self._now())
+            self.sessions.touch(sid, self._now(), request.key)
 
     def _bare(self, handler: Handler) -> Handler:
         # openreward 0.1.167 without a variant: the session knows its environment.
@@ -310,7 +386,11 @@ class App:
         return served
 
 
-_UNKNOWN_TASK = _protocol.error_event("unknown task_id")
+SHUTDOWN = "Server is shutting down"
+_UNKNOWN_TASK = _protocol.error_event(_protocol.UNKNOWN_TASK_ID)
+_REJECTIONS = {"limit", "shutdown", "key", "host", "origin"}
+_OWN = f"/{_protocol.OWN_PREFIX}/"
+_OPEN_PATHS = {_protocol.HEALTH.path(), *HEALTH_PATHS}
 _ROOT_NAMES = {e.name for e in _protocol.ENDPOINTS if not e.per_environment} | {_protocol.OWN_PREFIX}
 _BARE_DISCOVERY = {e.name for e in _protocol.ENDPOINTS if e.per_environment and not e.needs_session}
 
@@ -318,6 +398,23 @@ _BARE_DISCOVERY = {e.name for e in _protocol.ENDPOINTS if e.per_environment and 
 def _tools(listed: ListToolsOutput) -> Answer:
     # The specification knows `tools` alone; the rest is there only for environments that have it.
     return answer({key: value for key, value in listed if value is not None})
+
+
+def _too_many(message: str) -> Unavailable:
+    return Unavailable(message, retry_after=1, status=429, reason="limit")
+
+
+def _preflight(request: Request, offer: Offer) -> Answer:
+    # What a browser asks before it lets a page of another origin call us.
+    return Answer(
+        204,
+        b"",
+        Headers(
+            (b"access-control-allow-methods", b"GET, POST, DELETE"),
+            (b"access-control-allow-headers", b"*, authorization"),
+            (b"access-control-max-age", b"600"),
+        ),
+    )
 
 
 def _no_call(task_id: str, events: bytes) -> Answer:

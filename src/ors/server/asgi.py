@@ -15,6 +15,7 @@ from ors.server.requests import Request, too_large
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
+Pairs = tuple[tuple[bytes, bytes], ...]
 
 
 class ASGI:
@@ -48,21 +49,23 @@ class ASGI:
         query = scope.get("query_string", b"")
         request = Request(scope["method"], scope["path"], query, list(scope["headers"]), body)
         outcome = self._app.take(request)
+        more = () if request.more is None else request.more.pairs
         if isinstance(outcome, Call):
-            await self._stream(send, outcome)
+            await self._stream(send, outcome, more)
         else:
             whole = outcome if isinstance(outcome, Answer) else await self._app.finish(request, outcome)
-            await _send(send, whole)
+            await _send(send, whole, more)
 
-    async def _stream(self, send: Send, call: Call) -> None:
+    async def _stream(self, send: Send, call: Call, more: Pairs) -> None:
         if not await _done(call, self._app.opening):
-            await send({"type": "http.response.start", "status": 200, "headers": list(STREAM.pairs)})
+            headers = [*STREAM.pairs, *more]
+            await send({"type": "http.response.start", "status": 200, "headers": headers})
             await send({"type": "http.response.body", "body": call.head, "more_body": True})
             while not await _done(call, self._app.pings):
                 await send({"type": "http.response.body", "body": PING, "more_body": True})
             await send({"type": "http.response.body", "body": call.tail})
         else:
-            await _send(send, Answer(200, call.head + (call.tail or b""), STREAM))
+            await _send(send, Answer(200, call.head + (call.tail or b""), STREAM), more)
         call.delivered = True
 
 
@@ -108,7 +111,7 @@ async def _body(receive: Receive, limit: int) -> bytes | None:
             return bytes(body)
 
 
-async def _send(send: Send, answer: Answer) -> None:
-    headers = [*answer.headers.pairs, (b"content-length", b"%d" % len(answer.body))]
+async def _send(send: Send, answer: Answer, more: Pairs = ()) -> None:
+    headers = [*answer.headers.pairs, *more, (b"content-length", b"%d" % len(answer.body))]
     await send({"type": "http.response.start", "status": answer.status, "headers": headers})
     await send({"type": "http.response.body", "body": answer.body})

@@ -6,26 +6,57 @@ and whoever comes back with its task id or its idempotency key gets its stream f
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, NamedTuple
 
-from ors._protocol import error_event, task_id_event
-from ors.server.kept import Kept
+from ors._protocol import RESULT_GONE, error_event, task_id_event
+from ors.server.house import House
 
-Work = Callable[[str, dict[str, Any]], Coroutine[Any, Any, bytes]]
-Listener = Callable[[], None]
-
-GONE = error_event("result no longer kept")
+GONE = error_event(RESULT_GONE)
 MAX_SPENT_KEYS = 1024
 """Idempotency keys that a session remembers after their results: enough for any client that still retries."""
+
+
+class Outcome(NamedTuple):
+    """How a call went, and the events that tell it."""
+
+    events: bytes
+    kind: str = "ok"
+    """"ok", "refused" or "failed"."""
+    reason: str = ""
+    reward: float | None = None
+    finished: bool = False
+
+
+def failed(message: str, reason: str) -> Outcome:
+    """The outcome of a call that has no result."""
+    return Outcome(error_event(message, reason), "failed", reason)
+
+
+Work = Callable[[str, dict[str, Any]], Coroutine[Any, Any, Outcome]]
+Watch = Callable[["Call", Outcome], None]
+Listener = Callable[[], None]
 
 
 class Call:
     """One run of a tool. `tail` holds its events after `task_id`, once it is done."""
 
-    __slots__ = ("_listeners", "_owner", "delivered", "finished_at", "id", "key", "tail", "task")
+    __slots__ = (
+        "_listeners",
+        "_owner",
+        "delivered",
+        "finished_at",
+        "id",
+        "key",
+        "started_at",
+        "tail",
+        "task",
+        "tool",
+    )
 
-    def __init__(self, owner: "Calls", id: str, key: str | None) -> None:
+    def __init__(self, owner: "Calls", tool: str, id: str, key: str | None) -> None:
         self.id = id
+        self.tool = tool
+        self.started_at = asyncio.get_running_loop().time()
         self.key = key
         self.tail: bytes | None = None
         self.task: asyncio.Task[None] | None = None
@@ -56,17 +87,17 @@ class Call:
         if self._listeners and listener in self._listeners:
             self._listeners.remove(listener)
 
-    def finish(self, tail: bytes) -> None:
-        """Its last events are known. The first word stands."""
+    def finish(self, outcome: Outcome) -> None:
+        """How it went is known. The first word stands."""
         if self.tail is not None:
             return
-        self.tail = tail
+        self.tail = outcome.events
         self.task = None
         self.finished_at = asyncio.get_running_loop().time()
         listeners, self._listeners = self._listeners, None
         for listener in listeners or ():
             listener()
-        self._owner.finished(self)
+        self._owner.finished(self, outcome)
 
     def discard(self) -> None:
         """Lets go of the result; whoever asks for it is told that it is gone."""
@@ -80,10 +111,11 @@ class Call:
 class Calls:
     """All calls of one session."""
 
-    __slots__ = ("_by_id", "_by_key", "_kept", "_spent", "running")
+    __slots__ = ("_by_id", "_by_key", "_house", "_spent", "_watch", "running")
 
-    def __init__(self, kept: Kept) -> None:
-        self._kept = kept
+    def __init__(self, house: House, watch: Watch) -> None:
+        self._house = house
+        self._watch = watch  # is told of each call that is done
         self._by_id: dict[str, Call] | None = None
         self._by_key: dict[str, Call] | None = None  # most clients in the field send none
         self._spent: dict[int, None] | None = None
@@ -103,7 +135,7 @@ class Calls:
 
     def start(self, work: Work, name: str, given: dict[str, Any], id: str, key: str | None = None) -> Call:
         """Runs `work(name, given)`, which gives the events after `task_id`, as a new call."""
-        call = Call(self, id, key)
+        call = Call(self, name, id, key)
         if self._by_id is None:
             self._by_id = {}
         self._by_id[id] = call
@@ -112,6 +144,7 @@ class Calls:
                 self._by_key = {}
             self._by_key[key] = call
         self.running += 1
+        self._house.running += 1
         call.task = asyncio.get_running_loop().create_task(_run(call, work, name, given))
         return call
 
@@ -119,10 +152,12 @@ class Calls:
         """The tasks of the calls that run."""
         return [call.task for call in (self._by_id or {}).values() if call.task is not None]
 
-    def finished(self, call: Call) -> None:
+    def finished(self, call: Call, outcome: Outcome) -> None:
         """A call of ours is done."""
         self.running -= 1
-        self._kept.add(call)
+        self._house.running -= 1
+        self._house.kept.add(call)
+        self._watch(call, outcome)
 
     def forget(self, call: Call) -> None:
         """A result of ours is kept no longer."""
@@ -132,18 +167,18 @@ class Calls:
             self._by_key.pop(call.key, None)
             self._spend(call.key)
 
-    def stop(self, message: str) -> None:
+    def stop(self, message: str, reason: str) -> None:
         """Ends every running call with an `error` event."""
         for call in list((self._by_id or {}).values()):
             task = call.task
-            call.finish(error_event(message))
+            call.finish(failed(message, reason))
             if task is not None:
                 task.cancel()
 
     def close(self) -> None:
         """Forgets all results."""
         for call in (self._by_id or {}).values():
-            self._kept.remove(call)
+            self._house.kept.remove(call)
         self._by_id = self._by_key = self._spent = None
 
     def _spend(self, key: str) -> None:
@@ -156,7 +191,7 @@ class Calls:
 
 async def _run(call: Call, work: Work, name: str, given: dict[str, Any]) -> None:
     try:
-        tail = await work(name, given)
+        outcome = await work(name, given)
     except asyncio.CancelledError:
-        tail = error_event("Tool call cancelled")
-    call.finish(tail)
+        outcome = failed("Tool call cancelled", "cancelled")
+    call.finish(outcome)

@@ -32,6 +32,7 @@ ONE_WRITE_BYTES = 64 * 1024
 
 _STATUS = {
     200: b"HTTP/1.1 200 OK\r\n",
+    204: b"HTTP/1.1 204 No Content\r\n",
     308: b"HTTP/1.1 308 Permanent Redirect\r\n",
     400: b"HTTP/1.1 400 Bad Request\r\n",
     401: b"HTTP/1.1 401 Unauthorized\r\n",
@@ -87,6 +88,8 @@ class Connection(asyncio.Protocol):
         self._keep_alive = True
         self._chunked = True  # an HTTP/1.0 client gets its stream until the connection ends
         self._bodyless = False  # the answer to a HEAD
+        self._more = b""  # headers that this answer has besides
+        self._later: tuple[Request, asyncio.Task[None]] | None = None  # what will give the answer
         self._call: Call | None = None  # whose stream is the answer
         self._opened = False  # whether that stream has begun
         self._paused = False  # the client reads slower than we write
@@ -111,6 +114,8 @@ class Connection(asyncio.Protocol):
         self._parser = None
         self._waiting.clear()
         self._leave_call()
+        if self._later is not None and self._later[0].waiting:
+            self._later[1].cancel()  # nobody is there any more to take the place that it waits for
 
     def data_received(self, data: bytes) -> None:
         """Bytes have arrived."""
@@ -209,12 +214,14 @@ class Connection(asyncio.Protocol):
         self._keep_alive = keep_alive
         self._bodyless = request.method == "HEAD"
         outcome = self._app.take(request)
+        self._more = b"" if request.more is None else request.more.wire
         if type(outcome) is Call:
             self._follow(outcome)
         elif type(outcome) is Answer:
             self._answer(outcome)
         else:
             task = self._loop.create_task(self._answer_later(request, outcome))  # type: ignore[arg-type]
+            self._later = (request, task)
             self._state.tasks.add(task)
             task.add_done_callback(self._state.tasks.discard)
 
@@ -232,7 +239,7 @@ class Connection(asyncio.Protocol):
         else:
             framing = b"transfer-encoding: chunked\r\n" if self._chunked else b""
         close = b"" if self._keep_alive else b"connection: close\r\n"
-        return b"".join((_STATUS[status], self._port.date, headers, framing, close, b"\r\n"))
+        return b"".join((_STATUS[status], self._port.date, headers, self._more, framing, close, b"\r\n"))
 
     def _refuse(self, error: ORSError) -> None:
         """Answers what cannot be read on from, and closes."""
@@ -304,6 +311,7 @@ class Connection(asyncio.Protocol):
 
     def _next(self) -> None:
         self._busy = False
+        self._later = None
         self._state.total_requests += 1
         if self._transport is None:
             return

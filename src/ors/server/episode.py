@@ -9,13 +9,15 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from ors._json import dumps
-from ors._protocol import Limits, error_event, result_events
+from ors._protocol import Limits, result_events
 from ors._tools import Toolbox, ToolDef, call
 from ors.environment import Environment, Secrets
 from ors.errors import ORSError, ServerFailed, ToolError
-from ors.server.threads import Threads
+from ors.server.calls import Outcome, failed
+from ors.server.cutting import cut
+from ors.server.house import House
 from ors.server.turns import Turns
-from ors.server.wording import Wording, hidden, trace
+from ors.server.wording import hidden, trace
 from ors.types import (
     Blocks,
     JSONObject,
@@ -31,13 +33,8 @@ log = logging.getLogger("ors.server")
 _BLOCKS: TypeAdapter[Any] = TypeAdapter(Blocks)
 
 
-class House:
-    """What all episodes of a server share."""
-
-    def __init__(self, limits: Limits, wording: Wording) -> None:
-        self.limits = limits
-        self.wording = wording
-        self.threads = Threads()
+class SetupTimeout(TimeoutError):
+    """A setup took longer than it may."""
 
 
 class Episode:
@@ -48,6 +45,7 @@ class Episode:
         "_env",
         "_finished",
         "_house",
+        "_limits",
         "_secrets",
         "_task",
         "_toolbox",
@@ -56,9 +54,15 @@ class Episode:
     )
 
     def __init__(
-        self, house: House, cls: type[Environment], task: JSONObject, secrets: dict[str, str]
+        self,
+        house: House,
+        limits: Limits,
+        cls: type[Environment],
+        task: JSONObject,
+        secrets: dict[str, str],
     ) -> None:
         self._house = house
+        self._limits = limits  # the server's, with what the class has of its own
         self._cls = cls
         # An author who takes calls over gets all of them; otherwise they go straight to the tools.
         self._toolbox: Toolbox | None = cls._tools() if cls._call_tool is Environment._call_tool else None
@@ -72,7 +76,7 @@ class Episode:
 
     async def setup(self) -> None:
         """Makes the environment and prepares it."""
-        seconds = self._house.limits.setup_seconds
+        seconds = self._limits.setup_seconds
         limit = asyncio.timeout(seconds)
         try:
             async with limit:
@@ -80,7 +84,7 @@ class Episode:
                 await self._hook(self._env, "setup")
         except TimeoutError:
             if limit.expired():
-                raise TimeoutError(f"setup did not end within {seconds:g} s") from None
+                raise SetupTimeout(f"setup did not end within {seconds:g} s") from None
             raise
 
     def _make(self) -> Environment:
@@ -113,7 +117,8 @@ class Episode:
             return _BLOCKS.validate_python(prompt)
         except ValidationError:
             raise ServerFailed(
-                f"{self._cls.__name__}.get_prompt must return a list of TextBlock and ImageBlock"
+                f"{self._cls.__name__}.get_prompt must return a list of TextBlock and ImageBlock",
+                reason="environment",
             ) from None
 
     async def tools(self) -> ListToolsOutput:
@@ -124,8 +129,8 @@ class Episode:
             tools=[*shared.tools, *task_specific.tools], terminal_tool=shared.terminal_tool
         )
 
-    async def call(self, name: str, given: dict[str, Any]) -> bytes:
-        """Runs a tool when its turn has come; gives the events that tell how it went."""
+    async def call(self, name: str, given: dict[str, Any]) -> Outcome:
+        """Runs a tool when its turn has come; tells how it went."""
         if self._turns is None:
             self._turns = Turns()
         definition = self._ready._tools().get(name)
@@ -134,14 +139,14 @@ class Episode:
             await self._turns.enter(alone)
         try:
             if self.broken:
-                return error_event(self.broken)
+                return failed(self.broken, "tool_timeout")
             if self._finished and not self._cls.calls_after_finished:
                 return _refused(_already_finished(name))
-            seconds = (definition.timeout if definition else None) or self._house.limits.tool_seconds
+            seconds = (definition.timeout if definition else None) or self._limits.tool_seconds
             if seconds is None:
-                return self._told(name, await self._run(name, definition, given))
+                return self._told(name, definition, await self._run(name, definition, given))
             async with asyncio.timeout(seconds) as limit:
-                return self._told(name, await self._run(name, definition, given))
+                return self._told(name, definition, await self._run(name, definition, given))
         except ToolError as refusal:
             return _refused(RunToolError(error=str(refusal), reason=refusal.reason))
         except asyncio.CancelledError:
@@ -150,17 +155,18 @@ class Episode:
             if isinstance(error, TimeoutError) and seconds is not None and limit.expired():
                 return self._out_of_time(name, definition, seconds)
             self._log(f"tool {name!r} failed", error)
-            return error_event(self._words("Tool execution failed", error))
+            return failed(self._words("Tool execution failed", error), "environment")
         finally:
             self._turns.leave()
 
-    def _out_of_time(self, name: str, definition: ToolDef | None, seconds: float) -> bytes:
+    def _out_of_time(self, name: str, definition: ToolDef | None, seconds: float) -> Outcome:
         message = f"Tool {name!r} exceeded its time limit of {seconds:g} s"
         if definition is None or not definition.is_async:
             # Its thread cannot be stopped, and may change the environment under the next call's feet.
             message += " and still runs in its thread, so the session has failed"
             self.broken = message
-        return error_event(message)
+            log.error("%s; %d threads are lost now", message, self._house.threads.lost)
+        return failed(message, "tool_timeout")
 
     async def _run(self, name: str, definition: ToolDef | None, given: dict[str, Any]) -> ToolOutput:
         if self._toolbox is not None:
@@ -175,27 +181,30 @@ class Episode:
             return result
         raise TypeError(f"_call_tool returned {type(result).__name__}; expected RunToolOutput")
 
-    def _told(self, name: str, output: ToolOutput) -> bytes:
+    def _told(self, name: str, definition: ToolDef | None, output: ToolOutput) -> Outcome:
         reward = output.reward
         if reward is not None and not math.isfinite(reward):
             raise ValueError(f"{name!r} gave the reward {reward}; a reward is a finite number or None")
         result = dumps({"ok": True, "output": output})
-        limit = self._house.limits.result_bytes
+        limit = self._limits.result_bytes
         if len(result) > limit:
-            return error_event(f"Tool {name!r} exceeded its output limit: {len(result)} of {limit} bytes")
+            if definition is None or not definition.truncate:
+                size = f"{len(result)} of {limit} bytes"
+                return failed(f"Tool {name!r} exceeded its output limit: {size}", "limit")
+            result = cut(output, limit)
         if self._finished and not self._cls.calls_after_finished and (output.finished or reward is not None):
             # Overlapped with the call that ended the episode: one end, one last reward.
             return _refused(_already_finished(name))
         if output.finished:
             self._finished = True
-        return result_events(result)
+        return Outcome(result_events(result), "ok", "", reward, output.finished)
 
     async def teardown(self) -> None:
         """Lets the environment clean up. Never raises; what goes wrong is logged."""
         env, self._env = self._env, None
         if env is None:
             return
-        seconds = self._house.limits.teardown_seconds
+        seconds = self._limits.teardown_seconds
         limit = asyncio.timeout(seconds)
         try:
             async with limit:
@@ -236,7 +245,8 @@ class Episode:
             raise
         except BaseException as error:
             self._log(f"{what} failed", error)
-            raise ServerFailed(self._words(f"Environment failed in {what}", error)) from None
+            words = self._words(f"Environment failed in {what}", error)
+            raise ServerFailed(words, reason="environment") from None
 
     def _words(self, what: str, error: BaseException) -> str:
         return self._house.wording.told(what, error, (self._secrets or {}).values())
@@ -254,5 +264,5 @@ def _already_finished(name: str) -> RunToolError:
     return RunToolError(error=f"{name!r} was not run: the episode has finished", reason="episode_finished")
 
 
-def _refused(error: RunToolError) -> bytes:
-    return result_events(dumps(error))
+def _refused(error: RunToolError) -> Outcome:
+    return Outcome(result_events(dumps(error)), "refused", error.reason or "tool")

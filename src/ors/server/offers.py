@@ -4,13 +4,17 @@ import asyncio
 import inspect
 import threading
 from collections.abc import Coroutine, Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
-from ors._protocol import RESERVED_NAMES
+from pydantic import BaseModel
+
+from ors._protocol import RESERVED_NAMES, Limits
 from ors._tools import call
 from ors.environment import Environment
 from ors.errors import BadRequest, InvalidEnvironment
-from ors.server.episode import Episode, House
+from ors.server.episode import Episode
+from ors.server.house import House
 from ors.types import JSONObject, ListToolsOutput, Split
 
 INDEX_BASED = (
@@ -29,13 +33,21 @@ class Offer:
         self._house = house
         self.tools = _listed_tools(cls)
         self.splits = _listed_splits(cls)
+        self.limits = _own_limits(cls, house.limits)
+        self._private = frozenset(cls.private_fields)
         self._split_names = {split.name for split in self.splits}
         if len(self._split_names) < len(self.splits):
             raise InvalidEnvironment(f"{cls.__name__}.list_splits gives two splits of one name")
 
     def episode(self, task: JSONObject, secrets: dict[str, str]) -> Episode:
         """A new episode on a task."""
-        return Episode(self._house, self.cls, task, secrets)
+        return Episode(self._house, self.limits, self.cls, task, secrets)
+
+    def without_private(self, tasks: Sequence[Any]) -> Sequence[Any]:
+        """Tasks as they are shown to those who may not see everything."""
+        if not self._private:
+            return tasks
+        return [{key: value for key, value in _items(task) if key not in self._private} for task in tasks]
 
     async def tasks(self, split: str) -> Sequence[JSONObject]:
         """All tasks of a split.
@@ -45,9 +57,11 @@ class Offer:
         """
         self._check_split(split)
         try:
-            return await self.cls._listing.tasks(split, self._house.threads.run)
+            tasks = await self.cls._listing.tasks(split, self._house.threads.run)
         except NotImplementedError:
             raise BadRequest(INDEX_BASED) from None
+        self._check_count(len(tasks))
+        return tasks
 
     async def num_tasks(self, split: str) -> int:
         """How many tasks a split has."""
@@ -85,6 +99,9 @@ class Offer:
             BadRequest: no such split, or a range that the environment refuses.
         """
         self._check_split(split)
+        count = await self._known_count(split)
+        if count is not None:
+            self._check_count(len(range(count)[start:stop]))
         try:
             tasks: list[JSONObject] = await self._call(self.cls.get_task_range, split, start, stop)
         except IndexError:
@@ -92,6 +109,13 @@ class Offer:
         except NotImplementedError:
             raise BadRequest("Ranges of tasks are not supported by this environment.") from None
         return tasks
+
+    def _check_count(self, count: int) -> None:
+        limit = self.limits.reply_tasks
+        if count > limit:
+            raise BadRequest(
+                f"{count} tasks are too many for one reply; ask for at most {limit} by task_range"
+            )
 
     async def _known_count(self, split: str) -> int | None:
         # An author's get_task may make a task of any index; their num_tasks says where to stop. The base
@@ -134,6 +158,27 @@ def offers(environments: Iterable[type[Environment]], house: House) -> dict[str,
     if not found:
         raise ValueError("Server needs at least one environment: Server([MyEnvironment])")
     return found
+
+
+OWN_LIMITS = (
+    "idle_seconds",
+    "life_seconds",
+    "result_bytes",
+    "setup_seconds",
+    "teardown_seconds",
+    "tool_seconds",
+)
+
+
+def _own_limits(cls: type[Environment], limits: Limits) -> Limits:
+    unknown = sorted(set(cls.limits) - set(OWN_LIMITS))
+    if unknown:
+        raise InvalidEnvironment(f"{cls.__name__}.limits: {unknown[0]!r} is none of {', '.join(OWN_LIMITS)}")
+    return replace(limits, **cls.limits)  # type: ignore[arg-type]
+
+
+def _items(task: Any) -> Iterable[tuple[str, Any]]:
+    return task if isinstance(task, BaseModel) else task.items()
 
 
 def _checked_name(cls: type[Environment]) -> str:

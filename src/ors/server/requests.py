@@ -10,6 +10,7 @@ from ors import _protocol
 from ors._json import loads
 from ors._problems import problems
 from ors.errors import BadRequest, TooLarge
+from ors.server.answers import Headers
 from ors.types import ToolCall
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -23,7 +24,7 @@ _EVENT_STREAM = _protocol.EVENT_STREAM.encode()
 class Request:
     """A request with its whole body."""
 
-    __slots__ = ("body", "headers", "method", "path", "query")
+    __slots__ = ("body", "headers", "key", "method", "more", "path", "query", "waiting")
 
     def __init__(
         self, method: str, path: str, query: bytes, headers: list[tuple[bytes, bytes]], body: bytes
@@ -33,6 +34,12 @@ class Request:
         self.query = query
         self.headers = headers
         self.body = body
+        self.key = ""
+        """The name of the API key that it carries, once that is known."""
+        self.more: Headers | None = None
+        """What its answer has to say besides."""
+        self.waiting = False
+        """Whether it waits in line, so that nothing is lost when its client leaves."""
 
     def header(self, name: bytes) -> bytes | None:
         """The value of a header, given in lower case; the first one if there are several."""

@@ -9,17 +9,17 @@ A session that is DELETED is no longer found; its id answers 410 while its tombs
 
 import asyncio
 import enum
-import logging
 from collections.abc import Iterator
 from typing import Any
 
-from ors._protocol import Limits, error_event
+from ors._protocol import Limits
 from ors.errors import BadRequest, Gone, NotFound, ORSError, ServerFailed
-from ors.server.calls import Calls
-from ors.server.episode import Episode
-from ors.server.kept import Kept
-
-log = logging.getLogger("ors.server")
+from ors.server.access import Keys
+from ors.server.admission import Admission
+from ors.server.calls import Call, Calls, Outcome, failed
+from ors.server.episode import Episode, SetupTimeout
+from ors.server.house import House
+from ors.server.observers import CallFinished, SessionClosed, SessionOpened, SessionReady, ThreadLost
 
 
 class State(enum.Enum):
@@ -40,18 +40,40 @@ TRANSITIONS: dict[State, frozenset[State]] = {
 
 
 class Session:
-    """One episode under its id, with its calls."""
+    """One episode under its id, with its calls. It belongs to the API key that created it."""
 
-    __slots__ = ("_opening", "calls", "environment", "episode", "failure", "seen", "sid", "state")
+    __slots__ = (
+        "_house",
+        "_opening",
+        "calls",
+        "created",
+        "environment",
+        "episode",
+        "failure",
+        "key",
+        "limits",
+        "reward",
+        "seen",
+        "sid",
+        "state",
+        "steps",
+    )
 
-    def __init__(self, sid: str, environment: str, calls: Calls, now: float) -> None:
+    def __init__(
+        self, house: House, limits: Limits, sid: str, environment: str, key: str, now: float
+    ) -> None:
+        self._house = house
+        self.limits = limits
         self.sid = sid
         self.environment = environment
-        self.calls = calls
-        self.seen = now
+        self.key = key
+        self.calls = Calls(house, self._call_finished)
+        self.created = self.seen = now
         self.state = State.CREATING
-        self.failure = ""
+        self.failure: ServerFailed | None = None
         self.episode: Episode | None = None
+        self.steps = 0
+        self.reward = 0.0
         self._opening: asyncio.Task[None] | None = None
 
     def start(self, episode: Episode) -> None:
@@ -62,10 +84,11 @@ class Session:
         """
         self.check()
         self.episode = episode
+        self._house.observers.tell(SessionOpened(self.sid, self.environment, self.key))
         if episode.set_up_at_once():
-            self._become(State.READY)
-            return
-        self._opening = asyncio.create_task(self._open(episode))
+            self._opened(None)
+        else:
+            self._opening = asyncio.create_task(self._open(episode))
 
     async def _open(self, episode: Episode) -> None:
         try:
@@ -75,14 +98,22 @@ class Session:
         except BaseException as error:  # SystemExit too: an author's constructor must not end the server
             episode.log_failed_setup(error)
             if self.state is State.CREATING:
-                self._become(State.FAILED)
-                self.failure = episode.failure(error)
+                reason = "setup_timeout" if isinstance(error, SetupTimeout) else "environment"
+                self._opened(ServerFailed(episode.failure(error), reason=reason))
                 await episode.teardown()
         else:
             if self.state is State.CREATING:  # otherwise it was deleted, too late to stop the setup
-                self._become(State.READY)
+                self._opened(None)
         finally:
             self._opening = None
+
+    def _opened(self, failure: ServerFailed | None) -> None:
+        self.failure = failure
+        self._become(State.READY if failure is None else State.FAILED)
+        if self._house.observers.all:
+            seconds = asyncio.get_running_loop().time() - self.created
+            reason = (failure.reason or "") if failure else ""
+            self._house.observers.tell(SessionReady(self.sid, self.environment, seconds, reason))
 
     def _become(self, state: State) -> None:
         if state not in TRANSITIONS[self.state]:
@@ -103,54 +134,87 @@ class Session:
             raise NotFound("Session not found")
         return self.episode
 
-    async def call(self, name: str, given: dict[str, Any]) -> bytes:
-        """Runs a tool once the session is set up; gives the events that tell how it went."""
+    async def call(self, name: str, given: dict[str, Any]) -> Outcome:
+        """Runs a tool once the session is set up; tells how it went."""
         if self.state is not State.READY:
             try:
                 await self.ready()
             except ORSError as error:
-                return error_event(str(error))
+                return failed(str(error), error.reason or "")
         assert self.episode is not None
-        events = await self.episode.call(name, given)
+        outcome = await self.episode.call(name, given)
         if self.episode.broken and self.state is State.READY:
             self._become(State.FAILED)
-            self.failure = self.episode.broken
-        return events
+            self.failure = ServerFailed(self.episode.broken, reason="tool_timeout")
+            lost = self._house.threads.lost
+            self._house.observers.tell(ThreadLost(self.sid, self.environment, name, lost))
+        return outcome
+
+    def _call_finished(self, call: Call, outcome: Outcome) -> None:
+        self.steps += 1
+        if outcome.reward is not None:
+            self.reward += outcome.reward
+        if self._house.observers.all:
+            self._house.observers.tell(
+                CallFinished(
+                    self.sid,
+                    self.environment,
+                    call.tool,
+                    call.id,
+                    outcome.kind,
+                    outcome.reason,
+                    call.finished_at - call.started_at,
+                    len(outcome.events),
+                    outcome.reward,
+                    outcome.finished,
+                )
+            )
 
     def check(self) -> None:
         """Raises what stands in the way of a request to this session."""
-        if self.state is State.FAILED:
-            raise ServerFailed(self.failure)
+        if self.failure is not None:
+            raise ServerFailed(str(self.failure), reason=self.failure.reason)
         if self.state is State.DELETED:
-            raise Gone("Session deleted")
+            raise Gone("Session deleted", reason="deleted")
 
-    def end(self, message: str) -> asyncio.Task[None] | None:
+    def end(self, message: str, reason: str) -> asyncio.Task[None] | None:
         """Stops what runs, and tears down; gives what there is to wait for, if anything."""
         if self.state is State.CREATING and self._opening is not None:
             self._opening.cancel()
         self._become(State.DELETED)
-        self.calls.stop(message)
+        self.failure = None
+        self.calls.stop(message, reason)
         if self._opening is None and (self.episode is None or not self.episode.needs_teardown):
             self.calls.close()
+            self._closed(reason, 0.0)
             return None
-        return asyncio.create_task(self._end())
+        return asyncio.create_task(self._end(reason))
 
-    async def _end(self) -> None:
+    async def _end(self, reason: str) -> None:
         if self._opening is not None:
             await asyncio.wait({self._opening})
+        began = asyncio.get_running_loop().time()
         if self.episode is not None:
             await self.episode.teardown()
         self.calls.close()
+        self._closed(reason, asyncio.get_running_loop().time() - began)
+
+    def _closed(self, reason: str, teardown_seconds: float) -> None:
+        if self._house.observers.all and self.episode is not None:
+            seconds = asyncio.get_running_loop().time() - self.created
+            closed = SessionClosed(self.sid, self.environment, self.key, reason, seconds, teardown_seconds)
+            self._house.observers.tell(closed)
 
 
 class Sessions:
     """All sessions of a server, and the tombstones of those that ended."""
 
-    def __init__(self, limits: Limits, kept: Kept) -> None:
-        self._limits = limits
-        self._kept = kept
+    def __init__(self, house: House, keys: Keys | None = None) -> None:
+        self._house = house
+        self._limits = house.limits
+        self.admission = Admission(house.limits, keys or Keys())
         self._live: dict[str, Session] = {}
-        self._ended: dict[str, float] = {}
+        self._ended: dict[str, tuple[float, str]] = {}  # until when, and why
         self._ending: dict[str, asyncio.Task[None]] = {}
 
     def __len__(self) -> int:
@@ -159,7 +223,7 @@ class Sessions:
     def __iter__(self) -> Iterator[Session]:
         return iter(self._live.values())
 
-    def reserve(self, sid: str, environment: str, now: float) -> Session:
+    def reserve(self, sid: str, environment: str, now: float, limits: Limits, key: str = "") -> Session:
         """A new session under that id, which nobody else can have from now on.
 
         Raises:
@@ -168,60 +232,64 @@ class Sessions:
         if sid in self._live:
             raise BadRequest("Session already exists")
         self._ended.pop(sid, None)
-        session = self._live[sid] = Session(sid, environment, Calls(self._kept), now)
+        session = self._live[sid] = Session(self._house, limits, sid, environment, key, now)
         return session
 
     def release(self, session: Session) -> None:
         """Undoes a reservation that came to nothing."""
         if self._live.get(session.sid) is session:
             del self._live[session.sid]
+            self.admission.leave(session.environment, session.key)
 
-    def find(self, sid: str, now: float) -> Session:
+    def find(self, sid: str, now: float, key: str = "") -> Session:
         """The session of that id, which counts as activity.
 
         Raises:
             Gone: it has ended.
-            NotFound: there is none.
+            NotFound: there is none, or it belongs to another key.
         """
         session = self._live.get(sid)
-        if session is None:
+        if session is None or session.key != key:
             raise self._absent(sid, now)
         session.seen = now
         return session
 
-    def touch(self, sid: str, now: float) -> None:
+    def touch(self, sid: str, now: float, key: str = "") -> None:
         """Counts as activity of that session, if there is one."""
         session = self._live.get(sid)
-        if session is not None:
+        if session is not None and session.key == key:
             session.seen = now
 
-    def delete(self, sid: str, now: float) -> asyncio.Task[None] | None:
+    def delete(self, sid: str, now: float, key: str = "") -> asyncio.Task[None] | None:
         """Ends a session; gives its teardown, if there is one to wait for. The second time is fine too.
 
         Raises:
             NotFound: there is none of that id, and has not been one of late.
         """
         session = self._live.get(sid)
-        if session is not None:
-            self._end(session, "Session deleted", now)
+        if session is not None and session.key == key:
+            self._end(session, "Session deleted", "deleted", now)
         elif isinstance(absent := self._absent(sid, now), NotFound):
             raise absent
         return self._ending.get(sid)
 
     def reap(self, now: float) -> None:
-        """Ends what has been idle for too long, and forgets old tombstones and results."""
-        oldest = now - self._limits.idle_seconds
-        for session in [s for s in self._live.values() if s.seen < oldest]:
-            if session.calls.running:
-                session.seen = now  # a call in flight counts
-            else:
-                log.info("session %s of %s expired", session.sid, session.environment)
-                self._end(session, "Session expired", now)
-        for sid, until in list(self._ended.items()):
+        """Ends what has been idle or alive for too long, and forgets old tombstones and results."""
+        for session in list(self._live.values()):
+            limits = session.limits
+            if limits.life_seconds is not None and session.created + limits.life_seconds < now:
+                text = f"Session expired: it may live {limits.life_seconds:g} s"
+                self._end(session, text, "life", now)
+            elif session.seen + limits.idle_seconds < now:
+                if session.calls.running:
+                    session.seen = now  # a call in flight counts
+                else:
+                    self._end(session, "Session expired", "expired", now)
+        for sid, (until, _) in list(self._ended.items()):
             if until > now:
                 break
             del self._ended[sid]
-        self._kept.reap(now)
+        self._house.kept.reap(now)
 
     async def drain(self) -> None:
         """Waits until every call that runs now is done."""
@@ -229,28 +297,30 @@ class Sessions:
         if tasks:
             await asyncio.wait(tasks)
 
-    def stop_calls(self, message: str) -> None:
+    def stop_calls(self, message: str, reason: str) -> None:
         """Ends the stream of every running call with an `error` event."""
         for session in self._live.values():
-            session.calls.stop(message)
+            session.calls.stop(message, reason)
 
     async def close(self, now: float, message: str) -> None:
         """Ends every session."""
         for session in list(self._live.values()):
-            self._end(session, message, now)
+            self._end(session, message, "shutdown", now)
         while self._ending:
             await asyncio.wait(set(self._ending.values()))
 
     def _absent(self, sid: str, now: float) -> ORSError:
-        if self._ended.get(sid, now) > now:
-            return Gone("Session deleted")
-        return NotFound("Session not found")
+        until, reason = self._ended.get(sid, (now, ""))
+        if sid in self._live or until <= now:
+            return NotFound("Session not found")
+        return Gone("Session expired" if reason in ("expired", "life") else "Session deleted", reason=reason)
 
-    def _end(self, session: Session, message: str, now: float) -> None:
+    def _end(self, session: Session, message: str, reason: str, now: float) -> None:
         sid = session.sid
         del self._live[sid]
-        self._bury(sid, now)
-        task = session.end(message)
+        self._bury(sid, now, reason)
+        task = session.end(message, reason)
+        self.admission.leave(session.environment, session.key)
         if task is not None:
             self._ending[sid] = task
             task.add_done_callback(lambda done: self._ended_now(sid, done))
@@ -259,8 +329,8 @@ class Sessions:
         if self._ending.get(sid) is task:
             del self._ending[sid]
 
-    def _bury(self, sid: str, now: float) -> None:
+    def _bury(self, sid: str, now: float, reason: str) -> None:
         self._ended.pop(sid, None)
-        self._ended[sid] = now + self._limits.tombstone_seconds
+        self._ended[sid] = (now + self._limits.tombstone_seconds, reason)
         if len(self._ended) > self._limits.tombstones:
             del self._ended[next(iter(self._ended))]

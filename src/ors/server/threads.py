@@ -28,11 +28,13 @@ class Threads:
         self._free = 0  # threads that wait for a job, less the jobs that wait for a thread
         self._waking = False
         self._number = 0
+        self._running: set[asyncio.Future[Any]] = set()
 
     def run(self, fn: Callable[..., Any], /, *args: Any) -> asyncio.Future[Any]:
         """Starts `fn(*args)` in a thread; the future has its result."""
         loop = asyncio.get_running_loop()
         future = loop.create_future()
+        self._running.add(future)
         self._jobs.put((future, contextvars.copy_context(), fn, args))
         with self._lock:
             self._free -= 1
@@ -45,6 +47,11 @@ class Threads:
                 target=self._work, args=(loop,), name=f"ors-tool-{self._number}", daemon=True
             ).start()
         return future
+
+    @property
+    def lost(self) -> int:
+        """Threads at work that nobody waits for any more: they cannot be stopped."""
+        return sum(future.cancelled() for future in self._running)
 
     def _work(self, loop: asyncio.AbstractEventLoop) -> None:
         while True:
@@ -87,6 +94,7 @@ class Threads:
             self._waking = False
         while self._results:
             future, result, error = self._results.popleft()
+            self._running.discard(future)
             if future.done():  # the call was cancelled
                 continue
             if error is None:

@@ -1,0 +1,94 @@
+"""`ors test`: is an environment fit to train on?"""
+
+import time
+
+import click
+
+from ors import quality
+from ors.cli.faults import Wrong
+from ors.cli.options import URL_OR_TARGET, Command, api_key, as_json, environment, secrets
+from ors.cli.targets import as_url, built, environments
+
+QUIET_SECONDS = 2.0
+"""Nobody needs to be told what takes less."""
+
+
+@click.command(
+    "test",
+    cls=Command,
+    examples=[
+        "ors test adder",
+        "ors test adder --sample 20 --repeat 5 --json",
+        "ors test http://127.0.0.1:8080 --env adder",
+    ],
+)
+@click.argument("where", metavar="URL|TARGET", type=URL_OR_TARGET)
+@click.option(
+    "--sample", type=click.IntRange(min=1), default=5, show_default=True, help="Tasks of each split to open."
+)
+@click.option(
+    "--steps", type=click.IntRange(min=1), default=10, show_default=True, help="Most calls in an episode."
+)
+@click.option(
+    "--repeat", type=click.IntRange(min=1), default=2, show_default=True, help="Plays to compare rewards of."
+)
+@click.option(
+    "--episodes",
+    type=click.IntRange(min=20),
+    default=50,
+    show_default=True,
+    help="Plays to watch memory over.",
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="Of all that is chosen by chance.")
+@click.option("--strict", is_flag=True, help="Take warnings for faults.")
+@environment
+@secrets
+@api_key
+@as_json
+def test_command(
+    where: str,
+    sample: int,
+    steps: int,
+    repeat: int,
+    episodes: int,
+    seed: int,
+    strict: bool,
+    env: str | None,
+    secret: tuple[tuple[str, str], ...],
+    api_key: str | None,
+    as_json: bool,
+) -> None:
+    """Test whether an environment is fit to train on.
+
+    Do tasks list, open and tear down? Are rewards the same every time, and earned by nobody who does nothing?
+    Does an episode leave anything behind? A TARGET is run in this process, which shows more than a URL.
+    An environment may have a classmethod solve(task_spec) that returns the calls of a perfect episode.
+    """
+    plan = quality.Plan(sample, steps, repeat, episodes, seed=seed, secrets=dict(secret))
+    url = as_url(where)
+    classes = None
+    if url is None:
+        found = environments([where])
+        built(found)  # says what is wrong with them in one line
+        classes = {cls.name().lower(): cls for cls in found}
+    try:
+        reports = quality.examine(
+            url=url, classes=classes, environment=env, api_key=api_key, plan=plan, on_step=_Told().step
+        )
+    except ValueError as error:
+        raise Wrong(str(error)) from None
+    click.echo(quality.as_json(reports) if as_json else "\n".join(map(quality.as_text, reports)), nl=as_json)
+    if any(report.findings if strict else report.faults for report in reports):
+        raise click.exceptions.Exit(1)
+
+
+class _Told:
+    """What is being looked at, on standard error, once it takes a while."""
+
+    def __init__(self) -> None:
+        self._began = time.monotonic()
+
+    def step(self, name: str, what: str) -> None:
+        """The next step begins."""
+        if time.monotonic() - self._began > QUIET_SECONDS:
+            click.echo(f"{name}: {what}", err=True)

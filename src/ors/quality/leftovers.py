@@ -1,0 +1,203 @@
+"""Examines what episodes leave behind: failed teardowns, threads, processes, files, memory."""
+
+import asyncio
+import gc
+import inspect
+import os
+import shutil
+import tempfile
+import threading
+import time
+import tracemalloc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ors import Environment, JSONObject
+from ors.errors import ORSError
+from ors.quality.subject import Subject, reason
+
+OURS = ("ors-", "asyncio_", "AnyIO", "uvicorn")
+SETTLE_SECONDS = 2.0
+GROWTH_BYTES = 8 * 1024
+"""More than this per episode, twice in a row, is growth."""
+FEWEST_EPISODES = 10
+
+
+@dataclass
+class Teardowns:
+    """What the environment's teardown did."""
+
+    called: int = 0
+    failures: list[str] = field(default_factory=list)
+
+
+@contextmanager
+def watched(cls: type[Environment]) -> Iterator[Teardowns]:
+    """Counts the teardowns of a class while the block runs."""
+    seen = Teardowns()
+    own = "teardown" in cls.__dict__
+    original: Callable[[Any], Any] = cls.teardown
+
+    async def teardown(self: Environment) -> None:
+        seen.called += 1
+        try:
+            if inspect.iscoroutinefunction(original):
+                await original(self)
+            else:
+                result = await asyncio.to_thread(original, self)
+                if inspect.isawaitable(result):
+                    await result
+        except Exception as error:
+            seen.failures.append(f"{type(error).__name__}: {error}")
+            raise
+
+    cls.teardown = teardown  # type: ignore[method-assign]
+    try:
+        yield seen
+    finally:
+        if own:
+            cls.teardown = original  # type: ignore[assignment,method-assign]
+        else:
+            del cls.teardown
+
+
+@contextmanager
+def own_tempdir() -> Iterator[Path]:
+    """A temporary folder that is this process's only one while the block runs."""
+    before, variable = tempfile.tempdir, os.environ.get("TMPDIR")
+    home = Path(tempfile.mkdtemp(prefix="ors-test-"))
+    tempfile.tempdir, os.environ["TMPDIR"] = str(home), str(home)
+    try:
+        yield home
+    finally:
+        tempfile.tempdir = before
+        if variable is None:
+            del os.environ["TMPDIR"]
+        else:
+            os.environ["TMPDIR"] = variable
+        shutil.rmtree(home, ignore_errors=True)
+
+
+async def examine(subject: Subject) -> None:
+    """Plays episodes and looks at what is left of them."""
+    if subject.cls is None:
+        for name in ("teardown", "threads, processes and files", "memory"):
+            subject.report.not_tried[name] = "needs a TARGET"
+        return
+    tasks = [task for _, task in subject.sampled()]
+    if not tasks:
+        subject.report.not_tried["leftovers"] = "no episode opens"
+        return
+    with own_tempdir() as home, watched(subject.cls) as teardowns:
+        await _episode(subject, tasks[0])  # whatever is made once, for all episodes, is made here
+        kept = _files(home)
+        threads, processes = set(threading.enumerate()), _processes()
+        for task in tasks:
+            await _episode(subject, task)
+        await _settled(lambda: not _new_threads(threads) and not _processes() - processes)
+        _report(subject, teardowns, _new_threads(threads), _processes() - processes, _files(home) - kept)
+        if not _new_threads(threads):
+            await _memory(subject, tasks)
+
+
+async def _episode(subject: Subject, task: JSONObject) -> None:
+    try:
+        await subject.play(task, subject.random_actions(subject.tools, subject.plan.seed))
+    except ORSError as error:
+        subject.report.found("episode", f"an episode broke off: {reason(error)}", "See the server's log.")
+
+
+async def _settled(done: Callable[[], bool]) -> None:
+    """What ends a moment after its episode is not left behind."""
+    until = time.monotonic() + SETTLE_SECONDS
+    while not done() and time.monotonic() < until:  # noqa: ASYNC110  (nobody tells us that a thread has ended)
+        await asyncio.sleep(0.02)
+
+
+def _report(
+    subject: Subject, teardowns: Teardowns, threads: set[str], processes: set[int], files: set[str]
+) -> None:
+    report = subject.report
+    if teardowns.failures:
+        report.found(
+            "teardown",
+            f"teardown() raised {teardowns.failures[0]}",
+            "Make it work however the episode ended.",
+        )
+    if not teardowns.called:
+        report.found("teardown", "teardown() was not called", "Do not end the process or swallow deletes.")
+    for id, left in (("threads", threads), ("processes", processes), ("files", files)):
+        if left:
+            shown = ", ".join(sorted(map(str, left))[:3])
+            report.found(
+                id,
+                f"{len(left)} {id} are left after the last teardown: {shown}",
+                f"End or remove in teardown() what the episode started or made ({id}).",
+            )
+
+
+def _new_threads(before: set[threading.Thread]) -> set[str]:
+    now = (thread for thread in threading.enumerate() if thread not in before)
+    return {thread.name for thread in now if not thread.name.startswith(OURS)}
+
+
+def _processes() -> set[int]:
+    """The children of this process, also those that have ended and nobody has waited for."""
+    found = set()
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = status.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue  # it has ended meanwhile
+        if int(fields[1]) == os.getpid():
+            found.add(int(status.parent.name))
+    return found
+
+
+def _files(home: Path) -> set[str]:
+    return {str(path.relative_to(home)) for path in home.rglob("*")}
+
+
+# ── Memory ───────────────────────────────────────────────────────────────────────────────────────
+
+
+async def _memory(subject: Subject, tasks: list[JSONObject]) -> None:
+    until = time.monotonic() + subject.plan.seconds
+    tracemalloc.start()
+    try:
+        await _round(subject, tasks, FEWEST_EPISODES, until)
+        sizes, counts = [_traced()], list[int]()
+        for _ in range(2):
+            counts.append(await _round(subject, tasks, subject.plan.episodes // 2, until))
+            sizes.append(_traced())
+    finally:
+        tracemalloc.stop()
+    if min(counts) < FEWEST_EPISODES:
+        subject.report.not_tried["memory"] = (
+            f"under {2 * FEWEST_EPISODES} episodes in {subject.plan.seconds:g} s"
+        )
+        return
+    growth = [(sizes[n + 1] - sizes[n]) / counts[n] for n in range(2)]
+    subject.report.figures["bytes kept per episode"] = max(0, round(growth[1]))
+    if min(growth) > GROWTH_BYTES:
+        subject.report.found(
+            "memory",
+            f"every episode keeps {min(growth) / 1024:.0f} KiB",
+            "Let go of what an episode made: look for lists and caches of the class or module.",
+        )
+
+
+async def _round(subject: Subject, tasks: list[JSONObject], episodes: int, until: float) -> int:
+    for number in range(episodes):
+        if time.monotonic() > until:
+            return number
+        await _episode(subject, tasks[number % len(tasks)])
+    return episodes
+
+
+def _traced() -> int:
+    gc.collect()
+    return tracemalloc.get_traced_memory()[0]

@@ -1,0 +1,48 @@
+"""Examines tools: their schemas are valid, and every provider can take them."""
+
+from typing import get_args
+
+from ors import ToolSpec
+from ors.client import Provider, convert_tools
+from ors.errors import ORSError
+from ors.quality.schemas import problems
+from ors.quality.subject import Subject, reason
+
+PROVIDERS = get_args(Provider)
+
+
+async def examine(subject: Subject) -> None:
+    """The tools that every task has."""
+    try:
+        subject.tools = await subject.env.list_tools()
+    except ORSError as error:
+        subject.report.found("tools", f"tools cannot be listed: {reason(error)}", "Make list_tools() work.")
+        return
+    subject.report.figures["tools"] = len(subject.tools)
+    for tool in subject.tools:
+        examine_tool(subject, tool)
+
+
+def examine_tool(subject: Subject, tool: ToolSpec) -> None:
+    """One tool."""
+    report = subject.report
+    for problem in problems(tool.input_schema)[:3]:
+        report.found(
+            "schema", f"the input schema of {tool.name!r}: {problem}", "Correct the schema of its input."
+        )
+    if not tool.description.strip():
+        report.found(
+            "description",
+            f"the tool {tool.name!r} has no description",
+            "Write a docstring: the model decides by it when to call the tool.",
+            level="warning",
+        )
+    for provider in PROVIDERS:
+        try:
+            convert_tools([tool], provider)
+        except Exception as error:
+            report.found(
+                "format",
+                f"the tool {tool.name!r} cannot be converted for {provider}: {reason(error)}",
+                "Simplify its input until every provider can take it.",
+            )

@@ -1,0 +1,125 @@
+"""Who may have a session, and who waits for one."""
+
+import asyncio
+from collections import Counter, deque
+from dataclasses import dataclass, field
+
+from ors._protocol import Limits
+from ors.errors import Unavailable
+from ors.server.access import Keys
+
+RETRY_SECONDS = 1
+
+
+@dataclass(eq=False, slots=True)
+class _Waiting:
+    environment: str
+    key: str
+    turn: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+
+
+class Admission:
+    """Counts sessions against the limits; at the limit, creations wait in line, the keys taking turns."""
+
+    def __init__(self, limits: Limits, keys: Keys) -> None:
+        self._limits = limits
+        self._keys = keys
+        self._total = 0
+        self._of_environment: Counter[str] = Counter()
+        self._of_key: Counter[str] = Counter()
+        self._lines: dict[str, deque[_Waiting]] = {}  # by key, the one whose turn it is first
+        self.waiting = 0
+
+    def enter(self, environment: str, key: str) -> bool:
+        """Takes a place if there is one and nobody waits for it; says whether it did."""
+        if self.waiting or not self._free(environment, key):
+            return False
+        self._take(environment, key)
+        return True
+
+    def leave(self, environment: str, key: str) -> None:
+        """Gives a place back, to whoever is next."""
+        self._total -= 1
+        self._of_environment[environment] -= 1
+        self._of_key[key] -= 1
+        if not self._of_key[key]:
+            del self._of_key[key]
+        if self.waiting:
+            self._admit()
+
+    def full(self) -> Unavailable:
+        """What is said to those who find no place."""
+        return Unavailable(
+            "The server has as many sessions as it may; try again later",
+            retry_after=RETRY_SECONDS,
+            status=429,
+            reason="limit",
+        )
+
+    @property
+    def saturated(self) -> bool:
+        """Whether no session at all could be opened now."""
+        return self._limits.sessions is not None and self._total >= self._limits.sessions
+
+    async def wait(self, environment: str, key: str) -> None:
+        """Waits for a place in line, and takes it.
+
+        Raises:
+            Unavailable: the line is full, or it took too long.
+        """
+        if self.waiting >= self._limits.queue:
+            raise self.full()
+        waiting = _Waiting(environment, key)
+        self._lines.setdefault(key, deque()).append(waiting)
+        self.waiting += 1
+        try:
+            async with asyncio.timeout(self._limits.queue_seconds):
+                await waiting.turn
+        except BaseException as error:
+            if waiting.turn.done() and not waiting.turn.cancelled():  # the turn came with the end of patience
+                self.leave(environment, key)
+            else:
+                self._give_up(waiting)
+            raise self.full() if isinstance(error, TimeoutError) else error from None
+
+    def _give_up(self, waiting: _Waiting) -> None:
+        line = self._lines.get(waiting.key)
+        if line and waiting in line:
+            line.remove(waiting)
+            self.waiting -= 1
+            if not line:
+                del self._lines[waiting.key]
+
+    def _admit(self) -> None:
+        # The keys take turns: whoever was served goes to the end.
+        for key in list(self._lines):
+            line = self._lines[key]
+            first = line[0]
+            if not self._free(first.environment, key):
+                continue
+            line.popleft()
+            self.waiting -= 1
+            del self._lines[key]
+            if line:
+                self._lines[key] = line
+            if not first.turn.done():
+                self._take(first.environment, key)
+                first.turn.set_result(None)
+            return
+
+    def _free(self, environment: str, key: str) -> bool:
+        limits = self._limits
+        return (
+            _under(limits.sessions, self._total)
+            and _under(limits.sessions_per_environment, self._of_environment[environment])
+            and _under(self._keys.sessions(key, limits.sessions_per_key), self._of_key[key])
+        )
+
+    def _take(self, environment: str, key: str) -> None:
+        self._total += 1
+        self._of_environment[environment] += 1
+        self._of_key[key] += 1
+
+
+def _under(limit: int | None, count: int) -> bool:
+    return limit is None or count < limit

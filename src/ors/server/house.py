@@ -1,0 +1,20 @@
+"""What all parts of one server share."""
+
+from ors._protocol import Limits
+from ors.server.kept import Kept
+from ors.server.observers import Observers
+from ors.server.threads import Threads
+from ors.server.wording import Wording
+
+
+class House:
+    """Limits, wording, threads, kept results, observers, and how much is going on."""
+
+    def __init__(self, limits: Limits, wording: Wording, observers: Observers) -> None:
+        self.limits = limits
+        self.wording = wording
+        self.observers = observers
+        self.threads = Threads()
+        self.kept = Kept(limits.kept_seconds, limits.kept_bytes)
+        self.running = 0
+        """Calls that run or wait for their turn."""

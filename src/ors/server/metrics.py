@@ -1,0 +1,119 @@
+"""The server's metrics, for Prometheus."""
+
+from collections import Counter as Count
+from collections.abc import Iterator
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector, generate_latest
+from prometheus_client.core import GaugeMetricFamily
+
+from ors.server.house import House
+from ors.server.observers import (
+    CallFinished,
+    CallReplayed,
+    Event,
+    Rejected,
+    SessionClosed,
+    SessionOpened,
+    SessionReady,
+)
+from ors.server.sessions import Sessions
+
+SECONDS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)
+
+
+class Metrics:
+    """Counts what happens, and looks at what is there when it is asked."""
+
+    def __init__(self, house: House, sessions: Sessions) -> None:
+        self._house = house
+        self._sessions = sessions
+        self._registry = CollectorRegistry(auto_describe=False)
+        self.lag = 0.0
+        """Seconds by which the event loop was late, of late."""
+        own: dict[str, Any] = {"registry": self._registry}
+        env = ["environment"]
+        self._created = Counter("ors_sessions_created", "Sessions created", env, **own)
+        self._closed = Counter("ors_sessions_closed", "Sessions ended", [*env, "reason"], **own)
+        self._failed = Counter("ors_setups_failed", "Setups that failed", [*env, "reason"], **own)
+        self._setup = Histogram("ors_setup_seconds", "Time to set up", env, buckets=SECONDS, **own)
+        self._teardown = Histogram("ors_teardown_seconds", "Time to tear down", env, buckets=SECONDS, **own)
+        self._calls = Counter("ors_calls", "Tool calls", [*env, "tool", "outcome", "reason"], **own)
+        self._seconds = Histogram(
+            "ors_call_seconds", "Time of a call", [*env, "tool"], buckets=SECONDS, **own
+        )
+        self._bytes = Counter("ors_result_bytes", "Bytes of results", env, **own)
+        self._replays = Counter("ors_calls_replayed", "Calls that clients came back for", env, **own)
+        self._rejected = Counter("ors_requests_rejected", "Requests turned away", ["reason"], **own)
+        self._of_call: dict[tuple[str, str, str, str], tuple[Any, Any, Any]] = {}
+        self._registry.register(_Now(self))
+        ProcessCollector(registry=self._registry)
+
+    def text(self) -> bytes:
+        """Everything, in the format that Prometheus scrapes."""
+        return generate_latest(self._registry)
+
+    def observe(self, event: Event) -> None:
+        """Counts an event."""
+        if isinstance(event, CallFinished):
+            count, seconds, size = self._children(event)
+            count.inc()
+            seconds.observe(event.seconds)
+            size.inc(event.bytes)
+        else:
+            self._observe_rarer(event)
+
+    def _children(self, event: CallFinished) -> tuple[Any, Any, Any]:
+        # Finding a labelled child costs more than counting: they are found once.
+        tool = event.tool if event.reason != "not_found" else ""  # an agent's inventions are no labels
+        labels = (event.environment, tool, event.outcome, event.reason)
+        children = self._of_call.get(labels)
+        if children is None:
+            children = self._of_call[labels] = (
+                self._calls.labels(*labels),
+                self._seconds.labels(event.environment, tool),
+                self._bytes.labels(event.environment),
+            )
+        return children
+
+    def _observe_rarer(self, event: Event) -> None:
+        if isinstance(event, SessionOpened):
+            self._created.labels(event.environment).inc()
+        elif isinstance(event, SessionReady):
+            self._setup.labels(event.environment).observe(event.seconds)
+            if event.reason:
+                self._failed.labels(event.environment, event.reason).inc()
+        elif isinstance(event, SessionClosed):
+            self._closed.labels(event.environment, event.reason).inc()
+            self._teardown.labels(event.environment).observe(event.teardown_seconds)
+        elif isinstance(event, CallReplayed):
+            self._replays.labels(event.environment).inc()
+        elif isinstance(event, Rejected):
+            self._rejected.labels(event.reason).inc()
+
+    def now(self) -> Iterator[GaugeMetricFamily]:
+        """What there is at this moment."""
+        sessions = GaugeMetricFamily("ors_sessions", "Sessions now", labels=["environment", "state"])
+        found = Count((session.environment, session.state.value) for session in self._sessions)
+        for (environment, state), count in sorted(found.items()):
+            sessions.add_metric([environment, state], count)
+        yield sessions
+        for name, text, value in (
+            ("ors_calls_running", "Calls that run or wait for their turn", self._house.running),
+            ("ors_creations_waiting", "Creations that wait for a place", self._sessions.admission.waiting),
+            ("ors_threads_lost", "Threads stuck in tools that nobody waits for", self._house.threads.lost),
+            ("ors_results_kept", "Finished results that are kept", len(self._house.kept)),
+            ("ors_results_kept_bytes", "Bytes of finished results that are kept", self._house.kept.bytes),
+            ("ors_event_loop_lag_seconds", "How late the event loop is", self.lag),
+        ):
+            yield GaugeMetricFamily(name, text, value=value)
+
+
+class _Now:
+    """What prometheus-client asks for the present."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        return self._metrics.now()
