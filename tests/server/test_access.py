@@ -3,6 +3,7 @@
 import ssl
 import subprocess
 import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
 from typing import ClassVar
 
@@ -13,7 +14,7 @@ from tests.lab import Lab
 from tests.raw import Raw
 from tests.serving import serving
 
-KEYS = ["one=secret-1", ApiKey("two", "secret-2", private=True)]
+KEYS: list[ApiKey | str] = ["one=secret-1", ApiKey("two", "secret-2", private=True)]
 
 
 def bearer(secret: str) -> dict[str, str]:
@@ -25,7 +26,7 @@ class Guarded(Lab):
 
 
 @pytest.fixture(scope="module")
-def keyed() -> object:
+def keyed() -> Iterator[Raw]:
     with serving(Server([Guarded], api_keys=KEYS)) as url:
         yield Raw(url)
 

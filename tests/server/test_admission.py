@@ -40,7 +40,7 @@ def test_at_the_limit_of_sessions_a_creation_is_429_and_leaves_nothing() -> None
 
 def test_environments_and_keys_have_limits_of_their_own() -> None:
     limits = Limits(sessions_per_environment=2, sessions_per_key=1)
-    keys = ["a=secret-a", ApiKey("b", "secret-b", sessions=3)]
+    keys: list[ApiKey | str] = ["a=secret-a", ApiKey("b", "secret-b", sessions=3)]
     with serving(Server([Lab, Other], limits=limits, api_keys=keys)) as url:
         raw = Raw(url)
         assert create(raw, key="secret-a")[0] == 200
@@ -63,12 +63,14 @@ def test_failed_creations_give_their_place_back() -> None:
 
 
 def test_in_line_a_creation_waits_for_a_place() -> None:
-    with serving(Server([Lab], limits=Limits(sessions=1, queue=1))) as url, ThreadPoolExecutor(1) as pool:
+    server = Server([Lab], limits=Limits(sessions=1, queue=1))
+    with serving(server) as url, ThreadPoolExecutor(1) as pool:
         raw = Raw(url)
         first = create(raw)
         waiting = pool.submit(create, raw)
-        while create(raw)[0] != 429:  # until the line is full
+        while server._app.sessions.admission.waiting == 0:
             pass
+        assert create(raw)[0] == 429  # the line is full
         assert not waiting.done()
         raw.post("/delete", sid=first[1])
         assert waiting.result()[0] == 200

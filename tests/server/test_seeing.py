@@ -13,11 +13,11 @@ from tests.serving import serving
 
 
 def samples(raw: Raw) -> dict[tuple[str, ...], float]:
-    """Every sample by its name and the values of its labels, as a real parser reads them."""
+    """Every sample by its name and the values of its labels, in their order, as a real parser reads them."""
     answer = raw.get("/-/metrics")
     assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
     return {
-        (sample.name, *sample.labels.values()): sample.value
+        (sample.name, *(value for _, value in sorted(sample.labels.items()))): sample.value
         for family in text_string_to_metric_families(answer.body.decode())
         for sample in family.samples
     }
@@ -44,10 +44,10 @@ def test_metrics_count_what_happened() -> None:
     assert found["ors_sessions_created_total", "lab"] == 4
     assert found["ors_sessions_closed_total", "lab", "deleted"] == 1
     assert found["ors_setups_failed_total", "lab", "environment"] == 1
-    assert found["ors_calls_total", "lab", "echo", "ok", ""] == 1
-    assert found["ors_calls_total", "lab", "echo", "refused", "input_validation"] == 1
-    assert found["ors_calls_total", "lab", "boom", "failed", "environment"] == 1
-    assert found["ors_calls_total", "lab", "", "refused", "not_found"] == 1
+    assert found["ors_calls_total", "lab", "ok", "", "echo"] == 1
+    assert found["ors_calls_total", "lab", "refused", "input_validation", "echo"] == 1
+    assert found["ors_calls_total", "lab", "failed", "environment", "boom"] == 1
+    assert found["ors_calls_total", "lab", "refused", "not_found", ""] == 1
     assert found["ors_call_seconds_count", "lab", "echo"] == 2
     assert found["ors_setup_seconds_count", "lab"] == 4
     assert found["ors_teardown_seconds_count", "lab"] == 1

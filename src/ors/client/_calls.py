@@ -138,12 +138,12 @@ class Call:
     def _outcome(self, reader: CallReader) -> Any:
         if reader.error is not None:
             if reader.error.startswith(SESSION_OVER):
-                raise SessionLost(reader.error, sid=self._headers.get("X-Session-ID"))
+                raise SessionLost(reader.error, sid=self._headers.get("X-Session-ID"), reason=reader.reason)
             if self._rejoining and reader.error.startswith((UNKNOWN_TASK_ID, RESULT_GONE)):
                 raise CallOutcomeUnknown(
                     f"the call has run or is running, but its result is lost: {reader.error}"
                 )
-            raise ToolFailed(reader.error or "the tool failed, without saying why")
+            raise ToolFailed(reader.error or "the tool failed, without saying why", reason=reader.reason)
         try:
             return reader.value()
         except ValueError as error:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from time import time
 
 from ors._json import loads
+from ors._protocol import REASON
 from ors.errors import (
     AuthenticationError,
     BadRequest,
@@ -38,7 +39,7 @@ def failure(status: int, headers: Mapping[str, str], body: bytes) -> ORSError:
     if status in _NOT_NOW:
         # openreward 0.1.167 says so every 25 s, however long an environment's setup takes.
         kind = StillStarting if headers.get("X-Backend-State") == "starting" else Unavailable
-        return kind(text, retry_after=_retry_after(headers), status=status)
+        return kind(text, retry_after=_retry_after(headers), status=status, reason=headers.get(REASON))
     if 300 <= status < 400:
         return ResponseError(
             f"redirected to {headers.get('Location', '?')}: use it as base_url", status=status
@@ -48,7 +49,7 @@ def failure(status: int, headers: Mapping[str, str], body: bytes) -> ORSError:
     if status == AuthenticationError.status:
         return AuthenticationError(f"{text} (pass api_key, or set ORS_API_KEY)")
     nearest = BadRequest if status < 500 else ServerFailed
-    return _BY_STATUS.get(status, nearest)(text, status=status)
+    return _BY_STATUS.get(status, nearest)(text, status=status, reason=headers.get(REASON))
 
 
 def _detail(body: bytes) -> str:

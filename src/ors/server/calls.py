@@ -6,6 +6,7 @@ and whoever comes back with its task id or its idempotency key gets its stream f
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from time import perf_counter
 from typing import Any, NamedTuple
 
 from ors._protocol import RESULT_GONE, error_event, task_id_event
@@ -47,7 +48,7 @@ class Call:
         "finished_at",
         "id",
         "key",
-        "started_at",
+        "seconds",
         "tail",
         "task",
         "tool",
@@ -56,7 +57,7 @@ class Call:
     def __init__(self, owner: "Calls", tool: str, id: str, key: str | None) -> None:
         self.id = id
         self.tool = tool
-        self.started_at = asyncio.get_running_loop().time()
+        self.seconds = -perf_counter()  # not the loop's clock: uvloop's has milliseconds only
         self.key = key
         self.tail: bytes | None = None
         self.task: asyncio.Task[None] | None = None
@@ -94,6 +95,7 @@ class Call:
         self.tail = outcome.events
         self.task = None
         self.finished_at = asyncio.get_running_loop().time()
+        self.seconds += perf_counter()
         listeners, self._listeners = self._listeners, None
         for listener in listeners or ():
             listener()

@@ -163,7 +163,7 @@ class Session:
                     call.id,
                     outcome.kind,
                     outcome.reason,
-                    call.finished_at - call.started_at,
+                    call.seconds,
                     len(outcome.events),
                     outcome.reward,
                     outcome.finished,
