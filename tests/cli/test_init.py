@@ -28,23 +28,24 @@ def test_the_tests_of_a_new_package_pass_as_generated(template: str, tmp_path: P
     assert " passed" in done.stdout
 
 
-@pytest.mark.parametrize("template", TEMPLATES)
-def test_a_new_package_is_linted_and_typed(template: str, tmp_path: Path) -> None:
-    run("init", "my-env", "--template", template, cwd=tmp_path)
-    for tool in (
+def test_new_packages_are_linted_and_typed(tmp_path: Path) -> None:
+    tools = (
         ["ruff", "check", "--isolated", "--select", "E,F,I,B,D1", "--line-length", "110", "src"],
         ["ruff", "check", "--isolated", "--select", "E,F,I,B", "--line-length", "110", "tests"],
         ["ruff", "format", "--isolated", "--check", "--line-length", "110", "."],
         ["mypy", "--strict", "--cache-dir", str(tmp_path / "cache"), "src", "tests"],
-    ):
-        done = subprocess.run(
-            [sys.executable, "-m", *tool],
-            cwd=tmp_path / "my-env",
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, done.stdout
+    )
+    for template in TEMPLATES:
+        run("init", f"my-{template}", "--template", template, cwd=tmp_path)
+        for tool in tools:
+            done = subprocess.run(
+                [sys.executable, "-m", *tool],
+                cwd=tmp_path / f"my-{template}",
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            assert done.returncode == 0, done.stdout
 
 
 def test_a_new_package_is_served_played_and_named_after_its_folder(tmp_path: Path) -> None:

@@ -88,6 +88,18 @@ def test_a_value_of_the_wrong_type_is_told(url: str) -> None:
     assert "'many' is not a valid integer" in done.err
 
 
+def test_all_settings_are_shown_and_what_no_command_has_is_a_fault(tmp_path: Path) -> None:
+    assert {one["command"] for one in run("config", "--json", cwd=tmp_path).json} >= {
+        "serve",
+        "bench",
+        "check",
+    }
+    (tmp_path / "pyproject.toml").write_text("[tool.ors]\nprot = 1\n[tool.ors.serve]\nhots = 'x'\n")
+    done = run("config", cwd=tmp_path)
+    assert done.code == 1
+    assert "pyproject.toml sets what no command has: prot, serve.hots" in done.err
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_each_shell_has_its_completion_script(shell: str) -> None:
     done = run("completion", shell)

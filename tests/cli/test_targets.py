@@ -1,9 +1,10 @@
 """What `ors serve` and the others accept as code, and how they say that it is wrong."""
 
+import json
 from pathlib import Path
 
 import pytest
-from tests.cli.commands import run
+from tests.cli.commands import run, running
 
 ENVIRONMENT = """\
 from ors import Environment, TextBlock, ToolOutput, tool
@@ -140,3 +141,19 @@ def test_a_target_without_environments_says_so(tmp_path: Path, target: str, code
     done = run("serve", target, cwd=tmp_path)
     assert done.code == code
     assert said in done.err
+
+
+def test_two_files_of_one_name_are_both_served_and_two_packages_of_one_name_are_told(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        package = tmp_path / name / "pack"
+        package.mkdir(parents=True)
+        (package / "__init__.py").write_text("")
+        text = ENVIRONMENT.format(name=f"In{name}").replace("from neighbour import TASKS", "TASKS = []")
+        (package / "env.py").write_text(text)
+        (tmp_path / name / "env.py").write_text(text)
+    with running("serve", "a/env.py", "b/env.py", "--port", "0", "--json", cwd=tmp_path) as server:
+        told = json.loads(server.line("^{.*}$")[0])
+        assert [one["name"] for one in told["environments"]] == ["ina", "inb"]
+    done = run("serve", "a/pack/env.py", "b/pack/env.py", cwd=tmp_path)
+    assert done.code == 3
+    assert "another pack.env is imported already, a/pack/env.py" in done.err
