@@ -1,8 +1,8 @@
 from collections.abc import Callable, Iterator
 
 import pytest
-from examples.__main__ import EXAMPLES
 
+from examples.__main__ import EXAMPLES
 from ors import Server
 from tests.examples.episode import Episode
 from tests.raw import Raw

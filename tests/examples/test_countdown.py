@@ -2,8 +2,8 @@ import tracemalloc
 from itertools import permutations, product
 
 import pytest
-from examples.countdown import Countdown, Puzzle, evaluated
 
+from examples.countdown import Countdown, Puzzle, evaluated
 from ors import ToolError
 from tests.examples.conftest import Play
 from tests.examples.episode import text

@@ -6,7 +6,6 @@ from collections import deque
 from typing import Any
 
 from examples.maze import AGENT, COLOURS, DIRECTIONS, EXIT, PIXELS, WALL, Square, dig, distance
-
 from tests.examples.conftest import Play
 from tests.examples.episode import text
 from tests.raw import Raw

@@ -1,7 +1,6 @@
 import threading
 
 from examples.open_book import HANDBOOK
-
 from tests.examples.conftest import Play
 from tests.examples.episode import text
 from tests.raw import Raw

@@ -1,6 +1,6 @@
 import pytest
-from examples.word_hunt import WORDS, marks
 
+from examples.word_hunt import WORDS, marks
 from tests.examples.conftest import Play
 from tests.examples.episode import text
 
