@@ -2,10 +2,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.cli.park import Other, Park
-from tests.serving import serving
 
 from ors import Server
+from tests.cli.park import Other, Park
+from tests.serving import serving
 
 PARK = Path(__file__).with_name("park.py")
 

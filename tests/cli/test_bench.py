@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import pytest
-from tests.cli.commands import Terminal, run
 
 from ors.cli.load import Latencies
+from tests.cli.commands import Terminal, run
 
 FAST = ["--seconds", "0.5", "--concurrency", "2"]
 

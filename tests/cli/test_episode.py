@@ -4,6 +4,7 @@ import base64
 from pathlib import Path
 
 import pytest
+
 from tests.cli.commands import run
 from tests.cli.park import PICTURE
 

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import click
 import pytest
-from tests.cli.commands import run, running, variables
 
 from ors.cli import COMMANDS, ors
 from ors.cli.options import Command
+from tests.cli.commands import run, running, variables
 
 PAGE = Path(__file__).parents[2] / "docs" / "cli.md"
 

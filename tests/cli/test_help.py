@@ -5,10 +5,10 @@ import sys
 
 import click
 import pytest
-from tests.cli.commands import run
 
 from ors import __version__
 from ors.cli import COMMANDS, ors
+from tests.cli.commands import run
 
 OURS = [name for name in COMMANDS if name not in ("check", "test")]
 

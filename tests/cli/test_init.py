@@ -8,6 +8,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+
 from tests.cli.commands import run, variables
 
 TEMPLATES = ["basic", "game", "sandbox"]

@@ -11,13 +11,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from tests.cli.commands import ORS as COMMAND
-from tests.cli.commands import PATIENCE, Running, run, running, variables
-from tests.raw import Raw
 
 from ors import Limits
 from ors.client import ORS, Session, ToolCallError
 from ors.errors import ToolFailed
+from tests.cli.commands import ORS as COMMAND
+from tests.cli.commands import PATIENCE, Running, run, running, variables
+from tests.raw import Raw
 
 QUICK = """\
 import asyncio
