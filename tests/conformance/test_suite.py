@@ -1,4 +1,6 @@
 import json
+import subprocess
+import sys
 import xml.etree.ElementTree as ElementTree
 from collections import Counter
 from collections.abc import Mapping
@@ -43,6 +45,15 @@ def test_conformance_shares_no_code_with_what_it_checks() -> None:
             assert len(others) == 1  # the line to change for another package
         else:
             assert all(line.startswith("from ors.quality.") for line in others), (path, others)
+
+
+def test_the_suite_loads_nothing_of_server_or_client() -> None:
+    code = (
+        "import sys, ors.conformance.suite\nfrom ors.conformance.checks import all_checks\nall_checks()\n"
+        "print([m for m in sys.modules if m.startswith(('ors.client', 'ors.server', 'ors._p', 'ors._s'))])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
 
 
 def test_our_server_with_several_environments_passes(several: str) -> None:

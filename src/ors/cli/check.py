@@ -12,7 +12,7 @@ from ors.cli.options import URL_OR_TARGET, Command, api_key, as_json, environmen
 from ors.cli.targets import as_url, built, environments
 from ors.quality.serving import serving
 
-SLOW_MINUTES = 16
+SLOW_MINUTES = 18
 
 
 @click.command(

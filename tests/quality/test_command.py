@@ -1,0 +1,45 @@
+from pathlib import Path
+
+import pytest
+
+from ors import Server
+from tests.cli.commands import run
+from tests.quality import park
+from tests.serving import serving
+
+PARK = Path(park.__file__)
+QUICK = ("--sample", "2", "--episodes", "20")
+
+
+def test_a_clean_target_is_fine() -> None:
+    done = run("test", f"{PARK}:Clean", *QUICK)
+    assert (done.code, done.out.splitlines()[0]) == (0, "clean: nothing found")
+
+
+@pytest.mark.parametrize(("words", "code"), [((), 0), (("--strict",), 1)])
+def test_warnings_count_only_if_strict(words: tuple[str, ...], code: int) -> None:
+    done = run("test", f"{PARK}:Exposed", *QUICK, *words)
+    assert done.code == code
+    assert "! exposed: task listings show 'gold_answer'" in done.out
+
+
+def test_a_fault_is_exit_code_1_and_json_says_which() -> None:
+    done = run("test", f"{PARK}:Silent", *QUICK, "--json")
+    assert done.code == 1
+    (report,) = done.json
+    assert report["fit"] is False
+    assert [finding["id"] for finding in report["findings"]] == ["prompt"]
+
+
+def test_a_server_is_tested_by_its_url() -> None:
+    with serving(Server([park.Clean])) as url:
+        done = run("test", url, *QUICK)
+    assert done.code == 0
+    assert "not tried: memory (needs a TARGET)" in done.out
+
+
+def test_used_wrongly_and_not_reached_have_codes_of_their_own() -> None:
+    assert run("test").code == 2
+    assert run("test", f"{PARK}:Clean", "--env", "nonsense").code == 2
+    assert run("test", "http://127.0.0.1:9").code == 3
+    assert run("test", f"{PARK}:Nobody").code == 3

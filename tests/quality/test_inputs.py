@@ -1,0 +1,137 @@
+import random
+import re
+from typing import Any
+
+import jsonschema  # type: ignore[import-untyped]
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import BaseModel, Field
+
+from ors.quality.inputs import Inputs, emptiest, needs_choice
+from ors.quality.schemas import problems
+
+
+class Inner(BaseModel):
+    name: str = Field(min_length=2, max_length=5)
+    flags: list[bool] = Field(min_length=1, max_length=3)
+
+
+class Model(BaseModel):
+    count: int = Field(ge=3, le=7)
+    part: float = Field(gt=0, lt=1)
+    steps: int = Field(multiple_of=5, ge=1, le=50)
+    kind: Any = Field(json_schema_extra={"enum": ["a", 2, None]})
+    inner: Inner
+    others: list[Inner] = Field(default_factory=list, max_length=2)
+    maybe: Inner | None = None
+    code: str = Field(pattern=r"^[A-Z]{2}-\d{3}$")
+    pair: tuple[int, str]
+
+
+class Tree(BaseModel):
+    value: int
+    children: list["Tree"] = []
+    twin: "Tree | None" = None
+
+
+UNIQUE = {"uniqueItems": True, "minItems": 2}
+SCHEMAS = [
+    Model.model_json_schema(),
+    Tree.model_json_schema(),
+    {"type": "object", "properties": {"x": {"const": 3}}, "required": ["x"]},
+    {"type": "object", "properties": {"x": {"type": ["integer", "null"]}}, "required": ["x", "y"]},
+    {"type": "object", "properties": {"x": {"oneOf": [{"type": "string"}, {"type": "array"}]}}},
+    {"type": "object", "minProperties": 2, "additionalProperties": {"type": "integer"}},
+    {
+        "type": "object",
+        "properties": {
+            "x": {"type": "array", "items": {"enum": [1, 2, 3]}, "uniqueItems": True, "minItems": 2}
+        },
+        "required": ["x"],
+    },
+    {"allOf": [{"type": "object", "properties": {"a": {"type": "string"}}}, {"required": ["a"]}]},
+    {"type": "object", "properties": {"n": {"type": "number", "exclusiveMaximum": -5}}, "required": ["n"]},
+    {"type": "object", "properties": {"d": {"type": "string", "format": "date"}}, "required": ["d"]},
+    {"type": "object", "properties": {"h": {"type": "string", "pattern": "^(https?)://[a-z]+\\.org$"}}},
+]
+
+
+@pytest.mark.parametrize("number", range(len(SCHEMAS)))
+@given(seed=st.integers(0, 10_000))
+@settings(max_examples=60, deadline=None)
+def test_made_up_inputs_fit_their_schema(number: int, seed: int) -> None:
+    made = Inputs(random.Random(seed)).make(SCHEMAS[number])
+    jsonschema.validate(made, SCHEMAS[number])
+
+
+@pytest.mark.parametrize("number", range(len(SCHEMAS)))
+def test_the_emptiest_input_fits_its_schema_too(number: int) -> None:
+    jsonschema.validate(emptiest(SCHEMAS[number]), SCHEMAS[number])
+
+
+def test_the_same_seed_makes_the_same_inputs() -> None:
+    schema = Model.model_json_schema()
+    made = [Inputs(random.Random(seed)).make(schema) for seed in (1, 1, 2)]
+    assert made[0] == made[1] != made[2]
+
+
+def test_a_tool_that_takes_nothing_gets_an_empty_object() -> None:
+    assert Inputs(random.Random(0)).make(None) == emptiest(None) == {}
+
+
+def test_patterns_of_simple_form_are_matched() -> None:
+    for pattern in (r"^\d{4}$", r"^[a-f0-9]{8}$", r"^v\d+\.\d+$", r"^(yes|no)$", r"^\w+@\w+$"):
+        schema = {
+            "type": "object",
+            "properties": {"x": {"type": "string", "pattern": pattern}},
+            "required": ["x"],
+        }
+        assert re.search(pattern, Inputs(random.Random(0)).make(schema)["x"])
+
+
+def test_only_numbers_flags_and_choices_need_a_choice() -> None:
+    def tool(**rule: Any) -> dict[str, Any]:
+        return {"type": "object", "properties": {"x": rule}, "required": ["x"]}
+
+    assert not needs_choice(None)
+    assert not needs_choice(tool(type="string"))
+    assert not needs_choice(tool(type="array"))
+    assert needs_choice(tool(type="integer"))
+    assert needs_choice(tool(type="boolean"))
+    assert needs_choice(tool(enum=["a", "b"]))
+    assert needs_choice(tool(type="string", minLength=1))
+
+
+@pytest.mark.parametrize("number", range(len(SCHEMAS)))
+def test_valid_schemas_have_no_problems(number: int) -> None:
+    jsonschema.Draft202012Validator.check_schema(SCHEMAS[number])
+    assert problems(SCHEMAS[number]) == []
+    assert problems(None) == []
+
+
+@pytest.mark.parametrize(
+    ("schema", "problem"),
+    [
+        ([], "it is not an object"),
+        ({"type": "float"}, "$.type is no type: 'float'"),
+        ({"type": "string"}, "it does not describe an object, so no tool call can carry it"),
+        ({"type": "object", "properties": []}, "$.properties is not an object of schemas"),
+        ({"type": "object", "properties": {"x": 3}}, "$.properties.x is not a schema"),
+        ({"type": "object", "required": "x"}, "$.required is not a list of names"),
+        ({"type": "object", "anyOf": []}, "$.anyOf is not a list of schemas"),
+        ({"$ref": "#/$defs/Nobody"}, "$.$ref leads nowhere: '#/$defs/Nobody'"),
+        (
+            {"type": "object", "properties": {"x": {"pattern": "["}}},
+            "$.properties.x.pattern is no pattern: '['",
+        ),
+        (
+            {"type": "object", "properties": {"x": {"minLength": -1}}},
+            "$.properties.x.minLength is not a count",
+        ),
+        ({"type": "object", "properties": {"x": {"maximum": "9"}}}, "$.properties.x.maximum is not a number"),
+        ({"type": "object", "properties": {"x": {"enum": "ab"}}}, "$.properties.x.enum is not a list"),
+    ],
+)
+def test_what_is_wrong_with_a_schema_is_said_with_its_place(schema: Any, problem: str) -> None:
+    assert problems(schema) == [problem]
