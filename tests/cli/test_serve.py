@@ -61,7 +61,7 @@ def test_it_prints_environments_tools_counts_an_address_and_a_curl_line_that_wor
         with ORS(url) as client:
             assert client.environment("park").num_tasks("train") == 50
         done = server.stop()
-    assert (done.code, done.err) == (0, "")
+    assert done.code == 0
 
 
 def test_its_announcement_as_json_is_one_line(park: str) -> None:
@@ -95,15 +95,48 @@ def test_a_taken_port_is_one_line(park: str) -> None:
 
 
 def test_a_host_that_does_not_exist_is_one_line(park: str) -> None:
-    done = run("serve", park, "--host", "no.such.host.invalid")
+    done = run("serve", park, "--host", "no.such.host.invalid", "--insecure")
     assert done.code == 3
     assert done.err.startswith("Error: Cannot listen on no.such.host.invalid:8080: ")
 
 
-def test_another_host_than_loopback_says_what_that_means(park: str) -> None:
-    with running("serve", park, "--port", "0", "--host", "0.0.0.0") as server:
+def test_another_host_than_loopback_needs_a_key_or_the_word_insecure(park: str) -> None:
+    done = run("serve", park, "--port", "0", "--host", "0.0.0.0")
+    assert done.code == 2
+    assert "whoever can reach this machine" in done.err
+    with running("serve", park, "--port", "0", "--host", "0.0.0.0", "--insecure") as server:
         assert server.line("asks for no API key")
-        assert "127.0.0.1" in server.line("^Try: (curl .*)")[1]
+        curl = server.line("^Try: (curl .*)")[1]
+        assert json.loads(subprocess.run(curl.split(), capture_output=True, check=True).stdout)["tools"]
+
+
+def test_keys_come_from_a_variable_or_a_file_and_are_never_shown(park: str, tmp_path: Path) -> None:
+    (tmp_path / "keys").write_text("# who may\n\ncarol=hidden-three sessions=3\n")
+    words = ("serve", park, "--port", "0", "--host", "0.0.0.0", "--api-key-file", str(tmp_path / "keys"))
+    with running(*words, env={"ORS_API_KEYS": "hidden-one,bob=hidden-two private"}) as server:
+        url = address(server).replace("0.0.0.0", "127.0.0.1")
+        assert "train 50" in server.line("^park.*")[0]
+        assert server.line("Keys travel unencrypted")
+        curl = server.line("^Try: (curl .*)")[1]
+        env = variables({"ORS_API_KEY": "hidden-two"})
+        answer = subprocess.run(["sh", "-c", curl], env=env, capture_output=True, check=True)
+        assert json.loads(answer.stdout)["tools"]
+        assert run("list", url, env={"ORS_API_KEY": "hidden-three"}).code == 0
+        refused = run("list", url, "--api-key", "hidden-wrong")
+        assert refused.code == 2
+        assert "ORS_API_KEY" in refused.err
+        done = server.stop()
+    assert "hidden" not in done.out + done.err + refused.err
+    shown = run("config", "serve", env={"ORS_API_KEYS": "hidden-one"}).out
+    assert "(set)" in shown
+    assert "hidden" not in shown
+
+
+def test_a_key_that_is_none_is_used_wrongly(park: str) -> None:
+    done = run("serve", park, "--api-key", "=hidden")
+    assert done.code == 2
+    assert "NAME=SECRET" in done.err
+    assert "hidden" not in done.err
 
 
 @pytest.mark.parametrize("field", dataclasses.fields(Limits), ids=lambda field: field.name)
@@ -150,8 +183,9 @@ def test_the_log_is_json_lines_on_standard_error(park: str) -> None:
         ):
             session.call_tool("fail")
         lines = [json.loads(line) for line in server.stop().err.splitlines()]
-    assert [(line["level"], line["logger"]) for line in lines] == [("error", "ors.server")]
-    assert "it broke" in lines[0]["message"]
+    assert {line["logger"] for line in lines} == {"ors.server"}
+    (error,) = (line for line in lines if line["level"] == "error")
+    assert "it broke" in error["message"]
 
 
 def test_the_log_level_is_an_option(park: str) -> None:

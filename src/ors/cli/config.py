@@ -88,7 +88,7 @@ def _setting(ctx: click.Context, name: str, option: click.Option) -> Setting:
     value = ctx.params[str(option.name)]
     if isinstance(value, Enum):  # click 8.3 and later: a sentinel, for what nobody set
         value = None
-    if option.name in SECRET:
+    if label(option) in SECRET:
         value = "(set)" if value else None
     return Setting(name, label(option).replace("_", "-"), value, _from(option, source))
 

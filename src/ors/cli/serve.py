@@ -6,14 +6,15 @@ import os
 import socket
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from ipaddress import ip_address
-from typing import Literal
+from typing import Any
 
 import click
 
-from ors import Limits, Server
+from ors import Environment, Limits, Server
 from ors.cli import logs, reload
+from ors.cli.access import Access, access_flags
 from ors.cli.describe import Offered, offered, print_offered
 from ors.cli.faults import Unreachable, Wrong
 from ors.cli.limits import limit_flags
@@ -21,13 +22,19 @@ from ors.cli.options import TARGET, Command, as_json
 from ors.cli.targets import built, environments, roots
 from ors.client import ORS, Options
 from ors.errors import ORSError
+from ors.server import ApiKey
 
 COUNTING_SECONDS = 1.0
 """Counting tasks may mean listing them all: what takes longer is shown as "?"."""
-OPEN = """\
-Listening on {host}: whoever can reach this machine over the network can list all tasks with their answers
-and run the tools of these environments, because this server asks for no API key.\
-"""
+CLOSED = (
+    "On {host}, whoever can reach this machine could list all tasks with their answers and run the tools: "
+    "set a key in ORS_API_KEYS, or say --insecure if that is meant"
+)
+OPEN = (
+    "Whoever can reach this machine can list all tasks with their answers and run the tools: "
+    "this server asks for no API key."
+)
+UNENCRYPTED = "Keys travel unencrypted: use --ssl-certfile, or a proxy that does https."
 
 
 @dataclass(frozen=True)
@@ -39,27 +46,38 @@ class Serving:
     log_level: str
     log_json: bool
     as_json: bool
+    access: Access
+    keys: Sequence[ApiKey]
 
-    def run(self, server: Server, listener: socket.socket) -> None:
+    def run(self, classes: Sequence[type[Environment]], server: Server, listener: socket.socket) -> None:
         """Serves until it is told to stop."""
-        runner = server.runner(self.host, self.port, on_start=self._started)
+        names = [cls.name().lower() for cls in classes]
+        runner = server.runner(
+            self.host,
+            self.port,
+            insecure=self.access.insecure,
+            ssl_certfile=self.access.ssl_certfile,
+            ssl_keyfile=self.access.ssl_keyfile,
+            # In a thread: the server answers while tasks are counted, and while nobody reads what it says.
+            on_start=lambda url: threading.Thread(
+                target=self._announce, args=(url, names), daemon=True
+            ).start(),
+        )
         lines = logs.configure(self.log_level, self.log_json)
         try:
             runner.run(sockets=[listener])
         finally:
             lines.close()
 
-    def _started(self, url: str) -> None:
-        # In a thread: the server answers while its tasks are counted, and while nobody reads what it prints.
-        threading.Thread(target=self._announce, args=(url,), daemon=True).start()
-
-    def _announce(self, url: str) -> None:
+    def _announce(self, url: str, names: list[str]) -> None:
         local = url.replace("0.0.0.0", "127.0.0.1").replace("[::]", "[::1]")
+        key = next((key.secret for key in self.keys), None)
         try:
-            with ORS(local, options=Options(retries=0, request_seconds=COUNTING_SECONDS)) as client:
+            with ORS(local, key, options=Options(retries=0, request_seconds=COUNTING_SECONDS)) as client:
                 found = offered(client, COUNTING_SECONDS)
         except ORSError:
-            found = []  # it is told to stop already
+            # It cannot reach itself: because of a proxy, a certificate for another name, or its own end.
+            found = [Offered(name, {}, []) for name in names]
         try:
             self._print(url, local, found)
         except OSError:
@@ -72,8 +90,9 @@ class Serving:
         click.echo(f"Serving on {url} (stop with Ctrl-C)\n")
         print_offered(found)
         if not _loopback(self.host):
-            click.echo("\n" + OPEN.format(host=self.host))
-        click.echo(f"\nTry: curl -s {local}/{f'{found[0].name}/tools' if found else 'list_environments'}")
+            click.echo("\n" + (UNENCRYPTED if self.keys and url.startswith("http:") else OPEN))
+        header = '-H "X-API-Key: $ORS_API_KEY" ' if self.keys else ""
+        click.echo(f"\nTry: curl -s {header}{local}/{found[0].name}/tools")
 
 
 @click.command(
@@ -85,7 +104,7 @@ class Serving:
     "--host",
     default="127.0.0.1",
     show_default=True,
-    help="Address to listen on. Others than this one open the server to the network.",
+    help="Address to listen on. Others than loopback need a key, or --insecure.",
 )
 @click.option(
     "--port",
@@ -117,6 +136,7 @@ class Serving:
 )
 @as_json
 @click.option("--fd", type=int, hidden=True, help="Serve on this inherited socket.")
+@access_flags
 @limit_flags
 def serve(
     targets: Sequence[str],
@@ -125,24 +145,29 @@ def serve(
     reloading: bool,
     log_level: str,
     log_json: bool,
-    return_errors: Literal["none", "exception", "stacktrace"],
+    return_errors: str,
     as_json: bool,
     fd: int | None,
-    **limits: float | None,
+    **flags: Any,
 ) -> None:
     """Serve environments over HTTP.
 
     Each TARGET is package.module, package.module:Class, path/file.py, path/file.py:Class, or a folder.
     Without :Class, all environments that are found there are served.
     """
+    access = Access(**{field.name: flags.pop(field.name) for field in fields(Access)})
+    keys = access.all_keys()
+    if not (_loopback(host) or keys or access.insecure):
+        raise Wrong(CLOSED.format(host=host))
     if reloading and fd is None:
         if os.name != "posix":
             raise Wrong("--reload needs a POSIX system")
         raise click.exceptions.Exit(reload.supervise(roots(targets), _listener(host, port)))
-    chosen = Limits(**limits)  # type: ignore[arg-type]
-    server = built(environments(targets), return_errors=return_errors, limits=chosen)
+    classes = environments(targets)
+    how = {"return_errors": return_errors, "api_keys": keys, "cors_origins": access.cors_origin}
+    server = built(classes, limits=Limits(**flags), **how)
     listener = _listener(host, port) if fd is None else reload.inherited(fd)
-    Serving(host, port, log_level, log_json, as_json).run(server, listener)
+    Serving(host, port, log_level, log_json, as_json, access, keys).run(classes, server, listener)
 
 
 def _listener(host: str, port: int) -> socket.socket:
