@@ -60,6 +60,7 @@ def _measure(figures: Figures, size: Size, parts: tuple[str, ...], rows: str, pa
         began = time.monotonic()
         measures[part]()
         print(f"{part}: {time.monotonic() - began:.0f} s", flush=True)
+        _keep_values(figures)  # at once: what comes next may fail, and this took minutes
 
 
 def _caption(figures: Figures) -> str:
@@ -71,14 +72,13 @@ def _caption(figures: Figures) -> str:
     )
 
 
-def _keep(figures: Figures, caption: str, publish: bool) -> None:
+def _keep_values(figures: Figures) -> None:
     RESULTS.mkdir(exist_ok=True)
-    made = {
-        "about": machine.described(),
-        "caption": caption,
-        "rows": figures.as_json(),
-    }
+    made = {"about": machine.described(), "caption": _caption(figures), "rows": figures.as_json()}
     (RESULTS / "bench.json").write_text(json.dumps(made, indent=1))
+
+
+def _keep(figures: Figures, caption: str, publish: bool) -> None:
     (RESULTS / "bench.md").write_text(f"{table.as_markdown(figures)}\n{caption}\n")
     if not chart.draw(figures, caption, RESULTS / "bench.png"):
         print("no chart: matplotlib is not installed (pip install matplotlib)")
