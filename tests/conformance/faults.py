@@ -145,7 +145,7 @@ def does_not_wait() -> Fault:
 async def blocks_everyone(request: Request, ask: Ask) -> Response | None:
     """While a tool blocks, nobody else is answered."""
     if request.tool == "add":
-        await asyncio.sleep(1.0)
+        await asyncio.sleep(1.4)
     return None
 
 

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
@@ -276,6 +277,13 @@ class Hoarding(Clean):
 
     def setup(self) -> None:
         self.all.append(bytes(50_000))
+
+
+class Slow(Clean):
+    """No fault, but takes its time."""
+
+    def setup(self) -> None:
+        time.sleep(0.15)
 
 
 FAULTY: dict[type[Environment], set[str]] = {

@@ -38,6 +38,12 @@ def test_a_server_is_tested_by_its_url() -> None:
     assert "not tried: memory (needs a TARGET)" in done.out
 
 
+def test_what_takes_longer_says_what_it_is_at() -> None:
+    done = run("test", f"{PARK}:Slow", *QUICK)
+    assert (done.code, done.out.splitlines()[0]) == (0, "slow: nothing found")
+    assert "slow: leftovers and memory" in done.err.splitlines()
+
+
 def test_used_wrongly_and_not_reached_have_codes_of_their_own() -> None:
     assert run("test").code == 2
     assert run("test", f"{PARK}:Clean", "--env", "nonsense").code == 2

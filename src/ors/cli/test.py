@@ -1,6 +1,7 @@
 """`ors test`: is an environment fit to train on?"""
 
-import time
+import threading
+from typing import Self
 
 import click
 
@@ -72,9 +73,10 @@ def test_command(
         built(found)  # says what is wrong with them in one line
         classes = {cls.name().lower(): cls for cls in found}
     try:
-        reports = quality.examine(
-            url=url, classes=classes, environment=env, api_key=api_key, plan=plan, on_step=_Told().step
-        )
+        with _Told() as told:
+            reports = quality.examine(
+                url=url, classes=classes, environment=env, api_key=api_key, plan=plan, on_step=told.step
+            )
     except ValueError as error:
         raise Wrong(str(error)) from None
     click.echo(quality.as_json(reports) if as_json else "\n".join(map(quality.as_text, reports)), nl=as_json)
@@ -86,9 +88,24 @@ class _Told:
     """What is being looked at, on standard error, once it takes a while."""
 
     def __init__(self) -> None:
-        self._began = time.monotonic()
+        self._now = ""
+        self._speaks = False
+        self._timer = threading.Timer(QUIET_SECONDS, self._begin)
+        self._timer.daemon = True
+
+    def __enter__(self) -> Self:
+        self._timer.start()
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self._timer.cancel()
 
     def step(self, name: str, what: str) -> None:
         """The next step begins."""
-        if time.monotonic() - self._began > QUIET_SECONDS:
-            click.echo(f"{name}: {what}", err=True)
+        self._now = f"{name}: {what}"
+        if self._speaks:
+            click.echo(self._now, err=True)
+
+    def _begin(self) -> None:
+        self._speaks = True
+        click.echo(self._now, err=True)

@@ -5,13 +5,16 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import ExitStack
 
 from ors import Environment, Server
-from ors.client import AsyncORS
+from ors.client import AsyncORS, Options
 from ors.quality import episodes, leftovers, listings, tools
 from ors.quality.findings import Report
 from ors.quality.serving import serving
 from ors.quality.subject import Plan, Subject
 
 Step = Callable[[Subject], Awaitable[None]]
+
+PATIENCE = Options(retries=2, connect_seconds=5)
+"""A person waits: a server that is not there is said to be so at once."""
 
 STEPS: dict[str, Step] = {
     "splits and tasks": listings.examine,
@@ -56,7 +59,7 @@ async def _examine(
     on_step: Callable[[str, str], None] | None,
 ) -> list[Report]:
     reports = []
-    async with AsyncORS(url, api_key) as client:
+    async with AsyncORS(url, api_key, options=PATIENCE) as client:
         names = await client.list_environments()
         if environment is not None:
             if environment.lower() not in [name.lower() for name in names]:

@@ -69,7 +69,7 @@ async def _begun(episode: Episode, name: str) -> asyncio.Task[Stream]:
 @check("call.others-go-on", probe=True)
 async def others_go_on(server: Subject) -> None:
     """A plain function that sleeps."""
-    seconds = 1.5
+    seconds = 2.0
     clock = asyncio.get_running_loop()
     async with server.session() as blocked, server.session() as other:
         await other.get("prompt")

@@ -10,6 +10,9 @@ from ors.conformance.faults import Fault
 from ors.conformance.subject import Episode, Subject
 
 CHUNK = 4096
+TRIES = 8
+"""On a busy machine, what is sent together may come apart now and then."""
+TOGETHER_SECONDS = 0.02
 SPACES = " \t\u00a0\u3000\ufeff"
 MIXED = "x漢 🎉\n\u00a0é"
 SEPARATORS = ("\u0085", "\u2028", "\u2029")  # str.split() would take them for white space
@@ -52,10 +55,10 @@ async def headers(server: Subject) -> None:
 
 @check("format.at-once", probe=True)
 async def at_once(server: Subject) -> None:
-    """The second time: the first one may find the server cold."""
+    """One of several times: a busy machine may find no tool done at once."""
     async with server.session() as episode:
         await episode.get("prompt")
-        for _ in range(5):
+        for _ in range(TRIES):
             given = await episode.call("echo", {"text": "x"})
             if given.head.header("content-length") is not None:
                 return
@@ -66,13 +69,12 @@ async def at_once(server: Subject) -> None:
 async def end_of_body(server: Subject) -> None:
     """Of a stream that was open for a while."""
     async with server.session() as episode:
-        apart = 0
-        for _ in range(3):
-            given = await episode.call("slow", {"seconds": 0.1})
+        for _ in range(TRIES):
+            given = await episode.call("slow", {"seconds": 0.05})
             given.output()
-            apart += given.arrivals_after_last > 0 and given.ended - given.events[-1].at > 0.002
-        if apart == 3:
-            raise Fault("the end of the body came later than the last event", given.seen)
+            if given.arrivals_after_last == 0 or given.ended - given.events[-1].at < TOGETHER_SECONDS:
+                return
+        raise Fault("the end of the body came later than the last event", given.seen)
 
 
 async def _sized(episode: Episode, size: int) -> Stream:
