@@ -11,6 +11,7 @@ from ors.server.answers import Headers
 from ors.server.requests import Request
 
 _API_KEY = _protocol.API_KEY.lower().encode()
+_MAX_SEEN = 64
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
 
 
@@ -109,6 +110,7 @@ class Door:
 
     def __init__(self, hosts: frozenset[str] | None = None, origins: Sequence[str] = ()) -> None:
         self._hosts = hosts
+        self._seen = {b""}  # hosts that were found to be ours, as they are written
         self._origins = frozenset(origin.rstrip("/").lower().encode() for origin in origins)
 
     def check(self, request: Request) -> None:
@@ -117,17 +119,24 @@ class Door:
         Raises:
             Forbidden: its host or origin is foreign.
         """
-        host = (request.header(b"host") or b"").lower()
-        if self._hosts is not None and host and _hostname(host) not in self._hosts:
-            raise Forbidden("This server is not addressed by that host name", reason="host")
-        origin = request.header(b"origin")
+        host = request.headers.get(b"host", b"")
+        if self._hosts is not None and host not in self._seen:
+            self._check_host(host)
+        origin = request.headers.get(b"origin")
         if origin is None:
             return
+        host = host.lower()
         known = origin.lower() in self._origins or b"*" in self._origins
         if known:
             request.more = Headers((b"access-control-allow-origin", origin), (b"vary", b"origin"))
         elif urlsplit(origin.lower()).netloc != host:
             raise Forbidden("Pages of this origin may not call this server", reason="origin")
+
+    def _check_host(self, host: bytes) -> None:
+        if self._hosts is not None and _hostname(host.lower()) not in self._hosts:
+            raise Forbidden("This server is not addressed by that host name", reason="host")
+        if len(self._seen) < _MAX_SEEN:
+            self._seen.add(host)
 
 
 def _hostname(host: bytes) -> str:

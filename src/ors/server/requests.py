@@ -2,6 +2,7 @@
 
 import base64
 import binascii
+from collections.abc import Iterable
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -27,12 +28,12 @@ class Request:
     __slots__ = ("body", "headers", "key", "method", "more", "path", "query", "waiting")
 
     def __init__(
-        self, method: str, path: str, query: bytes, headers: list[tuple[bytes, bytes]], body: bytes
+        self, method: str, path: str, query: bytes, headers: Iterable[tuple[bytes, bytes]], body: bytes
     ) -> None:
         self.method = method
         self.path = path
         self.query = query
-        self.headers = headers
+        self.headers = dict(headers)
         self.body = body
         self.key = ""
         """The name of the API key that it carries, once that is known."""
@@ -42,11 +43,8 @@ class Request:
         """Whether it waits in line, so that nothing is lost when its client leaves."""
 
     def header(self, name: bytes) -> bytes | None:
-        """The value of a header, given in lower case; the first one if there are several."""
-        for key, value in self.headers:
-            if key == name:
-                return value
-        return None
+        """The value of a header, given in lower case; the last one if there are several."""
+        return self.headers.get(name)
 
     def session_id(self) -> str:
         """The session that the request is about.
@@ -61,8 +59,7 @@ class Request:
 
     def maybe_session_id(self) -> str:
         """The session that the request names, or nothing."""
-        value = self.header(_SESSION_ID)
-        return "" if value is None else value.decode("latin-1").strip()
+        return self.headers.get(_SESSION_ID, b"").decode("latin-1").strip()
 
     def new_session_id(self) -> str:
         """The id that a new session is to have.
@@ -78,14 +75,14 @@ class Request:
         Raises:
             BadRequest: it is not a usable key.
         """
-        value = self.header(_IDEMPOTENCY_KEY)
+        value = self.headers.get(_IDEMPOTENCY_KEY)
         if value is None:
             return None
         return _checked(value.decode("latin-1").strip(), _protocol.IDEMPOTENCY_KEY)
 
     def wants_events(self) -> bool:
         """Whether the client asks for an event stream."""
-        return any(key == b"accept" and _EVENT_STREAM in value.lower() for key, value in self.headers)
+        return _EVENT_STREAM in self.headers.get(b"accept", b"").lower()
 
     def secrets(self) -> dict[str, str]:
         """The secrets of the `X-Secrets` header: base64 of JSON `{"name": {"value": "…"}}`.
