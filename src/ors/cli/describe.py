@@ -2,6 +2,7 @@
 
 import time
 from dataclasses import asdict, dataclass
+from math import inf
 from typing import Any
 
 from ors.cli.output import number, print_table
@@ -24,20 +25,23 @@ class Offered:
         return asdict(self)
 
 
-def offered(client: ORS, seconds: float | None = None) -> list[Offered]:
-    """Every environment of a server; after `seconds` no more tasks are counted."""
-    deadline = None if seconds is None else time.monotonic() + seconds
-    return [_offered(client.environment(name), deadline) for name in client.list_environments()]
+def offered(client: ORS, counter: ORS | None = None, seconds: float = inf) -> list[Offered]:
+    """Every environment of a server.
+
+    Tasks are counted by `counter`, which may be less patient, and after `seconds` no more: to count, many
+    environments list all their tasks, which may take minutes.
+    """
+    deadline = time.monotonic() + seconds
+    found = []
+    for name in client.list_environments():
+        env, counting = client.environment(name), (counter or client).environment(name)
+        splits = {split: _count(counting, split, deadline) for split in env.list_splits()}
+        found.append(Offered(name, splits, [spec.name for spec in env.list_tools()]))
+    return found
 
 
-def _offered(env: Environment, deadline: float | None) -> Offered:
-    tools = [spec.name for spec in env.list_tools()]
-    return Offered(env.name, {split: _count(env, split, deadline) for split in env.list_splits()}, tools)
-
-
-def _count(env: Environment, split: str, deadline: float | None) -> int | None:
-    # To count, many environments list all their tasks, which may take minutes.
-    if deadline is not None and time.monotonic() > deadline:
+def _count(env: Environment, split: str, deadline: float) -> int | None:
+    if time.monotonic() > deadline:
         return None
     try:
         return env.num_tasks(split)

@@ -24,8 +24,10 @@ from ors.client import ORS, Options
 from ors.errors import ORSError
 from ors.server import ApiKey
 
-COUNTING_SECONDS = 1.0
+COUNTING_SECONDS = 2.0
 """Counting tasks may mean listing them all: what takes longer is shown as "?"."""
+PATIENCE = Options(retries=0, request_seconds=10)
+HASTE = Options(retries=0, request_seconds=COUNTING_SECONDS)
 CLOSED = (
     "On {host}, whoever can reach this machine could list all tasks with their answers and run the tools: "
     "set a key in ORS_API_KEYS, or say --insecure if that is meant"
@@ -73,8 +75,8 @@ class Serving:
         local = url.replace("0.0.0.0", "127.0.0.1").replace("[::]", "[::1]")
         key = next((key.secret for key in self.keys), None)
         try:
-            with ORS(local, key, options=Options(retries=0, request_seconds=COUNTING_SECONDS)) as client:
-                found = offered(client, COUNTING_SECONDS)
+            with ORS(local, key, options=PATIENCE) as client, ORS(local, key, options=HASTE) as counter:
+                found = offered(client, counter, COUNTING_SECONDS)
         except ORSError:
             # It cannot reach itself: because of a proxy, a certificate for another name, or its own end.
             found = [Offered(name, {}, []) for name in names]
