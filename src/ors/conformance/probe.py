@@ -113,9 +113,12 @@ class Probe(Environment):
 
     def note(self, word: str) -> None:
         """Writes into the notebook of the task's run."""
-        if "run" in self.task:
-            with notebook(self.task["run"]).open("a") as book:
-                book.write(f"{word}\n")
+        if "run" not in self.task:
+            return
+        book = notebook(self.task["run"])
+        if word == "setup" or book.exists():  # a notebook that was thrown away stays so
+            with book.open("a") as lines:
+                lines.write(f"{word}\n")
 
     def get_prompt(self) -> list[TextBlock | ImageBlock]:
         """The task, as JSON; and a picture, if the task asks for it."""
