@@ -57,16 +57,22 @@ class Offer:
         """
         self._check_split(split)
         try:
-            tasks = await self.cls._listing.tasks(split, self._house.threads.run)
+            tasks = await self._listed(split)
         except NotImplementedError:
             raise BadRequest(INDEX_BASED) from None
         self._check_count(len(tasks))
         return tasks
 
+    async def _listed(self, split: str) -> Sequence[JSONObject]:
+        # In our own threads, which do not keep the process when a listing hangs.
+        return await self.cls._listing.tasks(split, self._house.threads.run)
+
     async def num_tasks(self, split: str) -> int:
         """How many tasks a split has."""
         self._check_split(split)
         try:
+            if not _overrides(self.cls, "num_tasks"):
+                return len(await self._listed(split))
             count: int = await self._call(self.cls.num_tasks, split)
         except NotImplementedError:
             raise BadRequest("num_tasks is not supported by this environment.") from None
@@ -85,6 +91,8 @@ class Offer:
         if count is not None and index >= count:
             raise BadRequest(f"Invalid index: the split has {count} tasks")
         try:
+            if not _overrides(self.cls, "get_task"):
+                return (await self._listed(split))[index]
             task: JSONObject = await self._call(self.cls.get_task, split, index)
         except IndexError:
             raise BadRequest("Invalid index: the split has no such task") from None
@@ -99,10 +107,12 @@ class Offer:
             BadRequest: no such split, or a range that the environment refuses.
         """
         self._check_split(split)
-        count = await self._known_count(split)
-        if count is not None:
-            self._check_count(len(range(count)[start:stop]))
         try:
+            if not _overrides(self.cls, "get_task_range") and not _overrides(self.cls, "get_task"):
+                await self._listed(split)  # which the base class's slices
+            count = await self._known_count(split)
+            if count is not None:
+                self._check_count(len(range(count)[start:stop]))
             tasks: list[JSONObject] = await self._call(self.cls.get_task_range, split, start, stop)
         except IndexError:
             raise BadRequest("Invalid index range") from None
