@@ -10,8 +10,6 @@ from ors import __version__
 from ors.cli import COMMANDS, ors
 from tests.cli.commands import run
 
-OURS = [name for name in COMMANDS if name not in ("check", "test")]
-
 
 def loaded(name: str) -> click.Command:
     command = ors.get_command(click.Context(ors), name)
@@ -44,7 +42,7 @@ def test_a_list_that_is_piped_needs_no_rich() -> None:
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
 
 
-@pytest.mark.parametrize("name", OURS)
+@pytest.mark.parametrize("name", list(COMMANDS))
 def test_the_help_of_each_command_ends_with_an_example(name: str) -> None:
     command = loaded(name)
     context = click.Context(command, parent=click.Context(ors, info_name="ors"), info_name=name)
@@ -54,7 +52,7 @@ def test_the_help_of_each_command_ends_with_an_example(name: str) -> None:
     assert lines[title + 1 :]
 
 
-@pytest.mark.parametrize("name", OURS)
+@pytest.mark.parametrize("name", list(COMMANDS))
 def test_every_option_says_what_it_does(name: str) -> None:
     for option in loaded(name).params:
         assert not isinstance(option, click.Option) or option.help, option.name
