@@ -1,4 +1,4 @@
-"""Every example in the help texts and in docs/cli.md, run as it stands."""
+"""Every example in the help texts, in docs/cli.md and in the README, run as it stands."""
 
 import os
 import re
@@ -16,7 +16,9 @@ from ors.cli import COMMANDS, ors
 from ors.cli.options import Command
 from tests.cli.commands import run, running, variables
 
-PAGE = Path(__file__).parents[2] / "docs" / "cli.md"
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "cli.md"
+README = (ROOT / "README.md").read_text()
 
 
 def of_help() -> list[str]:
@@ -29,7 +31,11 @@ def of_page() -> list[str]:
     return [line for block in blocks for line in block.splitlines()]
 
 
-EXAMPLES = list(dict.fromkeys([*of_help(), *of_page()]))
+def of_readme() -> list[str]:
+    return [line.partition("#")[0].strip() for line in README.splitlines() if line.startswith("ors ")]
+
+
+EXAMPLES = list(dict.fromkeys([*of_help(), *of_page(), *of_readme()]))
 
 
 @dataclass(frozen=True)
@@ -53,6 +59,8 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workshop]:
     script = bin_folder / "ors"
     script.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m ors "$@"\n')
     script.chmod(0o755)
+    (block,) = re.findall(r"^```python\n# doubling.py\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)
+    (folder / "doubling.py").write_text(block)
     for words in (["adder"], ["word-game", "--template", "game"]):
         assert run("init", *words, cwd=folder).code == 0
     with running("serve", "adder", "--port", "0", cwd=folder) as server:
