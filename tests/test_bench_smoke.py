@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import pytest
+
 from bench import floor, load, machine, plans, profile, wire
 from bench.figures import Figures
 from bench.rows import ROWS
