@@ -60,6 +60,32 @@ def test_metrics_count_what_happened() -> None:
     assert ("ors_event_loop_lag_seconds",) in found
 
 
+def test_what_an_agent_invents_is_no_label() -> None:
+    with serving(Server([Lab])) as url:
+        raw = Raw(url)
+        over, failed = raw.session(), raw.session(task={"fail": "setup"})
+        raw.call(over, "reward", {"value": 1, "finished": True})
+        for n in range(5):
+            assert raw.call(over, f"invention-{n}\ud800").result()["reason"] == "episode_finished"
+            assert "no setup today" in raw.call(failed, f"invention-{n}").error()
+        raw.call(raw.session(), "hint")
+        found = samples(raw)
+    tools = {key[-1] for key in found if key[0] == "ors_calls_total"}
+    assert tools == {"", "reward", "hint"}
+    assert found["ors_calls_total", "lab", "refused", "episode_finished", ""] == 5
+    assert found["ors_calls_total", "lab", "failed", "environment", ""] == 5
+
+
+def test_a_long_name_is_cut_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "ors.server")
+    with serving(Server([Lab])) as url:
+        raw = Raw(url)
+        raw.call(raw.session(), "x" * 100_000)
+    (refused,) = [record for record in caplog.records if vars(record).get("event") == "CallFinished"]
+    assert len(refused.getMessage()) < 300
+    assert len(vars(refused)["tool"]) < 200
+
+
 def test_sessions_are_listed_in_pages_filtered_and_ended() -> None:
     with serving(Server([Lab])) as url:
         raw = Raw(url)

@@ -3,7 +3,6 @@
 import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from urllib.parse import urlsplit
 
 from ors import _protocol
 from ors.errors import AuthenticationError, Forbidden
@@ -11,8 +10,8 @@ from ors.server.answers import Headers
 from ors.server.requests import Request
 
 _API_KEY = _protocol.API_KEY.lower().encode()
-_MAX_SEEN = 64
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
+MOST_HOSTS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +109,7 @@ class Door:
 
     def __init__(self, hosts: frozenset[str] | None = None, origins: Sequence[str] = ()) -> None:
         self._hosts = hosts
-        self._seen = {b""}  # hosts that were found to be ours, as they are written
+        self._good = {b""}  # Host headers that have passed: looking closer costs a microsecond
         self._origins = frozenset(origin.rstrip("/").lower().encode() for origin in origins)
 
     def check(self, request: Request) -> None:
@@ -120,23 +119,27 @@ class Door:
             Forbidden: its host or origin is foreign.
         """
         host = request.headers.get(b"host", b"")
-        if self._hosts is not None and host not in self._seen:
+        if host not in self._good:
             self._check_host(host)
         origin = request.headers.get(b"origin")
-        if origin is None:
-            return
-        host = host.lower()
-        known = origin.lower() in self._origins or b"*" in self._origins
-        if known:
-            request.more = Headers((b"access-control-allow-origin", origin), (b"vary", b"origin"))
-        elif urlsplit(origin.lower()).netloc != host:
-            raise Forbidden("Pages of this origin may not call this server", reason="origin")
+        if origin is not None:
+            self._check_origin(request, origin, host.lower())
 
     def _check_host(self, host: bytes) -> None:
         if self._hosts is not None and _hostname(host.lower()) not in self._hosts:
             raise Forbidden("This server is not addressed by that host name", reason="host")
-        if len(self._seen) < _MAX_SEEN:
-            self._seen.add(host)
+        if len(self._good) < MOST_HOSTS:
+            self._good.add(host)
+
+    def _check_origin(self, request: Request, origin: bytes, host: bytes) -> None:
+        if origin.lower() in self._origins or b"*" in self._origins:
+            request.more = Headers((b"access-control-allow-origin", origin), (b"vary", b"origin"))
+        elif _netloc(origin.lower()) != host:
+            raise Forbidden("Pages of this origin may not call this server", reason="origin")
+
+
+def _netloc(origin: bytes) -> bytes:
+    return origin.partition(b"://")[2]  # an origin has no path (RFC 6454, 7); "null" has nothing here
 
 
 def _hostname(host: bytes) -> str:

@@ -52,7 +52,9 @@ class App:
         self.opening = Pulse(AT_ONCE_SECONDS)
         self.pings = Pulse(self.limits.ping_seconds)
         self._first = next(iter(offers.values()))
-        self.metrics = Metrics(house, self.sessions)
+        self.metrics = Metrics(
+            house, self.sessions, {name: offer.tool_names for name, offer in offers.items()}
+        )
         house.observers.all[:0] = [self.metrics, Journal()]
         self._pages = Pages(self.sessions, self.metrics, self._is_ready)
         self._routes = _routes(self._handlers(), self._bare, offers)

@@ -93,10 +93,12 @@ class Connection(asyncio.Protocol):
         self._call: Call | None = None  # whose stream is the answer
         self._opened = False  # whether that stream has begun
         self._paused = False  # the client reads slower than we write
+        self._unread = 0  # bytes that it has not taken, when we looked last
         self._since = self._loop.time()  # when there was progress last
         self._url = b""
         self._headers: list[tuple[bytes, bytes]] = []
-        self._header_bytes = 0
+        self._header_bytes = 0  # received since the request began, or since its body went on
+        self._moved = False  # whether one of these happened with what is being read
         self._body: list[bytes] = []
         self._body_bytes = 0
 
@@ -119,27 +121,39 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Bytes have arrived."""
-        self._since = self._loop.time()
-        if self._heading:
-            self._header_bytes += len(data)
-            if self._header_bytes > MAX_HEADER_BYTES:
-                self._refuse(_TooManyHeaders(f"The request's headers are over {MAX_HEADER_BYTES} bytes"))
-                return
+        if not self._heading and not self._unread:  # headers have one deadline, however slowly they drip
+            self._since = self._loop.time()
+        self._moved = False
         try:
             self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            self._refuse(BadRequest("This server speaks HTTP/1.1 and does not change the protocol"))
+        except httptools.HttpParserUpgrade as upgrade:
+            self._pass_over_upgrade(data[upgrade.args[0] :])
         except httptools.HttpParserCallbackError as error:
             # One of our callbacks refused what it was told.
             cause = error.__context__
             self._refuse(cause if isinstance(cause, ORSError) else BadRequest("Invalid HTTP request"))
         except httptools.HttpParserError:
             self._refuse(BadRequest("Invalid HTTP request"))
+        if self._reading and not self._moved:
+            # The parser gathers a header, or a trailer, until it is whole; we would not hear of it.
+            self._header_bytes += len(data)
+            if self._header_bytes > MAX_HEADER_BYTES:
+                self._refuse(_TooManyHeaders(f"The request's headers are over {MAX_HEADER_BYTES} bytes"))
+
+    def _pass_over_upgrade(self, rest: bytes) -> None:
+        # A server need not follow to HTTP/2 (RFC 9110, 7.8), but the parser reads no body after such a wish.
+        method, version = self._parser.get_method(), self._parser.get_http_version().encode()
+        if method == b"CONNECT":
+            self._refuse(BadRequest("This server is no proxy"))
+            return
+        lines = [b"%b %b HTTP/%b" % (method, self._url, version)]
+        lines += [b"%b: %b" % header for header in self._headers if header[0] != b"upgrade"]
+        self._parser = httptools.HttpRequestParser(self)
+        self.data_received(b"\r\n".join(lines) + b"\r\n\r\n" + rest)
 
     def pause_writing(self) -> None:
         """The client reads slower than we write."""
         self._paused = True
-        self._since = self._loop.time()
 
     def resume_writing(self) -> None:
         """It has caught up."""
@@ -154,6 +168,7 @@ class Connection(asyncio.Protocol):
         self._headers = []
         self._body = []
         self._header_bytes = self._body_bytes = 0
+        self._moved = True
 
     def on_url(self, url: bytes) -> None:
         """A part of the request's target."""
@@ -161,7 +176,8 @@ class Connection(asyncio.Protocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """A header."""
-        self._headers.append((name.lower(), value))
+        if self._heading:  # not a trailer: nothing of ours may stand there (RFC 9110, 6.5.1)
+            self._headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
         """All headers are there."""
@@ -170,18 +186,22 @@ class Connection(asyncio.Protocol):
         for name, value in self._headers:
             if name == b"content-length" and int(value) > limit:
                 raise too_large(limit)
-            if name == b"expect" and value.lower() == b"100-continue" and self._transport is not None:
-                self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            if name == b"expect" and value.lower() == b"100-continue" and not self._busy:
+                self._write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
     def on_body(self, body: bytes) -> None:
         """A part of the body."""
         self._body.append(body)
+        self._moved = True
+        self._header_bytes = 0
         self._body_bytes += len(body)
         if self._body_bytes > self._app.limits.body_bytes:
             raise too_large(self._app.limits.body_bytes)
 
     def on_message_complete(self) -> None:
         """The request is whole."""
+        if self._parser.should_upgrade():  # it is read again, without that wish
+            return
         self._reading = False
         body = self._body
         path, _, query = self._url.partition(b"?")
@@ -276,21 +296,21 @@ class Connection(asyncio.Protocol):
 
     def _call_done(self) -> None:
         call, self._call = self._call, None
-        if call is None or call.tail is None or self._transport is None:
+        if call is None or call.tail is None or self._transport is None or self._transport.is_closing():
             return
         if self._opened:
             self._app.pings.remove(self)
             last = b"0\r\n\r\n" if self._chunked else b""
-            self._write(self._part(call.tail) + last)
+            self._transport.write(self._part(call.tail) + last)
         else:
             self._app.opening.remove(self)
             head = call.head
             head = self._head(200, STREAM.wire, len(head) + len(call.tail)) + head
             if len(call.tail) <= ONE_WRITE_BYTES:
-                self._write(head + call.tail)
+                self._transport.write(head + call.tail)
             else:
                 self._transport.writelines((head, call.tail))
-        call.delivered = not self._transport.is_closing()
+        call.delivered = True
         self._next()
 
     def _part(self, data: bytes) -> bytes:
@@ -306,7 +326,7 @@ class Connection(asyncio.Protocol):
     # ── Between requests ─────────────────────────────────────────────────────────────────────────
 
     def _write(self, data: bytes) -> None:
-        if self._transport is not None:
+        if self._transport is not None and not self._transport.is_closing():
             self._transport.write(data)
 
     def _next(self) -> None:
@@ -318,6 +338,8 @@ class Connection(asyncio.Protocol):
         if not self._keep_alive:
             self._transport.close()
         elif self._waiting:
+            if self._transport.is_closing():
+                return
             request, modern, keep_alive = self._waiting.popleft()
             if not self._waiting:
                 self._transport.resume_reading()
@@ -331,8 +353,11 @@ class Connection(asyncio.Protocol):
         """Closes the connection if nothing has happened on it for too long."""
         if self._transport is None:
             return
+        unread = self._transport.get_write_buffer_size()
+        if unread != self._unread:  # what was written is being read, however slowly
+            self._unread, self._since = unread, now
         quiet = now - self._since
-        if self._paused and quiet > REQUEST_SECONDS:
+        if unread and quiet > REQUEST_SECONDS:
             self._transport.abort()
         elif not self._busy and quiet > (REQUEST_SECONDS if self._reading else KEEP_ALIVE_SECONDS):
             self._transport.close()

@@ -1,11 +1,11 @@
 """The server's metrics, for Prometheus."""
 
 from collections import Counter as Count
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Set
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector, generate_latest
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import GaugeMetricFamily, Metric
 
 from ors.server.house import House
 from ors.server.observers import (
@@ -18,14 +18,13 @@ from ors.server.observers import (
     SessionReady,
 )
 from ors.server.sessions import Sessions
-
-SECONDS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)
+from ors.server.tally import SECONDS, Tallies
 
 
 class Metrics:
     """Counts what happens, and looks at what is there when it is asked."""
 
-    def __init__(self, house: House, sessions: Sessions) -> None:
+    def __init__(self, house: House, sessions: Sessions, tools: Mapping[str, Set[str]]) -> None:
         self._house = house
         self._sessions = sessions
         self._registry = CollectorRegistry(auto_describe=False)
@@ -38,14 +37,9 @@ class Metrics:
         self._failed = Counter("ors_setups_failed", "Setups that failed", [*env, "reason"], **own)
         self._setup = Histogram("ors_setup_seconds", "Time to set up", env, buckets=SECONDS, **own)
         self._teardown = Histogram("ors_teardown_seconds", "Time to tear down", env, buckets=SECONDS, **own)
-        self._calls = Counter("ors_calls", "Tool calls", [*env, "tool", "outcome", "reason"], **own)
-        self._seconds = Histogram(
-            "ors_call_seconds", "Time of a call", [*env, "tool"], buckets=SECONDS, **own
-        )
-        self._bytes = Counter("ors_result_bytes", "Bytes of results", env, **own)
         self._replays = Counter("ors_calls_replayed", "Calls that clients came back for", env, **own)
         self._rejected = Counter("ors_requests_rejected", "Requests turned away", ["reason"], **own)
-        self._of_call: dict[tuple[str, str, str, str], tuple[Any, Any, Any]] = {}
+        self._calls = Tallies(tools)
         self._registry.register(_Now(self))
         ProcessCollector(registry=self._registry)
 
@@ -55,26 +49,10 @@ class Metrics:
 
     def observe(self, event: Event) -> None:
         """Counts an event."""
-        if isinstance(event, CallFinished):
-            count, seconds, size = self._children(event)
-            count.inc()
-            seconds.observe(event.seconds)
-            size.inc(event.bytes)
+        if type(event) is CallFinished:
+            self._calls.add(event)
         else:
             self._observe_rarer(event)
-
-    def _children(self, event: CallFinished) -> tuple[Any, Any, Any]:
-        # Finding a labelled child costs more than counting: they are found once.
-        tool = event.tool if event.reason != "not_found" else ""  # an agent's inventions are no labels
-        labels = (event.environment, tool, event.outcome, event.reason)
-        children = self._of_call.get(labels)
-        if children is None:
-            children = self._of_call[labels] = (
-                self._calls.labels(*labels),
-                self._seconds.labels(event.environment, tool),
-                self._bytes.labels(event.environment),
-            )
-        return children
 
     def _observe_rarer(self, event: Event) -> None:
         if isinstance(event, SessionOpened):
@@ -91,8 +69,9 @@ class Metrics:
         elif isinstance(event, Rejected):
             self._rejected.labels(event.reason).inc()
 
-    def now(self) -> Iterator[GaugeMetricFamily]:
-        """What there is at this moment."""
+    def now(self) -> Iterator[Metric]:
+        """The calls so far, and what there is at this moment."""
+        yield from self._calls.collect()
         sessions = GaugeMetricFamily("ors_sessions", "Sessions now", labels=["environment", "state"])
         found = Count((session.environment, session.state.value) for session in self._sessions)
         for (environment, state), count in sorted(found.items()):
@@ -115,5 +94,5 @@ class _Now:
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
 
-    def collect(self) -> Iterator[GaugeMetricFamily]:
+    def collect(self) -> Iterator[Metric]:
         return self._metrics.now()

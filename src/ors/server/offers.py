@@ -39,6 +39,12 @@ class Offer:
         if len(self._split_names) < len(self.splits):
             raise InvalidEnvironment(f"{cls.__name__}.list_splits gives two splits of one name")
 
+    @property
+    def tool_names(self) -> frozenset[str]:
+        """The tools that are known without a session."""
+        listed = (*self.tools.tools, *self.cls._tools().specs(shared=False))
+        return frozenset(tool.name for tool in listed)
+
     def episode(self, task: JSONObject, secrets: dict[str, str]) -> Episode:
         """A new episode on a task."""
         return Episode(self._house, self.limits, self.cls, task, secrets)

@@ -85,7 +85,7 @@ class Pages:
 
 def _number(asked: dict[str, list[str]], name: str, otherwise: int) -> int:
     text = asked.get(name, [str(otherwise)])[0]
-    if not (text.isascii() and text.isdigit()):
+    if not (text.isascii() and text.isdigit() and len(text) < 20):
         raise BadRequest(f"{name}: a number of 0 or more is expected")
     return int(text)
 

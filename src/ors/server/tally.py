@@ -1,0 +1,91 @@
+"""Calls, counted as they finish and put into metrics only when someone asks."""
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Set
+
+from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
+
+from ors.server.observers import CallFinished
+
+SECONDS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)
+_BOUNDS = [*map(str, SECONDS), "+Inf"]
+MOST_OTHER_TOOLS = 1000
+"""Tools that only a task has get a label each, up to this; an agent's inventions never get one."""
+MOST_TALLIES = 10_000
+"""Beyond this, reasons of the author's making get no label any more."""
+
+
+class _Tally:
+    """The calls of one tool that went one way."""
+
+    __slots__ = ("buckets", "bytes", "count", "seconds")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.seconds = 0.0
+        self.bytes = 0
+        self.buckets = [0] * len(_BOUNDS)
+
+
+class Tallies:
+    """Counts calls by environment, tool, outcome and reason.
+
+    By hand, since this is done with every call: 0.5 µs, against 4 by prometheus-client's counters, which take
+    a lock each.
+    """
+
+    def __init__(self, tools: Mapping[str, Set[str]]) -> None:
+        self._tools = {environment: set(names) for environment, names in tools.items()}
+        self._others = 0
+        self._tallies: dict[tuple[str, str, str, str], _Tally] = {}
+
+    def add(self, event: CallFinished) -> None:
+        """Counts a call."""
+        labels = (event.environment, event.tool, event.outcome, event.reason)
+        tally = self._tallies.get(labels) or self._tally(event)
+        tally.count += 1
+        tally.seconds += event.seconds
+        tally.bytes += event.bytes
+        tally.buckets[bisect_left(SECONDS, event.seconds)] += 1
+
+    def _tally(self, event: CallFinished) -> _Tally:
+        # A label must be text that can be written out, which an agent's words need not be.
+        tool = event.tool if event.tool.isprintable() and self._is_tool(event) else ""
+        room = len(self._tallies) < MOST_TALLIES and event.reason.isprintable()
+        labels = (event.environment, tool, event.outcome, event.reason if room else "other")
+        return self._tallies.setdefault(labels, _Tally())
+
+    def _is_tool(self, event: CallFinished) -> bool:
+        known = self._tools.setdefault(event.environment, set())
+        if event.tool not in known and event.outcome == "ok" and self._others < MOST_OTHER_TOOLS:
+            self._others += 1
+            known.add(event.tool)
+        return event.tool in known
+
+    def collect(self) -> Iterator[Metric]:
+        """The metrics of all calls so far."""
+        calls = CounterMetricFamily(
+            "ors_calls", "Tool calls", labels=["environment", "tool", "outcome", "reason"]
+        )
+        sizes = CounterMetricFamily("ors_result_bytes", "Bytes of results", labels=["environment"])
+        times = HistogramMetricFamily("ors_call_seconds", "Time of a call", labels=["environment", "tool"])
+        of_tool: defaultdict[tuple[str, str], list[_Tally]] = defaultdict(list)
+        of_environment: defaultdict[str, int] = defaultdict(int)
+        for (environment, tool, outcome, reason), tally in sorted(self._tallies.items()):
+            calls.add_metric([environment, tool, outcome, reason], tally.count)
+            of_tool[environment, tool].append(tally)
+            of_environment[environment] += tally.bytes
+        for environment, size in of_environment.items():
+            sizes.add_metric([environment], size)
+        for labels, tallies in of_tool.items():
+            times.add_metric(labels, _cumulative(tallies), sum(tally.seconds for tally in tallies))
+        return iter((calls, sizes, times))
+
+
+def _cumulative(tallies: list[_Tally]) -> list[tuple[str, float]]:
+    found, total = [], 0
+    for index, bound in enumerate(_BOUNDS):
+        total += sum(tally.buckets[index] for tally in tallies)
+        found.append((bound, float(total)))
+    return found

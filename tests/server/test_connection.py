@@ -1,0 +1,213 @@
+"""What a connection bears: odd requests, hostile ones, and readers that stop."""
+
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from uvicorn.server import ServerState
+
+from ors import Server
+from ors.server import connection as wire
+from tests.lab import Lab
+from tests.raw import Raw, as_body
+
+HOST = b"Host: 127.0.0.1\r\n"
+
+
+@contextmanager
+def connected(raw: Raw) -> Iterator[socket.socket]:
+    with socket.create_connection((raw.host, raw.port), 20) as connection:
+        yield connection
+
+
+def status(connection: socket.socket) -> int:
+    """The status of the next answer, whose body is left unread."""
+    received = b""
+    while b"\r\n" not in received:
+        part = connection.recv(4096)
+        assert part, "the connection ended without an answer"
+        received += part
+    return int(received.split()[1])
+
+
+def post(path: str, body: bytes, more: bytes = b"") -> bytes:
+    head = b"POST %b HTTP/1.1\r\n%bContent-Length: %d\r\n%b\r\n" % (path.encode(), HOST, len(body), more)
+    return head + body
+
+
+@pytest.mark.parametrize("origin", ["http://[", "http://\xff\xfe", "://", "http://a b", "x" * 5000])
+def test_an_origin_that_is_none_is_turned_away(raw: Raw, origin: str) -> None:
+    assert raw.get("/health", headers={"Origin": origin}).status == 403
+
+
+def test_a_number_that_is_no_offset_is_400(raw: Raw) -> None:
+    assert raw.get(f"/-/sessions?offset={'9' * 5000}").status == 400
+
+
+def test_headers_in_two_parts_before_a_long_body_are_not_too_long(raw: Raw) -> None:
+    body = b'{"split": "train", "more": "%b"}' % (b"x" * 200_000)
+    whole = post("/lab/tasks", body, b"X-More: y\r\n")
+    with connected(raw) as connection:
+        connection.sendall(whole[:60])
+        assert raw.get("/health").status == 200  # so the first part was read by itself
+        connection.sendall(whole[60:])
+        assert status(connection) == 200
+
+
+@pytest.mark.parametrize("line", [b"X-More: y\r\n", b"y"], ids=["many", "one that does not end"])
+@pytest.mark.parametrize(
+    "begin",
+    [
+        b"GET /health HTTP/1.1\r\n" + HOST + b"X: ",
+        b"POST /lab/tasks HTTP/1.1\r\n" + HOST + b"Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n0\r\nX: ",
+    ],
+    ids=["headers", "trailers"],
+)
+def test_endless_headers_and_trailers_are_431(raw: Raw, begin: bytes, line: bytes) -> None:
+    with connected(raw) as connection:
+        connection.sendall(begin)
+        assert raw.get("/health").status == 200
+        try:
+            for _ in range(100):
+                connection.sendall(line * (50_000 // len(line)))
+        except OSError:
+            return  # the server has closed: the answer may be lost behind what we still sent
+        assert status(connection) == 431
+
+
+def test_a_trailer_is_no_header(raw: Raw) -> None:
+    chunked = b"POST /ping HTTP/1.1\r\n%bTransfer-Encoding: chunked\r\n\r\n0\r\nX-Session-ID: %b\r\n\r\n"
+    with connected(raw) as connection:
+        connection.sendall(chunked % (HOST, raw.session().encode()))
+        assert status(connection) == 400
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_a_wish_for_another_protocol_is_passed_over(raw: Raw, method: str) -> None:
+    # curl --http2 and Java's client send this with their first request.
+    headers = {"Connection": "Upgrade, HTTP2-Settings", "Upgrade": "h2c", "HTTP2-Settings": "AAMAAABk"}
+    connection = raw.connection()
+    for _ in range(2):
+        path, body = ("/health", None) if method == "GET" else ("/lab/num_tasks", {"split": "train"})
+        connection.request(method, path, as_body(body), headers)
+        answer = connection.getresponse()
+        assert answer.status == 200
+        assert answer.read() == (b'{"status":"ok"}' if method == "GET" else b'{"num_tasks":5}')
+    connection.close()
+
+
+def test_it_is_no_proxy(raw: Raw) -> None:
+    with connected(raw) as connection:
+        connection.sendall(b"CONNECT example.org:443 HTTP/1.1\r\n" + HOST + b"\r\n")
+        assert status(connection) == 400
+
+
+def test_garbage_behind_a_call_ends_the_connection_and_not_the_call(raw: Raw) -> None:
+    sid = raw.session(task={"id": "garbage"})
+    call = post("/lab/call", b'{"name": "hold", "input": {}}', f"X-Session-ID: {sid}\r\n".encode())
+    with connected(raw) as connection:
+        connection.sendall(call + b"\0\0 garbage\r\n\r\n")
+        assert connection.recv(1) == b""
+    Lab.gates["garbage.hold"].set()
+    assert raw.call(sid, "nothing").result()["ok"]
+    assert Lab.counts["garbage.hold"] == 1
+
+
+class Clock:
+    """As much of an event loop as a connection asks for while nothing is answered."""
+
+    now = 0.0
+
+    def time(self) -> float:
+        return self.now
+
+
+class Pipe:
+    """A transport whose reader takes as much as the test says."""
+
+    def __init__(self) -> None:
+        self.unread = 0
+        self.end = ""
+
+    def is_closing(self) -> bool:
+        return bool(self.end)
+
+    def get_write_buffer_size(self) -> int:
+        return self.unread
+
+    def write(self, data: bytes) -> None:
+        self.unread += len(data)
+
+    def close(self) -> None:
+        self.end = "closed"
+
+    def abort(self) -> None:
+        self.end = "aborted"
+
+
+@pytest.fixture
+def ends() -> tuple[wire.Connection, Pipe, Clock]:
+    clock, pipe = Clock(), Pipe()
+    port = wire.Port(Server([Lab])._app)
+    connection = wire.Connection(port, None, ServerState(), {}, _loop=clock)  # type: ignore[arg-type]
+    connection.connection_made(pipe)  # type: ignore[arg-type]
+    return connection, pipe, clock
+
+
+def pass_time(connection: wire.Connection, clock: Clock, seconds: float) -> None:
+    clock.now += seconds
+    connection.sweep(clock.now)
+
+
+def test_a_reader_that_stops_is_cut_off(ends: tuple[wire.Connection, Pipe, Clock]) -> None:
+    connection, pipe, clock = ends
+    pipe.unread = 100
+    pass_time(connection, clock, 1)
+    pass_time(connection, clock, wire.REQUEST_SECONDS)
+    assert pipe.end == ""
+    connection.data_received(b"GET ")  # it still sends, but that is no reading
+    pass_time(connection, clock, 1)
+    assert pipe.end == "aborted"
+
+
+def test_a_reader_that_is_slow_is_not_cut_off(ends: tuple[wire.Connection, Pipe, Clock]) -> None:
+    connection, pipe, clock = ends
+    pipe.unread = 100_000
+    for _ in range(100):
+        pipe.unread -= 1
+        pass_time(connection, clock, wire.REQUEST_SECONDS - 1)
+    assert pipe.end == ""
+
+
+def test_a_connection_that_was_closed_upon_a_stopped_reader_is_cut_off(
+    ends: tuple[wire.Connection, Pipe, Clock],
+) -> None:
+    connection, pipe, clock = ends
+    connection.data_received(b"nonsense\r\n\r\n")
+    assert pipe.end == "closed"
+    assert pipe.unread
+    pass_time(connection, clock, 1)
+    pass_time(connection, clock, wire.REQUEST_SECONDS + 1)
+    assert pipe.end == "aborted"
+
+
+def test_headers_that_drip_have_one_deadline(ends: tuple[wire.Connection, Pipe, Clock]) -> None:
+    connection, pipe, clock = ends
+    connection.data_received(b"GET /health HTTP/1.1\r\n")
+    for _ in range(int(wire.REQUEST_SECONDS)):
+        assert pipe.end == ""
+        connection.data_received(b"X-Drip: drop\r\n")
+        pass_time(connection, clock, 1.01)
+    assert pipe.end == "closed"
+
+
+def test_a_body_may_take_its_time(ends: tuple[wire.Connection, Pipe, Clock]) -> None:
+    connection, pipe, clock = ends
+    connection.data_received(b"POST /create HTTP/1.1\r\nContent-Length: 500\r\n\r\n")
+    for _ in range(100):
+        connection.data_received(b"x")
+        pass_time(connection, clock, wire.REQUEST_SECONDS - 1)
+    assert pipe.end == ""
+    pass_time(connection, clock, 2)
+    assert pipe.end == "closed"
