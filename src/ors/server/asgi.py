@@ -47,7 +47,7 @@ class ASGI:
         if body is None:  # the client left before it was through
             return
         query = scope.get("query_string", b"")
-        request = Request(scope["method"], scope["path"], query, scope["headers"], body)
+        request = Request(scope["method"], scope["path"], query, dict(scope["headers"]), body)
         outcome = self._app.take(request)
         more = () if request.more is None else request.more.pairs
         if isinstance(outcome, Call):

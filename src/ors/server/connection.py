@@ -20,6 +20,7 @@ from ors.errors import BadRequest, ORSError
 from ors.server.answers import STREAM, Answer, refusal
 from ors.server.app import App, Later
 from ors.server.calls import Call
+from ors.server.glance import glance
 from ors.server.requests import Request, too_large
 
 MAX_HEADER_BYTES = 64 * 1024
@@ -121,6 +122,11 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Bytes have arrived."""
+        if not self._busy and not self._reading:
+            request = glance(data, MAX_HEADER_BYTES, self._app.limits.body_bytes)
+            if request is not None:
+                self._take(request, True, True)
+                return
         if not self._heading and not self._unread:  # headers have one deadline, however slowly they drip
             self._since = self._loop.time()
         self._moved = False
@@ -214,7 +220,7 @@ class Connection(asyncio.Protocol):
             self._parser.get_method().decode("ascii"),
             text,
             query,
-            self._headers,
+            dict(self._headers),
             body[0] if len(body) == 1 else b"".join(body),
         )
         modern = self._parser.get_http_version() != "1.0"

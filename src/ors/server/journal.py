@@ -22,10 +22,8 @@ class Journal:
 
     def observe(self, event: Event) -> None:
         """Writes the event, if anybody reads its level."""
-        if type(event) is CallFinished and event.outcome == "ok":  # nearly all of them
-            level = logging.DEBUG
-        else:
-            level = _level(event)
+        usual = type(event) is CallFinished and event.outcome == "ok"
+        level = logging.DEBUG if usual else _level(event)
         if log.isEnabledFor(level):
             log.log(level, "%s", _line(event), extra=_fields(event))
 

@@ -2,7 +2,6 @@
 
 import base64
 import binascii
-from collections.abc import Iterable
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -28,12 +27,12 @@ class Request:
     __slots__ = ("body", "headers", "key", "method", "more", "path", "query", "waiting")
 
     def __init__(
-        self, method: str, path: str, query: bytes, headers: Iterable[tuple[bytes, bytes]], body: bytes
+        self, method: str, path: str, query: bytes, headers: dict[bytes, bytes], body: bytes
     ) -> None:
         self.method = method
         self.path = path
         self.query = query
-        self.headers = dict(headers)
+        self.headers = headers
         self.body = body
         self.key = ""
         """The name of the API key that it carries, once that is known."""
