@@ -20,7 +20,6 @@ from ors.errors import BadRequest, ORSError
 from ors.server.answers import STREAM, Answer, refusal
 from ors.server.app import App, Later
 from ors.server.calls import Call
-from ors.server.glance import glance
 from ors.server.requests import Request, too_large
 
 MAX_HEADER_BYTES = 64 * 1024
@@ -122,11 +121,6 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Bytes have arrived."""
-        if not self._busy and not self._reading:
-            request = glance(data, MAX_HEADER_BYTES, self._app.limits.body_bytes)
-            if request is not None:
-                self._take(request, True, True)
-                return
         if not self._heading and not self._unread:  # headers have one deadline, however slowly they drip
             self._since = self._loop.time()
         self._moved = False
