@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help install run test check format bench clean
+.PHONY: help install run test check format bench bench-quick profile clean
 
 help: ## what there is to do
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -32,8 +32,14 @@ format: install ## format the code and mend what ruff can mend
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: install ## calls per second, beside the reference SDK
-	$(BIN)/python -m bench.calls
+bench: install ## speed, beside the reference SDK and the floor: about ten minutes
+	$(BIN)/python -m bench
+
+bench-quick: install ## the same with fewer and shorter rounds: under a minute
+	$(BIN)/python -m bench --quick
+
+profile: install ## where the microseconds of a call go
+	$(BIN)/python -m bench.profile
 
 clean: ## remove everything that can be made again
 	rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -106,20 +106,18 @@ class ToolDef:
         """
         if self.model is None:
             return None
-        value: BaseModel = self._validated(given)
+        try:
+            value: BaseModel = self.model.__pydantic_validator__.validate_python(given)
+        except ValidationError:
+            value = self._read_as_json(self.model, given)
         if self.fields is None:
             return value
         return {parameter: getattr(value, field) for parameter, field in self.fields}
 
-    def _validated(self, given: Mapping[str, Any]) -> BaseModel:
-        assert self.model is not None
-        try:
-            return self.model.__pydantic_validator__.validate_python(given)  # type: ignore[no-any-return]
-        except ValidationError:
-            pass
+    def _read_as_json(self, model: type[BaseModel], given: Mapping[str, Any]) -> BaseModel:
         try:
             # The input came as JSON, so JSON's rules decide: a strict model takes dates as strings.
-            return self.model.__pydantic_validator__.validate_json(dumps(given))  # type: ignore[no-any-return]
+            return model.__pydantic_validator__.validate_json(dumps(given))  # type: ignore[no-any-return]
         except ValidationError as error:
             text = f"Tool input validation error: {problems(error, root='input')}"
             raise ToolError(text, reason="input_validation") from None

@@ -373,7 +373,8 @@ class App:
         return self._loop.time()
 
     def _session(self, request: Request) -> Session:
-        return self.sessions.find(request.session_id(), self._now(), request.key)
+        assert self._loop is not None
+        return self.sessions.find(request.session_id(), self._loop.time(), request.key)
 
     def _touch(self, request: Request) -> None:
         sid = request.maybe_session_id()

@@ -10,7 +10,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from ors._json import dumps
 from ors._protocol import Limits, result_events
-from ors._tools import Toolbox, ToolDef, call
+from ors._tools import ToolDef, call
 from ors.environment import Environment, Secrets
 from ors.errors import ORSError, ServerFailed, ToolError
 from ors.server.calls import Outcome, failed
@@ -48,7 +48,7 @@ class Episode:
         "_limits",
         "_secrets",
         "_task",
-        "_toolbox",
+        "_tools",
         "_turns",
         "broken",
     )
@@ -64,8 +64,7 @@ class Episode:
         self._house = house
         self._limits = limits  # the server's, with what the class has of its own
         self._cls = cls
-        # An author who takes calls over gets all of them; otherwise they go straight to the tools.
-        self._toolbox: Toolbox | None = cls._tools() if cls._call_tool is Environment._call_tool else None
+        self._tools = cls._tools()
         self._task = task
         self._secrets = Secrets(secrets) if secrets else None
         self._env: Environment | None = None
@@ -133,7 +132,7 @@ class Episode:
         """Runs a tool when its turn has come; tells how it went."""
         if self._turns is None:
             self._turns = Turns()
-        definition = self._ready._tools().get(name)
+        definition = self._tools.get(name)
         alone = definition is None or not definition.concurrent
         if not self._turns.enter_at_once(alone):
             await self._turns.enter(alone)
@@ -169,8 +168,9 @@ class Episode:
         return failed(message, "tool_timeout")
 
     async def _run(self, name: str, definition: ToolDef | None, given: dict[str, Any]) -> ToolOutput:
-        if self._toolbox is not None:
-            return await self._toolbox.run(self._env, name, definition, given, self._house.threads.run)
+        # An author who takes calls over gets all of them; otherwise they go straight to the tools.
+        if self._cls._call_tool is Environment._call_tool:
+            return await self._tools.run(self._env, name, definition, given, self._house.threads.run)
         result = await self._call(self._ready._call_tool, name, given)
         result = result.root if isinstance(result, RunToolOutput) else result
         if isinstance(result, RunToolSuccess):

@@ -51,7 +51,7 @@ class Request:
         Raises:
             BadRequest: it names none.
         """
-        sid = self.maybe_session_id()
+        sid = self.headers.get(_SESSION_ID, b"").decode("latin-1").strip()
         if not sid:
             raise BadRequest(f"The header {_protocol.SESSION_ID} is required")
         return sid

@@ -16,9 +16,10 @@ class Turns:
 
     def enter_at_once(self, alone: bool) -> bool:
         """Takes the turn if nobody is before us; says whether it did."""
-        if self._queue or not self._free_for(alone):
+        if self._queue or (self._running and (alone or self._alone)):
             return False
-        self._take(alone)
+        self._running += 1
+        self._alone = alone
         return True
 
     async def enter(self, alone: bool) -> None:
@@ -44,18 +45,16 @@ class Turns:
         """The turn is over; the next may go."""
         self._running -= 1
         self._alone = False
-        self._admit()
-
-    def _free_for(self, alone: bool) -> bool:
-        return self._running == 0 or not (alone or self._alone)
-
-    def _take(self, alone: bool) -> None:
-        self._running += 1
-        self._alone = alone
+        if self._queue:
+            self._admit()
 
     def _admit(self) -> None:
-        while self._queue and self._free_for(self._queue[0][0]):
-            alone, turn = self._queue.popleft()
+        while self._queue:
+            alone, turn = self._queue[0]
+            if self._running and (alone or self._alone):
+                return
+            self._queue.popleft()
             if not turn.done():
-                self._take(alone)
+                self._running += 1
+                self._alone = alone
                 turn.set_result(None)
