@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help install run test check format bench bench-quick profile clean
+.PHONY: help install run test check format bench bench-quick profile soak fuzz idle cost killed clean
 
 help: ## what there is to do
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -40,6 +40,21 @@ bench-quick: install ## the same with fewer and shorter rounds: under a minute
 
 profile: install ## where the microseconds of a call go
 	$(BIN)/python -m bench.profile
+
+soak: install ## ten minutes of a thousand clients that misbehave; SECONDS=60 shortens it
+	$(BIN)/python -m bench.soak --seconds $(or $(SECONDS),600)
+
+fuzz: install ## a million requests that nobody should send
+	$(BIN)/python -m bench.fuzz
+
+idle: install ## ten thousand idle sessions: what they cost, and how fast a call still is
+	$(BIN)/python -m bench.idle
+
+cost: install ## what metrics, the log and API keys cost a call
+	$(BIN)/python -m bench.cost
+
+killed: install ## a server killed under a hundred calls: how soon its clients know
+	$(BIN)/python -m bench.killed
 
 clean: ## remove everything that can be made again
 	rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
