@@ -12,7 +12,7 @@ from bench.rawcall import RawCall, opened
 from ors.client import AsyncORS, AsyncSession, Task
 from ors.errors import ORSError
 
-STOPPED_AT_ONCE = 8
+STOPPED_AT_ONCE = 4
 """Readers that hold a result of ten megabytes each."""
 STOPPED_SECONDS = 40.0
 """Longer than the server waits for a reader that has stopped."""

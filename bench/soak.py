@@ -46,8 +46,8 @@ class Memory:
             await asyncio.sleep(0.5)
 
     def around(self, second: float) -> float:
-        """The median of some seconds: single samples depend on which results are just being read."""
-        return statistics.median(size for at, size in self.samples if abs(at - second) <= 10) or 0.0
+        """The mean of 40 seconds: single samples depend on how many long results are just being read."""
+        return statistics.fmean(size for at, size in self.samples if abs(at - second) <= STOPPED_SECONDS / 2)
 
 
 async def _churn(server: Watched, clients: int, seconds: float, pace: float) -> tuple[Crowd, Memory]:
@@ -94,7 +94,7 @@ async def _measure(server: Watched, clients: int, seconds: float, pace: float) -
     beyond = left.beyond(before)
     wrong += [f"left behind: {beyond}"] if beyond else []
     wrong += await _unaccounted(server, crowd, left)
-    early, late = memory.around(min(WARM_SECONDS, seconds / 2)), memory.around(seconds - 10)
+    early, late = memory.around(min(WARM_SECONDS, seconds / 2)), memory.around(seconds - STOPPED_SECONDS / 2)
     if late > early * GROWTH:
         wrong.append(f"memory grew from {early:.0f} to {late:.0f} MB")
     ledger = crowd.ledger

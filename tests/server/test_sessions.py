@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from ors import Limits, Server
+from ors.types import ListToolsOutput
 from tests.lab import Lab
 from tests.raw import Raw, events
 from tests.requirements import proves
@@ -347,3 +348,23 @@ def test_a_delete_does_not_cut_the_teardown_of_a_failed_setup_short() -> None:
         assert Lab.gates[f"{id}.held"].wait(20)
         assert raw.post("/delete", sid=sid).status == 200
         assert Lab.counts[f"{id}.teardown"] == 1
+
+
+def test_a_request_whose_session_ends_meanwhile_is_410() -> None:
+    class Listing(Lab):
+        @classmethod
+        def list_tools(cls) -> ListToolsOutput:
+            if cls.gates["listing.served"].is_set():
+                cls.gates["listing.asked"].set()
+                assert cls.gates["listing.go"].wait(20)
+            return super().list_tools()
+
+    with serving(Server([Listing])) as url, ThreadPoolExecutor(1) as pool:
+        Lab.gates["listing.served"].set()
+        raw = Raw(url)
+        sid = raw.session("listing")
+        asked = pool.submit(raw.get, "/listing/task_tools", sid=sid)
+        assert Lab.gates["listing.asked"].wait(20)
+        raw.post("/delete", sid=sid)
+        Lab.gates["listing.go"].set()
+        assert asked.result().status == 410

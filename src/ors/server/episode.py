@@ -12,7 +12,7 @@ from ors._json import dumps
 from ors._protocol import Limits, result_events
 from ors._tools import ToolDef, call
 from ors.environment import Environment, Secrets
-from ors.errors import ORSError, ServerFailed, ToolError
+from ors.errors import Gone, ServerFailed, ToolError
 from ors.server.calls import Outcome, failed
 from ors.server.cutting import cut
 from ors.server.house import House
@@ -226,8 +226,8 @@ class Episode:
 
     @property
     def _ready(self) -> Environment:
-        if self._env is None:
-            raise ORSError("the environment is not there")
+        if self._env is None:  # torn down while something was asked of it
+            raise Gone("Session deleted", reason="deleted")
         return self._env
 
     async def _hook(self, env: Environment, name: str) -> None:
