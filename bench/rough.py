@@ -91,6 +91,12 @@ class Rough(_Small):
         self._count(call)
         raise RuntimeError("failed, as asked")
 
+    @tool
+    async def stay(self) -> ToolOutput:
+        """Never answers, and may take its time about it."""
+        await asyncio.Event().wait()
+        return _said("never")
+
     @tool(timeout=0.5)
     async def hang(self, call: int) -> ToolOutput:
         """Never answers."""

@@ -122,12 +122,14 @@ class Watched:
 
 
 @contextmanager
-def watched(limits: dict[str, Any], core: int | None = None, log_level: str = "WARNING") -> Iterator[Watched]:
+def watched(
+    limits: dict[str, Any], *, core: int | None = None, log_level: str = "WARNING", port: int = 0
+) -> Iterator[Watched]:
     """A server with these limits, for as long as the block lasts."""
     with tempfile.TemporaryFile() as errors:
         with machine.pinned(core) if core is not None else _anywhere():
             process = subprocess.Popen(
-                [sys.executable, "-m", "bench.watched", json.dumps(limits), log_level],
+                [sys.executable, "-m", "bench.watched", json.dumps(limits), log_level, str(port)],
                 cwd=ROOT,
                 stdout=subprocess.PIPE,
                 stderr=errors,
@@ -156,7 +158,7 @@ def main() -> None:
     logging.basicConfig(level=sys.argv[2])
     machine.allow_many_files()
     server = Server([Rough, Census], limits=Limits(**json.loads(sys.argv[1])))
-    server.runner(port=0, on_start=_tell).run()
+    server.runner(port=int(sys.argv[3]), on_start=_tell).run()
 
 
 def _tell(url: str) -> None:

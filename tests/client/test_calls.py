@@ -213,6 +213,14 @@ async def test_404_is_session_lost_when_a_ping_agrees() -> None:
             await session.call_tool("echo")
 
 
+async def test_404_is_session_lost_though_the_first_ping_breaks() -> None:
+    async with scripted() as script, opened(script) as session:
+        script.on(CALL, answer({"detail": "Active environment not found"}, 404))
+        script.on("/ping", Reply(b"", cut=True), answer({"detail": "Active environment not found"}, 404))
+        with pytest.raises(SessionLost):
+            await session.call_tool("echo")
+
+
 async def test_404_is_not_found_when_the_session_answers_pings() -> None:
     async with scripted() as script, opened(script) as session:
         script.on(CALL, answer({"detail": "no such environment"}, 404))

@@ -11,14 +11,14 @@ __all__ = ["Options"]
 class Options:
     """How often a client tries, how long it waits, how it keeps sessions alive. Times are in seconds."""
 
-    retries: int = 8
+    retries: int = 12
     """What only asks (and opening or closing a session) is tried again this often, over the whole request."""
-    rejoins: int = 20
+    rejoins: int = 50
     """A call whose connection broke is rejoined this often in a row; a connection that held counts anew."""
     backoff_seconds: float = 0.05
     """The first pause between attempts. It doubles, with jitter, unless the server says Retry-After."""
-    backoff_limit_seconds: float = 5.0
-    """... up to this."""
+    backoff_limit_seconds: float = 1.5
+    """... up to this: within two seconds of a server's return its clients know what became of their calls."""
     connect_seconds: float = 10.0
     """A connection must be made within this time."""
     request_seconds: float = 300.0

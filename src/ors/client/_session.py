@@ -237,7 +237,8 @@ class AsyncSession:
         if isinstance(error, Gone):
             return self._over(str(error))
         try:
-            await self.ping()
+            # More than once: a connection to a server that was killed breaks only when it is used again.
+            await self._remote.retry().until_answered(self.ping)
         except SessionLost as lost:
             return lost
         except TransportError:
