@@ -117,6 +117,32 @@ async def test_the_keys_take_turns_in_line() -> None:
     await asyncio.gather(*tasks)
 
 
+async def test_a_full_environment_keeps_nobody_from_another() -> None:
+    admission = Admission(Limits(sessions_per_environment=1, queue=10), Keys())
+    assert admission.enter("full", "a")
+    waiting = asyncio.create_task(admission.wait("full", "a"))
+    await settle()
+    assert admission.enter("free", "a")
+    second = asyncio.create_task(admission.wait("free", "a"))
+    await settle()
+    admission.leave("free", "a")  # the first in line cannot use it, the second can
+    await second
+    assert not waiting.done()
+    admission.leave("full", "a")
+    await waiting
+
+
+async def test_one_place_may_let_two_in() -> None:
+    admission = Admission(Limits(sessions_per_environment=1, sessions_per_key=1, queue=10), Keys())
+    assert admission.enter("one", "a")
+    same_environment = asyncio.create_task(admission.wait("one", "b"))
+    same_key = asyncio.create_task(admission.wait("two", "a"))
+    await settle()
+    admission.leave("one", "a")
+    await asyncio.gather(same_environment, same_key)
+    assert admission.waiting == 0
+
+
 async def test_patience_ends_and_a_full_line_refuses() -> None:
     admission = Admission(Limits(sessions=1, queue=1, queue_seconds=0.01), Keys())
     assert admission.enter("env", "")

@@ -31,8 +31,9 @@ class Admission:
         self.waiting = 0
 
     def enter(self, environment: str, key: str) -> bool:
-        """Takes a place if there is one and nobody waits for it; says whether it did."""
-        if self.waiting or not self._free(environment, key):
+        """Takes a place if there is one; says whether it did."""
+        # Nobody in line could have it: whenever a place gets free, those who can take it do.
+        if not self._free(environment, key):
             return False
         self._take(environment, key)
         return True
@@ -91,21 +92,23 @@ class Admission:
                 del self._lines[waiting.key]
 
     def _admit(self) -> None:
-        # The keys take turns: whoever was served goes to the end.
-        for key in list(self._lines):
-            line = self._lines[key]
-            first = line[0]
-            if not self._free(first.environment, key):
-                continue
-            line.popleft()
+        # A place of one environment and one key may be for two: until nobody in line finds any.
+        while not self.saturated and (waiting := self._next()) is not None:
+            line = self._lines.pop(waiting.key)
+            line.remove(waiting)
             self.waiting -= 1
-            del self._lines[key]
             if line:
-                self._lines[key] = line
-            if not first.turn.done():
-                self._take(first.environment, key)
-                first.turn.set_result(None)
-            return
+                self._lines[waiting.key] = line  # the keys take turns: whoever was served goes to the end
+            if not waiting.turn.done():
+                self._take(waiting.environment, waiting.key)
+                waiting.turn.set_result(None)
+
+    def _next(self) -> _Waiting | None:
+        """The first in line who finds a place; one who wants a full environment keeps nobody else back."""
+        return next(
+            (one for line in self._lines.values() for one in line if self._free(one.environment, one.key)),
+            None,
+        )
 
     def _free(self, environment: str, key: str) -> bool:
         limits = self._limits
