@@ -79,6 +79,8 @@ SERVER_VERSION = "ORS-Version"
 """Sent by our server with every answer: it tells that the server honours `Idempotency-Key`."""
 REASON = "ORS-Reason"
 """Sent by our server with an error status: who failed, in a word."""
+TRACE = "traceparent"
+"""W3C Trace Context: the span of whoever asks."""
 EVENT_STREAM = "text/event-stream"
 API_KEY_VARIABLE = "ORS_API_KEY"
 

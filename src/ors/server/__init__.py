@@ -1,5 +1,7 @@
 """The server: checks environments, wires the parts, runs them."""
 
+import logging
+import os
 import sys
 from collections.abc import Callable, Sequence
 from ipaddress import ip_address
@@ -19,6 +21,11 @@ if TYPE_CHECKING:
     from ors.server._uvicorn import Runner
 
 __all__ = ["ApiKey", "Limits", "Observer", "Server"]
+
+log = logging.getLogger("ors.server")
+
+TRACES_VARIABLE = "OTEL_EXPORTER_OTLP_ENDPOINT"
+"""OpenTelemetry's own: with it set and the extra installed, sessions and calls are traced."""
 
 
 class Server:
@@ -44,7 +51,8 @@ class Server:
         observers: Sequence[Observer] = (),
     ) -> None:
         self.limits = limits or Limits()
-        house = House(self.limits, Wording(return_errors), Observers(observers))
+        watching = [*observers, *_tracing()]
+        house = House(self.limits, Wording(return_errors), Observers(watching))
         self._app = App(offers(environments, house), house, Keys(api_keys), cors_origins)
         self.app = ASGI(self._app)
         """The ASGI application, for any ASGI server."""
@@ -99,6 +107,19 @@ class Server:
             )
         self._app.guard(loopback=loopback and not insecure)
         return Runner(self._app, host, port, on_start, ssl_certfile, ssl_keyfile)
+
+
+def _tracing() -> Sequence[Observer]:
+    # OpenTelemetry is an extra, and is not loaded unless it is wanted.
+    if not os.environ.get(TRACES_VARIABLE):
+        return ()
+    try:
+        from ors.server.tracing import exported
+
+        return exported()
+    except ImportError:
+        log.warning("%s is set, but traces are an extra: pip install 'ors-kit[otel]'", TRACES_VARIABLE)
+        return ()
 
 
 def is_loopback(host: str) -> bool:

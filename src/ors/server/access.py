@@ -43,7 +43,7 @@ class ApiKey:
             elif word.startswith("sessions=") and word[9:].isdigit():
                 sessions = int(word[9:])
             else:
-                raise ValueError(f"after an API key comes sessions=N or private, not {word!r}")
+                raise ValueError("after an API key comes sessions=N or private, and nothing else")
         if not equals:
             name, secret = f"key{number}", name
         if not name or not secret:

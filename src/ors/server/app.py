@@ -280,16 +280,16 @@ class App:
             self.sessions.admission.leave(offer.name, request.key)
             raise
         if given.task_spec is None:
-            return self._create_by_index(session, offer, given, secrets)
-        session.start(offer.episode(given.task_spec, secrets))
+            return self._create_by_index(session, offer, given, secrets, request.trace())
+        session.start(offer.episode(given.task_spec, secrets), request.trace())
         return answer({"sid": sid})
 
     async def _create_by_index(
-        self, session: Session, offer: Offer, given: CreateSession, secrets: dict[str, str]
+        self, session: Session, offer: Offer, given: CreateSession, secrets: dict[str, str], trace: str
     ) -> Answer:
         try:
             task = await offer.task(given.split or "", given.index or 0)  # the model has checked both
-            session.start(offer.episode(task, secrets))
+            session.start(offer.episode(task, secrets), trace)
         except BaseException:
             self.sessions.release(session)
             raise
@@ -352,7 +352,7 @@ class App:
             if known is not None:
                 return self._replay(session, known)
         self._check_room(session)
-        return session.calls.start(session.call, name, given, next(self._task_ids), key)
+        return session.calls.start(session.call, name, given, next(self._task_ids), key, request.trace())
 
     def _replay(self, session: Session, call: Call) -> Call:
         self.house.observers.tell(CallReplayed(session.sid, session.environment, call.id))

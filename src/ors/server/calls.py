@@ -52,11 +52,13 @@ class Call:
         "tail",
         "task",
         "tool",
+        "trace",
     )
 
-    def __init__(self, owner: "Calls", tool: str, id: str, key: str | None) -> None:
+    def __init__(self, owner: "Calls", tool: str, id: str, key: str | None, trace: str) -> None:
         self.id = id
         self.tool = tool
+        self.trace = trace
         self.seconds = -perf_counter()  # not the loop's clock: uvloop's has milliseconds only
         self.key = key
         self.tail: bytes | None = None
@@ -135,9 +137,17 @@ class Calls:
         """Whether a call with that key has run, and its result is no longer kept."""
         return self._spent is not None and hash(key) in self._spent
 
-    def start(self, work: Work, name: str, given: dict[str, Any], id: str, key: str | None = None) -> Call:
+    def start(
+        self,
+        work: Work,
+        name: str,
+        given: dict[str, Any],
+        id: str,
+        key: str | None = None,
+        trace: str = "",
+    ) -> Call:
         """Runs `work(name, given)`, which gives the events after `task_id`, as a new call."""
-        call = Call(self, name, id, key)
+        call = Call(self, name, id, key, trace)
         if self._by_id is None:
             self._by_id = {}
         self._by_id[id] = call

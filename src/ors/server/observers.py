@@ -15,6 +15,8 @@ class SessionOpened(NamedTuple):
     environment: str
     key: str
     """The name of the API key that it belongs to, or nothing."""
+    trace: str = ""
+    """The `traceparent` of the request that created it."""
 
 
 class SessionReady(NamedTuple):
@@ -42,6 +44,8 @@ class CallFinished(NamedTuple):
     bytes: int
     reward: float | None
     finished: bool
+    trace: str = ""
+    """The `traceparent` of the request that made it."""
 
 
 class CallReplayed(NamedTuple):

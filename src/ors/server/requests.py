@@ -18,6 +18,7 @@ Model = TypeVar("Model", bound=BaseModel)
 _SESSION_ID = _protocol.SESSION_ID.lower().encode()
 _IDEMPOTENCY_KEY = _protocol.IDEMPOTENCY_KEY.lower().encode()
 _SECRETS = _protocol.SECRETS.lower().encode()
+_TRACE = _protocol.TRACE.encode()
 _EVENT_STREAM = _protocol.EVENT_STREAM.encode()
 
 
@@ -78,6 +79,11 @@ class Request:
         if value is None:
             return None
         return _checked(value.decode("latin-1").strip(), _protocol.IDEMPOTENCY_KEY)
+
+    def trace(self) -> str:
+        """The span that the request belongs to, or nothing."""
+        value = self.headers.get(_TRACE)
+        return "" if value is None else value.decode("latin-1")
 
     def wants_events(self) -> bool:
         """Whether the client asks for an event stream."""

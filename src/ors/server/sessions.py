@@ -76,7 +76,7 @@ class Session:
         self.reward = 0.0
         self._opening: asyncio.Task[None] | None = None
 
-    def start(self, episode: Episode) -> None:
+    def start(self, episode: Episode, trace: str = "") -> None:
         """Sets the environment up, in the background.
 
         Raises:
@@ -84,7 +84,7 @@ class Session:
         """
         self.check()
         self.episode = episode
-        self._house.observers.tell(SessionOpened(self.sid, self.environment, self.key))
+        self._house.observers.tell(SessionOpened(self.sid, self.environment, self.key, trace))
         if episode.set_up_at_once():
             self._opened(None)
         else:
@@ -167,6 +167,7 @@ class Session:
                     len(outcome.events),
                     outcome.reward,
                     outcome.finished,
+                    call.trace,
                 )
             )
 
