@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from ors import Limits, Server
-from ors.types import ListToolsOutput
+from ors.types import Blocks, ListToolsOutput
 from tests.lab import Lab
 from tests.raw import Raw, events
 from tests.requirements import proves
@@ -348,6 +348,23 @@ def test_a_delete_does_not_cut_the_teardown_of_a_failed_setup_short() -> None:
         assert Lab.gates[f"{id}.held"].wait(20)
         assert raw.post("/delete", sid=sid).status == 200
         assert Lab.counts[f"{id}.teardown"] == 1
+
+
+def test_a_prompt_that_hangs_is_given_up_and_its_thread_counted() -> None:
+    class Mute(Lab):
+        def get_prompt(self) -> Blocks:
+            assert self.gates["mute.prompt"].wait(20)
+            return []
+
+    with serving(Server([Mute], limits=Limits(tool_seconds=0.05))) as url:
+        raw = Raw(url)
+        sid = raw.session("mute")
+        answer = raw.get("/mute/prompt", sid=sid)
+        assert (answer.status, answer.headers["ors-reason"]) == (500, "tool_timeout")
+        assert answer.detail == "Environment failed in get_prompt: it did not end within 0.05 s"
+        assert b"ors_threads_lost 1.0" in raw.get("/-/metrics").body
+        assert raw.call(sid, "nothing", env="mute").result()["ok"]
+        Lab.gates["mute.prompt"].set()
 
 
 def test_a_request_whose_session_ends_meanwhile_is_410() -> None:

@@ -239,11 +239,18 @@ class Episode:
         return call(fn, *args, spawn=self._house.threads.run)
 
     async def _ask(self, what: str, fn: Callable[..., Any]) -> Any:
+        seconds = self._limits.tool_seconds
+        limit = asyncio.timeout(seconds)
         try:
-            return await self._call(fn)
+            async with limit:
+                return await self._call(fn)
         except asyncio.CancelledError:
             raise
         except BaseException as error:
+            if limit.expired():
+                late = f"Environment failed in {what}: it did not end within {seconds:g} s"
+                log.error("environment %s: %s", self._cls.name(), late)
+                raise ServerFailed(late, reason="tool_timeout") from None
             self._log(f"{what} failed", error)
             words = self._words(f"Environment failed in {what}", error)
             raise ServerFailed(words, reason="environment") from None

@@ -1,0 +1,54 @@
+"""The page on running a server says what the server does."""
+
+import dataclasses
+import re
+from pathlib import Path
+
+import pytest
+
+from ors import Limits, Server
+from tests.lab import Lab
+from tests.raw import Raw
+from tests.serving import serving
+
+PAGE = (Path(__file__).parents[2] / "docs" / "operations.md").read_text(encoding="utf-8")
+
+
+def test_every_limit_is_in_the_table_with_its_default() -> None:
+    table = PAGE[PAGE.index("| limit |") : PAGE.index("An environment may set")]
+    told = dict(re.findall(r"^\| `(\w+)` \| (\S+) \|", table, re.MULTILINE))
+    assert told == {
+        field.name: "none" if field.default is None else str(field.default)
+        for field in dataclasses.fields(Limits)
+    }
+
+
+def test_every_limit_that_an_environment_may_set_is_named() -> None:
+    from ors.server.offers import OWN_LIMITS
+
+    told = re.search(r"^An environment may set (.*) for itself", PAGE, re.MULTILINE)
+    assert told is not None
+    assert sorted(re.findall(r"`(\w+)`", told[1])) == sorted(OWN_LIMITS)
+
+
+def test_every_metric_is_in_the_table_and_no_other() -> None:
+    with serving(Server([Lab], limits=Limits(sessions=1))) as url:
+        raw = Raw(url)
+        sid = raw.session(task={"fail": "setup"})
+        raw.get("/lab/prompt", sid=sid)
+        call = raw.call(sid, "echo").events()[0][1]
+        raw.call(sid, "echo", task_id=call)
+        raw.post("/create", {"task_spec": {}}, sid="one too many")
+        raw.post("/delete", sid=sid)
+        text = raw.get("/-/metrics").body.decode()
+    types = re.findall(r"^# TYPE (ors_\w+) ", text, re.MULTILINE)
+    served = {name for name in types if not name.endswith("_created")} - {"ors_sessions"}
+    table = PAGE[PAGE.index("| metric |") : PAGE.index("And those of the process")]
+    told = set(re.findall(r"`(ors_\w+)`", table)) - {"ors_sessions"}
+    assert told == served
+
+
+@pytest.mark.parametrize("path", ["/-/health/live", "/-/health/ready", "/-/metrics", "/-/sessions"])
+def test_every_page_is_there(raw: Raw, path: str) -> None:
+    assert f"`{path}`" in PAGE
+    assert raw.get(path).status == 200
