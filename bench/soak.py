@@ -45,9 +45,9 @@ class Memory:
             self.samples.append((time.monotonic() - self._began, self._server.megabytes))
             await asyncio.sleep(0.5)
 
-    def around(self, second: float) -> float:
+    def from_second(self, second: float) -> float:
         """The mean of 40 seconds: single samples depend on how many long results are just being read."""
-        return statistics.fmean(size for at, size in self.samples if abs(at - second) <= STOPPED_SECONDS / 2)
+        return statistics.fmean(size for at, size in self.samples if 0 <= at - second <= STOPPED_SECONDS)
 
 
 async def _churn(server: Watched, clients: int, seconds: float, pace: float) -> tuple[Crowd, Memory]:
@@ -94,7 +94,8 @@ async def _measure(server: Watched, clients: int, seconds: float, pace: float) -
     beyond = left.beyond(before)
     wrong += [f"left behind: {beyond}"] if beyond else []
     wrong += await _unaccounted(server, crowd, left)
-    early, late = memory.around(min(WARM_SECONDS, seconds / 2)), memory.around(seconds - STOPPED_SECONDS / 2)
+    last = max(0.0, seconds - STOPPED_SECONDS)
+    early, late = memory.from_second(min(WARM_SECONDS, last)), memory.from_second(last)
     if late > early * GROWTH:
         wrong.append(f"memory grew from {early:.0f} to {late:.0f} MB")
     ledger = crowd.ledger

@@ -97,6 +97,22 @@ def test_a_wish_for_another_protocol_is_passed_over(raw: Raw, method: str) -> No
     connection.close()
 
 
+def test_wishes_for_another_protocol_behind_each_other_have_an_end(
+    raw: Raw, caplog: pytest.LogCaptureFixture
+) -> None:
+    wish = b"GET /health HTTP/1.1\r\n" + HOST + b"Connection: Upgrade\r\nUpgrade: h2c\r\n\r\n"
+    received = b""
+    with connected(raw) as connection:
+        connection.sendall(wish * 600)
+        try:
+            while part := connection.recv(2**16):
+                received += part
+        except ConnectionResetError:
+            pass  # it closed while more was on its way
+    assert received.count(b"HTTP/1.1 200") <= wire.MOST_WISHES
+    assert caplog.text == ""
+
+
 def test_it_is_no_proxy(raw: Raw) -> None:
     with connected(raw) as connection:
         connection.sendall(b"CONNECT example.org:443 HTTP/1.1\r\n" + HOST + b"\r\n")

@@ -223,6 +223,42 @@ async def test_stopping_calls_that_have_not_begun_leaves_nothing_behind() -> Non
 
 
 @proves("calls.turns")
+class Preparing:
+    """An episode that is set up when the test says so, and notes its calls."""
+
+    broken = ""
+    needs_teardown = False
+
+    def __init__(self) -> None:
+        self.go = asyncio.Event()
+        self.called: list[str] = []
+
+    def set_up_at_once(self) -> bool:
+        return False
+
+    async def setup(self) -> None:
+        await self.go.wait()
+
+    async def call(self, name: str, given: dict[str, Any]) -> Outcome:
+        self.called.append(name)
+        return Outcome(b"")
+
+
+async def test_a_call_that_comes_as_the_setup_ends_overtakes_no_earlier_one() -> None:
+    session, episode = reserve(store(), "a"), Preparing()
+    session.start(episode)  # type: ignore[arg-type]
+    for number in range(30):  # one in each turn of the loop, before, while and after the setup ends
+        if number == 15:
+            episode.go.set()
+        session.calls.start(session.call, f"{number:02}", {}, next(IDS))
+        await asyncio.sleep(0)
+    while session.calls.running:
+        await asyncio.sleep(0)
+    assert episode.called == sorted(episode.called)
+    assert len(episode.called) == 30
+    assert session._early is None
+
+
 async def test_turns_come_in_order_and_concurrent_ones_together() -> None:
     turns, log = Turns(), []
 

@@ -27,6 +27,8 @@ KEEP_ALIVE_SECONDS = 75.0
 """Longer than any client of ours keeps a connection, so that none is closed as a request arrives."""
 REQUEST_SECONDS = 30.0
 """A request that has begun, or a reader that has stopped, may make no progress for this long."""
+MOST_WISHES = 8
+"""Requests behind each other that ask for another protocol; clients do so with one."""
 ONE_WRITE_BYTES = 64 * 1024
 """Up to here joining is cheaper than writing twice."""
 
@@ -85,6 +87,7 @@ class Connection(asyncio.Protocol):
         self._busy = False  # a request is being answered
         self._reading = False  # a request has begun to arrive
         self._heading = False  # ... and its headers are not through
+        self._wishes = 0  # for another protocol, in what is being read
         self._keep_alive = True
         self._chunked = True  # an HTTP/1.0 client gets its stream until the connection ends
         self._bodyless = False  # the answer to a HEAD
@@ -143,13 +146,15 @@ class Connection(asyncio.Protocol):
     def _pass_over_upgrade(self, rest: bytes) -> None:
         # A server need not follow to HTTP/2 (RFC 9110, 7.8), but the parser reads no body after such a wish.
         method, version = self._parser.get_method(), self._parser.get_http_version().encode()
-        if method == b"CONNECT":
-            self._refuse(BadRequest("This server is no proxy"))
+        if method == b"CONNECT" or self._wishes == MOST_WISHES:
+            self._refuse(BadRequest("This server speaks HTTP/1.1, and is no proxy"))
             return
         lines = [b"%b %b HTTP/%b" % (method, self._url, version)]
         lines += [b"%b: %b" % header for header in self._headers if header[0] != b"upgrade"]
         self._parser = httptools.HttpRequestParser(self)
+        self._wishes += 1
         self.data_received(b"\r\n".join(lines) + b"\r\n\r\n" + rest)
+        self._wishes -= 1
 
     def pause_writing(self) -> None:
         """The client reads slower than we write."""

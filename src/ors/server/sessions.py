@@ -39,10 +39,21 @@ TRANSITIONS: dict[State, frozenset[State]] = {
 }
 
 
+class Early:
+    """The calls of a session that came before its setup was over."""
+
+    __slots__ = ("count", "line")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.line = asyncio.Lock()
+
+
 class Session:
     """One episode under its id, with its calls. It belongs to the API key that created it."""
 
     __slots__ = (
+        "_early",
         "_house",
         "_opening",
         "calls",
@@ -75,6 +86,7 @@ class Session:
         self.steps = 0
         self.reward = 0.0
         self._opening: asyncio.Task[None] | None = None
+        self._early: Early | None = None
 
     def start(self, episode: Episode, trace: str = "") -> None:
         """Sets the environment up, in the background.
@@ -134,11 +146,24 @@ class Session:
             raise NotFound("Session not found")
         return self.episode
 
+    async def _ready_in_turn(self) -> None:
+        # Calls that came before the setup was over go first, in their order: the moment it is over they are
+        # still on their way to here, and one that comes in that moment would overtake them.
+        self._early = early = self._early or Early()
+        early.count += 1
+        try:
+            async with early.line:
+                await self.ready()
+        finally:
+            early.count -= 1
+            if not early.count:
+                self._early = None
+
     async def call(self, name: str, given: dict[str, Any]) -> Outcome:
         """Runs a tool once the session is set up; tells how it went."""
-        if self.state is not State.READY:
+        if self.state is not State.READY or self._early is not None:
             try:
-                await self.ready()
+                await self._ready_in_turn()
             except ORSError as error:
                 return failed(str(error), error.reason or "")
         assert self.episode is not None
