@@ -9,7 +9,20 @@ import orjson
 from pydantic import BaseModel
 from pydantic_core import from_json, to_jsonable_python
 
+from ors.types import (
+    ImageBlock,
+    ListToolsOutput,
+    RunToolError,
+    Split,
+    TerminalToolSpec,
+    TextBlock,
+    ToolOutput,
+    ToolSpec,
+)
+
 __all__ = ["dumps", "loads"]
+
+_OURS = {TextBlock, ImageBlock, ToolOutput, ToolSpec, TerminalToolSpec, ListToolsOutput, RunToolError, Split}
 
 
 def dumps(value: Any) -> bytes:
@@ -27,8 +40,10 @@ def dumps(value: Any) -> bytes:
 
 
 def _cleaned(value: Any) -> Any:
-    if isinstance(value, BaseModel):
+    if type(value) in _OURS:
         return _cleaned(value.__dict__)
+    if isinstance(value, BaseModel):
+        return _cleaned(to_jsonable_python(value, inf_nan_mode="null"))
     if isinstance(value, Mapping):
         return {key: _cleaned(item) for key, item in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
@@ -37,8 +52,9 @@ def _cleaned(value: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    # A model's own dict, not a dump of it: orjson walks it without a second pass (0.3 against 1.9 µs).
-    if isinstance(value, BaseModel):
+    # Our own models' dict, not a dump of it: orjson walks it without a second pass (0.3 against 1.9 µs).
+    # An author's models may hide fields, or write them in their own way.
+    if type(value) in _OURS:
         return value.__dict__
     return to_jsonable_python(value, inf_nan_mode="null")
 

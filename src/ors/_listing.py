@@ -22,13 +22,14 @@ class Listing:
         self._owner: Any = owner
         self._lock = threading.Lock()
         self._lists: dict[str, Future[Sequence[JSONObject]]] = {}
+        self._at_work: set[asyncio.Task[None]] = set()
 
     def known(self, split: str) -> Sequence[JSONObject] | None:
         """The tasks of a split, if they have been listed."""
         future = self._lists.get(split)
         return future.result() if future is not None and future.done() else None
 
-    async def tasks(self, split: str, spawn: Spawn = asyncio.to_thread) -> Sequence[JSONObject]:
+    async def tasks(self, split: str, spawn: Spawn | None = None) -> Sequence[JSONObject]:
         """The tasks of a split, as `list_tasks` gives them."""
         with self._lock:
             future = self._lists.get(split)
@@ -36,21 +37,21 @@ class Listing:
             if future is None:
                 future = self._lists[split] = Future()
         if mine:
-            await self._list(split, future, spawn)
-        return await asyncio.wrap_future(future)
+            # A task of its own: whoever asked first may leave, and the others still wait.
+            listing = asyncio.create_task(self._list(split, future, spawn))
+            self._at_work.add(listing)
+            listing.add_done_callback(self._at_work.discard)
+        return await asyncio.shield(asyncio.wrap_future(future))
 
-    async def _list(self, split: str, future: Future[Sequence[JSONObject]], spawn: Spawn) -> None:
+    async def _list(self, split: str, future: Future[Sequence[JSONObject]], spawn: Spawn | None) -> None:
         try:
             future.set_result(self._checked(await call(self._owner.list_tasks, split, spawn=spawn)))
         except BaseException as error:
             # A failure is told to those who wait and not kept: the next one asks again.
             with self._lock:
                 self._lists.pop(split, None)
-            future.set_exception(
-                error if isinstance(error, Exception) else RuntimeError("listing tasks was interrupted")
-            )
-            if not isinstance(error, Exception):
-                raise
+            interrupted = RuntimeError(f"listing tasks was interrupted: {type(error).__name__}")
+            future.set_exception(error if isinstance(error, Exception) else interrupted)
 
     def _checked(self, listed: Any) -> Sequence[JSONObject]:
         where = f"{self._owner.__name__}.list_tasks"

@@ -3,6 +3,7 @@
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any, Protocol, TypeVar, get_type_hints, overload
@@ -71,11 +72,15 @@ class Spawn(Protocol):
     def __call__(self, fn: Callable[..., Any], /, *args: Any) -> Awaitable[Any]: ...
 
 
-async def call(fn: Callable[..., Any], *args: Any, spawn: Spawn = asyncio.to_thread) -> Any:
+SPAWN: ContextVar[Spawn] = ContextVar("ors_spawn", default=asyncio.to_thread)
+"""How threads are had in this context: a server sets its own, for what an author's code calls of ours."""
+
+
+async def call(fn: Callable[..., Any], *args: Any, spawn: Spawn | None = None) -> Any:
     """Calls an author's function: on the loop if it is `async def`, in a thread otherwise."""
     if inspect.iscoroutinefunction(fn):
         return await fn(*args)
-    result = await spawn(fn, *args)
+    result = await (spawn or SPAWN.get())(fn, *args)
     return await result if inspect.isawaitable(result) else result
 
 
@@ -284,7 +289,7 @@ class Toolbox:
         name: str,
         definition: ToolDef | None,
         given: Mapping[str, Any],
-        spawn: Spawn = asyncio.to_thread,
+        spawn: Spawn | None = None,
     ) -> ToolOutput:
         """Checks the input and runs the tool of that name, whose definition `get` gave.
 
@@ -324,13 +329,13 @@ def _mark(raw: Any, name: str, default: Any) -> Any:
     return getattr(raw, name, getattr(getattr(raw, "__func__", None), name, default))
 
 
-async def task_specific(env: Any, spawn: Spawn) -> list[str]:
+async def task_specific(env: Any, spawn: Spawn | None) -> list[str]:
     """The names of the tools that this task has besides the shared ones."""
     listed = await call(env.list_task_tools, spawn=spawn)
     return [spec.name for spec in listed.tools]
 
 
-async def toolset_of(env: Any, toolset: type, spawn: Spawn) -> Any:
+async def toolset_of(env: Any, toolset: type, spawn: Spawn | None) -> Any:
     """The environment's instance of a toolset, made at the first call of one of its tools."""
     # By `__dict__`, since an author's constructor need not have called ours.
     made: dict[type, Any] = env.__dict__.setdefault("_toolset_instances", {})

@@ -3,6 +3,7 @@
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Mapping, Sequence
+from inspect import getattr_static
 from typing import Any, ClassVar
 
 from ors._listing import Listing
@@ -97,7 +98,7 @@ class Environment(ABC):
     @classmethod
     async def get_task_range(cls, split: str, start: int | None = None, stop: int | None = None) -> Any:
         """The tasks from `start` up to `stop`, as a slice would give them."""
-        if cls.get_task.__func__ is Environment.get_task.__func__:  # type: ignore[attr-defined]
+        if getattr_static(cls, "get_task") is getattr_static(Environment, "get_task"):
             return list((await cls._listing.tasks(split))[start:stop])
         indices = range(await call(cls.num_tasks, split))[start:stop]
         tasks = []

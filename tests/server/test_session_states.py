@@ -116,7 +116,9 @@ async def test_a_call_in_flight_counts() -> None:
     gate.set()
     await settle()
     assert call.tail == b""
-    sessions.reap(now=116)
+    sessions.reap(now=call.finished_at + 9)  # its end was activity too
+    assert len(sessions) == 1
+    sessions.reap(now=call.finished_at + 11)
     assert len(sessions) == 0
     await settle()
 

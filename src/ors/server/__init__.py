@@ -105,7 +105,7 @@ class Server:
                 f"on {host}, anyone who can reach this machine could list all tasks and call all tools: "
                 "pass api_keys, or insecure=True if that is meant"
             )
-        self._app.guard(loopback=loopback and not insecure)
+        self._app.guard(host, loopback=loopback and not insecure)
         return Runner(self._app, host, port, on_start, ssl_certfile, ssl_keyfile)
 
 

@@ -62,10 +62,11 @@ class App:
         self._loop: asyncio.AbstractEventLoop | None = None
         self.draining = False
         self._next_reap = 0.0
+        self._reaping: asyncio.TimerHandle | None = None
 
-    def guard(self, *, loopback: bool) -> None:
+    def guard(self, host: str, *, loopback: bool) -> None:
         """On loopback and without keys, only a name of this machine's own is a host we answer to."""
-        self.door = Door(LOOPBACK if loopback and not self.keys else None, self._origins)
+        self.door = Door(LOOPBACK | {host.lower()} if loopback and not self.keys else None, self._origins)
 
     @property
     def environments(self) -> list[str]:
@@ -78,7 +79,8 @@ class App:
             self.start()
         try:
             self.door.check(request)
-            if self.keys and request.path not in _OPEN_PATHS:
+            asked_before = request.method == "OPTIONS" and request.more is not None  # which carries no key
+            if self.keys and request.path not in _OPEN_PATHS and not asked_before:
                 request.key = self.keys.name_of(request)
             handler, offer = self._routes.get((request.method, request.path)) or self._route(request)
             return handler(request, offer)
@@ -123,7 +125,7 @@ class App:
     def _later_reap(self) -> None:
         assert self._loop is not None
         self._next_reap = self._loop.time() + REAP_SECONDS
-        self._loop.call_at(self._next_reap, self._reap)
+        self._reaping = self._loop.call_at(self._next_reap, self._reap)
 
     def _is_ready(self) -> bool:
         return not self.draining and not self.sessions.admission.saturated
@@ -140,6 +142,8 @@ class App:
     async def close(self) -> None:
         """Ends every session."""
         self.draining = True
+        if self._reaping is not None:
+            self._reaping.cancel()
         await self.sessions.close(asyncio.get_running_loop().time(), SHUTDOWN)
 
     # ── Routing ──────────────────────────────────────────────────────────────────────────────────
@@ -268,6 +272,9 @@ class App:
         request.waiting = True
         await self.sessions.admission.wait(offer.name, request.key)
         request.waiting = False
+        if self.draining:
+            self.sessions.admission.leave(offer.name, request.key)
+            self._check_open()
         created = self._create_now(request, sid, offer, given, secrets)
         return created if isinstance(created, Answer) else await created
 
@@ -421,7 +428,7 @@ def _preflight(request: Request, offer: Offer) -> Answer:
 
 
 def _no_call(task_id: str, events: bytes) -> Answer:
-    return Answer(200, _protocol.task_id_event(task_id) + events, STREAM)
+    return Answer(200, encode("task_id", task_id) + events, STREAM)
 
 
 def _below(environment: str, request: Request) -> bytes:

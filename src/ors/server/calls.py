@@ -5,12 +5,15 @@ and whoever comes back with its task id or its idempotency key gets its stream f
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Coroutine
 from time import perf_counter
 from typing import Any, NamedTuple
 
 from ors._protocol import RESULT_GONE, error_event, task_id_event
 from ors.server.house import House
+
+log = logging.getLogger("ors.server")
 
 GONE = error_event(RESULT_GONE)
 MAX_SPENT_KEYS = 1024
@@ -179,13 +182,16 @@ class Calls:
             self._by_key.pop(call.key, None)
             self._spend(call.key)
 
-    def stop(self, message: str, reason: str) -> None:
-        """Ends every running call with an `error` event."""
+    def stop(self, message: str, reason: str) -> list[asyncio.Task[None]]:
+        """Ends every running call with an `error` event; gives the tasks that are about to end."""
+        tasks = []
         for call in list((self._by_id or {}).values()):
             task = call.task
             call.finish(failed(message, reason))
             if task is not None:
                 task.cancel()
+                tasks.append(task)
+        return tasks
 
     def close(self) -> None:
         """Forgets all results."""
@@ -206,4 +212,8 @@ async def _run(call: Call, work: Work, name: str, given: dict[str, Any]) -> None
         outcome = await work(name, given)
     except asyncio.CancelledError:
         outcome = failed("Tool call cancelled", "cancelled")
+    except BaseException:
+        # Not even the failure could be told, such as an exception that cannot be put into words.
+        log.exception("call of %r failed", name)
+        outcome = failed("Tool execution failed", "environment")
     call.finish(outcome)

@@ -251,7 +251,11 @@ class Connection(asyncio.Protocol):
             task.add_done_callback(self._state.tasks.discard)
 
     async def _answer_later(self, request: Request, later: Later) -> None:
-        self._answer(await self._app.finish(request, later))
+        try:
+            self._answer(await self._app.finish(request, later))
+        finally:
+            if self._busy and self._later is not None and self._later[0] is request and self._transport:
+                self._transport.close()  # cancelled from within: no answer will come
 
     def _answer(self, answer: Answer) -> None:
         head = self._head(answer.status, answer.headers.wire, len(answer.body))
@@ -264,7 +268,9 @@ class Connection(asyncio.Protocol):
         else:
             framing = b"transfer-encoding: chunked\r\n" if self._chunked else b""
         close = b"" if self._keep_alive else b"connection: close\r\n"
-        return b"".join((_STATUS[status], self._port.date, headers, self._more, framing, close, b"\r\n"))
+        return b"".join(
+            (_STATUS.get(status, _STATUS[500]), self._port.date, headers, self._more, framing, close, b"\r\n")
+        )
 
     def _refuse(self, error: ORSError) -> None:
         """Answers what cannot be read on from, and closes."""

@@ -1,6 +1,7 @@
 """One environment at work: setup, prompt, calls in their order, the finished rule, teardown."""
 
 import asyncio
+import inspect
 import logging
 import math
 from collections.abc import Callable
@@ -10,7 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from ors._json import dumps
 from ors._protocol import Limits, result_events
-from ors._tools import ToolDef, call
+from ors._tools import SPAWN, ToolDef, call
 from ors.environment import Environment, Secrets
 from ors.errors import Gone, ServerFailed, ToolError
 from ors.server.calls import Outcome, failed
@@ -41,6 +42,7 @@ class Episode:
     """One instance of an environment, from its constructor to its teardown."""
 
     __slots__ = (
+        "_busy",
         "_cls",
         "_env",
         "_finished",
@@ -68,6 +70,7 @@ class Episode:
         self._task = task
         self._secrets = Secrets(secrets) if secrets else None
         self._env: Environment | None = None
+        self._busy: asyncio.Future[None] | None = None  # the thread of a constructor or setup
         self._turns: Turns | None = None
         self._finished = False
         self.broken = ""
@@ -79,15 +82,41 @@ class Episode:
         limit = asyncio.timeout(seconds)
         try:
             async with limit:
-                self._env = self._make() if self._made_by_us() else await self._call(self._make)
-                await self._hook(self._env, "setup")
+                await self._open()
         except TimeoutError:
             if limit.expired():
                 raise SetupTimeout(f"setup did not end within {seconds:g} s") from None
             raise
 
-    def _make(self) -> Environment:
-        return self._cls(task_spec=self._task, secrets=self._secrets or Secrets())
+    async def _open(self) -> None:
+        if self._made_by_us():
+            self._make()
+        else:
+            await self._in_thread(self._make)
+        env = self._ready
+        if inspect.iscoroutinefunction(env.setup):
+            await env.setup()
+        elif self._cls.setup is not Environment.setup:
+            result = await self._in_thread(env.setup)
+            if inspect.isawaitable(result):
+                await result
+
+    async def _in_thread(self, fn: Callable[[], Any]) -> Any:
+        # What a constructor or setup takes must be given back even when nobody waits for it any more:
+        # the teardown waits until its thread is through.
+        loop = asyncio.get_running_loop()
+        self._busy = through = loop.create_future()
+
+        def job() -> Any:
+            try:
+                return fn()
+            finally:
+                loop.call_soon_threadsafe(_settle, through)
+
+        return await self._house.threads.run(job)
+
+    def _make(self) -> None:
+        self._env = self._cls(task_spec=self._task, secrets=self._secrets or Secrets())
 
     def _made_by_us(self) -> bool:
         # Our own constructor does not block: no thread is needed for it.
@@ -97,7 +126,7 @@ class Episode:
         """Makes the environment here and now, if no code of the author's has to run for it."""
         if not self._made_by_us() or self._cls.setup is not Environment.setup:
             return False
-        self._env = self._make()
+        self._make()
         return True
 
     @property
@@ -147,7 +176,9 @@ class Episode:
             async with asyncio.timeout(seconds) as limit:
                 return self._told(name, definition, await self._run(name, definition, given))
         except ToolError as refusal:
-            return _refused(RunToolError(error=str(refusal), reason=refusal.reason))
+            text = hidden(str(refusal), (self._secrets or {}).values())
+            reason = None if refusal.reason is None else str(refusal.reason)
+            return _refused(RunToolError(error=text, reason=reason))
         except asyncio.CancelledError:
             raise
         except BaseException as error:  # SystemExit too: a tool must not end the server
@@ -171,6 +202,7 @@ class Episode:
         # An author who takes calls over gets all of them; otherwise they go straight to the tools.
         if self._cls._call_tool is Environment._call_tool:
             return await self._tools.run(self._env, name, definition, given, self._house.threads.run)
+        SPAWN.set(self._house.threads.run)
         result = await self._call(self._ready._call_tool, name, given)
         result = result.root if isinstance(result, RunToolOutput) else result
         if isinstance(result, RunToolSuccess):
@@ -201,14 +233,15 @@ class Episode:
 
     async def teardown(self) -> None:
         """Lets the environment clean up. Never raises; what goes wrong is logged."""
-        env, self._env = self._env, None
-        if env is None:
-            return
         seconds = self._limits.teardown_seconds
         limit = asyncio.timeout(seconds)
         try:
             async with limit:
-                await self._hook(env, "teardown")
+                if self._busy is not None:
+                    await self._busy
+                env, self._env = self._env, None
+                if env is not None:
+                    await self._hook(env, "teardown")
         except asyncio.CancelledError:
             raise
         except BaseException as error:
@@ -265,6 +298,11 @@ class Episode:
     def log_failed_setup(self, error: BaseException) -> None:
         """Writes a failed setup to the log, without secrets."""
         self._log("setup failed", error)
+
+
+def _settle(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
 
 
 def _already_finished(name: str) -> RunToolError:

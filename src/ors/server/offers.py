@@ -2,20 +2,24 @@
 
 import asyncio
 import inspect
+import logging
 import threading
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Coroutine, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
 from pydantic import BaseModel
 
 from ors._protocol import RESERVED_NAMES, Limits
-from ors._tools import call
+from ors._tools import SPAWN, call
 from ors.environment import Environment
-from ors.errors import BadRequest, InvalidEnvironment
+from ors.errors import BadRequest, InvalidEnvironment, ServerFailed
 from ors.server.episode import Episode
 from ors.server.house import House
+from ors.server.wording import trace
 from ors.types import JSONObject, ListToolsOutput, Split
+
+log = logging.getLogger("ors.server")
 
 INDEX_BASED = (
     "list_tasks is not supported by this environment. "
@@ -34,6 +38,8 @@ class Offer:
         self.tools = _listed_tools(cls)
         self.splits = _listed_splits(cls)
         self.limits = _own_limits(cls, house.limits)
+        if isinstance(cls.private_fields, str):
+            raise InvalidEnvironment(f"{cls.__name__}.private_fields is a list of names, not one string")
         self._private = frozenset(cls.private_fields)
         self._split_names = {split.name for split in self.splits}
         if len(self._split_names) < len(self.splits):
@@ -71,7 +77,9 @@ class Offer:
 
     async def _listed(self, split: str) -> Sequence[JSONObject]:
         # In our own threads, which do not keep the process when a listing hangs.
-        return await self.cls._listing.tasks(split, self._house.threads.run)
+        listing = self.cls._listing.tasks(split, self._house.threads.run)
+        tasks: Sequence[JSONObject] = await self._guarded("list_tasks", listing)
+        return tasks
 
     async def num_tasks(self, split: str) -> int:
         """How many tasks a split has."""
@@ -149,8 +157,19 @@ class Offer:
             names = ", ".join(repr(split.name) for split in self.splits)
             raise BadRequest(f"Invalid split; the splits are {names}")
 
-    def _call(self, fn: Any, *args: Any) -> Any:
-        return call(fn, *args, spawn=self._house.threads.run)
+    async def _call(self, fn: Any, *args: Any) -> Any:
+        SPAWN.set(self._house.threads.run)
+        return await self._guarded(fn.__name__, call(fn, *args))
+
+    async def _guarded(self, what: str, work: Awaitable[Any]) -> Any:
+        try:
+            return await work
+        except (asyncio.CancelledError, IndexError, NotImplementedError):
+            raise
+        except BaseException as error:  # SystemExit too: an author's listing must not end the server
+            log.error("environment %s: %s failed\n%s", self.cls.name(), what, trace(error))
+            words = self._house.wording.told(f"Environment failed in {what}", error)
+            raise ServerFailed(words, reason="environment") from None
 
 
 def offers(environments: Iterable[type[Environment]], house: House) -> dict[str, Offer]:

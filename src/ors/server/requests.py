@@ -52,14 +52,14 @@ class Request:
         Raises:
             BadRequest: it names none.
         """
-        sid = self.headers.get(_SESSION_ID, b"").decode("latin-1").strip()
+        sid = _text(self.headers.get(_SESSION_ID, b""))
         if not sid:
             raise BadRequest(f"The header {_protocol.SESSION_ID} is required")
         return sid
 
     def maybe_session_id(self) -> str:
         """The session that the request names, or nothing."""
-        return self.headers.get(_SESSION_ID, b"").decode("latin-1").strip()
+        return _text(self.headers.get(_SESSION_ID, b""))
 
     def new_session_id(self) -> str:
         """The id that a new session is to have.
@@ -146,6 +146,13 @@ class Request:
             call = _fitted(ToolCall, value)
             return call.name, dict(call.input), call.task_id
         return name, given, task_id
+
+
+def _text(value: bytes) -> str:
+    try:
+        return value.decode().strip()
+    except UnicodeDecodeError:
+        return value.decode("latin-1").strip()  # as HTTP has had it before UTF-8
 
 
 def too_large(limit: int) -> TooLarge:

@@ -105,9 +105,9 @@ class Session:
     async def _open(self, episode: Episode) -> None:
         try:
             await episode.setup()
-        except asyncio.CancelledError:
-            raise
         except BaseException as error:  # SystemExit too: an author's constructor must not end the server
+            if isinstance(error, asyncio.CancelledError) and self.state is not State.CREATING:
+                raise  # by our own hand; a cancellation of the author's making is a failure
             episode.log_failed_setup(error)
             if self.state is State.CREATING:
                 reason = "setup_timeout" if isinstance(error, SetupTimeout) else "environment"
@@ -176,6 +176,7 @@ class Session:
         return outcome
 
     def _call_finished(self, call: Call, outcome: Outcome) -> None:
+        self.seen = call.finished_at  # a call in flight counts, up to its end
         self.steps += 1
         if outcome.reward is not None:
             self.reward += outcome.reward
@@ -209,16 +210,18 @@ class Session:
             self._opening.cancel()
         self._become(State.DELETED)
         self.failure = None
-        self.calls.stop(message, reason)
+        stopped = self.calls.stop(message, reason)
         if self._opening is None and (self.episode is None or not self.episode.needs_teardown):
             self.calls.close()
             self._closed(reason, 0.0)
             return None
-        return asyncio.create_task(self._end(reason))
+        return asyncio.create_task(self._end(reason, stopped))
 
-    async def _end(self, reason: str) -> None:
-        if self._opening is not None:
-            await asyncio.wait({self._opening})
+    async def _end(self, reason: str, stopped: list[asyncio.Task[None]]) -> None:
+        # What was told to stop may clean up first, but not for ever.
+        waiting = [task for task in (*stopped, self._opening) if task is not None]
+        if waiting:
+            await asyncio.wait(waiting, timeout=self.limits.teardown_seconds)
         began = asyncio.get_running_loop().time()
         if self.episode is not None:
             await self.episode.teardown()

@@ -31,7 +31,10 @@ class Wording:
 
 def message(error: BaseException) -> str:
     """An exception in one phrase."""
-    text = problems(error) if isinstance(error, ValidationError) else str(error)
+    try:
+        text = problems(error) if isinstance(error, ValidationError) else str(error)
+    except Exception:  # an author's __str__ may fail too
+        text = ""
     if isinstance(error, KeyError) or not text:
         return f"{type(error).__name__}: {text}" if text else type(error).__name__
     return text
@@ -39,12 +42,16 @@ def message(error: BaseException) -> str:
 
 def trace(error: BaseException) -> str:
     """An exception with its traceback."""
-    return "".join(traceback.format_exception(error)).rstrip()
+    try:
+        return "".join(traceback.format_exception(error)).rstrip()
+    except Exception:
+        return type(error).__name__
 
 
 def hidden(text: str, secrets: Iterable[str]) -> str:
     """`text` without the values of `secrets`."""
-    for secret in secrets:
+    # The longest first, or a part of it would stay; and as it looks when it is printed in quotes.
+    for secret in sorted(secrets, key=len, reverse=True):
         if len(secret) >= _SHORTEST_SECRET:  # hiding every "a" would hide the text and protect nothing
-            text = text.replace(secret, "***")
+            text = text.replace(secret, "***").replace(repr(secret)[1:-1], "***")
     return text
