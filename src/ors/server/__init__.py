@@ -34,7 +34,8 @@ class Server:
     `return_errors` says what clients see of an exception: "none", its message ("exception"), or the
     whole traceback ("stacktrace"). `api_keys` are what clients must send one of: "SECRET", "NAME=SECRET", or
     ApiKey. `cors_origins` are the web pages that may call the server from a browser. `observers` are told
-    what happens.
+    what happens. `inspector` says whether a page to look at the server from a browser is offered at `/-/`; by
+    default it is when `run` listens where only this machine can reach it.
 
     Raises:
         InvalidEnvironment: an environment is written wrongly; the text says where.
@@ -49,11 +50,14 @@ class Server:
         api_keys: Sequence[ApiKey | str] = (),
         cors_origins: Sequence[str] = (),
         observers: Sequence[Observer] = (),
+        inspector: bool | None = None,
     ) -> None:
         self.limits = limits or Limits()
         watching = [*observers, *_tracing()]
         house = House(self.limits, Wording(return_errors), Observers(watching))
         self._app = App(offers(environments, house), house, Keys(api_keys), cors_origins)
+        self._inspector = inspector
+        self._app.pages.inspecting = bool(inspector)
         self.app = ASGI(self._app)
         """The ASGI application, for any ASGI server."""
 
@@ -106,6 +110,8 @@ class Server:
                 "pass api_keys, or insecure=True if that is meant"
             )
         self._app.guard(host, loopback=loopback and not insecure)
+        if self._inspector is None:
+            self._app.pages.inspecting = loopback and not insecure
         return Runner(self._app, host, port, on_start, ssl_certfile, ssl_keyfile)
 
 

@@ -15,10 +15,13 @@ from ors.errors import MethodNotAllowed, NotFound, ORSError, Unavailable
 from ors.server.access import LOOPBACK, Door, Keys
 from ors.server.answers import STREAM, Answer, Headers, Redirect, answer, refusal
 from ors.server.calls import GONE, Call
+from ors.server.feeds import Feed
 from ors.server.house import House
+from ors.server.inspector import Inspector, is_open
 from ors.server.journal import Journal
+from ors.server.live import Live
 from ors.server.metrics import Metrics
-from ors.server.observers import CallReplayed, Rejected
+from ors.server.observers import CallReplayed, CallStarted, Rejected
 from ors.server.offers import Offer
 from ors.server.pages import HEALTH_PATHS, Pages
 from ors.server.pulse import Pulse
@@ -29,7 +32,8 @@ from ors.types import CreateSession, GetTask, GetTaskRange, ListTasks, ListTools
 log = logging.getLogger("ors.server")
 
 Later = Coroutine[Any, Any, Answer]
-Handler = Callable[[Request, Offer], Answer | Later | Call]
+Outcome = Answer | Later | Call | Feed
+Handler = Callable[[Request, Offer], Outcome]
 
 REAP_SECONDS = 5.0
 AT_ONCE_SECONDS = 0.002
@@ -56,7 +60,8 @@ class App:
             house, self.sessions, {name: offer.tool_names for name, offer in offers.items()}
         )
         house.observers.all[:0] = [self.metrics, Journal()]
-        self._pages = Pages(self.sessions, self.metrics, self._is_ready)
+        inspector = Inspector(Live(house, self.sessions, offers, keys), self.sessions, offers)
+        self.pages = Pages(self.sessions, self.metrics, inspector, self._is_ready)
         self._routes = _routes(self._handlers(), self._bare, offers)
         self._task_ids = _protocol.task_ids()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -73,14 +78,14 @@ class App:
         """The names of what is served, the default first."""
         return list(self._offers)
 
-    def take(self, request: Request) -> Answer | Later | Call:
-        """The answer, or what will give it, or the call whose stream is the answer. Never raises."""
+    def take(self, request: Request) -> Outcome:
+        """The answer, or what will give it, or the call or feed whose stream it is. Never raises."""
         if self._loop is None:
             self.start()
         try:
             self.door.check(request)
             asked_before = request.method == "OPTIONS" and request.more is not None  # which carries no key
-            if self.keys and request.path not in _OPEN_PATHS and not asked_before:
+            if self.keys and not asked_before and request.path not in _OPEN_PATHS and not is_open(request.path):
                 request.key = self.keys.name_of(request)
             handler, offer = self._routes.get((request.method, request.path)) or self._route(request)
             return handler(request, offer)
@@ -178,8 +183,8 @@ class App:
         route = self._routes.get((method, path))
         if route is not None:
             return route
-        if path.startswith(_OWN):
-            return self._pages.route(method, path), self._first
+        if f"{path}/".startswith(_OWN):
+            return self.pages.route(method, path), self._first
         allowed = {verb for verb, where in self._routes if where == path}
         if allowed and not (request.method == "OPTIONS" and request.more is not None):
             allow = ", ".join(sorted(allowed | {"HEAD"} if "GET" in allowed else allowed))
@@ -359,7 +364,11 @@ class App:
             if known is not None:
                 return self._replay(session, known)
         self._check_room(session)
-        return session.calls.start(session.call, name, given, next(self._task_ids), key, request.trace())
+        id = next(self._task_ids)
+        call = session.calls.start(session.call, name, given, id, key, request.trace())
+        if session.sid in self.house.observers.watched:
+            self.house.observers.show(CallStarted(session.sid, name, id, given))
+        return call
 
     def _replay(self, session: Session, call: Call) -> Call:
         self.house.observers.tell(CallReplayed(session.sid, session.environment, call.id))
@@ -390,7 +399,7 @@ class App:
 
     def _bare(self, handler: Handler) -> Handler:
         # openreward 0.1.167 without a variant: the session knows its environment.
-        def served(request: Request, offer: Offer) -> Answer | Later | Call:
+        def served(request: Request, offer: Offer) -> Outcome:
             return handler(request, self._offers[self._session(request).environment])
 
         return served

@@ -9,6 +9,7 @@ from ors.errors import ORSError
 from ors.server.answers import STREAM, Answer, refusal
 from ors.server.app import App
 from ors.server.calls import Call
+from ors.server.feeds import Feed
 from ors.server.pulse import Pulse
 from ors.server.requests import Request, too_large
 
@@ -16,6 +17,11 @@ Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 Pairs = tuple[tuple[bytes, bytes], ...]
+
+FEED_PARTS = 64
+FEED_SECONDS = 60.0
+"""A foreign server waits for its open streams when it is told to stop, and cannot tell us: so they end, and
+whoever still watches comes again."""
 
 
 class ASGI:
@@ -52,6 +58,8 @@ class ASGI:
         more = () if request.more is None else request.more.pairs
         if isinstance(outcome, Call):
             await self._stream(send, outcome, more)
+        elif isinstance(outcome, Feed):
+            await _feed(receive, send, outcome, more)
         else:
             whole = outcome if isinstance(outcome, Answer) else await self._app.finish(request, outcome)
             await _send(send, whole, more)
@@ -96,6 +104,36 @@ async def _done(call: Call, pulse: Pulse) -> bool:
     finally:
         pulse.remove(waiting)
         call.unlisten(waiting.done)
+
+
+async def _feed(receive: Receive, send: Send, feed: Feed, more: Pairs) -> None:
+    parts: asyncio.Queue[bytes] = asyncio.Queue(FEED_PARTS)
+
+    def offer(part: bytes) -> bool:
+        if parts.full():
+            return False
+        parts.put_nowait(part)
+        return True
+
+    await send({"type": "http.response.start", "status": 200, "headers": [*STREAM.pairs, *more]})
+    feed.open(offer)
+    writing = asyncio.create_task(_write(parts, send))
+    try:
+        async with asyncio.timeout(FEED_SECONDS):
+            while (await receive())["type"] != "http.disconnect":
+                pass
+    except TimeoutError:
+        writing.cancel()
+        await asyncio.wait({writing})
+        await send({"type": "http.response.body", "body": b""})
+    finally:
+        feed.close()
+        writing.cancel()
+
+
+async def _write(parts: asyncio.Queue[bytes], send: Send) -> None:
+    while True:
+        await send({"type": "http.response.body", "body": await parts.get(), "more_body": True})
 
 
 async def _body(receive: Receive, limit: int) -> bytes | None:

@@ -6,7 +6,7 @@ and whoever comes back with its task id or its idempotency key gets its stream f
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -81,6 +81,11 @@ class Call:
         """Bytes of result that it holds."""
         return 0 if self.tail is None or self.tail is GONE else len(self.tail)
 
+    @property
+    def age(self) -> float:
+        """Seconds that it has run, or did."""
+        return self.seconds + perf_counter() if self.tail is None else self.seconds
+
     def listen(self, listener: Listener) -> None:
         """`listener` is called once it is done, which it must not be yet."""
         if self._listeners is None:
@@ -127,6 +132,9 @@ class Calls:
         self._by_key: dict[str, Call] | None = None  # most clients in the field send none
         self._spent: dict[int, None] | None = None
         self.running = 0
+
+    def __iter__(self) -> Iterator[Call]:
+        return iter((self._by_id or {}).values())
 
     def by_id(self, task_id: str) -> Call | None:
         """The call of that id, running or kept."""

@@ -20,6 +20,7 @@ from ors.errors import BadRequest, ORSError
 from ors.server.answers import STREAM, Answer, refusal
 from ors.server.app import App, Later
 from ors.server.calls import Call
+from ors.server.feeds import Feed
 from ors.server.requests import Request, too_large
 
 MAX_HEADER_BYTES = 64 * 1024
@@ -95,6 +96,7 @@ class Connection(asyncio.Protocol):
         self._later: tuple[Request, asyncio.Task[None]] | None = None  # what will give the answer
         self._call: Call | None = None  # whose stream is the answer
         self._opened = False  # whether that stream has begun
+        self._feed: Feed | None = None  # whose stream is the answer, until the client leaves
         self._paused = False  # the client reads slower than we write
         self._unread = 0  # bytes that it has not taken, when we looked last
         self._since = self._loop.time()  # when there was progress last
@@ -119,6 +121,7 @@ class Connection(asyncio.Protocol):
         self._parser = None
         self._waiting.clear()
         self._leave_call()
+        self._leave_feed()
         if self._later is not None and self._later[0].waiting:
             self._later[1].cancel()  # nobody is there any more to take the place that it waits for
 
@@ -244,6 +247,8 @@ class Connection(asyncio.Protocol):
             self._follow(outcome)
         elif type(outcome) is Answer:
             self._answer(outcome)
+        elif type(outcome) is Feed:
+            self._stream(outcome)
         else:
             task = self._loop.create_task(self._answer_later(request, outcome))  # type: ignore[arg-type]
             self._later = (request, task)
@@ -334,6 +339,29 @@ class Connection(asyncio.Protocol):
             self._app.opening.remove(self)
             self._app.pings.remove(self)
 
+    # ── A feed's stream ──────────────────────────────────────────────────────────────────────────
+
+    def _stream(self, feed: Feed) -> None:
+        self._keep_alive = False
+        self._write(self._head(200, STREAM.wire, None))
+        if self._bodyless:
+            self._next()
+            return
+        self._feed = feed
+        feed.open(self._feed_part)
+
+    def _feed_part(self, data: bytes) -> bool:
+        if self._paused:
+            return False
+        self._write(self._part(data))
+        return True
+
+    def _leave_feed(self) -> bool:
+        feed, self._feed = self._feed, None
+        if feed is not None:
+            feed.close()
+        return feed is not None
+
     # ── Between requests ─────────────────────────────────────────────────────────────────────────
 
     def _write(self, data: bytes) -> None:
@@ -376,5 +404,8 @@ class Connection(asyncio.Protocol):
     def shutdown(self) -> None:
         """uvicorn's word to end: now, or after the answer that is under way."""
         self._keep_alive = False
-        if not self._busy and self._transport is not None:
+        if self._leave_feed():
+            self._write(b"0\r\n\r\n" if self._chunked else b"")
+            self._next()
+        elif not self._busy and self._transport is not None:
             self._transport.close()

@@ -5,7 +5,7 @@ tuples with names: one a call is made, and a frozen dataclass would cost four ti
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 
 class SessionOpened(NamedTuple):
@@ -46,6 +46,25 @@ class CallFinished(NamedTuple):
     finished: bool
     trace: str = ""
     """The `traceparent` of the request that made it."""
+
+
+class CallStarted(NamedTuple):
+    """A call was accepted. Told only to those who watch its session."""
+
+    sid: str
+    tool: str
+    task_id: str
+    input: dict[str, Any]
+
+
+class CallEnded(NamedTuple):
+    """A call is over, with all of its events. Told only to those who watch its session."""
+
+    sid: str
+    tool: str
+    task_id: str
+    seconds: float
+    events: bytes
 
 
 class CallReplayed(NamedTuple):
@@ -92,13 +111,27 @@ class Observer(Protocol):
         """Something has happened."""
 
 
+class Watcher(Protocol):
+    """Someone who watches the calls of one session."""
+
+    def show(self, told: CallStarted | CallEnded) -> None:
+        """A call of that session has begun or ended."""
+
+
 class Observers:
     """All who watch a server. With nobody there, telling costs a look at an empty list."""
 
     def __init__(self, observers: Sequence[Observer] = ()) -> None:
         self.all = list(observers)
+        self.watched: dict[str, list[Watcher]] = {}
+        """Who watches which session, by its id. Look here first: mostly nobody does."""
 
     def tell(self, event: Event) -> None:
         """Tells everyone."""
         for observer in self.all:
             observer.observe(event)
+
+    def show(self, told: CallStarted | CallEnded) -> None:
+        """Tells those who watch that session."""
+        for watcher in self.watched.get(told.sid, ()):
+            watcher.show(told)

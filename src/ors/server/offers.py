@@ -35,7 +35,9 @@ class Offer:
         _check_complete(cls)
         self.name = _checked_name(cls)
         self._house = house
+        self.description = inspect.cleandoc(cls.__doc__ or "")
         self.tools = _listed_tools(cls)
+        self.task_tools = cls._tools().specs(shared=False)
         self.splits = _listed_splits(cls)
         self.limits = _own_limits(cls, house.limits)
         if isinstance(cls.private_fields, str):

@@ -1,12 +1,13 @@
-"""What the server offers besides the standard, below `/-/`: health, metrics, and the list of sessions."""
+"""What the server offers besides the standard, below `/-/`: health, metrics, sessions, the inspector."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
-from urllib.parse import parse_qs
 
-from ors.errors import BadRequest, MethodNotAllowed, NotFound
+from ors.errors import MethodNotAllowed, NotFound
 from ors.server.answers import TEXT, Answer, answer
+from ors.server.feeds import Feed
+from ors.server.inspector import Inspector
 from ors.server.metrics import Metrics
 from ors.server.offers import Offer
 from ors.server.requests import Request
@@ -20,13 +21,18 @@ PAGE = 100
 MAX_PAGE = 1000
 
 Later = Coroutine[Any, Any, Answer]
-Page = Callable[[Request, Offer], Answer | Later]
+Page = Callable[[Request, Offer], Answer | Later | Feed]
 
 
 class Pages:
     """The pages, by method and path."""
 
-    def __init__(self, sessions: Sessions, metrics: Metrics, is_ready: Callable[[], bool]) -> None:
+    def __init__(
+        self, sessions: Sessions, metrics: Metrics, inspector: Inspector, is_ready: Callable[[], bool]
+    ) -> None:
+        self.inspecting = False
+        """Whether the inspector is offered."""
+        self._inspector = inspector
         self._sessions = sessions
         self._metrics = metrics
         self._is_ready = is_ready
@@ -48,7 +54,7 @@ class Pages:
         if pages is None and path.startswith(f"{SESSIONS}/"):
             pages = {"DELETE": self._end}
         if pages is None:
-            raise NotFound("There is nothing at this path")
+            pages = {"GET": self._inspect}
         if method not in pages:
             allow = ", ".join(pages)
             raise MethodNotAllowed(f"{method} is not allowed here; use {allow}", allow=allow)
@@ -61,8 +67,7 @@ class Pages:
 
     def _list(self, request: Request, offer: Offer) -> Answer:
         """A page of this key's sessions: `?environment=`, `?state=`, `?offset=`, `?limit=`."""
-        asked = parse_qs(request.query.decode("latin-1"))
-        environment, state = asked.get("environment", [""])[0], asked.get("state", [""])[0]
+        environment, state = request.asked("environment"), request.asked("state")
         found = [
             session
             for session in self._sessions
@@ -70,10 +75,18 @@ class Pages:
             and environment in ("", session.environment)
             and state in ("", session.state.value)
         ]
-        start, count = _number(asked, "offset", 0), min(_number(asked, "limit", PAGE), MAX_PAGE)
+        start, count = request.number("offset", 0), min(request.number("limit", PAGE), MAX_PAGE)
         now = asyncio.get_running_loop().time()
         page = [_told(session, now) for session in found[start : start + count]]
         return answer({"total": len(found), "offset": start, "sessions": page})
+
+    def _inspect(self, request: Request, offer: Offer) -> Answer | Feed:
+        found = None
+        if self.inspecting:
+            found = self._inspector.get(request, asyncio.get_running_loop().time())
+        if found is None:
+            raise NotFound("There is nothing at this path")
+        return found
 
     async def _end(self, request: Request, offer: Offer) -> Answer:
         sid = request.path[len(SESSIONS) + 1 :]
@@ -81,13 +94,6 @@ class Pages:
         if ending is not None:
             await asyncio.wait({ending})
         return answer({"sid": sid})
-
-
-def _number(asked: dict[str, list[str]], name: str, otherwise: int) -> int:
-    text = asked.get(name, [str(otherwise)])[0]
-    if not (text.isascii() and text.isdigit() and len(text) < 20):
-        raise BadRequest(f"{name}: a number of 0 or more is expected")
-    return int(text)
 
 
 def _told(session: Session, now: float) -> dict[str, object]:

@@ -3,6 +3,7 @@
 import base64
 import binascii
 from typing import Any, TypeVar
+from urllib.parse import parse_qs
 
 from pydantic import BaseModel, ValidationError
 
@@ -45,6 +46,21 @@ class Request:
     def header(self, name: bytes) -> bytes | None:
         """The value of a header, given in lower case; the last one if there are several."""
         return self.headers.get(name)
+
+    def asked(self, name: str) -> str:
+        """A value of the query, or nothing."""
+        return parse_qs(self.query.decode("latin-1")).get(name, [""])[0]
+
+    def number(self, name: str, otherwise: int) -> int:
+        """A number of the query.
+
+        Raises:
+            BadRequest: it is none.
+        """
+        text = self.asked(name) or str(otherwise)
+        if not (text.isascii() and text.isdigit() and len(text) < 20):
+            raise BadRequest(f"{name}: a number of 0 or more is expected")
+        return int(text)
 
     def session_id(self) -> str:
         """The session that the request is about.

@@ -19,7 +19,14 @@ from ors.server.admission import Admission
 from ors.server.calls import Call, Calls, Outcome, failed
 from ors.server.episode import Episode, SetupTimeout
 from ors.server.house import House
-from ors.server.observers import CallFinished, SessionClosed, SessionOpened, SessionReady, ThreadLost
+from ors.server.observers import (
+    CallEnded,
+    CallFinished,
+    SessionClosed,
+    SessionOpened,
+    SessionReady,
+    ThreadLost,
+)
 
 
 class State(enum.Enum):
@@ -197,6 +204,10 @@ class Session:
                 )
             )
 
+        if self.sid in self._house.observers.watched:
+            events = call.head + outcome.events
+            self._house.observers.show(CallEnded(self.sid, call.tool, call.id, call.seconds, events))
+
     def check(self) -> None:
         """Raises what stands in the way of a request to this session."""
         if self.failure is not None:
@@ -281,6 +292,17 @@ class Sessions:
         if session is None or session.key != key:
             raise self._absent(sid, now)
         session.seen = now
+        return session
+
+    def seen(self, sid: str, now: float, key: str = "") -> Session:
+        """The session of that id, for someone who only looks.
+
+        Raises:
+            Gone, NotFound: as `find` does.
+        """
+        session = self._live.get(sid)
+        if session is None or session.key != key:
+            raise self._absent(sid, now)
         return session
 
     def touch(self, sid: str, now: float, key: str = "") -> None:

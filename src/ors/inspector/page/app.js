@@ -1,0 +1,102 @@
+// The page: its views by the hash of the address, whether the server is there, and its key.
+
+import { forget } from "./catalogue.js";
+import { failure, fill, h, labelled } from "./dom.js";
+import * as environments from "./environments.js";
+import * as live from "./live.js";
+import * as play from "./play.js";
+import { about, Away, beat, meet, Refusal, serverUrl, setKey, state, whyAway } from "./server.js";
+import * as tasks from "./tasks.js";
+import * as watch from "./watch.js";
+import * as wire from "./wire.js";
+
+const VIEWS = { environments, tasks, play, live, session: watch, wire };
+const LINKS = [["environments", "Environments"], ["tasks", "Tasks"], ["play", "Play"], ["live", "Live"], ["wire", "Wire"]];
+const main = document.getElementById("main");
+const notice = document.getElementById("notice");
+let leave = null;
+let turn = 0;
+let failed = false;
+
+function route() {
+  const [name, ...rest] = location.hash.replace(/^#\/?/, "").split("/").map(decodeURIComponent);
+  return [VIEWS[name] ? name : "environments", rest.filter((part) => part !== "")];
+}
+
+async function render() {
+  const mine = ++turn;
+  leave?.();
+  leave = null;
+  failed = false;
+  const [name, parts] = route();
+  const current = name === "session" ? "live" : name;
+  fill(document.getElementById("nav"), LINKS.map(([view, label]) => h("a", { href: `#/${view}`, "aria-current": view === current ? "page" : null }, label)));
+  document.title = `${[name[0].toUpperCase() + name.slice(1), ...parts].join(" · ")} – ORS inspector`;
+  const view = h("div", { class: `view ${name}` });
+  fill(main, view);
+  window.scrollTo(0, 0);
+  try {
+    const stop = await VIEWS[name].show(view, parts);
+    if (mine === turn) leave = stop ?? null;
+    else stop?.();
+  } catch (error) {
+    if (mine !== turn) return;
+    failed = true;
+    if (error instanceof Refusal && error.status === 401) return;
+    for (const waiting of view.querySelectorAll("p.muted")) waiting.remove();
+    view.append(failure(error));
+  }
+}
+
+function tellServer() {
+  fill(document.getElementById("server"), h("span", { class: `dot ${whyAway() ? "away" : "there"}`, "aria-hidden": "true" }), h("span", { class: "address" }, serverUrl().replace(/^https?:\/\//, "")), about.version ? h("span", { class: "muted" }, ` ${about.version}`) : null);
+}
+
+function askForKey() {
+  if (main.querySelector(".key")) return;
+  leave?.();
+  leave = null;
+  const key = h("input", { type: "password", autocomplete: "current-password" });
+  const form = h("form", { class: "card key" }, h("h1", null, "This server asks for a key"), labelled("API key", key), h("div", { class: "actions" }, h("button", { type: "submit", class: "primary" }, "Unlock")), h("p", { class: "hint" }, "It is kept until this tab is closed."));
+  form.addEventListener("submit", (event) => {
+    event.preventDefault();
+    setKey(key.value);
+    fill(main);
+    forget();
+    start();
+  });
+  turn += 1;
+  fill(main, form);
+  key.focus();
+}
+
+async function start() {
+  try {
+    await meet();
+  } catch (error) {
+    if (error instanceof Away) failed = true;
+    else if (error.status !== 401) fill(main, failure(error));
+    return;
+  }
+  tellServer();
+  await render();
+}
+
+state.addEventListener("away", () => {
+  fill(notice, h("p", { class: "away" }, h("b", null, "The server is away. "), `${whyAway()} Trying again every second.`));
+  tellServer();
+});
+state.addEventListener("back", async () => {
+  fill(notice, h("p", { class: "back" }, "The server is back."));
+  setTimeout(() => notice.querySelector(".back")?.remove(), 4000);
+  forget();
+  if (!about.version || failed) await start();
+  tellServer();
+});
+state.addEventListener("locked", askForKey);
+window.addEventListener("hashchange", async () => {
+  await render();
+  if (!main.contains(document.activeElement)) main.focus({ preventScroll: true });
+});
+await start();
+beat();

@@ -1,0 +1,32 @@
+// Event streams: text, cut anywhere, to events.
+
+/** Turns the text of a stream into `{name, data, more, raw}`; comments have the name ":". */
+export class Decoder {
+  #rest = "";
+
+  feed(text) {
+    // A CR at the very end may be half of a CRLF: it waits for what follows.
+    const held = (this.#rest + text).replace(/\r\n|\r(?!$)/g, "\n");
+    const blocks = held.split("\n\n");
+    this.#rest = blocks.pop();
+    return blocks.filter((block) => block !== "").map(decoded);
+  }
+}
+
+function decoded(raw) {
+  const found = { name: "message", data: [], more: {}, raw };
+  for (const line of raw.split("\n")) {
+    const colon = line.indexOf(":");
+    const field = colon < 0 ? line : line.slice(0, colon);
+    const value = colon < 0 ? "" : line.slice(colon + 1).replace(/^ /, "");
+    if (field === "data") found.data.push(value);
+    else if (field === "event") found.name = value;
+    else if (field === "") found.name = found.data.length ? found.name : ":";
+    else found.more[field] = value;
+  }
+  if (found.name === ":" && found.data.length) found.name = "message";
+  return { ...found, data: found.data.join("\n") };
+}
+
+/** All events of a whole stream. */
+export const decodeAll = (text) => new Decoder().feed(text);

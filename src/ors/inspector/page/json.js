@@ -1,0 +1,34 @@
+// JSON without loss: integers that JavaScript cannot hold stay as they were written.
+
+const LONG = /\d{16}/;
+
+/** The value of a JSON text. */
+export function parse(text) {
+  if (!LONG.test(text) || JSON.rawJSON === undefined) return JSON.parse(text);
+  return JSON.parse(text, (_, value, context) =>
+    typeof value === "number" && !Number.isSafeInteger(value) && /^-?\d+$/.test(context.source)
+      ? JSON.rawJSON(context.source)
+      : value,
+  );
+}
+
+/** A number as it was typed, or null if it is none. */
+export function number(text) {
+  const trimmed = text.trim();
+  if (!/^-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?$/.test(trimmed)) return null;
+  const value = Number(trimmed);
+  const exact = Number.isSafeInteger(value) || !/^-?\d+$/.test(trimmed) || JSON.rawJSON === undefined;
+  return exact ? value : JSON.rawJSON(trimmed);
+}
+
+export const isRaw = (value) => JSON.isRawJSON?.(value) === true;
+export const isObject = (value) => typeof value === "object" && value !== null && !Array.isArray(value) && !isRaw(value);
+export const pretty = (value) => JSON.stringify(value, null, 2);
+export const same = (a, b) => JSON.stringify(a) === JSON.stringify(b);
+
+/** A value in one line of at most `most` characters. */
+export function short(value, most = 120) {
+  const text = typeof value === "string" ? value : JSON.stringify(value);
+  const line = text.slice(0, most * 4).replace(/\s+/g, " ");
+  return line.length <= most ? line : `${line.slice(0, most - 1)}…`;
+}

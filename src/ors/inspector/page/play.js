@@ -1,0 +1,254 @@
+// The view to play an episode in: open it, call tools, see what they give.
+
+import { environments, task as fetchTask } from "./catalogue.js";
+import { button, copyButton, endButton, failure, fill, h, labelled, loading, select } from "./dom.js";
+import { Episode } from "./episode.js";
+import { asCurl, asJson, asPython } from "./exports.js";
+import { Form, SecretRows } from "./form.js";
+import { isObject, parse, pretty } from "./json.js";
+import { blocks } from "./show.js";
+import { rewardPlot, stepItem, tickRunning } from "./steps.js";
+import { reward } from "./words.js";
+
+let current = null; // the episode that goes on while other views are looked at
+
+/** #/play/ENVIRONMENT/SPLIT/INDEX */
+export async function show(main, [environment, split, index]) {
+  if (current && (!environment || sameTask(current, environment, split, index))) return table(main, current);
+  main.append(h("h1", null, "Play"), loading("environments"));
+  const all = await environments();
+  main.lastChild.remove();
+  const chosen = all.find((one) => one.name === environment) ?? all[0];
+  const inSplit = chosen.splits.find((one) => one.name === split)?.name ?? chosen.splits[0]?.name;
+  const left = current && current.state === "open" ? h("p", { class: "note" }, "An episode of ", current.environment, " is open: ", h("a", { href: "#/play" }, "go back to it"), ". Opening another one ends it.") : null;
+  main.append(left ?? "", setup(all, chosen, inSplit, Number(index ?? 0)));
+}
+
+const sameTask = (episode, environment, split, index) =>
+  episode.state !== "ended" && episode.state !== "lost" && episode.environment === environment && episode.from?.split === split && String(episode.from?.index) === String(index);
+
+// ── Before it is open ────────────────────────────────────────────────────────────────────────────
+
+function setup(all, chosen, split, index) {
+  const go = (env, part, n) => (location.hash = `#/play/${[env, part, n].filter((one) => one !== undefined).map(encodeURIComponent).join("/")}`);
+  const at = h("input", { class: "page-number", inputmode: "numeric", value: String(index), on: { change: () => go(chosen.name, split, Number(at.value) || 0) } });
+  const edited = h("textarea", { class: "code", rows: 6, spellcheck: "false", "aria-label": "Task as JSON" });
+  const editor = h("details", { class: "more" }, h("summary", null, "Edit the task"), h("p", { class: "hint" }, "The session gets what stands here instead of the task of that index."), edited);
+  editor.addEventListener("toggle", async () => {
+    if (editor.open && edited.value === "") edited.value = await fetchTask(chosen.name, split, index).then(pretty, () => "{}");
+  });
+  const secrets = new SecretRows();
+  const said = h("div");
+  const open = button("Open the session", () => begin(chosen.name, { split, index }, editor.open ? edited.value : null, secrets.read(), said), { class: "primary" });
+  return h(
+    "section",
+    { class: "card", "aria-label": "Task" },
+    h(
+      "div",
+      { class: "bar" },
+      labelled("Environment", select(all.map((one) => one.name), chosen.name, (name) => go(name))),
+      labelled("Split", select(chosen.splits.map((one) => one.name), split, (name) => go(chosen.name, name, 0))),
+      labelled("Index", at),
+    ),
+    editor,
+    h("details", { class: "more" }, h("summary", null, "Secrets"), h("p", { class: "hint" }, "They are sent with the session and shown nowhere."), secrets.element),
+    h("div", { class: "actions" }, open),
+    said,
+  );
+}
+
+async function begin(environment, from, edited, secrets, said) {
+  fill(said);
+  let task = from;
+  if (edited !== null) {
+    try {
+      task = { task_spec: parse(edited) };
+      if (!isObject(task.task_spec)) throw new Error("a task is a JSON object");
+    } catch (error) {
+      fill(said, failure(new Error(`The task is not valid: ${error.message}`)));
+      return;
+    }
+  }
+  if (current?.state === "open") await current.end();
+  const episode = new Episode(environment, task);
+  episode.from = edited === null ? from : null;
+  fill(said, loading("the session, whose environment is being set up"));
+  try {
+    await episode.open(secrets);
+  } catch (error) {
+    fill(said, failure(error));
+    return;
+  }
+  current = episode;
+  window.dispatchEvent(new HashChangeEvent("hashchange"));
+}
+
+// ── While it is open ─────────────────────────────────────────────────────────────────────────────
+
+function table(main, episode) {
+  const trajectory = h("ol", { class: "steps", "aria-label": "Trajectory" });
+  const summary = h("div", { class: "summary" });
+  const tools = new ToolBox(episode);
+  const items = new Map();
+  const put = (step) => {
+    const item = stepItem(step, () => tools.use(step.tool, step.input));
+    if (items.has(step)) items.get(step).replaceWith(item);
+    else trajectory.append(item);
+    items.set(step, item);
+  };
+  episode.steps.forEach(put);
+  const onStep = ({ detail: step }) => {
+    put(step);
+    tools.update();
+    fill(summary, summed(episode));
+    if (step.status === "running") items.get(step).scrollIntoView({ block: "nearest" });
+  };
+  const onState = () => {
+    tools.update();
+    fill(summary, summed(episode));
+  };
+  const onPing = ({ detail: step }) => tickRunning(items.get(step), step);
+  const clock = setInterval(() => episode.running && tickRunning(items.get(episode.running), episode.running), 100);
+  episode.addEventListener("step", onStep);
+  episode.addEventListener("state", onState);
+  episode.addEventListener("ping", onPing);
+  onState();
+  main.append(
+    h("h1", null, "Play ", h("span", { class: "muted" }, named(episode))),
+    h(
+      "div",
+      { class: "columns play" },
+      h("div", null, h("section", { class: "card prompt", "aria-label": "Prompt" }, h("h2", null, "Prompt"), blocks(episode.prompt)), trajectory, tools.element),
+      h("section", { class: "card side", "aria-label": "Episode" }, summary),
+    ),
+  );
+  tools.focus();
+  return () => {
+    clearInterval(clock);
+    episode.removeEventListener("step", onStep);
+    episode.removeEventListener("state", onState);
+    episode.removeEventListener("ping", onPing);
+  };
+}
+
+const named = (episode) => (episode.from ? `${episode.environment} · ${episode.from.split} ${episode.from.index}` : `${episode.environment} · edited task`);
+
+function summed(episode) {
+  const state = episode.finished ? "finished" : episode.state;
+  const words = { open: "open", finished: "finished", ended: "ended", lost: `lost: ${episode.why}` }[state];
+  return [
+    h("h2", null, "Episode"),
+    h(
+      "dl",
+      { class: "facts" },
+      fact("State", h("span", { class: `state ${state}` }, words)),
+      fact("Reward", h("b", { class: "total" }, reward(episode.total))),
+      fact("Calls", String(episode.steps.length)),
+      fact("Session", h("code", { class: "sid" }, episode.sid)),
+    ),
+    rewardPlot(episode.steps),
+    h("div", { class: "actions" }, copyButton("Copy JSON", () => asJson(episode)), copyButton("Copy Python", () => asPython(episode)), copyButton("Copy curl", () => asCurl(episode))),
+    h("div", { class: "actions" }, episode.state === "open" ? endButton(episode.running ? "Abandon: delete the session" : "End the session", () => episode.end()) : null, again(episode)),
+  ];
+}
+
+const fact = (name, value) => [h("dt", null, name), h("dd", null, value)];
+
+function again(episode) {
+  const leave = async () => {
+    if (episode.state === "open") await episode.end();
+    current = null;
+    const { split, index } = episode.from ?? {};
+    const hash = episode.from ? `#/play/${[episode.environment, split, index].map(encodeURIComponent).join("/")}` : `#/play/${encodeURIComponent(episode.environment)}`;
+    if (location.hash === hash) window.dispatchEvent(new HashChangeEvent("hashchange"));
+    else location.hash = hash;
+  };
+  return episode.finished || episode.state !== "open" ? button("New episode", leave, { class: "primary" }) : null;
+}
+
+/** The tools of an episode: one chosen, with its form. */
+class ToolBox {
+  #episode;
+  #form = null;
+  #holder = h("div");
+  #tabs = h("div", { class: "tabs", role: "group", "aria-label": "Tools" });
+  #call;
+  #raw;
+
+  constructor(episode) {
+    this.#episode = episode;
+    this.#call = h("button", { type: "submit", class: "primary" }, "Call");
+    this.#raw = button("Raw JSON", () => {
+      this.#form.toggleRaw();
+      this.#raw.setAttribute("aria-pressed", String(this.#form.isRaw));
+    }, { class: "small", "aria-pressed": "false" });
+    const form = h("form", { novalidate: true }, this.#holder, h("div", { class: "actions" }, this.#call, h("span", { class: "hint keys" }, "Ctrl+Enter"), this.#raw));
+    form.addEventListener("submit", (event) => {
+      event.preventDefault();
+      this.#send();
+    });
+    form.addEventListener("keydown", (event) => {
+      if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) {
+        event.preventDefault();
+        this.#send();
+      }
+    });
+    this.element = h("section", { class: "card tools", "aria-label": "Call a tool" }, h("h2", null, "Call a tool"), this.#tabs, form);
+    this.use(this.#last()?.tool ?? episode.tools[0]?.name);
+  }
+
+  #last() {
+    return this.#episode.steps.at(-1);
+  }
+
+  get #tool() {
+    return this.#episode.tools.find((tool) => tool.name === this.name);
+  }
+
+  /** Chooses a tool, with an input to begin with. */
+  use(name, input) {
+    this.name = name;
+    fill(
+      this.#tabs,
+      this.#episode.tools.map((tool) => button(tool.name, () => this.use(tool.name), { class: "tab", "aria-pressed": String(tool.name === name) })),
+    );
+    if (!this.#tool) {
+      fill(this.#holder, h("p", { class: "muted" }, "This task has no tools."));
+      this.update();
+      return;
+    }
+    this.#form = new Form(this.#tool.input_schema, input);
+    this.#raw.setAttribute("aria-pressed", "false");
+    fill(this.#holder, this.#tool.description ? h("p", { class: "described" }, this.#tool.description) : null, this.#form.element);
+    this.update();
+    this.focus();
+  }
+
+  /** Whether a call can be made now. */
+  update() {
+    const { state, running, finished } = this.#episode;
+    this.#call.disabled = state !== "open" || Boolean(running) || !this.#tool;
+    this.element.classList.toggle("closed", state !== "open");
+    this.#call.textContent = running ? "Running…" : "Call";
+    this.element.hidden = state !== "open" && !running;
+    this.element.classList.toggle("over", finished);
+  }
+
+  async #send() {
+    if (this.#call.disabled) return;
+    const input = this.#form.read();
+    if (input !== null) await this.#episode.call(this.name, input);
+    if (this.element.isConnected) this.focus();
+  }
+
+  /** Puts the cursor where the next call is typed. */
+  focus() {
+    if (this.#form?.isEmpty) this.#call.focus({ preventScroll: true });
+    else this.#form?.focus();
+  }
+}
+
+/** Calls of the open episode go on; a page that is left must not lose them unasked. */
+window.addEventListener("beforeunload", (event) => {
+  if (current?.running) event.preventDefault();
+});

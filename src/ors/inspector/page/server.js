@@ -1,0 +1,156 @@
+// The server: requests to it, whether it is there, and the key that it asks for.
+
+import { Decoder } from "./events.js";
+import { parse } from "./json.js";
+import { begin } from "./wirelog.js";
+
+const ROOT = new URL("..", location.href.split("#")[0]);
+const KEY = "ors-api-key";
+const BEAT_MS = 4000;
+const AWAY_BEAT_MS = 1000;
+
+/** What the server said no to. */
+export class Refusal extends Error {
+  constructor(status, detail) {
+    super(detail);
+    this.status = status;
+  }
+}
+
+/** The server did not answer. */
+export class Away extends Error {}
+
+/** Tells "away" and "back" (of the server), and "locked" (a key is needed). */
+export const state = new EventTarget();
+export let about = { version: "", server: null, live: false };
+let away = null;
+
+function setAway(reason) {
+  const was = away;
+  away = reason;
+  if (Boolean(was) !== Boolean(reason)) state.dispatchEvent(new Event(reason ? "away" : "back"));
+}
+
+export const whyAway = () => away;
+export const serverUrl = () => about.server ?? ROOT.href.replace(/\/$/, "");
+export const hasKey = () => sessionStorage.getItem(KEY) !== null;
+export const setKey = (key) => sessionStorage.setItem(KEY, key);
+
+/** One request; gives the response once its headers are here. */
+export async function send(method, path, { body, headers = {}, signal, log = true } = {}) {
+  const sent = { ...headers };
+  const key = sessionStorage.getItem(KEY);
+  if (key) sent["X-API-Key"] = key;
+  if (body !== undefined) sent["Content-Type"] = "application/json";
+  const text = body === undefined ? undefined : JSON.stringify(body);
+  const exchange = log ? begin(method, `/${path}`, sent, body) : null;
+  let response;
+  try {
+    response = await fetch(new URL(path, ROOT), { method, headers: sent, body: text, signal, cache: "no-store" });
+  } catch (error) {
+    exchange?.fail(String(error.message ?? error));
+    if (signal?.aborted) throw error;
+    setAway("It does not answer.");
+    throw new Away("The server does not answer.");
+  }
+  exchange?.answered(response);
+  await check(response, exchange);
+  return { response, exchange };
+}
+
+async function check(response, exchange) {
+  if (response.status === 502) {
+    const detail = await detailOf(response, exchange);
+    setAway(detail);
+    throw new Away(detail);
+  }
+  setAway(null);
+  if (response.status === 401) state.dispatchEvent(new Event("locked"));
+  if (!response.ok) throw new Refusal(response.status, await detailOf(response, exchange));
+}
+
+async function detailOf(response, exchange) {
+  const text = await response.text().catch(() => "");
+  exchange?.part(text);
+  exchange?.end();
+  try {
+    const { detail } = JSON.parse(text);
+    return typeof detail === "string" ? detail : JSON.stringify(detail);
+  } catch {
+    return text.slice(0, 500) || `The server answered ${response.status}.`;
+  }
+}
+
+/** The JSON that the server answers. */
+export async function ask(method, path, options) {
+  const { response, exchange } = await send(method, path, options);
+  let text;
+  try {
+    text = await response.text();
+  } catch {
+    exchange?.fail("The connection broke.");
+    throw new Away("The connection broke.");
+  }
+  exchange?.part(text);
+  exchange?.end();
+  return parse(text);
+}
+
+/** The events of a stream, as they come. */
+export async function* events(response, exchange) {
+  const decoder = new Decoder();
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  while (true) {
+    const { value, done } = await reader.read();
+    if (done) break;
+    for (const event of decoder.feed(value)) {
+      exchange?.part(event.raw + "\n\n", event.name);
+      yield event;
+    }
+  }
+  exchange?.end();
+}
+
+/** Follows a stream below /-/api/, again and again, while it is looked at; gives what stops it. */
+export function follow(path, onEvent, onRefusal = () => {}) {
+  const over = new AbortController();
+  let reading = null;
+  const read = async () => {
+    while (!over.signal.aborted && !document.hidden) {
+      reading = new AbortController();
+      try {
+        const { response } = await send("GET", path, { signal: reading.signal, log: false });
+        for await (const event of events(response)) if (event.name !== ":") onEvent(event.name, parse(event.data));
+      } catch (error) {
+        if (error instanceof Refusal) {
+          onRefusal(error);
+          return;
+        }
+      }
+      await new Promise((done) => setTimeout(done, AWAY_BEAT_MS));
+    }
+  };
+  let running = read();
+  const onShown = () => {
+    // A page that nobody sees must not keep the server busy, nor one of the browser's few connections.
+    if (document.hidden) reading?.abort();
+    else running = running.then(read);
+  };
+  document.addEventListener("visibilitychange", onShown);
+  return () => {
+    over.abort();
+    reading?.abort();
+    document.removeEventListener("visibilitychange", onShown);
+  };
+}
+
+/** Learns what the server is, then watches over whether it is there. */
+export async function meet() {
+  about = await ask("GET", "-/api/about", { log: false });
+  return about;
+}
+
+export async function beat() {
+  if (!document.hidden) await ask("GET", "health", { log: false }).catch(() => {});
+  setTimeout(beat, away ? AWAY_BEAT_MS : BEAT_MS);
+}

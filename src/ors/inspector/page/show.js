@@ -1,0 +1,83 @@
+// How values are shown: text as text, images of known kinds, JSON as a tree.
+
+import { button, h } from "./dom.js";
+import { isObject, isRaw, short } from "./json.js";
+import { bytes, count } from "./words.js";
+
+const PIECE = 20_000;
+const FIRST_ITEMS = 100;
+const IMAGES = new Set(["image/png", "image/jpeg", "image/gif", "image/webp"]);
+const BASE64 = /^[A-Za-z0-9+/\s]*={0,2}\s*$/;
+
+/** Text in monospace; of a long one the beginning, and the rest when it is asked for. */
+export function text(value, props = {}) {
+  const first = h("pre", { class: "text", tabindex: value.length > PIECE ? "0" : null, ...props }, value.slice(0, PIECE));
+  if (value.length <= PIECE) return first;
+  const whole = h("div", { class: "long" }, first);
+  const more = button(`Show all ${count(value.length)} characters`, () => {
+    more.remove();
+    // In pieces, which the browser lays out only when they are scrolled to.
+    for (let at = PIECE; at < value.length; at += PIECE) whole.append(h("pre", { class: "text piece" }, value.slice(at, at + PIECE)));
+  }, { class: "small" });
+  whole.append(more);
+  return whole;
+}
+
+/** The blocks of a prompt or an output. */
+export function blocks(list) {
+  if (!Array.isArray(list)) return [tree(list)];
+  return list.map((block) => h("div", { class: "block" }, blockOf(block), block?.detail ? h("div", { class: "detail" }, h("span", { class: "muted" }, "detail"), tree(block.detail)) : null));
+}
+
+function blockOf(block) {
+  if (typeof block?.text === "string") return text(block.text);
+  if (typeof block?.data === "string") return image(block);
+  return tree(block);
+}
+
+function image(block) {
+  const kind = String(block.mimeType).toLowerCase();
+  const size = bytes(Math.floor((block.data.length * 3) / 4));
+  if (!IMAGES.has(kind) || !BASE64.test(block.data)) {
+    return h("p", { class: "muted" }, `An image of type ${short(kind, 60)} (${size}), which is not shown.`);
+  }
+  const picture = h("img", { class: "picture", src: `data:${kind};base64,${block.data}`, alt: `Image, ${kind}, ${size}` });
+  picture.addEventListener("error", () => picture.replaceWith(h("p", { class: "muted" }, `An image of type ${kind} (${size}) that cannot be read.`)));
+  return picture;
+}
+
+/** A JSON value as a tree whose branches open. */
+export function tree(value, name = null, depth = 0) {
+  const label = name === null ? null : h("span", { class: "key" }, `${name}: `);
+  if (!isObject(value) && !Array.isArray(value)) return h("div", { class: "leaf" }, label, leaf(value));
+  const entries = Array.isArray(value) ? value.map((item, n) => [n, item]) : Object.entries(value);
+  const size = Array.isArray(value) ? `[${count(entries.length)}]` : `{${count(entries.length)}}`;
+  if (entries.length === 0) return h("div", { class: "leaf" }, label, h("span", { class: "muted" }, Array.isArray(value) ? "[]" : "{}"));
+  const below = h("div", { class: "branches" });
+  const preview = h("span", { class: "muted preview" }, short(value, 80));
+  const branch = h("details", { class: "branch" }, h("summary", null, label, h("span", { class: "muted" }, size), " ", preview), below);
+  const grow = () => below.childElementCount === 0 && addEntries(below, entries, 0, depth);
+  branch.addEventListener("toggle", grow, { once: true });
+  if (depth < 1) {
+    grow();
+    branch.open = true;
+  }
+  return branch;
+}
+
+function addEntries(below, entries, from, depth) {
+  for (const [name, item] of entries.slice(from, from + FIRST_ITEMS)) below.append(tree(item, name, depth + 1));
+  const left = entries.length - from - FIRST_ITEMS;
+  if (left <= 0) return;
+  const more = button(`${count(left)} more`, () => {
+    more.remove();
+    addEntries(below, entries, from + FIRST_ITEMS, depth);
+  }, { class: "small" });
+  below.append(more);
+}
+
+function leaf(value) {
+  if (isRaw(value)) return h("span", { class: "value number" }, value.rawJSON);
+  if (typeof value === "string") return value.length > 200 || value.includes("\n") ? text(value) : h("span", { class: "value string" }, JSON.stringify(value));
+  return h("span", { class: `value ${value === null ? "null" : typeof value}` }, String(value));
+}

@@ -1,0 +1,156 @@
+// The view of tasks: a pager over a split of any size, and one task as a tree.
+
+import { environments, size, task, tasks } from "./catalogue.js";
+import { button, copyButton, failure, fill, h, labelled, loading, select } from "./dom.js";
+import { isObject, pretty, short } from "./json.js";
+import { tree } from "./show.js";
+import { count } from "./words.js";
+
+const PAGE = 25;
+
+/** #/tasks/ENVIRONMENT/SPLIT/INDEX: the page that INDEX is on, and that task beside it. */
+export async function show(main, [environment, split, index]) {
+  main.append(h("h1", null, "Tasks"), loading("tasks"));
+  const all = await environments();
+  const chosen = all.find((one) => one.name === environment) ?? all[0];
+  const inSplit = chosen.splits.find((one) => one.name === split)?.name ?? chosen.splits[0]?.name;
+  const total = await size(chosen.name, inSplit);
+  main.lastChild.remove();
+  const pager = new Pager(chosen.name, inSplit, total, index === undefined ? null : Number(index));
+  main.append(
+    h(
+      "div",
+      { class: "bar" },
+      labelled("Environment", select(all.map((one) => one.name), chosen.name, (name) => (location.hash = `#/tasks/${encodeURIComponent(name)}`))),
+      labelled("Split", select(chosen.splits.map((one) => one.name), inSplit, (name) => (location.hash = link(chosen.name, name)))),
+      labelled("Search on this page", pager.search),
+    ),
+    pager.element,
+  );
+  return pager.begin();
+}
+
+const link = (environment, split, index) => `#/tasks/${encodeURIComponent(environment)}/${encodeURIComponent(split)}${index === undefined ? "" : `/${index}`}`;
+
+class Pager {
+  #rows = h("tbody");
+  #where = h("span", { class: "where", "aria-live": "polite" });
+  #detail = h("section", { class: "card detail-pane", "aria-label": "Task" });
+  #found = [];
+  #asked = 0;
+
+  constructor(environment, split, total, index) {
+    Object.assign(this, { environment, split, total, index });
+    this.pages = total === null ? Infinity : Math.max(1, Math.ceil(total / PAGE));
+    this.page = Math.min(Math.floor((index ?? 0) / PAGE), this.pages - 1);
+    this.search = h("input", { type: "search", placeholder: "any text", on: { input: () => this.#draw() } });
+    this.number = h("input", { class: "page-number", inputmode: "numeric", "aria-label": "Page", on: { change: () => this.#go(Number(this.number.value.replace(/\D/g, "")) - 1) } });
+    const head = h("tr", null, h("th", { scope: "col" }, "Index"), h("th", { scope: "col" }, "Task"));
+    this.element = h(
+      "div",
+      { class: "columns" },
+      h("section", { class: "card", "aria-label": "Tasks" }, this.#controls(), h("table", { class: "tasks" }, h("thead", null, head), this.#rows)),
+      this.#detail,
+    );
+  }
+
+  #controls() {
+    const go = (label, name, to) => button(label, () => this.#go(to()), { class: "small", "aria-label": name, title: name });
+    return h(
+      "div",
+      { class: "pager", role: "navigation", "aria-label": "Pages" },
+      go("«", "First page", () => 0),
+      go("‹", "Previous page", () => this.page - 1),
+      h("span", null, this.number, Number.isFinite(this.pages) ? ` of ${count(this.pages)}` : ""),
+      go("›", "Next page", () => this.page + 1),
+      Number.isFinite(this.pages) ? go("»", "Last page", () => this.pages - 1) : null,
+      this.#where,
+    );
+  }
+
+  /** Shows the first page; gives what the keyboard does and how to stop. */
+  async begin() {
+    const onKey = (event) => {
+      if (event.target.closest("input, textarea, select") || event.ctrlKey || event.metaKey || event.altKey) return;
+      if (event.key === "ArrowRight") this.#go(this.page + 1);
+      if (event.key === "ArrowLeft") this.#go(this.page - 1);
+    };
+    document.addEventListener("keydown", onKey);
+    this.#showTask(this.index);
+    await this.#go(this.page);
+    return () => document.removeEventListener("keydown", onKey);
+  }
+
+  async #go(page) {
+    const asked = ++this.#asked;
+    this.page = Math.max(0, Math.min(Number.isFinite(page) ? page : 0, this.pages - 1));
+    this.number.value = String(this.page + 1);
+    const start = this.page * PAGE;
+    try {
+      const found = await tasks(this.environment, this.split, start, Math.min(start + PAGE, this.total ?? Infinity));
+      if (asked !== this.#asked) return;
+      this.#found = found.map((spec, n) => [start + n, spec]);
+      this.#where.textContent = found.length ? `${count(start)}–${count(start + found.length - 1)}${this.total === null ? "" : ` of ${count(this.total)} tasks`}` : "no tasks";
+      this.#draw();
+    } catch (error) {
+      if (asked === this.#asked) fill(this.#rows, h("tr", null, h("td", { colspan: 2 }, failure(error))));
+    }
+  }
+
+  #draw() {
+    const wanted = this.search.value.toLowerCase();
+    const shown = this.#found.filter(([, spec]) => JSON.stringify(spec).toLowerCase().includes(wanted));
+    const none = h("tr", null, h("td", { colspan: 2, class: "muted" }, "No task on this page has it."));
+    fill(this.#rows, shown.length || !wanted ? shown.map(([index, spec]) => this.#row(index, spec)) : none);
+  }
+
+  #row(index, spec) {
+    const current = index === this.index;
+    return h(
+      "tr",
+      { class: current ? "chosen" : null, "data-index": index },
+      h("td", { class: "index" }, h("a", { href: link(this.environment, this.split, index), "aria-current": current ? "true" : null, on: { click: (event) => this.#choose(event, index) } }, count(index))),
+      h("td", { class: "spec", on: { click: (event) => this.#choose(event, index) } }, preview(spec)),
+    );
+  }
+
+  #choose(event, index) {
+    if (event.ctrlKey || event.metaKey || event.shiftKey) return;
+    event.preventDefault();
+    this.index = index;
+    // Without a new view: the page, the search and the focus stay.
+    history.replaceState(null, "", link(this.environment, this.split, index));
+    for (const row of this.#rows.children) {
+      row.classList.toggle("chosen", row.dataset.index === String(index));
+      row.querySelector("a")?.toggleAttribute("aria-current", row.dataset.index === String(index));
+    }
+    this.#showTask(index);
+  }
+
+  async #showTask(index) {
+    if (index === null) {
+      fill(this.#detail, h("p", { class: "muted" }, "Choose a task to see all of it."));
+      return;
+    }
+    fill(this.#detail, loading("the task"));
+    try {
+      const spec = this.#found.find(([n]) => n === index)?.[1] ?? (await task(this.environment, this.split, index));
+      if (this.index !== index) return;
+      const play = `#/play/${encodeURIComponent(this.environment)}/${encodeURIComponent(this.split)}/${index}`;
+      fill(
+        this.#detail,
+        h("h2", null, `${this.split} ${count(index)}`),
+        h("div", { class: "actions" }, h("a", { class: "button primary", href: play }, "Play this task"), copyButton("Copy JSON", () => pretty(spec))),
+        tree(spec),
+      );
+    } catch (error) {
+      fill(this.#detail, failure(error));
+    }
+  }
+}
+
+function preview(spec) {
+  if (!isObject(spec)) return short(spec, 160);
+  const parts = Object.entries(spec).slice(0, 5);
+  return parts.map(([key, value]) => h("span", { class: "pair" }, h("span", { class: "key" }, `${key} `), short(value, 90)));
+}

@@ -1,0 +1,124 @@
+// The view of one session that someone else plays: its calls as they happen, read-only.
+
+import { endButton, failure, fill, h } from "./dom.js";
+import { decodeAll } from "./events.js";
+import { outcomeOfText } from "./episode.js";
+import { ABSENT, endSession } from "./live.js";
+import { about, follow } from "./server.js";
+import { tree } from "./show.js";
+import { rewardPlot, stepItem, tickRunning } from "./steps.js";
+import { age, bytes, clock, plural, reward } from "./words.js";
+import { beginForeign } from "./wirelog.js";
+
+const MOST_SHOWN = 500;
+
+/** #/session/SID */
+export async function show(main, [sid]) {
+  main.append(h("h1", null, "Session ", h("code", { class: "sid" }, sid ?? "")));
+  if (!about.live || !sid) {
+    main.append(h("p", { class: "note" }, ABSENT));
+    return null;
+  }
+  const view = new SessionView(sid, main);
+  return view.begin();
+}
+
+class SessionView {
+  #session = null;
+  #steps = [];
+  #items = new Map();
+  #list = h("ol", { class: "steps", "aria-label": "Calls" });
+  #side = h("div", { class: "summary" });
+  #task = h("section", { class: "card", "aria-label": "Task" });
+  #empty = h("p", { class: "muted note" }, "No call yet. Calls appear here as they happen.");
+
+  constructor(sid, main) {
+    this.sid = sid;
+    this.main = main;
+    main.append(h("div", { class: "columns play" }, h("div", null, this.#task, this.#empty, this.#list), h("section", { class: "card side", "aria-label": "Session" }, this.#side)));
+  }
+
+  begin() {
+    const stop = follow(
+      `-/api/calls/${encodeURIComponent(this.sid)}`,
+      (name, value) => this.#told(name, value),
+      (error) => this.#side.before(failure(error)),
+    );
+    const timer = setInterval(() => this.#tick(), 200);
+    return () => {
+      stop();
+      clearInterval(timer);
+    };
+  }
+
+  #told(name, value) {
+    if (name === "session") this.#showSession(value);
+    else if (name === "before") value.forEach((call) => this.#begun(call, true));
+    else if (name === "started") this.#begun(value, false);
+    else if (name === "ended") this.#ended(value);
+    else if (name === "missed") this.#list.append(h("li", { class: "note" }, `${plural(value, "event")} were left out: this page could not keep up.`));
+    this.#draw();
+  }
+
+  #showSession(session) {
+    if (!this.#session) fill(this.#task, h("h2", null, "Task"), tree(session.task));
+    this.#session = session;
+  }
+
+  #begun(call, before) {
+    if (this.#steps.some((step) => step.taskId === call.task_id)) return;
+    const wire = beginForeign(this.#session.environment, this.sid, call.tool, call.input ?? undefined);
+    const step = { n: this.#steps.length + 1, tool: call.tool, input: call.input, taskId: call.task_id, status: "running", pings: 0, at: call.at ?? Date.now() / 1000 - call.seconds, began: performance.now() - (before ? call.seconds * 1000 : 0), exchanges: [wire] };
+    this.#steps.push(step);
+    if (call.bytes !== undefined) this.#finish(step, call);
+    this.#put(step);
+  }
+
+  #ended(call) {
+    const step = this.#steps.find((one) => one.taskId === call.task_id);
+    if (!step) {
+      this.#begun(call, true);
+      return;
+    }
+    this.#finish(step, call);
+    this.#put(step);
+  }
+
+  #finish(step, call) {
+    const unseen = { status: "ok", output: { blocks: [{ type: "text", text: `A result of ${bytes(call.bytes)}, too large to be shown here.` }] } };
+    Object.assign(step, call.stream === null ? unseen : outcomeOfText(call.stream), { seconds: call.seconds });
+    const wire = step.exchanges[0];
+    if (call.stream !== null) for (const event of decodeAll(call.stream)) wire.part(`${event.raw}\n\n`, event.name);
+    wire.seconds = call.seconds;
+    wire.changed();
+  }
+
+  #put(step) {
+    const item = stepItem(step);
+    if (this.#items.has(step)) this.#items.get(step).replaceWith(item);
+    else this.#list.append(item);
+    this.#items.set(step, item);
+    if (this.#list.childElementCount > MOST_SHOWN) this.#list.firstElementChild.remove();
+  }
+
+  #draw() {
+    const session = this.#session;
+    this.#empty.hidden = this.#steps.length > 0;
+    if (!session) return;
+    const state = session.finished && session.state === "ready" ? "finished" : session.state;
+    const now = Date.now() / 1000;
+    const fact = (name, ...value) => [h("dt", null, name), h("dd", null, value)];
+    fill(
+      this.#side,
+      h("h2", null, "Session"),
+      h("dl", { class: "facts" }, fact("State", h("span", { class: `state ${state}` }, state)), session.failure ? fact("Why", session.failure) : null, fact("Environment", session.environment), fact("Reward", h("b", { class: "total" }, reward(session.reward))), fact("Calls", String(session.calls)), fact("Opened", `${clock(session.created)}, ${age(now - session.created)} ago`)),
+      rewardPlot(this.#steps),
+      h("p", { class: "hint" }, "Read-only: what you see is what its own client does. Earlier calls are shown while the server keeps their results."),
+      session.state === "deleted" ? null : h("div", { class: "actions" }, endButton("End this session", () => endSession(this.sid))),
+    );
+  }
+
+  #tick() {
+    for (const step of this.#steps) if (step.status === "running") tickRunning(this.#items.get(step), step);
+  }
+}

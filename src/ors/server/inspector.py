@@ -1,0 +1,98 @@
+"""What the inspector's page asks for: its own files, and the interface below `/-/api/`."""
+
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
+from pathlib import PurePosixPath
+
+from ors._version import __version__
+from ors.server.answers import Answer, Headers, Redirect, answer
+from ors.server.feeds import Feed
+from ors.server.live import Live, View
+from ors.server.offers import Offer
+from ors.server.requests import Request
+from ors.server.sessions import Sessions
+
+HOME = "/-/"
+FILES = "/-/page/"
+ABOUT = "/-/api/about"
+ENVIRONMENTS = "/-/api/environments"
+LIVE = "/-/api/live"
+CALLS = "/-/api/calls/"
+PAGE = 100
+MAX_PAGE = 500
+
+TYPES = {
+    ".html": b"text/html; charset=utf-8",
+    ".js": b"text/javascript; charset=utf-8",
+    ".css": b"text/css; charset=utf-8",
+    ".svg": b"image/svg+xml",
+}
+# What an environment returns is untrusted: nothing but our own files may run, load or be sent anywhere.
+POLICY = (
+    b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    b"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+
+
+@cache
+def page_files() -> Mapping[str, Answer]:
+    """The files of the page by their paths, read once."""
+    folder = files("ors").joinpath("inspector", "page")
+    found = {FILES + file.name: _file(file.name, file.read_bytes()) for file in folder.iterdir()}
+    return {HOME: found[f"{FILES}index.html"], **found}
+
+
+def _file(name: str, content: bytes) -> Answer:
+    headers = Headers(
+        (b"content-type", TYPES[PurePosixPath(name).suffix]),
+        (b"content-security-policy", POLICY),
+        (b"x-content-type-options", b"nosniff"),
+        (b"referrer-policy", b"no-referrer"),
+        (b"cache-control", b"no-cache"),
+    )
+    return Answer(200, content, headers)
+
+
+def is_open(path: str) -> bool:
+    """Whether a path needs no API key: the page itself holds nothing secret, and asks for the key."""
+    return path.startswith(FILES) or path in (HOME, HOME[:-1])
+
+
+class Inspector:
+    """The page and its interface, for GET requests."""
+
+    def __init__(self, live: Live, sessions: Sessions, offers: Mapping[str, Offer]) -> None:
+        self._live = live
+        self._sessions = sessions
+        self._offers = offers
+
+    def get(self, request: Request, now: float) -> Answer | Feed | None:
+        """The answer to a request, if there is one at its path."""
+        path = request.path
+        if path == HOME[:-1]:
+            raise Redirect(HOME.encode())
+        if path == ABOUT:
+            return answer({"version": __version__, "server": None, "live": True})
+        if path == ENVIRONMENTS:
+            return answer([_described(offer) for offer in self._offers.values()])
+        if path == LIVE:
+            return self._live.sessions(_view(request))
+        if path.startswith(CALLS):
+            return self._live.calls(self._sessions.seen(path[len(CALLS) :], now, request.key))
+        return page_files().get(path)
+
+
+def _described(offer: Offer) -> dict[str, object]:
+    return {
+        "name": offer.name,
+        "description": offer.description,
+        "splits": offer.splits,
+        "tools": offer.tools.tools,
+        "task_tools": offer.task_tools,
+    }
+
+
+def _view(request: Request) -> View:
+    start, count = request.number("offset", 0), min(request.number("limit", PAGE), MAX_PAGE)
+    return View(request.key, request.asked("environment"), request.asked("state"), start, count)
