@@ -39,10 +39,16 @@ function setup(all, chosen, split, index) {
   });
   const secrets = new SecretRows();
   const said = h("div");
-  const open = button("Open the session", () => begin(chosen.name, { split, index }, editor.open ? edited.value : null, secrets.read(), said), { class: "primary" });
+  const open = h("button", { type: "submit", class: "primary" }, "Open the session");
+  const onSubmit = async (event) => {
+    event.preventDefault();
+    open.disabled = true;
+    await begin(chosen.name, { split, index: Number(at.value) || 0 }, editor.open ? edited.value : null, secrets.read(), said);
+    open.disabled = false;
+  };
   return h(
-    "section",
-    { class: "card", "aria-label": "Task" },
+    "form",
+    { class: "card", "aria-label": "Task", on: { submit: onSubmit } },
     h(
       "div",
       { class: "bar" },
@@ -80,7 +86,15 @@ async function begin(environment, from, edited, secrets, said) {
     return;
   }
   current = episode;
-  window.dispatchEvent(new HashChangeEvent("hashchange"));
+  if (episode.from === null) location.hash = "#/play";
+  else goTo(from, environment);
+}
+
+/** Goes to the task of an episode, also when the address is that already. */
+function goTo(from, environment) {
+  const hash = `#/play/${[environment, ...(from ? [from.split, from.index] : [])].map(encodeURIComponent).join("/")}`;
+  if (location.hash === hash) window.dispatchEvent(new HashChangeEvent("hashchange"));
+  else location.hash = hash;
 }
 
 // ── While it is open ─────────────────────────────────────────────────────────────────────────────
@@ -97,15 +111,17 @@ function table(main, episode) {
     items.set(step, item);
   };
   episode.steps.forEach(put);
-  const onStep = ({ detail: step }) => {
-    put(step);
-    tools.update();
-    fill(summary, summed(episode));
-    if (step.status === "running") items.get(step).scrollIntoView({ block: "nearest" });
-  };
+  let rewards = null;
   const onState = () => {
     tools.update();
-    fill(summary, summed(episode));
+    // A plot of hundreds of steps is drawn again only when it has changed.
+    if (!episode.running || rewards === null) rewards = rewardPlot(episode.steps);
+    fill(summary, summed(episode, rewards));
+  };
+  const onStep = ({ detail: step }) => {
+    put(step);
+    onState();
+    if (step.status === "running") items.get(step).scrollIntoView({ block: "nearest" });
   };
   const onPing = ({ detail: step }) => tickRunning(items.get(step), step);
   const clock = setInterval(() => episode.running && tickRunning(items.get(episode.running), episode.running), 100);
@@ -133,7 +149,7 @@ function table(main, episode) {
 
 const named = (episode) => (episode.from ? `${episode.environment} · ${episode.from.split} ${episode.from.index}` : `${episode.environment} · edited task`);
 
-function summed(episode) {
+function summed(episode, rewards) {
   const state = episode.finished ? "finished" : episode.state;
   const words = { open: "open", finished: "finished", ended: "ended", lost: `lost: ${episode.why}` }[state];
   return [
@@ -146,7 +162,7 @@ function summed(episode) {
       fact("Calls", String(episode.steps.length)),
       fact("Session", h("code", { class: "sid" }, episode.sid)),
     ),
-    rewardPlot(episode.steps),
+    rewards,
     h("div", { class: "actions" }, copyButton("Copy JSON", () => asJson(episode)), copyButton("Copy Python", () => asPython(episode)), copyButton("Copy curl", () => asCurl(episode))),
     h("div", { class: "actions" }, episode.state === "open" ? endButton(episode.running ? "Abandon: delete the session" : "End the session", () => episode.end()) : null, again(episode)),
   ];
@@ -158,10 +174,7 @@ function again(episode) {
   const leave = async () => {
     if (episode.state === "open") await episode.end();
     current = null;
-    const { split, index } = episode.from ?? {};
-    const hash = episode.from ? `#/play/${[episode.environment, split, index].map(encodeURIComponent).join("/")}` : `#/play/${encodeURIComponent(episode.environment)}`;
-    if (location.hash === hash) window.dispatchEvent(new HashChangeEvent("hashchange"));
-    else location.hash = hash;
+    goTo(episode.from, episode.environment);
   };
   return episode.finished || episode.state !== "open" ? button("New episode", leave, { class: "primary" }) : null;
 }

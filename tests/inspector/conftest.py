@@ -1,0 +1,38 @@
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from selenium import webdriver
+
+from examples.countdown import Countdown
+from examples.word_hunt import WordHunt
+from ors import Server
+from tests.inspector.browser import Page, chromium
+from tests.inspector.stage import Stage
+from tests.serving import serving
+
+
+@pytest.fixture(scope="session")
+def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chrome]:
+    found = chromium(tmp_path_factory.mktemp("profile"))
+    try:
+        yield found
+    finally:
+        found.quit()
+
+
+@pytest.fixture
+def page(driver: webdriver.Chrome) -> Iterator[Page]:
+    """A tab; nothing that its code or its security policy complains about goes unnoticed."""
+    opened = Page(driver)
+    opened.complaints()
+    yield opened
+    assert opened.complaints() == []
+    assert opened.run("return window.hacked") is None
+
+
+@pytest.fixture(scope="session")
+def stage() -> Iterator[str]:
+    """The URL of a server with a hostile environment and two harmless ones."""
+    with serving(Server([Stage, Countdown, WordHunt])) as url:
+        yield url
