@@ -1,0 +1,260 @@
+"""The interface below /-/api/, without a browser."""
+
+import http.client
+import json
+import re
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from ors import Server
+from ors.client import ASGITransport
+from ors.server.inspector import page_files
+from tests.lab import Lab, Other
+from tests.raw import Raw
+from tests.serving import serving
+
+Told = tuple[str, Any]
+
+
+class Following:
+    """The events of a feed, one after the other."""
+
+    def __init__(self, response: http.client.HTTPResponse) -> None:
+        self.response = response
+
+    def __iter__(self) -> Iterator[Told]:
+        name = ""
+        for raw in self.response:
+            line = raw.decode().rstrip("\n")
+            if line.startswith("event: "):
+                name = line[7:]
+            elif line.startswith("data: "):
+                yield name, json.loads(line[6:])
+
+    def next(self, wanted: str) -> Any:
+        return next(value for name, value in self if name == wanted)
+
+
+@contextmanager
+def following(raw: Raw, path: str, **headers: str) -> Iterator[Following]:
+    connection = raw.connection()
+    connection.request("GET", path, headers=headers)
+    response = connection.getresponse()
+    assert response.status == 200, response.read()
+    assert response.getheader("content-type", "").startswith("text/event-stream")
+    try:
+        yield Following(response)
+    finally:
+        response.close()
+        connection.close()
+
+
+def test_the_page_is_served_with_a_strict_policy(raw: Raw) -> None:
+    answer = raw.get("/-/")
+    assert answer.headers["content-type"] == "text/html; charset=utf-8"
+    policy = answer.headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert raw.get("/-").headers["location"] == "/-/"
+    script = raw.get("/-/page/app.js")
+    assert script.headers["content-type"].startswith("text/javascript")
+    assert script.headers["content-security-policy"] == policy
+
+
+@pytest.mark.parametrize(
+    "path", ["/-/page/nothing.js", "/-/page/../__init__.py", "/-/page/%2e%2e/__init__.py", "/-/page/", "/-/api"]
+)
+def test_nothing_else_is_served(raw: Raw, path: str) -> None:
+    assert raw.get(path).status == 404
+
+
+def test_the_page_asks_no_other_server_for_anything() -> None:
+    for path, answer in page_files().items():
+        text = answer.body.decode().replace("http://www.w3.org/2000/svg", "")
+        assert not re.search(r"https?://[a-z0-9]", text), path
+
+
+def test_environments_are_told_with_task_specific_tools(raw: Raw) -> None:
+    lab, _ = raw.get("/-/api/environments").json()
+    assert lab["name"] == "lab"
+    assert lab["description"].startswith("What a tool does is in its name.")
+    assert {"name": "extra", "type": "validation"} in lab["splits"]
+    assert [tool["name"] for tool in lab["task_tools"]] == ["hint"]
+    assert "hint" not in [tool["name"] for tool in lab["tools"]]
+
+
+def test_it_is_off_where_others_can_reach_it_unless_enabled(alone: Raw) -> None:
+    assert alone.get("/-/api/about").json()["live"] is True
+    for server, status in [
+        (Server([Lab], inspector=False), 404),
+        (Server([Lab], inspector=True), 200),
+    ]:
+        with serving(server) as url:
+            for path in ("/-/", "/-/page/app.js", "/-/api/about"):
+                assert Raw(url).get(path).status == status
+    open_to_all = Server([Lab], api_keys=["x"])
+    open_to_all.runner("0.0.0.0")
+    assert not open_to_all._app.pages.inspecting
+
+
+def test_with_keys_the_page_is_open_and_its_interface_is_not() -> None:
+    with serving(Server([Lab], api_keys=["one=secret-1", "two=secret-2"])) as url:
+        raw = Raw(url)
+        sid = raw.session(headers={"X-API-Key": "secret-1"})
+        for path in ("/-/", "/-/page/app.js"):
+            assert raw.get(path).status == 200
+        for path in ("/-/api/about", "/-/api/environments", "/-/api/live", f"/-/api/calls/{sid}"):
+            assert raw.get(path).status == 401
+        theirs = {"X-API-Key": "secret-2"}
+        assert raw.get(f"/-/api/calls/{sid}", headers=theirs).status == 404
+        with following(raw, "/-/api/live", **theirs) as feed:
+            assert feed.next("sessions")["total"] == 0
+
+
+def test_other_origins_are_refused(raw: Raw) -> None:
+    for method, path in [("GET", "/-/api/live"), ("DELETE", "/-/sessions/x")]:
+        assert raw(method, path, headers={"Origin": "https://evil.example"}).status == 403
+
+
+def test_the_live_feed_tells_sessions_and_points() -> None:
+    with serving(Server([Lab, Other])) as url:
+        raw = Raw(url)
+        with following(raw, "/-/api/live?environment=lab&limit=1") as feed:
+            assert feed.next("history") == []
+            assert feed.next("sessions")["total"] == 0
+            raw.session("other")
+            raw.session()
+            sid = raw.session(task={"id": "x" * 100, "list": [1], "n": 1})
+            raw.call(sid, "reward", {"value": 0.5})
+            raw.call(sid, "boom", {"text": "x"})
+            total = {"calls": 0, "failed": 0}
+            while total["calls"] < 2:
+                point = feed.next("point")
+                total = {key: total[key] + point[key] for key in total}
+            assert total == {"calls": 2, "failed": 1}
+        with following(raw, "/-/api/live?environment=lab&limit=1") as feed:
+            assert sum(one["calls"] for one in feed.next("history")) == 2
+            page = feed.next("sessions")
+            assert page["total"] == 2
+            [row] = page["sessions"]
+            assert (row["sid"], row["calls"], row["reward"], row["state"]) == (sid, 2, 0.5, "ready")
+            assert row["task"] == {"id": "x" * 59 + "…", "list": "[…]", "n": 1}
+        assert raw.get("/-/api/live?limit=x").status == 400
+
+
+def test_the_calls_of_a_session_are_told_as_they_happen(raw: Raw) -> None:
+    sid = raw.session(task={"n": 3})
+    before = raw.call(sid, "echo", {"text": "before"})
+    with following(raw, f"/-/api/calls/{sid}") as feed:
+        assert feed.next("session")["task"] == {"n": 3}
+        [kept] = feed.next("before")
+        assert kept["stream"].encode() == before.body
+        answer = raw.call(sid, "echo", {"text": "now\u2028"})
+        started = feed.next("started")
+        assert (started["tool"], started["input"]) == ("echo", {"text": "now\u2028"})
+        ended = feed.next("ended")
+        assert ended["task_id"] == started["task_id"]
+        assert ended["stream"].encode() == answer.body
+        raw.call(sid, "echo_sync", {"text": "y" * 2**21})
+        feed.next("started")
+        large = feed.next("ended")
+        assert large["stream"] is None
+        assert large["bytes"] > 2**21
+        raw.post("/delete", sid=sid)
+        assert feed.next("session")["state"] == "deleted"
+    assert raw.get(f"/-/api/calls/{sid}").status == 410
+    assert raw.get("/-/api/calls/unknown").status == 404
+
+
+def test_looking_does_not_keep_a_session_alive(raw: Raw) -> None:
+    sid = raw.session()
+
+    def seen() -> float:
+        sessions = raw.get("/-/sessions?limit=1000").json()["sessions"]
+        return next(float(one["age_seconds"] - one["idle_seconds"]) for one in sessions if one["sid"] == sid)
+
+    first = seen()
+    with following(raw, f"/-/api/calls/{sid}") as feed:
+        feed.next("session")
+    assert seen() == pytest.approx(first, abs=0.01)
+
+
+def test_private_fields_are_not_told() -> None:
+    class Guarded(Lab):
+        private_fields = ["answer"]
+
+    with serving(Server([Guarded])) as url:
+        raw = Raw(url)
+        sid = raw.session("guarded", task={"n": 1, "answer": 42})
+        with following(raw, "/-/api/live") as feed:
+            assert feed.next("sessions")["sessions"][0]["task"] == {"n": 1}
+        with following(raw, f"/-/api/calls/{sid}") as feed:
+            assert feed.next("session")["task"] == {"n": 1}
+
+
+def test_with_nobody_looking_nobody_is_told() -> None:
+    server = Server([Lab])
+    with serving(server) as url:
+        raw = Raw(url)
+        observers = server._app.house.observers
+        quiet = len(observers.all)
+        sid = raw.session()
+        with following(raw, "/-/api/live") as live, following(raw, f"/-/api/calls/{sid}") as calls:
+            live.next("sessions")
+            calls.next("before")
+            assert len(observers.all) == quiet + 1
+            assert list(observers.watched) == [sid]
+        raw.call(sid, "nothing")
+        assert raw.get("/health").status == 200
+        for _ in range(200):
+            raw.call(sid, "nothing")
+            if len(observers.all) == quiet and not observers.watched:
+                break
+        assert len(observers.all) == quiet
+        assert observers.watched == {}
+
+
+def test_a_watcher_who_does_not_read_is_passed_over_and_told_so() -> None:
+    with serving(Server([Lab])) as url:
+        raw = Raw(url)
+        sid = raw.session()
+        with socket.create_connection((raw.host, raw.port)) as slow:
+            slow.sendall(f"GET /-/api/calls/{sid} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+            slow.settimeout(20)
+            got = slow.recv(100)
+            for _ in range(60):
+                raw.call(sid, "echo", {"text": "z" * 500_000})
+            while b"event: missed" not in got[-10_000_000:]:
+                part = slow.recv(2**20)
+                assert part
+                got += part
+                if not got.endswith(b"z"):
+                    raw.call(sid, "nothing")
+
+
+async def test_feeds_stream_under_any_asgi_server() -> None:
+    transport = ASGITransport(Server([Lab], inspector=True).app)
+    try:
+        response = await transport.send("GET", "/-/api/live", {}, None)
+        assert response.status == 200
+        assert b"event: history" in await anext(response.body)
+        assert b"event: sessions" in await anext(response.body)
+        assert b"event: point" in await anext(response.body)
+        response.close()
+    finally:
+        await transport.close()
+
+
+def test_a_server_with_watchers_stops_and_ends_their_streams() -> None:
+    with serving(Server([Lab])) as url:
+        connection = Raw(url).connection()
+        connection.request("GET", "/-/api/live")
+        response = connection.getresponse()
+        Following(response).next("sessions")
+    response.read()  # raises if the stream was cut off
+    connection.close()
