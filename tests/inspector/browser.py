@@ -148,6 +148,6 @@ class Page:
         """What the page's own code, or its security policy, complained about."""
         return [
             entry["message"]
-            for entry in self.driver.get_log("browser")
+            for entry in self.driver.get_log("browser")  # type: ignore[no-untyped-call]
             if entry["source"] != "network" and entry["level"] in ("SEVERE", "WARNING")
         ]

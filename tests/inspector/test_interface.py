@@ -67,7 +67,8 @@ def test_the_page_is_served_with_a_strict_policy(raw: Raw) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["/-/page/nothing.js", "/-/page/../__init__.py", "/-/page/%2e%2e/__init__.py", "/-/page/", "/-/api"]
+    "path",
+    ["/-/page/nothing.js", "/-/page/../__init__.py", "/-/page/%2e%2e/__init__.py", "/-/page/", "/-/api"],
 )
 def test_nothing_else_is_served(raw: Raw, path: str) -> None:
     assert raw.get(path).status == 404

@@ -15,7 +15,13 @@ def test_environments_show_what_they_offer(page: Page, stage: str) -> None:
     page.go("environments/stage")
     page.count("section.card", 1)
     table = page.find("details.tool", "arrange").text
-    for part in ('"calm" | "wild"', "list of object", "at most 20 characters", "What it is called.", "required"):
+    for part in (
+        '"calm" | "wild"',
+        "list of object",
+        "at most 20 characters",
+        "What it is called.",
+        "required",
+    ):
         assert part in table
 
 
@@ -71,10 +77,13 @@ def test_it_is_usable_from_the_keyboard_alone(page: Page, stage: str) -> None:
     page.find(".tools")
 
 
-@pytest.mark.parametrize("view", ["environments", "tasks/stage/train/0", "play/stage/train/0", "live", "wire"])
+@pytest.mark.parametrize(
+    "view", ["environments", "tasks/stage/train/0", "play/stage/train/0", "live", "wire"]
+)
 def test_nothing_is_wider_than_a_phone(page: Page, stage: str, view: str) -> None:
     page.driver.execute_cdp_cmd(
-        "Emulation.setDeviceMetricsOverride", {"width": 390, "height": 800, "deviceScaleFactor": 1, "mobile": True}
+        "Emulation.setDeviceMetricsOverride",
+        {"width": 390, "height": 800, "deviceScaleFactor": 1, "mobile": True},
     )
     try:
         page.open(stage, view)

@@ -18,6 +18,7 @@ COMMANDS = {
     "prompt": ("ors.cli.episode:prompt", "Show what an agent is told first."),
     "call": ("ors.cli.episode:call", "Call one tool on a task."),
     "play": ("ors.cli.play:play", "Play an episode by hand."),
+    "inspect": ("ors.cli.inspect:inspect_command", "Look at a server in a browser."),
     "test": ("ors.cli.test:test_command", "Test whether an environment is fit to train on."),
     "check": ("ors.cli.check:check", "Check a server against the standard."),
     "bench": ("ors.cli.bench:bench", "Measure calls and episodes per second."),

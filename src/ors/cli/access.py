@@ -42,6 +42,10 @@ FLAGS: tuple[tuple[str, dict[str, Any]], ...] = (
     ),
     ("--insecure", {"is_flag": True, "help": "Listen on other hosts than loopback without any key."}),
     (
+        "--inspector/--no-inspector",
+        {"default": None, "help": "Offer a page for the browser at /-/.  [default: on loopback]"},
+    ),
+    (
         "--cors-origin",
         {"multiple": True, "metavar": "ORIGIN", "help": "Web page that may call the server from a browser."},
     ),
@@ -64,6 +68,7 @@ class Access:
     api_key: Sequence[str]
     api_key_file: Path | None
     insecure: bool
+    inspector: bool | None
     cors_origin: Sequence[str]
     ssl_certfile: str | None
     ssl_keyfile: str | None

@@ -1,6 +1,5 @@
 """`ors serve`: environments over HTTP, until Ctrl-C."""
 
-import errno
 import json
 import os
 import socket
@@ -16,8 +15,9 @@ from ors import Environment, Limits, Server
 from ors.cli import logs, reload
 from ors.cli.access import Access, access_flags
 from ors.cli.describe import Offered, offered, print_offered
-from ors.cli.faults import Unreachable, Wrong
+from ors.cli.faults import Wrong
 from ors.cli.limits import limit_flags
+from ors.cli.listener import listener as listening
 from ors.cli.options import TARGET, Command, as_json
 from ors.cli.targets import built, environments, roots
 from ors.client import ORS, Options
@@ -91,10 +91,16 @@ class Serving:
             return
         click.echo(f"Serving on {url} (stop with Ctrl-C)\n")
         print_offered(found)
-        if not _loopback(self.host):
+        if not self._private:
             click.echo("\n" + (UNENCRYPTED if self.keys and url.startswith("http:") else OPEN))
         header = '-H "X-API-Key: $ORS_API_KEY" ' if self.keys else ""
+        if self.access.inspector or (self.access.inspector is None and self._private):
+            click.echo(f"\nLook: {local}/-/")
         click.echo(f"\nTry: curl -s {header}{local}/{found[0].name}/tools")
+
+    @property
+    def _private(self) -> bool:
+        return _loopback(self.host)
 
 
 @click.command(
@@ -164,22 +170,12 @@ def serve(
     if reloading and fd is None:
         if os.name != "posix":
             raise Wrong("--reload needs a POSIX system")
-        raise click.exceptions.Exit(reload.supervise(roots(targets), _listener(host, port)))
+        raise click.exceptions.Exit(reload.supervise(roots(targets), listening(host, port)))
     classes = environments(targets)
     how = {"return_errors": return_errors, "api_keys": keys, "cors_origins": access.cors_origin}
-    server = built(classes, limits=Limits(**flags), **how)
-    listener = _listener(host, port) if fd is None else reload.inherited(fd)
+    server = built(classes, limits=Limits(**flags), inspector=access.inspector, **how)
+    listener = listening(host, port) if fd is None else reload.inherited(fd)
     Serving(host, port, log_level, log_json, as_json, access, keys).run(classes, server, listener)
-
-
-def _listener(host: str, port: int) -> socket.socket:
-    try:
-        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        return socket.create_server((host, port), family=family)
-    except OSError as error:
-        taken = error.errno == errno.EADDRINUSE
-        why = "the port is taken; try another --port, or 0 for any" if taken else error.strerror or str(error)
-        raise Unreachable(f"Cannot listen on {host}:{port}: {why}") from None
 
 
 def _loopback(host: str) -> bool:

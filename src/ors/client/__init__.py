@@ -1,7 +1,7 @@
 """The client of the Open Reward Standard: async, and the same without `await`."""
 
 from ors.client._asgi import ASGITransport
-from ors.client._async import AsyncEnvironment, AsyncEnvironmentsAPI, AsyncORS
+from ors.client._async import AsyncEnvironment, AsyncEnvironmentsAPI, AsyncORS, http_transport
 from ors.client._options import Options
 from ors.client._session import AsyncSession
 from ors.client._sync import ORS, Environment, EnvironmentsAPI, Session
@@ -44,5 +44,6 @@ __all__ = [
     "Transport",
     "convert_tool_response",
     "convert_tools",
+    "http_transport",
     "parse_tool_call",
 ]

@@ -28,7 +28,7 @@ from ors.client._wire import Task, field
 from ors.client.formats import Provider, convert_tool_response
 from ors.types import ToolSpec
 
-__all__ = ["DEFAULT_BASE_URL", "AsyncEnvironment", "AsyncEnvironmentsAPI", "AsyncORS"]
+__all__ = ["DEFAULT_BASE_URL", "AsyncEnvironment", "AsyncEnvironmentsAPI", "AsyncORS", "http_transport"]
 
 DEFAULT_BASE_URL = "http://localhost:8080"
 
@@ -114,7 +114,7 @@ class AsyncEnvironmentsAPI:
     def _remote(self, base_url: str, transport: Transport | None = None) -> Remote:
         remote = self._remotes.get(base_url)
         if remote is None:
-            transport = transport or _by_http(base_url, self._options)
+            transport = transport or http_transport(base_url, self._options)
             remote = Remote(transport, self._options, self._keeper, self.api_key)
             self._remotes[base_url] = remote
         return remote
@@ -134,7 +134,13 @@ class AsyncEnvironmentsAPI:
         await self.close()
 
 
-def _by_http(base_url: str, options: Options) -> Transport:
+def http_transport(base_url: str, options: Options | None = None) -> Transport:
+    """What carries requests to the server at `base_url`: straight, or by the proxy that variables name.
+
+    Raises:
+        ValueError: it is not a URL of a server.
+    """
+    options = options or Options()
     parts = urlsplit(base_url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ValueError(f"base_url must be like http://host:port, not {base_url!r}")

@@ -1,0 +1,139 @@
+"""A server of this machine that stands in for a remote one: the page from here, all else from there."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from typing import Any
+
+from ors import __version__
+from ors.client import Response, Transport
+from ors.errors import Forbidden, TransportError
+from ors.server.access import LOOPBACK, Door
+from ors.server.inspector import ABOUT, HOME, page_files
+from ors.server.requests import Request
+
+__all__ = ["StandIn"]
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+
+MOST_BODY_BYTES = 64 * 2**20
+SENT = ("accept", "content-type", "idempotency-key", "x-api-key", "x-secrets", "x-session-id")
+RECEIVED = ("allow", "content-type", "location", "ors-reason", "ors-version", "retry-after")
+# Whatever the remote server sends, a browser must not take it for a page of ours.
+INERT = [
+    (b"content-security-policy", b"default-src 'none'; sandbox"),
+    (b"x-content-type-options", b"nosniff"),
+]
+
+
+class StandIn:
+    """An ASGI application: the inspector's page for the server at `url`, which is asked by `transport`."""
+
+    def __init__(self, url: str, transport: Transport, api_key: str | None = None) -> None:
+        self._url = url
+        self._transport = transport
+        self._headers = {"accept-encoding": "identity", "user-agent": f"ors-inspect/{__version__}"}
+        if api_key:
+            self._headers["x-api-key"] = api_key
+        # Whoever reaches this server acts with our key: only pages of ours may.
+        self._door = Door(LOOPBACK)
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        """Serves one request, or the life of the server."""
+        if scope["type"] == "lifespan":
+            await self._live(receive, send)
+        elif scope["type"] == "http":
+            body = await _body(receive)
+            if body is not None:
+                query = scope.get("query_string", b"")
+                request = Request(scope["method"], scope["path"], query, dict(scope["headers"]), body)
+                await self._serve(request, scope["raw_path"].decode("ascii"), receive, send)
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        while (await receive())["type"] == "lifespan.startup":
+            await send({"type": "lifespan.startup.complete"})
+        await self._transport.close()
+        await send({"type": "lifespan.shutdown.complete"})
+
+    async def _serve(self, request: Request, path: str, receive: Receive, send: Send) -> None:
+        page = page_files().get(request.path)
+        try:
+            self._door.check(request)
+            if page is not None:
+                await _reply(send, page.status, list(page.headers.pairs), page.body)
+            elif request.path in ("/", HOME[:-1]):
+                await _reply(send, 307, [(b"location", HOME.encode())], b"")
+            elif request.path == ABOUT:
+                await _reply_json(send, 200, await self._about(request))
+            else:
+                await self._forward(request, path, receive, send)
+        except Forbidden as error:
+            await _reply_json(send, 403, {"detail": str(error)})
+        except TransportError as error:
+            await _reply_json(send, 502, {"detail": f"{self._url} does not answer: {error}"})
+
+    async def _about(self, request: Request) -> dict[str, Any]:
+        response = await self._transport.send("GET", ABOUT, self._sent(request), None)
+        body = b"".join([part async for part in response.body])
+        try:
+            there = json.loads(body) if response.status == 200 else {}
+        except ValueError:
+            there = {}
+        live = isinstance(there, dict) and there.get("live") is True
+        return {"version": __version__, "server": self._url, "live": live}
+
+    async def _forward(self, request: Request, path: str, receive: Receive, send: Send) -> None:
+        target = path + (f"?{request.query.decode('latin-1')}" if request.query else "")
+        body = request.body if request.method != "GET" else None
+        response = await self._transport.send(request.method, target, self._sent(request), body)
+        left = asyncio.create_task(_gone(receive, response))
+        try:
+            headers = [*_received(response.headers), *INERT]
+            await send({"type": "http.response.start", "status": response.status, "headers": headers})
+            async for part in response.body:
+                await send({"type": "http.response.body", "body": part, "more_body": True})
+            await send({"type": "http.response.body", "body": b""})
+        except TransportError:
+            return  # it broke off in the middle, and so does ours: the page sees a broken stream
+        finally:
+            left.cancel()
+            response.close()
+
+    def _sent(self, request: Request) -> Mapping[str, str]:
+        given = {name: value.decode("latin-1") for name in SENT if (value := request.header(name.encode()))}
+        return {**self._headers, **given}
+
+
+async def _gone(receive: Receive, response: Response) -> None:
+    """Lets go of the remote server's answer when the page has left."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    response.close()
+
+
+def _received(headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
+    pairs = [(name, headers.get(name)) for name in RECEIVED]
+    return [(name.encode(), value.encode("latin-1")) for name, value in pairs if value]
+
+
+async def _body(receive: Receive) -> bytes | None:
+    body = bytearray()
+    while True:
+        message = await receive()
+        if message["type"] != "http.request" or len(body) > MOST_BODY_BYTES:
+            return None
+        body += message.get("body", b"")
+        if not message.get("more_body"):
+            return bytes(body)
+
+
+async def _reply(send: Send, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
+    headers = [*headers, (b"content-length", b"%d" % len(body))]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+async def _reply_json(send: Send, status: int, value: Mapping[str, Any]) -> None:
+    await _reply(send, status, [(b"content-type", b"application/json"), *INERT], json.dumps(value).encode())
