@@ -3,17 +3,18 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help install run test check format bench bench-quick profile soak fuzz idle cost killed clean
+.PHONY: help install run test check format bench bench-quick profile soak fuzz idle cost killed screenshots clean
 
 help: ## what there is to do
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 install: $(STAMP) ## make .venv with everything that running, testing and checking need
 
-$(STAMP): pyproject.toml
+$(STAMP): pyproject.toml scripts/browser
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed; try: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@scripts/browser
 	@touch $@
 
 run: install ## serve the example environments on http://127.0.0.1:8080
@@ -55,6 +56,9 @@ cost: install ## what metrics, the log and API keys cost a call
 
 killed: install ## a server killed under a hundred calls: how soon its clients know
 	$(BIN)/python -m bench.killed
+
+screenshots: install ## pictures of every view of the inspector, in build/screenshots; two go to docs
+	$(BIN)/python -m scripts.screenshots --docs docs
 
 clean: ## remove everything that can be made again
 	rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis

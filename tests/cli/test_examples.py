@@ -68,7 +68,9 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workshop]:
         yield Workshop(folder, url, f"{bin_folder}{os.pathsep}{os.environ['PATH']}")
 
 
-@pytest.mark.parametrize("example", [line for line in EXAMPLES if not re.match("ors (serve|init)", line)])
+@pytest.mark.parametrize(
+    "example", [line for line in EXAMPLES if not re.match("ors (serve|init|inspect)", line)]
+)
 def test_an_example_works(example: str, workshop: Workshop) -> None:
     done = subprocess.run(
         ["sh", "-c", workshop.line(example)],
@@ -94,6 +96,13 @@ def test_an_example_of_serve_works(example: str, workshop: Workshop) -> None:
     with running(*words, cwd=workshop.folder, env={"ORS_SERVE_PORT": "0"}) as server:
         server.line("^Try: curl")
         assert server.stop().code == 0
+
+
+@pytest.mark.parametrize("example", [line for line in EXAMPLES if line.startswith("ors inspect")])
+def test_an_example_of_inspect_works(example: str, workshop: Workshop) -> None:
+    with running(*shlex.split(workshop.line(example))[1:], cwd=workshop.folder) as command:
+        command.line("^Look at .* on http://127")
+        assert command.stop().code == 0
 
 
 def test_every_command_has_examples_on_the_page() -> None:

@@ -3,6 +3,7 @@
 import os
 import socket
 import webbrowser
+from types import FrameType
 
 import click
 import uvicorn
@@ -19,7 +20,7 @@ STOP_SECONDS = 1
 
 
 @click.command(
-    "inspect", cls=Command, examples=["ors inspect adder", "ors inspect http://127.0.0.1:8080 --open"]
+    "inspect", cls=Command, examples=["ors inspect adder", "ors inspect http://127.0.0.1:8080 --port 8090"]
 )
 @click.argument("where", metavar="URL|TARGET", type=URL_OR_TARGET)
 @click.option(
@@ -70,6 +71,10 @@ class _Runner(uvicorn.Server):
         )
         self._where = where
         self._opening = opening
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """A signal to end, which is no error."""
+        self.should_exit = True
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Listens, and says so."""

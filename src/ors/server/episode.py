@@ -49,12 +49,7 @@ class Episode:
         "_house",
         "_limits",
         "_secrets",
-<<<<<<< HEAD
-        "_task",
         "_tools",
-=======
-        "_toolbox",
->>>>>>> 0695743 (Inspector: the page, its files and its interface below /-/api/; feeds for those who watch)
         "_turns",
         "broken",
         "task",
@@ -71,14 +66,8 @@ class Episode:
         self._house = house
         self._limits = limits  # the server's, with what the class has of its own
         self._cls = cls
-<<<<<<< HEAD
         self._tools = cls._tools()
         self.task = task
-=======
-        # An author who takes calls over gets all of them; otherwise they go straight to the tools.
-        self._toolbox: Toolbox | None = cls._tools() if cls._call_tool is Environment._call_tool else None
-        self.task = task
->>>>>>> 0695743 (Inspector: the page, its files and its interface below /-/api/; feeds for those who watch)
         self._secrets = Secrets(secrets) if secrets else None
         self._env: Environment | None = None
         self._busy: asyncio.Future[None] | None = None  # the thread of a constructor or setup
@@ -99,7 +88,6 @@ class Episode:
                 raise SetupTimeout(f"setup did not end within {seconds:g} s") from None
             raise
 
-<<<<<<< HEAD
     async def _open(self) -> None:
         if self._made_by_us():
             self._make()
@@ -129,10 +117,6 @@ class Episode:
 
     def _make(self) -> None:
         self._env = self._cls(task_spec=self.task, secrets=self._secrets or Secrets())
-=======
-    def _make(self) -> Environment:
-        return self._cls(task_spec=self.task, secrets=self._secrets or Secrets())
->>>>>>> 0695743 (Inspector: the page, its files and its interface below /-/api/; feeds for those who watch)
 
     def _made_by_us(self) -> bool:
         # Our own constructor does not block: no thread is needed for it.

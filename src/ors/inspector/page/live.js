@@ -8,6 +8,7 @@ import { age, clock, count, reward, seconds } from "./words.js";
 
 const PAGE = 50;
 const SPAN = 300;
+const LEAST_SPAN = 60;
 const STATES = [["", "any"], "creating", "ready", "failed"];
 
 export const ABSENT = "This server does not tell of its sessions: it is not one of ours, its inspector is off, or it needs another key.";
@@ -38,6 +39,7 @@ class LiveView {
 
   constructor(names) {
     const heads = ["Session", "Environment", "Task", "State", "Age", "Idle", "Calls", "Reward", ""];
+    const numbers = heads.slice(4, 8);
     const choose = (key) => (value) => this.#want({ [key]: value, offset: 0 });
     this.element = h(
       "div",
@@ -53,7 +55,7 @@ class LiveView {
           labelled("State", select(STATES, "", choose("state"))),
           h("div", { class: "pager" }, button("‹", () => this.#want({ offset: Math.max(0, this.#wanted.offset - PAGE) }), { class: "small", "aria-label": "Newer sessions" }), this.#where, button("›", () => this.#more(), { class: "small", "aria-label": "Older sessions" })),
         ),
-        h("div", { class: "scroll" }, h("table", { class: "sessions" }, h("thead", null, h("tr", null, heads.map((title) => h("th", { scope: "col" }, title)))), this.#rows)),
+        h("div", { class: "scroll" }, h("table", { class: "sessions" }, h("thead", null, h("tr", null, heads.map((title) => h("th", { scope: "col", class: numbers.includes(title) ? "num" : null }, title)))), this.#rows)),
       ),
     );
   }
@@ -118,7 +120,8 @@ class LiveView {
 
   #plot() {
     const now = this.#points.at(-1) ?? { sessions: this.#page.total, running: 0, calls: 0, failed: 0, refused: 0, at: Date.now() / 1000, p50: null };
-    const span = [now.at - SPAN, now.at];
+    const since = this.#points[0]?.at ?? now.at;
+    const span = [now.at - Math.max(LEAST_SPAN, Math.min(SPAN, now.at - since)), now.at];
     const points = (key, scale = 1) => this.#points.map((point) => [point.at, point[key] === null ? null : point[key] * scale]);
     const tile = (title, value, sub, series, format) =>
       h("figure", { class: "tile card" }, h("figcaption", null, h("span", { class: "title" }, title), h("b", null, value), h("span", { class: "muted" }, sub)), plot({ label: `${title} over the last five minutes`, series, xs: span, gap: 3, height: 110, width: 330, format, xFormat: clock }));

@@ -6,7 +6,7 @@ import { Episode } from "./episode.js";
 import { asCurl, asJson, asPython } from "./exports.js";
 import { Form, SecretRows } from "./form.js";
 import { isObject, parse, pretty } from "./json.js";
-import { blocks } from "./show.js";
+import { blocks, tree } from "./show.js";
 import { rewardPlot, stepItem, tickRunning } from "./steps.js";
 import { reward } from "./words.js";
 
@@ -37,6 +37,8 @@ function setup(all, chosen, split, index) {
   editor.addEventListener("toggle", async () => {
     if (editor.open && edited.value === "") edited.value = await fetchTask(chosen.name, split, index).then(pretty, () => "{}");
   });
+  const preview = h("div", { class: "task-preview" }, loading("the task"));
+  fetchTask(chosen.name, split, index).then((spec) => fill(preview, tree(spec)), (error) => fill(preview, failure(error)));
   const secrets = new SecretRows();
   const said = h("div");
   const open = h("button", { type: "submit", class: "primary" }, "Open the session");
@@ -56,6 +58,7 @@ function setup(all, chosen, split, index) {
       labelled("Split", select(chosen.splits.map((one) => one.name), split, (name) => go(chosen.name, name, 0))),
       labelled("Index", at),
     ),
+    preview,
     editor,
     h("details", { class: "more" }, h("summary", null, "Secrets"), h("p", { class: "hint" }, "They are sent with the session and shown nowhere."), secrets.element),
     h("div", { class: "actions" }, open),

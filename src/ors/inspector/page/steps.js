@@ -1,7 +1,7 @@
 // The steps of a trajectory: calls with their inputs and results, and the plot of their rewards.
 
 import { button, fill, h } from "./dom.js";
-import { pretty } from "./json.js";
+import { isObject, pretty } from "./json.js";
 import { plot } from "./plot.js";
 import { blocks, text, tree } from "./show.js";
 import { clock, plural, reward, seconds } from "./words.js";
@@ -35,12 +35,12 @@ function marks(step) {
 }
 
 function given(step) {
-  if (step.input === null || step.input === undefined) return h("p", { class: "muted input" }, "The input was sent before anyone looked, or is too large.");
+  if (step.input === null || step.input === undefined) return h("p", { class: "muted input" }, "Its input was sent before anyone looked, or is too large to be shown.");
   const entries = Object.entries(step.input);
   if (entries.length === 0) return null;
   const plain = entries.every(([, value]) => typeof value !== "object" || value === null);
   if (!plain) return h("div", { class: "input" }, text(pretty(step.input)));
-  return h("dl", { class: "input" }, entries.map(([key, value]) => [h("dt", null, key), h("dd", null, typeof value === "string" ? text(value) : h("code", null, JSON.stringify(value)))]));
+  return h("dl", { class: "input" }, entries.map(([key, value]) => [h("dt", null, key), h("dd", null, typeof value === "string" && (value.length > 100 || value.includes("\n")) ? text(value) : h("code", null, typeof value === "string" ? value : JSON.stringify(value)))]));
 }
 
 function result(step) {
@@ -51,11 +51,19 @@ function result(step) {
       "div",
       { class: "result" },
       list.length ? blocks(list) : h("p", { class: "muted" }, "No blocks."),
-      metadata ? h("div", { class: "metadata" }, h("span", { class: "muted" }, "metadata"), tree(metadata)) : null,
+      metadata ? h("div", { class: "metadata" }, h("span", { class: "muted" }, "metadata "), flat(metadata) ?? tree(metadata)) : null,
     );
   }
   const who = step.status === "refused" ? "The tool said no" : "The call failed";
   return h("div", { class: "result" }, h("p", { class: "verdict" }, who, step.reason ? h("code", null, step.reason) : null), step.error === null ? null : text(step.error));
+}
+
+/** A few plain values in one line; null for anything else. */
+function flat(value) {
+  const entries = isObject(value) ? Object.entries(value) : [];
+  const plain = ([, item]) => typeof item === "number" || typeof item === "boolean" || (typeof item === "string" && item.length < 40);
+  if (entries.length === 0 || entries.length > 6 || !entries.every(plain)) return null;
+  return entries.map(([key, item]) => h("span", { class: "pair" }, h("span", { class: "key" }, `${key} `), h("code", null, String(item))));
 }
 
 /** Brings the time and the pings of a running call up to date. */

@@ -22,7 +22,7 @@ export async function show(main, [id]) {
     h(
       "div",
       { class: "columns wire" },
-      h("section", { class: "card", "aria-label": "Requests" }, h("div", { class: "bar" }, h("label", { class: "check" }, onlyCalls, "Calls only")), h("div", { class: "scroll" }, h("table", { class: "exchanges" }, h("thead", null, h("tr", null, heads.map((title) => h("th", { scope: "col" }, title)))), list))),
+      h("section", { class: "card", "aria-label": "Requests" }, h("div", { class: "bar" }, h("label", { class: "check" }, onlyCalls, "Calls only")), h("div", { class: "scroll" }, h("table", { class: "exchanges" }, h("thead", null, h("tr", null, heads.map((title) => h("th", { scope: "col", class: title === "Took" || title === "Size" ? "num" : null }, title)))), list))),
       detail,
     ),
   );
