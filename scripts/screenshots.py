@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from examples.__main__ import EXAMPLES
-from ors import Server
+from ors import JSONObject, Server
 from ors.client import ORS
 from ors.errors import ORSError
 from tests.inspector.browser import Page, chromium
@@ -167,7 +167,7 @@ def playing(url: str, number: int, over: threading.Event) -> None:
                         over.wait(chance.expovariate(4))
 
 
-def move(name: str, chance: random.Random) -> tuple[str, dict[str, object]]:
+def move(name: str, chance: random.Random) -> tuple[str, JSONObject]:
     """A call that fits the environment, or nearly."""
     if name == "wordhunt":
         return "guess", {"word": chance.choice(WORDS)}

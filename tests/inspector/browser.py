@@ -107,7 +107,11 @@ class Page:
         )
 
     def click(self, css: str, text: str = "") -> None:
-        self.find(css, text).click()
+        def click() -> bool:
+            self.find(css, text).click()
+            return True
+
+        self.until(click, f"{css!r} cannot be clicked")
 
     def field(self, label: str) -> WebElement:
         """The control that a label names."""

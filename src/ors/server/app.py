@@ -17,7 +17,7 @@ from ors.server.answers import STREAM, Answer, Headers, Redirect, answer, refusa
 from ors.server.calls import GONE, Call
 from ors.server.feeds import Feed
 from ors.server.house import House
-from ors.server.inspector import Inspector, is_open
+from ors.server.inspector import FILES, HOME, Inspector
 from ors.server.journal import Journal
 from ors.server.live import Live
 from ors.server.metrics import Metrics
@@ -85,7 +85,7 @@ class App:
         try:
             self.door.check(request)
             asked_before = request.method == "OPTIONS" and request.more is not None  # which carries no key
-            if self.keys and not asked_before and request.path not in _OPEN_PATHS and not is_open(request.path):
+            if self.keys and not asked_before and not _is_open(request.path):
                 request.key = self.keys.name_of(request)
             handler, offer = self._routes.get((request.method, request.path)) or self._route(request)
             return handler(request, offer)
@@ -409,9 +409,14 @@ SHUTDOWN = "Server is shutting down"
 _UNKNOWN_TASK = _protocol.error_event(_protocol.UNKNOWN_TASK_ID)
 _REJECTIONS = {"limit", "shutdown", "key", "host", "origin"}
 _OWN = f"/{_protocol.OWN_PREFIX}/"
-_OPEN_PATHS = {_protocol.HEALTH.path(), *HEALTH_PATHS}
+_OPEN_PATHS = {_protocol.HEALTH.path(), *HEALTH_PATHS, HOME, HOME.rstrip("/")}
 _ROOT_NAMES = {e.name for e in _protocol.ENDPOINTS if not e.per_environment} | {_protocol.OWN_PREFIX}
 _BARE_DISCOVERY = {e.name for e in _protocol.ENDPOINTS if e.per_environment and not e.needs_session}
+
+
+def _is_open(path: str) -> bool:
+    # The inspector's page holds nothing secret, and asks for the key.
+    return path in _OPEN_PATHS or path.startswith(FILES)
 
 
 def _tools(listed: ListToolsOutput) -> Answer:

@@ -54,11 +54,6 @@ def _file(name: str, content: bytes) -> Answer:
     return Answer(200, content, headers)
 
 
-def is_open(path: str) -> bool:
-    """Whether a path needs no API key: the page itself holds nothing secret, and asks for the key."""
-    return path.startswith(FILES) or path in (HOME, HOME[:-1])
-
-
 class Inspector:
     """The page and its interface, for GET requests."""
 

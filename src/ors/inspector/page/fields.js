@@ -35,7 +35,7 @@ function framed(control, schema, context, place, more = {}) {
   const said = h("p", { class: "problem", id: `${id}-said`, hidden: true });
   control.id = id;
   control.setAttribute("aria-describedby", said.id);
-  const type = h("span", { class: "type" }, typeName(schema, context.root));
+  const type = h("span", { class: "type" }, Array.isArray(schema.enum) ? `one of ${schema.enum.length}` : typeName(schema, context.root));
   const marks = [place.required ? h("span", { class: "needed", title: "required" }, "required") : null];
   const words = [schema.description, constraints(schema).join(", ")].filter(Boolean);
   const element = h(

@@ -124,7 +124,7 @@ function table(main, episode) {
   const onStep = ({ detail: step }) => {
     put(step);
     onState();
-    if (step.status === "running") items.get(step).scrollIntoView({ block: "nearest" });
+    items.get(step).scrollIntoView({ block: "nearest" });
   };
   const onPing = ({ detail: step }) => tickRunning(items.get(step), step);
   const clock = setInterval(() => episode.running && tickRunning(items.get(episode.running), episode.running), 100);
@@ -137,11 +137,12 @@ function table(main, episode) {
     h(
       "div",
       { class: "columns play" },
-      h("div", null, h("section", { class: "card prompt", "aria-label": "Prompt" }, h("h2", null, "Prompt"), blocks(episode.prompt)), trajectory, tools.element),
-      h("section", { class: "card side", "aria-label": "Episode" }, summary),
+      h("div", null, h("section", { class: "card prompt", "aria-label": "Prompt" }, h("h2", null, "Prompt"), blocks(episode.prompt)), trajectory),
+      h("div", { class: "side" }, tools.element, h("section", { class: "card", "aria-label": "Episode" }, summary)),
     ),
   );
   tools.focus();
+  window.scrollTo(0, 0);
   return () => {
     clearInterval(clock);
     episode.removeEventListener("step", onStep);

@@ -90,8 +90,8 @@ export function rewardPlot(steps) {
       xs: [0.5, Math.max(done.at(-1).n, 5) + 0.5],
       xFormat: (x) => (x < 1 ? "step 1" : String(Math.floor(x))),
       format: (y) => String(Number(y.toPrecision(3))),
-      width: 340,
-      height: 160,
+      width: 360,
+      height: 130,
     }),
     h("figcaption", null, h("span", { class: "legend a" }, "per step"), h("span", { class: "legend b" }, "cumulative")),
   );

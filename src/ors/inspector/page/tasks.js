@@ -45,7 +45,7 @@ class Pager {
     this.page = Math.min(Math.floor((index ?? 0) / PAGE), this.pages - 1);
     this.search = h("input", { type: "search", placeholder: "any text", on: { input: () => this.#draw() } });
     this.number = h("input", { class: "page-number", inputmode: "numeric", "aria-label": "Page", on: { change: () => this.#go(Number(this.number.value.replace(/\D/g, "")) - 1) } });
-    const head = h("tr", null, h("th", { scope: "col" }, "Index"), h("th", { scope: "col" }, "Task"));
+    const head = h("tr", null, h("th", { scope: "col", class: "num" }, "Index"), h("th", { scope: "col" }, "Task"));
     this.element = h(
       "div",
       { class: "columns" },

@@ -34,8 +34,8 @@ class SessionView {
 
   constructor(sid, main) {
     this.sid = sid;
-    this.main = main;
-    main.append(h("div", { class: "columns play" }, h("div", null, this.#task, this.#empty, this.#list), h("section", { class: "card side", "aria-label": "Session" }, this.#side)));
+    this.end = h("div", { class: "actions" }, endButton("End this session", () => endSession(sid)));
+    main.append(h("div", { class: "columns play" }, h("div", null, this.#task, this.#empty, this.#list), h("section", { class: "card side", "aria-label": "Session" }, this.#side, this.end)));
   }
 
   begin() {
@@ -114,8 +114,8 @@ class SessionView {
       h("dl", { class: "facts" }, fact("State", h("span", { class: `state ${state}` }, state)), session.failure ? fact("Why", session.failure) : null, fact("Environment", session.environment), fact("Reward", h("b", { class: "total" }, reward(session.reward))), fact("Calls", String(session.calls)), fact("Opened", `${clock(session.created)}, ${age(now - session.created)} ago`)),
       rewardPlot(this.#steps),
       h("p", { class: "hint" }, "Read-only: what you see is what its own client does. Earlier calls are shown while the server keeps their results."),
-      session.state === "deleted" ? null : h("div", { class: "actions" }, endButton("End this session", () => endSession(this.sid))),
     );
+    this.end.hidden = session.state === "deleted";
   }
 
   #tick() {
