@@ -23,7 +23,7 @@ SETTLING_SECONDS = 90.0
 WARM_SECONDS = 60.0
 GROWTH = 1.10
 LIMITS = {
-    "idle_seconds": 5,
+    "idle_seconds": 15,
     "setup_seconds": 1,
     "teardown_seconds": 1,
     "kept_bytes": 128 * 2**20,
