@@ -17,6 +17,10 @@ from ors.types import Blocks, JSONObject
 from tests.conformance.proxy import Ask, Fault, Request, Response, spoiled
 from tests.serving import serving
 
+# The proxy is cut off with connections in every state; what it leaves open is no fault of what is tested.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
+
 SLOW = [check.id for check in all_checks() if check.slow]
 HURRIED = Times(ping=0.5, kept=7, idle=4, teardown=1, slack=6)
 
