@@ -7,9 +7,11 @@ import sys
 import pytest
 from selenium.webdriver.common.keys import Keys
 
+from ors import Limits, Server
 from ors.client import ORS
 from tests.inspector.browser import Page, replace
 from tests.inspector.stage import HOSTILE, Stage
+from tests.serving import serving
 
 pytestmark = pytest.mark.xdist_group("browser")
 
@@ -136,6 +138,18 @@ def test_a_running_call_is_seen_to_run_and_can_be_abandoned(page: Page, stage: s
     assert "Session deleted" in last(page, 1, "failed")
     assert page.find(".summary .state").text == "ended"
     Stage.gates["task-3.go"].set()
+
+
+def test_the_pings_of_a_running_call_are_counted(page: Page) -> None:
+    with serving(Server([Stage], limits=Limits(ping_seconds=0.1))) as url:
+        page.play("stage/train/4", url)
+        page.click(".tab", "wait")
+        page.press_call()
+        page.find(".step.running .since", "2 pings")
+        Stage.gates["task-4.go"].set()
+        page.find(".step.ok", "waited")
+        page.click(".step.ok a", "Wire")
+        page.find(".part-head .badge", "ping")
 
 
 def test_a_megabyte_is_shown_in_parts(page: Page, stage: str) -> None:

@@ -38,16 +38,16 @@ def inspect_command(where: str, port: int, opening: bool, api_key: str | None) -
     The page is served on this machine and talks to the server through this command, with its key. Servers
     that `ors serve` runs on this machine have the page themselves, at /-/.
     """
-    name, transport = _reached(where)
+    url, transport = _reached(where)
     key = api_key or os.environ.get("ORS_API_KEY")
-    runner = _Runner(StandIn(name, transport, key), where, opening)
+    runner = _Runner(StandIn(url, transport, key), where, opening)
     runner.run(sockets=[listener(HOST, port)])
 
 
 def _reached(where: str) -> tuple[str, Transport]:
     url = as_url(where)
     if url is None:
-        return where, ASGITransport(built(environments([where]), inspector=True).app)
+        return "", ASGITransport(built(environments([where]), inspector=True).app)
     try:
         return url, http_transport(url)
     except ValueError as error:

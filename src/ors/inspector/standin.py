@@ -29,7 +29,7 @@ INERT = [
 
 
 class StandIn:
-    """An ASGI application: the inspector's page for the server at `url`, which is asked by `transport`."""
+    """An ASGI application: the inspector's page for a server that `transport` reaches, maybe at a `url`."""
 
     def __init__(self, url: str, transport: Transport, api_key: str | None = None) -> None:
         self._url = url
@@ -72,7 +72,7 @@ class StandIn:
         except Forbidden as error:
             await _reply_json(send, 403, {"detail": str(error)})
         except TransportError as error:
-            await _reply_json(send, 502, {"detail": f"{self._url} does not answer: {error}"})
+            await _reply_json(send, 502, {"detail": f"{self._url or 'It'} does not answer: {error}"})
 
     async def _about(self, request: Request) -> dict[str, Any]:
         response = await self._transport.send("GET", ABOUT, self._sent(request), None)
@@ -82,7 +82,7 @@ class StandIn:
         except ValueError:
             there = {}
         live = isinstance(there, dict) and there.get("live") is True
-        return {"version": __version__, "server": self._url, "live": live}
+        return {"version": __version__, "server": self._url or None, "live": live}
 
     async def _forward(self, request: Request, path: str, receive: Receive, send: Send) -> None:
         target = path + (f"?{request.query.decode('latin-1')}" if request.query else "")

@@ -8,6 +8,7 @@ call's cost. It stands in for uvicorn's own HTTP protocol, and keeps to what uvi
 import asyncio
 from collections import deque
 from email.utils import formatdate
+from http import HTTPStatus
 from typing import Any
 from urllib.parse import unquote
 
@@ -33,22 +34,7 @@ MOST_WISHES = 8
 ONE_WRITE_BYTES = 64 * 1024
 """Up to here joining is cheaper than writing twice."""
 
-_STATUS = {
-    200: b"HTTP/1.1 200 OK\r\n",
-    204: b"HTTP/1.1 204 No Content\r\n",
-    308: b"HTTP/1.1 308 Permanent Redirect\r\n",
-    400: b"HTTP/1.1 400 Bad Request\r\n",
-    401: b"HTTP/1.1 401 Unauthorized\r\n",
-    403: b"HTTP/1.1 403 Forbidden\r\n",
-    404: b"HTTP/1.1 404 Not Found\r\n",
-    405: b"HTTP/1.1 405 Method Not Allowed\r\n",
-    410: b"HTTP/1.1 410 Gone\r\n",
-    413: b"HTTP/1.1 413 Content Too Large\r\n",
-    429: b"HTTP/1.1 429 Too Many Requests\r\n",
-    431: b"HTTP/1.1 431 Request Header Fields Too Large\r\n",
-    500: b"HTTP/1.1 500 Internal Server Error\r\n",
-    503: b"HTTP/1.1 503 Service Unavailable\r\n",
-}
+_STATUS = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
 
 
 class _TooManyHeaders(ORSError):

@@ -18,8 +18,16 @@ let leave = null;
 let turn = 0;
 let failed = false;
 
+function decoded(part) {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part; // typed by hand
+  }
+}
+
 function route() {
-  const [name, ...rest] = location.hash.replace(/^#\/?/, "").split("/").map(decodeURIComponent);
+  const [name, ...rest] = location.hash.replace(/^#\/?/, "").split("/").map(decoded);
   return [VIEWS[name] ? name : "environments", rest.filter((part) => part !== "")];
 }
 
@@ -97,6 +105,10 @@ state.addEventListener("locked", askForKey);
 window.addEventListener("hashchange", async () => {
   await render();
   if (!main.contains(document.activeElement)) main.focus({ preventScroll: true });
+});
+document.querySelector(".skip").addEventListener("click", (event) => {
+  event.preventDefault(); // the hash of the address is the view
+  main.focus();
 });
 await start();
 beat();

@@ -1,0 +1,44 @@
+"""The page for servers that have none, in the browser."""
+
+import pytest
+
+from ors import Server
+from tests.cli.commands import running
+from tests.inspector.browser import Page
+from tests.inspector.stage import Stage
+from tests.serving import serving
+
+pytestmark = pytest.mark.xdist_group("browser")
+
+
+def test_an_episode_is_played_on_a_server_that_has_no_inspector(page: Page) -> None:
+    with (
+        serving(Server([Stage], inspector=False, api_keys=["s3cret"])) as url,
+        running("inspect", url, "--api-key", "s3cret") as command,
+    ):
+        here = command.line(r"on (http://\S+)/-/")[1]
+        page.open(here)
+        page.find("details.tool", "arrange")
+        assert url.removeprefix("http://") in page.find("#server").text
+        page.play("stage/train/0", here)
+        page.click(".tab", "step")
+        page.press_call()
+        page.find(".step.ok", "reward 0.5")
+        page.go("live")
+        page.find(".note", "does not tell of its sessions")
+
+
+def test_a_remote_server_that_tells_is_watched(page: Page, stage: str) -> None:
+    with running("inspect", stage) as command:
+        here = command.line(r"on (http://\S+)/-/")[1]
+        page.play("stage/train/0", here)
+        sid = page.find(".summary .sid").text
+        page.go("live")
+        page.click(f'tr[data-sid="{sid}"] a')
+        page.find(".note", "No call yet")
+        page.go("play")
+        page.click(".tab", "step")
+        page.press_call()
+        page.find(".step.ok", "reward 0.5")
+        page.go(f"session/{sid}")
+        page.find(".step.ok", "reward 0.5")
