@@ -13,6 +13,7 @@ from ors.server.access import ApiKey, Keys
 from ors.server.app import App
 from ors.server.asgi import ASGI
 from ors.server.house import House
+from ors.server.identity import Identity
 from ors.server.observers import Observer, Observers
 from ors.server.offers import offers
 from ors.server.wording import ReturnErrors, Wording
@@ -34,7 +35,8 @@ class Server:
     `return_errors` says what clients see of an exception: "none", its message ("exception"), or the
     whole traceback ("stacktrace"). `api_keys` are what clients must send one of: "SECRET", "NAME=SECRET", or
     ApiKey. `cors_origins` are the web pages that may call the server from a browser. `observers` are told
-    what happens.
+    what happens. `slot` (0 to 65535) tells this server from others behind one address: the ids that it gives
+    to sessions carry it.
 
     Raises:
         InvalidEnvironment: an environment is written wrongly; the text says where.
@@ -49,10 +51,11 @@ class Server:
         api_keys: Sequence[ApiKey | str] = (),
         cors_origins: Sequence[str] = (),
         observers: Sequence[Observer] = (),
+        slot: int = 0,
     ) -> None:
         self.limits = limits or Limits()
         watching = [*observers, *_tracing()]
-        house = House(self.limits, Wording(return_errors), Observers(watching))
+        house = House(self.limits, Wording(return_errors), Observers(watching), Identity(slot))
         self._app = App(offers(environments, house), house, Keys(api_keys), cors_origins)
         self.app = ASGI(self._app)
         """The ASGI application, for any ASGI server."""

@@ -9,9 +9,9 @@ from types import FrameType
 
 import uvicorn
 
-from ors.server.app import App
 from ors.server.asgi import ASGI
-from ors.server.connection import Connection, Port
+from ors.server.connection import Connection
+from ors.server.port import Front, Port
 
 LAST_WRITES_SECONDS = 5
 TICKS_A_SECOND = 10
@@ -22,7 +22,7 @@ class Runner(uvicorn.Server):
 
     def __init__(
         self,
-        app: App,
+        app: Front,
         host: str,
         port: int,
         on_start: Callable[[str], None] | None = None,
@@ -64,6 +64,17 @@ class Runner(uvicorn.Server):
         await super().startup(sockets)
         if self.started and self._on_start is not None:
             self._on_start(self.url)
+
+    async def listen(self, listener: socket.socket) -> asyncio.Server:
+        """Serves on one more socket, without TLS, until it is closed."""
+        loop = asyncio.get_running_loop()
+
+        def connected() -> Connection:
+            return Connection(self._port, self.config, self.server_state, {}, loop)
+
+        server = await loop.create_server(connected, sock=listener, backlog=self.config.backlog)
+        self.servers.append(server)
+        return server
 
     async def on_tick(self, counter: int) -> bool:
         """uvicorn's clock: also sweeps connections on which nothing happens."""

@@ -15,6 +15,8 @@ from ors.errors import MethodNotAllowed, NotFound, ORSError, Unavailable
 from ors.server.access import LOOPBACK, Door, Keys
 from ors.server.answers import STREAM, Answer, Headers, Redirect, answer, refusal
 from ors.server.calls import GONE, Call
+from ors.server.frames import PATH as LINK
+from ors.server.frames import PROTOCOL as LINK_PROTOCOL
 from ors.server.house import House
 from ors.server.journal import Journal
 from ors.server.metrics import Metrics
@@ -22,6 +24,7 @@ from ors.server.observers import CallReplayed, Rejected
 from ors.server.offers import Offer
 from ors.server.pages import HEALTH_PATHS, Pages
 from ors.server.pulse import Pulse
+from ors.server.relay import SWITCH, Neighbours, Relay, Switch
 from ors.server.requests import Request
 from ors.server.sessions import Session, Sessions
 from ors.types import CreateSession, GetTask, GetTaskRange, ListTasks, ListToolsOutput, NumTasks
@@ -29,6 +32,7 @@ from ors.types import CreateSession, GetTask, GetTaskRange, ListTasks, ListTools
 log = logging.getLogger("ors.server")
 
 Later = Coroutine[Any, Any, Answer]
+Outcome = Answer | Later | Call | Relay | Switch
 Handler = Callable[[Request, Offer], Answer | Later | Call]
 
 REAP_SECONDS = 5.0
@@ -60,7 +64,9 @@ class App:
         self._routes = _routes(self._handlers(), self._bare, offers)
         self._task_ids = _protocol.task_ids()
         self._loop: asyncio.AbstractEventLoop | None = None
+        self.neighbours: Neighbours | None = None
         self.draining = False
+        self.retiring = False
         self._next_reap = 0.0
         self._reaping: asyncio.TimerHandle | None = None
 
@@ -73,8 +79,11 @@ class App:
         """The names of what is served, the default first."""
         return list(self._offers)
 
-    def take(self, request: Request) -> Answer | Later | Call:
-        """The answer, or what will give it, or the call whose stream is the answer. Never raises."""
+    def take(self, request: Request, forwarded: bool = False) -> Outcome:
+        """The answer, or what will give it, or the call whose stream is the answer. Never raises.
+
+        What another server has forwarded is answered here, and goes nowhere else.
+        """
         if self._loop is None:
             self.start()
         try:
@@ -82,6 +91,12 @@ class App:
             asked_before = request.method == "OPTIONS" and request.more is not None  # which carries no key
             if self.keys and request.path not in _OPEN_PATHS and not asked_before:
                 request.key = self.keys.name_of(request)
+            if self.neighbours is not None and not forwarded:
+                elsewhere: Outcome | None = self.neighbours.elsewhere(request)
+                if elsewhere is not None:
+                    return elsewhere
+            if request.path == LINK and request.header(b"upgrade") == LINK_PROTOCOL and not forwarded:
+                return SWITCH
             handler, offer = self._routes.get((request.method, request.path)) or self._route(request)
             return handler(request, offer)
         except ORSError as error:
@@ -128,7 +143,12 @@ class App:
         self._reaping = self._loop.call_at(self._next_reap, self._reap)
 
     def _is_ready(self) -> bool:
-        return not self.draining and not self.sessions.admission.saturated
+        return self.taking and not self.sessions.admission.saturated
+
+    @property
+    def taking(self) -> bool:
+        """Whether new sessions may come here."""
+        return not self.draining and not self.retiring
 
     async def drain(self) -> None:
         """Takes nothing new, lets running calls go on for the grace period, then ends their streams."""
@@ -247,7 +267,7 @@ class App:
     # ── Sessions ─────────────────────────────────────────────────────────────────────────────────
 
     def _create_session(self, request: Request, offer: Offer) -> Answer:
-        sid = _protocol.new_session_id()
+        sid = (self.neighbours or self.house.identity).new_session_id()
         body = dumps({"sid": sid})
         if not request.wants_events():
             return Answer(200, body)

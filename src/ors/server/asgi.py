@@ -7,9 +7,10 @@ from typing import Any
 from ors._sse import PING
 from ors.errors import ORSError
 from ors.server.answers import STREAM, Answer, refusal
-from ors.server.app import App
 from ors.server.calls import Call
+from ors.server.port import Front
 from ors.server.pulse import Pulse
+from ors.server.relay import Relay, Switch
 from ors.server.requests import Request, too_large
 
 Message = MutableMapping[str, Any]
@@ -21,7 +22,7 @@ Pairs = tuple[tuple[bytes, bytes], ...]
 class ASGI:
     """Turns ASGI messages into requests and answers. Lifespan events are used, and not needed."""
 
-    def __init__(self, app: App) -> None:
+    def __init__(self, app: Front) -> None:
         self._app = app
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
@@ -48,8 +49,9 @@ class ASGI:
             return
         query = scope.get("query_string", b"")
         request = Request(scope["method"], scope["path"], query, dict(scope["headers"]), body)
-        outcome = self._app.take(request)
+        outcome = self._app.take(request, forwarded=True)
         more = () if request.more is None else request.more.pairs
+        assert not isinstance(outcome, Relay | Switch)  # neighbours and links need our own connections
         if isinstance(outcome, Call):
             await self._stream(send, outcome, more)
         else:

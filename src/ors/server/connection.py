@@ -7,7 +7,6 @@ call's cost. It stands in for uvicorn's own HTTP protocol, and keeps to what uvi
 
 import asyncio
 from collections import deque
-from email.utils import formatdate
 from typing import Any
 from urllib.parse import unquote
 
@@ -18,8 +17,12 @@ from uvicorn.server import ServerState
 from ors._sse import PING
 from ors.errors import BadRequest, ORSError
 from ors.server.answers import STREAM, Answer, refusal
-from ors.server.app import App, Later
+from ors.server.app import App, Later, Outcome
 from ors.server.calls import Call
+from ors.server.dock import Dock
+from ors.server.frames import PROTOCOL
+from ors.server.port import STATUS, Port
+from ors.server.relay import Relay, Switch
 from ors.server.requests import Request, too_large
 
 MAX_HEADER_BYTES = 64 * 1024
@@ -32,38 +35,11 @@ MOST_WISHES = 8
 ONE_WRITE_BYTES = 64 * 1024
 """Up to here joining is cheaper than writing twice."""
 
-_STATUS = {
-    200: b"HTTP/1.1 200 OK\r\n",
-    204: b"HTTP/1.1 204 No Content\r\n",
-    308: b"HTTP/1.1 308 Permanent Redirect\r\n",
-    400: b"HTTP/1.1 400 Bad Request\r\n",
-    401: b"HTTP/1.1 401 Unauthorized\r\n",
-    403: b"HTTP/1.1 403 Forbidden\r\n",
-    404: b"HTTP/1.1 404 Not Found\r\n",
-    405: b"HTTP/1.1 405 Method Not Allowed\r\n",
-    410: b"HTTP/1.1 410 Gone\r\n",
-    413: b"HTTP/1.1 413 Content Too Large\r\n",
-    429: b"HTTP/1.1 429 Too Many Requests\r\n",
-    431: b"HTTP/1.1 431 Request Header Fields Too Large\r\n",
-    500: b"HTTP/1.1 500 Internal Server Error\r\n",
-    503: b"HTTP/1.1 503 Service Unavailable\r\n",
-}
+_SWITCHING = b"HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: %b\r\n\r\n" % PROTOCOL
 
 
 class _TooManyHeaders(ORSError):
     status = 431
-
-
-class Port:
-    """What the connections to one server share."""
-
-    def __init__(self, app: App) -> None:
-        self.app = app
-        self.date = b""
-
-    def tick(self, now: float) -> None:
-        """Sets the date that answers carry, once a second: writing it costs as much as routing does."""
-        self.date = b"date: " + formatdate(now, usegmt=True).encode() + b"\r\n"
 
 
 class Connection(asyncio.Protocol):
@@ -95,6 +71,8 @@ class Connection(asyncio.Protocol):
         self._later: tuple[Request, asyncio.Task[None]] | None = None  # what will give the answer
         self._call: Call | None = None  # whose stream is the answer
         self._opened = False  # whether that stream has begun
+        self._relay: Relay | None = None  # from where the answer comes
+        self._dock: Dock | None = None  # what this connection becomes
         self._paused = False  # the client reads slower than we write
         self._unread = 0  # bytes that it has not taken, when we looked last
         self._since = self._loop.time()  # when there was progress last
@@ -119,6 +97,9 @@ class Connection(asyncio.Protocol):
         self._parser = None
         self._waiting.clear()
         self._leave_call()
+        relay, self._relay = self._relay, None
+        if relay is not None:
+            relay.leave()
         if self._later is not None and self._later[0].waiting:
             self._later[1].cancel()  # nobody is there any more to take the place that it waits for
 
@@ -145,6 +126,9 @@ class Connection(asyncio.Protocol):
 
     def _pass_over_upgrade(self, rest: bytes) -> None:
         # A server need not follow to HTTP/2 (RFC 9110, 7.8), but the parser reads no body after such a wish.
+        if (b"upgrade", PROTOCOL) in self._headers:
+            self._take_link(rest)
+            return
         method, version = self._parser.get_method(), self._parser.get_http_version().encode()
         if method == b"CONNECT" or self._wishes == MOST_WISHES:
             self._refuse(BadRequest("This server speaks HTTP/1.1, and is no proxy"))
@@ -159,10 +143,14 @@ class Connection(asyncio.Protocol):
     def pause_writing(self) -> None:
         """The client reads slower than we write."""
         self._paused = True
+        if self._relay is not None:
+            self._relay.pause()
 
     def resume_writing(self) -> None:
         """It has caught up."""
         self._paused = False
+        if self._relay is not None:
+            self._relay.resume()
 
     # ── What the parser tells ────────────────────────────────────────────────────────────────────
 
@@ -240,10 +228,21 @@ class Connection(asyncio.Protocol):
         self._bodyless = request.method == "HEAD"
         outcome = self._app.take(request)
         self._more = b"" if request.more is None else request.more.wire
+        self.settle(request, outcome)
+
+    def settle(self, request: Request, outcome: Outcome) -> None:
+        """Answers with what `take` gave."""
+        self._relay = None
         if type(outcome) is Call:
             self._follow(outcome)
         elif type(outcome) is Answer:
             self._answer(outcome)
+        elif isinstance(outcome, Relay):
+            self._relay = outcome
+            outcome.begin(self)
+        elif isinstance(outcome, Switch):
+            assert isinstance(self._app, App)
+            self._dock = Dock(self._app, self._state)
         else:
             task = self._loop.create_task(self._answer_later(request, outcome))  # type: ignore[arg-type]
             self._later = (request, task)
@@ -269,7 +268,7 @@ class Connection(asyncio.Protocol):
             framing = b"transfer-encoding: chunked\r\n" if self._chunked else b""
         close = b"" if self._keep_alive else b"connection: close\r\n"
         return b"".join(
-            (_STATUS.get(status, _STATUS[500]), self._port.date, headers, self._more, framing, close, b"\r\n")
+            (STATUS.get(status, STATUS[500]), self._port.date, headers, self._more, framing, close, b"\r\n")
         )
 
     def _refuse(self, error: ORSError) -> None:
@@ -281,6 +280,54 @@ class Connection(asyncio.Protocol):
             return
         self._keep_alive = self._bodyless = False
         self._answer(refusal(error))
+
+    def _take_link(self, rest: bytes) -> None:
+        if self._busy:  # nothing is spoken before the answer to an earlier request
+            self._refuse(BadRequest("A link begins with its own request"))
+            return
+        self._reading = False
+        path = self._url.decode("ascii", "replace")
+        self._take(Request(self._parser.get_method().decode(), path, b"", dict(self._headers), b""), True, False)
+        if self._dock is not None and self._transport is not None:
+            self._switch(self._transport, self._dock, rest)
+
+    def _switch(self, transport: asyncio.Transport, dock: Dock, rest: bytes) -> None:
+        transport.write(_SWITCHING)
+        transport.set_protocol(dock)
+        self._state.connections.discard(self)
+        self._transport = None
+        dock.connection_made(transport)
+        if rest:
+            dock.data_received(rest)
+
+    # ── An answer from elsewhere ─────────────────────────────────────────────────────────────────
+
+    def whole(self, status: int, headers: bytes, body: bytes) -> None:
+        """It has come at once."""
+        head = self._head(status, headers, len(body))
+        self._write(head if self._bodyless else head + body)
+        self._next()
+
+    def head(self, status: int, headers: bytes) -> None:
+        """It begins."""
+        self._keep_alive = self._keep_alive and self._chunked and not self._bodyless
+        self._write(self._head(status, headers, None))
+
+    def part(self, data: bytes) -> None:
+        """More of it."""
+        if not self._bodyless:
+            self._write(self._part(data))
+
+    def end(self, data: bytes) -> None:
+        """The last of it."""
+        last = b"0\r\n\r\n" if self._chunked else b""
+        self._write(b"" if self._bodyless else (self._part(data) if data else b"") + last)
+        self._next()
+
+    def broken(self) -> None:
+        """It cannot be completed, nor can anything be said: the client sees a connection that breaks."""
+        if self._transport is not None:
+            self._transport.abort()
 
     # ── A call's stream ──────────────────────────────────────────────────────────────────────────
 
@@ -342,7 +389,7 @@ class Connection(asyncio.Protocol):
 
     def _next(self) -> None:
         self._busy = False
-        self._later = None
+        self._later = self._relay = None
         self._state.total_requests += 1
         if self._transport is None:
             return

@@ -1,0 +1,62 @@
+"""What all connections of one server share: who answers them, and the date."""
+
+from email.utils import formatdate
+from typing import Protocol
+
+from ors._protocol import Limits
+from ors.server.answers import Answer
+from ors.server.app import Later, Outcome
+from ors.server.pulse import Pulse
+from ors.server.requests import Request
+
+STATUS = {
+    200: b"HTTP/1.1 200 OK\r\n",
+    204: b"HTTP/1.1 204 No Content\r\n",
+    308: b"HTTP/1.1 308 Permanent Redirect\r\n",
+    400: b"HTTP/1.1 400 Bad Request\r\n",
+    401: b"HTTP/1.1 401 Unauthorized\r\n",
+    403: b"HTTP/1.1 403 Forbidden\r\n",
+    404: b"HTTP/1.1 404 Not Found\r\n",
+    405: b"HTTP/1.1 405 Method Not Allowed\r\n",
+    410: b"HTTP/1.1 410 Gone\r\n",
+    413: b"HTTP/1.1 413 Content Too Large\r\n",
+    429: b"HTTP/1.1 429 Too Many Requests\r\n",
+    431: b"HTTP/1.1 431 Request Header Fields Too Large\r\n",
+    500: b"HTTP/1.1 500 Internal Server Error\r\n",
+    503: b"HTTP/1.1 503 Service Unavailable\r\n",
+}
+
+
+class Front(Protocol):
+    """What answers the requests of connections: a server, or a router alone."""
+
+    limits: Limits
+    opening: Pulse
+    pings: Pulse
+
+    def take(self, request: Request, forwarded: bool = False) -> Outcome:
+        """The answer, or what will give it."""
+
+    async def finish(self, request: Request, later: Later) -> Answer:
+        """Waits for an answer."""
+
+    def start(self) -> None:
+        """Begins its life, on the running loop."""
+
+    async def drain(self) -> None:
+        """Takes nothing new, and lets what runs go on for a while."""
+
+    async def close(self) -> None:
+        """Ends everything."""
+
+
+class Port:
+    """What the connections to one server share."""
+
+    def __init__(self, app: Front) -> None:
+        self.app = app
+        self.date = b""
+
+    def tick(self, now: float) -> None:
+        """Sets the date that answers carry, once a second: writing it costs as much as routing does."""
+        self.date = b"date: " + formatdate(now, usegmt=True).encode() + b"\r\n"
