@@ -102,6 +102,10 @@ class Server:
         """
         from ors.server._uvicorn import Runner
 
+        self._guard(host, insecure)
+        return Runner(self._app, host, port, on_start, ssl_certfile, ssl_keyfile)
+
+    def _guard(self, host: str, insecure: bool) -> None:
         loopback = is_loopback(host)
         if not loopback and not self._app.keys and not insecure:
             raise ValueError(
@@ -109,7 +113,6 @@ class Server:
                 "pass api_keys, or insecure=True if that is meant"
             )
         self._app.guard(host, loopback=loopback and not insecure)
-        return Runner(self._app, host, port, on_start, ssl_certfile, ssl_keyfile)
 
 
 def _tracing() -> Sequence[Observer]:

@@ -267,12 +267,7 @@ class App:
     # ── Sessions ─────────────────────────────────────────────────────────────────────────────────
 
     def _create_session(self, request: Request, offer: Offer) -> Answer:
-        sid = (self.neighbours or self.house.identity).new_session_id()
-        body = dumps({"sid": sid})
-        if not request.wants_events():
-            return Answer(200, body)
-        # ors-sdk 0.1.0 and openreward 0.1.167 understand only this form.
-        return Answer(200, _protocol.task_id_event(sid) + encode("end", body.decode()), STREAM)
+        return new_session(request, (self.neighbours or self.house.identity).new_session_id())
 
     def _create(self, request: Request, offer: Offer) -> Answer | Later:
         sid = request.new_session_id()
@@ -423,6 +418,15 @@ _OWN = f"/{_protocol.OWN_PREFIX}/"
 _OPEN_PATHS = {_protocol.HEALTH.path(), *HEALTH_PATHS}
 _ROOT_NAMES = {e.name for e in _protocol.ENDPOINTS if not e.per_environment} | {_protocol.OWN_PREFIX}
 _BARE_DISCOVERY = {e.name for e in _protocol.ENDPOINTS if e.per_environment and not e.needs_session}
+
+
+def new_session(request: Request, sid: str) -> Answer:
+    """Tells the id of a session to come."""
+    body = dumps({"sid": sid})
+    if not request.wants_events():
+        return Answer(200, body)
+    # ors-sdk 0.1.0 and openreward 0.1.167 understand only this form.
+    return Answer(200, _protocol.task_id_event(sid) + encode("end", body.decode()), STREAM)
 
 
 def _tools(listed: ListToolsOutput) -> Answer:
