@@ -5,7 +5,9 @@ import json
 import os
 import socket
 import threading
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from ipaddress import ip_address
 from typing import Any
@@ -20,7 +22,12 @@ from ors.cli.faults import Unreachable, Wrong
 from ors.cli.limits import limit_flags
 from ors.cli.options import TARGET, Command, as_json
 from ors.cli.targets import built, environments, roots
+from ors.cli.workers import Workers, worker_flags
 from ors.client import ORS, Options
+from ors.cluster.control import Assignment
+from ors.cluster.processes import Process, forked, listeners, spawned
+from ors.cluster.worker import Worker
+from ors.cluster.workers import Supervisor
 from ors.errors import ORSError
 from ors.server import ApiKey
 
@@ -60,16 +67,36 @@ class Serving:
             insecure=self.access.insecure,
             ssl_certfile=self.access.ssl_certfile,
             ssl_keyfile=self.access.ssl_keyfile,
-            # In a thread: the server answers while tasks are counted, and while nobody reads what it says.
-            on_start=lambda url: threading.Thread(
-                target=self._announce, args=(url, names), daemon=True
-            ).start(),
+            on_start=lambda url: self.announce(url, names),
         )
+        with self._logging():
+            runner.run(sockets=[listener])
+
+    def work(self, server: Server, assignment: Assignment) -> None:
+        """Serves as one worker of several."""
+        worker = Worker(
+            server,
+            self.host,
+            assignment,
+            insecure=self.access.insecure,
+            ssl_certfile=self.access.ssl_certfile,
+            ssl_keyfile=self.access.ssl_keyfile,
+        )
+        with self._logging():
+            worker.work()
+
+    @contextmanager
+    def _logging(self) -> Iterator[None]:
         lines = logs.configure(self.log_level, self.log_json)
         try:
-            runner.run(sockets=[listener])
+            yield
         finally:
             lines.close()
+
+    def announce(self, url: str, names: list[str]) -> None:
+        """Prints what is served, and where."""
+        # In a thread: the server answers while tasks are counted, and while nobody reads what it says.
+        threading.Thread(target=self._announce, args=(url, names), daemon=True).start()
 
     def _announce(self, url: str, names: list[str]) -> None:
         local = url.replace("0.0.0.0", "127.0.0.1").replace("[::]", "[::1]")
@@ -138,6 +165,8 @@ class Serving:
 )
 @as_json
 @click.option("--fd", type=int, hidden=True, help="Serve on this inherited socket.")
+@click.option("--assignment", type=Assignment.read, hidden=True, help="Serve as one of several workers.")
+@worker_flags
 @access_flags
 @limit_flags
 def serve(
@@ -150,6 +179,8 @@ def serve(
     return_errors: str,
     as_json: bool,
     fd: int | None,
+    assignment: Assignment | None,
+    slot: int,
     **flags: Any,
 ) -> None:
     """Serve environments over HTTP.
@@ -165,17 +196,50 @@ def serve(
         if os.name != "posix":
             raise Wrong("--reload needs a POSIX system")
         raise click.exceptions.Exit(reload.supervise(roots(targets), _listener(host, port)))
+    workers = Workers(**{field.name: flags.pop(field.name) for field in fields(Workers)})
+    serving = Serving(host, port, log_level, log_json, as_json, access, keys)
+    limits = Limits(**flags)
+    if workers.workers > 1 and assignment is None and not workers.preload:
+        raise click.exceptions.Exit(supervise(serving, workers, limits, None))
     classes = environments(targets)
     how = {"return_errors": return_errors, "api_keys": keys, "cors_origins": access.cors_origin}
-    server = built(classes, limits=Limits(**flags), **how)
-    listener = _listener(host, port) if fd is None else reload.inherited(fd)
-    Serving(host, port, log_level, log_json, as_json, access, keys).run(classes, server, listener)
+    server = built(classes, limits=limits, slot=slot, **how)
+    if assignment is not None:
+        serving.work(server, assignment)
+    elif workers.workers > 1:
+        raise click.exceptions.Exit(supervise(serving, workers, limits, server))
+    else:
+        serving.run(classes, server, _listener(host, port) if fd is None else reload.inherited(fd))
+
+
+def supervise(serving: Serving, workers: Workers, limits: Limits, preloaded: Server | None) -> int:
+    """Keeps so many workers running; gives the exit code."""
+    with _in_words(serving.host, serving.port):
+        sockets = listeners(serving.host, serving.port, workers.workers)
+
+    def start(assignment: Assignment) -> Process:
+        if preloaded is None:
+            return spawned([sys.executable, "-m", "ors", *sys.argv[1:]], assignment, os.environ)
+        return forked(lambda given: serving.work(preloaded, given), assignment, supervisor.forget)
+
+    def say(line: str) -> None:
+        click.echo(json.dumps({"message": line}) if serving.log_json else line, err=True)
+
+    policy = workers.policy(limits.grace_seconds)
+    supervisor = Supervisor(start, sockets, policy, serving.announce, say)
+    return supervisor.run()
 
 
 def _listener(host: str, port: int) -> socket.socket:
-    try:
+    with _in_words(host, port):
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         return socket.create_server((host, port), family=family)
+
+
+@contextmanager
+def _in_words(host: str, port: int) -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
         taken = error.errno == errno.EADDRINUSE
         why = "the port is taken; try another --port, or 0 for any" if taken else error.strerror or str(error)

@@ -10,6 +10,7 @@ from ors.cluster.router import Router
 from ors.server import Server
 from ors.server._uvicorn import Runner
 from ors.server.app import App
+from ors.server.identity import Identity
 from ors.server.requests import Request
 
 
@@ -48,12 +49,16 @@ class Member(Runner):
         port: int,
         *,
         on_start: Callable[[str], None] | None = None,
+        identity: Identity | None = None,
         insecure: bool = False,
+        ssl_certfile: str | None = None,
+        ssl_keyfile: str | None = None,
         link: socket.socket | None = None,
     ) -> None:
         self.app: App = server._app
         server._guard(host, insecure)
-        super().__init__(self.app, host, port, on_start)
+        self.app.house.identity = identity or self.app.house.identity
+        super().__init__(self.app, host, port, on_start, ssl_certfile, ssl_keyfile)
         keys = list(self.app.keys.by_name.values())
         self.peers = Peers(self.app.environments, keys[0].secret if keys else "")
         self.app.neighbours = Router(self.peers, _Home(self.app))

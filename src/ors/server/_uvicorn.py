@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import ssl
 import time
 from collections.abc import Callable
 from functools import partial
@@ -65,16 +66,20 @@ class Runner(uvicorn.Server):
         if self.started and self._on_start is not None:
             self._on_start(self.url)
 
-    async def listen(self, listener: socket.socket) -> asyncio.Server:
-        """Serves on one more socket, without TLS, until it is closed."""
+    async def listen(self, listener: socket.socket, tls: ssl.SSLContext | None = None) -> asyncio.Server:
+        """Serves on one more socket, until it is closed."""
         loop = asyncio.get_running_loop()
 
         def connected() -> Connection:
             return Connection(self._port, self.config, self.server_state, {}, loop)
 
-        server = await loop.create_server(connected, sock=listener, backlog=self.config.backlog)
+        server = await loop.create_server(connected, sock=listener, ssl=tls, backlog=self.config.backlog)
         self.servers.append(server)
         return server
+
+    def say_goodbye(self) -> None:
+        """Every client is told with its next answer to connect anew."""
+        self._port.leaving = True
 
     async def on_tick(self, counter: int) -> bool:
         """uvicorn's clock: also sweeps connections on which nothing happens."""

@@ -224,7 +224,7 @@ class Connection(asyncio.Protocol):
     def _take(self, request: Request, modern: bool, keep_alive: bool) -> None:
         self._busy = True
         self._chunked = modern
-        self._keep_alive = keep_alive
+        self._keep_alive = keep_alive and not self._port.leaving
         self._bodyless = request.method == "HEAD"
         outcome = self._app.take(request)
         self._more = b"" if request.more is None else request.more.wire

@@ -56,6 +56,8 @@ class Port:
     def __init__(self, app: Front) -> None:
         self.app = app
         self.date = b""
+        self.leaving = False
+        """Whether clients are to connect anew for their next request."""
 
     def tick(self, now: float) -> None:
         """Sets the date that answers carry, once a second: writing it costs as much as routing does."""
