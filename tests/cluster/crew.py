@@ -5,7 +5,7 @@ import re
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tests.cli.commands import ORS, PATIENCE, variables
@@ -66,7 +66,8 @@ class Crew:
     def until(self, what: Callable[[], bool]) -> None:
         """Asks again and again until it is so; every question is a request, and takes its time."""
         while not what():
-            self.raw.get("/health")
+            with suppress(OSError):  # a worker that is killed takes its connections with it
+                self.raw.get("/health")
 
     def stop(self) -> int:
         self.process.send_signal(signal.SIGTERM)

@@ -160,7 +160,7 @@ def test_the_pages_show_all_servers(pair: list[Door]) -> None:
 
 @pytest.fixture
 def mortal(tmp_path: Path) -> Iterator[list[Door]]:
-    with doors(2, tmp_path, [Lab]) as made:
+    with doors(2, tmp_path, [Lab], limits=Limits(grace_seconds=0.1)) as made:
         yield made
 
 

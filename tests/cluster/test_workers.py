@@ -154,18 +154,20 @@ def test_a_drain_deadline_ends_a_replaced_worker(tmp_path: Path) -> None:
         assert two.raw.post("/ping", sid=sid).status == 410
 
 
-def test_a_worker_is_replaced_after_so_many_sessions_and_when_it_has_grown(tmp_path: Path) -> None:
-    words = ("--max-worker-sessions", "30", "--max-worker-memory", "400M", "--drain-seconds", "0")
-    with crew(tmp_path, 2, *words) as two:
+def test_a_worker_is_replaced_after_so_many_sessions(tmp_path: Path) -> None:
+    with crew(tmp_path, 2, "--max-worker-sessions", "30") as two:
         before = two.pids()
-        for _ in range(60):
-            two.raw.post("/delete", sid=two.session())
-        two.until(lambda: not any(alive(pid) for pid in before))
+        while any(alive(pid) for pid in before):
+            assert two.raw.post("/delete", sid=two.session()).status == 200
+
+
+def test_a_worker_that_has_grown_is_replaced_and_one_that_has_grown_much_is_killed(tmp_path: Path) -> None:
+    with crew(tmp_path, 2, "--max-worker-memory", "300M", "--drain-seconds", "0") as two:
+        first, second = two.pids()
+        two.raw.call(two.session(0), "grow", {"megabytes": 350}, env="yard")
+        two.raw.call(two.session(1), "grow", {"megabytes": 900}, env="yard")
+        two.until(lambda: not alive(first) and not alive(second))
         two.until(lambda: two.slots() == {0, 1})
-        (first, second), sid = two.pids(), two.session(0)
-        two.raw.call(sid, "grow", {"megabytes": 500}, env="yard")
-        two.until(lambda: not alive(first))
-        assert alive(second)
 
 
 def test_workers_end_with_their_supervisor(tmp_path: Path) -> None:

@@ -40,6 +40,8 @@ class Peer:
         self.prefix = ""
         self.sessions = 0
         self.taking = False
+        self.greeted = False
+        """Whether it has ever been there."""
         self._closed = asyncio.Event()
         self._keeping = asyncio.get_running_loop().create_task(self._keep())
 
@@ -48,6 +50,7 @@ class Peer:
     def hello(self, link: Link, me: dict[str, Any]) -> None:
         """The link is up."""
         self.link = link
+        self.greeted = True
         self.slot, self.incarnation = me["slot"], me["incarnation"]
         self.prefix = prefix(self.slot, self.incarnation)
         self._peers.joined(self, me["environments"])
@@ -128,6 +131,8 @@ class Peers:
         self.by_prefix: dict[str, Peer] = {}
         self._holders: dict[int, Peer | None] = {}  # of each slot ever seen, whoever has it now
         self._dead: dict[str, None] = {}
+        self._newest: dict[int, int] = {}  # of each slot, its latest life
+        self._met = False
         self.environments = list(environments)
         self._changed = asyncio.Event()
         self._closing: set[asyncio.Task[None]] = set()
@@ -138,6 +143,8 @@ class Peers:
 
     def meet(self, places: Iterable[str]) -> None:
         """These are the other servers from now on."""
+        self._met = True
+        self._changed.set()
         wanted = set(places)
         for place in self._by_place.keys() - wanted:
             closing = asyncio.get_running_loop().create_task(self._by_place.pop(place).close())
@@ -156,6 +163,7 @@ class Peers:
             )
             return
         self.by_prefix[peer.prefix] = peer
+        self._newest[peer.slot] = max(peer.incarnation, self._newest.get(peer.slot, 0))
         self._dead.pop(peer.prefix, None)
         holder = self._holders.get(peer.slot)
         if holder is None or holder.incarnation < peer.incarnation:
@@ -182,18 +190,36 @@ class Peers:
         """Whether the slot is, or was, one of these servers'."""
         return slot in self._holders
 
-    def is_dead(self, start: str) -> bool:
-        """Whether the server whose session ids begin so was here, and is not any more."""
-        return start in self._dead
+    def have_had(self, slot: int, incarnation: int) -> None:
+        """That life of a slot is known: another that is older is over, unless it is here."""
+        self._newest[slot] = max(incarnation, self._newest.get(slot, 0))
 
-    async def come(self, start: str, seconds: float) -> Peer | None:
+    async def come(self, slot: int, incarnation: int, seconds: float) -> Peer | None:
         """Waits for a server that may be about to be known here."""
+        start = prefix(slot, incarnation)
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                while start not in self.by_prefix and start not in self._dead:
+                while start not in self.by_prefix and self._may_come(start, slot, incarnation):
                     self._changed.clear()
                     await self._changed.wait()
         return self.by_prefix.get(start)
+
+    def _may_come(self, start: str, slot: int, incarnation: int) -> bool:
+        if start in self._dead:
+            return False
+        return incarnation > self._newest.get(slot, 0) or not self._settled
+
+    @property
+    def _settled(self) -> bool:
+        return self._met and all(peer.greeted for peer in self._by_place.values())
+
+    async def settle(self, seconds: float) -> None:
+        """Waits until every server has been met once."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while not self._settled:
+                    self._changed.clear()
+                    await self._changed.wait()
 
     async def close(self) -> None:
         """Ends all links."""

@@ -54,6 +54,8 @@ class Router:
         self._own = prefix(home.identity.slot, home.identity.incarnation) if home is not None else ""
         self._at_home: Callable[[Request], Any] | None = home.take if home is not None else None
         self._places: dict[str, str] = {}  # of ids that clients made: the prefix of their server
+        if home is not None:
+            peers.have_had(home.identity.slot, home.identity.incarnation)
         self._merged = Merged(peers, self._at_home, home.identity if home is not None else None)
 
     def elsewhere(self, request: Request) -> Any:
@@ -67,11 +69,18 @@ class Router:
         if peer is not None and peer.link is not None:
             return peer.link.ask(request, self._at_home)
         if sid[:13] == self._own:
-            return None
+            return self._of_own(request, sid)
         placed = self._peers.by_prefix.get(self._places.get(sid, ""))
         if placed is not None and placed.link is not None and endpoint(request) is not _protocol.CREATE:
             return placed.link.ask(request, self._at_home)
         return _Asking(request, self._find(request, sid))
+
+    def _of_own(self, request: Request, sid: str) -> Any:
+        assert self._home is not None
+        heir = None if self._home.taking else self._successor(self._home.identity.slot)
+        if heir is None or heir.link is None or self._home.standing(sid):
+            return None
+        return heir.link.ask(request, self._at_home)  # it was created when others knew us gone already
 
     def new_session_id(self) -> str:
         """An id for the next session: of two servers, the one that has fewer."""
@@ -81,7 +90,7 @@ class Router:
         if count == 0:
             return self._home.identity.new_session_id() if self._home is not None else ""
         # Chosen by number, home last: with many servers a list of all would cost more than the rest.
-        one, two = (random.randrange(count) for _ in range(2)) if count > 2 else (0, count - 1)
+        one, two = random.sample(range(count), 2) if count > 1 else (0, 0)
         chosen = min((self._numbered(peers, one), self._numbered(peers, two)), key=self._load)
         if chosen is None:
             assert self._home is not None
@@ -121,18 +130,22 @@ class Router:
     async def _find(self, request: Request, sid: str) -> Any:
         route = _protocol.session_id_route(sid)
         if route is not None and (self._peers.knows(route[0]) or self._is_own(route[0])):
-            return await self._of_slot(request, route[0], sid)
+            return await self._of_slot(request, *route)
         return await self._of_client(request, sid)
 
     def _is_own(self, slot: int) -> bool:
         return self._home is not None and self._home.identity.slot == slot
 
-    async def _of_slot(self, request: Request, slot: int, sid: str) -> Any:
-        peer = self._peers.by_prefix.get(sid[:13])
-        if peer is None and not self._peers.is_dead(sid[:13]) and not self._is_own(slot):
-            peer = await self._peers.come(sid[:13], ARRIVAL_SECONDS)
+    def _successor(self, slot: int) -> Peer | None:
+        """The newest server of a slot, unless that is this one."""
+        holder = self._peers.holder(slot)
+        own = self._home.identity.incarnation if self._home is not None and self._is_own(slot) else -1
+        return holder if holder is not None and holder.incarnation > own else None
+
+    async def _of_slot(self, request: Request, slot: int, incarnation: int) -> Any:
+        peer = await self._peers.come(slot, incarnation, ARRIVAL_SECONDS)
         # Another life of the server knows that the session is lost; it also takes what was about to begin.
-        peer = peer or self._peers.holder(slot)
+        peer = peer or self._successor(slot)
         if peer is not None and peer.link is not None:
             return peer.link.ask(request, self._at_home)
         if self._is_own(slot) or (self._home is not None and not needs_session(endpoint(request))):
@@ -144,6 +157,7 @@ class Router:
         known = self._places.get(sid)
         if known == self._own and not creating and known:
             return self._take_home(request)
+        await self._peers.settle(ARRIVAL_SECONDS)
         found, standing = await self._ask_all(sid)
         if standing == 2 or (standing and not creating):
             return self._to(found, request, sid)

@@ -36,6 +36,7 @@ class Worker(Member):
         self._lines = Lines()
         self._adopted: dict[int, asyncio.Server] = {}
         self._created = 0
+        self._url = ""
         super().__init__(
             server,
             host,
@@ -62,6 +63,7 @@ class Worker(Member):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Serves, and says so."""
         await super().startup(sockets)
+        self._url = self.url
         self._control.setblocking(False)
         asyncio.get_running_loop().add_reader(self._control, self._hear)
         self._report()
@@ -80,7 +82,7 @@ class Worker(Member):
         await super().shutdown(sockets)
 
     def _report(self) -> None:
-        report = Report(self.url, self.app.environments, len(self.app.sessions), self._created, memory())
+        report = Report(self._url, self.app.environments, len(self.app.sessions), self._created, memory())
         send(self._control, report)
 
     # ── What the supervisor says ─────────────────────────────────────────────────────────────────
