@@ -153,6 +153,10 @@ class Peers:
         for place in wanted - self._by_place.keys():
             self._by_place[place] = Peer(place, self, self._api_key)
 
+    def missing(self) -> list[str]:
+        """Where nobody has answered yet."""
+        return sorted(place for place, peer in self._by_place.items() if not peer.greeted)
+
     def joined(self, peer: Peer, environments: list[str]) -> None:
         """The link to a server is up."""
         if not self.environments:

@@ -420,6 +420,11 @@ class Connection(asyncio.Protocol):
         elif not self._busy and quiet > (REQUEST_SECONDS if self._reading else KEEP_ALIVE_SECONDS):
             self._transport.close()
 
+    @property
+    def busy(self) -> bool:
+        """Whether a request is being answered."""
+        return self._busy
+
     def shutdown(self) -> None:
         """uvicorn's word to end: now, or after the answer that is under way."""
         self._keep_alive = False
