@@ -42,6 +42,8 @@ class Peer:
         self.taking = False
         self.greeted = False
         """Whether it has ever been there."""
+        self.tried = False
+        """Whether it was there, or was not, when it was first looked for."""
         self._closed = asyncio.Event()
         self._keeping = asyncio.get_running_loop().create_task(self._keep())
 
@@ -50,7 +52,7 @@ class Peer:
     def hello(self, link: Link, me: dict[str, Any]) -> None:
         """The link is up."""
         self.link = link
-        self.greeted = True
+        self.greeted = self.tried = True
         self.slot, self.incarnation = me["slot"], me["incarnation"]
         self.prefix = prefix(self.slot, self.incarnation)
         self._peers.joined(self, me["environments"])
@@ -77,12 +79,18 @@ class Peer:
                 async with asyncio.timeout(CONNECT_SECONDS):
                     made = await self._connect()
             except (OSError, TimeoutError):
-                pass
+                self._missed()
             else:
                 await self._watch(made)
-                pause = FIRST_PAUSE_SECONDS if made.heard else pause
+                self._missed()
+                pause = FIRST_PAUSE_SECONDS if self.greeted else pause
             await asyncio.sleep(pause)
             pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
+
+    def _missed(self) -> None:
+        if not self.tried:
+            self.tried = True
+            self._peers.changed()
 
     async def _connect(self) -> Link:
         loop = asyncio.get_running_loop()
@@ -174,6 +182,10 @@ class Peers:
             self._holders[peer.slot] = peer
         self._changed.set()
 
+    def changed(self) -> None:
+        """Something has changed that somebody may wait for."""
+        self._changed.set()
+
     def left(self, peer: Peer) -> None:
         """The link to a server is down."""
         if self.by_prefix.get(peer.prefix) is peer:
@@ -215,7 +227,7 @@ class Peers:
 
     @property
     def _settled(self) -> bool:
-        return self._met and all(peer.greeted for peer in self._by_place.values())
+        return self._met and all(peer.tried for peer in self._by_place.values())
 
     async def settle(self, seconds: float) -> None:
         """Waits until every server has been met once."""
