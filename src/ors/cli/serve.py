@@ -4,8 +4,8 @@ import errno
 import json
 import os
 import socket
-import threading
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields

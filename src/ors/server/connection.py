@@ -287,7 +287,9 @@ class Connection(asyncio.Protocol):
             return
         self._reading = False
         path = self._url.decode("ascii", "replace")
-        self._take(Request(self._parser.get_method().decode(), path, b"", dict(self._headers), b""), True, False)
+        self._take(
+            Request(self._parser.get_method().decode(), path, b"", dict(self._headers), b""), True, False
+        )
         if self._dock is not None and self._transport is not None:
             self._switch(self._transport, self._dock, rest)
 
