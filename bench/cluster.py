@@ -138,15 +138,23 @@ def throughput() -> dict[str, float]:
         for number in range(ROUNDS):
             for connections in (32, 256):
                 for name, server in [("1 worker", one), ("2 workers", two)][:: 1 if number % 2 else -1]:
-                    rate = _unpinned(
-                        lambda s=server, c=connections: load.run(s, plans.calls(plans.SUBMIT), c, 1.5)
-                    )  # type: ignore[misc]
-                    found.setdefault(f"{name}, {connections}", []).append(rate)
+                    sample = load.run(server, plans.calls(plans.SUBMIT), connections, 1.5)
+                    found.setdefault(f"{name}, {connections}", []).append(sample.passes_per_second)
     return {name: statistics.median(values) for name, values in sorted(found.items())}
 
 
-def _unpinned(run: Callable[[], load.Sample]) -> float:
-    return run().passes_per_second
+def costs() -> dict[str, float]:
+    """CPU time of a small call, in µs: at the server, and at the router before it."""
+    with (
+        ors("serve", TARGET) as server,
+        ors("serve", TARGET, "--slot", "1") as other,
+        ors("route", "--to", server.url, "--to", other.url) as router,
+    ):
+        plan = plans.calls(plans.SUBMIT)
+        return {
+            "server": statistics.median(load.run(server, plan, 32, 1.5).cpu_us for _ in range(3)),
+            "router": statistics.median(load.run(router, plan, 32, 1.5).cpu_us for _ in range(3)),
+        }
 
 
 async def _spin(url: str, count: int) -> float:
@@ -228,24 +236,24 @@ async def _kill(server: Command, traces: Path) -> dict[str, object]:
                 seen[n] = (time.perf_counter(), f"{type(error).__name__}: {error}")
 
         tasks = [asyncio.create_task(stay(n)) for n in range(50)]
-        while not traces.exists() or len(traces.read_text().split()) < 50:
+        while len(_traces(traces)) < 50:  # noqa: ASYNC110 (another process leaves them)
             await asyncio.sleep(0.01)
         killed = time.perf_counter()
         os.kill(server.pids()[1], signal.SIGKILL)
         lost = [n for n, session in enumerate(sessions) if str(session.sid).startswith("0001")]
-        while len(seen) < len(lost):
+        while len(seen) < len(lost):  # noqa: ASYNC110
             await asyncio.sleep(0.005)
         async with env.session(split="train", index=0) as fresh:
             await fresh.call_tool("note", {"name": "fresh"})
         started = time.perf_counter()
-        while len(_slots(server)) < 2:
+        while len(_slots(server)) < 2:  # noqa: ASYNC110 (the server is asked)
             await asyncio.sleep(0.01)
         back = time.perf_counter()
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        names = [name for name in traces.read_text().split() if name.startswith("c")]
-        result = {
+        names = [name for name in _traces(traces) if name.startswith("c")]
+        return {
             "calls": 50,
             "lost": len(lost),
             "told": sorted({text for _, text in seen.values()}),
@@ -255,7 +263,10 @@ async def _kill(server: Command, traces: Path) -> dict[str, object]:
             "the worker is back, ms": round((back - killed) * 1e3, 1),
             "tools that ran twice": len(names) - len(set(names)),
         }
-    return result
+
+
+def _traces(file: Path) -> list[str]:
+    return file.read_text().split() if file.exists() else []
 
 
 def _slots(server: Command) -> set[str]:
@@ -272,6 +283,7 @@ def _slots(server: Command) -> set[str]:
 PARTS: dict[str, Callable[[], dict[str, object]]] = {
     "latency": latencies,  # type: ignore[dict-item]
     "throughput": throughput,  # type: ignore[dict-item]
+    "costs": costs,  # type: ignore[dict-item]
     "busy": busy,  # type: ignore[dict-item]
     "memory": memory,  # type: ignore[dict-item]
     "killing": killing,

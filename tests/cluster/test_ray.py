@@ -40,7 +40,14 @@ def until(what: Callable[[], Any]) -> Any:
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Any]:
-    head = {"num_cpus": 1, "include_dashboard": False, "object_store_memory": 80 * 2**20}
+    # Ray's own defaults take a minute to notice that a node is gone.
+    health = {
+        "health_check_initial_delay_ms": 0,
+        "health_check_period_ms": 500,
+        "health_check_failure_threshold": 4,
+    }
+    head: dict[str, Any] = {"num_cpus": 1, "include_dashboard": False, "object_store_memory": 80 * 2**20}
+    head["_system_config"] = health
     made = Cluster(initialize_head=True, head_node_args=head)
     for _ in range(2):
         made.add_node(num_cpus=1, object_store_memory=80 * 2**20)
@@ -54,7 +61,7 @@ def cluster() -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def hosts(cluster: Any) -> Iterator[Deployment]:
-    made = deploy([Lab], hosts=3, host="127.0.0.1", num_cpus=0.5, runtime_env={"env_vars": {"X": "1"}})
+    made = deploy([Lab], hosts=3, host="127.0.0.1", num_cpus=0.3, runtime_env={"env_vars": {"X": "1"}})
     until(lambda: len(made.rows()) == 3)
     until(lambda: all(linked(row, 3) for row in made.rows()))
     try:
@@ -109,6 +116,40 @@ def test_hosts_are_added_and_taken_away_without_losing_a_session(hosts: Deployme
     hosts.scale(3)
     assert [row.slot for row in hosts.rows()] == [0, 1, 2]
     assert raw.call(sid, "nothing").result()["ok"] is True
+
+
+def test_a_node_that_dies_loses_its_own_sessions_only_and_its_host_starts_elsewhere(
+    cluster: Any, hosts: Deployment
+) -> None:
+    nodes = {node.node_id: node for node in cluster.worker_nodes}
+    rows = hosts.rows()
+    victim = next(row for row in rows if row.node in nodes)
+    door = Raw(next(row for row in rows if row.node != victim.node).url)
+    sid = until(lambda: mine(door, victim.slot))
+    with door.opened(sid, "stay") as call:
+        cluster.remove_node(nodes[victim.node], allow_graceful=False)
+        assert call.rest().error().startswith("Session lost: ")
+    assert door.post("/ping", sid=sid).status == 410
+    assert until(lambda: any(mine(door, row.slot) for row in rows if row.slot != victim.slot))
+    back = until(lambda: [row for row in hosts.rows() if row.slot == victim.slot and row.url != victim.url])
+    assert back[0].node != victim.node
+
+
+def test_a_frozen_host_is_given_up_within_seconds(hosts: Deployment) -> None:
+    until(lambda: len(hosts.rows()) == 3)
+    rows = hosts.rows()
+    pids = ray.get([hosts.hosts[slot].pid.remote() for slot in range(3)])
+    door, victim = Raw(rows[0].url), rows[1]
+    until(lambda: linked(rows[0], 3))
+    sid = until(lambda: mine(door, victim.slot))
+    with door.opened(sid, "stay") as call:
+        began = time.monotonic()
+        os.kill(pids[1], signal.SIGSTOP)
+        try:
+            assert call.rest().error().startswith("Session lost: ")
+        finally:
+            os.kill(pids[1], signal.SIGCONT)
+    assert time.monotonic() - began < 15
 
 
 def mine(raw: Raw, slot: int) -> str:

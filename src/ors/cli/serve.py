@@ -20,6 +20,7 @@ from ors.cli.access import Access, access_flags
 from ors.cli.describe import Offered, offered, print_offered
 from ors.cli.faults import Unreachable, Wrong
 from ors.cli.limits import limit_flags
+from ors.cli.onray import serve_on_ray
 from ors.cli.options import TARGET, Command, as_json
 from ors.cli.targets import built, environments, roots
 from ors.cli.workers import Workers, worker_flags
@@ -203,6 +204,10 @@ def serve(
         raise click.exceptions.Exit(supervise(serving, workers, limits, None))
     classes = environments(targets)
     how = {"return_errors": return_errors, "api_keys": keys, "cors_origins": access.cors_origin}
+    if workers.ray is not None:
+        on_ray = {"limits": limits, "insecure": access.insecure, **how}
+        serve_on_ray(workers.ray, workers.hosts, classes, host, on_ray)
+        return
     server = built(classes, limits=limits, slot=slot, **how)
     if assignment is not None:
         serving.work(server, assignment)

@@ -54,6 +54,8 @@ class Workers:
     max_worker_memory: int | None
     max_worker_sessions: int | None
     drain_seconds: float
+    ray: str | None
+    hosts: int
 
     def policy(self, grace_seconds: float) -> Policy:
         """As their supervisor needs it."""
@@ -111,6 +113,14 @@ def worker_flags(command: F) -> F:
                 "show_default": True,
                 "help": "Number of this server among several behind one router; session ids carry it.",
             },
+        ),
+        (
+            "--ray",
+            {"metavar": "ADDRESS", "help": "Serve in the Ray cluster at this address (auto: the local one)."},
+        ),
+        (
+            "--hosts",
+            {"type": click.IntRange(1), "default": 2, "show_default": True, "help": "Servers there."},
         ),
     ]
     for name, options in reversed(flags):

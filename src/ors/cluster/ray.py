@@ -1,4 +1,4 @@
-"""Servers as Ray actors: placed, watched and restarted by Ray; requests go over HTTP and never through Ray."""
+"""Servers as Ray actors: placed, watched and restarted by Ray, which no request goes through."""
 
 import os
 import threading
@@ -28,6 +28,8 @@ class Row:
     incarnation: int
     url: str
     sessions: int
+    node: str
+    """Ray's id of its node."""
 
 
 class Directory:
@@ -87,7 +89,8 @@ class Host:
     def info(self) -> Row:
         """Who and where it is."""
         me = self._member.app.house.identity
-        return Row(me.slot, me.incarnation, self._url, len(self._member.app.sessions))
+        node = ray.get_runtime_context().get_node_id()
+        return Row(me.slot, me.incarnation, self._url, len(self._member.app.sessions), node)
 
     def pid(self) -> int:
         """Its process."""
@@ -184,9 +187,7 @@ def deploy(
     """
     directory = (
         ray.remote(Directory)
-        .options(
-            name=_DIRECTORY, namespace=namespace, get_if_exists=True, num_cpus=0.01, max_restarts=-1
-        )
+        .options(name=_DIRECTORY, namespace=namespace, get_if_exists=True, num_cpus=0.01, max_restarts=-1)
         .remote()
     )
     actor = ray.remote(Host).options(
@@ -204,4 +205,6 @@ def deploy(
 
     deployment = Deployment(directory, {}, launch)
     deployment.scale(hosts)
+    while len(deployment.rows()) < hosts:
+        time.sleep(HEARTBEAT_SECONDS)
     return deployment

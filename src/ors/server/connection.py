@@ -21,25 +21,18 @@ from ors.server.app import App, Later, Outcome
 from ors.server.calls import Call
 from ors.server.dock import Dock
 from ors.server.frames import PROTOCOL
-from ors.server.port import STATUS, Port
+from ors.server.port import (
+    KEEP_ALIVE_SECONDS,
+    MAX_HEADER_BYTES,
+    MOST_WISHES,
+    ONE_WRITE_BYTES,
+    REQUEST_SECONDS,
+    STATUS,
+    Port,
+    TooManyHeaders,
+)
 from ors.server.relay import Relay, Switch
 from ors.server.requests import Request, too_large
-
-MAX_HEADER_BYTES = 64 * 1024
-KEEP_ALIVE_SECONDS = 75.0
-"""Longer than any client of ours keeps a connection, so that none is closed as a request arrives."""
-REQUEST_SECONDS = 30.0
-"""A request that has begun, or a reader that has stopped, may make no progress for this long."""
-MOST_WISHES = 8
-"""Requests behind each other that ask for another protocol; clients do so with one."""
-ONE_WRITE_BYTES = 64 * 1024
-"""Up to here joining is cheaper than writing twice."""
-
-_SWITCHING = b"HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: %b\r\n\r\n" % PROTOCOL
-
-
-class _TooManyHeaders(ORSError):
-    status = 431
 
 
 class Connection(asyncio.Protocol):
@@ -122,7 +115,7 @@ class Connection(asyncio.Protocol):
             # The parser gathers a header, or a trailer, until it is whole; we would not hear of it.
             self._header_bytes += len(data)
             if self._header_bytes > MAX_HEADER_BYTES:
-                self._refuse(_TooManyHeaders(f"The request's headers are over {MAX_HEADER_BYTES} bytes"))
+                self._refuse(TooManyHeaders(f"The request's headers are over {MAX_HEADER_BYTES} bytes"))
 
     def _pass_over_upgrade(self, rest: bytes) -> None:
         # A server need not follow to HTTP/2 (RFC 9110, 7.8), but the parser reads no body after such a wish.
@@ -286,21 +279,12 @@ class Connection(asyncio.Protocol):
             self._refuse(BadRequest("A link begins with its own request"))
             return
         self._reading = False
-        path = self._url.decode("ascii", "replace")
-        self._take(
-            Request(self._parser.get_method().decode(), path, b"", dict(self._headers), b""), True, False
-        )
+        method, path = self._parser.get_method().decode(), self._url.decode("ascii", "replace")
+        self._take(Request(method, path, b"", dict(self._headers), b""), True, False)
         if self._dock is not None and self._transport is not None:
-            self._switch(self._transport, self._dock, rest)
-
-    def _switch(self, transport: asyncio.Transport, dock: Dock, rest: bytes) -> None:
-        transport.write(_SWITCHING)
-        transport.set_protocol(dock)
-        self._state.connections.discard(self)
-        self._transport = None
-        dock.connection_made(transport)
-        if rest:
-            dock.data_received(rest)
+            self._state.connections.discard(self)
+            transport, self._transport = self._transport, None
+            self._dock.take_over(transport, rest)
 
     # ── An answer from elsewhere ─────────────────────────────────────────────────────────────────
 

@@ -21,6 +21,10 @@ HEARTBEAT_TICKS = 8
 FRAME_ROOM = 128 * 1024
 """What a request's frame holds besides its body."""
 
+_SWITCHING = (
+    b"HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: %b\r\n\r\n" % frames.PROTOCOL
+)
+
 
 class Dock(asyncio.Protocol):
     """One link: requests come in, answers go out, many at a time."""
@@ -36,6 +40,14 @@ class Dock(asyncio.Protocol):
         self._ticks = 0
         self._timer: asyncio.TimerHandle | None = None
         self._ending = False
+
+    def take_over(self, transport: asyncio.Transport, rest: bytes) -> None:
+        """From now on, frames come over what was a connection of HTTP; `rest` has come already."""
+        transport.write(_SWITCHING)
+        transport.set_protocol(self)
+        self.connection_made(transport)
+        if rest:
+            self.data_received(rest)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A door has connected; it is told who we are."""

@@ -1,13 +1,24 @@
-"""What all connections of one server share: who answers them, and the date."""
+"""What all connections of one server share: who answers them, their limits, the date."""
 
 from email.utils import formatdate
 from typing import Protocol
 
 from ors._protocol import Limits
+from ors.errors import ORSError
 from ors.server.answers import Answer
 from ors.server.app import Later, Outcome
 from ors.server.pulse import Pulse
 from ors.server.requests import Request
+
+MAX_HEADER_BYTES = 64 * 1024
+KEEP_ALIVE_SECONDS = 75.0
+"""Longer than any client of ours keeps a connection, so that none is closed as a request arrives."""
+REQUEST_SECONDS = 30.0
+"""A request that has begun, or a reader that has stopped, may make no progress for this long."""
+MOST_WISHES = 8
+"""Requests behind each other that ask for another protocol; clients do so with one."""
+ONE_WRITE_BYTES = 64 * 1024
+"""Up to here joining is cheaper than writing twice."""
 
 STATUS = {
     200: b"HTTP/1.1 200 OK\r\n",
@@ -25,6 +36,12 @@ STATUS = {
     500: b"HTTP/1.1 500 Internal Server Error\r\n",
     503: b"HTTP/1.1 503 Service Unavailable\r\n",
 }
+
+
+class TooManyHeaders(ORSError):
+    """431: nobody needs so many."""
+
+    status = 431
 
 
 class Front(Protocol):
