@@ -157,6 +157,22 @@ def costs() -> dict[str, float]:
         }
 
 
+def crowd() -> dict[str, float]:
+    """10,000 sessions over two workers, and 2,000 calls at once that take two seconds each."""
+    with ors("serve", TARGET, "--workers", "2") as two:
+        before = sum(map(machine.resident_bytes, two.pids()))
+        opened = load.run(two, plans.sessions(with_call=False), 32, count=10_000)
+        grown = sum(map(machine.resident_bytes, two.pids())) - before
+        slow = load.run(two, plans.crowd(plans.SLOW), 2000, count=2000)
+        return {
+            "sessions": opened.passes,
+            "bytes a session": grown / opened.passes,
+            "sessions/s": opened.passes_per_second,
+            "slow calls": slow.calls,
+            "seconds for all": slow.seconds,
+        }
+
+
 async def _spin(url: str, count: int) -> float:
     async with AsyncORS(url) as client:
         env = client.environment("yard")
@@ -284,6 +300,7 @@ PARTS: dict[str, Callable[[], dict[str, object]]] = {
     "latency": latencies,  # type: ignore[dict-item]
     "throughput": throughput,  # type: ignore[dict-item]
     "costs": costs,  # type: ignore[dict-item]
+    "crowd": crowd,  # type: ignore[dict-item]
     "busy": busy,  # type: ignore[dict-item]
     "memory": memory,  # type: ignore[dict-item]
     "killing": killing,
