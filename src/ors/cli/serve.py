@@ -196,6 +196,8 @@ def serve(
     if reloading and fd is None:
         if os.name != "posix":
             raise Wrong("--reload needs a POSIX system")
+        if flags["workers"] > 1:
+            raise Wrong("--reload is for one worker: leave --workers away")
         raise click.exceptions.Exit(reload.supervise(roots(targets), _listener(host, port)))
     workers = Workers(**{field.name: flags.pop(field.name) for field in fields(Workers)})
     serving = Serving(host, port, log_level, log_json, as_json, access, keys)
@@ -204,11 +206,11 @@ def serve(
         raise click.exceptions.Exit(supervise(serving, workers, limits, None))
     classes = environments(targets)
     how = {"return_errors": return_errors, "api_keys": keys, "cors_origins": access.cors_origin}
+    how["limits"] = limits
     if workers.ray is not None:
-        on_ray = {"limits": limits, "insecure": access.insecure, **how}
-        serve_on_ray(workers.ray, workers.hosts, classes, host, on_ray)
+        serve_on_ray(workers.ray, workers.hosts, classes, host, {"insecure": access.insecure, **how})
         return
-    server = built(classes, limits=limits, slot=slot, **how)
+    server = built(classes, slot=slot, **how)
     if assignment is not None:
         serving.work(server, assignment)
     elif workers.workers > 1:

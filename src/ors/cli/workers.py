@@ -72,57 +72,59 @@ def count() -> int:
     return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
 
 
+FLAGS: list[tuple[str, dict[str, Any]]] = [
+    (
+        "--workers",
+        {
+            "type": _Count(),
+            "default": 1,
+            "show_default": True,
+            "help": "Processes on this port; each has its own sessions and limits.",
+        },
+    ),
+    (
+        "--preload",
+        {"is_flag": True, "help": "Import once, then copy the process: workers share what was loaded."},
+    ),
+    (
+        "--max-worker-memory",
+        {"type": _Bytes(), "help": "Replace a worker that has more; kill one that has twice as much."},
+    ),
+    (
+        "--max-worker-sessions",
+        {"type": click.IntRange(1), "help": "Replace a worker that has had so many sessions."},
+    ),
+    (
+        "--drain-seconds",
+        {
+            "type": click.FloatRange(0),
+            "default": 3600.0,
+            "show_default": True,
+            "help": "A worker that is replaced (SIGHUP) keeps its sessions for so long.",
+        },
+    ),
+    (
+        "--slot",
+        {
+            "type": click.IntRange(0, 65535),
+            "default": 0,
+            "show_default": True,
+            "help": "Number of this server among several behind one router; session ids carry it.",
+        },
+    ),
+    (
+        "--ray",
+        {"metavar": "ADDRESS", "help": "Serve in the Ray cluster at this address (auto: the local one)."},
+    ),
+    (
+        "--hosts",
+        {"type": click.IntRange(1), "default": 2, "show_default": True, "help": "Servers there."},
+    ),
+]
+
+
 def worker_flags(command: F) -> F:
     """Adds the flags of workers."""
-    flags: list[tuple[str, dict[str, Any]]] = [
-        (
-            "--workers",
-            {
-                "type": _Count(),
-                "default": 1,
-                "show_default": True,
-                "help": "Processes on this port; each has its own sessions and limits.",
-            },
-        ),
-        (
-            "--preload",
-            {"is_flag": True, "help": "Import once, then copy the process: workers share what was loaded."},
-        ),
-        (
-            "--max-worker-memory",
-            {"type": _Bytes(), "help": "Replace a worker that has more; kill one that has twice as much."},
-        ),
-        (
-            "--max-worker-sessions",
-            {"type": click.IntRange(1), "help": "Replace a worker that has had so many sessions."},
-        ),
-        (
-            "--drain-seconds",
-            {
-                "type": click.FloatRange(0),
-                "default": 3600.0,
-                "show_default": True,
-                "help": "A worker that is replaced (SIGHUP) keeps its sessions for so long.",
-            },
-        ),
-        (
-            "--slot",
-            {
-                "type": click.IntRange(0, 65535),
-                "default": 0,
-                "show_default": True,
-                "help": "Number of this server among several behind one router; session ids carry it.",
-            },
-        ),
-        (
-            "--ray",
-            {"metavar": "ADDRESS", "help": "Serve in the Ray cluster at this address (auto: the local one)."},
-        ),
-        (
-            "--hosts",
-            {"type": click.IntRange(1), "default": 2, "show_default": True, "help": "Servers there."},
-        ),
-    ]
-    for name, options in reversed(flags):
+    for name, options in reversed(FLAGS):
         command = click.option(name, cls=Grouped, group="Workers", **options)(command)
     return command

@@ -55,11 +55,6 @@ def nginx(servers: Mapping[int, str], listen: str) -> str:
     """A configuration of nginx (1.18 or newer) for the servers of these slots: what stands within `http`."""
     variable = "$http_" + _protocol.SESSION_ID.lower().replace("-", "_")
     routes = "\n".join(f'    "~^{slot:04x}.{{4}}-.{{4}}-8" ors_slot_{slot};' for slot in servers)
-    upstreams = "\n".join(
-        f"upstream ors_slot_{slot} {{\n    server {_address(url)} max_fails=0;\n    keepalive 64;\n}}"
-        for slot, url in servers.items()
-    )
-    every = "\n".join(f"    server {_address(url)} max_fails=1 fail_timeout=1s;" for url in servers.values())
     return f"""\
 # Routes by the first characters of {_protocol.SESSION_ID}, which name the server (its slot).
 map {variable} $ors_server {{
@@ -71,12 +66,7 @@ map {variable} $ors_key {{
     "" $request_id;
     default {variable};
 }}
-{upstreams}
-upstream ors_any {{
-    hash $ors_key consistent;
-{every}
-    keepalive 64;
-}}
+{_upstreams(servers)}
 server {{
     listen {listen.removeprefix("*:")};
     client_max_body_size 0;             # the servers have a limit of their own
@@ -94,6 +84,17 @@ server {{
     }}
 }}
 """
+
+
+def _upstreams(servers: Mapping[int, str]) -> str:
+    each = [
+        f"upstream ors_slot_{slot} {{\n    server {_address(url)} max_fails=0;\n    keepalive 64;\n}}"
+        for slot, url in servers.items()
+    ]
+    every = "\n".join(f"    server {_address(url)} max_fails=1 fail_timeout=1s;" for url in servers.values())
+    return "\n".join(
+        [*each, f"upstream ors_any {{\n    hash $ors_key consistent;\n{every}\n    keepalive 64;\n}}"]
+    )
 
 
 def _address(url: str) -> str:
