@@ -205,7 +205,11 @@ def serve(
     if workers.workers > 1 and assignment is None and not workers.preload:
         raise click.exceptions.Exit(supervise(serving, workers, limits, None))
     classes = environments(targets)
-    how = {"return_errors": return_errors, "api_keys": keys, "cors_origins": access.cors_origin}
+    how: dict[str, Any] = {
+        "return_errors": return_errors,
+        "api_keys": keys,
+        "cors_origins": access.cors_origin,
+    }
     how["limits"] = limits
     if workers.ray is not None:
         serve_on_ray(workers.ray, workers.hosts, classes, host, {"insecure": access.insecure, **how})
