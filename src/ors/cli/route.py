@@ -16,7 +16,7 @@ from ors.cluster.front import FrontRunner
 @click.command(
     cls=Command,
     examples=[
-        "ors route --to http://10.0.0.1:8080 --to http://10.0.0.2:8080",
+        "ors route --to http://10.0.0.1:8080 --to http://10.0.0.2:8080 --print nginx",
         "ors route --to 10.0.0.1:8080 --to 7=10.0.0.2:8080 --print haproxy",
     ],
 )
