@@ -3,18 +3,19 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help install run test check format bench bench-quick profile soak fuzz idle cost killed screenshots clean
+.PHONY: help install run test check format bench bench-quick bench-cluster profile soak fuzz idle cost killed screenshots clean
 
 help: ## what there is to do
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 install: $(STAMP) ## make .venv with everything that running, testing and checking need
 
-$(STAMP): pyproject.toml scripts/browser
+$(STAMP): pyproject.toml scripts/browser scripts/proxies
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed; try: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@scripts/browser
+	@scripts/proxies
 	@touch $@
 
 run: install ## serve the example environments on http://127.0.0.1:8080
@@ -38,6 +39,9 @@ bench: install ## speed, beside the reference SDK and the floor: about ten minut
 
 bench-quick: install ## the same with fewer and shorter rounds: under a minute
 	$(BIN)/python -m bench --quick
+
+bench-cluster: install ## what forwarding costs, and what several workers bring: about four minutes
+	$(BIN)/python -m bench.cluster
 
 profile: install ## where the microseconds of a call go
 	$(BIN)/python -m bench.profile

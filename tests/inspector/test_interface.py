@@ -1,56 +1,17 @@
 """The interface below /-/api/, without a browser."""
 
-import http.client
-import json
 import re
 import socket
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
 
 import pytest
 
 from ors import Server
 from ors.client import ASGITransport
 from ors.server.inspector import page_files
+from tests.feeds import Following, following
 from tests.lab import Lab, Other
 from tests.raw import Raw
 from tests.serving import serving
-
-Told = tuple[str, Any]
-
-
-class Following:
-    """The events of a feed, one after the other."""
-
-    def __init__(self, response: http.client.HTTPResponse) -> None:
-        self.response = response
-
-    def __iter__(self) -> Iterator[Told]:
-        name = ""
-        for raw in self.response:
-            line = raw.decode().rstrip("\n")
-            if line.startswith("event: "):
-                name = line[7:]
-            elif line.startswith("data: "):
-                yield name, json.loads(line[6:])
-
-    def next(self, wanted: str) -> Any:
-        return next(value for name, value in self if name == wanted)
-
-
-@contextmanager
-def following(raw: Raw, path: str, **headers: str) -> Iterator[Following]:
-    connection = raw.connection()
-    connection.request("GET", path, headers=headers)
-    response = connection.getresponse()
-    assert response.status == 200, response.read()
-    assert response.getheader("content-type", "").startswith("text/event-stream")
-    try:
-        yield Following(response)
-    finally:
-        response.close()
-        connection.close()
 
 
 def test_the_page_is_served_with_a_strict_policy(raw: Raw) -> None:

@@ -9,6 +9,8 @@ from uvicorn.server import ServerState
 
 from ors import Server
 from ors.server import connection as wire
+from ors.server.port import REQUEST_SECONDS, Port
+from ors.server.reader import MOST_WISHES
 from tests.lab import Lab
 from tests.raw import Raw, as_body
 
@@ -109,7 +111,7 @@ def test_wishes_for_another_protocol_behind_each_other_have_an_end(
                 received += part
         except ConnectionResetError:
             pass  # it closed while more was on its way
-    assert received.count(b"HTTP/1.1 200") <= wire.MOST_WISHES
+    assert received.count(b"HTTP/1.1 200") <= MOST_WISHES
     assert caplog.text == ""
 
 
@@ -165,7 +167,7 @@ class Pipe:
 @pytest.fixture
 def ends() -> tuple[wire.Connection, Pipe, Clock]:
     clock, pipe = Clock(), Pipe()
-    port = wire.Port(Server([Lab])._app)
+    port = Port(Server([Lab])._app)
     connection = wire.Connection(port, None, ServerState(), {}, _loop=clock)  # type: ignore[arg-type]
     connection.connection_made(pipe)  # type: ignore[arg-type]
     return connection, pipe, clock
@@ -180,7 +182,7 @@ def test_a_reader_that_stops_is_cut_off(ends: tuple[wire.Connection, Pipe, Clock
     connection, pipe, clock = ends
     pipe.unread = 100
     pass_time(connection, clock, 1)
-    pass_time(connection, clock, wire.REQUEST_SECONDS)
+    pass_time(connection, clock, REQUEST_SECONDS)
     assert pipe.end == ""
     connection.data_received(b"GET ")  # it still sends, but that is no reading
     pass_time(connection, clock, 1)
@@ -192,7 +194,7 @@ def test_a_reader_that_is_slow_is_not_cut_off(ends: tuple[wire.Connection, Pipe,
     pipe.unread = 100_000
     for _ in range(100):
         pipe.unread -= 1
-        pass_time(connection, clock, wire.REQUEST_SECONDS - 1)
+        pass_time(connection, clock, REQUEST_SECONDS - 1)
     assert pipe.end == ""
 
 
@@ -204,14 +206,14 @@ def test_a_connection_that_was_closed_upon_a_stopped_reader_is_cut_off(
     assert pipe.end == "closed"
     assert pipe.unread
     pass_time(connection, clock, 1)
-    pass_time(connection, clock, wire.REQUEST_SECONDS + 1)
+    pass_time(connection, clock, REQUEST_SECONDS + 1)
     assert pipe.end == "aborted"
 
 
 def test_headers_that_drip_have_one_deadline(ends: tuple[wire.Connection, Pipe, Clock]) -> None:
     connection, pipe, clock = ends
     connection.data_received(b"GET /health HTTP/1.1\r\n")
-    for _ in range(int(wire.REQUEST_SECONDS)):
+    for _ in range(int(REQUEST_SECONDS)):
         assert pipe.end == ""
         connection.data_received(b"X-Drip: drop\r\n")
         pass_time(connection, clock, 1.01)
@@ -223,7 +225,7 @@ def test_a_body_may_take_its_time(ends: tuple[wire.Connection, Pipe, Clock]) -> 
     connection.data_received(b"POST /create HTTP/1.1\r\nContent-Length: 500\r\n\r\n")
     for _ in range(100):
         connection.data_received(b"x")
-        pass_time(connection, clock, wire.REQUEST_SECONDS - 1)
+        pass_time(connection, clock, REQUEST_SECONDS - 1)
     assert pipe.end == ""
     pass_time(connection, clock, 2)
     assert pipe.end == "closed"

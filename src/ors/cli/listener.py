@@ -2,10 +2,12 @@
 
 import errno
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from ors.cli.faults import Unreachable
 
-__all__ = ["listener"]
+__all__ = ["in_words", "listener"]
 
 
 def listener(host: str, port: int) -> socket.socket:
@@ -14,9 +16,20 @@ def listener(host: str, port: int) -> socket.socket:
     Raises:
         Unreachable: it cannot; the text says why.
     """
-    try:
+    with in_words(host, port):
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         return socket.create_server((host, port), family=family)
+
+
+@contextmanager
+def in_words(host: str, port: int) -> Iterator[None]:
+    """Says why nobody can listen there.
+
+    Raises:
+        Unreachable: instead of the system's own error.
+    """
+    try:
+        yield
     except OSError as error:
         taken = error.errno == errno.EADDRINUSE
         why = "the port is taken; try another --port, or 0 for any" if taken else error.strerror or str(error)

@@ -3,10 +3,11 @@
 import json
 import os
 import socket
+import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
-from ipaddress import ip_address
 from typing import Any
 
 import click
@@ -17,12 +18,19 @@ from ors.cli.access import Access, access_flags
 from ors.cli.describe import Offered, offered, print_offered
 from ors.cli.faults import Wrong
 from ors.cli.limits import limit_flags
+from ors.cli.listener import in_words
 from ors.cli.listener import listener as listening
+from ors.cli.onray import serve_on_ray
 from ors.cli.options import TARGET, Command, as_json
 from ors.cli.targets import built, environments, roots
+from ors.cli.workers import Workers, worker_flags
 from ors.client import ORS, Options
+from ors.cluster.control import Assignment
+from ors.cluster.processes import Process, forked, listeners, spawned
+from ors.cluster.worker import Worker
+from ors.cluster.workers import Supervisor
 from ors.errors import ORSError
-from ors.server import ApiKey
+from ors.server import ApiKey, is_loopback
 
 COUNTING_SECONDS = 2.0
 """Counting tasks may mean listing them all: what takes longer is shown as "?"."""
@@ -60,16 +68,36 @@ class Serving:
             insecure=self.access.insecure,
             ssl_certfile=self.access.ssl_certfile,
             ssl_keyfile=self.access.ssl_keyfile,
-            # In a thread: the server answers while tasks are counted, and while nobody reads what it says.
-            on_start=lambda url: threading.Thread(
-                target=self._announce, args=(url, names), daemon=True
-            ).start(),
+            on_start=lambda url: self.announce(url, names),
         )
+        with self._logging():
+            runner.run(sockets=[listener])
+
+    def work(self, server: Server, assignment: Assignment) -> None:
+        """Serves as one worker of several."""
+        worker = Worker(
+            server,
+            self.host,
+            assignment,
+            insecure=self.access.insecure,
+            ssl_certfile=self.access.ssl_certfile,
+            ssl_keyfile=self.access.ssl_keyfile,
+        )
+        with self._logging():
+            worker.work()
+
+    @contextmanager
+    def _logging(self) -> Iterator[None]:
         lines = logs.configure(self.log_level, self.log_json)
         try:
-            runner.run(sockets=[listener])
+            yield
         finally:
             lines.close()
+
+    def announce(self, url: str, names: list[str]) -> None:
+        """Prints what is served, and where."""
+        # In a thread: the server answers while tasks are counted, and while nobody reads what it says.
+        threading.Thread(target=self._announce, args=(url, names), daemon=True).start()
 
     def _announce(self, url: str, names: list[str]) -> None:
         local = url.replace("0.0.0.0", "127.0.0.1").replace("[::]", "[::1]")
@@ -100,7 +128,7 @@ class Serving:
 
     @property
     def _private(self) -> bool:
-        return _loopback(self.host)
+        return is_loopback(self.host)
 
 
 @click.command(
@@ -144,6 +172,8 @@ class Serving:
 )
 @as_json
 @click.option("--fd", type=int, hidden=True, help="Serve on this inherited socket.")
+@click.option("--assignment", type=Assignment.read, hidden=True, help="Serve as one of several workers.")
+@worker_flags
 @access_flags
 @limit_flags
 def serve(
@@ -156,6 +186,8 @@ def serve(
     return_errors: str,
     as_json: bool,
     fd: int | None,
+    assignment: Assignment | None,
+    slot: int,
     **flags: Any,
 ) -> None:
     """Serve environments over HTTP.
@@ -165,21 +197,47 @@ def serve(
     """
     access = Access(**{field.name: flags.pop(field.name) for field in fields(Access)})
     keys = access.all_keys()
-    if not (_loopback(host) or keys or access.insecure):
+    if not (is_loopback(host) or keys or access.insecure):
         raise Wrong(CLOSED.format(host=host))
     if reloading and fd is None:
         if os.name != "posix":
             raise Wrong("--reload needs a POSIX system")
+        if flags["workers"] > 1:
+            raise Wrong("--reload is for one worker: leave --workers away")
         raise click.exceptions.Exit(reload.supervise(roots(targets), listening(host, port)))
+    workers = Workers(**{field.name: flags.pop(field.name) for field in fields(Workers)})
+    serving = Serving(host, port, log_level, log_json, as_json, access, keys)
+    limits = Limits(**flags)
+    if workers.workers > 1 and assignment is None and not workers.preload:
+        raise click.exceptions.Exit(supervise(serving, workers, limits, None))
     classes = environments(targets)
-    how = {"return_errors": return_errors, "api_keys": keys, "cors_origins": access.cors_origin}
-    server = built(classes, limits=Limits(**flags), inspector=access.inspector, **how)
-    listener = listening(host, port) if fd is None else reload.inherited(fd)
-    Serving(host, port, log_level, log_json, as_json, access, keys).run(classes, server, listener)
+    how: dict[str, Any] = {"limits": limits, "return_errors": return_errors, "inspector": access.inspector}
+    how |= {"api_keys": keys, "cors_origins": access.cors_origin}
+    if workers.ray is not None:
+        serve_on_ray(workers.ray, workers.hosts, classes, host, {"insecure": access.insecure, **how})
+        return
+    server = built(classes, slot=slot, **how)
+    if assignment is not None:
+        serving.work(server, assignment)
+    elif workers.workers > 1:
+        raise click.exceptions.Exit(supervise(serving, workers, limits, server))
+    else:
+        serving.run(classes, server, listening(host, port) if fd is None else reload.inherited(fd))
 
 
-def _loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
+def supervise(serving: Serving, workers: Workers, limits: Limits, preloaded: Server | None) -> int:
+    """Keeps so many workers running; gives the exit code."""
+    with in_words(serving.host, serving.port):
+        sockets = listeners(serving.host, serving.port, workers.workers)
+
+    def start(assignment: Assignment) -> Process:
+        if preloaded is None:
+            return spawned([sys.executable, "-m", "ors", *sys.argv[1:]], assignment, os.environ)
+        return forked(lambda given: serving.work(preloaded, given), assignment, supervisor.forget)
+
+    def say(line: str) -> None:
+        click.echo(json.dumps({"message": line}) if serving.log_json else line, err=True)
+
+    policy = workers.policy(limits.grace_seconds)
+    supervisor = Supervisor(start, sockets, policy, serving.announce, say)
+    return supervisor.run()

@@ -13,6 +13,7 @@ from ors.server.access import ApiKey, Keys
 from ors.server.app import App
 from ors.server.asgi import ASGI
 from ors.server.house import House
+from ors.server.identity import Identity
 from ors.server.observers import Observer, Observers
 from ors.server.offers import offers
 from ors.server.wording import ReturnErrors, Wording
@@ -35,7 +36,8 @@ class Server:
     whole traceback ("stacktrace"). `api_keys` are what clients must send one of: "SECRET", "NAME=SECRET", or
     ApiKey. `cors_origins` are the web pages that may call the server from a browser. `observers` are told
     what happens. `inspector` says whether a page to look at the server from a browser is offered at `/-/`; by
-    default it is when `run` listens where only this machine can reach it.
+    default it is when `run` listens where only this machine can reach it. `slot` (0 to 65535) tells this
+    server from others behind one address: the ids that it gives to sessions carry it.
 
     Raises:
         InvalidEnvironment: an environment is written wrongly; the text says where.
@@ -51,10 +53,11 @@ class Server:
         cors_origins: Sequence[str] = (),
         observers: Sequence[Observer] = (),
         inspector: bool | None = None,
+        slot: int = 0,
     ) -> None:
         self.limits = limits or Limits()
         watching = [*observers, *_tracing()]
-        house = House(self.limits, Wording(return_errors), Observers(watching))
+        house = House(self.limits, Wording(return_errors), Observers(watching), Identity(slot))
         self._app = App(offers(environments, house), house, Keys(api_keys), cors_origins)
         self._inspector = inspector
         self._app.pages.inspecting = bool(inspector)
@@ -103,6 +106,10 @@ class Server:
         """
         from ors.server._uvicorn import Runner
 
+        self._guard(host, insecure)
+        return Runner(self._app, host, port, on_start, ssl_certfile, ssl_keyfile)
+
+    def _guard(self, host: str, insecure: bool) -> None:
         loopback = is_loopback(host)
         if not loopback and not self._app.keys and not insecure:
             raise ValueError(
@@ -112,7 +119,6 @@ class Server:
         self._app.guard(host, loopback=loopback and not insecure)
         if self._inspector is None:
             self._app.pages.inspecting = loopback and not insecure
-        return Runner(self._app, host, port, on_start, ssl_certfile, ssl_keyfile)
 
 
 def _tracing() -> Sequence[Observer]:

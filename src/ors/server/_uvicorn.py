@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import ssl
 import time
 from collections.abc import Callable
 from functools import partial
@@ -9,9 +10,9 @@ from types import FrameType
 
 import uvicorn
 
-from ors.server.app import App
 from ors.server.asgi import ASGI
-from ors.server.connection import Connection, Port
+from ors.server.connection import Connection
+from ors.server.port import Front, Port
 
 LAST_WRITES_SECONDS = 5
 TICKS_A_SECOND = 10
@@ -22,7 +23,7 @@ class Runner(uvicorn.Server):
 
     def __init__(
         self,
-        app: App,
+        app: Front,
         host: str,
         port: int,
         on_start: Callable[[str], None] | None = None,
@@ -64,6 +65,21 @@ class Runner(uvicorn.Server):
         await super().startup(sockets)
         if self.started and self._on_start is not None:
             self._on_start(self.url)
+
+    async def listen(self, listener: socket.socket, tls: ssl.SSLContext | None = None) -> asyncio.Server:
+        """Serves on one more socket, until it is closed."""
+        loop = asyncio.get_running_loop()
+
+        def connected() -> Connection:
+            return Connection(self._port, self.config, self.server_state, {}, loop)
+
+        server = await loop.create_server(connected, sock=listener, ssl=tls, backlog=self.config.backlog)
+        self.servers.append(server)
+        return server
+
+    def say_goodbye(self) -> None:
+        """Every client is told with its next answer to connect anew."""
+        self._port.leaving = True
 
     async def on_tick(self, counter: int) -> bool:
         """uvicorn's clock: also sweeps connections on which nothing happens."""

@@ -5,12 +5,13 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
 from ors._sse import PING
-from ors.errors import ORSError
+from ors.errors import NotFound, ORSError
 from ors.server.answers import STREAM, Answer, refusal
-from ors.server.app import App
 from ors.server.calls import Call
 from ors.server.feeds import Feed
+from ors.server.port import Front
 from ors.server.pulse import Pulse
+from ors.server.relay import Relay, Switch
 from ors.server.requests import Request, too_large
 
 Message = MutableMapping[str, Any]
@@ -27,7 +28,7 @@ whoever still watches comes again."""
 class ASGI:
     """Turns ASGI messages into requests and answers. Lifespan events are used, and not needed."""
 
-    def __init__(self, app: App) -> None:
+    def __init__(self, app: Front) -> None:
         self._app = app
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
@@ -56,6 +57,8 @@ class ASGI:
         request = Request(scope["method"], scope["path"], query, dict(scope["headers"]), body)
         outcome = self._app.take(request)
         more = () if request.more is None else request.more.pairs
+        if isinstance(outcome, Relay | Switch):  # neighbours and links need our own connections
+            outcome = refusal(NotFound("There is nothing at this path"))
         if isinstance(outcome, Call):
             await self._stream(send, outcome, more)
         elif isinstance(outcome, Feed):

@@ -7,53 +7,32 @@ call's cost. It stands in for uvicorn's own HTTP protocol, and keeps to what uvi
 
 import asyncio
 from collections import deque
-from email.utils import formatdate
-from http import HTTPStatus
 from typing import Any
-from urllib.parse import unquote
 
-import httptools
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
 from ors._sse import PING
 from ors.errors import BadRequest, ORSError
 from ors.server.answers import STREAM, Answer, refusal
-from ors.server.app import App, Later
+from ors.server.app import App
 from ors.server.calls import Call
+from ors.server.dock import Dock
 from ors.server.feeds import Feed
-from ors.server.requests import Request, too_large
-
-MAX_HEADER_BYTES = 64 * 1024
-KEEP_ALIVE_SECONDS = 75.0
-"""Longer than any client of ours keeps a connection, so that none is closed as a request arrives."""
-REQUEST_SECONDS = 30.0
-"""A request that has begun, or a reader that has stopped, may make no progress for this long."""
-MOST_WISHES = 8
-"""Requests behind each other that ask for another protocol; clients do so with one."""
-ONE_WRITE_BYTES = 64 * 1024
-"""Up to here joining is cheaper than writing twice."""
-
-_STATUS = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
+from ors.server.outcomes import Later, Outcome
+from ors.server.port import (
+    KEEP_ALIVE_SECONDS,
+    ONE_WRITE_BYTES,
+    REQUEST_SECONDS,
+    STATUS,
+    Port,
+)
+from ors.server.reader import Reader
+from ors.server.relay import Relay, Switch
+from ors.server.requests import Request
 
 
-class _TooManyHeaders(ORSError):
-    status = 431
-
-
-class Port:
-    """What the connections to one server share."""
-
-    def __init__(self, app: App) -> None:
-        self.app = app
-        self.date = b""
-
-    def tick(self, now: float) -> None:
-        """Sets the date that answers carry, once a second: writing it costs as much as routing does."""
-        self.date = b"date: " + formatdate(now, usegmt=True).encode() + b"\r\n"
-
-
-class Connection(asyncio.Protocol):
+class Connection(Reader):
     """A client's connection: requests one after the other, each answered before the next is begun."""
 
     def __init__(
@@ -64,17 +43,13 @@ class Connection(asyncio.Protocol):
         app_state: dict[str, Any],
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
+        super().__init__(port.app.limits, _loop or asyncio.get_running_loop())
         self._port = port
         self._app = port.app
-        self._loop = _loop or asyncio.get_running_loop()
         self._state = server_state
-        self._parser: Any = httptools.HttpRequestParser(self)
         self._transport: asyncio.Transport | None = None
         self._waiting: deque[tuple[Request, bool, bool]] = deque()  # pipelined requests
         self._busy = False  # a request is being answered
-        self._reading = False  # a request has begun to arrive
-        self._heading = False  # ... and its headers are not through
-        self._wishes = 0  # for another protocol, in what is being read
         self._keep_alive = True
         self._chunked = True  # an HTTP/1.0 client gets its stream until the connection ends
         self._bodyless = False  # the answer to a HEAD
@@ -83,15 +58,9 @@ class Connection(asyncio.Protocol):
         self._call: Call | None = None  # whose stream is the answer
         self._opened = False  # whether that stream has begun
         self._feed: Feed | None = None  # whose stream is the answer, until the client leaves
+        self._relay: Relay | None = None  # from where the answer comes
+        self._dock: Dock | None = None  # what this connection becomes
         self._paused = False  # the client reads slower than we write
-        self._unread = 0  # bytes that it has not taken, when we looked last
-        self._since = self._loop.time()  # when there was progress last
-        self._url = b""
-        self._headers: list[tuple[bytes, bytes]] = []
-        self._header_bytes = 0  # received since the request began, or since its body went on
-        self._moved = False  # whether one of these happened with what is being read
-        self._body: list[bytes] = []
-        self._body_bytes = 0
 
     # ── What the event loop tells ────────────────────────────────────────────────────────────────
 
@@ -108,111 +77,27 @@ class Connection(asyncio.Protocol):
         self._waiting.clear()
         self._leave_call()
         self._leave_feed()
+        relay, self._relay = self._relay, None
+        if relay is not None:
+            relay.leave()
         if self._later is not None and self._later[0].waiting:
             self._later[1].cancel()  # nobody is there any more to take the place that it waits for
-
-    def data_received(self, data: bytes) -> None:
-        """Bytes have arrived."""
-        if not self._heading and not self._unread:  # headers have one deadline, however slowly they drip
-            self._since = self._loop.time()
-        self._moved = False
-        try:
-            self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade as upgrade:
-            self._pass_over_upgrade(data[upgrade.args[0] :])
-        except httptools.HttpParserCallbackError as error:
-            # One of our callbacks refused what it was told.
-            cause = error.__context__
-            self._refuse(cause if isinstance(cause, ORSError) else BadRequest("Invalid HTTP request"))
-        except httptools.HttpParserError:
-            self._refuse(BadRequest("Invalid HTTP request"))
-        if self._reading and not self._moved:
-            # The parser gathers a header, or a trailer, until it is whole; we would not hear of it.
-            self._header_bytes += len(data)
-            if self._header_bytes > MAX_HEADER_BYTES:
-                self._refuse(_TooManyHeaders(f"The request's headers are over {MAX_HEADER_BYTES} bytes"))
-
-    def _pass_over_upgrade(self, rest: bytes) -> None:
-        # A server need not follow to HTTP/2 (RFC 9110, 7.8), but the parser reads no body after such a wish.
-        method, version = self._parser.get_method(), self._parser.get_http_version().encode()
-        if method == b"CONNECT" or self._wishes == MOST_WISHES:
-            self._refuse(BadRequest("This server speaks HTTP/1.1, and is no proxy"))
-            return
-        lines = [b"%b %b HTTP/%b" % (method, self._url, version)]
-        lines += [b"%b: %b" % header for header in self._headers if header[0] != b"upgrade"]
-        self._parser = httptools.HttpRequestParser(self)
-        self._wishes += 1
-        self.data_received(b"\r\n".join(lines) + b"\r\n\r\n" + rest)
-        self._wishes -= 1
 
     def pause_writing(self) -> None:
         """The client reads slower than we write."""
         self._paused = True
+        if self._relay is not None:
+            self._relay.pause()
 
     def resume_writing(self) -> None:
         """It has caught up."""
         self._paused = False
+        if self._relay is not None:
+            self._relay.resume()
 
-    # ── What the parser tells ────────────────────────────────────────────────────────────────────
+    # ── What the reader tells ────────────────────────────────────────────────────────────────────
 
-    def on_message_begin(self) -> None:
-        """A request begins."""
-        self._reading = self._heading = True
-        self._url = b""
-        self._headers = []
-        self._body = []
-        self._header_bytes = self._body_bytes = 0
-        self._moved = True
-
-    def on_url(self, url: bytes) -> None:
-        """A part of the request's target."""
-        self._url += url
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        """A header."""
-        if self._heading:  # not a trailer: nothing of ours may stand there (RFC 9110, 6.5.1)
-            self._headers.append((name.lower(), value))
-
-    def on_headers_complete(self) -> None:
-        """All headers are there."""
-        self._heading = False
-        limit = self._app.limits.body_bytes
-        for name, value in self._headers:
-            if name == b"content-length" and int(value) > limit:
-                raise too_large(limit)
-            if name == b"expect" and value.lower() == b"100-continue" and not self._busy:
-                self._write(b"HTTP/1.1 100 Continue\r\n\r\n")
-
-    def on_body(self, body: bytes) -> None:
-        """A part of the body."""
-        self._body.append(body)
-        self._moved = True
-        self._header_bytes = 0
-        self._body_bytes += len(body)
-        if self._body_bytes > self._app.limits.body_bytes:
-            raise too_large(self._app.limits.body_bytes)
-
-    def on_message_complete(self) -> None:
-        """The request is whole."""
-        if self._parser.should_upgrade():  # it is read again, without that wish
-            return
-        self._reading = False
-        body = self._body
-        path, _, query = self._url.partition(b"?")
-        text = path.decode("ascii", "replace")
-        if not text.startswith("/"):  # "http://host/path", as clients ask a proxy
-            text = "/" + text.partition("://")[2].partition("/")[2]
-        if "%" in text:
-            text = unquote(text)
-        request = Request(
-            self._parser.get_method().decode("ascii"),
-            text,
-            query,
-            dict(self._headers),
-            body[0] if len(body) == 1 else b"".join(body),
-        )
-        modern = self._parser.get_http_version() != "1.0"
-        keep_alive = modern and self._parser.should_keep_alive()
+    def _received(self, request: Request, modern: bool, keep_alive: bool) -> None:
         if self._busy:
             self._waiting.append((request, modern, keep_alive))
             if self._transport is not None:
@@ -220,21 +105,36 @@ class Connection(asyncio.Protocol):
         else:
             self._take(request, modern, keep_alive)
 
+    def _go_on(self) -> None:
+        if not self._busy:
+            self._write(b"HTTP/1.1 100 Continue\r\n\r\n")
+
     # ── Answering ────────────────────────────────────────────────────────────────────────────────
 
     def _take(self, request: Request, modern: bool, keep_alive: bool) -> None:
         self._busy = True
         self._chunked = modern
-        self._keep_alive = keep_alive
+        self._keep_alive = keep_alive and not self._port.leaving
         self._bodyless = request.method == "HEAD"
         outcome = self._app.take(request)
         self._more = b"" if request.more is None else request.more.wire
+        self.settle(request, outcome)
+
+    def settle(self, request: Request, outcome: Outcome) -> None:
+        """Answers with what `take` gave."""
+        self._relay = None
         if type(outcome) is Call:
             self._follow(outcome)
         elif type(outcome) is Answer:
             self._answer(outcome)
         elif type(outcome) is Feed:
             self._stream(outcome)
+        elif isinstance(outcome, Relay):
+            self._relay = outcome
+            outcome.begin(self)
+        elif isinstance(outcome, Switch):
+            assert isinstance(self._app, App)
+            self._dock = Dock(self._app, self._state)
         else:
             task = self._loop.create_task(self._answer_later(request, outcome))  # type: ignore[arg-type]
             self._later = (request, task)
@@ -260,7 +160,7 @@ class Connection(asyncio.Protocol):
             framing = b"transfer-encoding: chunked\r\n" if self._chunked else b""
         close = b"" if self._keep_alive else b"connection: close\r\n"
         return b"".join(
-            (_STATUS.get(status, _STATUS[500]), self._port.date, headers, self._more, framing, close, b"\r\n")
+            (STATUS.get(status, STATUS[500]), self._port.date, headers, self._more, framing, close, b"\r\n")
         )
 
     def _refuse(self, error: ORSError) -> None:
@@ -272,6 +172,47 @@ class Connection(asyncio.Protocol):
             return
         self._keep_alive = self._bodyless = False
         self._answer(refusal(error))
+
+    def _take_link(self, rest: bytes) -> None:
+        if self._busy:  # nothing is spoken before the answer to an earlier request
+            self._refuse(BadRequest("A link begins with its own request"))
+            return
+        self._reading = False
+        method, path = self._parser.get_method().decode(), self._url.decode("ascii", "replace")
+        self._take(Request(method, path, b"", dict(self._headers), b""), True, False)
+        if self._dock is not None and self._transport is not None:
+            self._state.connections.discard(self)
+            transport, self._transport = self._transport, None
+            self._dock.take_over(transport, rest)
+
+    # ── An answer from elsewhere ─────────────────────────────────────────────────────────────────
+
+    def whole(self, status: int, headers: bytes, body: bytes) -> None:
+        """It has come at once."""
+        head = self._head(status, headers, len(body))
+        self._write(head if self._bodyless else head + body)
+        self._next()
+
+    def head(self, status: int, headers: bytes) -> None:
+        """It begins."""
+        self._keep_alive = self._keep_alive and self._chunked and not self._bodyless
+        self._write(self._head(status, headers, None))
+
+    def part(self, data: bytes) -> None:
+        """More of it."""
+        if not self._bodyless:
+            self._write(self._part(data))
+
+    def end(self, data: bytes) -> None:
+        """The last of it."""
+        last = b"0\r\n\r\n" if self._chunked else b""
+        self._write(b"" if self._bodyless else (self._part(data) if data else b"") + last)
+        self._next()
+
+    def broken(self) -> None:
+        """It cannot be completed, nor can anything be said: the client sees a connection that breaks."""
+        if self._transport is not None:
+            self._transport.abort()
 
     # ── A call's stream ──────────────────────────────────────────────────────────────────────────
 
@@ -356,7 +297,7 @@ class Connection(asyncio.Protocol):
 
     def _next(self) -> None:
         self._busy = False
-        self._later = None
+        self._later = self._relay = None
         self._state.total_requests += 1
         if self._transport is None:
             return
@@ -386,6 +327,11 @@ class Connection(asyncio.Protocol):
             self._transport.abort()
         elif not self._busy and quiet > (REQUEST_SECONDS if self._reading else KEEP_ALIVE_SECONDS):
             self._transport.close()
+
+    @property
+    def busy(self) -> bool:
+        """Whether a request is being answered."""
+        return self._busy
 
     def shutdown(self) -> None:
         """uvicorn's word to end: now, or after the answer that is under way."""

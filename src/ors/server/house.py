@@ -1,6 +1,7 @@
 """What all parts of one server share."""
 
 from ors._protocol import Limits
+from ors.server.identity import Identity
 from ors.server.kept import Kept
 from ors.server.observers import Observers
 from ors.server.threads import Threads
@@ -8,13 +9,29 @@ from ors.server.wording import Wording
 
 
 class House:
-    """Limits, wording, threads, kept results, observers, and how much is going on."""
+    """Limits, wording, threads, kept results, observers, who this server is, and how much is going on."""
 
-    def __init__(self, limits: Limits, wording: Wording, observers: Observers) -> None:
+    def __init__(
+        self,
+        limits: Limits,
+        wording: Wording,
+        observers: Observers,
+        identity: Identity | None = None,
+    ) -> None:
         self.limits = limits
         self.wording = wording
         self.observers = observers
+        self.identity = identity or Identity()
         self.threads = Threads()
         self.kept = Kept(limits.kept_seconds, limits.kept_bytes)
         self.running = 0
         """Calls that run or wait for their turn."""
+        self.draining = False
+        """Whether it is about to end: nothing new may begin."""
+        self.retiring = False
+        """Whether it ends when its last session has ended: new ones belong elsewhere."""
+
+    @property
+    def taking(self) -> bool:
+        """Whether new sessions may come here."""
+        return not self.draining and not self.retiring

@@ -20,7 +20,7 @@ ENVIRONMENTS = "/-/api/environments"
 LIVE = "/-/api/live"
 CALLS = "/-/api/calls/"
 PAGE = 100
-MAX_PAGE = 500
+MAX_PAGE = 2000
 
 TYPES = {
     ".html": b"text/html; charset=utf-8",

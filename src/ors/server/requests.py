@@ -43,6 +43,12 @@ class Request:
         self.waiting = False
         """Whether it waits in line, so that nothing is lost when its client leaves."""
 
+    def like(self, query: bytes) -> "Request":
+        """The same request, with another query."""
+        made = Request(self.method, self.path, query, self.headers, self.body)
+        made.key = self.key
+        return made
+
     def header(self, name: bytes) -> bytes | None:
         """The value of a header, given in lower case; the last one if there are several."""
         return self.headers.get(name)

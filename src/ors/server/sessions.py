@@ -305,6 +305,13 @@ class Sessions:
             raise self._absent(sid, now)
         return session
 
+    def __contains__(self, sid: str) -> bool:
+        return sid in self._live
+
+    def standing(self, sid: str, now: float) -> int:
+        """2 for a session that lives here, 1 for one that has ended here of late, 0 for any other."""
+        return 2 if sid in self._live else int(self._ended.get(sid, (now, ""))[0] > now)
+
     def touch(self, sid: str, now: float, key: str = "") -> None:
         """Counts as activity of that session, if there is one."""
         session = self._live.get(sid)
@@ -363,6 +370,8 @@ class Sessions:
     def _absent(self, sid: str, now: float) -> ORSError:
         until, reason = self._ended.get(sid, (now, ""))
         if sid in self._live or until <= now:
+            if self._house.identity.lost(sid):
+                return Gone("Session lost: its server was restarted", reason="worker_lost")
             return NotFound("Session not found")
         return Gone("Session expired" if reason in ("expired", "life") else "Session deleted", reason=reason)
 

@@ -1,0 +1,319 @@
+"""What several servers cost and bring: `python -m bench.cluster`, in about two minutes."""
+
+import asyncio
+import http.client
+import json
+import os
+import re
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from bench import load, machine, plans
+from bench.servers import ROOT, Subject
+from ors.client import AsyncORS, Options
+
+TARGET = f"{ROOT / 'bench' / 'environment.py'}:Bench"
+YARD = f"{ROOT / 'tests' / 'cluster' / 'yard.py'}:Yard"
+ROUNDS = 5
+
+
+class Command:
+    """An `ors` command that serves."""
+
+    subject: Subject = "ours"
+
+    def __init__(self, *words: str, **variables: str) -> None:
+        command = [sys.executable, "-m", "ors", *words, "--port", "0", "--log-level", "error"]
+        environment = {**os.environ, "PYTHONUNBUFFERED": "1", **variables}
+        self._process = subprocess.Popen(
+            command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, stderr=subprocess.DEVNULL
+        )
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if found := re.search(r" on (http://127.0.0.1:(\d+))", line):
+                self.url, self.port = found[1], int(found[2])
+                return
+        raise RuntimeError(f"it does not start: {words}")
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def pids(self) -> list[int]:
+        """The processes that it has started."""
+        found = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text()
+        return [int(pid) for pid in found.split()]
+
+    def signal(self, number: signal.Signals) -> None:
+        self._process.send_signal(number)
+
+    def stop(self) -> None:
+        self._process.terminate()
+        self._process.communicate()
+
+
+@contextmanager
+def ors(*words: str, **variables: str) -> Iterator[Command]:
+    made = Command(*words, **variables)
+    try:
+        yield made
+    finally:
+        made.stop()
+
+
+class Caller:
+    """One connection of plain bytes: what it measures is the server's doing."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+        self._socket = socket.create_connection(("127.0.0.1", port))
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def open(self, wanted: int | None = None) -> str:
+        """A new session, of that slot if it matters."""
+        while True:
+            sid = str(json.loads(self.ask("/create_session", b"{}"))["sid"])
+            self.ask("/create", b'{"split":"train","index":1}', sid)
+            if wanted is None or int(sid[:4], 16) == wanted:
+                return sid
+
+    def ask(self, path: str, body: bytes, sid: str = "") -> bytes:
+        head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n"
+        head += f"X-Session-ID: {sid}\r\n\r\n" if sid else "\r\n"
+        self._socket.sendall(head.encode() + body)
+        answer = self._socket.recv(65536)
+        while b"\r\n\r\n" not in answer:
+            answer += self._socket.recv(65536)
+        head_bytes, _, rest = answer.partition(b"\r\n\r\n")
+        length = re.search(rb"content-length: (\d+)", head_bytes)
+        assert length, answer
+        while len(rest) < int(length[1]):
+            rest += self._socket.recv(65536)
+        return rest
+
+    def latency(self, sid: str, count: int) -> float:
+        """The median time of a small call, in µs."""
+        took = []
+        for _ in range(count):
+            began = time.perf_counter()
+            answer = self.ask("/bench/call", b'{"name":"submit","input":{"answer":"x"}}', sid)
+            took.append(time.perf_counter() - began)
+            assert b"event: end" in answer
+        return statistics.median(took) * 1e6
+
+
+def latencies() -> dict[str, float]:
+    """One connection: a server directly, the same forwarded by a worker, and by a router."""
+    rows: dict[str, list[float]] = {"direct": [], "worker, own": [], "worker, forwarded": [], "router": []}
+    with (
+        ors("serve", TARGET) as alone,
+        ors("serve", TARGET, "--workers", "2") as two,
+        ors("serve", TARGET, "--slot", "1") as other,
+        ors("route", "--to", alone.url, "--to", other.url) as router,
+    ):
+        direct, workers, routed = Caller(alone.port), Caller(two.port), Caller(router.port)
+        sids = [workers.open(0), workers.open(1)]
+        pair = direct.open(), routed.open()
+        for _ in range(ROUNDS):
+            rows["direct"].append(direct.latency(pair[0], 400))
+            own, forwarded = sorted(workers.latency(sid, 400) for sid in sids)
+            rows["worker, own"].append(own)
+            rows["worker, forwarded"].append(forwarded)
+            rows["router"].append(routed.latency(pair[1], 400))
+    return {name: statistics.median(values) for name, values in rows.items()}
+
+
+def throughput() -> dict[str, float]:
+    """Calls/s at 32 and 256 connections, the load generator on the same two cores."""
+    found: dict[str, list[float]] = {}
+    with ors("serve", TARGET) as one, ors("serve", TARGET, "--workers", "2") as two:
+        for number in range(ROUNDS):
+            for connections in (32, 256):
+                for name, server in [("1 worker", one), ("2 workers", two)][:: 1 if number % 2 else -1]:
+                    sample = load.run(server, plans.calls(plans.SUBMIT), connections, 1.5)
+                    found.setdefault(f"{name}, {connections}", []).append(sample.passes_per_second)
+    return {name: statistics.median(values) for name, values in sorted(found.items())}
+
+
+def costs() -> dict[str, float]:
+    """CPU time of a small call, in µs: at the server, and at the router before it."""
+    with (
+        ors("serve", TARGET) as server,
+        ors("serve", TARGET, "--slot", "1") as other,
+        ors("route", "--to", server.url, "--to", other.url) as router,
+    ):
+        plan = plans.calls(plans.SUBMIT)
+        return {
+            "server": statistics.median(load.run(server, plan, 32, 1.5).cpu_us for _ in range(3)),
+            "router": statistics.median(load.run(router, plan, 32, 1.5).cpu_us for _ in range(3)),
+        }
+
+
+def crowd() -> dict[str, float]:
+    """10,000 sessions over two workers, and 2,000 calls at once that take two seconds each."""
+    with ors("serve", TARGET, "--workers", "2") as two:
+        before = sum(map(machine.resident_bytes, two.pids()))
+        opened = load.run(two, plans.sessions(with_call=False), 32, count=10_000)
+        grown = sum(map(machine.resident_bytes, two.pids())) - before
+        slow = load.run(two, plans.crowd(plans.SLOW), 2000, count=2000)
+        return {
+            "sessions": opened.passes,
+            "bytes a session": grown / opened.passes,
+            "sessions/s": opened.passes_per_second,
+            "slow calls": slow.calls,
+            "seconds for all": slow.seconds,
+        }
+
+
+async def _spin(url: str, count: int) -> float:
+    async with AsyncORS(url) as client:
+        env = client.environment("yard")
+        sessions = [env.session(split="train", index=0) for _ in range(count)]
+        for session in sessions:
+            await session.__aenter__()
+        began = time.perf_counter()
+        await asyncio.gather(*(session.call_tool("spin", {"seconds": 0.5}) for session in sessions))
+        took = time.perf_counter() - began
+        for session in sessions:
+            await session.__aexit__(None, None, None)
+    return took
+
+
+def busy() -> dict[str, float]:
+    """CPU-bound tools: eight calls that need half a second of a core each."""
+    found = {}
+    for workers in (1, 2):
+        with ors("serve", YARD, "--workers", str(workers), YARD=os.devnull) as server:
+            found[f"{workers} worker(s), s"] = min(asyncio.run(_spin(server.url, 8)) for _ in range(3))
+    return found
+
+
+async def _slow(url: str, count: int, during: Callable[[], None]) -> int:
+    options = Options(retries=3)
+    async with AsyncORS(url, options=options) as client:
+        env = client.environment("yard")
+
+        async def one(n: int) -> int:
+            async with env.session(split="train", index=0) as session:
+                await session.call_tool("wait", {"name": str(n), "seconds": 8.0})
+            return 1
+
+        tasks = [asyncio.create_task(one(n)) for n in range(count)]
+        await asyncio.sleep(6.0)
+        during()
+        return sum(await asyncio.gather(*tasks))
+
+
+def memory(count: int = 1000) -> dict[str, float]:
+    """What an open call takes of the router's memory, and of a worker's that forwards it."""
+    found: dict[str, float] = {}
+    with (
+        ors("serve", YARD, YARD=os.devnull) as server,
+        ors("route", "--to", server.url) as router,
+    ):
+        asyncio.run(_slow(router.url, 50, lambda: None))  # warm
+        before = machine.resident_bytes(router.pid)
+
+        def look() -> None:
+            found["router, kB an open call"] = (machine.resident_bytes(router.pid) - before) / count / 1000
+
+        found["calls that ended well"] = asyncio.run(_slow(router.url, count, look))
+    return found
+
+
+def killing() -> dict[str, object]:
+    """A worker killed in the middle of 50 calls: what clients saw, and how soon."""
+    with tempfile.TemporaryDirectory() as folder:
+        traces = Path(folder) / "traces"
+        with ors("serve", YARD, "--workers", "2", YARD=str(traces)) as server:
+            return asyncio.run(_kill(server, traces))
+
+
+async def _kill(server: Command, traces: Path) -> dict[str, object]:
+    async with AsyncORS(server.url) as client:
+        env = client.environment("yard")
+        sessions = [env.session(split="train", index=0) for _ in range(50)]
+        for session in sessions:
+            await session.__aenter__()
+        seen: dict[int, tuple[float, str]] = {}
+
+        async def stay(n: int) -> None:
+            try:
+                await sessions[n].call_tool("stay", {"name": f"c{n}"})
+            except Exception as error:
+                seen[n] = (time.perf_counter(), f"{type(error).__name__}: {error}")
+
+        tasks = [asyncio.create_task(stay(n)) for n in range(50)]
+        while len(_traces(traces)) < 50:  # noqa: ASYNC110 (another process leaves them)
+            await asyncio.sleep(0.01)
+        killed = time.perf_counter()
+        os.kill(server.pids()[1], signal.SIGKILL)
+        lost = [n for n, session in enumerate(sessions) if str(session.sid).startswith("0001")]
+        while len(seen) < len(lost):  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+        async with env.session(split="train", index=0) as fresh:
+            await fresh.call_tool("note", {"name": "fresh"})
+        started = time.perf_counter()
+        while len(_slots(server)) < 2:  # noqa: ASYNC110 (the server is asked)
+            await asyncio.sleep(0.01)
+        back = time.perf_counter()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        names = [name for name in _traces(traces) if name.startswith("c")]
+        return {
+            "calls": 50,
+            "lost": len(lost),
+            "told": sorted({text for _, text in seen.values()}),
+            "first told, ms": round((min(at for at, _ in seen.values()) - killed) * 1e3, 1),
+            "last told, ms": round((max(at for at, _ in seen.values()) - killed) * 1e3, 1),
+            "a new session and its first call, ms": round((started - killed) * 1e3, 1),
+            "the worker is back, ms": round((back - killed) * 1e3, 1),
+            "tools that ran twice": len(names) - len(set(names)),
+        }
+
+
+def _traces(file: Path) -> list[str]:
+    return file.read_text().split() if file.exists() else []
+
+
+def _slots(server: Command) -> set[str]:
+    try:
+        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=5)
+        connection.request("GET", "/-/metrics")
+        text = connection.getresponse().read().decode()
+        connection.close()
+    except (OSError, http.client.HTTPException):
+        return set()
+    return set(re.findall(r'ors_calls_running\{server="(\d+)"\}', text))
+
+
+PARTS: dict[str, Callable[[], dict[str, object]]] = {
+    "latency": latencies,  # type: ignore[dict-item]
+    "throughput": throughput,  # type: ignore[dict-item]
+    "costs": costs,  # type: ignore[dict-item]
+    "crowd": crowd,  # type: ignore[dict-item]
+    "busy": busy,  # type: ignore[dict-item]
+    "memory": memory,  # type: ignore[dict-item]
+    "killing": killing,
+}
+
+
+def main() -> None:
+    """Measures the parts that are named, or all."""
+    machine.allow_many_files()
+    for name in sys.argv[1:] or PARTS:
+        noise = machine.noise_now()
+        print(name, json.dumps(PARTS[name](), indent=1), f"(others took {noise:.0%} of the machine)")
+
+
+if __name__ == "__main__":
+    main()

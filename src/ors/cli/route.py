@@ -1,0 +1,130 @@
+"""`ors route`: several servers behind one address."""
+
+from collections.abc import Sequence
+
+import click
+
+from ors import Limits
+from ors.cli import logs
+from ors.cli.faults import Wrong
+from ors.cli.options import Command, api_key
+from ors.cli.targets import as_url
+from ors.cluster import proxies
+from ors.cluster.front import FrontRunner
+from ors.server import is_loopback
+
+CLOSED = (
+    "On {host}, whoever can reach this machine could list all tasks with their answers and run the tools: "
+    "give the servers' key as --api-key, or say --insecure if that is meant"
+)
+
+
+@click.command(
+    cls=Command,
+    examples=[
+        "ors route --to http://10.0.0.1:8080 --to http://10.0.0.2:8080 --print nginx",
+        "ors route --to 10.0.0.1:8080 --to 7=10.0.0.2:8080 --print haproxy",
+    ],
+)
+@click.option(
+    "--to",
+    "servers",
+    multiple=True,
+    required=True,
+    metavar="[SLOT=]URL",
+    help="A server, started with `ors serve --slot`. Each has a slot of its own.",
+)
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=8080,
+    show_default=True,
+    help="Port to listen on; 0 takes any free one.",
+)
+@click.option(
+    "--print",
+    "printed",
+    type=click.Choice(["haproxy", "nginx"]),
+    help="Print a configuration that routes in the same way, and end. Slots count from 0 unless given.",
+)
+@click.option(
+    "--grace-seconds",
+    type=click.FloatRange(0),
+    default=10.0,
+    show_default=True,
+    help="On shutdown, open streams may go on for this long; then clients come back through another router.",
+)
+@click.option(
+    "--log-level",
+    type=click.Choice(logs.LEVELS),
+    default="info",
+    show_default=True,
+    help="What is logged, to standard error.",
+)
+@click.option("--log-json", is_flag=True, help="Log JSON objects, one a line.")
+@click.option("--insecure", is_flag=True, help="Listen on other hosts than loopback without any key.")
+@click.option("--cors-origin", multiple=True, metavar="ORIGIN", help="Web page that may call from a browser.")
+@click.option("--ssl-certfile", type=click.Path(exists=True, dir_okay=False), help="Certificate, for https.")
+@click.option("--ssl-keyfile", type=click.Path(exists=True, dir_okay=False), help="The certificate's key.")
+@api_key
+def route(
+    servers: Sequence[str],
+    host: str,
+    port: int,
+    printed: str | None,
+    grace_seconds: float,
+    log_level: str,
+    log_json: bool,
+    insecure: bool,
+    cors_origin: Sequence[str],
+    ssl_certfile: str | None,
+    ssl_keyfile: str | None,
+    api_key: str | None,
+) -> None:
+    """Put several servers behind one address.
+
+    The router holds no state: the session id names the server. Any number of routers may run side by side,
+    and one that dies costs no session.
+    """
+    found = _servers(servers)
+    if printed is not None:
+        listen = f"{'*' if host == '0.0.0.0' else host}:{port}"
+        click.echo(proxies.haproxy(found, listen) if printed == "haproxy" else proxies.nginx(found, listen))
+        return
+    if not (is_loopback(host) or api_key or insecure):
+        raise Wrong(CLOSED.format(host=host))
+    runner = FrontRunner(
+        list(found.values()),
+        host,
+        port,
+        Limits(grace_seconds=grace_seconds),
+        api_key or "",
+        _announce,
+        cors_origins=cors_origin,
+        ssl_certfile=ssl_certfile,
+        ssl_keyfile=ssl_keyfile,
+    )
+    lines = logs.configure(log_level, log_json)
+    try:
+        runner.run()
+    finally:
+        lines.close()
+
+
+def _servers(words: Sequence[str]) -> dict[int, str]:
+    found: dict[int, str] = {}
+    for number, word in enumerate(words):
+        slot, equals, place = word.partition("=") if word.partition("=")[0].isdigit() else ("", "", word)
+        url = as_url(place)
+        if url is None:
+            raise Wrong(f"{place!r} is no URL, such as http://10.0.0.1:8080")
+        where = int(slot) if equals else number
+        if where in found or url in found.values():
+            raise Wrong(f"--to {word}: that slot or URL is given twice")
+        found[where] = url
+    return found
+
+
+def _announce(url: str) -> None:
+    click.echo(f"Routing on {url} (stop with Ctrl-C)")

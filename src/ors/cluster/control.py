@@ -1,0 +1,76 @@
+"""What a supervisor and its workers say to each other: JSON lines over a pair of sockets."""
+
+import json
+import socket
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Self
+
+VARIABLE = "ORS_SERVE_ASSIGNMENT"
+"""The environment variable by which a worker process learns what it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """What one worker is told when it starts."""
+
+    slot: int
+    incarnation: int
+    control: int
+    """The file descriptor on which it hears from its supervisor."""
+    listeners: Sequence[int]
+    """The file descriptors of the sockets that share the port, one a slot."""
+    link: int
+    """That of the socket on which the other workers connect."""
+
+    @classmethod
+    def read(cls, text: str) -> Self:
+        """An assignment, from text."""
+        return cls(**json.loads(text))
+
+    def text(self) -> str:
+        """As text."""
+        return json.dumps(asdict(self))
+
+
+@dataclass(frozen=True, slots=True)
+class Orders:
+    """What the supervisor tells every worker whenever something has changed."""
+
+    places: Sequence[str] = ()
+    """Where all workers can be reached."""
+    orphans: Sequence[int] = ()
+    """Slots without a worker: whoever hears it takes their clients meanwhile."""
+    retire: bool = False
+    """Take no new sessions, and end when the last one has ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a worker tells its supervisor, once it is up and then every second."""
+
+    url: str
+    environments: Sequence[str] = ()
+    sessions: int = 0
+    created: int = 0
+    memory: int = 0
+
+
+class Lines:
+    """Lines of JSON out of bytes, however they arrive."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def feed(self, data: bytes) -> list[dict[str, Any]]:
+        """The objects that are complete now."""
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        return [json.loads(line) for line in lines]
+
+
+def send(control: socket.socket, message: Orders | Report) -> None:
+    """Sends a message; one that nobody is there to read is lost."""
+    try:
+        control.sendall(json.dumps(asdict(message)).encode() + b"\n")
+    except OSError:
+        return

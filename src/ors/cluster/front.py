@@ -1,0 +1,128 @@
+"""A router alone: it holds no session, and can die at any time."""
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable, Sequence
+
+from ors._protocol import CREATE_SESSION, HEALTH, Limits
+from ors.cluster.peers import Peers
+from ors.cluster.router import Router
+from ors.errors import ORSError, Unavailable
+from ors.server import is_loopback
+from ors.server._uvicorn import Runner
+from ors.server.access import LOOPBACK, Door
+from ors.server.answers import Answer, answer, refusal
+from ors.server.connection import Connection
+from ors.server.endpoints import new_session
+from ors.server.outcomes import Later, Outcome
+from ors.server.pulse import Pulse
+from ors.server.requests import Request
+from ors.server.routes import is_preflight, preflight
+
+log = logging.getLogger("ors.cluster")
+
+FIRST_MEETING_SECONDS = 5.0
+_PATHS = (CREATE_SESSION.path(), HEALTH.path())
+
+
+class Front:
+    """Takes requests and forwards each to the server that it belongs to."""
+
+    def __init__(self, limits: Limits, api_key: str = "", door: Door | None = None) -> None:
+        self.limits = limits
+        self._door = door or Door()
+        self.opening = self.pings = Pulse(limits.ping_seconds)
+        self.peers = Peers(api_key=api_key)
+        self._router = Router(self.peers)
+
+    def take(self, request: Request) -> Outcome:
+        """What becomes of a client's request. Servers ask for the key themselves."""
+        try:
+            self._door.check(request)
+            return self._taken(request)
+        except ORSError as error:
+            return refusal(error)
+
+    def _taken(self, request: Request) -> Outcome:
+        if is_preflight(request):
+            return preflight()
+        if (request.method, request.path) == (CREATE_SESSION.method, _PATHS[0]):
+            return self._create_session(request)
+        if request.method in ("GET", "HEAD") and request.path == _PATHS[1]:
+            return answer({"status": "ok"})
+        outcome: Outcome | None = self._router.elsewhere(request)
+        return refusal(_nobody()) if outcome is None else outcome
+
+    async def finish(self, request: Request, later: Later) -> Answer:
+        """Waits for an answer."""
+        try:
+            return await later
+        except ORSError as error:
+            return refusal(error)
+
+    def start(self) -> None:
+        """Nothing is to be begun: links are made when it is told of servers."""
+
+    async def drain(self) -> None:
+        """Nothing runs here: clients come back for their calls through another router."""
+
+    async def close(self) -> None:
+        """Ends all links."""
+        await self.peers.close()
+
+    def _create_session(self, request: Request) -> Answer:
+        # The id comes from here, its session from the server that it names: that one asks for the key.
+        sid = self._router.new_session_id()
+        return new_session(request, sid) if sid else refusal(_nobody())
+
+
+class FrontRunner(Runner):
+    """Runs a router on a port, for the servers at some URLs."""
+
+    def __init__(
+        self,
+        urls: Sequence[str],
+        host: str,
+        port: int,
+        limits: Limits,
+        api_key: str = "",
+        on_start: Callable[[str], None] | None = None,
+        *,
+        cors_origins: Sequence[str] = (),
+        ssl_certfile: str | None = None,
+        ssl_keyfile: str | None = None,
+    ) -> None:
+        # As a server does: on loopback and without a key, only a name of this machine's own is answered to.
+        hosts = LOOPBACK | {host.lower()} if is_loopback(host) and not api_key else None
+        self.front = Front(limits, api_key, Door(hosts, cors_origins))
+        self._urls = urls
+        super().__init__(self.front, host, port, on_start, ssl_certfile, ssl_keyfile)
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Meets the servers, then listens."""
+        self.front.peers.meet(self._urls)
+        await self.front.peers.settle(FIRST_MEETING_SECONDS)
+        missing = self.front.peers.missing()
+        if missing:
+            log.warning("no answer yet from %s", ", ".join(missing))
+        await super().startup(sockets)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Ends. Streams that are still open then break: their clients come back through another router."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self.front.limits.grace_seconds
+        # As uvicorn waits for connections: nobody tells when one is done.
+        while self._busy() and loop.time() < deadline and not self.force_exit:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+        for connection in self._busy():
+            connection.broken()
+        await super().shutdown(sockets)
+
+    def _busy(self) -> list[Connection]:
+        connections = list(self.server_state.connections)
+        return [each for each in connections if isinstance(each, Connection) and each.busy]
+
+
+def _nobody() -> Unavailable:
+    return Unavailable("No server takes new sessions now", retry_after=1, reason="worker_lost")

@@ -1,0 +1,290 @@
+"""The end of a link at the door that forwards: one connection to another server, for many requests."""
+
+import asyncio
+import struct
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from ors import _protocol
+from ors._json import loads
+from ors.errors import BadRequest, Gone, ORSError, Unavailable
+from ors.server import frames
+from ors.server.answers import STREAM, Answer, refusal
+from ors.server.relay import Relay, Sink
+from ors.server.requests import Request
+
+LOST = "Session lost: the server that held it has died"
+WORKER_LOST = "worker_lost"
+LONGEST_ANSWER = 2**31
+_SWITCHED = b"HTTP/1.1 101"
+_STREAM_TYPE = b"text/event-stream"
+
+
+class Told(Protocol):
+    """Who is told what the other server says of itself."""
+
+    def hello(self, link: "Link", me: dict[str, Any]) -> None:
+        """It is there."""
+
+    def load(self, sessions: int, taking: bool) -> None:
+        """So many sessions are there, and more are welcome or not."""
+
+    def closed(self, link: "Link") -> None:
+        """The connection is closed."""
+
+
+class Link(asyncio.Protocol):
+    """The connection. What is open on it when it closes is told so at once."""
+
+    def __init__(self, told: Told, host: str, api_key: str = "", prefix: str = "") -> None:
+        self._told = told
+        self._hello = _upgrade(host, api_key, prefix)
+        self._transport: asyncio.Transport | None = None
+        self._frames = frames.Frames(LONGEST_ANSWER)
+        self._head = b""  # what has come of the answer to the upgrade
+        self._switched = False
+        self._number = 0
+        self._exchanges: dict[int, Exchange] = {}
+        self._asked: dict[int, asyncio.Future[int]] = {}
+        self.up = False
+        self.heard = 0.0
+        """When something came last."""
+
+    # ── What the event loop tells ────────────────────────────────────────────────────────────────
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The other server listens."""
+        self._transport = transport  # type: ignore[assignment]
+        self._transport.set_write_buffer_limits(high=2**20)  # type: ignore[union-attr]
+        self._transport.write(self._hello)  # type: ignore[union-attr]
+
+    def data_received(self, data: bytes) -> None:
+        """Frames have arrived."""
+        self.heard = asyncio.get_running_loop().time()
+        if not self._switched:
+            self._head, end, data = (self._head + data).partition(b"\r\n\r\n")
+            self._switched = bool(end)
+            if (
+                not self._head.startswith(_SWITCHED[: len(self._head)])
+                or len(self._head) > frames.PIECE_BYTES
+            ):
+                self.cut()
+                return
+        try:
+            for kind, number, payload in self._frames.feed(data):
+                self._take(kind, number, payload)
+        except (ValueError, struct.error):
+            self.cut()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The other server has died, or has ended. Everyone who waits for it is told now."""
+        self.up = False
+        self._transport = None
+        exchanges, self._exchanges = self._exchanges, {}
+        for exchange in exchanges.values():
+            exchange.lost()
+        for future in self._asked.values():
+            if not future.done():
+                future.set_result(0)
+        self._asked.clear()
+        self._told.closed(self)
+
+    def _take(self, kind: int, number: int, payload: bytes) -> None:
+        if kind == frames.LOAD:
+            sessions, taking = loads(payload)
+            self._told.load(sessions, taking)
+        elif kind == frames.HELLO:
+            self.up = True
+            self._told.hello(self, loads(payload))
+        elif kind == frames.FOUND:
+            asked = self._asked.pop(number, None)
+            if asked is not None and not asked.done():
+                asked.set_result(int(payload))
+        else:
+            exchange = self._exchanges.get(number)
+            if exchange is not None:  # else its client has left
+                exchange.take(kind, payload)
+
+    # ── What doors ask ───────────────────────────────────────────────────────────────────────────
+
+    def ask(self, request: Request, at_home: Callable[[Request], Any] | None = None) -> "Exchange":
+        """The answer of the other server. `at_home` answers what any server can, if it dies meanwhile."""
+        return Exchange(self, request, at_home)
+
+    def find(self, sid: str) -> asyncio.Future[int]:
+        """Whether the session lives there (2), has ended there of late (1), or neither (0)."""
+        future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        if self._transport is None:
+            future.set_result(0)
+            return future
+        self._number = self._number + 1 & 0xFFFFFFFF
+        self._asked[self._number] = future
+        self._transport.write(frames.frame(frames.FIND, self._number, sid.encode()))
+        return future
+
+    def open(self, exchange: "Exchange", request: Request) -> int:
+        """Sends a request; gives the number of the exchange, or 0 if nothing could be sent.
+
+        Raises:
+            BadRequest: a header cannot be passed on.
+        """
+        if self._transport is None or self._transport.is_closing():
+            return 0
+        number = self._number = self._number + 1 & 0xFFFFFFFF or 1
+        self._transport.write(frames.request_frame(number, request))
+        self._exchanges[number] = exchange
+        return number
+
+    def say(self, kind: int, number: int, payload: bytes = b"") -> None:
+        """Sends a word about an exchange."""
+        if self._transport is not None:
+            self._transport.write(frames.frame(kind, number, payload))
+
+    def done(self, number: int) -> None:
+        """An exchange is over."""
+        self._exchanges.pop(number, None)
+
+    def cut(self) -> None:
+        """Closes at once."""
+        if self._transport is not None:
+            self._transport.abort()
+
+
+class Exchange(Relay):
+    """One forwarded request, and its answer on the way to the client."""
+
+    __slots__ = (
+        "_at_home",
+        "_link",
+        "_number",
+        "_opened",
+        "_paused",
+        "_request",
+        "_sink",
+        "_streams",
+        "_unread",
+    )
+
+    def __init__(self, link: Link, request: Request, at_home: Callable[[Request], Any] | None) -> None:
+        self._link = link
+        self._request = request
+        self._at_home = at_home
+        self._sink: Sink | None = None
+        self._number = 0
+        self._opened = self._streams = self._paused = False
+        self._unread = 0  # what the other server does not know to be read
+
+    def begin(self, sink: Sink) -> None:
+        """Sends the request."""
+        self._sink = sink
+        try:
+            self._number = self._link.open(self, self._request)
+        except BadRequest as error:
+            sink.settle(self._request, refusal(error))
+            return
+        if not self._number:
+            self.lost()
+
+    def take(self, kind: int, payload: bytes) -> None:
+        """A frame of the answer."""
+        sink = self._sink
+        if sink is None:
+            return
+        if kind == frames.WHOLE:
+            self._over()
+            sink.whole(*frames.read_answer(payload))
+        elif kind == frames.HEAD:
+            status, headers, body = frames.read_answer(payload)
+            self._opened, self._streams = True, _STREAM_TYPE in headers
+            sink.head(status, headers)
+            if body:
+                sink.part(body)
+        elif kind == frames.PART:
+            sink.part(payload)
+            self._read(len(payload))
+        elif kind == frames.END:
+            self._over()
+            sink.end(payload)
+
+    def lost(self) -> None:
+        """The other server has gone, and the answer with it."""
+        sink, self._sink = self._sink, None
+        if sink is None:
+            return
+        if not self._opened:
+            sink.settle(self._request, self._instead())
+        elif self._streams:
+            sink.end(_protocol.error_event(LOST, WORKER_LOST))
+        else:
+            sink.broken()
+
+    def _instead(self) -> Any:
+        what = endpoint(self._request)
+        if what is _protocol.CALL and self._number:
+            # It may have run: an error status would make clients of the field send it again.
+            first = _protocol.task_id_event(next(_protocol.task_ids()))
+            return Answer(200, first + _protocol.error_event(LOST, WORKER_LOST), STREAM)
+        return (
+            lost(self._request)
+            if self._at_home is None or needs_session(what)
+            else self._at_home(self._request)
+        )
+
+    def pause(self) -> None:
+        """The client reads slower than the answer comes: no more is let on the way."""
+        self._paused = True
+
+    def resume(self) -> None:
+        """It has caught up."""
+        self._paused = False
+        self._read(0)
+
+    def leave(self) -> None:
+        """The client has gone."""
+        self._sink = None
+        if self._number:
+            self._link.say(frames.LEAVE, self._number)
+            self._link.done(self._number)
+
+    def _read(self, count: int) -> None:
+        self._unread += count
+        if not self._paused and self._unread >= frames.WINDOW_BYTES // 2:
+            self._link.say(frames.CREDIT, self._number, self._unread.to_bytes(4))
+            self._unread = 0
+
+    def _over(self) -> None:
+        self._sink = None
+        self._link.done(self._number)
+
+
+def endpoint(request: Request) -> _protocol.Endpoint | None:
+    """What a request is for, as far as a door can tell."""
+    return _BY_NAME.get(request.path.rstrip("/").rpartition("/")[2])
+
+
+def needs_session(what: _protocol.Endpoint | None) -> bool:
+    """Whether only the server that has the session can answer."""
+    # /delete_session deletes nothing, and both clients of the field call it after every discovery call.
+    return what is not None and what.needs_session and what is not _protocol.DELETE_SESSION
+
+
+def lost(request: Request) -> Answer:
+    """What is said to a request whose server is not there, and which has not run."""
+    what = endpoint(request)
+    error: ORSError
+    if needs_session(what) and what is not _protocol.CREATE:
+        error = Gone(LOST, reason=WORKER_LOST)
+    else:
+        error = Unavailable("The server is being restarted", retry_after=1, reason=WORKER_LOST)
+    return refusal(error)
+
+
+_BY_NAME = {one.name: one for one in _protocol.ENDPOINTS}
+
+
+def _upgrade(host: str, api_key: str, prefix: str) -> bytes:
+    key = f"{_protocol.API_KEY}: {api_key}\r\n" if api_key else ""
+    return (
+        f"GET {prefix}{frames.PATH} HTTP/1.1\r\nHost: {host}\r\n{key}"
+        f"Connection: Upgrade\r\nUpgrade: {frames.PROTOCOL.decode()}\r\n\r\n"
+    ).encode()

@@ -1,0 +1,153 @@
+"""The sessions and the traffic of all servers, as one feed for those who look."""
+
+import asyncio
+from collections.abc import Callable
+from itertools import groupby
+from typing import Any
+from urllib.parse import urlencode
+
+from ors._json import loads
+from ors._sse import Decoder
+from ors.cluster.peers import Peers
+from ors.server.feeds import Feed, event
+from ors.server.inspector import MAX_PAGE, PAGE
+from ors.server.live import TICK_SECONDS
+from ors.server.relay import Relay
+from ors.server.requests import Request
+
+FIRST_SECONDS = 0.1
+"""So soon all servers should have told what they know."""
+_COUNTS = ("sessions", "running", "calls", "refused", "failed")
+_SHARES = ("p50", "p95", "p99")
+
+
+def live(request: Request, peers: Peers, at_home: Callable[[Request], Any] | None) -> Feed:
+    """The sessions that are asked for, wherever they are, the newest first.
+
+    Raises:
+        BadRequest: the query is wrong.
+    """
+    return _Together(request, peers, at_home).feed
+
+
+class _Told:
+    """What one server has told of itself."""
+
+    def __init__(self) -> None:
+        self._events = Decoder()
+        self.history: list[dict[str, Any]] = []
+        self.point: dict[str, Any] | None = None
+        self.total = 0
+        self.sessions: list[dict[str, Any]] = []
+
+    def tell(self, data: bytes) -> bool:
+        """It says more."""
+        for told in self._events.feed(data):
+            if told.event == "history":
+                self.history = loads(told.data.encode())
+            elif told.event == "point":
+                self.point = loads(told.data.encode())
+            elif told.event == "sessions":
+                page = loads(told.data.encode())
+                self.total, self.sessions = page["total"], page["sessions"]
+        return True
+
+    # ── As the sink of a relay ───────────────────────────────────────────────────────────────────
+
+    def whole(self, status: int, headers: bytes, body: bytes) -> None:
+        """It has nothing to tell."""
+
+    def head(self, status: int, headers: bytes) -> None:
+        """It begins."""
+
+    def part(self, data: bytes) -> None:
+        """More of it."""
+        self.tell(data)
+
+    def end(self, data: bytes) -> None:
+        """It is over; the server is about to leave."""
+
+    def broken(self) -> None:
+        """It is over."""
+
+    def settle(self, request: Request, outcome: Any) -> None:
+        """It is over: the server has died."""
+
+
+class _Together:
+    """One reader's feed, put together once a second."""
+
+    def __init__(self, request: Request, peers: Peers, at_home: Callable[[Request], Any] | None) -> None:
+        self._first, self._count = request.number("offset", 0), min(request.number("limit", PAGE), MAX_PAGE)
+        wanted = {"environment": request.asked("environment"), "state": request.asked("state")}
+        wanted |= {"offset": "0", "limit": str(self._first + self._count)}
+        self._request = request.like(urlencode(wanted).encode())
+        self._peers = peers
+        self._at_home = at_home
+        self._told: dict[str, _Told] = {}
+        self._relays: dict[str, Relay] = {}
+        self._own: Feed | None = None
+        self._sent = b""
+        self._begun = False
+        self._timer: asyncio.TimerHandle | None = None
+        self.feed = Feed(self._open, self._close)
+
+    def _open(self, feed: Feed) -> None:
+        own = self._at_home(self._request) if self._at_home is not None else None
+        if isinstance(own, Feed):
+            self._own = own
+            own.open(self._told.setdefault("", _Told()).tell)
+        self._meet()
+        self._timer = asyncio.get_running_loop().call_later(FIRST_SECONDS, self._tick)
+
+    def _close(self, feed: Feed) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._own is not None:
+            self._own.close()
+        for relay in self._relays.values():
+            relay.leave()
+
+    def _meet(self) -> None:
+        """Servers come and go while somebody looks."""
+        for prefix in self._relays.keys() - self._peers.by_prefix.keys():
+            del self._relays[prefix], self._told[prefix]
+        for prefix, peer in self._peers.by_prefix.items():
+            if prefix not in self._relays and peer.link is not None:
+                self._told[prefix] = told = _Told()
+                self._relays[prefix] = relay = peer.link.ask(self._request)
+                relay.begin(told)
+
+    def _tick(self) -> None:
+        if self._begun:
+            self.feed.tell(event("point", _sum([each.point for each in self._told.values() if each.point])))
+        else:
+            self._begun = True
+            self.feed.tell(event("history", _history(list(self._told.values()))))
+        page = self._page()
+        if page != self._sent:
+            self._sent = page
+            self.feed.tell(page)
+        self._meet()
+        self._timer = asyncio.get_running_loop().call_later(TICK_SECONDS, self._tick)
+
+    def _page(self) -> bytes:
+        rows = [row for each in self._told.values() for row in each.sessions]
+        rows.sort(key=lambda row: -row["created"])
+        shown = rows[self._first : self._first + self._count]
+        total = sum(each.total for each in self._told.values())
+        return event("sessions", {"total": total, "offset": self._first, "sessions": shown})
+
+
+def _history(told: list[_Told]) -> list[dict[str, Any]]:
+    points = sorted((point for each in told for point in each.history), key=lambda point: point["at"])
+    return [_sum(list(same)) for _, same in groupby(points, lambda point: round(point["at"]))]
+
+
+def _sum(points: list[dict[str, Any]]) -> dict[str, Any]:
+    """One point for all servers; of percentiles the largest, since the calls themselves are not known."""
+    made: dict[str, Any] = {"at": max((point["at"] for point in points), default=0.0)}
+    made |= {name: sum(point[name] for point in points) for name in _COUNTS}
+    for name in _SHARES:
+        made[name] = max((point[name] for point in points if point[name] is not None), default=None)
+    return made

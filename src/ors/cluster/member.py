@@ -1,0 +1,76 @@
+"""A server that is one of several, and a door to all of them."""
+
+import asyncio
+import socket
+from collections.abc import Callable
+from typing import Any
+
+from ors.cluster.peers import Peers
+from ors.cluster.router import Router
+from ors.server import Server
+from ors.server._uvicorn import Runner
+from ors.server.app import App
+from ors.server.identity import Identity
+from ors.server.requests import Request
+
+
+class _Home:
+    """This server, as its router sees it."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+        self.identity = app.house.identity
+
+    def has(self, sid: str) -> bool:
+        return sid in self._app.sessions
+
+    def standing(self, sid: str) -> int:
+        return self._app.sessions.standing(sid, asyncio.get_running_loop().time())
+
+    def take(self, request: Request) -> Any:
+        return self._app.take_forwarded(request)
+
+    @property
+    def taking(self) -> bool:
+        return self._app.house.taking
+
+    @property
+    def sessions(self) -> int:
+        return len(self._app.sessions)
+
+
+class Member(Runner):
+    """Runs a server that forwards what belongs to others, and answers what they forward."""
+
+    def __init__(
+        self,
+        server: Server,
+        host: str,
+        port: int,
+        *,
+        on_start: Callable[[str], None] | None = None,
+        identity: Identity | None = None,
+        insecure: bool = False,
+        ssl_certfile: str | None = None,
+        ssl_keyfile: str | None = None,
+        link: socket.socket | None = None,
+    ) -> None:
+        self.app: App = server._app
+        server._guard(host, insecure)
+        self.app.house.identity = identity or self.app.house.identity
+        super().__init__(self.app, host, port, on_start, ssl_certfile, ssl_keyfile)
+        keys = list(self.app.keys.by_name.values())
+        self.peers = Peers(self.app.environments, keys[0].secret if keys else "")
+        self.app.neighbours = Router(self.peers, _Home(self.app))
+        self._link = link
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listens for the others, then for clients."""
+        await super().startup(sockets)
+        if self._link is not None:
+            await self.listen(self._link)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Ends as a server alone does; what comes for others is forwarded until then."""
+        await super().shutdown(sockets)
+        await self.peers.close()

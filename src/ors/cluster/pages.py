@@ -1,0 +1,209 @@
+"""What is asked of all servers at once: their metrics, their sessions, their health."""
+
+import asyncio
+import re
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+from urllib.parse import parse_qsl, urlencode
+
+from ors._json import loads
+from ors.cluster.asking import Asking
+from ors.cluster.live import live
+from ors.cluster.peers import Peer, Peers
+from ors.errors import BadRequest, Unavailable
+from ors.server.answers import TEXT, Answer, answer, refusal
+from ors.server.feeds import Feed
+from ors.server.identity import Identity
+from ors.server.inspector import ABOUT, CALLS
+from ors.server.inspector import LIVE as WATCH
+from ors.server.outcomes import Later, Outcome
+from ors.server.pages import LIVE, MAX_PAGE, METRICS, PAGE, READY, SESSIONS
+from ors.server.requests import Request
+
+_NAME = re.compile(rb"[\w:]*")
+Ask = Callable[[Request], Later]
+
+
+class Merged:
+    """The pages, put together from those of all servers."""
+
+    def __init__(self, peers: Peers, at_home: Callable[[Request], Any] | None, own: Identity | None) -> None:
+        self._peers = peers
+        self._at_home = at_home
+        self._own = own
+        self._pages: dict[tuple[str, str], Callable[[Request], Outcome]] = {
+            ("GET", WATCH): self._watch,
+            ("GET", METRICS): self._metrics,
+            ("GET", SESSIONS): self._sessions,
+            ("GET", READY): self._ready,
+        }
+        if at_home is None:
+            self._pages["GET", LIVE] = self._live
+
+    def page(self, request: Request) -> Outcome | None:
+        """What gives the page, if the request is for one of these."""
+        page = self._pages.get((request.method, request.path))
+        return None if page is None else page(request)
+
+    def _watch(self, request: Request) -> Outcome:
+        if self._at_home is None:
+            return Asking(request, self._watch_if_offered(request))
+        here: Outcome = self._at_home(request)
+        # The feed is not opened yet: whether there is one is all that it is asked for.
+        return live(request, self._peers, self._at_home) if isinstance(here, Feed) else here
+
+    async def _watch_if_offered(self, request: Request) -> Outcome:
+        about = Request("GET", ABOUT, b"", request.headers, b"")
+        answers = [await _answer(peer, about) for peer in list(self._peers)[:1]]
+        if not answers:
+            raise Unavailable("No server is up", retry_after=1)
+        return live(request, self._peers, None) if answers[0].status == 200 else answers[0]
+
+    async def _all(self, request: Request) -> list[tuple[str, Answer]]:
+        """What each server answers, by its name."""
+        asked = self._asked()
+        answers = await asyncio.gather(*(ask(request) for ask in asked.values()))
+        return list(zip(asked, answers, strict=True))
+
+    def _asked(self) -> dict[str, Ask]:
+        """How to ask each server, by name: its slot, and for one that is being replaced its life too."""
+        every: list[tuple[int, int, Ask]] = [
+            (peer.slot, peer.incarnation, partial(_answer, peer)) for peer in self._peers
+        ]
+        if self._at_home is not None and self._own is not None:
+            every.append((self._own.slot, self._own.incarnation, partial(_settled, self._at_home)))
+        newest = {slot: incarnation for slot, incarnation, _ in sorted(every, key=lambda each: each[:2])}
+        return {
+            str(slot) if newest[slot] == incarnation else f"{slot}.{incarnation}": ask
+            for slot, incarnation, ask in sorted(every, key=lambda each: each[:2])
+        }
+
+    async def _metrics(self, request: Request) -> Answer:
+        answers = await self._all(request)
+        texts = [(name, each.body) for name, each in answers if each.status == 200]
+        return Answer(200, merged_metrics(texts), TEXT) if texts else _first(answers)
+
+    async def _sessions(self, request: Request) -> Answer:
+        asked = dict(parse_qsl(request.query.decode("latin-1")))
+        first, count = _number(asked, "offset", 0), min(_number(asked, "limit", PAGE), MAX_PAGE)
+        total = 0
+        listed: list[Any] = []
+        for name, each in await self._all(request.like(_query(asked, 0, 0))):
+            if each.status != 200:
+                return each
+            there = loads(each.body)["total"]
+            start = max(0, first - total)
+            if len(listed) < count and start < there:
+                listed += await self._page_of(name, request.like(_query(asked, start, count - len(listed))))
+            total += there
+        return answer({"total": total, "offset": first, "sessions": listed})
+
+    async def _page_of(self, name: str, request: Request) -> list[Any]:
+        ask = self._asked().get(name)
+        if ask is None:  # it has died meanwhile
+            return []
+        found = await ask(request)
+        return list(loads(found.body)["sessions"]) if found.status == 200 else []
+
+    async def _ready(self, request: Request) -> Answer:
+        """Ready if any server is: what it cannot take goes to the others."""
+        answers = await self._all(request)
+        ready = next((each for _, each in answers if each.status == 200), None)
+        return ready or _first(answers)
+
+    async def _live(self, request: Request) -> Answer:
+        return answer({"status": "ok"})
+
+
+def _first(answers: list[tuple[str, Answer]]) -> Answer:
+    return answers[0][1] if answers else refusal(Unavailable("No server is up", retry_after=1))
+
+
+def named(request: Request) -> str:
+    """The session that a request names by its path: to end it, or to look at its calls."""
+    for method, start in (("DELETE", f"{SESSIONS}/"), ("GET", CALLS)):
+        if request.method == method and request.path.startswith(start):
+            return request.path[len(start) :]
+    return ""
+
+
+class _Collected:
+    """A relayed answer, collected."""
+
+    def __init__(self) -> None:
+        self.answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._status = 0
+        self._parts: list[bytes] = []
+
+    def whole(self, status: int, headers: bytes, body: bytes) -> None:
+        self._give(Answer(status, body))
+
+    def head(self, status: int, headers: bytes) -> None:
+        self._status = status
+
+    def part(self, data: bytes) -> None:
+        self._parts.append(data)
+
+    def end(self, data: bytes) -> None:
+        self._give(Answer(self._status, b"".join([*self._parts, data])))
+
+    def broken(self) -> None:
+        self._give(refusal(Unavailable("The server has died", retry_after=1)))
+
+    def settle(self, request: Request, outcome: Answer) -> None:
+        self._give(outcome)
+
+    def _give(self, whole: Answer) -> None:
+        if not self.answer.done():
+            self.answer.set_result(whole)
+
+
+async def _answer(peer: Peer, request: Request) -> Answer:
+    if peer.link is None:
+        return refusal(Unavailable("The server has died", retry_after=1))
+    collected = _Collected()
+    peer.link.ask(request).begin(collected)
+    return await collected.answer
+
+
+async def _settled(take: Callable[[Request], Any], request: Request) -> Answer:
+    outcome = take(request)
+    whole: Answer = outcome if isinstance(outcome, Answer) else await outcome
+    return whole
+
+
+def merged_metrics(texts: list[tuple[str, bytes]]) -> bytes:
+    """Metrics of several servers as one page: each sample labelled with its server, each family once."""
+    families: dict[bytes, list[bytes]] = {}
+    for name, text in texts:
+        label = b'{server="%b"' % name.encode()
+        family: list[bytes] = families.setdefault(b"", [])
+        for line in text.splitlines():
+            if line.startswith(b"# HELP "):
+                known = line.split(b" ", 3)[2] in families
+                family = families.setdefault(line.split(b" ", 3)[2], [])
+                family += [] if known else [line]
+            elif line.startswith(b"#"):
+                family += [line] if line not in family else []
+            elif line:
+                family.append(_labelled(line, label))
+    return b"\n".join(line for family in families.values() for line in family) + b"\n"
+
+
+def _labelled(line: bytes, label: bytes) -> bytes:
+    name = _NAME.match(line)
+    assert name is not None
+    rest = line[name.end() :]
+    return name[0] + label + (b"," + rest[1:] if rest.startswith(b"{") else b"}" + rest)
+
+
+def _query(asked: dict[str, str], offset: int, limit: int) -> bytes:
+    return urlencode({**asked, "offset": offset, "limit": limit}).encode()
+
+
+def _number(asked: dict[str, str], name: str, otherwise: int) -> int:
+    text = asked.get(name, str(otherwise))
+    if not (text.isascii() and text.isdigit()):
+        raise BadRequest(f"{name}: a number of 0 or more is expected")
+    return int(text)

@@ -1,0 +1,245 @@
+"""The other servers: where they are, how much they have to do, and the link to each."""
+
+import asyncio
+import logging
+import socket
+import ssl
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from typing import Any
+from urllib.parse import urlsplit
+
+from ors import _protocol
+from ors.cluster.link import Link
+
+log = logging.getLogger("ors.cluster")
+
+CONNECT_SECONDS = 2.0
+FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.02, 1.0
+SILENCE_SECONDS = 10.0
+"""A server on another machine that says nothing for this long is taken for dead; it speaks every 2 s."""
+UNIX = "unix:"
+MAX_DEAD = 10_000
+
+
+def prefix(slot: int, incarnation: int) -> str:
+    """How the session ids of a server begin."""
+    return _protocol.new_session_id(slot, incarnation)[:13]
+
+
+class Peer:
+    """Another server. The link to it is kept up: made again whenever it breaks."""
+
+    def __init__(self, place: str, peers: "Peers", api_key: str) -> None:
+        self.place = place
+        self._peers = peers
+        self._api_key = api_key
+        self.link: Link | None = None
+        self.slot = -1
+        self.incarnation = -1
+        self.prefix = ""
+        self.sessions = 0
+        self.taking = False
+        self.greeted = False
+        """Whether it has ever been there."""
+        self.tried = False
+        """Whether it was there, or was not, when it was first looked for."""
+        self._closed = asyncio.Event()
+        self._keeping = asyncio.get_running_loop().create_task(self._keep())
+
+    # ── What it says ─────────────────────────────────────────────────────────────────────────────
+
+    def hello(self, link: Link, me: dict[str, Any]) -> None:
+        """The link is up."""
+        self.link = link
+        self.greeted = self.tried = True
+        self.slot, self.incarnation = me["slot"], me["incarnation"]
+        self.prefix = prefix(self.slot, self.incarnation)
+        self._peers.joined(self, me["environments"])
+
+    def load(self, sessions: int, taking: bool) -> None:
+        """How much it has to do."""
+        self.sessions, self.taking = sessions, taking
+
+    def closed(self, link: Link) -> None:
+        """The link is down."""
+        self.taking = False
+        if self.link is link:
+            self.link = None
+            self._peers.left(self)
+        self._closed.set()
+
+    # ── The link ─────────────────────────────────────────────────────────────────────────────────
+
+    async def _keep(self) -> None:
+        pause = FIRST_PAUSE_SECONDS
+        while True:
+            self._closed.clear()
+            try:
+                async with asyncio.timeout(CONNECT_SECONDS):
+                    made = await self._connect()
+            except (OSError, TimeoutError):
+                self._missed()
+            else:
+                await self._watch(made)
+                self._missed()
+                pause = FIRST_PAUSE_SECONDS if self.greeted else pause
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
+
+    def _missed(self) -> None:
+        if not self.tried:
+            self.tried = True
+            self._peers.changed()
+
+    async def _connect(self) -> Link:
+        loop = asyncio.get_running_loop()
+        if self.place.startswith(UNIX):
+            made = Link(self, "localhost", self._api_key)
+            await loop.create_unix_connection(lambda: made, self.place.removeprefix(UNIX))
+            return made
+        url = urlsplit(self.place)
+        tls = ssl.create_default_context() if url.scheme == "https" else None
+        made = Link(self, url.netloc.rpartition("@")[2], self._api_key, url.path.rstrip("/"))
+        port = url.port or (443 if tls else 80)
+        transport, _ = await loop.create_connection(lambda: made, url.hostname or "", port, ssl=tls)
+        transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return made
+
+    async def _watch(self, link: Link) -> None:
+        """Waits until the link is closed; cuts it when the other machine falls silent."""
+        loop = asyncio.get_running_loop()
+        link.heard = link.heard or loop.time()
+        try:
+            while not self._closed.is_set():
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(SILENCE_SECONDS / 4):
+                        await self._closed.wait()
+                silent = loop.time() - link.heard
+                if silent > SILENCE_SECONDS and not self.place.startswith(UNIX):
+                    log.warning("%s has said nothing for %.0f s: it is taken for dead", self.place, silent)
+                    link.cut()
+        except asyncio.CancelledError:
+            link.cut()
+            raise
+
+    async def close(self) -> None:
+        """Ends the link for good."""
+        self._keeping.cancel()
+        with suppress(asyncio.CancelledError):
+            await self._keeping
+
+
+class Peers:
+    """All other servers that are known, by place, by the ids of their sessions, and by slot."""
+
+    def __init__(self, environments: Iterable[str] = (), api_key: str = "") -> None:
+        self._api_key = api_key
+        self._by_place: dict[str, Peer] = {}
+        self.by_prefix: dict[str, Peer] = {}
+        self._holders: dict[int, Peer | None] = {}  # of each slot ever seen, whoever has it now
+        self._dead: dict[str, None] = {}
+        self._newest: dict[int, int] = {}  # of each slot, its latest life
+        self._met = False
+        self.environments = list(environments)
+        self._changed = asyncio.Event()
+        self._closing: set[asyncio.Task[None]] = set()
+
+    def __iter__(self) -> Iterator[Peer]:
+        """Those that can be asked now."""
+        return iter(self.by_prefix.values())
+
+    def meet(self, places: Iterable[str]) -> None:
+        """These are the other servers from now on."""
+        self._met = True
+        self._changed.set()
+        wanted = set(places)
+        for place in self._by_place.keys() - wanted:
+            closing = asyncio.get_running_loop().create_task(self._by_place.pop(place).close())
+            self._closing.add(closing)
+            closing.add_done_callback(self._closing.discard)
+        for place in wanted - self._by_place.keys():
+            self._by_place[place] = Peer(place, self, self._api_key)
+
+    def missing(self) -> list[str]:
+        """Where nobody has answered yet."""
+        return sorted(place for place, peer in self._by_place.items() if not peer.greeted)
+
+    def joined(self, peer: Peer, environments: list[str]) -> None:
+        """The link to a server is up."""
+        if not self.environments:
+            self.environments = environments
+        elif environments != self.environments:
+            log.error(
+                "%s serves %s, not %s: it gets no requests", peer.place, environments, self.environments
+            )
+            return
+        self.by_prefix[peer.prefix] = peer
+        self._newest[peer.slot] = max(peer.incarnation, self._newest.get(peer.slot, 0))
+        self._dead.pop(peer.prefix, None)
+        holder = self._holders.get(peer.slot)
+        if holder is None or holder.incarnation < peer.incarnation:
+            self._holders[peer.slot] = peer
+        self._changed.set()
+
+    def changed(self) -> None:
+        """Something has changed that somebody may wait for."""
+        self._changed.set()
+
+    def left(self, peer: Peer) -> None:
+        """The link to a server is down."""
+        if self.by_prefix.get(peer.prefix) is peer:
+            del self.by_prefix[peer.prefix]
+            self._dead[peer.prefix] = None
+            if len(self._dead) > MAX_DEAD:
+                del self._dead[next(iter(self._dead))]
+        if self._holders.get(peer.slot) is peer:
+            others = [one for one in self.by_prefix.values() if one.slot == peer.slot]
+            self._holders[peer.slot] = max(others, key=lambda one: one.incarnation, default=None)
+        self._changed.set()
+
+    def holder(self, slot: int) -> Peer | None:
+        """The newest server of a slot, if it is up."""
+        return self._holders.get(slot)
+
+    def knows(self, slot: int) -> bool:
+        """Whether the slot is, or was, one of these servers'."""
+        return slot in self._holders
+
+    def have_had(self, slot: int, incarnation: int) -> None:
+        """That life of a slot is known: another that is older is over, unless it is here."""
+        self._newest[slot] = max(incarnation, self._newest.get(slot, 0))
+
+    async def come(self, slot: int, incarnation: int, seconds: float) -> Peer | None:
+        """Waits for a server that may be about to be known here."""
+        start = prefix(slot, incarnation)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while start not in self.by_prefix and self._may_come(start, slot, incarnation):
+                    self._changed.clear()
+                    await self._changed.wait()
+        return self.by_prefix.get(start)
+
+    def _may_come(self, start: str, slot: int, incarnation: int) -> bool:
+        if start in self._dead:
+            return False
+        return incarnation > self._newest.get(slot, 0) or not self._settled
+
+    @property
+    def _settled(self) -> bool:
+        return self._met and all(peer.tried for peer in self._by_place.values())
+
+    async def settle(self, seconds: float) -> None:
+        """Waits until every server has been met once."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while not self._settled:
+                    self._changed.clear()
+                    await self._changed.wait()
+
+    async def close(self) -> None:
+        """Ends all links."""
+        for peer in list(self._by_place.values()):
+            await peer.close()
+        if self._closing:
+            await asyncio.wait(self._closing)

@@ -1,0 +1,196 @@
+"""Which server a request belongs to: the session id names it, or it is asked for, or it is chosen."""
+
+import asyncio
+import hashlib
+import random
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from ors import _protocol
+from ors.cluster.asking import Asking
+from ors.cluster.link import endpoint, lost, needs_session
+from ors.cluster.pages import Merged, named
+from ors.cluster.peers import Peer, Peers, prefix
+from ors.errors import Unavailable
+from ors.server.answers import refusal
+from ors.server.identity import Identity
+from ors.server.requests import Request
+
+ARRIVAL_SECONDS = 1.0
+"""A server that nobody here knows may have started just now: so long its first requests wait."""
+MAX_PLACES = 100_000
+"""Sessions whose ids their clients made, and whose places are remembered here."""
+
+
+class Home(Protocol):
+    """The server that the router is part of."""
+
+    identity: Identity
+
+    def has(self, sid: str) -> bool:
+        """Whether the session lives here."""
+
+    def standing(self, sid: str) -> int:
+        """As `Sessions.standing`."""
+
+    def take(self, request: Request) -> Any:
+        """What this server does with the request."""
+
+    @property
+    def taking(self) -> bool:
+        """Whether new sessions may come here."""
+
+    @property
+    def sessions(self) -> int:
+        """How many there are."""
+
+
+class Router:
+    """Finds the server of each request. Without a home it is a router alone, and forwards everything."""
+
+    def __init__(self, peers: Peers, home: Home | None = None) -> None:
+        self._peers = peers
+        self._home = home
+        self._own = prefix(home.identity.slot, home.identity.incarnation) if home is not None else ""
+        self._at_home: Callable[[Request], Any] | None = home.take if home is not None else None
+        self._places: dict[str, str] = {}  # of ids that clients made: the prefix of their server
+        if home is not None:
+            peers.have_had(home.identity.slot, home.identity.incarnation)
+        self._merged = Merged(peers, self._at_home, home.identity if home is not None else None)
+
+    def elsewhere(self, request: Request) -> Any:
+        """What gives the answer if another server has it; None if this one does."""
+        sid = request.maybe_session_id() or named(request)
+        if not sid:
+            return self._without_session(request)
+        if self._home is not None and self._home.has(sid):
+            return None
+        peer = self._peers.by_prefix.get(sid[:13])
+        if peer is not None and peer.link is not None:
+            return peer.link.ask(request, self._at_home)
+        if sid[:13] == self._own:
+            return self._of_own(request, sid)
+        placed = self._peers.by_prefix.get(self._places.get(sid, ""))
+        if placed is not None and placed.link is not None and endpoint(request) is not _protocol.CREATE:
+            return placed.link.ask(request, self._at_home)
+        return Asking(request, self._find(request, sid))
+
+    def _of_own(self, request: Request, sid: str) -> Any:
+        assert self._home is not None
+        heir = None if self._home.taking else self._successor(self._home.identity.slot)
+        if heir is None or heir.link is None or self._home.standing(sid):
+            return None
+        return heir.link.ask(request, self._at_home)  # it was created when others knew us gone already
+
+    def new_session_id(self) -> str:
+        """An id for the next session: of two servers, the one that has fewer."""
+        peers = [peer for peer in self._peers if peer.taking]
+        home = self._home is not None and self._home.taking
+        count = len(peers) + home
+        if count == 0:
+            return self._home.identity.new_session_id() if self._home is not None else ""
+        # Chosen by number, home last: with many servers a list of all would cost more than the rest.
+        one, two = random.sample(range(count), 2) if count > 1 else (0, 0)
+        chosen = min((self._numbered(peers, one), self._numbered(peers, two)), key=self._load)
+        if chosen is None:
+            assert self._home is not None
+            return self._home.identity.new_session_id()
+        chosen.sessions += 1  # until it tells us itself
+        return _protocol.new_session_id(chosen.slot, chosen.incarnation)
+
+    def _numbered(self, peers: list[Peer], number: int) -> Peer | None:
+        return peers[number] if number < len(peers) else None
+
+    def _load(self, peer: Peer | None) -> int:
+        if peer is not None:
+            return peer.sessions
+        assert self._home is not None
+        return self._home.sessions
+
+    # ── What has no session ──────────────────────────────────────────────────────────────────────
+
+    def _without_session(self, request: Request) -> Any:
+        merged = self._merged.page(request)
+        if merged is not None:
+            return merged
+        return None if self._home is not None else self.anywhere(request)
+
+    def anywhere(self, request: Request) -> Any:
+        """The answer of any server, for what all can answer."""
+        peers = list(self._peers)
+        if not peers:
+            return refusal(Unavailable("No server is up", retry_after=1, reason="worker_lost"))
+        link = random.choice(peers).link
+        return None if link is None else link.ask(request, None)
+
+    # ── What is not known at once ────────────────────────────────────────────────────────────────
+
+    async def _find(self, request: Request, sid: str) -> Any:
+        route = _protocol.session_id_route(sid)
+        if route is not None and (self._peers.knows(route[0]) or self._is_own(route[0])):
+            return await self._of_slot(request, *route)
+        return await self._of_client(request, sid)
+
+    def _is_own(self, slot: int) -> bool:
+        return self._home is not None and self._home.identity.slot == slot
+
+    def _successor(self, slot: int) -> Peer | None:
+        """The newest server of a slot, unless that is this one."""
+        holder = self._peers.holder(slot)
+        own = self._home.identity.incarnation if self._home is not None and self._is_own(slot) else -1
+        return holder if holder is not None and holder.incarnation > own else None
+
+    async def _of_slot(self, request: Request, slot: int, incarnation: int) -> Any:
+        peer = await self._peers.come(slot, incarnation, ARRIVAL_SECONDS)
+        # Another life of the server knows that the session is lost; it also takes what was about to begin.
+        peer = peer or self._successor(slot)
+        if peer is not None and peer.link is not None:
+            return peer.link.ask(request, self._at_home)
+        if self._is_own(slot) or (self._home is not None and not needs_session(endpoint(request))):
+            return self._take_home(request)
+        return lost(request) if needs_session(endpoint(request)) else self.anywhere(request)
+
+    async def _of_client(self, request: Request, sid: str) -> Any:
+        creating = endpoint(request) is _protocol.CREATE
+        known = self._places.get(sid)
+        if known == self._own and not creating and known:
+            return self._take_home(request)
+        await self._peers.settle(ARRIVAL_SECONDS)
+        found, standing = await self._ask_all(sid)
+        if standing == 2 or (standing and not creating):
+            return self._to(found, request, sid)
+        if creating:
+            return self._place(request, sid)
+        if known is not None and needs_session(endpoint(request)):
+            return lost(request)
+        return self._take_home(request) if self._home is not None else self.anywhere(request)
+
+    async def _ask_all(self, sid: str) -> tuple[Peer | None, int]:
+        peers = [peer for peer in self._peers if peer.link is not None]
+        asked = [peer.link.find(sid) for peer in peers if peer.link is not None]
+        standings = await asyncio.gather(*asked)
+        here = self._home.standing(sid) if self._home is not None else 0
+        return max(zip([None, *peers], [here, *standings], strict=True), key=lambda each: each[1])
+
+    def _place(self, request: Request, sid: str) -> Any:
+        """By a hash of the id: of creations at several doors at once, one server lets one succeed."""
+        places: dict[str, Peer | None] = {peer.prefix: peer for peer in self._peers if peer.taking}
+        if self._home is not None and self._home.taking:
+            places[self._own] = None
+        if not places:
+            return refusal(Unavailable("No server takes new sessions now", retry_after=1, reason="shutdown"))
+        chosen = max(places, key=lambda place: hashlib.blake2b(f"{place}{sid}".encode()).digest())
+        return self._to(places[chosen], request, sid)
+
+    def _to(self, peer: Peer | None, request: Request, sid: str) -> Any:
+        self._places.pop(sid, None)
+        self._places[sid] = self._own if peer is None else peer.prefix
+        if len(self._places) > MAX_PLACES:
+            del self._places[next(iter(self._places))]
+        if peer is None:
+            return self._take_home(request)
+        return lost(request) if peer.link is None else peer.link.ask(request, self._at_home)
+
+    def _take_home(self, request: Request) -> Any:
+        assert self._at_home is not None
+        return self._at_home(request)

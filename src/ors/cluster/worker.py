@@ -1,0 +1,130 @@
+"""One worker process: a server of several, led by its supervisor."""
+
+import asyncio
+import contextlib
+import os
+import resource
+import socket
+import sys
+
+from ors.cluster.control import Assignment, Lines, Orders, Report, send
+from ors.cluster.member import Member
+from ors.server import Server
+from ors.server.identity import Identity
+from ors.server.observers import Event, SessionOpened
+
+REPORT_SECONDS = 1.0
+TICKS_A_SECOND = 10
+
+
+class Worker(Member):
+    """Serves its share, and its neighbours' clients while they are down. Ends with its supervisor."""
+
+    def __init__(
+        self,
+        server: Server,
+        host: str,
+        assignment: Assignment,
+        *,
+        insecure: bool = False,
+        ssl_certfile: str | None = None,
+        ssl_keyfile: str | None = None,
+    ) -> None:
+        self._assignment = assignment
+        self._sockets = [socket.socket(fileno=number) for number in assignment.listeners]
+        self._control = socket.socket(fileno=assignment.control)
+        self._lines = Lines()
+        self._adopted: dict[int, asyncio.Server] = {}
+        self._created = 0
+        self._url = ""
+        super().__init__(
+            server,
+            host,
+            0,
+            identity=Identity(assignment.slot, assignment.incarnation),
+            insecure=insecure,
+            ssl_certfile=ssl_certfile,
+            ssl_keyfile=ssl_keyfile,
+            link=socket.socket(fileno=assignment.link),
+        )
+        self.app.house.observers.all.append(self)
+
+    def work(self) -> None:
+        """Serves until it is told to end."""
+        self.run(sockets=[self._sockets[self._assignment.slot].dup()])
+
+    def observe(self, event: Event) -> None:
+        """Counts sessions: a worker may be replaced after so many."""
+        if type(event) is SessionOpened:
+            self._created += 1
+
+    # ── Life ─────────────────────────────────────────────────────────────────────────────────────
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Serves, and says so."""
+        await super().startup(sockets)
+        self._url = self.url
+        self._control.setblocking(False)
+        asyncio.get_running_loop().add_reader(self._control, self._hear)
+        self._report()
+
+    async def on_tick(self, counter: int) -> bool:
+        """uvicorn's clock: also reports, and ends a worker that is to retire and has no session left."""
+        if counter % int(TICKS_A_SECOND * REPORT_SECONDS) == 0:
+            self._report()
+        if self.app.house.retiring and not len(self.app.sessions):
+            self.should_exit = True
+        return await super().on_tick(counter)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Ends; the supervisor is deaf to it from now on."""
+        asyncio.get_running_loop().remove_reader(self._control)
+        await super().shutdown(sockets)
+
+    def _report(self) -> None:
+        report = Report(self._url, self.app.environments, len(self.app.sessions), self._created, memory())
+        send(self._control, report)
+
+    # ── What the supervisor says ─────────────────────────────────────────────────────────────────
+
+    def _hear(self) -> None:
+        try:
+            data = self._control.recv(65536)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:  # the supervisor is gone: nobody would ever end or replace us
+            asyncio.get_running_loop().remove_reader(self._control)
+            self.should_exit = True
+            return
+        for order in self._lines.feed(data):
+            self._obey(Orders(**order))
+
+    def _obey(self, orders: Orders) -> None:
+        own = f"{self._assignment.slot}-{self._assignment.incarnation}."
+        self.peers.meet(place for place in orders.places if own not in place)
+        self._adopt(set(orders.orphans) - {self._assignment.slot} if not orders.retire else set())
+        if orders.retire and not self.app.house.retiring:
+            self.app.house.retiring = True
+            self.servers[0].close()  # its place is taken: new clients connect there
+            self.say_goodbye()
+
+    def _adopt(self, slots: set[int]) -> None:
+        for slot in self._adopted.keys() - slots:
+            self._adopted.pop(slot).close()
+        for slot in slots - self._adopted.keys():
+            task = asyncio.get_running_loop().create_task(self._take_over(slot))
+            self.server_state.tasks.add(task)
+            task.add_done_callback(self.server_state.tasks.discard)
+
+    async def _take_over(self, slot: int) -> None:
+        self._adopted[slot] = await self.listen(self._sockets[slot].dup(), self.config.ssl)
+
+
+def memory() -> int:
+    """Bytes of memory that this process has."""
+    with contextlib.suppress(OSError), open("/proc/self/statm", encoding="ascii") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return most if sys.platform == "darwin" else most * 1024

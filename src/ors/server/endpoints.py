@@ -1,0 +1,284 @@
+"""What each endpoint of the protocol answers."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ors import _protocol
+from ors._json import dumps
+from ors._protocol import Endpoint
+from ors._sse import encode
+from ors._version import __version__
+from ors.errors import NotFound, ORSError, Unavailable
+from ors.server.access import Keys
+from ors.server.answers import STREAM, Answer, answer
+from ors.server.calls import GONE, Call
+from ors.server.house import House
+from ors.server.observers import CallReplayed, CallStarted
+from ors.server.offers import Offer
+from ors.server.outcomes import Handler, Later, Outcome
+from ors.server.requests import Request
+from ors.server.routes import unknown_environment
+from ors.server.sessions import Session, Sessions
+from ors.types import CreateSession, GetTask, GetTaskRange, ListTasks, ListToolsOutput, NumTasks
+
+SHUTDOWN = "Server is shutting down"
+_OK = Answer(200, b'{"status":"ok"}')
+_UNKNOWN_TASK = _protocol.error_event(_protocol.UNKNOWN_TASK_ID)
+
+
+class Endpoints:
+    """The handlers of all endpoints."""
+
+    def __init__(
+        self,
+        offers: dict[str, Offer],
+        house: House,
+        keys: Keys,
+        sessions: Sessions,
+        new_session_id: Callable[[], str],
+    ) -> None:
+        self._offers = offers
+        self._house = house
+        self._limits = house.limits
+        self._keys = keys
+        self._sessions = sessions
+        self._new_session_id = new_session_id
+        self._first = next(iter(offers.values()))
+        self._task_ids = _protocol.task_ids()
+
+    def handlers(self) -> dict[Endpoint, Handler]:
+        """Each endpoint's."""
+        return {
+            _protocol.HEALTH: self._fixed(_OK),
+            _protocol.VERSION: self._fixed(answer({"version": __version__})),
+            _protocol.LIST_ENVIRONMENTS: self._fixed(answer(list(self._offers))),
+            _protocol.CREATE_SESSION: self._create_session,
+            _protocol.CREATE: self._create,
+            _protocol.DELETE: self._delete,
+            _protocol.DELETE_SESSION: self._delete_session,
+            _protocol.PING: self._ping,
+            _protocol.TOOLS: self._tools,
+            _protocol.SPLITS: self._splits,
+            _protocol.TASKS: self._tasks,
+            _protocol.NUM_TASKS: self._num_tasks,
+            _protocol.TASK: self._task,
+            _protocol.TASK_RANGE: self._task_range,
+            _protocol.TASK_TOOLS: self._task_tools,
+            _protocol.PROMPT: self._prompt,
+            _protocol.CALL: self._call,
+        }
+
+    # ── Discovery ────────────────────────────────────────────────────────────────────────────────
+
+    def _fixed(self, fixed: Answer) -> Handler:
+        def handler(request: Request, offer: Offer) -> Answer:
+            self._touch(request)
+            return fixed
+
+        return handler
+
+    def _tools(self, request: Request, offer: Offer) -> Answer:
+        self._touch(request)
+        return _tools(offer.tools)
+
+    def _splits(self, request: Request, offer: Offer) -> Answer:
+        self._touch(request)
+        return answer(offer.splits)
+
+    async def _tasks(self, request: Request, offer: Offer) -> Answer:
+        self._touch(request)
+        tasks = await offer.tasks(request.model(ListTasks).split)
+        return answer({"tasks": self._shown(request, offer, tasks), "env_name": offer.name})
+
+    async def _num_tasks(self, request: Request, offer: Offer) -> Answer:
+        self._touch(request)
+        return answer({"num_tasks": await offer.num_tasks(request.model(NumTasks).split)})
+
+    async def _task(self, request: Request, offer: Offer) -> Answer:
+        self._touch(request)
+        query = request.model(GetTask)
+        task = await offer.task(query.split, query.index)
+        # ors-sdk 0.1.0 and the specification have no env_name here; openreward 0.1.167 fails without it.
+        return answer({"task": self._shown(request, offer, [task])[0], "env_name": offer.name})
+
+    async def _task_range(self, request: Request, offer: Offer) -> Answer:
+        self._touch(request)
+        query = request.model(GetTaskRange)
+        tasks = await offer.task_range(query.split, query.start, query.stop)
+        return answer({"tasks": self._shown(request, offer, tasks), "env_name": offer.name})
+
+    def _shown(self, request: Request, offer: Offer, tasks: Sequence[Any]) -> Sequence[Any]:
+        return tasks if self._keys.sees_private(request.key) else offer.without_private(tasks)
+
+    # ── Sessions ─────────────────────────────────────────────────────────────────────────────────
+
+    def _create_session(self, request: Request, offer: Offer) -> Answer:
+        return new_session(request, self._new_session_id())
+
+    def _create(self, request: Request, offer: Offer) -> Answer | Later:
+        sid = request.new_session_id()
+        given = request.model(CreateSession)
+        secrets = {**(given.secrets or {}), **request.secrets()}
+        offer = self._offer_named(given.env_name)
+        self._check_open()
+        if not self._sessions.admission.enter(offer.name, request.key):
+            if not self._limits.queue:
+                raise self._sessions.admission.full()
+            return self._create_in_turn(request, sid, offer, given, secrets)
+        return self._create_now(request, sid, offer, given, secrets)
+
+    async def _create_in_turn(
+        self, request: Request, sid: str, offer: Offer, given: CreateSession, secrets: dict[str, str]
+    ) -> Answer:
+        request.waiting = True
+        await self._sessions.admission.wait(offer.name, request.key)
+        request.waiting = False
+        if self._house.draining:
+            self._sessions.admission.leave(offer.name, request.key)
+            self._check_open()
+        created = self._create_now(request, sid, offer, given, secrets)
+        return created if isinstance(created, Answer) else await created
+
+    def _create_now(
+        self, request: Request, sid: str, offer: Offer, given: CreateSession, secrets: dict[str, str]
+    ) -> Answer | Later:
+        try:
+            session = self._sessions.reserve(sid, offer.name, self._now(), offer.limits, request.key)
+        except ORSError:
+            self._sessions.admission.leave(offer.name, request.key)
+            raise
+        if given.task_spec is None:
+            return self._create_by_index(session, offer, given, secrets, request.trace())
+        session.start(offer.episode(given.task_spec, secrets), request.trace())
+        return answer({"sid": sid})
+
+    async def _create_by_index(
+        self, session: Session, offer: Offer, given: CreateSession, secrets: dict[str, str], trace: str
+    ) -> Answer:
+        try:
+            task = await offer.task(given.split or "", given.index or 0)  # the model has checked both
+            session.start(offer.episode(task, secrets), trace)
+        except BaseException:
+            self._sessions.release(session)
+            raise
+        return answer({"sid": session.sid})
+
+    def _check_open(self) -> None:
+        if self._house.draining:
+            raise Unavailable(SHUTDOWN, retry_after=1, reason="shutdown")
+
+    def _offer_named(self, name: str | None) -> Offer:
+        if name is None:
+            return self._first
+        offer = self._offers.get(name.lower())
+        if offer is None:
+            raise unknown_environment(self._offers)
+        return offer
+
+    def _delete(self, request: Request, offer: Offer) -> Answer | Later:
+        sid = request.session_id()
+        ending = self._sessions.delete(sid, self._now(), request.key)
+        return answer({"sid": sid}) if ending is None else self._deleted(sid, ending)
+
+    async def _deleted(self, sid: str, ending: asyncio.Task[None]) -> Answer:
+        await asyncio.wait({ending})
+        return answer({"sid": sid})
+
+    def _delete_session(self, request: Request, offer: Offer) -> Answer:
+        # Deletes nothing: both clients in the field call it after every discovery call.
+        sid = request.session_id()
+        self._touch(request)
+        return answer({"sid": sid})
+
+    def _ping(self, request: Request, offer: Offer) -> Answer:
+        self._session(request).check()
+        return _OK
+
+    # ── Episodes ─────────────────────────────────────────────────────────────────────────────────
+
+    async def _prompt(self, request: Request, offer: Offer) -> Answer:
+        episode = await self._session(request).ready()
+        return answer(await episode.prompt())
+
+    async def _task_tools(self, request: Request, offer: Offer) -> Answer:
+        episode = await self._session(request).ready()
+        return _tools(await episode.tools())
+
+    def _call(self, request: Request, offer: Offer) -> Answer | Call:
+        session = self._session(request)
+        if offer.name != session.environment:
+            raise NotFound(f"This session is of the environment {session.environment!r}")
+        key = request.idempotency_key()
+        name, given, task_id = request.tool_call()
+        if task_id is not None:
+            known = session.calls.by_id(task_id)
+            return _no_call(task_id, _UNKNOWN_TASK) if known is None else self._replay(session, known)
+        if key is not None:
+            if session.calls.spent(key):
+                return _no_call(next(self._task_ids), GONE)
+            known = session.calls.by_key(key)
+            if known is not None:
+                return self._replay(session, known)
+        self._check_room(session)
+        id = next(self._task_ids)
+        call = session.calls.start(session.call, name, given, id, key, request.trace())
+        if session.sid in self._house.observers.watched:
+            self._house.observers.show(CallStarted(session.sid, name, id, given))
+        return call
+
+    def _replay(self, session: Session, call: Call) -> Call:
+        self._house.observers.tell(CallReplayed(session.sid, session.environment, call.id))
+        return call
+
+    def _check_room(self, session: Session) -> None:
+        self._check_open()
+        limit = self._limits.calls
+        if limit is not None and self._house.running >= limit:
+            raise _too_many(f"The server runs {limit} calls, as many as it may")
+        if session.calls.running > self._limits.queued_calls:
+            raise _too_many(f"{self._limits.queued_calls} calls of this session wait for their turn already")
+
+    # ── Small things ─────────────────────────────────────────────────────────────────────────────
+
+    def _now(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    def _session(self, request: Request) -> Session:
+        return self._sessions.find(request.session_id(), self._now(), request.key)
+
+    def _touch(self, request: Request) -> None:
+        sid = request.maybe_session_id()
+        if sid:
+            self._sessions.touch(sid, self._now(), request.key)
+
+    def bare(self, handler: Handler) -> Handler:
+        """The same, for a path that names no environment."""
+
+        # openreward 0.1.167 without a variant: the session knows its environment.
+        def served(request: Request, offer: Offer) -> Outcome:
+            return handler(request, self._offers[self._session(request).environment])
+
+        return served
+
+
+def new_session(request: Request, sid: str) -> Answer:
+    """Tells the id of a session to come."""
+    body = dumps({"sid": sid})
+    if not request.wants_events():
+        return Answer(200, body)
+    # ors-sdk 0.1.0 and openreward 0.1.167 understand only this form.
+    return Answer(200, _protocol.task_id_event(sid) + encode("end", body.decode()), STREAM)
+
+
+def _tools(listed: ListToolsOutput) -> Answer:
+    # The specification knows `tools` alone; the rest is there only for environments that have it.
+    return answer({key: value for key, value in listed if value is not None})
+
+
+def _too_many(message: str) -> Unavailable:
+    return Unavailable(message, retry_after=1, status=429, reason="limit")
+
+
+def _no_call(task_id: str, events: bytes) -> Answer:
+    return Answer(200, encode("task_id", task_id) + events, STREAM)

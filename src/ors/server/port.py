@@ -1,0 +1,57 @@
+"""What all connections of one server share: who answers them, their limits, the date."""
+
+from email.utils import formatdate
+from http import HTTPStatus
+from typing import Protocol
+
+from ors._protocol import Limits
+from ors.server.answers import Answer
+from ors.server.outcomes import Later, Outcome
+from ors.server.pulse import Pulse
+from ors.server.requests import Request
+
+KEEP_ALIVE_SECONDS = 75.0
+"""Longer than any client of ours keeps a connection, so that none is closed as a request arrives."""
+REQUEST_SECONDS = 30.0
+"""A request that has begun, or a reader that has stopped, may make no progress for this long."""
+ONE_WRITE_BYTES = 64 * 1024
+"""Up to here joining is cheaper than writing twice."""
+
+STATUS = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
+
+
+class Front(Protocol):
+    """What answers the requests of connections: a server, or a router alone."""
+
+    limits: Limits
+    opening: Pulse
+    pings: Pulse
+
+    def take(self, request: Request) -> Outcome:
+        """What becomes of a client's request."""
+
+    async def finish(self, request: Request, later: Later) -> Answer:
+        """Waits for an answer."""
+
+    def start(self) -> None:
+        """Begins its life, on the running loop."""
+
+    async def drain(self) -> None:
+        """Takes nothing new, and lets what runs go on for a while."""
+
+    async def close(self) -> None:
+        """Ends everything."""
+
+
+class Port:
+    """What the connections to one server share."""
+
+    def __init__(self, app: Front) -> None:
+        self.app = app
+        self.date = b""
+        self.leaving = False
+        """Whether clients are to connect anew for their next request."""
+
+    def tick(self, now: float) -> None:
+        """Sets the date that answers carry, once a second: writing it costs as much as routing does."""
+        self.date = b"date: " + formatdate(now, usegmt=True).encode() + b"\r\n"

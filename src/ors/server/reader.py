@@ -1,0 +1,158 @@
+"""Reading one HTTP/1.1 connection: bytes in, requests out."""
+
+import asyncio
+from abc import abstractmethod
+from typing import Any
+from urllib.parse import unquote
+
+import httptools
+
+from ors._protocol import Limits
+from ors.errors import BadRequest, ORSError
+from ors.server.frames import PROTOCOL
+from ors.server.requests import Request, too_large
+
+MAX_HEADER_BYTES = 64 * 1024
+MOST_WISHES = 8
+"""Requests behind each other that ask for another protocol; clients do so with one."""
+
+
+class TooManyHeaders(ORSError):
+    """431: nobody needs so many."""
+
+    status = 431
+
+
+class Reader(asyncio.Protocol):
+    """Reads requests with httptools, and refuses what cannot be one."""
+
+    def __init__(self, limits: Limits, loop: asyncio.AbstractEventLoop) -> None:
+        self._limits = limits
+        self._loop = loop
+        self._parser: Any = httptools.HttpRequestParser(self)
+        self._reading = False  # a request has begun to arrive
+        self._heading = False  # ... and its headers are not through
+        self._wishes = 0  # for another protocol, in what is being read
+        self._unread = 0  # bytes that the client has not taken, when we looked last
+        self._since = loop.time()  # when there was progress last
+        self._url = b""
+        self._headers: list[tuple[bytes, bytes]] = []
+        self._header_bytes = 0  # received since the request began, or since its body went on
+        self._moved = False  # whether one of these happened with what is being read
+        self._body: list[bytes] = []
+        self._body_bytes = 0
+
+    @abstractmethod
+    def _received(self, request: Request, modern: bool, keep_alive: bool) -> None:
+        """A request is whole; `modern` is HTTP/1.1."""
+
+    @abstractmethod
+    def _go_on(self) -> None:
+        """The client waits for a word before it sends the body."""
+
+    @abstractmethod
+    def _refuse(self, error: ORSError) -> None:
+        """Nothing more can be read."""
+
+    @abstractmethod
+    def _take_link(self, rest: bytes) -> None:
+        """Another server asks to speak frames from here on; `rest` has come already."""
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes have arrived."""
+        if not self._heading and not self._unread:  # headers have one deadline, however slowly they drip
+            self._since = self._loop.time()
+        self._moved = False
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            self._pass_over_upgrade(data[upgrade.args[0] :])
+        except httptools.HttpParserCallbackError as error:
+            # One of our callbacks refused what it was told.
+            cause = error.__context__
+            self._refuse(cause if isinstance(cause, ORSError) else BadRequest("Invalid HTTP request"))
+        except httptools.HttpParserError:
+            self._refuse(BadRequest("Invalid HTTP request"))
+        if self._reading and not self._moved:
+            # The parser gathers a header, or a trailer, until it is whole; we would not hear of it.
+            self._header_bytes += len(data)
+            if self._header_bytes > MAX_HEADER_BYTES:
+                self._refuse(TooManyHeaders(f"The request's headers are over {MAX_HEADER_BYTES} bytes"))
+
+    def _pass_over_upgrade(self, rest: bytes) -> None:
+        # A server need not follow to HTTP/2 (RFC 9110, 7.8), but the parser reads no body after such a wish.
+        if (b"upgrade", PROTOCOL) in self._headers:
+            self._take_link(rest)
+            return
+        method, version = self._parser.get_method(), self._parser.get_http_version().encode()
+        if method == b"CONNECT" or self._wishes == MOST_WISHES:
+            self._refuse(BadRequest("This server speaks HTTP/1.1, and is no proxy"))
+            return
+        lines = [b"%b %b HTTP/%b" % (method, self._url, version)]
+        lines += [b"%b: %b" % header for header in self._headers if header[0] != b"upgrade"]
+        self._parser = httptools.HttpRequestParser(self)
+        self._wishes += 1
+        self.data_received(b"\r\n".join(lines) + b"\r\n\r\n" + rest)
+        self._wishes -= 1
+
+    # ── What the parser tells ────────────────────────────────────────────────────────────────────
+
+    def on_message_begin(self) -> None:
+        """A request begins."""
+        self._reading = self._heading = True
+        self._url = b""
+        self._headers = []
+        self._body = []
+        self._header_bytes = self._body_bytes = 0
+        self._moved = True
+
+    def on_url(self, url: bytes) -> None:
+        """A part of the request's target."""
+        self._url += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """A header."""
+        if self._heading:  # not a trailer: nothing of ours may stand there (RFC 9110, 6.5.1)
+            self._headers.append((name.lower(), value))
+
+    def on_headers_complete(self) -> None:
+        """All headers are there."""
+        self._heading = False
+        limit = self._limits.body_bytes
+        for name, value in self._headers:
+            if name == b"content-length" and int(value) > limit:
+                raise too_large(limit)
+            if name == b"expect" and value.lower() == b"100-continue":
+                self._go_on()
+
+    def on_body(self, body: bytes) -> None:
+        """A part of the body."""
+        self._body.append(body)
+        self._moved = True
+        self._header_bytes = 0
+        self._body_bytes += len(body)
+        if self._body_bytes > self._limits.body_bytes:
+            raise too_large(self._limits.body_bytes)
+
+    def on_message_complete(self) -> None:
+        """The request is whole."""
+        if self._parser.should_upgrade():  # it is read again, without that wish
+            return
+        self._reading = False
+        body = self._body
+        path, _, query = self._url.partition(b"?")
+        text = path.decode("ascii", "replace")
+        if not text.startswith("/"):  # "http://host/path", as clients ask a proxy
+            text = "/" + text.partition("://")[2].partition("/")[2]
+        if "%" in text:
+            text = unquote(text)
+        request = Request(
+            self._parser.get_method().decode("ascii"),
+            text,
+            query,
+            dict(self._headers),
+            body[0] if len(body) == 1 else b"".join(body),
+        )
+        modern = self._parser.get_http_version() != "1.0"
+        keep_alive = modern and self._parser.should_keep_alive()
+        self._received(request, modern, keep_alive)

@@ -1,0 +1,103 @@
+"""`ors serve --workers` as a user runs it."""
+
+import os
+import re
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from tests.cli.commands import ORS, PATIENCE, variables
+from tests.raw import Raw
+
+YARD = f"{Path(__file__).with_name('yard.py')}:Yard"
+
+
+class Crew:
+    """A supervisor with its workers."""
+
+    def __init__(self, process: subprocess.Popen[str], traces: Path) -> None:
+        self.process = process
+        self._traces = traces
+        self.url = self.line(r"Serving on (http://\S+)")
+        self.raw = Raw(self.url)
+
+    def line(self, pattern: str) -> str:
+        """The next line of its output that matches."""
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            if found := re.search(pattern, line):
+                return found[1] if found.groups() else found[0]
+        raise AssertionError(f"it ended without {pattern!r}")
+
+    def traces(self) -> list[str]:
+        """What the tools have left."""
+        return self._traces.read_text().split() if self._traces.exists() else []
+
+    def pids(self) -> list[int]:
+        """The workers that are up, by slot."""
+        found = []
+        for slot in sorted(self.slots()):
+            sid = self.session(slot)
+            output = self.raw.call(sid, "note", {"name": "pid"}, env="yard").result()["output"]
+            found.append(int(output["blocks"][0]["text"]))
+            self.raw.post("/delete", sid=sid)
+        return found
+
+    def slots(self) -> set[int]:
+        """The slots that are up."""
+        text = self.raw.get("/-/metrics").body.decode()
+        return {int(slot) for slot in re.findall(r'ors_calls_running\{server="(\d+)"\}', text)}
+
+    def session(self, slot: int | None = None) -> str:
+        """A new session, on the worker of that slot if it matters."""
+        others = []
+        while True:
+            sid = str(self.raw.post("/create_session").json()["sid"])
+            assert self.raw.post("/create", {"task_spec": {}}, sid=sid).status == 200
+            if slot is None or int(sid[:4], 16) == slot:
+                break
+            others.append(sid)
+        for other in others:
+            self.raw.post("/delete", sid=other)
+        return sid
+
+    def until(self, what: Callable[[], bool]) -> None:
+        """Asks again and again until it is so; every question is a request, and takes its time."""
+        while not what():
+            with suppress(OSError):  # a worker that is killed takes its connections with it
+                self.raw.get("/health")
+
+    def stop(self) -> int:
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(PATIENCE)
+
+
+@contextmanager
+def crew(folder: Path, workers: int, *words: str) -> Iterator[Crew]:
+    """So many workers, for as long as the block lasts."""
+    process = subprocess.Popen(
+        [*ORS, "serve", YARD, "--workers", str(workers), "--port", "0", "--log-level", "error", *words],
+        env=variables({"YARD": str(folder / "traces"), "PYTHONUNBUFFERED": "1"}),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    try:
+        yield Crew(process, folder / "traces")
+    finally:
+        if process.poll() is None:
+            process.terminate()
+        process.wait(PATIENCE)
+        process.stdout.close()
+
+
+def alive(pid: int) -> bool:
+    """Whether a process is there."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True

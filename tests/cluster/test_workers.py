@@ -1,0 +1,212 @@
+"""`ors serve --workers`: processes that share a port, die, are replaced and end."""
+
+import asyncio
+import os
+import signal
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ors.client import ORS, AsyncORS, AsyncSession
+from ors.errors import ORSError, SessionLost
+from tests.cli.commands import run
+from tests.cluster.crew import YARD, Crew, alive, crew
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(180),
+    pytest.mark.xdist_group("workers"),
+    pytest.mark.skipif(not hasattr(os, "fork"), reason="workers need a POSIX system"),
+]
+
+
+@pytest.fixture(scope="module")
+def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crew]:
+    with crew(tmp_path_factory.mktemp("crew"), 3) as made:
+        yield made
+
+
+def test_sessions_live_in_several_processes_and_are_found_on_every_connection(three: Crew) -> None:
+    sids = {slot: three.session(slot) for slot in range(3)}
+    pids = set()
+    for sid in sids.values():
+        seen = {
+            three.raw.call(sid, "note", {"name": "x"}, env="yard").result()["output"]["blocks"][0]["text"]
+            for _ in range(12)  # a new connection each: the system spreads them over the workers
+        }
+        assert len(seen) == 1
+        pids |= seen
+    assert len(pids) == 3
+    told = three.raw.get("/-/sessions").json()
+    assert set(sids.values()) <= {session["sid"] for session in told["sessions"]}
+
+
+def test_an_id_that_a_client_made_is_found_on_every_connection(three: Crew) -> None:
+    assert three.raw.post("/create", {"task_spec": {}}, sid="abc-123").status == 200
+    for _ in range(12):
+        assert three.raw.post("/ping", sid="abc-123").status == 200
+    assert three.raw.post("/delete", sid="abc-123").status == 200
+
+
+def test_a_busy_tool_in_one_worker_does_not_slow_the_others(three: Crew) -> None:
+    busy, free = three.session(0), three.session(1)
+    with three.raw.opened(busy, "spin", {"seconds": 1.0}, env="yard") as spinning:
+        for _ in range(5):
+            assert three.raw.call(free, "note", {"name": "y"}, env="yard").result()["ok"] is True
+        assert spinning.rest().result()["ok"] is True
+
+
+async def stays(client: AsyncORS, session: AsyncSession, name: str) -> tuple[str, float]:
+    """What a client sees of a call that never ends, and when."""
+    try:
+        await session.call_tool("stay", {"name": name})
+    except ORSError as error:
+        return f"{type(error).__name__}: {error}", time.monotonic()
+    return "ended", time.monotonic()
+
+
+async def test_of_fifty_calls_those_of_a_killed_worker_end_at_once_and_no_tool_runs_twice(
+    tmp_path: Path,
+) -> None:
+    with crew(tmp_path, 2) as two:
+        pids = two.pids()
+        async with AsyncORS(two.url) as client:
+            env = client.environment("yard")
+            sessions = [env.session(split="train", index=n % 10) for n in range(50)]
+            for session in sessions:
+                await session.__aenter__()
+            calls = [
+                asyncio.create_task(stays(client, session, f"c{n}")) for n, session in enumerate(sessions)
+            ]
+            while sum(name.startswith("c") for name in two.traces()) < 50:
+                await asyncio.sleep(0.01)
+            lost = [n for n, session in enumerate(sessions) if str(session.sid).startswith("0001")]
+            killed = time.monotonic()
+            os.kill(pids[1], signal.SIGKILL)
+            done, going = await asyncio.wait([calls[n] for n in lost], timeout=20)
+            assert not going
+            assert 10 <= len(lost) <= 40
+            assert {call.result()[0].partition(":")[0] for call in done} == {"SessionLost"}
+            slowest = max(call.result()[1] for call in done) - killed
+            assert slowest < 2.0  # 0.05 s on a quiet machine: docs/scaling.md
+            assert not [n for n in range(50) if n not in lost and calls[n].done()]
+            async with env.session(split="train", index=0) as fresh:
+                assert (await fresh.call_tool("note", {"name": "fresh"})).blocks
+            with pytest.raises(SessionLost):
+                await sessions[lost[0]].call_tool("note", {"name": "late"})
+            for call in calls:
+                call.cancel()
+            await asyncio.gather(*calls, return_exceptions=True)
+            for n, session in enumerate(sessions):
+                if n not in lost:
+                    await session.__aexit__(None, None, None)
+        traces = [name for name in two.traces() if name.startswith("c")]
+        assert sorted(traces) == sorted(f"c{n}" for n in range(50))
+        two.until(lambda: two.slots() == {0, 1})
+        assert two.pids()[1] != pids[1]
+        assert two.stop() == 0
+
+
+async def episodes(url: str, stop: asyncio.Event) -> int:
+    """Episodes one after the other, none of which may fail; gives how many."""
+    count = 0
+    async with AsyncORS(url) as client:
+        env = client.environment("yard")
+        while not stop.is_set():
+            async with env.session(split="train", index=count % 10) as session:
+                for n in range(5):
+                    await session.call_tool("wait", {"name": f"e{count}.{n}", "seconds": 0.01})
+            count += 1
+    return count
+
+
+async def test_all_workers_are_replaced_under_load_without_a_failed_call(tmp_path: Path) -> None:
+    with crew(tmp_path, 2) as two:
+        before = two.pids()
+        stop = asyncio.Event()
+        load = [asyncio.create_task(episodes(two.url, stop)) for _ in range(8)]
+        long = two.session(0)
+        two.process.send_signal(signal.SIGHUP)
+        while len(set(before) & set(await asyncio.to_thread(two.pids))) > 0:
+            assert not any(task.done() for task in load)
+        # A session of a worker that is replaced goes on there.
+        answer = await asyncio.to_thread(two.raw.call, long, "note", {"name": "long"}, "yard")
+        assert answer.result()["output"]["blocks"][0]["text"] == str(before[0])
+        assert (await asyncio.to_thread(two.raw.post, "/delete", sid=long)).status == 200
+        while any(alive(pid) for pid in before):
+            await asyncio.sleep(0.01)
+        stop.set()
+        counts = await asyncio.gather(*load)
+        assert min(counts) > 0
+        assert two.stop() == 0
+
+
+def test_a_drain_deadline_ends_a_replaced_worker(tmp_path: Path) -> None:
+    with crew(tmp_path, 2, "--drain-seconds", "0.2", "--grace-seconds", "0.1") as two:
+        before = two.pids()
+        sid = two.session(0)
+        with two.raw.opened(sid, "stay", {"name": "z"}, env="yard") as call:
+            two.process.send_signal(signal.SIGHUP)
+            assert "shutting down" in call.rest().error()
+        two.until(lambda: not any(alive(pid) for pid in before))
+        assert two.raw.post("/ping", sid=sid).status == 410
+
+
+def test_a_worker_is_replaced_after_so_many_sessions(tmp_path: Path) -> None:
+    with crew(tmp_path, 2, "--max-worker-sessions", "30") as two:
+        before = two.pids()
+        while any(alive(pid) for pid in before):
+            assert two.raw.post("/delete", sid=two.session()).status == 200
+
+
+def test_a_worker_that_has_grown_is_replaced_and_one_that_has_grown_much_is_killed(tmp_path: Path) -> None:
+    with crew(tmp_path, 2, "--max-worker-memory", "300M", "--drain-seconds", "0") as two:
+        first, second = two.pids()
+        two.raw.call(two.session(0), "grow", {"megabytes": 350}, env="yard")
+        two.raw.call(two.session(1), "grow", {"megabytes": 900}, env="yard")
+        two.until(lambda: not alive(first) and not alive(second))
+        two.until(lambda: two.slots() == {0, 1})
+
+
+def test_workers_end_with_their_supervisor(tmp_path: Path) -> None:
+    with crew(tmp_path, 2) as two:
+        pids = two.pids()
+        two.process.kill()
+        while any(alive(pid) for pid in pids):
+            time.sleep(0.01)
+
+
+def test_preloaded_workers_share_what_was_imported(tmp_path: Path) -> None:
+    with crew(tmp_path, 2, "--preload") as two:
+        pids = two.pids()
+        assert len(set(pids)) == 2
+        os.kill(pids[0], signal.SIGKILL)
+        two.until(lambda: two.slots() == {0, 1})
+        assert two.pids()[0] != pids[0]
+        assert two.stop() == 0
+
+
+def test_what_cannot_start_is_told_once(tmp_path: Path) -> None:
+    (tmp_path / "broken.py").write_text("import ors\nraise RuntimeError('no luck')\n")
+    done = run("serve", str(tmp_path / "broken.py"), "--workers", "2", "--port", "0")
+    assert done.code == 3
+    assert done.err.count("no luck") == 1
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        done = run("serve", YARD, "--workers", "2", "--port", port, env={"YARD": ""})
+        assert (done.code, "the port is taken" in done.err) == (3, True)
+
+
+def test_a_crew_on_a_port_does_not_let_another_share_it(three: Crew) -> None:
+    done = run("serve", YARD, "--workers", "2", "--port", str(three.raw.port), env={"YARD": ""})
+    assert (done.code, "the port is taken" in done.err) == (3, True)
+
+
+def test_the_sync_client_works_through_workers(three: Crew) -> None:
+    with ORS(three.url) as client, client.environment("yard").session(split="train", index=3) as session:
+        assert session.call_tool("note", {"name": "sync"}).blocks[0].type == "text"
