@@ -7,7 +7,9 @@ call's cost. It stands in for uvicorn's own HTTP protocol, and keeps to what uvi
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from email.utils import formatdate
+from functools import partial
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import unquote
@@ -17,7 +19,7 @@ from uvicorn.config import Config
 from uvicorn.server import ServerState
 
 from ors._sse import PING
-from ors.errors import BadRequest, ORSError
+from ors.errors import BadRequest, ORSError, ResponseError
 from ors.server.answers import STREAM, Answer, refusal
 from ors.server.app import App, Later
 from ors.server.calls import Call
@@ -26,7 +28,7 @@ from ors.server.requests import Request, too_large
 
 MAX_HEADER_BYTES = 64 * 1024
 KEEP_ALIVE_SECONDS = 75.0
-"""Longer than any client of ours keeps a connection, so that none is closed as a request arrives."""
+"""Longer than any client of ours keeps one, so that none is closed as a request arrives."""
 REQUEST_SECONDS = 30.0
 """A request that has begun, or a reader that has stopped, may make no progress for this long."""
 MOST_WISHES = 8
@@ -35,10 +37,6 @@ ONE_WRITE_BYTES = 64 * 1024
 """Up to here joining is cheaper than writing twice."""
 
 _STATUS = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
-
-
-class _TooManyHeaders(ORSError):
-    status = 431
 
 
 class Port:
@@ -70,7 +68,7 @@ class Connection(asyncio.Protocol):
         self._state = server_state
         self._parser: Any = httptools.HttpRequestParser(self)
         self._transport: asyncio.Transport | None = None
-        self._waiting: deque[tuple[Request, bool, bool]] = deque()  # pipelined requests
+        self._waiting: deque[Callable[[], None]] = deque()  # answers to pipelined requests
         self._busy = False  # a request is being answered
         self._reading = False  # a request has begun to arrive
         self._heading = False  # ... and its headers are not through
@@ -113,6 +111,8 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Bytes have arrived."""
+        if self._parser is None:  # nothing can be read behind what was refused
+            return
         if not self._heading and not self._unread:  # headers have one deadline, however slowly they drip
             self._since = self._loop.time()
         self._moved = False
@@ -130,7 +130,8 @@ class Connection(asyncio.Protocol):
             # The parser gathers a header, or a trailer, until it is whole; we would not hear of it.
             self._header_bytes += len(data)
             if self._header_bytes > MAX_HEADER_BYTES:
-                self._refuse(_TooManyHeaders(f"The request's headers are over {MAX_HEADER_BYTES} bytes"))
+                text = f"The request's headers are over {MAX_HEADER_BYTES} bytes"
+                self._refuse(ResponseError(text, status=431))
 
     def _pass_over_upgrade(self, rest: bytes) -> None:
         # A server need not follow to HTTP/2 (RFC 9110, 7.8), but the parser reads no body after such a wish.
@@ -214,7 +215,7 @@ class Connection(asyncio.Protocol):
         modern = self._parser.get_http_version() != "1.0"
         keep_alive = modern and self._parser.should_keep_alive()
         if self._busy:
-            self._waiting.append((request, modern, keep_alive))
+            self._waiting.append(partial(self._take, request, modern, keep_alive))
             if self._transport is not None:
                 self._transport.pause_reading()
         else:
@@ -264,14 +265,17 @@ class Connection(asyncio.Protocol):
         )
 
     def _refuse(self, error: ORSError) -> None:
-        """Answers what cannot be read on from, and closes."""
-        if self._transport is None or self._transport.is_closing():
+        """Answers what cannot be read on from, behind all that came before it, and closes."""
+        if self._parser is None or self._transport is None or self._transport.is_closing():
             return
-        if self._busy:  # an answer is under way: it cannot be told any more
-            self._transport.close()
-            return
+        self._parser = None
+        answer = partial(self._answer_last, refusal(error))
+        self._waiting.append(answer) if self._busy else answer()
+
+    def _answer_last(self, answer: Answer) -> None:
         self._keep_alive = self._bodyless = False
-        self._answer(refusal(error))
+        self._more = b""
+        self._answer(answer)
 
     # ── A call's stream ──────────────────────────────────────────────────────────────────────────
 
@@ -302,8 +306,8 @@ class Connection(asyncio.Protocol):
             return
         if self._opened:
             self._app.pings.remove(self)
-            last = b"0\r\n\r\n" if self._chunked else b""
-            self._transport.write(self._part(call.tail) + last)
+            framed = (b"%x\r\n" % len(call.tail), call.tail, b"\r\n0\r\n\r\n")  # not joined: it may be long
+            self._transport.writelines(framed if self._chunked else (call.tail,))
         else:
             self._app.opening.remove(self)
             head = call.head
@@ -362,15 +366,12 @@ class Connection(asyncio.Protocol):
             return
         if not self._keep_alive:
             self._transport.close()
-        elif self._waiting:
-            if self._transport.is_closing():
-                return
-            request, modern, keep_alive = self._waiting.popleft()
-            if not self._waiting:
-                self._transport.resume_reading()
+        elif self._waiting and not self._transport.is_closing():
             # Not from here, or a thousand pipelined requests would be a thousand frames deep.
             self._busy = True
-            self._loop.call_soon(self._take, request, modern, keep_alive)
+            self._loop.call_soon(self._waiting.popleft())
+            if not self._waiting:
+                self._transport.resume_reading()
         else:
             self._since = self._loop.time()
 
