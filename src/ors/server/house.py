@@ -2,13 +2,14 @@
 
 from ors._protocol import Limits
 from ors.server.kept import Kept
+from ors.server.memory import Memory
 from ors.server.observers import Observers
 from ors.server.threads import Threads
 from ors.server.wording import Wording
 
 
 class House:
-    """Limits, wording, threads, kept results, observers, and how much is going on."""
+    """Limits, wording, threads, kept results, memory, observers, and how much is going on."""
 
     def __init__(self, limits: Limits, wording: Wording, observers: Observers) -> None:
         self.limits = limits
@@ -16,5 +17,6 @@ class House:
         self.observers = observers
         self.threads = Threads()
         self.kept = Kept(limits.kept_seconds, limits.kept_bytes)
+        self.memory = Memory()
         self.running = 0
         """Calls that run or wait for their turn."""
