@@ -62,6 +62,7 @@ ROWS = (
     Row(
         "import_client", "from ors.client import ORS", "ms", more_is_better=False, reference=0.5, charted=True
     ),
+    Row("help", "ors --help", "ms", more_is_better=False, at_most=300),
     Row("client_32", "client, 32 at once", "/s"),
     Row("client_256", "client, 256 at once", "/s"),
     Row(

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from bench import floor, load, machine, plans, profile, wire
+from bench import floor, load, machine, plans, profile, starts, wire
 from bench.figures import Figures
 from bench.rows import ROWS
 from bench.servers import Subject, running
@@ -145,3 +145,20 @@ def test_ratios_are_taken_within_a_round() -> None:
     assert ratio is not None
     assert (ratio.low, ratio.middle, ratio.high) == (10, 20, 30)
     assert figures.misses(row) == ["20.00 of the reference, meant to be 25"]
+
+
+def test_imports_help_and_start_are_timed_round_by_round() -> None:
+    figures = Figures()
+    starts.measure(figures, rounds=2, subjects=("ours",))
+    timed = figures.as_json()
+    assert set(timed) == {*starts.COMMANDS, "startup"} <= {row.key for row in ROWS}
+    assert {row: len(values["ours"]) for row, values in timed.items()} == dict.fromkeys(timed, 2)
+
+
+def test_help_is_meant_to_take_three_tenths_of_a_second() -> None:
+    (row,) = (row for row in ROWS if row.key == "help")
+    figures = Figures()
+    figures.add("help", "ours", 299.0)
+    assert not figures.misses(row)
+    figures.add("help", "ours", 303.0)
+    assert figures.misses(row) == ["301.00 ms, meant to be at most 300"]

@@ -121,15 +121,58 @@ def test_it_is_no_proxy(raw: Raw) -> None:
         assert status(connection) == 400
 
 
-def test_garbage_behind_a_call_ends_the_connection_and_not_the_call(raw: Raw) -> None:
+def read_all(connection: socket.socket) -> bytes:
+    """Everything, up to the end of the connection."""
+    received = b""
+    while part := connection.recv(2**16):
+        received += part
+    return received
+
+
+REFUSED = {
+    "garbage": b"\0\0 garbage\r\n\r\n",
+    "a body without an end": b"POST /lab/tasks HTTP/1.1\r\n" + HOST + b"Content-Length: x\r\n\r\n",
+    "a body over the limit": b"POST /lab/tasks HTTP/1.1\r\n" + HOST + b"Content-Length: 99999999\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "status"), list(zip(REFUSED.values(), (400, 400, 413), strict=True)), ids=REFUSED
+)
+def test_what_is_refused_behind_good_requests_is_answered_after_them(
+    raw: Raw, wrong: bytes, status: int
+) -> None:
     sid = raw.session(task={"id": "garbage"})
+    Lab.gates["garbage.hold"].clear()
+    call = post("/lab/call", b'{"name": "hold", "input": {}}', f"X-Session-ID: {sid}\r\n".encode())
+    tasks = post("/lab/num_tasks", b'{"split": "train"}')
+    with connected(raw) as connection:
+        connection.sendall(call + tasks + b"GET /health HTTP/1.1\r\n" + HOST + b"\r\n" + wrong)
+        assert raw.get("/health").status == 200  # so all of it was read
+        Lab.gates["garbage.hold"].set()
+        received = read_all(connection)
+    places = [received.index(text) for text in (b"event: end", b'{"num_tasks":5}', b'{"status":"ok"}')]
+    assert places == sorted(places)
+    rest = received[places[-1] :]
+    assert rest.count(b"HTTP/1.1 ") == 1
+    assert b"HTTP/1.1 %d " % status in rest
+    assert b"connection: close" in rest
+    assert received.count(b"HTTP/1.1 200 ") == 3
+
+
+def test_nothing_is_read_behind_what_was_refused(raw: Raw) -> None:
+    sid = raw.session(task={"id": "behind"})
     call = post("/lab/call", b'{"name": "hold", "input": {}}', f"X-Session-ID: {sid}\r\n".encode())
     with connected(raw) as connection:
-        connection.sendall(call + b"\0\0 garbage\r\n\r\n")
-        assert connection.recv(1) == b""
-    Lab.gates["garbage.hold"].set()
+        connection.sendall(call + b"\0 garbage\r\n\r\n")
+        assert raw.get("/health").status == 200
+        connection.sendall(post("/delete", b"", f"X-Session-ID: {sid}\r\n".encode()))
+        assert raw.get("/health").status == 200
+        Lab.gates["behind.hold"].set()
+        received = read_all(connection)
+    assert (received.count(b"HTTP/1.1 200 "), received.count(b"HTTP/1.1 400 ")) == (1, 1)
     assert raw.call(sid, "nothing").result()["ok"]
-    assert Lab.counts["garbage.hold"] == 1
+    assert Lab.counts["behind.hold"] == 1
 
 
 class Clock:

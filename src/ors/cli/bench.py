@@ -14,7 +14,7 @@ from ors.cli.connect import PATIENCE
 from ors.cli.faults import Wrong
 from ors.cli.inputs import found_tool, sample_input, tool_input
 from ors.cli.load import Plan, Tally, run
-from ors.cli.options import JSON, URL_OR_TARGET, Command, api_key, as_json, environment
+from ors.cli.options import JSON, WHERE, Command, api_key, as_json, environment
 from ors.cli.output import print_json, print_table, shortened
 from ors.cli.progress import progress
 from ors.cli.targets import as_url
@@ -60,7 +60,7 @@ class Subject:
         "ors bench http://127.0.0.1:8080 --compare adder --seconds 2 --json",
     ],
 )
-@click.argument("where", metavar="URL|TARGET", type=URL_OR_TARGET)
+@WHERE
 @click.option("--compare", metavar="URL|TARGET", help="Measure this server too, in turns, and print ratios.")
 @click.option(
     "--seconds", type=click.FloatRange(min=0.1), default=5, show_default=True, help="How long, each."

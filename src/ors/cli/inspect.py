@@ -10,7 +10,7 @@ import uvicorn
 
 from ors.cli.faults import Wrong
 from ors.cli.listener import listener
-from ors.cli.options import URL_OR_TARGET, Command, api_key
+from ors.cli.options import WHERE, Command, api_key
 from ors.cli.targets import as_url, built, environments
 from ors.client import ASGITransport, Transport, http_transport
 from ors.inspector import StandIn
@@ -22,7 +22,7 @@ STOP_SECONDS = 1
 @click.command(
     "inspect", cls=Command, examples=["ors inspect adder", "ors inspect http://127.0.0.1:8080 --port 8090"]
 )
-@click.argument("where", metavar="URL|TARGET", type=URL_OR_TARGET)
+@WHERE
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),

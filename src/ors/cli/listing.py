@@ -9,11 +9,10 @@ from ors.cli.connect import chosen, connected, opened
 from ors.cli.describe import offered, print_offered
 from ors.cli.faults import Wrong
 from ors.cli.inputs import found_tool
-from ors.cli.options import URL_OR_TARGET, Command, api_key, as_json, environment
+from ors.cli.options import WHERE, Command, api_key, as_json, environment
 from ors.cli.output import clean, number, print_json, print_table, shortened, signature
 from ors.client import Environment
 
-WHERE = click.argument("where", metavar="URL|TARGET", type=URL_OR_TARGET)
 MOST_COLUMNS = 5
 
 

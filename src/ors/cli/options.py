@@ -16,6 +16,7 @@ __all__ = [
     "JSON",
     "TARGET",
     "URL_OR_TARGET",
+    "WHERE",
     "Command",
     "Grouped",
     "api_key",
@@ -77,6 +78,7 @@ class _Place(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no suc
 
 TARGET = _Place("TARGET")
 URL_OR_TARGET = _Place("URL|TARGET")
+WHERE = click.argument("where", metavar="URL|TARGET", type=URL_OR_TARGET)
 
 
 class _JSONObject(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no such arguments

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from ors import ImageBlock, TextBlock
+from ors import ImageBlock, TextBlock, ToolOutput
 from ors.cli.faults import clean, shown_path
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "on_terminal",
     "print_blocks",
     "print_json",
+    "print_outcome",
     "print_table",
     "shortened",
     "signature",
@@ -87,6 +88,16 @@ def print_blocks(
             click.echo(clean(block.text), err=err)
         else:
             click.echo(f"[{_saved(block, folder, stem)}]", err=err)
+
+
+def print_outcome(output: ToolOutput, *, err: bool = False) -> None:
+    """What stands beside the blocks of an output."""
+    if output.metadata:
+        click.echo(f"metadata: {shortened(output.metadata, 1000)}", err=err)
+    if output.reward is not None:
+        click.echo(f"reward: {number(output.reward)}", err=err)
+    if output.finished:
+        click.echo("finished", err=err)
 
 
 def _saved(block: ImageBlock, folder: Path, stem: str) -> str:

@@ -10,20 +10,11 @@ from typing import Any
 import click
 
 from ors import ToolSpec
-from ors.cli.episode import Choice, print_outcome
 from ors.cli.faults import Wrong
 from ors.cli.inputs import found_tool, sample_input, tool_input, usage
-from ors.cli.options import (
-    URL_OR_TARGET,
-    Command,
-    api_key,
-    as_json,
-    environment,
-    images,
-    secrets,
-    task_choice,
-)
-from ors.cli.output import clean, number, print_blocks, print_json, shortened
+from ors.cli.opening import Choice, opening
+from ors.cli.options import WHERE, Command, as_json
+from ors.cli.output import clean, number, print_blocks, print_json, print_outcome, shortened
 from ors.client import Session
 from ors.errors import ToolCallError, ToolFailed
 
@@ -34,20 +25,16 @@ HOW = "Type a tool and its input, such as: {example}. Also: /tools, /prompt, /qu
     cls=Command,
     examples=["ors play adder", "echo submit 3 | ors play http://127.0.0.1:8080 --split train --json"],
 )
-@click.argument("where", metavar="URL|TARGET", type=URL_OR_TARGET)
-@environment
-@task_choice
-@secrets
-@images
-@api_key
+@WHERE
+@opening
 @as_json
-def play(images: Path, as_json: bool, **choice: Any) -> None:
+def play(choice: Choice, images: Path, as_json: bool) -> None:
     """Play an episode by hand: read the prompt, call tools, collect rewards.
 
     Input is key=value words, a JSON object, or just the value for a tool with one parameter. Lines are also
     taken from a pipe. With --json the report goes to standard output, everything else to standard error.
     """
-    with Choice(**choice).opened() as session:
+    with choice.opened() as session:
         game = Game(session, images, err=as_json)
         try:
             game.run()

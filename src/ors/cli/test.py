@@ -7,7 +7,7 @@ import click
 
 from ors import quality
 from ors.cli.faults import Wrong
-from ors.cli.options import URL_OR_TARGET, Command, api_key, as_json, environment, secrets
+from ors.cli.options import WHERE, Command, api_key, as_json, environment, secrets
 from ors.cli.targets import as_url, built, environments
 
 QUIET_SECONDS = 2.0
@@ -23,7 +23,7 @@ QUIET_SECONDS = 2.0
         "ors test http://127.0.0.1:8080 --env adder",
     ],
 )
-@click.argument("where", metavar="URL|TARGET", type=URL_OR_TARGET)
+@WHERE
 @click.option(
     "--sample", type=click.IntRange(min=1), default=5, show_default=True, help="Tasks of each split to open."
 )

@@ -7,6 +7,8 @@ call's cost. It stands in for uvicorn's own HTTP protocol, and keeps to what uvi
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from uvicorn.config import Config
@@ -48,7 +50,7 @@ class Connection(Reader):
         self._app = port.app
         self._state = server_state
         self._transport: asyncio.Transport | None = None
-        self._waiting: deque[tuple[Request, bool, bool]] = deque()  # pipelined requests
+        self._waiting: deque[Callable[[], None]] = deque()  # answers to pipelined requests
         self._busy = False  # a request is being answered
         self._keep_alive = True
         self._chunked = True  # an HTTP/1.0 client gets its stream until the connection ends
@@ -99,7 +101,7 @@ class Connection(Reader):
 
     def _received(self, request: Request, modern: bool, keep_alive: bool) -> None:
         if self._busy:
-            self._waiting.append((request, modern, keep_alive))
+            self._waiting.append(partial(self._take, request, modern, keep_alive))
             if self._transport is not None:
                 self._transport.pause_reading()
         else:
@@ -164,14 +166,17 @@ class Connection(Reader):
         )
 
     def _refuse(self, error: ORSError) -> None:
-        """Answers what cannot be read on from, and closes."""
-        if self._transport is None or self._transport.is_closing():
+        """Answers what cannot be read on from, behind all that came before it, and closes."""
+        if self._parser is None or self._transport is None or self._transport.is_closing():
             return
-        if self._busy:  # an answer is under way: it cannot be told any more
-            self._transport.close()
-            return
+        self._parser = None
+        answer = partial(self._answer_last, refusal(error))
+        self._waiting.append(answer) if self._busy else answer()
+
+    def _answer_last(self, answer: Answer) -> None:
         self._keep_alive = self._bodyless = False
-        self._answer(refusal(error))
+        self._more = b""
+        self._answer(answer)
 
     def _take_link(self, rest: bytes) -> None:
         if self._busy:  # nothing is spoken before the answer to an earlier request
@@ -243,8 +248,8 @@ class Connection(Reader):
             return
         if self._opened:
             self._app.pings.remove(self)
-            last = b"0\r\n\r\n" if self._chunked else b""
-            self._transport.write(self._part(call.tail) + last)
+            framed = (b"%x\r\n" % len(call.tail), call.tail, b"\r\n0\r\n\r\n")  # not joined: it may be long
+            self._transport.writelines(framed if self._chunked else (call.tail,))
         else:
             self._app.opening.remove(self)
             head = call.head
@@ -303,15 +308,12 @@ class Connection(Reader):
             return
         if not self._keep_alive:
             self._transport.close()
-        elif self._waiting:
-            if self._transport.is_closing():
-                return
-            request, modern, keep_alive = self._waiting.popleft()
-            if not self._waiting:
-                self._transport.resume_reading()
+        elif self._waiting and not self._transport.is_closing():
             # Not from here, or a thousand pipelined requests would be a thousand frames deep.
             self._busy = True
-            self._loop.call_soon(self._take, request, modern, keep_alive)
+            self._loop.call_soon(self._waiting.popleft())
+            if not self._waiting:
+                self._transport.resume_reading()
         else:
             self._since = self._loop.time()
 

@@ -8,19 +8,13 @@ from urllib.parse import unquote
 import httptools
 
 from ors._protocol import Limits
-from ors.errors import BadRequest, ORSError
+from ors.errors import BadRequest, ORSError, ResponseError
 from ors.server.frames import PROTOCOL
 from ors.server.requests import Request, too_large
 
 MAX_HEADER_BYTES = 64 * 1024
 MOST_WISHES = 8
 """Requests behind each other that ask for another protocol; clients do so with one."""
-
-
-class TooManyHeaders(ORSError):
-    """431: nobody needs so many."""
-
-    status = 431
 
 
 class Reader(asyncio.Protocol):
@@ -60,6 +54,8 @@ class Reader(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Bytes have arrived."""
+        if self._parser is None:  # nothing can be read behind what was refused
+            return
         if not self._heading and not self._unread:  # headers have one deadline, however slowly they drip
             self._since = self._loop.time()
         self._moved = False
@@ -77,7 +73,8 @@ class Reader(asyncio.Protocol):
             # The parser gathers a header, or a trailer, until it is whole; we would not hear of it.
             self._header_bytes += len(data)
             if self._header_bytes > MAX_HEADER_BYTES:
-                self._refuse(TooManyHeaders(f"The request's headers are over {MAX_HEADER_BYTES} bytes"))
+                text = f"The request's headers are over {MAX_HEADER_BYTES} bytes"
+                self._refuse(ResponseError(text, status=431))
 
     def _pass_over_upgrade(self, rest: bytes) -> None:
         # A server need not follow to HTTP/2 (RFC 9110, 7.8), but the parser reads no body after such a wish.

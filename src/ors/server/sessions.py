@@ -332,7 +332,7 @@ class Sessions:
         return self._ending.get(sid)
 
     def reap(self, now: float) -> None:
-        """Ends what has been idle or alive for too long, and forgets old tombstones and results."""
+        """Ends what has been idle or alive for too long; lets go of old tombstones, results and memory."""
         for session in list(self._live.values()):
             limits = session.limits
             if limits.life_seconds is not None and session.created + limits.life_seconds < now:
@@ -348,6 +348,7 @@ class Sessions:
                 break
             del self._ended[sid]
         self._house.kept.reap(now)
+        self._house.memory.give_back(now)
 
     async def drain(self) -> None:
         """Waits until every call that runs now is done."""
