@@ -11,6 +11,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from ors import Environment, Limits, Server
 from ors.cli import logs, reload
@@ -20,7 +21,7 @@ from ors.cli.faults import Wrong
 from ors.cli.limits import limit_flags
 from ors.cli.listener import in_words
 from ors.cli.listener import listener as listening
-from ors.cli.onray import serve_on_ray
+from ors.cli.onray import OnRay, ray_flags
 from ors.cli.options import TARGET, Command, as_json
 from ors.cli.targets import built, environments, roots
 from ors.cli.workers import Workers, worker_flags
@@ -174,6 +175,7 @@ class Serving:
 @click.option("--fd", type=int, hidden=True, help="Serve on this inherited socket.")
 @click.option("--assignment", type=Assignment.read, hidden=True, help="Serve as one of several workers.")
 @worker_flags
+@ray_flags
 @access_flags
 @limit_flags
 def serve(
@@ -197,8 +199,11 @@ def serve(
     """
     access = Access(**{field.name: flags.pop(field.name) for field in fields(Access)})
     keys = access.all_keys()
+    on_ray = OnRay(**{field.name: flags.pop(field.name) for field in fields(OnRay)})
+    if on_ray.ray is not None and _is_default("host"):
+        host = ""  # that of each node
     if not (is_loopback(host) or keys or access.insecure):
-        raise Wrong(CLOSED.format(host=host))
+        raise Wrong(CLOSED.format(host=host or "the addresses of nodes"))
     if reloading and fd is None:
         if os.name != "posix":
             raise Wrong("--reload needs a POSIX system")
@@ -213,8 +218,8 @@ def serve(
     classes = environments(targets)
     how: dict[str, Any] = {"limits": limits, "return_errors": return_errors, "inspector": access.inspector}
     how |= {"api_keys": keys, "cors_origins": access.cors_origin}
-    if workers.ray is not None:
-        serve_on_ray(workers.ray, workers.hosts, classes, host, {"insecure": access.insecure, **how})
+    if on_ray.ray is not None:
+        on_ray.serve(classes, host, port, workers.drain_seconds, {"insecure": access.insecure, **how})
         return
     server = built(classes, slot=slot, **how)
     if assignment is not None:
@@ -241,3 +246,8 @@ def supervise(serving: Serving, workers: Workers, limits: Limits, preloaded: Ser
     policy = workers.policy(limits.grace_seconds)
     supervisor = Supervisor(start, sockets, policy, serving.announce, say)
     return supervisor.run()
+
+
+def _is_default(name: str) -> bool:
+    source = click.get_current_context().get_parameter_source(name)
+    return source is ParameterSource.DEFAULT
