@@ -26,7 +26,8 @@ from ors.server.offers import Offer
 from ors.server.pages import HEALTH_PATHS, Pages
 from ors.server.pulse import Pulse
 from ors.server.requests import Request
-from ors.server.sessions import Session, Sessions
+from ors.server.session import Session
+from ors.server.sessions import Sessions
 from ors.types import CreateSession, GetTask, GetTaskRange, ListTasks, ListToolsOutput, NumTasks
 
 log = logging.getLogger("ors.server")
@@ -138,6 +139,7 @@ class App:
     async def drain(self) -> None:
         """Takes nothing new, lets running calls go on for the grace period, then ends their streams."""
         self.draining = True
+        self.sessions.turn_away(asyncio.get_running_loop().time(), SHUTDOWN)
         try:
             async with asyncio.timeout(self.limits.grace_seconds):
                 await self.sessions.drain()
@@ -300,10 +302,13 @@ class App:
         self, session: Session, offer: Offer, given: CreateSession, secrets: dict[str, str], trace: str
     ) -> Answer:
         try:
-            task = await offer.task(given.split or "", given.index or 0)  # the model has checked both
+            task = await session.task(
+                offer.task(given.split or "", given.index or 0)
+            )  # the model has checked
             session.start(offer.episode(task, secrets), trace)
         except BaseException:
             self.sessions.release(session)
+            self._check_open()
             raise
         return answer({"sid": session.sid})
 
