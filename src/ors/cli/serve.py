@@ -68,6 +68,7 @@ class Serving:
         lines = logs.configure(self.log_level, self.log_json)
         try:
             runner.run(sockets=[listener])
+            runner.leave()
         finally:
             lines.close()
 

@@ -136,6 +136,12 @@ class App:
     def _is_ready(self) -> bool:
         return not self.draining and not self.sessions.admission.saturated
 
+    @property
+    def ending_seconds(self) -> float:
+        """The longest that an end takes, if no code of an author's holds up the event loop."""
+        teardown = max(offer.limits.teardown_seconds for offer in self._offers.values())
+        return self.limits.grace_seconds + 2 * teardown + 10  # calls that are stopped may clean up first
+
     async def drain(self) -> None:
         """Takes nothing new, lets running calls go on for the grace period, then ends their streams."""
         self.draining = True
