@@ -40,6 +40,7 @@ class Deadline:
         seconds = self._seconds.get()
         try:
             while seconds is not None:
+                log.info("told to end, which takes %g s at most", seconds)
                 seconds = self._seconds.get(timeout=seconds)
         except Empty:
             log.error("the end did not come within %g s; left behind: %s", seconds, "; ".join(at_work()))
