@@ -27,6 +27,7 @@ from ors.server.relay import SWITCH, Neighbours
 from ors.server.requests import Request
 from ors.server.routes import Routes, is_preflight
 from ors.server.sessions import Sessions
+from ors.server.threads import Threads
 
 log = logging.getLogger("ors.server")
 
@@ -80,14 +81,19 @@ class App:
             self.start()
         try:
             self.door.check(request)
-            self._recognise(request)
+            if self.keys:
+                self._recognise(request)
             if self.neighbours is not None:
                 elsewhere: Outcome | None = self.neighbours.elsewhere(request)
                 if elsewhere is not None:
                     return elsewhere
             if request.path == LINK and request.header(b"upgrade") == LINK_PROTOCOL:
                 return SWITCH
-            return self._answered(request)
+            # Said twice, to save a step on the way of every call.
+            handler, offer = self._routes.exact.get((request.method, request.path)) or self._routes.find(
+                request
+            )
+            return handler(request, offer)
         except ORSError as error:
             return self._refused(error)
         except Exception as error:
@@ -102,8 +108,12 @@ class App:
         if self._loop is None:
             self.start()
         try:
-            self._recognise(request)
-            return self._answered(request)
+            if self.keys:
+                self._recognise(request)
+            handler, offer = self._routes.exact.get((request.method, request.path)) or self._routes.find(
+                request
+            )
+            return handler(request, offer)
         except ORSError as error:
             return self._refused(error)
         except Exception as error:
@@ -119,12 +129,8 @@ class App:
             return self._failure(request, error)
 
     def _recognise(self, request: Request) -> None:
-        if self.keys and not is_preflight(request) and not _is_open(request.path):
+        if not is_preflight(request) and not _is_open(request.path):
             request.key = self.keys.name_of(request)
-
-    def _answered(self, request: Request) -> Outcome:
-        handler, offer = self._routes.exact.get((request.method, request.path)) or self._routes.find(request)
-        return handler(request, offer)
 
     def _refused(self, error: ORSError) -> Answer:
         if error.reason in _REJECTIONS:
@@ -161,9 +167,21 @@ class App:
     def _is_ready(self) -> bool:
         return self.house.taking and not self.sessions.admission.saturated
 
+    @property
+    def threads(self) -> Threads:
+        """Where authors' code runs that is not async."""
+        return self.house.threads
+
+    @property
+    def ending_seconds(self) -> float:
+        """The longest that an end takes, if no code of an author's holds up the event loop."""
+        teardown = max(offer.limits.teardown_seconds for offer in self._offers.values())
+        return self.limits.grace_seconds + 2 * teardown + 10  # calls that are stopped may clean up first
+
     async def drain(self) -> None:
         """Takes nothing new, lets running calls go on for the grace period, then ends their streams."""
         self.house.draining = True
+        self.sessions.turn_away(asyncio.get_running_loop().time(), SHUTDOWN)
         try:
             async with asyncio.timeout(self.limits.grace_seconds):
                 await self.sessions.drain()
