@@ -5,27 +5,29 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import ray
-from ray.cluster_utils import Cluster
-
-from ors.cluster.ray import Deployment, Row
 from tests.cluster.crew import alive
 from tests.raw import Raw
+
+if TYPE_CHECKING:
+    from ray.cluster_utils import Cluster
+
+    from ors.cluster.ray import Deployment, Row
 
 MEMORY = 80 * 2**20
 # Ray's own defaults take a minute to notice that a node is gone.
 HEALTH = {
     "health_check_initial_delay_ms": 0,
     "health_check_period_ms": 500,
+    "health_check_timeout_ms": 1000,
     "health_check_failure_threshold": 4,
 }
 
 
 def until(what: Callable[[], Any]) -> Any:
     """Asks again and again until it is so; gives what it is."""
-    deadline = time.monotonic() + 90
+    deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         try:
             if found := what():
@@ -42,8 +44,11 @@ def gone(pid: int) -> None:
 
 
 @contextmanager
-def clustered() -> Iterator[Cluster]:
+def clustered() -> Iterator["Cluster"]:
     """A head and two more nodes; this process is connected to them."""
+    import ray
+    from ray.cluster_utils import Cluster
+
     head: dict[str, Any] = {"num_cpus": 2, "include_dashboard": False, "object_store_memory": MEMORY}
     made = Cluster(initialize_head=True, head_node_args={**head, "_system_config": HEALTH})
     try:
@@ -56,7 +61,7 @@ def clustered() -> Iterator[Cluster]:
         made.shutdown()
 
 
-def add_node(cluster: Cluster) -> None:
+def add_node(cluster: "Cluster") -> None:
     cluster.add_node(num_cpus=2, object_store_memory=MEMORY)
 
 
@@ -98,27 +103,33 @@ def frozen(pids: list[int]) -> Iterator[None]:
 class Fleet:
     """Hosts that run, with a session where one is wanted."""
 
-    def __init__(self, cluster: Cluster, deployment: Deployment) -> None:
+    def __init__(self, cluster: "Cluster", deployment: "Deployment") -> None:
         self.cluster = cluster
         self.deployment = deployment
 
     @property
-    def rows(self) -> list[Row]:
+    def rows(self) -> "list[Row]":
         return self.deployment.rows()
 
-    def row(self, slot: int) -> Row:
+    def row(self, slot: int) -> "Row":
         return next(row for row in self.rows if row.slot == slot)
 
     def pid(self, slot: int) -> int:
-        return int(ray.get(self.deployment.actor(slot).pid.remote()))
+        return self.process(self.deployment.actor(slot))
 
-    def settled(self, count: int = 3) -> list[Row]:
+    def process(self, actor: Any) -> int:
+        """The process of an actor, in its next life if this one has ended."""
+        import ray
+
+        return int(ray.get(actor.pid.remote(), timeout=60))
+
+    def settled(self, count: int = 3) -> "list[Row]":
         """Waits until there are so many hosts, none of which is to go, each linked to all others."""
         until(lambda: len(self.rows) == count and not any(row.retiring for row in self.rows))
         until(lambda: all(self.linked(row, count) for row in self.rows))
         return self.rows
 
-    def linked(self, row: Row, count: int) -> bool:
+    def linked(self, row: "Row", count: int) -> bool:
         text = Raw(row.url).get("/-/metrics").body.decode()
         return text.count("ors_calls_running{") == count
 
@@ -134,18 +145,18 @@ class Fleet:
         created = door.post("/create", {"env_name": "lab", "task_spec": {}}, sid=sid)
         return sid if created.status == 200 else ""
 
-    def away(self, slot: int) -> Row:
+    def away(self, slot: int) -> "Row":
         """A host on another node than that one's."""
         node = self.row(slot).node
         return next(row for row in self.rows if row.node != node)
 
-    def on_worker(self) -> tuple[Row, Any]:
+    def on_worker(self) -> "tuple[Row, Any]":
         """A host on a node that is not the head, and that node."""
         nodes = {node.node_id: node for node in self.cluster.worker_nodes}
         row = next(row for row in self.rows if row.node in nodes)
         return row, nodes[row.node]
 
-    def back(self, was: Row) -> Row:
+    def back(self, was: "Row") -> "Row":
         """The next life of a host, once it is there."""
         return next(
             iter(until(lambda: [r for r in self.rows if r.slot == was.slot and r.url != was.url])), was

@@ -7,27 +7,22 @@ import random
 import signal
 import socket
 import subprocess
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import ors
-from ors.client import AsyncORS
-from ors.errors import ORSError
-from tests.cli.commands import run
+from tests import lab
+from tests.cli.commands import run, running
+from tests.cluster.fleet import Fleet, add_node, clustered, family, frozen, gone, raylet, until
+from tests.cluster.ledger import Ledger
 from tests.cluster.yard import Yard
 from tests.compat.scripts.abacus import made as abacus
 from tests.compat.side import OPENREWARD, ORS_SDK, SCRIPTS, Package, environ
 from tests.compat.test_pairings import check
 from tests.lab import Lab
 from tests.raw import Raw
-
-ray = pytest.importorskip("ray", reason="Ray is not installed: pip install 'ors-kit[ray]'")
-
-from ors.cluster.ray import deploy  # noqa: E402
-from tests.cluster.fleet import Fleet, add_node, clustered, family, frozen, gone, raylet, until  # noqa: E402
 
 pytestmark = [
     pytest.mark.slow,
@@ -53,6 +48,10 @@ def port() -> int:
 
 @pytest.fixture(scope="module")
 def fleet(traces: Path, port: int) -> Iterator[Fleet]:
+    # Not before it is needed: to import Ray takes seconds, in every process that collects tests.
+    pytest.importorskip("ray", reason="Ray is not installed: pip install 'ors-kit[ray]'")
+    from ors.cluster.ray import deploy
+
     with clustered() as cluster:
         deployment = deploy(
             [abacus(ors), Lab, Yard],
@@ -78,6 +77,7 @@ def front(fleet: Fleet, port: int) -> Raw:
     """The routers, once all is well again after the last test."""
     while len(fleet.cluster.worker_nodes) < 2:
         add_node(fleet.cluster)
+    fleet.deployment.scale(3)
     fleet.settled()
     made = Raw(f"http://127.0.0.1:{port}")
     until(lambda: made.get("/-/metrics").body.decode().count("ors_calls_running{") == 3)
@@ -127,23 +127,33 @@ def test_hosts_come_and_go_by_load_and_no_session_is_lost(fleet: Fleet, front: R
 
 
 def test_hosts_come_and_go_by_command(fleet: Fleet, front: Raw) -> None:
-    def command(*words: str) -> list[dict[str, object]]:
-        done = run("hosts", "--ray", fleet.cluster.address, "--json", *words)
-        assert done.code == 0, done.err
-        return list(done.json)
-
-    command("--scale", "4")
+    done = run("hosts", "--ray", fleet.cluster.address, "--scale", "4", "--json")
+    assert done.code == 0, done.err
+    assert [row["slot"] for row in done.json] == [row.slot for row in fleet.rows]
     until(lambda: len(fleet.rows) == 4)
     new = max(row.slot for row in fleet.rows)
     sid = fleet.session(front, new)
     others = [fleet.session(front, slot) for slot in {row.slot for row in fleet.rows} - {new} for _ in (0, 1)]
+    until(lambda: sum(row.sessions for row in fleet.rows) == 7)
     fleet.deployment.scale(3)
     until(lambda: fleet.row(new).retiring)
     assert front.call(sid, "nothing").result()["ok"] is True
-    assert [row["slot"] for row in command() if row["retiring"]] == [new]
     assert front.post("/delete", sid=sid).status == 200
     until(lambda: len(fleet.rows) == 3)
     assert {front.post("/delete", sid=other).status for other in others} == {200}
+
+
+def test_a_file_is_served_by_command(fleet: Fleet, tmp_path: Path) -> None:
+    (tmp_path / "alone.py").write_text(Path(str(lab.__file__)).read_text())
+    words = ["serve", f"{tmp_path / 'alone.py'}:Lab", "--ray", fleet.cluster.address, "--hosts", "1"]
+    words += ["--num-cpus", "0.2", "--runtime-env", '{"env_vars": {"A": "1"}}']
+    assert "serves something" in run(*words, "--host", "127.0.0.1").err
+    assert "API" in run(*words).err  # on the addresses of nodes, without a key
+    words += ["--host", "127.0.0.1", "--ray-namespace", "second"]
+    with running(*words, env={"PYTHONUNBUFFERED": "1"}) as serving:
+        raw = Raw(serving.line(r"Serving on (http://\S+)")[1])
+        assert raw.call(raw.session(), "nothing").result()["ok"] is True
+        assert serving.stop().code == 0
 
 
 def test_a_drained_node_keeps_its_sessions_and_gets_no_new_ones(fleet: Fleet, front: Raw) -> None:
@@ -178,13 +188,13 @@ def test_a_killed_host_is_told_and_comes_back_as_another(fleet: Fleet, front: Ra
 
 
 def test_a_killed_router_costs_nothing_and_comes_back_at_its_port(fleet: Fleet, front: Raw) -> None:
-    pids = {node: ray.get(actor.pid.remote()) for node, actor in fleet.deployment.fronts.items()}
+    pids = {node: fleet.process(actor) for node, actor in fleet.deployment.fronts.items()}
     sid = fleet.session(front, fleet.rows[0].slot)
     for node, pid in pids.items():
         os.kill(pid, signal.SIGKILL)
         gone(pid)
         assert until(lambda: front.call(sid, "nothing").result()["ok"])
-        assert ray.get(fleet.deployment.fronts[node].pid.remote(), timeout=60) != pid
+        assert fleet.process(fleet.deployment.fronts[node]) != pid
     assert front.post("/delete", sid=sid).status == 200
 
 
@@ -227,54 +237,20 @@ def test_a_frozen_node_is_given_up_and_leaves_no_second_life(fleet: Fleet, front
     with door.opened(sid, "stay") as call, frozen(family(raylet(node))):
         assert call.rest().error().startswith("Session lost: ")
         assert door.post("/ping", sid=sid).status == 410
-        assert fleet.back(victim).node != victim.node
+        until(lambda: sum(row.node != victim.node for row in fleet.rows) == 3)
     gone(pid)
     fleet.cluster.remove_node(node, allow_graceful=False)
-
-
-async def played(url: str, number: int, stop: asyncio.Event, seen: dict[str, str]) -> None:
-    """Episodes one after the other; notes what became of each call."""
-    async with AsyncORS(url) as client:
-        env = client.environment("yard")
-        episode = 0
-        while not stop.is_set():
-            episode += 1
-            try:
-                async with env.session(split="train", index=0) as session:
-                    for call in range(4):
-                        name = f"r{number}.{episode}.{call}"
-                        seen[name] = "begun"
-                        await session.call_tool("wait", {"name": name, "seconds": 0.05})
-                        seen[name] = "ok"
-            except ORSError as error:
-                if seen.get(f"r{number}.{episode}.0"):
-                    seen[name] = type(error).__name__
 
 
 async def test_hosts_and_routers_killed_at_random_run_no_tool_twice(
     fleet: Fleet, front: Raw, traces: Path
 ) -> None:
-    stop, seen = asyncio.Event(), dict[str, str]()
-    players = [asyncio.create_task(played(front.url, n, stop, seen)) for n in range(8)]
-    chance = random.Random(8)
-
-    def ok() -> int:
-        return sum(outcome == "ok" for outcome in seen.values())
-
+    ledger, chance = Ledger(front.url, traces, "r"), random.Random(8)
+    ledger.play(8)
     for _ in range(4):
-        wanted = ok() + 20
-        while ok() < wanted:
-            await asyncio.sleep(0.01)
+        await ledger.more(20)
         actors = [*fleet.deployment.fronts.values()]
         actors += [fleet.deployment.actor(row.slot) for row in fleet.rows] * 2
-        pid = await asyncio.to_thread(ray.get, chance.choice(actors).pid.remote())
-        os.kill(pid, signal.SIGKILL)
-    wanted = ok() + 20
-    while ok() < wanted:
-        await asyncio.sleep(0.01)
-    stop.set()
-    await asyncio.gather(*players)
-    ran = Counter(name for name in traces.read_text().split() if name.startswith("r"))
-    assert max(ran.values()) == 1
-    assert {name for name, outcome in seen.items() if outcome == "ok"} <= ran.keys()
-    assert set(seen.values()) <= {"ok", "SessionLost", "ToolFailed"}, Counter(seen.values())
+        os.kill(await asyncio.to_thread(fleet.process, chance.choice(actors)), signal.SIGKILL)
+    await ledger.more(20)
+    await ledger.settle()

@@ -35,12 +35,18 @@ class _Bounds(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no su
 @click.option(
     "--ray", "address", metavar="ADDRESS", default="auto", show_default=True, help="The Ray cluster."
 )
+@click.option("--ray-namespace", default="ors", show_default=True, help="Under which name they serve.")
 @click.option("--scale", type=_Bounds(), help="So many hosts from now on, or as many as the load needs.")
 @click.option("--drain", multiple=True, metavar="NODE", help="No hosts on that node: its sessions may end.")
 @click.option("--undrain", multiple=True, metavar="NODE", help="Hosts may be on that node again.")
 @as_json
 def hosts(
-    address: str, scale: tuple[int, int] | None, drain: Sequence[str], undrain: Sequence[str], as_json: bool
+    address: str,
+    ray_namespace: str,
+    scale: tuple[int, int] | None,
+    drain: Sequence[str],
+    undrain: Sequence[str],
+    as_json: bool,
 ) -> None:
     """List the hosts that `ors serve --ray` runs, change their number, or drain a node.
 
@@ -52,9 +58,11 @@ def hosts(
         from ors.cluster.ray import directory
 
         try:
-            known = directory()
+            known = directory(ray_namespace)
         except ValueError:
-            raise Unreachable(f"No hosts run in the Ray cluster at {address}") from None
+            raise Unreachable(
+                f"Nothing is served as {ray_namespace!r} in the Ray cluster at {address}"
+            ) from None
         if scale is not None:
             ray.get(known.wish.remote(*scale))
         for word in drain:

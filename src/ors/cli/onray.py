@@ -20,6 +20,7 @@ __all__ = ["OnRay", "connected", "ray_flags"]
 F = TypeVar("F", bound=Callable[..., Any])
 MISSING = "--ray needs Ray, which is an extra: pip install 'ors-kit[ray]'"
 LOOK_SECONDS = 0.2
+TAKEN = "This cluster serves something as {namespace!r} already: give this another --ray-namespace"
 ABSENT = "No Ray cluster answers at {address}: start one with `ray start --head`, or name another"
 
 
@@ -89,6 +90,14 @@ FLAGS: list[tuple[str, dict[str, Any]]] = [
     ),
     ("--resource", {"type": _Amount(), "multiple": True, "help": "Another resource of each server."}),
     (
+        "--ray-namespace",
+        {
+            "default": "ors",
+            "show_default": True,
+            "help": "A name for what is served, if the cluster serves more.",
+        },
+    ),
+    (
         "--runtime-env",
         {"type": _Mapping(), "help": "Ray's runtime environment: the packages and variables of servers."},
     ),
@@ -114,6 +123,7 @@ class OnRay:
     fronts: int
     num_cpus: float
     resource: Sequence[tuple[str, float]]
+    ray_namespace: str
     runtime_env: Mapping[str, Any] | None
 
     def serve(
@@ -125,9 +135,9 @@ class OnRay:
         if self.max_hosts is not None and self.max_hosts < least:
             raise Wrong("--max-hosts is less than --min-hosts")
         ray = connected(self.ray)
-        try:
-            from ors.cluster.ray import deploy
+        from ors.cluster.ray import deploy
 
+        try:
             for module in {cls.__module__ for cls in classes}:
                 # A TARGET may be a file that the hosts do not have: it travels with its classes.
                 ray.cloudpickle.register_pickle_by_value(sys.modules[module])
@@ -143,8 +153,12 @@ class OnRay:
                 num_cpus=self.num_cpus,
                 resources=dict(self.resource),
                 runtime_env=self.runtime_env,
+                namespace=self.ray_namespace,
                 **options,
             )
+        except ValueError:
+            raise Wrong(TAKEN.format(namespace=self.ray_namespace)) from None
+        else:
             _serve(deployment)
         finally:
             ray.shutdown()

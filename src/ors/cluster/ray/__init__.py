@@ -40,7 +40,10 @@ def deploy(
     again when that was enough for `calm_seconds`; those that go end with their last session, or after
     `drain_seconds`. `fronts` routers stand at `port`, one a node. `host` is the address to listen on; without
     it, that of each node, which needs `api_keys` or `insecure`. `num_cpus`, `resources` and `runtime_env` are
-    each host's; `options` are the Server's own.
+    each host's; `options` are the Server's own. Of deployments in one cluster, each has a `namespace`.
+
+    Raises:
+        ValueError: there is a deployment in that namespace.
     """
     plan = Plan(
         environments, options, host, port, insecure, num_cpus, resources or {}, runtime_env or {}, namespace

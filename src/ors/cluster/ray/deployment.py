@@ -20,11 +20,18 @@ ANSWER_SECONDS = 2.0
 LAST_SECONDS = 3.0
 """An empty host goes on for this long: a client may have an id for it, and no session yet."""
 STOP_SECONDS = 60.0
+START_SECONDS = 60.0
+"""A host that was started, and has not been heard of for so long, is not counted upon."""
+LOST_SECONDS = 10.0
+"""Nor is one that was heard of, and has been silent for so long: its node may be frozen."""
 
 
 @dataclass(slots=True)
 class _Host:
     actor: Any
+    expected: float
+    """By when it should be heard of, or it is not counted upon."""
+    node: str = ""
     until: float | None = None
     """When it goes at the latest, if it is to go."""
     empty: float | None = None
@@ -89,7 +96,7 @@ class Deployment:
             ray.exceptions.RayError: one cannot be started.
         """
         for _ in range(self._bounds.least):
-            self._add()
+            self._add(time.monotonic())
         ray.get([host.actor.info.remote() for host in self._hosts.values()])
         self._place_fronts()
         ray.get([front.pid.remote() for front in self._fronts.values()])
@@ -125,6 +132,9 @@ class Deployment:
             self._bounds = replace(self._bounds, least=wishes.hosts[0], most=wishes.hosts[1])
         self._drained = wishes.drained
         for row in rows:
+            if row.slot in self._hosts:
+                self._hosts[row.slot].node = row.node
+                self._hosts[row.slot].expected = now + LOST_SECONDS
             if row.node in self._drained:
                 self._retire(row.slot, now)
         self._fit(rows, now)
@@ -135,25 +145,26 @@ class Deployment:
 
     def _fit(self, rows: list[Row], now: float) -> None:
         """As many hosts as are wanted: new ones, or fewer of the emptiest."""
-        staying = [slot for slot, host in self._hosts.items() if host.until is None]
+        staying = [slot for slot, host in self._hosts.items() if host.until is None and host.expected > now]
         wanted = self._bounds.wanted(sum(row.sessions for row in rows))
         wanted = self._calm.settled(wanted, len(staying), self._bounds, now)
         for _ in range(wanted - len(staying)):
-            self._add(rows)
+            self._add(now)
         sessions = {row.slot: row.sessions for row in rows}
         staying.sort(key=lambda slot: (sessions.get(slot, 0), -slot))
         for slot in staying[: max(0, len(staying) - wanted)]:
             self._retire(slot, now)
 
-    def _add(self, rows: list[Row] | None = None) -> None:
-        nodes = {row.slot: row.node for row in rows or ()}
-        for slot, host in self._hosts.items():
-            if host.until is not None and nodes.get(slot, "") not in self._drained:
+    def _add(self, now: float) -> None:
+        silent = {host.node for host in self._hosts.values() if host.expected <= now} - {""}
+        for host in self._hosts.values():
+            if host.until is not None and host.expected > now and host.node not in self._drained:
                 host.until = host.empty = None  # it was about to go
                 host.actor.retire.remote(False)
                 return
         slot = next(slot for slot in range(65536) if slot not in self._hosts and slot not in self._ending)
-        self._hosts[slot] = _Host(self._plan.host_actor(slot, self._directory, self._drained))
+        actor = self._plan.host_actor(slot, self._directory, self._drained | silent)
+        self._hosts[slot] = _Host(actor, now + START_SECONDS)
 
     def _retire(self, slot: int, now: float) -> None:
         host = self._hosts.get(slot)

@@ -20,9 +20,11 @@ class Front:
         host = host or ray.util.get_node_ip_address()
         up = threading.Event()
         node = ray.get_runtime_context().get_node_id()
+        # One that knows no hosts would turn clients away: it meets them before it listens.
+        hosts = [row.url for row in ray.get(directory.rows.remote(), timeout=START_SECONDS)]
+        self._runner = FrontRunner(hosts, host, port, limits, api_key, lambda url: up.set())
         # Shared, so that nodes of one machine can stand at one port too.
         self._listener = listeners(host, port, 1, shared=True)[0]
-        self._runner = FrontRunner([], host, port, limits, api_key, lambda url: up.set())
         self._thread = threading.Thread(
             target=self._runner.run, kwargs={"sockets": [self._listener]}, name="ors-router"
         )

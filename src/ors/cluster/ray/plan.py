@@ -39,9 +39,13 @@ class Plan:
     namespace: str
 
     def directory(self) -> Any:
-        """The one directory of the namespace."""
+        """The one directory of the namespace.
+
+        Raises:
+            ValueError: there is one already: two deployments would take each other's hosts for their own.
+        """
         known = ray.remote(Directory).options(
-            name=DIRECTORY, namespace=self.namespace, get_if_exists=True, resources=_ON_HEAD, **_SMALL
+            name=DIRECTORY, namespace=self.namespace, resources=_ON_HEAD, **_SMALL
         )
         return known.remote()
 
