@@ -16,6 +16,11 @@ def test_a_clean_target_is_fine() -> None:
     assert (done.code, done.out.splitlines()[0]) == (0, "clean: nothing found")
 
 
+def test_authors_code_finds_the_main_thread() -> None:
+    done = run("test", f"{PARK}:Alarmed", *QUICK)
+    assert (done.code, done.out.splitlines()[0]) == (0, "alarmed: nothing found")
+
+
 @pytest.mark.parametrize(("words", "code"), [((), 0), (("--strict",), 1)])
 def test_warnings_count_only_if_strict(words: tuple[str, ...], code: int) -> None:
     done = run("test", f"{PARK}:Exposed", *QUICK, *words)

@@ -1,7 +1,6 @@
 """`ors check`: the conformance suite."""
 
 import sys
-from contextlib import ExitStack
 from pathlib import Path
 
 import click
@@ -10,7 +9,7 @@ from ors import conformance
 from ors.cli.faults import Unreachable, Wrong
 from ors.cli.options import URL_OR_TARGET, Command, api_key, as_json, environment
 from ors.cli.targets import as_url, built, environments
-from ors.quality.serving import serving
+from ors.quality.serving import while_serving
 
 SLOW_MINUTES = 18
 
@@ -57,9 +56,12 @@ def check(
         return
     if where is None:
         raise click.UsageError("Missing argument 'URL|TARGET'.")
-    with ExitStack() as stack:
-        url = as_url(where) or stack.enter_context(serving(built(environments([where]))))
-        report = _checked(url, only, slow, env, api_key, quiet=as_json or badge)
+
+    def work(url: str) -> conformance.Report:
+        return _checked(url, only, slow, env, api_key, quiet=as_json or badge)
+
+    there = as_url(where)
+    report = work(there) if there else while_serving(built(environments([where])), work)
     if junit is not None:
         junit.write_text(conformance.as_junit(report), encoding="utf-8")
     click.echo(_printed(report, verbose, as_json, badge), nl=False)

@@ -2,13 +2,12 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import ExitStack
 
 from ors import Environment, Server
 from ors.client import AsyncORS, Options
 from ors.quality import episodes, leftovers, listings, tools
 from ors.quality.findings import Report
-from ors.quality.serving import serving
+from ors.quality.serving import while_serving
 from ors.quality.subject import Plan, Subject
 
 Step = Callable[[Subject], Awaitable[None]]
@@ -44,10 +43,11 @@ def examine(
     """
     if (url is None) == (classes is None):
         raise ValueError("give either the URL of a server, or classes")
-    with ExitStack() as stack:
-        where = url or stack.enter_context(serving(Server(list((classes or {}).values()))))
-        work = _examine(where, classes or {}, environment, api_key, plan or Plan(), on_step)
-        return asyncio.run(work)
+
+    def work(where: str) -> list[Report]:
+        return asyncio.run(_examine(where, classes or {}, environment, api_key, plan or Plan(), on_step))
+
+    return work(url) if url is not None else while_serving(Server(list((classes or {}).values())), work)
 
 
 async def _examine(

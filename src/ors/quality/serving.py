@@ -1,38 +1,45 @@
-"""A server in a thread of this process, for as long as it is needed."""
+"""A server in this process, for as long as some work with it lasts."""
 
 import logging
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import TypeVar
 
 from ors import Server
 
-START_SECONDS = 30.0
+T = TypeVar("T")
 
 
-@contextmanager
-def serving(server: Server) -> Iterator[str]:
-    """Serves while the block runs; gives the URL. What environments raise is reported, so it is not logged.
+def while_serving(server: Server, work: Callable[[str], T]) -> T:
+    """Serves in this thread while another one does `work(url)`; gives what that gave.
+
+    This way around, authors' code finds the main thread where `ors serve` has it: signals need that. What
+    environments raise is reported, so it is not logged.
 
     Raises:
-        RuntimeError: the server does not start.
+        KeyboardInterrupt: a signal ended the server before the work was done.
     """
     log = logging.getLogger("ors.server")
-    level, urls, up = log.level, list[str](), threading.Event()
+    level, outcome = log.level, Future[T]()
+
+    def do(url: str) -> None:
+        try:
+            outcome.set_result(work(url))
+        except BaseException as error:
+            outcome.set_exception(error)
+        finally:
+            runner.should_exit = True
 
     def on_start(url: str) -> None:
-        urls.append(url)
-        up.set()
+        threading.Thread(target=do, args=(url,), name="ors-work", daemon=True).start()
 
     runner = server.runner(port=0, on_start=on_start)
-    thread = threading.Thread(target=runner.run, name="ors-server", daemon=True)
     log.setLevel(logging.CRITICAL + 1)
     try:
-        thread.start()
-        if not up.wait(START_SECONDS):
-            raise RuntimeError("the server did not start")
-        yield urls[0]
+        runner.run()
     finally:
-        runner.should_exit = True
-        thread.join()
         log.setLevel(level)
+    if not outcome.done():
+        raise KeyboardInterrupt
+    return outcome.result()
