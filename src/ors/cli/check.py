@@ -1,6 +1,7 @@
 """`ors check`: the conformance suite."""
 
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import click
@@ -8,6 +9,7 @@ import click
 from ors import conformance
 from ors.cli.faults import Unreachable, Wrong
 from ors.cli.options import URL_OR_TARGET, Command, api_key, as_json, environment
+from ors.cli.output import print_json
 from ors.cli.targets import as_url, built, environments
 from ors.quality.serving import while_serving
 
@@ -52,7 +54,7 @@ def check(
     told is "not tried". Found a fault (exit code 1) means: something that a server must do failed.
     """
     if list_only:
-        _print_requirements()
+        _print_requirements(as_json)
         return
     if where is None:
         raise click.UsageError("Missing argument 'URL|TARGET'.")
@@ -92,8 +94,12 @@ def _printed(report: conformance.Report, verbose: bool, as_json: bool, badge: bo
     return conformance.as_badge(report) + "\n" if badge else conformance.as_text(report, verbose=verbose)
 
 
-def _print_requirements() -> None:
-    for requirement in conformance.requirements().values():
+def _print_requirements(as_json: bool) -> None:
+    known = conformance.requirements().values()
+    if as_json:
+        print_json([asdict(requirement) for requirement in known])
+        return
+    for requirement in known:
         click.echo(f"{requirement.level:6} {requirement.id:32} {requirement.text} [{requirement.source}]")
 
 

@@ -2,13 +2,18 @@
 
 import logging
 import threading
-from collections.abc import Callable
-from concurrent.futures import Future
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, wait
+from contextlib import contextmanager
+from types import FrameType
 from typing import TypeVar
 
 from ors import Server
 
 T = TypeVar("T")
+
+LAST_SECONDS = 5.0
+"""How long work that was interrupted may take to tidy up."""
 
 
 def while_serving(server: Server, work: Callable[[str], T]) -> T:
@@ -20,8 +25,7 @@ def while_serving(server: Server, work: Callable[[str], T]) -> T:
     Raises:
         KeyboardInterrupt: a signal ended the server before the work was done.
     """
-    log = logging.getLogger("ors.server")
-    level, outcome = log.level, Future[T]()
+    outcome = Future[T]()
 
     def do(url: str) -> None:
         try:
@@ -34,12 +38,29 @@ def while_serving(server: Server, work: Callable[[str], T]) -> T:
     def on_start(url: str) -> None:
         threading.Thread(target=do, args=(url,), name="ors-work", daemon=True).start()
 
+    def stop(sig: int, frame: FrameType | None) -> None:
+        if runner.force_exit:
+            raise KeyboardInterrupt  # the second time: at once
+        logging.disable()  # whatever breaks off now was meant to
+        runner.should_exit = runner.force_exit = True
+
     runner = server.runner(port=0, on_start=on_start)
+    runner.handle_exit = stop  # type: ignore[method-assign]
+    with _quietly():
+        runner.run()
+        if runner.force_exit:
+            wait([outcome], LAST_SECONDS)
+            raise KeyboardInterrupt
+    return outcome.result()
+
+
+@contextmanager
+def _quietly() -> Iterator[None]:
+    log = logging.getLogger("ors.server")
+    level, disabled = log.level, logging.root.manager.disable
     log.setLevel(logging.CRITICAL + 1)
     try:
-        runner.run()
+        yield
     finally:
         log.setLevel(level)
-    if not outcome.done():
-        raise KeyboardInterrupt
-    return outcome.result()
+        logging.disable(disabled)
