@@ -49,9 +49,12 @@ class Tallies:
         tally.bytes += event.bytes
         tally.buckets[bisect_left(SECONDS, event.seconds)] += 1
 
+    def tool_of(self, event: CallFinished) -> str:
+        """The label of its tool: text that can be written out, which an agent's words need not be."""
+        return event.tool if event.tool.isprintable() and self._is_tool(event) else ""
+
     def _tally(self, event: CallFinished) -> _Tally:
-        # A label must be text that can be written out, which an agent's words need not be.
-        tool = event.tool if event.tool.isprintable() and self._is_tool(event) else ""
+        tool = self.tool_of(event)
         room = len(self._tallies) < MOST_TALLIES and event.reason.isprintable()
         labels = (event.environment, tool, event.outcome, event.reason if room else "other")
         return self._tallies.setdefault(labels, _Tally())
