@@ -8,6 +8,14 @@ from tests.raw import Raw
 from tests.serving import serving
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    # pytest-xdist 3.8.0 adds the group to an attribute that pytest 9.2 does not read: groups would be spread.
+    if getattr(config.option, "loadgroup", False) and hasattr(pytest.Item, "id"):
+        for item in items:
+            for mark in item.iter_markers("xdist_group"):
+                item._id = type(item.id).parse(f"{item.nodeid}@{mark.args[0]}")
+
+
 @pytest.fixture(scope="session")
 def raw() -> Iterator[Raw]:
     """A server with two environments."""

@@ -62,6 +62,7 @@ def fleet(traces: Path, port: int) -> Iterator[Fleet]:
             port=port,
             host="127.0.0.1",
             num_cpus=0.3,
+            limits=ors.Limits(grace_seconds=0.1),
             runtime_env={"env_vars": {"YARD": str(traces)}},
         )
         try:
@@ -179,7 +180,8 @@ def test_a_killed_host_is_told_and_comes_back_as_another(fleet: Fleet, front: Ra
     with front.opened(sid, "stay") as call:
         os.kill(fleet.pid(victim.slot), signal.SIGKILL)
         assert call.rest().error().startswith("Session lost: ")
-    assert front.call(sid, "nothing").status == 410
+    late = front.call(sid, "nothing")  # 410, unless this router has not heard of it yet
+    assert late.status == 410 or late.error().startswith("Session lost: ")
     assert front.call(kept, "nothing").result()["ok"] is True
     assert fleet.back(victim).incarnation > victim.incarnation
     fleet.settled()
@@ -247,7 +249,7 @@ async def test_hosts_and_routers_killed_at_random_run_no_tool_twice(
 ) -> None:
     ledger, chance = Ledger(front.url, traces, "r"), random.Random(8)
     ledger.play(8)
-    for _ in range(4):
+    for _ in range(3):
         await ledger.more(20)
         actors = [*fleet.deployment.fronts.values()]
         actors += [fleet.deployment.actor(row.slot) for row in fleet.rows] * 2

@@ -199,37 +199,32 @@ def serve(
     Each TARGET is package.module, package.module:Class, path/file.py, path/file.py:Class, or a folder.
     Without :Class, all environments that are found there are served.
     """
-    access = Access(**{field.name: flags.pop(field.name) for field in fields(Access)})
+    access: Access = _taken(Access, flags)
+    on_ray: OnRay = _taken(OnRay, flags)
+    workers: Workers = _taken(Workers, flags)
     keys = access.all_keys()
-    on_ray = OnRay(**{field.name: flags.pop(field.name) for field in fields(OnRay)})
-    if on_ray.ray is not None and _is_default("host"):
-        host = ""  # that of each node
+    host = "" if on_ray.ray is not None and _is_default("host") else host  # on Ray, that of each node
     if not (is_loopback(host) or keys or access.insecure):
         raise Wrong(CLOSED.format(host=host or "the addresses of nodes"))
     if reloading and fd is None:
-        if os.name != "posix":
-            raise Wrong("--reload needs a POSIX system")
-        if flags["workers"] > 1:
-            raise Wrong("--reload is for one worker: leave --workers away")
+        if os.name != "posix" or workers.workers > 1:
+            raise Wrong("--reload needs a POSIX system, and is for one worker")
         raise click.exceptions.Exit(reload.supervise(roots(targets), listening(host, port)))
-    workers = Workers(**{field.name: flags.pop(field.name) for field in fields(Workers)})
     serving = Serving(host, port, log_level, log_json, as_json, access, keys)
-    limits = Limits(**flags)
+    how: dict[str, Any] = {"limits": Limits(**flags), "return_errors": return_errors}
+    how |= {"inspector": access.inspector, "api_keys": keys, "cors_origins": access.cors_origin}
     if workers.workers > 1 and assignment is None and not workers.preload:
-        raise click.exceptions.Exit(supervise(serving, workers, limits, None))
+        raise click.exceptions.Exit(supervise(serving, workers, how["limits"], None))
     classes = environments(targets)
-    how: dict[str, Any] = {"limits": limits, "return_errors": return_errors, "inspector": access.inspector}
-    how |= {"api_keys": keys, "cors_origins": access.cors_origin}
     if on_ray.ray is not None:
         on_ray.serve(classes, host, port, workers.drain_seconds, {"insecure": access.insecure, **how})
-        return
-    server = built(classes, slot=slot, **how)
-    if assignment is not None:
-        serving.work(server, assignment)
+    elif assignment is not None:
+        serving.work(built(classes, **how), assignment)
     elif workers.workers > 1:
-        raise click.exceptions.Exit(supervise(serving, workers, limits, server))
+        raise click.exceptions.Exit(supervise(serving, workers, how["limits"], built(classes, **how)))
     else:
-        serving.run(classes, server, listening(host, port) if fd is None else reload.inherited(fd))
+        listener = listening(host, port) if fd is None else reload.inherited(fd)
+        serving.run(classes, built(classes, slot=slot, **how), listener)
 
 
 def supervise(serving: Serving, workers: Workers, limits: Limits, preloaded: Server | None) -> int:
@@ -248,6 +243,11 @@ def supervise(serving: Serving, workers: Workers, limits: Limits, preloaded: Ser
     policy = workers.policy(limits.grace_seconds)
     supervisor = Supervisor(start, sockets, policy, serving.announce, say)
     return supervisor.run()
+
+
+def _taken(kind: type[Any], flags: dict[str, Any]) -> Any:
+    """The flags that one kind of things has, out of all."""
+    return kind(**{field.name: flags.pop(field.name) for field in fields(kind)})
 
 
 def _is_default(name: str) -> bool:

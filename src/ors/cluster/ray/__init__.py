@@ -45,9 +45,7 @@ def deploy(
     Raises:
         ValueError: there is a deployment in that namespace.
     """
-    plan = Plan(
-        environments, options, host, port, insecure, num_cpus, resources or {}, runtime_env or {}, namespace
-    )
+    where = (host, port, insecure, num_cpus, resources or {}, runtime_env or {}, namespace)
     bounds = Bounds(
         least=hosts,
         most=max(hosts, max_hosts or hosts),
@@ -55,7 +53,7 @@ def deploy(
         calm_seconds=calm_seconds,
         drain_seconds=drain_seconds,
     )
-    deployment = Deployment(plan, bounds, fronts)
+    deployment = Deployment(Plan(environments, options, *where), bounds, fronts)
     deployment.start()
     return deployment
 
