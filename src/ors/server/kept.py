@@ -34,6 +34,11 @@ class Kept:
     def __len__(self) -> int:
         return len(self._results)
 
+    @property
+    def awaited(self) -> bool:
+        """Whether there is a result that nobody has taken yet."""
+        return any(result.size and not result.delivered for result in self._results)
+
     def add(self, result: Result) -> None:
         """Keeps a result from now on."""
         self._results[result] = None
