@@ -49,7 +49,7 @@ def clustered() -> Iterator["Cluster"]:
     import ray
     from ray.cluster_utils import Cluster
 
-    head: dict[str, Any] = {"num_cpus": 2, "include_dashboard": False, "object_store_memory": MEMORY}
+    head: dict[str, Any] = {"num_cpus": 1, "include_dashboard": False, "object_store_memory": MEMORY}
     made = Cluster(initialize_head=True, head_node_args={**head, "_system_config": HEALTH})
     try:
         for _ in range(2):
@@ -62,7 +62,7 @@ def clustered() -> Iterator["Cluster"]:
 
 
 def add_node(cluster: "Cluster") -> None:
-    cluster.add_node(num_cpus=2, object_store_memory=MEMORY)
+    cluster.add_node(num_cpus=1, object_store_memory=MEMORY)
 
 
 def raylet(node: Any) -> int:

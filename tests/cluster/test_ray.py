@@ -61,7 +61,7 @@ def fleet(traces: Path, port: int) -> Iterator[Fleet]:
             fronts=2,
             port=port,
             host="127.0.0.1",
-            num_cpus=0.3,
+            num_cpus=0.45,  # two fit on a node: three are never all on one
             limits=ors.Limits(grace_seconds=0.1),
             runtime_env={"env_vars": {"YARD": str(traces)}},
         )
