@@ -160,7 +160,7 @@ SESSION_OVER = ("Session lost", "Session deleted", "Session expired")
 
 def task_id_event(task_id: str) -> bytes:
     """The first event of every call: the id to come back with."""
-    return b"event: task_id\ndata: " + task_id.encode(errors="backslashreplace") + b"\n\n"
+    return b"event: task_id\ndata: " + task_id.encode() + b"\n\n"
 
 
 def error_event(message: str, reason: str = "") -> bytes:

@@ -228,7 +228,7 @@ class Toolbox:
 
     def __init__(self, owner: type, toolsets: tuple[type, ...] = ()) -> None:
         self._owner = owner
-        self._tools = {name: _define(owner, name, raw, None) for name, raw in _marked(owner)}
+        self.by_name = {name: _define(owner, name, raw, None) for name, raw in _marked(owner)}
         for toolset in toolsets:
             self._add(toolset)
 
@@ -238,25 +238,21 @@ class Toolbox:
                 f"{self._owner.__name__}.toolsets holds classes, but {toolset!r} is not one"
             )
         for name, raw in _marked(toolset):
-            if name in self._tools:
-                other = self._tools[name].toolset or self._owner
+            if name in self.by_name:
+                other = self.by_name[name].toolset or self._owner
                 raise InvalidEnvironment(
                     f"two tools are named {name!r}, of {other.__name__} and {toolset.__name__}; rename one"
                 )
-            self._tools[name] = _define(toolset, name, raw, toolset)
+            self.by_name[name] = _define(toolset, name, raw, toolset)
 
     def __len__(self) -> int:
-        return len(self._tools)
-
-    def get(self, name: str) -> ToolDef | None:
-        """The tool of that name, if there is one."""
-        return self._tools.get(name)
+        return len(self.by_name)
 
     def specs(self, *, shared: bool) -> list[ToolSpec]:
         """The shared or the task-specific tools, as agents see them."""
         return [
             definition.spec
-            for definition in self._tools.values()
+            for definition in self.by_name.values()
             if definition.shared is shared and not definition.terminal
         ]
 
@@ -266,7 +262,7 @@ class Toolbox:
         Raises:
             InvalidEnvironment: there are two, or it takes more than the message.
         """
-        found = [definition for definition in self._tools.values() if definition.terminal]
+        found = [definition for definition in self.by_name.values() if definition.terminal]
         if not found:
             return None
         names = ", ".join(definition.spec.name for definition in found)

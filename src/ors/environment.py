@@ -122,7 +122,7 @@ class Environment(ABC):
         """Runs a tool by name. Override it to serve tools that have no method."""
         try:
             tools = self._tools()
-            output = await tools.run(self, name, tools.get(name), input)
+            output = await tools.run(self, name, tools.by_name.get(name), input)
         except ToolError as error:
             return RunToolOutput(RunToolError(error=str(error), reason=error.reason))
         return RunToolOutput(RunToolSuccess(output=output))

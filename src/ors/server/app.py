@@ -45,6 +45,7 @@ class App:
         self.limits: Limits = house.limits
         self.house = house
         self.keys = keys
+        self._keyed = bool(keys)
         self._origins = origins
         self.door = Door(None, origins)
         self._offers = offers
@@ -54,7 +55,7 @@ class App:
         self.metrics = Metrics(
             house, self.sessions, {name: offer.tool_names for name, offer in offers.items()}
         )
-        house.observers.all[:0] = [self.metrics, Journal()]
+        house.observers.own += [self.metrics, Journal()]
         inspector = Inspector(Live(house, self.sessions, offers, keys), self.sessions, offers)
         self.pages = Pages(self.sessions, self.metrics, inspector, self._is_ready)
         endpoints = Endpoints(offers, house, keys, self.sessions, self._new_session_id)
@@ -79,15 +80,18 @@ class App:
         if self._loop is None:
             self.start()
         try:
-            self.door.check(request)
-            self._recognise(request)
+            if request.headers.get(b"host", b"") not in self.door.good or b"origin" in request.headers:
+                self.door.check(request)
+            if self._keyed:
+                self._recognise(request)
             if self.neighbours is not None:
                 elsewhere: Outcome | None = self.neighbours.elsewhere(request)
                 if elsewhere is not None:
                     return elsewhere
             if request.path == LINK and request.header(b"upgrade") == LINK_PROTOCOL:
                 return SWITCH
-            return self._answered(request)
+            route = self._routes.exact.get((request.method, request.path)) or self._routes.find(request)
+            return route[0](request, route[1])
         except ORSError as error:
             return self._refused(error)
         except Exception as error:
@@ -102,8 +106,10 @@ class App:
         if self._loop is None:
             self.start()
         try:
-            self._recognise(request)
-            return self._answered(request)
+            if self._keyed:
+                self._recognise(request)
+            route = self._routes.exact.get((request.method, request.path)) or self._routes.find(request)
+            return route[0](request, route[1])
         except ORSError as error:
             return self._refused(error)
         except Exception as error:
@@ -119,12 +125,8 @@ class App:
             return self._failure(request, error)
 
     def _recognise(self, request: Request) -> None:
-        if self.keys and not is_preflight(request) and not _is_open(request.path):
+        if not is_preflight(request) and not _is_open(request.path):
             request.key = self.keys.name_of(request)
-
-    def _answered(self, request: Request) -> Outcome:
-        handler, offer = self._routes.exact.get((request.method, request.path)) or self._routes.find(request)
-        return handler(request, offer)
 
     def _refused(self, error: ORSError) -> Answer:
         if error.reason in _REJECTIONS:

@@ -5,6 +5,7 @@ from ors.server.identity import Identity
 from ors.server.kept import Kept
 from ors.server.memory import Memory
 from ors.server.observers import Observers
+from ors.server.tally import Tallies
 from ors.server.threads import Threads
 from ors.server.wording import Wording
 
@@ -24,6 +25,7 @@ class House:
         self.observers = observers
         self.identity = identity or Identity()
         self.threads = Threads()
+        self.calls = Tallies()
         self.kept = Kept(limits.kept_seconds, limits.kept_bytes)
         self.memory = Memory()
         self.running = 0

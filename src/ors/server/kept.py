@@ -11,10 +11,6 @@ class Result(Protocol):
     finished_at: float
     delivered: bool
 
-    @property
-    def size(self) -> int:
-        """Bytes it holds."""
-
     def discard(self) -> None:
         """Lets go of the bytes; the call is still known, and never runs again."""
 
@@ -28,24 +24,22 @@ class Kept:
     def __init__(self, seconds: float, budget: int) -> None:
         self._seconds = seconds
         self._budget = budget
-        self._results: dict[Result, None] = {}  # in the order they finished
+        self._results: dict[Result, int] = {}  # with the bytes that each holds, in the order they finished
         self.bytes = 0
 
     def __len__(self) -> int:
         return len(self._results)
 
-    def add(self, result: Result) -> None:
-        """Keeps a result from now on."""
-        self._results[result] = None
-        self.bytes += result.size
+    def add(self, result: Result, size: int) -> None:
+        """Keeps a result of `size` bytes from now on."""
+        self._results[result] = size
+        self.bytes += size
         if self.bytes > self._budget:
             self._make_room(newest=result)
 
     def remove(self, result: Result) -> None:
         """Keeps it no longer."""
-        if result in self._results:
-            del self._results[result]
-            self.bytes -= result.size
+        self.bytes -= self._results.pop(result, 0)
 
     def reap(self, now: float) -> None:
         """Forgets what has been kept long enough."""
@@ -60,8 +54,9 @@ class Kept:
         for result in self._in_order_of_worth():
             if self.bytes <= self._budget * 0.9:
                 break
-            if result is not newest and result.size:
-                self.bytes -= result.size
+            if result is not newest and self._results[result]:
+                self.bytes -= self._results[result]
+                self._results[result] = 0
                 result.discard()
 
     def _in_order_of_worth(self) -> Iterator[Result]:

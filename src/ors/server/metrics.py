@@ -9,7 +9,6 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 
 from ors.server.house import House
 from ors.server.observers import (
-    CallFinished,
     CallReplayed,
     Event,
     Rejected,
@@ -18,7 +17,7 @@ from ors.server.observers import (
     SessionReady,
 )
 from ors.server.sessions import Sessions
-from ors.server.tally import SECONDS, Tallies
+from ors.server.tally import SECONDS
 
 
 class Metrics:
@@ -39,7 +38,7 @@ class Metrics:
         self._teardown = Histogram("ors_teardown_seconds", "Time to tear down", env, buckets=SECONDS, **own)
         self._replays = Counter("ors_calls_replayed", "Calls that clients came back for", env, **own)
         self._rejected = Counter("ors_requests_rejected", "Requests turned away", ["reason"], **own)
-        self._calls = Tallies(tools)
+        house.calls.know(tools)
         self._registry.register(_Now(self))
         ProcessCollector(registry=self._registry)
 
@@ -48,13 +47,7 @@ class Metrics:
         return generate_latest(self._registry)
 
     def observe(self, event: Event) -> None:
-        """Counts an event."""
-        if type(event) is CallFinished:
-            self._calls.add(event)
-        else:
-            self._observe_rarer(event)
-
-    def _observe_rarer(self, event: Event) -> None:
+        """Counts an event; calls are counted as they end."""
         if isinstance(event, SessionOpened):
             self._created.labels(event.environment).inc()
         elif isinstance(event, SessionReady):
@@ -71,7 +64,7 @@ class Metrics:
 
     def now(self) -> Iterator[Metric]:
         """The calls so far, and what there is at this moment."""
-        yield from self._calls.collect()
+        yield from self._house.calls.collect()
         sessions = GaugeMetricFamily("ors_sessions", "Sessions now", labels=["environment", "state"])
         found = Count((session.environment, session.state.value) for session in self._sessions)
         for (environment, state), count in sorted(found.items()):
