@@ -197,8 +197,8 @@ class Calls:
         tasks = []
         for call in list((self._by_id or {}).values()):
             task = call.task
-            call.finish(failed(message, reason))
-            if task is not None:
+            if task is not None:  # otherwise it is done
+                call.finish(failed(message, reason))
                 task.cancel()
                 tasks.append(task)
         return tasks

@@ -150,9 +150,12 @@ class Endpoints:
         except ORSError:
             self._sessions.admission.leave(offer.name, request.key)
             raise
-        if given.task_spec is None:
-            return self._create_by_index(session, offer, given, secrets, request.trace())
-        session.start(offer.episode(given.task_spec, secrets), request.trace())
+        task = given.task_spec
+        if task is None:
+            task = offer.task_at_hand(given.split or "", given.index or 0)  # the model has checked both
+            if task is None:
+                return self._create_by_index(session, offer, given, secrets, request.trace())
+        session.start(offer.episode(task, secrets), request.trace())
         return answer({"sid": sid})
 
     async def _create_by_index(

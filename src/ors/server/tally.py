@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping, Set
 
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
 
+from ors.server.counts import BOUNDS, SECONDS, cumulative
+
 Labels = tuple[str, str, str, str]
 """Environment, tool, outcome and reason of a call."""
-SECONDS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)
-_BOUNDS = [*map(str, SECONDS), "+Inf"]
 MOST_OTHER_TOOLS = 1000
 """Tools that only a task has get a label each, up to this; an agent's inventions never get one."""
 MOST_TALLIES = 10_000
@@ -25,7 +25,7 @@ class _Tally:
         self.count = 0
         self.seconds = 0.0
         self.bytes = 0
-        self.buckets = [0] * len(_BOUNDS)
+        self.buckets = [0] * len(BOUNDS)
 
 
 class Tallies:
@@ -82,13 +82,6 @@ class Tallies:
         for environment, size in of_environment.items():
             sizes.add_metric([environment], size)
         for labels, tallies in of_tool.items():
-            times.add_metric(labels, _cumulative(tallies), sum(tally.seconds for tally in tallies))
+            buckets = [sum(counts) for counts in zip(*(tally.buckets for tally in tallies), strict=True)]
+            times.add_metric(labels, cumulative(buckets), sum(tally.seconds for tally in tallies))
         return iter((calls, sizes, times))
-
-
-def _cumulative(tallies: list[_Tally]) -> list[tuple[str, float]]:
-    found, total = [], 0
-    for index, bound in enumerate(_BOUNDS):
-        total += sum(tally.buckets[index] for tally in tallies)
-        found.append((bound, float(total)))
-    return found
