@@ -16,6 +16,7 @@ TOOLS = {"submit": plans.SUBMIT, "submit_sync": plans.SUBMIT_SYNC, "big64": plan
 PARTS = {
     "ors/server/app.py": "HTTP: routes, answers",
     "ors/server/requests.py": "HTTP: reading the request",
+    "ors/server/session.py": "session: lookup, state",
     "ors/server/sessions.py": "session: lookup, state",
     "ors/server/calls.py": "call: task, replay",
     "ors/server/kept.py": "call: task, replay",

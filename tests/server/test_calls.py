@@ -397,7 +397,7 @@ def _wait_until_running(raw: Raw, sid: str, count: int) -> None:
     # The server runs in this process: what it holds is there to look at.
     import gc
 
-    from ors.server.sessions import Session
+    from ors.server.session import Session
 
     session = next(o for o in gc.get_objects() if isinstance(o, Session) and o.sid == sid)
     while session.calls.running < count:

@@ -11,7 +11,8 @@ from ors.errors import BadRequest, Gone, NotFound
 from ors.server.calls import MAX_SPENT_KEYS, Call, Calls, Outcome
 from ors.server.house import House
 from ors.server.observers import Observers
-from ors.server.sessions import TRANSITIONS, Session, Sessions, State
+from ors.server.session import TRANSITIONS, Session, State
+from ors.server.sessions import Sessions
 from ors.server.turns import Turns
 from ors.server.wording import Wording
 from tests.requirements import proves

@@ -28,7 +28,9 @@ class JSONLines(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage(),
         }
-        line |= {key: value for key, value in vars(record).items() if key not in _USUAL}
+        # Names that begin so are libraries' own: Ray adds one to every record.
+        more = {key: value for key, value in vars(record).items() if key not in _USUAL}
+        line |= {key: value for key, value in more.items() if not key.startswith("_")}
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
         return json.dumps(line, default=str, ensure_ascii=False)

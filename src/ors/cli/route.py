@@ -30,7 +30,6 @@ CLOSED = (
     "--to",
     "servers",
     multiple=True,
-    required=True,
     metavar="[SLOT=]URL",
     help="A server, started with `ors serve --slot`. Each has a slot of its own.",
 )
@@ -87,6 +86,8 @@ def route(
     The router holds no state: the session id names the server. Any number of routers may run side by side,
     and one that dies costs no session.
     """
+    if not servers:
+        raise Wrong("No server is named: ors route --to URL --to URL")
     found = _servers(servers)
     if printed is not None:
         listen = f"{'*' if host == '0.0.0.0' else host}:{port}"

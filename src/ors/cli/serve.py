@@ -72,6 +72,7 @@ class Serving:
         )
         with self._logging():
             runner.run(sockets=[listener])
+            runner.leave()
 
     def work(self, server: Server, assignment: Assignment) -> None:
         """Serves as one worker of several."""
@@ -85,6 +86,7 @@ class Serving:
         )
         with self._logging():
             worker.work()
+            worker.leave()
 
     @contextmanager
     def _logging(self) -> Iterator[None]:

@@ -19,6 +19,7 @@ from ors.server.outcomes import Later, Outcome
 from ors.server.pulse import Pulse
 from ors.server.requests import Request
 from ors.server.routes import is_preflight, preflight
+from ors.server.threads import Threads
 
 log = logging.getLogger("ors.cluster")
 
@@ -35,6 +36,8 @@ class Front:
         self.opening = self.pings = Pulse(limits.ping_seconds)
         self.peers = Peers(api_key=api_key)
         self._router = Router(self.peers)
+        self.threads = Threads()
+        self.ending_seconds = limits.grace_seconds + 10
 
     def take(self, request: Request) -> Outcome:
         """What becomes of a client's request. Servers ask for the key themselves."""

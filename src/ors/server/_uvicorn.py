@@ -1,6 +1,7 @@
 """Our application under uvicorn: how it starts, drains and stops."""
 
 import asyncio
+import logging
 import socket
 import ssl
 import time
@@ -12,9 +13,17 @@ import uvicorn
 
 from ors.server.asgi import ASGI
 from ors.server.connection import Connection
+from ors.server.ending import Deadline, leave_threads
+from ors.server.executor import Executor
 from ors.server.port import Front, Port
 
+log = logging.getLogger("ors.server")
+
 LAST_WRITES_SECONDS = 5
+LAST_TASKS_SECONDS = 1
+"""For tasks that authors' code has left, to be cancelled."""
+AT_ONCE_SECONDS = 2
+"""A second signal ends the process within this, even if the event loop is blocked."""
 TICKS_A_SECOND = 10
 
 
@@ -52,6 +61,7 @@ class Runner(uvicorn.Server):
         )
         self._app = app
         self._on_start = on_start
+        self._deadline: Deadline | None = None
 
     @property
     def url(self) -> str:
@@ -60,8 +70,30 @@ class Runner(uvicorn.Server):
         scheme = "https" if self.config.is_ssl else "http"
         return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
 
+    def run(self, sockets: list[socket.socket] | None = None) -> None:
+        """Serves until it is told to stop. What authors' code has left running is logged, not waited for."""
+        self._deadline = Deadline()
+        loop = (self.config.get_loop_factory() or asyncio.new_event_loop)()
+        try:
+            asyncio.set_event_loop(loop)
+            loop.run_until_complete(self.serve(sockets))
+        finally:
+            try:
+                loop.run_until_complete(_cancel_the_rest())
+            finally:
+                asyncio.set_event_loop(None)
+                loop.close()
+                self._deadline.lift()
+                for left in self._app.threads.busy():
+                    log.warning("left behind: %s", left)
+
+    def leave(self) -> None:
+        """Ends the process, if it would wait for threads that authors' code has left."""
+        leave_threads(self._app.limits.grace_seconds)
+
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Listens, and says so."""
+        asyncio.get_running_loop().set_default_executor(Executor(self._app.threads))
         await super().startup(sockets)
         if self.started and self._on_start is not None:
             self._on_start(self.url)
@@ -95,6 +127,8 @@ class Runner(uvicorn.Server):
         if self.should_exit:
             self.force_exit = True
         self.should_exit = True
+        if self._deadline is not None:
+            self._deadline.set(AT_ONCE_SECONDS if self.force_exit else self._app.ending_seconds)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Lets running calls finish for the grace period, ends the rest, tears every session down."""
@@ -103,3 +137,15 @@ class Runner(uvicorn.Server):
             await asyncio.wait({drain}, timeout=0.1)
         drain.cancel()
         await super().shutdown(sockets)
+
+
+async def _cancel_the_rest() -> None:
+    # As asyncio.run does it, but not for ever: a task may refuse to be cancelled.
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        _, pending = await asyncio.wait(tasks, timeout=LAST_TASKS_SECONDS)
+        for task in pending:
+            log.warning("left behind: a task that does not let itself be cancelled: %s", task.get_coro())
+    await asyncio.get_running_loop().shutdown_asyncgens()

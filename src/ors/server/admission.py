@@ -3,6 +3,7 @@
 import asyncio
 from collections import Counter, deque
 from dataclasses import dataclass, field
+from itertools import chain
 
 from ors._protocol import Limits
 from ors.errors import Unavailable
@@ -66,7 +67,7 @@ class Admission:
         """Waits for a place in line, and takes it.
 
         Raises:
-            Unavailable: the line is full, or it took too long.
+            Unavailable: the line is full, it took too long, or everyone was sent away.
         """
         if self.waiting >= self._limits.queue:
             raise self.full()
@@ -77,11 +78,19 @@ class Admission:
             async with asyncio.timeout(self._limits.queue_seconds):
                 await waiting.turn
         except BaseException as error:
-            if waiting.turn.done() and not waiting.turn.cancelled():  # the turn came with the end of patience
+            if _came(waiting.turn):  # with the end of patience
                 self.leave(environment, key)
             else:
                 self._give_up(waiting)
             raise self.full() if isinstance(error, TimeoutError) else error from None
+
+    def send_away(self, message: str, reason: str) -> None:
+        """Nobody waits any longer."""
+        lines, self._lines = self._lines, {}
+        self.waiting = 0
+        for waiting in chain.from_iterable(lines.values()):
+            if not waiting.turn.done():
+                waiting.turn.set_exception(Unavailable(message, retry_after=RETRY_SECONDS, reason=reason))
 
     def _give_up(self, waiting: _Waiting) -> None:
         line = self._lines.get(waiting.key)
@@ -122,6 +131,10 @@ class Admission:
         self._total += 1
         self._of_environment[environment] += 1
         self._of_key[key] += 1
+
+
+def _came(turn: asyncio.Future[None]) -> bool:
+    return turn.done() and not turn.cancelled() and turn.exception() is None
 
 
 def _under(limit: int | None, count: int) -> bool:

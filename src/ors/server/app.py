@@ -27,6 +27,7 @@ from ors.server.relay import SWITCH, Neighbours
 from ors.server.requests import Request
 from ors.server.routes import Routes, is_preflight
 from ors.server.sessions import Sessions
+from ors.server.threads import Threads
 
 log = logging.getLogger("ors.server")
 
@@ -163,9 +164,21 @@ class App:
     def _is_ready(self) -> bool:
         return self.house.taking and not self.sessions.admission.saturated
 
+    @property
+    def threads(self) -> Threads:
+        """Where authors' code runs that is not async."""
+        return self.house.threads
+
+    @property
+    def ending_seconds(self) -> float:
+        """The longest that an end takes, if no code of an author's holds up the event loop."""
+        teardown = max(offer.limits.teardown_seconds for offer in self._offers.values())
+        return self.limits.grace_seconds + 2 * teardown + 10  # calls that are stopped may clean up first
+
     async def drain(self) -> None:
         """Takes nothing new, lets running calls go on for the grace period, then ends their streams."""
         self.house.draining = True
+        self.sessions.turn_away(asyncio.get_running_loop().time(), SHUTDOWN)
         try:
             async with asyncio.timeout(self.limits.grace_seconds):
                 await self.sessions.drain()

@@ -20,7 +20,8 @@ from ors.server.offers import Offer
 from ors.server.outcomes import Handler, Later, Outcome
 from ors.server.requests import IDEMPOTENCY_KEY, TRACE, Request
 from ors.server.routes import unknown_environment
-from ors.server.sessions import Session, Sessions
+from ors.server.session import Session
+from ors.server.sessions import Sessions
 from ors.types import CreateSession, GetTask, GetTaskRange, ListTasks, ListToolsOutput, NumTasks
 
 SHUTDOWN = "Server is shutting down"
@@ -162,10 +163,12 @@ class Endpoints:
         self, session: Session, offer: Offer, given: CreateSession, secrets: dict[str, str], trace: str
     ) -> Answer:
         try:
-            task = await offer.task(given.split or "", given.index or 0)  # the model has checked both
+            listing = offer.task(given.split or "", given.index or 0)  # the model has checked both
+            task = await session.task(listing)
             session.start(offer.episode(task, secrets), trace)
         except BaseException:
             self._sessions.release(session)
+            self._check_open()
             raise
         return answer({"sid": session.sid})
 

@@ -10,7 +10,8 @@ from ors.server.access import Keys
 from ors.server.feeds import Feed, event
 from ors.server.house import House
 from ors.server.offers import Offer
-from ors.server.sessions import Session, Sessions
+from ors.server.session import Session
+from ors.server.sessions import Sessions
 from ors.server.traffic import Traffic
 from ors.server.watch import Watch
 

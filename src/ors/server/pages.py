@@ -11,7 +11,8 @@ from ors.server.inspector import Inspector
 from ors.server.metrics import Metrics
 from ors.server.offers import Offer
 from ors.server.requests import Request
-from ors.server.sessions import Session, Sessions
+from ors.server.session import Session
+from ors.server.sessions import Sessions
 
 LIVE, READY = "/-/health/live", "/-/health/ready"
 HEALTH_PATHS = (LIVE, READY)

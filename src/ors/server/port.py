@@ -9,6 +9,7 @@ from ors.server.answers import STREAM, Answer
 from ors.server.outcomes import Later, Outcome
 from ors.server.pulse import Pulse
 from ors.server.requests import Request
+from ors.server.threads import Threads
 
 KEEP_ALIVE_SECONDS = 75.0
 """Longer than any client of ours keeps a connection, so that none is closed as a request arrives."""
@@ -26,6 +27,14 @@ class Front(Protocol):
     limits: Limits
     opening: Pulse
     pings: Pulse
+
+    @property
+    def threads(self) -> Threads:
+        """Where code runs that is not async."""
+
+    @property
+    def ending_seconds(self) -> float:
+        """The longest that an end takes."""
 
     def take(self, request: Request) -> Outcome:
         """What becomes of a client's request."""

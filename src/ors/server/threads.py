@@ -2,11 +2,14 @@
 
 import asyncio
 import contextvars
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from typing import Any
+
+from ors.server.ending import told
 
 _Job = tuple[asyncio.Future[Any], contextvars.Context, Callable[..., Any], tuple[Any, ...]]
 
@@ -29,6 +32,7 @@ class Threads:
         self._waking = False
         self._number = 0
         self._running: set[asyncio.Future[Any]] = set()
+        self._all: set[threading.Thread] = set()
 
     def run(self, fn: Callable[..., Any], /, *args: Any) -> asyncio.Future[Any]:
         """Starts `fn(*args)` in a thread; the future has its result."""
@@ -43,17 +47,24 @@ class Threads:
                 self._free += 1
                 self._number += 1
         if short:
-            threading.Thread(
-                target=self._work, args=(loop,), name=f"ors-tool-{self._number}", daemon=True
-            ).start()
+            name = f"ors-tool-{self._number}"
+            threading.Thread(target=self._work, args=(loop,), name=name, daemon=True).start()
         return future
 
     @property
     def lost(self) -> int:
         """Threads at work that nobody waits for any more: they cannot be stopped."""
-        return sum(future.cancelled() for future in self._running)
+        return sum(future.cancelled() for future in list(self._running))
+
+    def busy(self) -> list[str]:
+        """What each thread that is at work does."""
+        frames = sys._current_frames()
+        found = [(thread, frames.get(thread.ident or 0)) for thread in list(self._all)]
+        waits = Threads._work.__code__
+        return [told(thread, frame) for thread, frame in found if frame and frame.f_code is not waits]
 
     def _work(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._all.add(threading.current_thread())
         while True:
             try:
                 future, context, fn, args = self._jobs.get(timeout=IDLE_SECONDS)
@@ -62,6 +73,7 @@ class Threads:
                     if self._free <= 0:  # a job is on its way to us
                         continue
                     self._free -= 1
+                self._all.discard(threading.current_thread())
                 return
             self._finish(loop, future, context, fn, args)
             # Nothing of the last job may live on in a thread that waits.

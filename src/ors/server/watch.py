@@ -7,7 +7,7 @@ from ors._json import dumps
 from ors.server.calls import Call
 from ors.server.feeds import Feed, event
 from ors.server.observers import CallEnded, CallStarted
-from ors.server.sessions import Session
+from ors.server.session import Session
 
 MOST_SHOWN_BYTES = 2**20
 """An input or a result over this is not shown."""

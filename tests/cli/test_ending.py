@@ -1,0 +1,87 @@
+"""`ors serve` ends when it is told to, whatever the environment's code does, and says what it left."""
+
+import signal
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.cli.commands import PATIENCE, Running, running
+from tests.raw import Raw
+
+CLINGING = str(Path(__file__).with_name("clinging.py"))
+
+
+@pytest.fixture
+def server() -> Iterator[Running]:
+    limits = ("--grace-seconds", "0.2", "--teardown-seconds", "0.2")
+    with running("serve", CLINGING, "--port", "0", *limits) as serving:
+        yield serving
+
+
+def connected(server: Running) -> Raw:
+    return Raw(server.line(r"Serving on (http://\S+)")[1])
+
+
+def test_a_thread_of_asyncios_that_hangs_does_not_keep_the_process(server: Running) -> None:
+    raw = connected(server)
+    with raw.opened(raw.session("clinging"), "in_a_thread", env="clinging") as call:
+        server.process.send_signal(signal.SIGTERM)
+        assert b"reason: shutdown" in call.rest().body
+    _, log = server.process.communicate(timeout=PATIENCE)
+    assert server.process.returncode == 0
+    assert "left behind" in log
+    assert "cling (" in log
+
+
+def test_threads_of_asyncios_that_hang_hold_up_nobody_and_are_counted(server: Running) -> None:
+    raw = connected(server)
+    with ExitStack() as calls:
+        sids = [raw.session("clinging") for _ in range(50)]
+        for sid in sids:
+            calls.enter_context(raw.opened(sid, "in_a_thread", env="clinging"))
+        assert raw.call(raw.session("clinging"), "briefly", env="clinging").result()["ok"]
+        for sid in sids[:3]:
+            assert raw.post("/delete", sid=sid).status == 200
+        assert b"ors_threads_lost 3.0" in raw.get("/-/metrics").body
+
+
+def test_a_thread_of_the_authors_own_does_not_keep_the_process(server: Running) -> None:
+    raw = connected(server)
+    assert raw.call(raw.session("clinging"), "in_a_thread_of_its_own", env="clinging").result()["ok"]
+    done = server.stop()
+    assert done.code == 0
+    assert "left behind: thread mine in cling (" in done.err
+
+
+def test_a_task_that_cannot_be_cancelled_does_not_keep_the_process(server: Running) -> None:
+    raw = connected(server)
+    with raw.opened(raw.session("clinging"), "against_its_will", env="clinging") as call:
+        server.process.send_signal(signal.SIGTERM)
+        assert b"reason: shutdown" in call.rest().body
+    _, log = server.process.communicate(timeout=PATIENCE)
+    assert server.process.returncode == 0
+    assert "left behind: a task" in log
+
+
+@pytest.mark.parametrize(
+    ("signals", "seconds"),
+    [([signal.SIGTERM], "0.2"), ([signal.SIGTERM, signal.SIGTERM], "1000")],
+    ids=["the first signal", "the second"],
+)
+def test_a_blocked_event_loop_does_not_keep_the_process(signals: list[signal.Signals], seconds: str) -> None:
+    limits = ("--grace-seconds", seconds, "--teardown-seconds", "0.2")
+    with running("serve", CLINGING, "--port", "0", *limits) as server:
+        raw = connected(server)
+        connection = raw.connection()
+        body, headers = '{"name": "on_the_loop", "input": {}}', {"X-Session-ID": raw.session("clinging")}
+        connection.request("POST", "/clinging/call", body, headers)
+        server.errors("blocked")
+        for number in signals:
+            server.process.send_signal(number)
+            server.errors("told to end")  # or the second may come while Python is busy with the first
+        _, log = server.process.communicate(timeout=PATIENCE)
+        connection.close()
+    assert server.process.returncode == 0
+    assert "left behind: thread MainThread in cling (" in log
