@@ -40,6 +40,13 @@ def test_errors_are_counted_by_kind_and_make_it_a_fault(url: str) -> None:
     assert "× ToolCallError: not today" in shown.err
 
 
+def test_what_a_target_raises_is_counted_and_not_logged(park: str) -> None:
+    done = run("bench", park, "--tool", "fail", *FAST)
+    assert done.code == 1
+    (line,) = done.err.splitlines()
+    assert "× ToolFailed: Tool execution failed: it broke" in line
+
+
 def test_without_a_tool_it_takes_one_that_needs_no_input(url: str) -> None:
     assert run("bench", url, *FAST).out.startswith("fail {}")
 

@@ -1,6 +1,7 @@
 """`ors serve` ends when it is told to, whatever the environment's code does, and says what it left."""
 
 import signal
+import socket
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -63,6 +64,17 @@ def test_a_task_that_cannot_be_cancelled_does_not_keep_the_process(server: Runni
     _, log = server.process.communicate(timeout=PATIENCE)
     assert server.process.returncode == 0
     assert "left behind: a task" in log
+
+
+def test_a_collector_that_never_answers_does_not_keep_the_process() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        endpoint = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        variables = {"OTEL_EXPORTER_OTLP_ENDPOINT": endpoint}
+        with running("serve", CLINGING, "--port", "0", env=variables) as server:
+            raw = connected(server)
+            raw.post("/delete", sid=raw.session("clinging"))
+            done = server.stop()
+    assert done.code == 0
 
 
 @pytest.mark.parametrize(

@@ -65,7 +65,7 @@ def test_words_go_on_top_of_input_which_may_come_from_a_file_or_a_pipe(url: str,
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["submit"], "submit needs answer; use it as submit(answer: integer)"),
+        (["submit"], "submit needs answer, as in: submit answer=0"),
         (["submit", "answer=x"], "answer must be integer, not 'x'"),
         (["submit", "answer=1.5"], "answer must be integer, not '1.5'"),
         (["submit", "anser=1"], "submit has no parameter 'anser'; its parameters: answer"),
@@ -104,7 +104,7 @@ def test_a_session_can_be_kept_for_the_next_call(url: str) -> None:
     refused = run("call", url, "submit", "answer=3", "--session", first["session"])
     assert refused.code == 1
     assert "finished" in refused.err
-    assert run("call", url, "special", "--session", "unknown").code == 1
+    assert run("call", url, "special", "--session", "unknown").code == 2
 
 
 def test_a_target_has_no_session_to_keep(park: str) -> None:

@@ -1,6 +1,10 @@
 """`ors list`, `ors tasks`, `ors tools`."""
 
+from pathlib import Path
+
 from tests.cli.commands import Terminal, run
+
+ROOT = Path(__file__).parents[2]
 
 
 def test_a_url_and_a_target_list_the_same(url: str, park: str) -> None:
@@ -79,3 +83,16 @@ def test_one_tool_is_shown_whole(url: str) -> None:
     done = run("tools", url, "nope")
     assert done.code == 2
     assert "there is echo, fail, picture" in done.err
+
+
+def test_what_cannot_be_counted_is_explained(tmp_path: Path) -> None:
+    (tmp_path / "env.py").write_text(
+        f"import sys\nsys.path.insert(0, {str(ROOT)!r})\nfrom tests.cli.park import Park\n"
+        "class Lost(Park):\n    @classmethod\n    def list_tasks(cls, split):\n"
+        "        raise OSError('no file')\n"
+    )
+    done = run("list", "env.py", cwd=tmp_path)
+    assert done.code == 0
+    assert "train ?, odd ?" in done.out
+    assert "not counted" in done.err
+    assert "no file" in run("tasks", "env.py", cwd=tmp_path).err

@@ -76,7 +76,7 @@ def test_a_file_may_be_named_like_a_module_of_python(tmp_path: Path) -> None:
     ("text", "said"),
     [
         ("import nothing_like_it\n", "ModuleNotFoundError: No module named 'nothing_like_it' (env.py:1)"),
-        ("\n\nx = = 1\n", "SyntaxError: invalid syntax (env.py, line 3) (env.py:3)"),
+        ("\n\nx = = 1\n", "SyntaxError: invalid syntax (env.py:3)"),
         ("\nraise RuntimeError('first\\nsecond')\n", "RuntimeError: first second (env.py:2)"),
         ("def f():\n    return {}['k']\n\nf()\n", "KeyError: 'k' (env.py:2)"),
         ("import json\n\njson.loads('{')\n", "(env.py:3)"),
@@ -131,14 +131,16 @@ def test_an_environment_that_is_written_wrongly_says_where(
 @pytest.mark.parametrize(
     ("target", "code", "said"),
     [
-        ("nofile.py", 3, "No such file: nofile.py"),
+        ("nofile.py", 3, "No such file or folder: nofile.py"),
         ("empty", 3, "No environment in empty"),
+        ("notes.md", 2, "'notes.md' is a file, but not of Python"),
         ("json", 3, "No environment in json"),
         ("http://127.0.0.1:8080", 2, "is a URL"),
     ],
 )
 def test_a_target_without_environments_says_so(tmp_path: Path, target: str, code: int, said: str) -> None:
     (tmp_path / "empty").mkdir()
+    (tmp_path / "notes.md").write_text("Notes.")
     done = run("serve", target, cwd=tmp_path)
     assert done.code == code
     assert said in done.err

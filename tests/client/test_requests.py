@@ -226,3 +226,32 @@ def test_environment_names_are_quoted_in_paths() -> None:
     from ors._protocol import TOOLS
 
     assert Remote.path(None, TOOLS, "a b?c") == "/a%20b%3Fc/tools"  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "complaint"),
+    [
+        ("/list_environments", {"name": "other"}, "no list of environments"),
+        ("/env/splits", None, "no list of splits"),
+        ("/env/splits", [{"type": "train"}], "has no 'name'"),
+        ("/env/tools", {"nonsense": 1}, "has no 'tools'"),
+        ("/env/tools", {"tools": ["submit"]}, "no list of tools"),
+        ("/env/tools", {"tools": [{"description": "x"}]}, "a tool without a name"),
+        ("/env/tasks", {"tasks": {}}, "no list of tasks"),
+    ],
+)
+async def test_an_answer_of_another_shape_is_the_servers_failure(
+    path: str, body: Any, complaint: str
+) -> None:
+    async with scripted() as script:
+        script.on(path, answer(body))
+        async with AsyncORS(script.url, options=QUICK) as client:
+            env = client.environment("env")
+            asking: dict[str, Any] = {
+                "/list_environments": client.list_environments,
+                "/env/splits": env.list_splits,
+                "/env/tools": env.list_tools,
+                "/env/tasks": lambda: env.list_tasks("train"),
+            }
+            with pytest.raises(errors.ServerFailed, match=complaint):
+                await asking[path]()

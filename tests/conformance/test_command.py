@@ -43,7 +43,10 @@ def test_reports_go_to_files_programs_and_readmes(several: str, tmp_path: Path) 
 
 
 def test_requirements_are_listed_without_a_server() -> None:
+    listed = run("check", "--list", "--json").json
+    assert {"id", "level", "text", "page", "section", "chapter"} == set(listed[0])
     lines = run("check", "--list").out.splitlines()
+    assert len(lines) == len(listed)
     assert [line.split()[1] for line in lines] == list(requirements())
 
 

@@ -1,6 +1,7 @@
 """Environments with one fault each, and one without."""
 
 import random
+import signal
 import subprocess
 import sys
 import tempfile
@@ -277,6 +278,16 @@ class Hoarding(Clean):
 
     def setup(self) -> None:
         self.all.append(bytes(50_000))
+
+
+class Alarmed(Clean):
+    """No fault: a signal limits its time, which needs the main thread."""
+
+    @tool
+    async def guess(self, given: Guess) -> ToolOutput:  # type: ignore[override]
+        """Gives your word."""
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        return Clean.guess(self, given)
 
 
 class Slow(Clean):

@@ -1,9 +1,11 @@
+import re
+import signal
 from pathlib import Path
 
 import pytest
 
 from ors import Server
-from tests.cli.commands import run
+from tests.cli.commands import run, running
 from tests.quality import park
 from tests.serving import serving
 
@@ -14,6 +16,11 @@ QUICK = ("--sample", "2", "--episodes", "20")
 def test_a_clean_target_is_fine() -> None:
     done = run("test", f"{PARK}:Clean", *QUICK)
     assert (done.code, done.out.splitlines()[0]) == (0, "clean: nothing found")
+
+
+def test_authors_code_finds_the_main_thread() -> None:
+    done = run("test", f"{PARK}:Alarmed", *QUICK)
+    assert (done.code, done.out.splitlines()[0]) == (0, "alarmed: nothing found")
 
 
 @pytest.mark.parametrize(("words", "code"), [((), 0), (("--strict",), 1)])
@@ -42,6 +49,14 @@ def test_what_takes_longer_says_what_it_is_at() -> None:
     done = run("test", f"{PARK}:Slow", *QUICK)
     assert (done.code, done.out.splitlines()[0]) == (0, "slow: nothing found")
     assert "slow: leftovers and memory" in done.err.splitlines()
+
+
+def test_an_interruption_ends_it_without_a_report() -> None:
+    with running("test", f"{PARK}:Slow", "--episodes", "1000") as testing:
+        testing.errors("slow: ")
+        done = testing.stop(signal.SIGINT)
+    assert (done.code, done.out) == (130, "")
+    assert all(re.fullmatch("slow: [a-z ]+", line) for line in done.err.splitlines()), done.err
 
 
 def test_used_wrongly_and_not_reached_have_codes_of_their_own() -> None:

@@ -6,6 +6,9 @@ from pathlib import Path
 import pytest
 
 import ors.quality
+from examples.__main__ import EXAMPLES
+from examples.math_qa import MathQA
+from examples.open_book import OpenBook
 from ors import Environment, Server
 from ors.quality import Plan, Report, as_json, as_text, examine
 from tests.conformance.faults import refuses
@@ -123,3 +126,11 @@ def test_every_finding_is_documented_and_planted() -> None:
     assert {id for id in ids if f"`{id}`" not in told} == set()
     planted = {id for found in park.FAULTY.values() for id in found} | {"splits", "tools", "episode"}
     assert ids - planted == {"format"}  # every valid schema can be converted
+
+
+@pytest.mark.parametrize("cls", EXAMPLES, ids=lambda cls: cls.__name__)
+def test_nothing_is_invented_for_the_examples(cls: type[Environment]) -> None:
+    report = examined(cls, Plan(sample=3, episodes=20))
+    # Two of them list their answers, as the field's clients need it: these send the listed task back.
+    listed = {"exposed"} if cls in (MathQA, OpenBook) else set()
+    assert {finding.id for finding in report.findings} == listed, as_text(report)

@@ -1,6 +1,7 @@
 """Authors' code that does what nobody expects: the server bears it, and clients are told."""
 
 import asyncio
+import signal
 import sys
 import threading
 from collections.abc import Iterator
@@ -70,6 +71,15 @@ class Wild(Lab):
         raise Unspeakable
 
     @tool
+    def alarm(self) -> ToolOutput:
+        """Sets a signal, as graders do for their timeouts."""
+        try:
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        except ValueError as error:
+            raise RuntimeError("grading does not work here") from error
+        return said("set")
+
+    @tool
     async def odd_reason(self) -> ToolOutput:
         """Refuses with a reason that is no word."""
         raise ToolError("no", reason=404)  # type: ignore[arg-type]
@@ -104,6 +114,15 @@ def test_a_failure_that_cannot_be_put_into_words_is_still_told(wild: Raw) -> Non
     assert wild.call(sid, "unspeakable", env="wild").error() == "Tool execution failed: Unspeakable"
     refused = wild.call(sid, "odd_reason", env="wild").result()
     assert refused == {"ok": False, "error": "no", "reason": "404"}
+
+
+def test_a_signal_in_a_plain_tool_fails_and_says_what_to_do(
+    wild: Raw, caplog: pytest.LogCaptureFixture
+) -> None:
+    told = wild.call(wild.session("wild"), "alarm", env="wild").error()
+    assert told.startswith("Tool execution failed: grading does not work here [signals need the main thread")
+    assert "make the method `async def`" in told
+    assert "make the method `async def`" in caplog.text
 
 
 @pytest.mark.parametrize("fail", ["unspeakable", "cancelled"])

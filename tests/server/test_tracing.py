@@ -1,8 +1,6 @@
 """Spans of sessions and calls, as OpenTelemetry's own SDK gathers them."""
 
-import http.server
 import sys
-import threading
 from collections.abc import Iterator
 
 import pytest
@@ -97,30 +95,3 @@ def test_without_the_extra_a_server_serves_and_says_so(
     with serving(Server([Lab])) as url:
         assert Raw(url).get("/health").status == 200
     assert "pip install 'ors-kit[otel]'" in caplog.text
-
-
-def test_with_an_endpoint_in_the_environment_spans_are_sent_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    sent = threading.Event()
-
-    class Collector(http.server.BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            if self.path == "/v1/traces" and b"session lab" in self.rfile.read(
-                int(self.headers["Content-Length"])
-            ):
-                sent.set()
-            self.send_response(200)
-            self.end_headers()
-
-        def log_message(self, format: str, *args: object) -> None: ...
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Collector) as collector:
-        threading.Thread(target=collector.serve_forever, daemon=True).start()
-        endpoint = f"http://127.0.0.1:{collector.server_address[1]}"
-        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint)
-        monkeypatch.setenv("OTEL_EXPORTER_OTLP_COMPRESSION", "none")
-        monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "50")
-        with serving(Server([Lab])) as url:
-            raw = Raw(url)
-            raw.post("/delete", sid=raw.session())
-            assert sent.wait(20)
-        collector.shutdown()

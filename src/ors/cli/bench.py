@@ -10,7 +10,7 @@ import click
 
 from ors import JSONObject, ToolSpec
 from ors.cli.child import served
-from ors.cli.connect import PATIENCE
+from ors.cli.connect import PATIENCE, first_question, known_name
 from ors.cli.faults import Wrong
 from ors.cli.inputs import found_tool, sample_input, tool_input
 from ors.cli.load import Plan, Tally, run
@@ -129,12 +129,9 @@ async def _measure(
 
 
 async def _environment(client: AsyncORS, name: str | None) -> AsyncEnvironment:
-    names = await client.list_environments()
-    if name is None and len(names) > 1:
-        raise Wrong(f"There are several environments; choose one with --env: {', '.join(names)}")
-    if name is not None and name.lower() not in (known.lower() for known in names):
-        raise Wrong(f"There is no environment {name!r}; there is {', '.join(names)}")
-    return client.environment(name or names[0])
+    with first_question(client.base_url):
+        names = await client.list_environments()
+    return client.environment(known_name(names, name))
 
 
 async def _plan(

@@ -1,7 +1,7 @@
 """`ors check`: the conformance suite."""
 
 import sys
-from contextlib import ExitStack
+from dataclasses import asdict
 from pathlib import Path
 
 import click
@@ -9,8 +9,9 @@ import click
 from ors import conformance
 from ors.cli.faults import Unreachable, Wrong
 from ors.cli.options import URL_OR_TARGET, Command, api_key, as_json, environment
+from ors.cli.output import print_json
 from ors.cli.targets import as_url, built, environments
-from ors.quality.serving import serving
+from ors.quality.serving import while_serving
 
 SLOW_MINUTES = 18
 
@@ -53,13 +54,16 @@ def check(
     told is "not tried". Found a fault (exit code 1) means: something that a server must do failed.
     """
     if list_only:
-        _print_requirements()
+        _print_requirements(as_json)
         return
     if where is None:
         raise click.UsageError("Missing argument 'URL|TARGET'.")
-    with ExitStack() as stack:
-        url = as_url(where) or stack.enter_context(serving(built(environments([where]))))
-        report = _checked(url, only, slow, env, api_key, quiet=as_json or badge)
+
+    def work(url: str) -> conformance.Report:
+        return _checked(url, only, slow, env, api_key, quiet=as_json or badge)
+
+    there = as_url(where)
+    report = work(there) if there else while_serving(built(environments([where])), work)
     if junit is not None:
         junit.write_text(conformance.as_junit(report), encoding="utf-8")
     click.echo(_printed(report, verbose, as_json, badge), nl=False)
@@ -90,8 +94,12 @@ def _printed(report: conformance.Report, verbose: bool, as_json: bool, badge: bo
     return conformance.as_badge(report) + "\n" if badge else conformance.as_text(report, verbose=verbose)
 
 
-def _print_requirements() -> None:
-    for requirement in conformance.requirements().values():
+def _print_requirements(as_json: bool) -> None:
+    known = conformance.requirements().values()
+    if as_json:
+        print_json([asdict(requirement) for requirement in known])
+        return
+    for requirement in known:
         click.echo(f"{requirement.level:6} {requirement.id:32} {requirement.text} [{requirement.source}]")
 
 

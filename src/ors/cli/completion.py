@@ -9,10 +9,10 @@ SHELLS = ("bash", "zsh", "fish")
 
 
 @click.command(cls=Command, examples=["ors completion bash > ors-completion.sh"])
-@click.argument("shell", type=click.Choice(SHELLS))
+@click.argument("shell", type=click.Choice(SHELLS), metavar="SHELL")
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> None:
-    """Print the completion script of a SHELL.
+    """Print the completion script of a SHELL: bash, zsh or fish.
 
     \b
     bash: eval "$(ors completion bash)" in ~/.bashrc

@@ -41,7 +41,7 @@ class Setting:
 
 
 @click.command(cls=Command, examples=["ors config serve", "ORS_PORT=9000 ors config --json"])
-@click.argument("command", required=False, type=click.Choice([*COMMANDS]))
+@click.argument("command", required=False, type=click.Choice([*COMMANDS]), metavar="[COMMAND]")
 @as_json
 @click.pass_context
 def config(ctx: click.Context, command: str | None, as_json: bool) -> None:

@@ -5,11 +5,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from ors import JSONObject
-from ors.cli.faults import Wrong
+from ors.cli.faults import Unreachable, Wrong, clean
 from ors.cli.targets import as_url, built, environments
 from ors.client import ORS, ASGITransport, Environment, Options, Session, Task
+from ors.errors import AuthenticationError, Forbidden, ORSError, TransportError
 
-__all__ = ["PATIENCE", "chosen", "connected", "opened"]
+__all__ = ["PATIENCE", "chosen", "connected", "first_question", "known_name", "opened"]
 
 PATIENCE = Options(retries=2, connect_seconds=5)
 """A person waits: a server that is not there is said to be so at once."""
@@ -44,14 +45,39 @@ def chosen(client: ORS, name: str | None) -> Environment:
     Raises:
         Wrong: there is none of that name, or there are several.
     """
-    names = client.list_environments()
-    if name is None and len(names) == 1:
-        return client.environment(names[0])
-    if name is None:
+    with first_question(client.base_url):
+        names = client.list_environments()
+    return client.environment(known_name(names, name))
+
+
+@contextmanager
+def first_question(where: str) -> Iterator[None]:
+    """What is asked first shows whether a server speaks the protocol at all.
+
+    Raises:
+        Unreachable: it does not.
+    """
+    try:
+        yield
+    except (AuthenticationError, Forbidden, TransportError):
+        raise
+    except ORSError as error:
+        raise Unreachable(f"{where} does not answer as an ORS server: {clean(str(error))}") from None
+
+
+def known_name(names: Sequence[str], name: str | None) -> str:
+    """The environment of that name; without one, the only one there is.
+
+    Raises:
+        Wrong: there is none of that name, or there are several. Unreachable: there is none at all.
+    """
+    if not names:
+        raise Unreachable("The server has no environments")
+    if name is None and len(names) > 1:
         raise Wrong(f"There are several environments; choose one with --env: {', '.join(names)}")
     for known in names:
-        if known.lower() == name.lower():
-            return client.environment(known)
+        if name is None or known.lower() == name.lower():
+            return known
     raise Wrong(f"There is no environment {name!r}; there is {', '.join(names)}")
 
 

@@ -5,6 +5,9 @@ from dataclasses import asdict, dataclass
 from math import inf
 from typing import Any
 
+import click
+
+from ors.cli.connect import first_question
 from ors.cli.output import number, print_table
 from ors.client import ORS, Environment
 from ors.errors import ORSError
@@ -31,11 +34,14 @@ def offered(client: ORS, counter: ORS | None = None, seconds: float = inf) -> li
     Tasks are counted by `counter`, which may be less patient, and after `seconds` no more: to count, many
     environments list all their tasks, which may take minutes.
     """
-    deadline = time.monotonic() + seconds
-    found = []
-    for name in client.list_environments():
+    with first_question(client.base_url):
+        names = client.list_environments()
+    found, deadline = [], inf
+    for name in names:
         env, counting = client.environment(name), (counter or client).environment(name)
-        splits = {split: _count(counting, split, deadline) for split in env.list_splits()}
+        splits = dict.fromkeys(env.list_splits(), None)
+        deadline = min(deadline, time.monotonic() + seconds)  # from the first count on
+        splits = {split: _count(counting, split, deadline) for split in splits}
         found.append(Offered(name, splits, [spec.name for spec in env.list_tools()]))
     return found
 
@@ -62,3 +68,5 @@ def print_offered(found: list[Offered]) -> None:
         for one in found
     ]
     print_table(("ENVIRONMENT", "TASKS", "TOOLS"), rows)
+    if any(count is None for one in found for count in one.splits.values()):
+        click.echo("\n?: not counted, or not in time; `ors tasks … --split NAME` tells more", err=True)

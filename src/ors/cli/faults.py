@@ -82,7 +82,7 @@ def clean(text: str) -> str:
 
 def one_line(error: BaseException) -> str:
     """An exception's type and text, in one line of bearable length."""
-    text = " ".join(str(error).split())
+    text = " ".join((error.msg if isinstance(error, SyntaxError) else str(error)).split())
     if len(text) > LONGEST_LINE:
         text = text[: LONGEST_LINE - 1] + "…"
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -1,6 +1,7 @@
 """A tool's input from what a person types, checked against the tool's schema."""
 
 import json
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -8,7 +9,7 @@ from ors import JSONObject, ToolSpec
 from ors.cli.faults import Wrong
 from ors.cli.output import signature
 
-__all__ = ["found_tool", "sample_input", "tool_input", "usage"]
+__all__ = ["example", "found_tool", "sample_input", "tool_input", "usage"]
 
 TYPES: dict[str, tuple[type, ...]] = {
     "string": (str,),
@@ -49,7 +50,7 @@ def tool_input(spec: ToolSpec, words: Sequence[str], given: JSONObject | None = 
     for word in words:
         key, equals, text = word.partition("=")
         if not equals:
-            raise Wrong(f"{word!r} is not key=value; use it as {usage(spec)}")
+            raise Wrong(f"{word!r} is not key=value, as in: {example(spec)}")
         values[key] = schema.read(key, text)
     schema.check(values)
     return values
@@ -79,7 +80,7 @@ class _Schema:
                 raise Wrong(f"{self._spec.name}: {key} must be {self._told(about)}, not {json.dumps(value)}")
         missing = [key for key in self._root.get("required") or () if key not in values]
         if missing:
-            raise Wrong(f"{self._spec.name} needs {', '.join(missing)}; use it as {usage(self._spec)}")
+            raise Wrong(f"{self._spec.name} needs {', '.join(missing)}, as in: {example(self._spec)}")
 
     def _about(self, key: str) -> Any:
         if key in self._properties:
@@ -133,6 +134,13 @@ def _read_as(choice: Mapping[str, Any], text: str) -> Any:
     except json.JSONDecodeError:
         # A parameter without a type takes anything: what is not JSON is text.
         return _NOT if "type" in choice or options else text
+
+
+def example(spec: ToolSpec) -> str:
+    """A call of a tool as it could be typed."""
+    values = sample_input(spec).items()
+    words = (f"{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in values)
+    return " ".join([spec.name, *map(shlex.quote, words)])
 
 
 def sample_input(spec: ToolSpec) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 
 __all__ = ["LEVELS", "JSONLines", "Lines", "configure"]
 
-LEVELS = ("debug", "info", "warning", "error")
+LEVELS = ("debug", "info", "warning", "error", "critical")
 QUEUED_LINES = 10_000
 LAST_LINES_SECONDS = 1.0
 

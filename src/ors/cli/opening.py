@@ -8,8 +8,10 @@ from typing import Any
 
 from ors import JSONObject
 from ors.cli.connect import chosen, connected, opened
+from ors.cli.faults import Wrong
 from ors.cli.options import api_key, environment, images, secrets, task_choice
-from ors.client import Session
+from ors.client import Environment, Session
+from ors.errors import SessionLost
 
 __all__ = ["Choice", "opening"]
 
@@ -33,7 +35,7 @@ class Choice:
         with connected(self.where, self.api_key) as client:
             env = chosen(client, self.env)
             if self.session is not None:
-                made = env.attach(self.session)
+                made = _attached(env, self.session)
             else:
                 made = opened(env, self.split, self.index, self.task, self.secret)
             if not keep:
@@ -41,6 +43,13 @@ class Choice:
                     yield made
             else:
                 yield made.start()
+
+
+def _attached(env: Environment, sid: str) -> Session:
+    try:
+        return env.attach(sid).start()
+    except SessionLost as error:
+        raise Wrong(f"{sid!r} is no open session: {error}") from None
 
 
 def opening(command: Callable[..., None]) -> Callable[..., None]:

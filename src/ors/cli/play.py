@@ -11,7 +11,7 @@ import click
 
 from ors import ToolSpec
 from ors.cli.faults import Wrong
-from ors.cli.inputs import found_tool, sample_input, tool_input, usage
+from ors.cli.inputs import example, found_tool, tool_input, usage
 from ors.cli.opening import Choice, opening
 from ors.cli.options import WHERE, Command, as_json
 from ors.cli.output import clean, number, print_blocks, print_json, print_outcome, shortened
@@ -123,9 +123,7 @@ class Game:
 def _example(tools: list[ToolSpec]) -> str:
     """A line that could be typed."""
     spec = tools[0] if tools else ToolSpec(name="submit", description="", input_schema=None)
-    values = sample_input(spec).items()
-    words = (f"{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in values)
-    return " ".join([spec.name, *map(shlex.quote, words)])
+    return example(spec)
 
 
 def _read(spec: ToolSpec, text: str) -> dict[str, Any]:

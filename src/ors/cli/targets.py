@@ -22,6 +22,7 @@ __all__ = ["as_url", "built", "environments", "roots"]
 NOT_THE_AUTHORS = (Path(__file__).parent, Path(importlib.__file__).parent)
 NOT_SEARCHED = re.compile(r"\..*|__pycache__|tests?|venv|node_modules|site-packages|build|dist")
 NOT_IMPORTED = re.compile(r"test_.*|.*_test|conftest|setup|noxfile|__main__")
+NEITHER = "neither the URL of a server, nor a module, nor a file or folder that exists"
 USES_ORS = re.compile(rb"^\s*(from|import)\s+ors\b", re.MULTILINE)
 
 
@@ -29,7 +30,7 @@ def as_url(text: str) -> str | None:
     """The URL of a server, if that is what `text` is; also for a plain host:port."""
     if text.startswith(("http://", "https://")):
         return text.rstrip("/")
-    return f"http://{text}" if re.fullmatch(r"[\w.-]+:\d{1,5}", text) else None
+    return f"http://{text.rstrip('/')}" if re.fullmatch(r"[\w.-]+:\d{1,5}(/.*)?", text) else None
 
 
 @dataclass(frozen=True)
@@ -86,14 +87,16 @@ def _split(target: str) -> tuple[str, str | None]:
 
 def _sources(place: str) -> list[Source]:
     path = Path(place)
+    if not place or "://" in place:
+        raise Wrong(f"{place!r} is {NEITHER}")
     if path.is_dir():
         return _in_folder(path)
     if place.endswith(".py") or "/" in place or "\\" in place:
         if not path.is_file():
-            raise Unreachable(f"No such file: {place}")
+            raise Unreachable(f"No such file or folder: {place}")
         return [_of_file(path.resolve())]
-    if not all(part.isidentifier() for part in place.split(".")):
-        raise Wrong(f"{place!r} is neither a URL, nor a module, nor a file or folder that exists")
+    if path.is_file() or not all(part.isidentifier() for part in place.split(".")):
+        raise Wrong(f"{place!r} is {'a file, but not of Python' if path.is_file() else NEITHER}")
     return [Source(place, Path.cwd())]
 
 
@@ -141,6 +144,8 @@ def _imported(source: Source) -> ModuleType:
     try:
         return _by_file(source) if source.file else import_module(source.module)
     except (Exception, SystemExit) as error:
+        if isinstance(error, ModuleNotFoundError) and not source.file and error.name == source.module:
+            raise Unreachable(f"{source.module!r} is {NEITHER}") from None
         place = _place(error, source.root)
         raise Unreachable(f"Cannot import {source}: {one_line(error)}{place}") from error
 

@@ -6,6 +6,7 @@ from typing import Self
 import click
 
 from ors import quality
+from ors.cli.connect import first_question
 from ors.cli.faults import Wrong
 from ors.cli.options import WHERE, Command, api_key, as_json, environment, secrets
 from ors.cli.targets import as_url, built, environments
@@ -73,7 +74,7 @@ def test_command(
         built(found)  # says what is wrong with them in one line
         classes = {cls.name().lower(): cls for cls in found}
     try:
-        with _Told() as told:
+        with _Told() as told, first_question(where):
             reports = quality.examine(
                 url=url, classes=classes, environment=env, api_key=api_key, plan=plan, on_step=told.step
             )

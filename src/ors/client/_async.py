@@ -24,7 +24,7 @@ from ors.client._options import Options
 from ors.client._remote import Remote
 from ors.client._session import AsyncSession
 from ors.client._transport import Transport
-from ors.client._wire import Task, field
+from ors.client._wire import Task, field, items, tools
 from ors.client.formats import Provider, convert_tool_response
 from ors.types import ToolSpec
 
@@ -105,7 +105,7 @@ class AsyncEnvironmentsAPI:
 
     async def list_environments(self) -> list[str]:
         """The names of all environments of the client's server: see `AsyncORS.list_environments`."""
-        return list(await self._remote(self.base_url).ask(LIST_ENVIRONMENTS))
+        return items(await self._remote(self.base_url).ask(LIST_ENVIRONMENTS), str, "environments")
 
     async def health(self) -> dict[str, Any]:
         """What the client's server says of its health: see `AsyncORS.health`."""
@@ -173,7 +173,7 @@ class AsyncEnvironment:
         Raises:
             TransportError, ResponseError: as do all methods of this class.
         """
-        return [str(field(split, "name")) for split in await self._ask(SPLITS)]
+        return [str(field(split, "name")) for split in items(await self._ask(SPLITS), Mapping, "splits")]
 
     async def list_tasks(self, split: str) -> list[Task]:
         """All tasks of a split at once; `tasks()` fetches them as they are needed."""
@@ -210,7 +210,7 @@ class AsyncEnvironment:
 
     async def list_tools(self, format: Provider | None = None) -> list[ToolSpec] | list[dict[str, Any]]:
         """The tools that all tasks share, as `ToolSpec` or in a provider's format."""
-        return convert_tool_response(await self._ask(TOOLS), format)
+        return convert_tool_response(tools(await self._ask(TOOLS)), format)
 
     def session(
         self,
@@ -233,7 +233,7 @@ class AsyncEnvironment:
         )
 
     def _tasks(self, answer: Any) -> list[Task]:
-        return [self._task(answer, spec) for spec in field(answer, "tasks")]
+        return [self._task(answer, spec) for spec in items(field(answer, "tasks"), object, "tasks")]
 
     def _task(self, answer: Mapping[str, Any], spec: Any) -> Task:
         return Task(environment_name=answer.get("env_name") or self.name, task_spec=spec)

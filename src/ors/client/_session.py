@@ -20,7 +20,7 @@ from ors._protocol import (
 from ors.client._calls import Call, OnTaskId
 from ors.client._opening import create, new_sid
 from ors.client._pending import Pending
-from ors.client._wire import Task, blocks, tool_output
+from ors.client._wire import Task, blocks, tool_output, tools
 from ors.client.formats import Provider, convert_tool_response
 from ors.errors import Gone, NotFound, ORSError, SessionLost, ToolCallError, TransportError
 from ors.types import ImageBlock, JSONObject, TextBlock, ToolOutput, ToolSpec
@@ -159,7 +159,7 @@ class AsyncSession:
         except NotFound:
             # ors-sdk 0.1.0: its client takes servers without /task_tools for older ones.
             answer = await self._ask(TOOLS)
-        return convert_tool_response(answer, format)
+        return convert_tool_response(tools(answer), format)
 
     async def call_tool(
         self,

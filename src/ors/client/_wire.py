@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from ors.errors import ServerFailed, ToolCallError, ToolFailed
 from ors.types import ImageBlock, JSONObject, TextBlock, ToolOutput
 
-__all__ = ["Task", "blocks", "field", "tool_output"]
+__all__ = ["Task", "blocks", "field", "items", "tool_output", "tools"]
 
 
 @dataclass
@@ -29,6 +29,29 @@ def field(answer: Any, key: str) -> Any:
     if not isinstance(answer, Mapping) or key not in answer:
         raise ServerFailed(f"the server's answer has no {key!r}")
     return answer[key]
+
+
+def items(answer: Any, kind: type, what: str) -> list[Any]:
+    """`answer`, which is a list of things of that kind.
+
+    Raises:
+        ServerFailed: it is not.
+    """
+    if not isinstance(answer, list) or not all(isinstance(item, kind) for item in answer):
+        raise ServerFailed(f"the server's answer is no list of {what}")
+    return answer
+
+
+def tools(answer: Any) -> dict[str, list[Any]]:
+    """The part of `answer` that lists tools.
+
+    Raises:
+        ServerFailed: there is none, or one of them has no name.
+    """
+    found = items(field(answer, "tools"), Mapping, "tools")
+    if not all(isinstance(tool.get("name"), str) for tool in found):
+        raise ServerFailed("the server's answer has a tool without a name")
+    return {"tools": found}
 
 
 def blocks(values: Iterable[Any]) -> list[TextBlock | ImageBlock]:

@@ -2,13 +2,13 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import ExitStack
 
 from ors import Environment, Server
 from ors.client import AsyncORS, Options
+from ors.errors import ServerFailed
 from ors.quality import episodes, leftovers, listings, tools
 from ors.quality.findings import Report
-from ors.quality.serving import serving
+from ors.quality.serving import while_serving
 from ors.quality.subject import Plan, Subject
 
 Step = Callable[[Subject], Awaitable[None]]
@@ -40,14 +40,16 @@ def examine(
     environment and what is being looked at.
 
     Raises:
-        TransportError: the server is not there. ValueError: it has no environment of that name.
+        TransportError: the server is not there. ServerFailed: it has no environments.
+        ValueError: it has no environment of that name.
     """
     if (url is None) == (classes is None):
         raise ValueError("give either the URL of a server, or classes")
-    with ExitStack() as stack:
-        where = url or stack.enter_context(serving(Server(list((classes or {}).values()))))
-        work = _examine(where, classes or {}, environment, api_key, plan or Plan(), on_step)
-        return asyncio.run(work)
+
+    def work(where: str) -> list[Report]:
+        return asyncio.run(_examine(where, classes or {}, environment, api_key, plan or Plan(), on_step))
+
+    return work(url) if url is not None else while_serving(Server(list((classes or {}).values())), work)
 
 
 async def _examine(
@@ -61,6 +63,8 @@ async def _examine(
     reports = []
     async with AsyncORS(url, api_key, options=PATIENCE) as client:
         names = await client.list_environments()
+        if not names:
+            raise ServerFailed("the server has no environments")
         if environment is not None:
             if environment.lower() not in [name.lower() for name in names]:
                 raise ValueError(f"there is no environment {environment!r}; there is {', '.join(names)}")

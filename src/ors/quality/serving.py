@@ -1,38 +1,66 @@
-"""A server in a thread of this process, for as long as it is needed."""
+"""A server in this process, for as long as some work with it lasts."""
 
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, wait
 from contextlib import contextmanager
+from types import FrameType
+from typing import TypeVar
 
 from ors import Server
 
-START_SECONDS = 30.0
+T = TypeVar("T")
+
+LAST_SECONDS = 5.0
+"""How long work that was interrupted may take to tidy up."""
+
+
+def while_serving(server: Server, work: Callable[[str], T]) -> T:
+    """Serves in this thread while another one does `work(url)`; gives what that gave.
+
+    This way around, authors' code finds the main thread where `ors serve` has it: signals need that. What
+    environments raise is reported, so it is not logged.
+
+    Raises:
+        KeyboardInterrupt: a signal ended the server before the work was done.
+    """
+    outcome = Future[T]()
+
+    def do(url: str) -> None:
+        try:
+            outcome.set_result(work(url))
+        except BaseException as error:
+            outcome.set_exception(error)
+        finally:
+            runner.should_exit = True
+
+    def on_start(url: str) -> None:
+        threading.Thread(target=do, args=(url,), name="ors-work", daemon=True).start()
+
+    def stop(sig: int, frame: FrameType | None) -> None:
+        if runner.force_exit:
+            raise KeyboardInterrupt  # the second time: at once
+        logging.disable()  # whatever breaks off now was meant to
+        runner.should_exit = runner.force_exit = True
+
+    runner = server.runner(port=0, on_start=on_start)
+    runner.handle_exit = stop  # type: ignore[method-assign]
+    with _quietly():
+        runner.run()
+        if runner.force_exit:
+            wait([outcome], LAST_SECONDS)
+            raise KeyboardInterrupt
+    return outcome.result()
 
 
 @contextmanager
-def serving(server: Server) -> Iterator[str]:
-    """Serves while the block runs; gives the URL. What environments raise is reported, so it is not logged.
-
-    Raises:
-        RuntimeError: the server does not start.
-    """
+def _quietly() -> Iterator[None]:
     log = logging.getLogger("ors.server")
-    level, urls, up = log.level, list[str](), threading.Event()
-
-    def on_start(url: str) -> None:
-        urls.append(url)
-        up.set()
-
-    runner = server.runner(port=0, on_start=on_start)
-    thread = threading.Thread(target=runner.run, name="ors-server", daemon=True)
+    level, disabled = log.level, logging.root.manager.disable
     log.setLevel(logging.CRITICAL + 1)
     try:
-        thread.start()
-        if not up.wait(START_SECONDS):
-            raise RuntimeError("the server did not start")
-        yield urls[0]
+        yield
     finally:
-        runner.should_exit = True
-        thread.join()
         log.setLevel(level)
+        logging.disable(disabled)

@@ -14,6 +14,7 @@ from ors.server.app import App
 from ors.server.asgi import ASGI
 from ors.server.house import House
 from ors.server.identity import Identity
+from ors.server.metrics import Reader
 from ors.server.observers import Observer, Observers
 from ors.server.offers import offers
 from ors.server.wording import ReturnErrors, Wording
@@ -25,8 +26,8 @@ __all__ = ["ApiKey", "Limits", "Observer", "Server"]
 
 log = logging.getLogger("ors.server")
 
-TRACES_VARIABLE = "OTEL_EXPORTER_OTLP_ENDPOINT"
-"""OpenTelemetry's own: with it set and the extra installed, sessions and calls are traced."""
+TELEMETRY_VARIABLE = "OTEL_EXPORTER_OTLP_ENDPOINT"
+"""OpenTelemetry's own: with it set and the extra installed, spans and metrics are sent there."""
 
 
 class Server:
@@ -56,9 +57,12 @@ class Server:
         slot: int = 0,
     ) -> None:
         self.limits = limits or Limits()
-        watching = [*observers, *_tracing()]
+        watching = [*observers, *_telemetry()]
         house = House(self.limits, Wording(return_errors), Observers(watching), Identity(slot))
         self._app = App(offers(environments, house), house, Keys(api_keys), cors_origins)
+        for one in watching:
+            if isinstance(one, Reader):
+                one.read_from(self._app.metrics)
         self._inspector = inspector
         self._app.pages.inspecting = bool(inspector)
         self.app = ASGI(self._app)
@@ -121,17 +125,28 @@ class Server:
             self._app.pages.inspecting = loopback and not insecure
 
 
-def _tracing() -> Sequence[Observer]:
+def _telemetry() -> Sequence[Observer]:
     # OpenTelemetry is an extra, and is not loaded unless it is wanted.
-    if not os.environ.get(TRACES_VARIABLE):
+    if not any(os.environ.get(name) for name in (TELEMETRY_VARIABLE, *_OF_SIGNALS.values())):
         return ()
     try:
-        from ors.server.tracing import exported
+        from ors.server import metering, tracing
 
-        return exported()
+        return [
+            *(tracing.exported() if _is_wanted("TRACES") else ()),
+            *(metering.exported() if _is_wanted("METRICS") else ()),
+        ]
     except ImportError:
-        log.warning("%s is set, but traces are an extra: pip install 'ors-kit[otel]'", TRACES_VARIABLE)
+        log.warning("%s is set, but telemetry is an extra: pip install 'ors-kit[otel]'", TELEMETRY_VARIABLE)
         return ()
+
+
+_OF_SIGNALS = {name: f"OTEL_EXPORTER_OTLP_{name}_ENDPOINT" for name in ("TRACES", "METRICS")}
+
+
+def _is_wanted(signal: str) -> bool:
+    somewhere = os.environ.get(TELEMETRY_VARIABLE) or os.environ.get(_OF_SIGNALS[signal])
+    return bool(somewhere) and os.environ.get(f"OTEL_{signal}_EXPORTER", "otlp") != "none"
 
 
 def is_loopback(host: str) -> bool:

@@ -32,6 +32,8 @@ from ors.server.threads import Threads
 log = logging.getLogger("ors.server")
 
 REAP_SECONDS = 5.0
+LAST_WORDS_SECONDS = 5.0
+"""For observers to pass on what they were told, such as the last spans."""
 AT_ONCE_SECONDS = 0.002
 """A call that is done by then is answered in one write; otherwise its stream opens with the task id."""
 
@@ -191,6 +193,9 @@ class App:
         if self._reaping is not None:
             self._reaping.cancel()
         await self.sessions.close(asyncio.get_running_loop().time(), SHUTDOWN)
+        last = [self.house.threads.run(observer.close) for observer in self.house.observers.closing]
+        if last:
+            await asyncio.wait(last, timeout=LAST_WORDS_SECONDS)
 
 
 def _is_open(path: str) -> bool:

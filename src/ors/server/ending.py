@@ -56,7 +56,10 @@ def leave() -> None:
 
 
 def leave_threads(seconds: float) -> None:
-    """Ends the process if there are threads, after so many seconds, that Python would wait for."""
+    """Ends the process if there are threads, after so many seconds, that Python would wait for.
+
+    If there are none, it is about to end by itself, and what was registered for that may not hang either.
+    """
     deadline = time.monotonic() + seconds
     for thread, _ in _others():
         if not thread.daemon:
@@ -65,6 +68,9 @@ def leave_threads(seconds: float) -> None:
     if left:
         log.warning("left behind: %s", "; ".join(left))
         leave()
+    last = threading.Timer(LAST_ACTS_SECONDS, os._exit, (0,))
+    last.daemon = True
+    last.start()
 
 
 def at_work() -> list[str]:

@@ -1,7 +1,8 @@
 """The server's metrics, for Prometheus."""
 
 from collections import Counter as Count
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
+from typing import Protocol, runtime_checkable
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
@@ -9,6 +10,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from ors.server.counts import Counts, Times
 from ors.server.house import House
 from ors.server.observers import (
+    CallFinished,
     CallReplayed,
     Event,
     Rejected,
@@ -44,6 +46,14 @@ class Metrics:
         """Everything, in the format that Prometheus scrapes."""
         return generate_latest(self._registry)
 
+    def families(self) -> Iterable[Metric]:
+        """Everything, for whoever has a format of its own. May be asked for in another thread."""
+        return self._registry.collect()
+
+    def tool_of(self, event: CallFinished) -> str:
+        """The label that its tool has here."""
+        return self._house.calls.tool_of(event.environment, event.tool, event.outcome)
+
     def observe(self, event: Event) -> None:
         """Counts an event; calls are counted as they end."""
         if isinstance(event, SessionOpened):
@@ -68,7 +78,7 @@ class Metrics:
         yield from self._setup.collect()
         yield from self._teardown.collect()
         sessions = GaugeMetricFamily("ors_sessions", "Sessions now", labels=["environment", "state"])
-        found = Count((session.environment, session.state.value) for session in self._sessions)
+        found = Count((session.environment, session.state.value) for session in list(self._sessions))
         for (environment, state), count in sorted(found.items()):
             sessions.add_metric([environment, state], count)
         yield sessions
@@ -81,6 +91,14 @@ class Metrics:
             ("ors_event_loop_lag_seconds", "How late the event loop is", self.lag),
         ):
             yield GaugeMetricFamily(name, text, value=value)
+
+
+@runtime_checkable
+class Reader(Protocol):
+    """An observer who also reads the metrics, when it likes."""
+
+    def read_from(self, metrics: Metrics) -> None:
+        """Here they are."""
 
 
 class _Now:

@@ -5,7 +5,7 @@ tuples with names: one a call is made, and a frozen dataclass would cost four ti
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 
 class SessionOpened(NamedTuple):
@@ -111,6 +111,14 @@ class Observer(Protocol):
         """Something has happened."""
 
 
+@runtime_checkable
+class Closing(Protocol):
+    """An observer who has something to do at the end."""
+
+    def close(self) -> None:
+        """Nothing more will happen. May take a while: it is called in a thread."""
+
+
 class Watcher(Protocol):
     """Someone who watches the calls of one session."""
 
@@ -134,6 +142,11 @@ class Observers:
             observer.observe(event)
         for observer in self.all:
             observer.observe(event)
+
+    @property
+    def closing(self) -> list[Closing]:
+        """Those who want to know when this was all."""
+        return [observer for observer in self.all if isinstance(observer, Closing)]
 
     def show(self, told: CallStarted | CallEnded) -> None:
         """Tells those who watch that session."""

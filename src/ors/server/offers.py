@@ -112,10 +112,13 @@ class Offer:
             raise BadRequest("Invalid index: it must not be negative")
         count = await self._known_count(split)
         if count is not None and index >= count:
-            raise BadRequest(f"Invalid index: the split has {count} tasks")
+            raise _beyond(count)
         try:
             if not self._makes_tasks:
-                return (await self._listed(split))[index]
+                listed = await self._listed(split)
+                if index >= len(listed):
+                    raise _beyond(len(listed))
+                return listed[index]
             task: JSONObject = await self._call(self.cls.get_task, split, index)
         except IndexError:
             raise BadRequest("Invalid index: the split has no such task") from None
@@ -212,6 +215,10 @@ OWN_LIMITS = (
     "teardown_seconds",
     "tool_seconds",
 )
+
+
+def _beyond(count: int) -> BadRequest:
+    return BadRequest(f"Invalid index: the split has {count} {'task' if count == 1 else 'tasks'}")
 
 
 def _own_limits(cls: type[Environment], limits: Limits) -> Limits:

@@ -48,10 +48,12 @@ class Tallies:
         tally.bytes += size
         tally.buckets[bisect_left(SECONDS, seconds)] += 1
 
+    def tool_of(self, environment: str, tool: str, outcome: str) -> str:
+        """The label of a tool: text that can be written out, which an agent's words need not be."""
+        return tool if tool.isprintable() and self._is_tool(environment, tool, outcome) else ""
+
     def _tally(self, environment: str, tool: str, outcome: str, reason: str) -> _Tally:
-        # A label must be text that can be written out, which an agent's words need not be.
-        if not (tool.isprintable() and self._is_tool(environment, tool, outcome)):
-            tool = ""
+        tool = self.tool_of(environment, tool, outcome)
         room = len(self._tallies) < MOST_TALLIES and reason.isprintable()
         return self._tallies.setdefault((environment, tool, outcome, reason if room else "other"), _Tally())
 

@@ -6,7 +6,7 @@ of `/call` above the call, which is then linked to its session.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode, TracerProvider, set_span_in_context
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
@@ -22,7 +22,8 @@ _CONTEXTS = TraceContextTextMapPropagator()
 class Tracing:
     """Makes the spans, with the tracer of `provider`: pass it to `Server(observers=[Tracing(provider)])`."""
 
-    def __init__(self, provider: TracerProvider) -> None:
+    def __init__(self, provider: TracerProvider, on_close: Callable[[], None] = lambda: None) -> None:
+        self.close = on_close
         self._tracer = provider.get_tracer("ors", __version__)
         self._sessions: dict[str, Span] = {}
 
@@ -113,4 +114,4 @@ def exported() -> Sequence[Observer]:
     # Ours alone, and not the process's: what else is traced there is not our business.
     provider = Provider(resource=Resource.create({"service.name": "ors"}))
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
-    return (Tracing(provider),)
+    return (Tracing(provider, provider.shutdown),)

@@ -11,6 +11,14 @@ from ors._problems import problems
 ReturnErrors = Literal["none", "exception", "stacktrace"]
 
 _SHORTEST_SECRET = 4
+_LONGEST_CHAIN = 20
+
+_OFF_THE_MAIN_THREAD = "signal only works in main thread"
+SIGNALS = (
+    "signals need the main thread, and a plain `def` runs in another: make the method `async def`, which "
+    "`ors serve` runs in the main one, or switch off the timeout that uses a signal"
+)
+"""What to do about `signal.alarm` in a tool: graders such as math-verify use it, and say less."""
 
 
 class Wording:
@@ -30,22 +38,34 @@ class Wording:
 
 
 def message(error: BaseException) -> str:
-    """An exception in one phrase."""
+    """An exception in one phrase, with what to do about it if that is known."""
     try:
         text = problems(error) if isinstance(error, ValidationError) else str(error)
     except Exception:  # an author's __str__ may fail too
         text = ""
     if isinstance(error, KeyError) or not text:
-        return f"{type(error).__name__}: {text}" if text else type(error).__name__
-    return text
+        text = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    return f"{text} [{SIGNALS}]" if _wants_signals(error) else text
 
 
 def trace(error: BaseException) -> str:
-    """An exception with its traceback."""
+    """An exception with its traceback, and what to do about it if that is known."""
     try:
-        return "".join(traceback.format_exception(error)).rstrip()
+        text = "".join(traceback.format_exception(error)).rstrip()
     except Exception:
         return type(error).__name__
+    return f"{text}\n[{SIGNALS}]" if _wants_signals(error) else text
+
+
+def _wants_signals(error: BaseException | None) -> bool:
+    """Whether it came about because a signal was set in a thread, however it was wrapped."""
+    for _ in range(_LONGEST_CHAIN):
+        if error is None:
+            return False
+        if isinstance(error, ValueError) and error.args and _OFF_THE_MAIN_THREAD in str(error.args[0]):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def hidden(text: str, secrets: Iterable[str]) -> str:
