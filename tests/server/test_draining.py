@@ -3,7 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 
 from ors import Limits, Server
@@ -27,12 +27,12 @@ class Listing(Lab):
 
 
 @contextmanager
-def draining(server: Server) -> Iterator[None]:
-    """The server drains; it is through after the block."""
+def draining(server: Server) -> Iterator[Future[None]]:
+    """The server drains; it is through after the block, if not before."""
     loop = server._app._loop
     assert loop is not None
     over = asyncio.run_coroutine_threadsafe(server._app.drain(), loop)
-    yield
+    yield over
     over.result(20)
 
 
@@ -58,6 +58,25 @@ def test_creations_in_line_are_refused_while_a_call_still_has_its_grace() -> Non
             assert call.rest().result()["ok"]
         text = raw.get("/-/metrics").body.decode()
     assert 'ors_requests_rejected_total{reason="shutdown"} 3.0' in text
+
+
+def test_a_finished_result_whose_client_was_cut_off_is_still_there_for_the_grace_period() -> None:
+    server = Server([Lab], limits=Limits(grace_seconds=1000))
+    with serving(server) as url:
+        raw = Raw(url)
+        sid = raw.session(task={"id": "cut"})
+        with raw.opened(sid, "hold") as call:
+            task_id = call.task_id
+        while server._app.pings._due:  # until the cut is known
+            assert raw.get("/health").status == 200
+        with draining(server) as over:
+            Lab.gates["cut.hold"].set()
+            while server._app.house.running:
+                pass
+            for _ in range(20):
+                assert raw.get("/-/health/ready").status == 503
+            assert not over.done()
+            assert raw.call(sid, "", task_id=task_id).result()["ok"]
 
 
 def test_whoever_waits_for_a_setup_is_told_while_it_still_hangs() -> None:

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import socket
 import ssl
+import threading
 import time
 from collections.abc import Callable
 from functools import partial
@@ -15,6 +16,7 @@ from ors.server.asgi import ASGI
 from ors.server.connection import Connection
 from ors.server.ending import Deadline, leave_threads
 from ors.server.executor import Executor
+from ors.server.memory import Memory
 from ors.server.port import Front, Port
 
 log = logging.getLogger("ors.server")
@@ -62,6 +64,7 @@ class Runner(uvicorn.Server):
         self._app = app
         self._on_start = on_start
         self._deadline: Deadline | None = None
+        self._memory = Memory()
 
     @property
     def url(self) -> str:
@@ -120,6 +123,8 @@ class Runner(uvicorn.Server):
             now = asyncio.get_running_loop().time()
             for connection in list(self.server_state.connections):
                 connection.sweep(now)  # type: ignore[union-attr]
+            if threading.current_thread() is threading.main_thread():  # so the process is ours to tidy
+                self._memory.give_back(now)
         return await super().on_tick(counter)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:

@@ -3,7 +3,6 @@
 from ors._protocol import Limits
 from ors.server.identity import Identity
 from ors.server.kept import Kept
-from ors.server.memory import Memory
 from ors.server.observers import Observers
 from ors.server.tally import Tallies
 from ors.server.threads import Threads
@@ -11,7 +10,7 @@ from ors.server.wording import Wording
 
 
 class House:
-    """Limits, wording, threads, kept results, memory, observers, who this is, and how much is going on."""
+    """Limits, wording, threads, kept results, observers, who this is, and how much is going on."""
 
     def __init__(
         self,
@@ -27,7 +26,6 @@ class House:
         self.threads = Threads()
         self.calls = Tallies()
         self.kept = Kept(limits.kept_seconds, limits.kept_bytes)
-        self.memory = Memory()
         self.running = 0
         """Calls that run or wait for their turn."""
         self.draining = False

@@ -30,6 +30,11 @@ class Kept:
     def __len__(self) -> int:
         return len(self._results)
 
+    @property
+    def awaited(self) -> bool:
+        """Whether there is a result that nobody has taken yet."""
+        return any(size and not result.delivered for result, size in self._results.items())
+
     def add(self, result: Result, size: int) -> None:
         """Keeps a result of `size` bytes from now on."""
         self._results[result] = size

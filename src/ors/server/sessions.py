@@ -13,6 +13,8 @@ from ors.server.admission import Admission
 from ors.server.house import House
 from ors.server.session import Session, State
 
+COMING_BACK_SECONDS = 0.05
+"""How often a server that is about to end looks whether all results were taken."""
 ENDED = {
     "expired": "Session expired",
     "life": "Session expired",
@@ -106,7 +108,7 @@ class Sessions:
         return self._ending.get(sid)
 
     def reap(self, now: float) -> None:
-        """Ends what has been idle or alive for too long; lets go of old tombstones, results and memory."""
+        """Ends what has been idle or alive for too long; forgets old tombstones and results."""
         for session in list(self._live.values()):
             limits = session.limits
             if limits.life_seconds is not None and session.created + limits.life_seconds < now:
@@ -122,7 +124,6 @@ class Sessions:
                 break
             del self._ended[sid]
         self._house.kept.reap(now)
-        self._house.memory.give_back(now)
 
     def turn_away(self, now: float, message: str) -> None:
         """Whoever waits for a place, or for a session that is not set up yet, waits no longer."""
@@ -132,10 +133,13 @@ class Sessions:
                 self._end(session, message, "shutdown", now)
 
     async def drain(self) -> None:
-        """Waits until every call that runs now is done."""
-        tasks = [task for session in self._live.values() for task in session.calls.tasks()]
-        if tasks:
-            await asyncio.wait(tasks)
+        """Waits until every call is done, and every result taken: who was cut off may come back for it."""
+        while self._house.running or self._house.kept.awaited:
+            tasks = [task for session in self._live.values() for task in session.calls.tasks()]
+            if tasks:
+                await asyncio.wait(tasks)
+            else:
+                await asyncio.sleep(COMING_BACK_SECONDS)
 
     def stop_calls(self, message: str, reason: str) -> None:
         """Ends the stream of every running call with an `error` event."""
