@@ -300,6 +300,10 @@ class Toolbox:
         """
         if definition is None or not definition.shared:
             offered = await task_specific(env, spawn)
+            if definition is None and name in offered:
+                raise ToolError(
+                    f"{name!r} is listed for this task, but nothing serves it", reason="not_found"
+                )
             if definition is None or name not in offered:
                 names = ", ".join([*(spec.name for spec in self.specs(shared=True)), *offered])
                 raise ToolError(f"{name!r} is not a valid tool; the tools are: {names}", reason="not_found")
