@@ -16,7 +16,7 @@ from bench.figures import Figures
 from bench.rows import ROWS
 from bench.servers import Subject, running
 
-MOST_FUNCTIONS_A_CALL = 140
+MOST_FUNCTIONS_A_CALL = 120
 """What a call to an async tool may run through, of Python and C; 121 when this was written."""
 
 needs_compiler = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")

@@ -37,7 +37,7 @@ def test_modules_list_what_is_public(module: str) -> None:
     ("statement", "absent"),
     [
         ("import ors", ["uvicorn", "aiohttp", "ors.server", "ors.client", "starlette"]),
-        ("from ors import Environment, tool", ["uvicorn", "aiohttp", "ors.server"]),
+        ("from ors import Environment, tool", ["asyncio", "uvicorn", "aiohttp", "ors.server"]),
         ("from ors.client import ORS", ["uvicorn", "ors.server", "ors._tools", "ors.cluster"]),
         ("from ors import Server", ["uvicorn", "aiohttp"]),
     ],

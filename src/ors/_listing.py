@@ -1,15 +1,17 @@
 """What an environment class lists, asked for once and kept by that class alone."""
 
-import asyncio
 import threading
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
 
 from ors._tools import Spawn, call
 from ors.types import JSONObject
+
+if TYPE_CHECKING:  # both take time to import, which an author's own code need not wait for
+    import asyncio
+    from concurrent.futures import Future
 
 
 class Listing:
@@ -35,6 +37,9 @@ class Listing:
 
     async def tasks(self, split: str, spawn: Spawn | None = None) -> Sequence[JSONObject]:
         """The tasks of a split, as `list_tasks` gives them."""
+        import asyncio
+        from concurrent.futures import Future
+
         with self._lock:
             future = self._lists.get(split)
             mine = future is None
@@ -47,7 +52,7 @@ class Listing:
             listing.add_done_callback(self._at_work.discard)
         return await asyncio.shield(asyncio.wrap_future(future))
 
-    async def _list(self, split: str, future: Future[Sequence[JSONObject]], spawn: Spawn | None) -> None:
+    async def _list(self, split: str, future: "Future[Sequence[JSONObject]]", spawn: Spawn | None) -> None:
         try:
             future.set_result(self._checked(await call(self._owner.list_tasks, split, spawn=spawn)))
         except BaseException as error:

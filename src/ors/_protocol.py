@@ -160,7 +160,7 @@ SESSION_OVER = ("Session lost", "Session deleted", "Session expired")
 
 def task_id_event(task_id: str) -> bytes:
     """The first event of every call: the id to come back with."""
-    return b"event: task_id\ndata: " + task_id.encode(errors="backslashreplace") + b"\n\n"
+    return b"event: task_id\ndata: " + task_id.encode() + b"\n\n"
 
 
 def error_event(message: str, reason: str = "") -> bytes:
@@ -286,10 +286,13 @@ class CallReader:
 
 def new_session_id(slot: int = 0, incarnation: int = 0) -> str:
     """A UUID of version 8: 16 bits name the server, 32 its incarnation, 74 are random."""
-    bits = int.from_bytes(os.urandom(10)) & ((1 << 74) - 1)
-    value = (slot & 0xFFFF) << 112 | (incarnation & 0xFFFFFFFF) << 80
-    value |= 8 << 76 | (bits >> 62) << 64 | 0b10 << 62 | bits & ((1 << 62) - 1)
-    return str(uuid.UUID(int=value))
+    bits = os.urandom(10).hex()
+    variant = "89ab"[int(bits[3], 16) & 3]
+    # Written by hand: a third of what a UUID object costs.
+    return (
+        f"{slot & 0xFFFF:04x}{incarnation >> 16 & 0xFFFF:04x}-{incarnation & 0xFFFF:04x}-8{bits[:3]}"
+        f"-{variant}{bits[4:7]}-{bits[7:19]}"
+    )
 
 
 def session_id_route(sid: str) -> tuple[int, int] | None:

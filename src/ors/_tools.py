@@ -1,6 +1,5 @@
 """Tools: how an author's methods become tools, found once per class, and how they are called."""
 
-import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextvars import ContextVar
@@ -72,7 +71,14 @@ class Spawn(Protocol):
     def __call__(self, fn: Callable[..., Any], /, *args: Any) -> Awaitable[Any]: ...
 
 
-SPAWN: ContextVar[Spawn] = ContextVar("ors_spawn", default=asyncio.to_thread)
+async def _spawn(fn: Callable[..., Any], /, *args: Any) -> Any:
+    # asyncio is a quarter of the time that importing an environment takes, and every server has it already.
+    from asyncio import to_thread
+
+    return await to_thread(fn, *args)
+
+
+SPAWN: ContextVar[Spawn] = ContextVar("ors_spawn", default=_spawn)
 """How threads are had in this context: a server sets its own, for what an author's code calls of ours."""
 
 
@@ -228,7 +234,7 @@ class Toolbox:
 
     def __init__(self, owner: type, toolsets: tuple[type, ...] = ()) -> None:
         self._owner = owner
-        self._tools = {name: _define(owner, name, raw, None) for name, raw in _marked(owner)}
+        self.by_name = {name: _define(owner, name, raw, None) for name, raw in _marked(owner)}
         for toolset in toolsets:
             self._add(toolset)
 
@@ -238,25 +244,21 @@ class Toolbox:
                 f"{self._owner.__name__}.toolsets holds classes, but {toolset!r} is not one"
             )
         for name, raw in _marked(toolset):
-            if name in self._tools:
-                other = self._tools[name].toolset or self._owner
+            if name in self.by_name:
+                other = self.by_name[name].toolset or self._owner
                 raise InvalidEnvironment(
                     f"two tools are named {name!r}, of {other.__name__} and {toolset.__name__}; rename one"
                 )
-            self._tools[name] = _define(toolset, name, raw, toolset)
+            self.by_name[name] = _define(toolset, name, raw, toolset)
 
     def __len__(self) -> int:
-        return len(self._tools)
-
-    def get(self, name: str) -> ToolDef | None:
-        """The tool of that name, if there is one."""
-        return self._tools.get(name)
+        return len(self.by_name)
 
     def specs(self, *, shared: bool) -> list[ToolSpec]:
         """The shared or the task-specific tools, as agents see them."""
         return [
             definition.spec
-            for definition in self._tools.values()
+            for definition in self.by_name.values()
             if definition.shared is shared and not definition.terminal
         ]
 
@@ -266,7 +268,7 @@ class Toolbox:
         Raises:
             InvalidEnvironment: there are two, or it takes more than the message.
         """
-        found = [definition for definition in self._tools.values() if definition.terminal]
+        found = [definition for definition in self.by_name.values() if definition.terminal]
         if not found:
             return None
         names = ", ".join(definition.spec.name for definition in found)
@@ -298,6 +300,10 @@ class Toolbox:
         """
         if definition is None or not definition.shared:
             offered = await task_specific(env, spawn)
+            if definition is None and name in offered:
+                raise ToolError(
+                    f"{name!r} is listed for this task, but nothing serves it", reason="not_found"
+                )
             if definition is None or name not in offered:
                 names = ", ".join([*(spec.name for spec in self.specs(shared=True)), *offered])
                 raise ToolError(f"{name!r} is not a valid tool; the tools are: {names}", reason="not_found")

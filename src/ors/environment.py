@@ -1,6 +1,5 @@
 """Environments and toolsets: the classes that authors derive theirs from."""
 
-import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Mapping, Sequence
 from inspect import getattr_static
@@ -100,12 +99,14 @@ class Environment(ABC):
         """The tasks from `start` up to `stop`, as a slice would give them."""
         if getattr_static(cls, "get_task") is getattr_static(Environment, "get_task"):
             return list((await cls._listing.tasks(split))[start:stop])
+        from asyncio import sleep  # late, as in ors._tools
+
         indices = range(await call(cls.num_tasks, split))[start:stop]
         tasks = []
         for count, index in enumerate(indices, 1):
             tasks.append(await call(cls.get_task, split, index))
             if count % 100 == 0:
-                await asyncio.sleep(0)  # an `async def` that waits for nothing would hold up all others
+                await sleep(0)  # an `async def` that waits for nothing would hold up all others
         return tasks
 
     @classmethod
@@ -122,7 +123,7 @@ class Environment(ABC):
         """Runs a tool by name. Override it to serve tools that have no method."""
         try:
             tools = self._tools()
-            output = await tools.run(self, name, tools.get(name), input)
+            output = await tools.run(self, name, tools.by_name.get(name), input)
         except ToolError as error:
             return RunToolOutput(RunToolError(error=str(error), reason=error.reason))
         return RunToolOutput(RunToolSuccess(output=output))

@@ -294,7 +294,7 @@ class Slow(Clean):
     """No fault, but takes its time."""
 
     def setup(self) -> None:
-        time.sleep(0.15)
+        time.sleep(0.05)
 
 
 FAULTY: dict[type[Environment], set[str]] = {

@@ -12,8 +12,8 @@ from opentelemetry.sdk.metrics.export import HistogramDataPoint, InMemoryMetricR
 from prometheus_client.parser import text_string_to_metric_families
 
 from ors import Limits, Server
+from ors.server.counts import SECONDS
 from ors.server.metering import Metering
-from ors.server.tally import SECONDS
 from tests.lab import Lab
 from tests.raw import Raw
 from tests.serving import serving

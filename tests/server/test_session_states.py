@@ -193,11 +193,11 @@ async def test_over_the_budget_delivered_results_go_first_oldest_first() -> None
     second.delivered = third.delivered = True
     fourth = await finished(calls, b"x" * 20)
     assert second.tail == error_event("result no longer kept")
-    assert [c.size for c in (first, third, fourth)] == [30, 30, 20]
+    assert [len(c.tail or b"") for c in (first, third, fourth)] == [30, 30, 20]
     assert kept.bytes == 80
     fifth = await finished(calls, b"x" * 95)
     assert first.tail == third.tail == fourth.tail == error_event("result no longer kept")
-    assert fifth.size == 95
+    assert fifth.tail == b"x" * 95
     assert calls.by_id(second.id) is second
     kept.reap(fifth.finished_at + 61)
     assert kept.bytes == 0

@@ -12,14 +12,15 @@ import click
 __all__ = ["served"]
 
 STOP_SECONDS = 15.0
+SETTINGS = {"ORS_API_KEYS": "", "ORS_SERVE_RELOAD": "0", "ORS_SERVE_LOG_LEVEL": "critical"}
 
 
 @contextmanager
-def served(target: str) -> Iterator[str]:
+def served(target: str, **variables: str) -> Iterator[str]:
     """Serves a target while the block runs; gives the URL. What fails is told by the server itself."""
     process = subprocess.Popen(
         [sys.executable, "-m", "ors", "serve", target, "--port", "0", "--host", "127.0.0.1", "--json"],
-        env={**os.environ, "ORS_API_KEYS": "", "ORS_SERVE_RELOAD": "0", "ORS_SERVE_LOG_LEVEL": "critical"},
+        env={**os.environ, **SETTINGS, **variables},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         start_new_session=True,  # Ctrl-C is for us: the server ends when we are done with it

@@ -1,11 +1,14 @@
 """`ors test`: is an environment fit to train on?"""
 
+import os
 import threading
-from typing import Self
+from contextlib import ExitStack
+from typing import Any, Self
 
 import click
 
 from ors import quality
+from ors.cli.child import served
 from ors.cli.connect import first_question
 from ors.cli.faults import Wrong
 from ors.cli.options import WHERE, Command, api_key, as_json, environment, secrets
@@ -32,7 +35,7 @@ QUIET_SECONDS = 2.0
     "--steps", type=click.IntRange(min=1), default=10, show_default=True, help="Most calls in an episode."
 )
 @click.option(
-    "--repeat", type=click.IntRange(min=1), default=2, show_default=True, help="Plays to compare rewards of."
+    "--repeat", type=click.IntRange(min=1), default=3, show_default=True, help="Plays to compare rewards of."
 )
 @click.option(
     "--episodes",
@@ -40,6 +43,13 @@ QUIET_SECONDS = 2.0
     default=50,
     show_default=True,
     help="Plays to watch memory over.",
+)
+@click.option(
+    "--patience",
+    type=click.FloatRange(min=0.1),
+    default=60,
+    show_default=True,
+    help="Seconds that a listing, a setup or a call may take.",
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Of all that is chosen by chance.")
 @click.option("--strict", is_flag=True, help="Take warnings for faults.")
@@ -53,6 +63,7 @@ def test_command(
     steps: int,
     repeat: int,
     episodes: int,
+    patience: float,
     seed: int,
     strict: bool,
     env: str | None,
@@ -66,23 +77,33 @@ def test_command(
     Does an episode leave anything behind? A TARGET is run in this process, which shows more than a URL.
     An environment may have a classmethod solve(task_spec) that returns the calls of a perfect episode.
     """
-    plan = quality.Plan(sample, steps, repeat, episodes, seed=seed, secrets=dict(secret))
-    url = as_url(where)
-    classes = None
-    if url is None:
-        found = environments([where])
-        built(found)  # says what is wrong with them in one line
-        classes = {cls.name().lower(): cls for cls in found}
-    try:
-        with _Told() as told, first_question(where):
-            reports = quality.examine(
-                url=url, classes=classes, environment=env, api_key=api_key, plan=plan, on_step=told.step
-            )
-    except ValueError as error:
-        raise Wrong(str(error)) from None
+    plan = quality.Plan(sample, steps, repeat, episodes, patience=patience, seed=seed, secrets=dict(secret))
+    with ExitStack() as stack:
+        told = stack.enter_context(_Told())
+        how = {"environment": env, "api_key": api_key, "plan": plan, "on_step": told.step}
+        reports = _examined(where, how, stack)
     click.echo(quality.as_json(reports) if as_json else "\n".join(map(quality.as_text, reports)), nl=as_json)
     if any(report.findings if strict else report.faults for report in reports):
         raise click.exceptions.Exit(1)
+
+
+def _examined(where: str, how: dict[str, Any], stack: ExitStack) -> list[quality.Report]:
+    try:
+        with first_question(where):
+            if url := as_url(where):
+                return quality.examine(url=url, **how)
+            found = environments([where])
+            built(found)  # says what is wrong with them in one line
+            elsewhere = stack.enter_context(served(where, PYTHONHASHSEED=_other_seed()))
+            classes = {cls.name().lower(): cls for cls in found}
+            return quality.examine(classes=classes, elsewhere=elsewhere, **how)
+    except ValueError as error:
+        raise Wrong(str(error)) from None
+
+
+def _other_seed() -> str:
+    """Another order of sets than in this process."""
+    return "2" if os.environ.get("PYTHONHASHSEED") == "1" else "1"
 
 
 class _Told:

@@ -1,14 +1,14 @@
-"""Examines episodes: they open, tell no answer, run without errors, alike and apart from each other."""
+"""Examines episodes: they open, tell no answer, and run without errors."""
 
-import asyncio
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ors import JSONObject, TextBlock, ToolSpec
+from ors import ImageBlock, JSONObject, TextBlock, ToolSpec
 from ors.errors import ORSError
+from ors.quality.comparing import examine_apart, plays, rewards_alike
 from ors.quality.inputs import emptiest, needs_choice
-from ors.quality.subject import Action, Move, Subject, answers, earned, move, named, reason
+from ors.quality.subject import Action, Move, Sample, Stuck, Subject, answers, earned, reason, short
 from ors.quality.tools import examine_tool
 
 SURE_LENGTH = 4
@@ -18,18 +18,21 @@ SURE_LENGTH = 4
 async def examine(subject: Subject) -> None:
     """All sampled tasks."""
     told: list[bool] = []
-    nothing: list[float] = []
-    by_chance: list[float] = []
-    for split, task in list(subject.sampled()):
-        tools = await _opens(subject, split, task, told)
-        if tools is None:
-            subject.tasks[split].remove(task)  # nothing more can be learnt from it
-            continue
-        nothing.append(await _does_nothing(subject, split, task, tools))
-        by_chance.append(await _plays_by_chance(subject, split, task, tools))
+    earnings: dict[str, list[float]] = {"do-nothing earns": [], "random earns": []}
+    try:
+        opened = [(sample, await _opens(subject, sample, told)) for sample in subject.samples]
+        subject.samples = [sample for sample, tools in opened if tools is not None]
+        for sample, tools in opened:
+            if tools is None:
+                continue  # nothing more can be learnt from it
+            earnings["do-nothing earns"].append(await _does_nothing(subject, sample, tools))
+            earnings["random earns"].append(await _plays_by_chance(subject, sample, tools))
+    except Stuck:
+        return
     if len(told) > 2 and all(told):
         _found_answer(subject, "every sampled task")
-    for name, rewards in (("do-nothing earns", nothing), ("random earns", by_chance)):
+    _always_pays(subject, earnings["do-nothing earns"])
+    for name, rewards in earnings.items():
         if rewards:
             subject.report.figures[name] = sum(rewards) / len(rewards)
 
@@ -37,18 +40,20 @@ async def examine(subject: Subject) -> None:
 # ── Opening ──────────────────────────────────────────────────────────────────────────────────────
 
 
-async def _opens(subject: Subject, split: str, task: JSONObject, told: list[bool]) -> list[ToolSpec] | None:
+async def _opens(subject: Subject, sample: Sample, told: list[bool]) -> list[ToolSpec] | None:
     report = subject.report
     try:
-        async with subject.session(task) as session:
-            prompt = await session.get_prompt()
-            tools = await session.list_tools()
+        async with subject.session(sample) as session:
+            prompt = await subject.within("the setup, or get_prompt()", session.get_prompt())
+            tools = await subject.within("listing the tools", session.list_tools())
+    except Stuck:
+        raise
     except ORSError as error:
         report.found(
             "opens",
             f"an episode does not open: {reason(error)}",
             "Make __init__, setup() and get_prompt() work for every task.",
-            where=named(split, task),
+            where=str(sample),
         )
         return None
     if not prompt or not any(not isinstance(block, TextBlock) or block.text.strip() for block in prompt):
@@ -56,17 +61,24 @@ async def _opens(subject: Subject, split: str, task: JSONObject, told: list[bool
             "prompt",
             "the prompt is empty",
             "Tell the agent in get_prompt() what to do.",
-            where=named(split, task),
+            where=str(sample),
         )
     for tool in tools:
         if tool.name not in {known.name for known in subject.tools}:
             examine_tool(subject, tool)
+    _looks_for_answers(subject, sample, prompt, told)
+    return tools
+
+
+def _looks_for_answers(
+    subject: Subject, sample: Sample, prompt: Sequence[TextBlock | ImageBlock], told: list[bool]
+) -> None:
     text = "\n".join(block.text for block in prompt if isinstance(block, TextBlock))
+    task = sample.task
     wanted = [each for each in answers(task) if _stands_in(each, text) and not _is_choice(each, task)]
     told.append(bool(wanted))
     if any(len(answer.strip()) >= SURE_LENGTH for answer in wanted):
-        _found_answer(subject, named(split, task))
-    return tools
+        _found_answer(subject, str(sample))
 
 
 def _stands_in(answer: str, text: str) -> bool:
@@ -92,154 +104,86 @@ def _found_answer(subject: Subject, where: str) -> None:
 # ── Doing nothing ────────────────────────────────────────────────────────────────────────────────
 
 
-async def _does_nothing(subject: Subject, split: str, task: JSONObject, tools: Sequence[ToolSpec]) -> float:
+async def _does_nothing(subject: Subject, sample: Sample, tools: Sequence[ToolSpec]) -> float:
     """Calls every tool once with the emptiest input that it takes."""
     actions: list[Action] = [(tool.name, emptiest(tool.input_schema)) for tool in tools]
     chosen = any(needs_choice(tool.input_schema) for tool in tools)
-    moves = await _played(subject, split, task, actions, tools)
-    total = earned(moves)
+    total = earned(await _played(subject, sample, actions, tools))
     if total > 0 and not chosen:
         subject.report.found(
             "do-nothing",
             f"calls with empty inputs earn {total:g}",
             "Give reward for what was done, not for the call; check how empty answers are graded.",
-            where=named(split, task),
+            where=str(sample),
         )
     return total
+
+
+def _always_pays(subject: Subject, rewards: Sequence[float]) -> None:
+    """A choice may be right by chance, but not on every task."""
+    found = any(finding.id == "do-nothing" for finding in subject.report.findings)
+    if len(rewards) > 2 and min(rewards) > 0 and not found:
+        subject.report.found(
+            "do-nothing",
+            f"the same first choice earns {sum(rewards) / len(rewards):.2g} on every sampled task",
+            "Check that the reward depends on what is chosen.",
+            level="warning",
+        )
 
 
 # ── Random inputs ────────────────────────────────────────────────────────────────────────────────
 
 
-async def _plays_by_chance(
-    subject: Subject, split: str, task: JSONObject, tools: Sequence[ToolSpec]
-) -> float:
+async def _plays_by_chance(subject: Subject, sample: Sample, tools: Sequence[ToolSpec]) -> float:
     actions = subject.random_actions(tools, subject.plan.seed)
-    first = await _played(subject, split, task, actions, tools)
-    alike = True
-    for _ in range(subject.plan.repeat - 1):
-        again = await _played(subject, split, task, actions, tools)
-        alike = alike and _same(subject, split, task, actions, first, again)
-    if alike:
-        await _apart(subject, split, task, tools, first)
+    first = await _played(subject, sample, actions, tools)
+    alone = [first]
+    for _ in range(plays(subject) - 1):
+        alone.append(await _played(subject, sample, actions, tools))
+    if rewards_alike(subject, sample, actions, alone):
+        others = subject.random_actions(tools, subject.plan.seed + 1)
+        await examine_apart(subject, sample, actions, alone, others)
     return earned(first)
 
 
 async def _played(
-    subject: Subject, split: str, task: JSONObject, actions: Sequence[Action], tools: Sequence[ToolSpec]
+    subject: Subject, sample: Sample, actions: Sequence[Action], tools: Sequence[ToolSpec]
 ) -> list[Move]:
     try:
-        moves = await subject.play(task, actions)
+        moves = await subject.play(sample, actions)
+    except Stuck:
+        raise
     except ORSError as error:
         subject.report.found(
             "episode",
             f"an episode broke off: {reason(error)}",
             "See the server's log.",
-            where=named(split, task),
+            where=str(sample),
         )
         return []
     schemas = {tool.name: tool.input_schema for tool in tools}
     for (tool, given), each in zip(actions, moves, strict=False):
-        if each.failed:
-            subject.report.found(
-                "raises",
-                f"{tool} raised for an input that fits its schema: {_short(each.error)}",
-                f"Handle it, or refuse it with ToolError; the input was {_short(str(given))}.",
-            )
-        elif each.reason == "input_validation" and "pattern" not in str(schemas.get(tool)):
-            subject.report.found(
-                "refuses",
-                f"{tool} refuses inputs that fit its schema: {_short(each.error)}",
-                "Put into the schema what the tool asks for, so that models can know it.",
-                level="warning",
-            )
+        _judge(subject, tool, given, each, schemas.get(tool))
     return moves
 
 
-def _short(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) < 160 else line[:159] + "…"
-
-
-def _same(
-    subject: Subject,
-    split: str,
-    task: JSONObject,
-    actions: Sequence[Action],
-    first: Sequence[Move],
-    again: Sequence[Move],
-) -> bool:
-    for number, (one, other) in enumerate(zip(first, again, strict=False)):
-        if (one.reward, one.finished) != (other.reward, other.finished):
-            subject.report.found(
-                "not-deterministic",
-                f"{actions[number][0]} rewards the same actions differently: {one.reward}, {other.reward}",
-                "Seed all chance from the task; let a grader's answer not depend on time.",
-                where=named(split, task),
-            )
-            return False
-    return len(first) == len(again)
-
-
-async def _apart(
-    subject: Subject, split: str, task: JSONObject, tools: Sequence[ToolSpec], alone: Sequence[Move]
-) -> None:
-    """Plays the same actions while another session plays others, turn by turn."""
-    actions = subject.random_actions(tools, subject.plan.seed)
-    others = subject.random_actions(tools, subject.plan.seed + 1)
-    try:
-        async with subject.session(task) as session, subject.session(task) as neighbour:
-            beside: list[Move] = []
-            for mine, theirs in zip(actions, others, strict=True):
-                await move(neighbour, theirs)
-                beside.append(await move(session, mine))
-                if beside[-1].finished:
-                    break
-    except ORSError as error:
+def _judge(subject: Subject, tool: str, given: JSONObject, made: Move, schema: JSONObject | None) -> None:
+    if made.failed:
         subject.report.found(
-            "episode", f"two episodes at once broke off: {reason(error)}", "See the server's log."
+            "raises",
+            f"{tool} raised for an input that fits its schema: {short(made.error)}",
+            f"Handle it, or refuse it with ToolError; the input was {short(str(given))}.",
         )
-        return
-    if [(m.reward, m.finished) for m in beside] != [(m.reward, m.finished) for m in alone]:
+    elif made.reason == "not_found":
         subject.report.found(
-            "not-apart",
-            "a session changes the rewards of another one",
-            "Keep state in the instance (self.…), not in the class, in modules or in shared files.",
-            where=named(split, task),
+            "not-there",
+            f"{tool} is offered, but a call of it is refused: {short(made.error)}",
+            "Give the class a method of that name marked @tool, or serve it in _call_tool().",
         )
-
-
-# ── The gold solution ────────────────────────────────────────────────────────────────────────────
-
-
-async def examine_gold(subject: Subject) -> None:
-    """Plays what the environment's own `solve(task_spec)` says."""
-    solve = getattr(subject.cls, "solve", None)
-    if solve is None:
-        why = "the environment has no classmethod solve(task_spec)" if subject.cls else "needs a TARGET"
-        subject.report.not_tried["gold solution"] = why
-        return
-    wanted = float(getattr(subject.cls, "max_reward", 1.0))
-    rewards = []
-    for split, task in subject.sampled():
-        try:
-            calls = await asyncio.to_thread(solve, task)
-            actions = [(str(tool), given) for tool, given in calls]
-            moves = await subject.play(task, actions)
-        except Exception as error:
-            subject.report.found(
-                "gold", f"solve() fails: {reason(error)}", "Correct solve().", where=named(split, task)
-            )
-            continue
-        rewards.append(earned(moves))
-        if rewards[-1] < wanted - 1e-9:
-            wrong = next((each.error for each in moves if each.error), "")
-            subject.report.found(
-                "gold",
-                f"the gold solution earns {rewards[-1]:g} of {wanted:g}"
-                + (f": {_short(wrong)}" if wrong else ""),
-                "Correct the grader or solve(); a class attribute max_reward tells another maximum than 1.",
-                where=named(split, task),
-            )
-    if rewards:
-        subject.report.figures["gold earns"] = sum(rewards) / len(rewards)
+    elif made.reason == "input_validation" and "pattern" not in str(schema):
+        subject.report.found(
+            "refuses",
+            f"{tool} refuses inputs that fit its schema: {short(made.error)}",
+            "Put into the schema what the tool asks for, so that models can know it.",
+            level="warning",
+        )

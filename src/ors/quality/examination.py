@@ -2,11 +2,12 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack
 
-from ors import Environment, Server
+from ors import Environment, Limits, Server
 from ors.client import AsyncORS, Options
 from ors.errors import ServerFailed
-from ors.quality import episodes, leftovers, listings, tools
+from ors.quality import episodes, gold, leftovers, listings, tools
 from ors.quality.findings import Report
 from ors.quality.serving import while_serving
 from ors.quality.subject import Plan, Subject
@@ -20,7 +21,7 @@ STEPS: dict[str, Step] = {
     "splits and tasks": listings.examine,
     "tools": tools.examine,
     "episodes": episodes.examine,
-    "gold solution": episodes.examine_gold,
+    "gold solution": gold.examine,
     "leftovers and memory": leftovers.examine,
 }
 
@@ -29,6 +30,7 @@ def examine(
     *,
     url: str | None = None,
     classes: Mapping[str, type[Environment]] | None = None,
+    elsewhere: str | None = None,
     environment: str | None = None,
     api_key: str | None = None,
     plan: Plan | None = None,
@@ -36,8 +38,9 @@ def examine(
 ) -> list[Report]:
     """Examines the environments of a server, or classes, which are served for it in this process.
 
-    `classes` are by their name on the wire; they are examined for leftovers too. `on_step` is told the
-    environment and what is being looked at.
+    `classes` are by their name on the wire; they are examined for leftovers too. `elsewhere` is the URL of
+    another process that serves the same: it has to list the same tasks. `on_step` is told the environment
+    and what is being looked at.
 
     Raises:
         TransportError: the server is not there. ServerFailed: it has no environments.
@@ -45,36 +48,55 @@ def examine(
     """
     if (url is None) == (classes is None):
         raise ValueError("give either the URL of a server, or classes")
+    plan = plan or Plan()
 
     def work(where: str) -> list[Report]:
-        return asyncio.run(_examine(where, classes or {}, environment, api_key, plan or Plan(), on_step))
+        return asyncio.run(_examine(where, classes or {}, elsewhere, environment, api_key, plan, on_step))
 
-    return work(url) if url is not None else while_serving(Server(list((classes or {}).values())), work)
+    if url is not None:
+        return work(url)
+    limits = Limits(teardown_seconds=plan.ending_seconds, grace_seconds=0)
+    return while_serving(Server(list((classes or {}).values()), limits=limits), work)
 
 
 async def _examine(
     url: str,
     classes: Mapping[str, type[Environment]],
+    elsewhere: str | None,
     environment: str | None,
     api_key: str | None,
     plan: Plan,
     on_step: Callable[[str, str], None] | None,
 ) -> list[Report]:
     reports = []
-    async with AsyncORS(url, api_key, options=PATIENCE) as client:
-        names = await client.list_environments()
-        if not names:
-            raise ServerFailed("the server has no environments")
-        if environment is not None:
-            if environment.lower() not in [name.lower() for name in names]:
-                raise ValueError(f"there is no environment {environment!r}; there is {', '.join(names)}")
-            names = [environment.lower()]
-        for name in names:
-            report = Report(name)
-            subject = Subject(client.environment(name), plan, report, classes.get(name))
-            for what, step in STEPS.items():
-                if on_step is not None:
-                    on_step(name, what)
-                await step(subject)
-            reports.append(report)
+    async with AsyncExitStack() as stack:
+        client = await stack.enter_async_context(AsyncORS(url, api_key, options=PATIENCE))
+        other = None
+        if elsewhere is not None:
+            other = await stack.enter_async_context(AsyncORS(elsewhere, options=PATIENCE))
+        for name in _chosen(await client.list_environments(), environment):
+            subject = Subject(client.environment(name), plan, Report(name), classes.get(name))
+            subject.elsewhere = other.environment(name) if other else None
+            await _steps(subject, on_step)
+            reports.append(subject.report)
     return reports
+
+
+def _chosen(names: list[str], environment: str | None) -> list[str]:
+    if not names:
+        raise ServerFailed("the server has no environments")
+    if environment is None:
+        return names
+    if environment.lower() not in [name.lower() for name in names]:
+        raise ValueError(f"there is no environment {environment!r}; there is {', '.join(names)}")
+    return [environment.lower()]
+
+
+async def _steps(subject: Subject, on_step: Callable[[str, str], None] | None) -> None:
+    for what, step in STEPS.items():
+        if subject.stuck:
+            subject.report.not_tried[what] = subject.stuck
+            continue
+        if on_step is not None:
+            on_step(subject.report.environment, what)
+        await step(subject)

@@ -86,7 +86,11 @@ def _verdict(report: Report) -> str:
 
 
 def _told(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    if isinstance(value, dict):
+        return " ".join(f"{name} {_told(inner)}" for name, inner in value.items())
+    return (
+        f"{value:.4g}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
+    )
 
 
 def _printable(line: str) -> str:

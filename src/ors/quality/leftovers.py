@@ -4,8 +4,6 @@ import asyncio
 import gc
 import inspect
 import os
-import shutil
-import tempfile
 import threading
 import time
 import tracemalloc
@@ -15,9 +13,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ors import Environment, JSONObject
+from ors import Environment
 from ors.errors import ORSError
-from ors.quality.subject import Subject, reason
+from ors.quality.files import below, files_made, own_tempdir, still_there
+from ors.quality.subject import Sample, Stuck, Subject, reason
 
 OURS = ("ors-", "asyncio_", "AnyIO", "uvicorn")
 SETTLE_SECONDS = 2.0
@@ -64,48 +63,40 @@ def watched(cls: type[Environment]) -> Iterator[Teardowns]:
             del cls.teardown
 
 
-@contextmanager
-def own_tempdir() -> Iterator[Path]:
-    """A temporary folder that is this process's only one while the block runs."""
-    before, variable = tempfile.tempdir, os.environ.get("TMPDIR")
-    home = Path(tempfile.mkdtemp(prefix="ors-test-"))
-    tempfile.tempdir, os.environ["TMPDIR"] = str(home), str(home)
-    try:
-        yield home
-    finally:
-        tempfile.tempdir = before
-        if variable is None:
-            del os.environ["TMPDIR"]
-        else:
-            os.environ["TMPDIR"] = variable
-        shutil.rmtree(home, ignore_errors=True)
-
-
 async def examine(subject: Subject) -> None:
     """Plays episodes and looks at what is left of them."""
     if subject.cls is None:
         for name in ("teardown", "threads, processes and files", "memory"):
             subject.report.not_tried[name] = "needs a TARGET"
         return
-    tasks = [task for _, task in subject.sampled()]
-    if not tasks:
+    if not subject.samples:
         subject.report.not_tried["leftovers"] = "no episode opens"
         return
-    with own_tempdir() as home, watched(subject.cls) as teardowns:
-        await _episode(subject, tasks[0])  # whatever is made once, for all episodes, is made here
-        kept = _files(home)
-        threads, processes = set(threading.enumerate()), _processes()
-        for task in tasks:
-            await _episode(subject, task)
-        await _settled(lambda: not _new_threads(threads) and not _processes() - processes)
-        _report(subject, teardowns, _new_threads(threads), _processes() - processes, _files(home) - kept)
-        if not _new_threads(threads):
-            await _memory(subject, tasks)
+    with own_tempdir() as home, watched(subject.cls) as teardowns, files_made() as made:
+        try:
+            await _leftovers(subject, home, teardowns, made)
+        except Stuck:
+            return
 
 
-async def _episode(subject: Subject, task: JSONObject) -> None:
+async def _leftovers(subject: Subject, home: Path, teardowns: Teardowns, made: set[str]) -> None:
+    await _episode(subject, subject.samples[0])  # whatever is made once, for all episodes, is made here
+    kept = below(home) | still_there(made, home)
+    threads, processes = set(threading.enumerate()), _processes(home)
+    for sample in subject.samples:
+        await _episode(subject, sample)
+    await _settled(lambda: not _new_threads(threads) and not _processes(home) - processes)
+    files = (below(home) | still_there(made, home)) - kept
+    _report(subject, teardowns, _new_threads(threads), _processes(home) - processes, files)
+    if not _new_threads(threads):
+        await _memory(subject)
+
+
+async def _episode(subject: Subject, sample: Sample) -> None:
     try:
-        await subject.play(task, subject.random_actions(subject.tools, subject.plan.seed))
+        await subject.play(sample, subject.random_actions(subject.tools, subject.plan.seed))
+    except Stuck:
+        raise
     except ORSError as error:
         subject.report.found("episode", f"an episode broke off: {reason(error)}", "See the server's log.")
 
@@ -144,34 +135,35 @@ def _new_threads(before: set[threading.Thread]) -> set[str]:
     return {thread.name for thread in now if not thread.name.startswith(OURS)}
 
 
-def _processes() -> set[int]:
-    """The children of this process, also those that have ended and nobody has waited for."""
+def _processes(home: Path) -> set[int]:
+    """Children of this process, also those that have ended and nobody has waited for; and their children.
+
+    Whose parent has ended is nobody's child, but has the temporary folder that it was started with.
+    """
     found = set()
-    for status in Path("/proc").glob("[0-9]*/stat"):
+    for folder in Path("/proc").glob("[0-9]*"):
+        pid = int(folder.name)
         try:
-            fields = status.read_text().rpartition(")")[2].split()
+            parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+            ours = parent == os.getpid() or os.fsencode(home) in (folder / "environ").read_bytes()
         except OSError:
-            continue  # it has ended meanwhile
-        if int(fields[1]) == os.getpid():
-            found.add(int(status.parent.name))
+            continue  # it has ended meanwhile, or is another user's
+        if ours and pid != os.getpid():
+            found.add(pid)
     return found
-
-
-def _files(home: Path) -> set[str]:
-    return {str(path.relative_to(home)) for path in home.rglob("*")}
 
 
 # ── Memory ───────────────────────────────────────────────────────────────────────────────────────
 
 
-async def _memory(subject: Subject, tasks: list[JSONObject]) -> None:
+async def _memory(subject: Subject) -> None:
     until = time.monotonic() + subject.plan.seconds
     tracemalloc.start()
     try:
-        await _round(subject, tasks, FEWEST_EPISODES, until)
+        await _round(subject, FEWEST_EPISODES, until)
         sizes, counts = [_traced()], list[int]()
         for _ in range(2):
-            counts.append(await _round(subject, tasks, subject.plan.episodes // 2, until))
+            counts.append(await _round(subject, subject.plan.episodes // 2, until))
             sizes.append(_traced())
     finally:
         tracemalloc.stop()
@@ -190,11 +182,11 @@ async def _memory(subject: Subject, tasks: list[JSONObject]) -> None:
         )
 
 
-async def _round(subject: Subject, tasks: list[JSONObject], episodes: int, until: float) -> int:
+async def _round(subject: Subject, episodes: int, until: float) -> int:
     for number in range(episodes):
         if time.monotonic() > until:
             return number
-        await _episode(subject, tasks[number % len(tasks)])
+        await _episode(subject, subject.samples[number % len(subject.samples)])
     return episodes
 
 

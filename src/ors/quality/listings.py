@@ -1,14 +1,16 @@
 """Examines splits and tasks: they list, are the same twice, and keep answers to themselves."""
 
+import asyncio
 import inspect
 import json
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 from ors import JSONObject
+from ors.client import AsyncEnvironment
 from ors.errors import BadRequest, ORSError
-from ors.quality.subject import Subject, looks_like_answer, reason
+from ors.quality.subject import Sample, Stuck, Subject, looks_like_answer, reason
 
 MOST_LISTED = 5_000
 
@@ -17,69 +19,127 @@ async def examine(subject: Subject) -> None:
     """All splits of the environment."""
     report = subject.report
     try:
-        splits = await subject.env.list_splits()
+        splits = await subject.within("list_splits()", subject.env.list_splits())
     except ORSError as error:
         report.found("splits", f"the splits cannot be listed: {reason(error)}", "Make list_splits() work.")
         return
+    counts: dict[str, int] = {}
     listed: dict[str, list[JSONObject]] = {}
+    whole: dict[str, list[JSONObject]] = {}
     for split in splits:
         try:
-            listed[split] = await _split(subject, split)
+            work = subject.env.num_tasks(split)
+            counts[split] = await subject.within(f"counting the tasks of {split!r}", work)
+            listed[split], whole[split] = await _split(subject, split, counts[split])
+        except Stuck:
+            return
         except ORSError as error:
             report.found(
                 "tasks",
                 f"the tasks of {split!r} cannot be listed: {reason(error)}",
                 "Make list_tasks() work.",
             )
-    report.figures["tasks"] = {split: len(tasks) for split, tasks in listed.items()}
-    _overlap(subject, listed)
+    report.figures["tasks"] = counts
+    _overlap(subject, whole)
     _answers(subject, listed)
     source = random.Random(subject.plan.seed)
-    subject.tasks = {split: _sample(tasks, subject.plan.sample, source) for split, tasks in listed.items()}
+    subject.samples = [
+        Sample(split, index, tasks[index])
+        for split, tasks in whole.items()
+        for index in _chosen(len(tasks), subject.plan.sample, source)
+    ]
 
 
-async def _split(subject: Subject, split: str) -> list[JSONObject]:
+async def _split(subject: Subject, split: str, count: int) -> tuple[list[JSONObject], list[JSONObject]]:
+    """The tasks as they are listed, and whole."""
     report = subject.report
-    count = await subject.env.num_tasks(split)
     if not count:
         report.found(
             "empty", f"the split {split!r} has no tasks", "List at least one task, or leave the split out."
         )
-        return []
-    first, again = await _listing(subject, split, count), await _listing(subject, split, count)
-    if subject.cls is not None:
-        again = await _asked(subject, split) or again  # the server asks once and keeps what it heard
+        return [], []
+    first = await subject.within(f"listing {split!r}", _listing(subject.env, split, count))
     if count <= MOST_LISTED and len(first) != count:
         report.found(
             "count",
             f"num_tasks says {count} for {split!r}, but {len(first)} tasks are listed",
             "Make num_tasks() and list_tasks() agree.",
         )
-    if json.dumps(first, sort_keys=True) != json.dumps(again, sort_keys=True):
-        report.found(
+    again = await subject.within(f"listing {split!r}", _listing(subject.env, split, count))
+    _compare(subject, split, first, again)
+    whole = await _whole(subject, split, first)
+    await _compare_elsewhere(subject, split, first, count)
+    return first, whole
+
+
+async def _whole(subject: Subject, split: str, first: list[JSONObject]) -> list[JSONObject]:
+    """The tasks from the author's own method, with all fields. No cache stands before it: it is compared."""
+    asked = await _asked(subject, split)
+    if asked is None:
+        return first
+    try:
+        plain: list[JSONObject] = json.loads(json.dumps(asked))
+    except (TypeError, ValueError):
+        # Models, dates, numbers of numpy: the server writes them its own way, so it is the author twice.
+        if repr(asked) != repr(await _asked(subject, split)):
+            _found_unstable(subject, split)
+        return first
+    hidden = set(subject.cls.private_fields) if subject.cls else set()
+    _compare(subject, split, first, [{k: v for k, v in task.items() if k not in hidden} for task in plain])
+    return plain if len(plain) == len(first) else first
+
+
+def _compare(subject: Subject, split: str, first: list[JSONObject], again: list[JSONObject]) -> None:
+    if _key(first) != _key(again):
+        _found_unstable(subject, split)
+
+
+def _found_unstable(subject: Subject, split: str) -> None:
+    subject.report.found(
+        "unstable",
+        f"two listings of {split!r} differ",
+        "Make list_tasks() give the same tasks in the same order: seed what is random, sort what is not.",
+    )
+
+
+async def _compare_elsewhere(subject: Subject, split: str, first: list[JSONObject], count: int) -> None:
+    if subject.elsewhere is None:
+        return
+    try:
+        other = await subject.within(f"listing {split!r}", _listing(subject.elsewhere, split, count))
+    except Stuck:
+        raise
+    except ORSError:
+        other = []
+    if _key(first) != _key(other):
+        subject.report.found(
             "unstable",
-            f"two listings of {split!r} differ",
-            "Make list_tasks() give the same tasks in the same order: seed what is random, sort what is not.",
+            f"another process lists {split!r} differently",
+            "Sort what comes from a set or a folder, seed what is random: servers must agree on every index.",
         )
-    return first
 
 
-async def _listing(subject: Subject, split: str, count: int) -> list[JSONObject]:
+def _key(tasks: list[JSONObject]) -> str:
+    return json.dumps(tasks, sort_keys=True)
+
+
+async def _listing(env: AsyncEnvironment, split: str, count: int) -> list[JSONObject]:
     if count > MOST_LISTED:
-        tasks = await subject.env.get_task_range(split, 0, MOST_LISTED)
+        tasks = await env.get_task_range(split, 0, MOST_LISTED)
     else:
         try:
-            tasks = await subject.env.list_tasks(split)
+            tasks = await env.list_tasks(split)
         except BadRequest:  # an environment with tasks by index only
-            tasks = await subject.env.get_task_range(split)
+            tasks = await env.get_task_range(split)
     return [task.task_spec for task in tasks]
 
 
-async def _asked(subject: Subject, split: str) -> list[JSONObject] | None:
-    """The tasks from the author's own method, which no cache stands before."""
-    assert subject.cls is not None
+async def _asked(subject: Subject, split: str) -> list[Any] | None:
+    """What the author's own method gives; None if it cannot be asked."""
+    if subject.cls is None:
+        return None
     try:
-        listed: Any = subject.cls.list_tasks(split)
+        listed: Any = await asyncio.to_thread(subject.cls.list_tasks, split)
         listed = await listed if inspect.isawaitable(listed) else listed
         return list(listed)[:MOST_LISTED]
     except NotImplementedError:
@@ -115,7 +175,7 @@ def _answers(subject: Subject, listed: dict[str, list[JSONObject]]) -> None:
         subject.report.found(
             "exposed",
             f"task listings show {', '.join(map(repr, exposed))}: whoever can list tasks can read it",
-            "List an id instead, and look the answer up in setup().",
+            "Name it in private_fields, or list an id and look the answer up in setup().",
             level="warning",
         )
 
@@ -127,9 +187,9 @@ def _names(value: Any) -> Iterator[str]:
             yield from _names(inner)
 
 
-def _sample(tasks: Sequence[JSONObject], size: int, source: random.Random) -> list[JSONObject]:
+def _chosen(count: int, size: int, source: random.Random) -> list[int]:
     """The first, the last, and some between."""
-    if len(tasks) <= size:
-        return list(tasks)
-    between = source.sample(range(1, len(tasks) - 1), max(0, size - 2))
-    return [tasks[index] for index in sorted({0, *between, len(tasks) - 1})]
+    if count <= size:
+        return list(range(count))
+    between = source.sample(range(1, count - 1), max(0, size - 2))
+    return sorted({0, *between, count - 1})

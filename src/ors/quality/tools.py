@@ -26,7 +26,8 @@ async def examine(subject: Subject) -> None:
 def examine_tool(subject: Subject, tool: ToolSpec) -> None:
     """One tool."""
     report = subject.report
-    for problem in problems(tool.input_schema)[:3]:
+    wrong = problems(tool.input_schema)
+    for problem in wrong[:3]:
         report.found(
             "schema", f"the input schema of {tool.name!r}: {problem}", "Correct the schema of its input."
         )
@@ -37,7 +38,7 @@ def examine_tool(subject: Subject, tool: ToolSpec) -> None:
             "Write a docstring: the model decides by it when to call the tool.",
             level="warning",
         )
-    for provider in PROVIDERS:
+    for provider in () if wrong else PROVIDERS:
         try:
             convert_tools([tool], provider)
         except Exception as error:

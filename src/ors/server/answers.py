@@ -1,6 +1,6 @@
 """Answers: what a request that is not a call gets."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from ors import _protocol
 from ors._json import dumps
@@ -32,8 +32,7 @@ STREAM = Headers(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(NamedTuple):
     """A whole response."""
 
     status: int

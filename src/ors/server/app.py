@@ -48,6 +48,7 @@ class App:
         self.limits: Limits = house.limits
         self.house = house
         self.keys = keys
+        self._keyed = bool(keys)
         self._origins = origins
         self.door = Door(None, origins)
         self._offers = offers
@@ -57,7 +58,7 @@ class App:
         self.metrics = Metrics(
             house, self.sessions, {name: offer.tool_names for name, offer in offers.items()}
         )
-        house.observers.all[:0] = [self.metrics, Journal()]
+        house.observers.own += [self.metrics, Journal()]
         inspector = Inspector(Live(house, self.sessions, offers, keys), self.sessions, offers)
         self.pages = Pages(self.sessions, self.metrics, inspector, self._is_ready)
         endpoints = Endpoints(offers, house, keys, self.sessions, self._new_session_id)
@@ -82,8 +83,9 @@ class App:
         if self._loop is None:
             self.start()
         try:
-            self.door.check(request)
-            if self.keys:
+            if request.headers.get(b"host", b"") not in self.door.good or b"origin" in request.headers:
+                self.door.check(request)
+            if self._keyed:
                 self._recognise(request)
             if self.neighbours is not None:
                 elsewhere: Outcome | None = self.neighbours.elsewhere(request)
@@ -91,11 +93,8 @@ class App:
                     return elsewhere
             if request.path == LINK and request.header(b"upgrade") == LINK_PROTOCOL:
                 return SWITCH
-            # Said twice, to save a step on the way of every call.
-            handler, offer = self._routes.exact.get((request.method, request.path)) or self._routes.find(
-                request
-            )
-            return handler(request, offer)
+            route = self._routes.exact.get((request.method, request.path)) or self._routes.find(request)
+            return route[0](request, route[1])
         except ORSError as error:
             return self._refused(error)
         except Exception as error:
@@ -110,12 +109,10 @@ class App:
         if self._loop is None:
             self.start()
         try:
-            if self.keys:
+            if self._keyed:
                 self._recognise(request)
-            handler, offer = self._routes.exact.get((request.method, request.path)) or self._routes.find(
-                request
-            )
-            return handler(request, offer)
+            route = self._routes.exact.get((request.method, request.path)) or self._routes.find(request)
+            return route[0](request, route[1])
         except ORSError as error:
             return self._refused(error)
         except Exception as error:

@@ -45,6 +45,7 @@ class Call:
     """One run of a tool. `tail` holds its events after `task_id`, once it is done."""
 
     __slots__ = (
+        "_listener",
         "_listeners",
         "_owner",
         "delivered",
@@ -69,6 +70,7 @@ class Call:
         self.finished_at = 0.0
         self.delivered = False
         self._owner = owner
+        self._listener: Listener | None = None  # mostly the only one
         self._listeners: list[Listener] | None = None
 
     @property
@@ -77,26 +79,23 @@ class Call:
         return task_id_event(self.id)
 
     @property
-    def size(self) -> int:
-        """Bytes of result that it holds."""
-        return 0 if self.tail is None or self.tail is GONE else len(self.tail)
-
-    @property
     def age(self) -> float:
         """Seconds that it has run, or did."""
         return self.seconds + perf_counter() if self.tail is None else self.seconds
 
     def listen(self, listener: Listener) -> None:
         """`listener` is called once it is done, which it must not be yet."""
-        if self._listeners is None:
-            self._listeners = [listener]
+        if self._listener is None:
+            self._listener = listener
         else:
-            self._listeners.append(listener)
+            self._listeners = [*(self._listeners or ()), listener]
 
     def unlisten(self, listener: Listener) -> None:
         """`listener` no longer cares."""
-        if self._listeners and listener in self._listeners:
-            self._listeners.remove(listener)
+        if self._listener == listener:
+            self._listener = None
+        elif self._listeners:
+            self._listeners = [other for other in self._listeners if other != listener]
 
     def finish(self, outcome: Outcome) -> None:
         """How it went is known. The first word stands."""
@@ -106,8 +105,11 @@ class Call:
         self.task = None
         self.finished_at = asyncio.get_running_loop().time()
         self.seconds += perf_counter()
-        listeners, self._listeners = self._listeners, None
-        for listener in listeners or ():
+        listener, others = self._listener, self._listeners
+        self._listener = self._listeners = None
+        if listener is not None:
+            listener()
+        for listener in others or ():
             listener()
         self._owner.finished(self, outcome)
 
@@ -179,7 +181,7 @@ class Calls:
         """A call of ours is done."""
         self.running -= 1
         self._house.running -= 1
-        self._house.kept.add(call)
+        self._house.kept.add(call, len(outcome.events))
         self._watch(call, outcome)
 
     def forget(self, call: Call) -> None:
@@ -195,8 +197,8 @@ class Calls:
         tasks = []
         for call in list((self._by_id or {}).values()):
             task = call.task
-            call.finish(failed(message, reason))
-            if task is not None:
+            if task is not None:  # otherwise it is done
+                call.finish(failed(message, reason))
                 task.cancel()
                 tasks.append(task)
         return tasks

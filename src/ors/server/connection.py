@@ -101,26 +101,30 @@ class Connection(Reader):
 
     def _received(self, request: Request, modern: bool, keep_alive: bool) -> None:
         if self._busy:
-            self._waiting.append(partial(self._take, request, modern, keep_alive))
+            self._waiting.append(partial(self._take_next, request, modern, keep_alive))
             if self._transport is not None:
                 self._transport.pause_reading()
-        else:
-            self._take(request, modern, keep_alive)
-
-    def _go_on(self) -> None:
-        if not self._busy:
-            self._write(b"HTTP/1.1 100 Continue\r\n\r\n")
-
-    # ── Answering ────────────────────────────────────────────────────────────────────────────────
-
-    def _take(self, request: Request, modern: bool, keep_alive: bool) -> None:
+            return
         self._busy = True
         self._chunked = modern
         self._keep_alive = keep_alive and not self._port.leaving
         self._bodyless = request.method == "HEAD"
         outcome = self._app.take(request)
         self._more = b"" if request.more is None else request.more.wire
-        self.settle(request, outcome)
+        if type(outcome) is Call:
+            self._follow(outcome)
+        else:
+            self.settle(request, outcome)
+
+    def _take_next(self, request: Request, modern: bool, keep_alive: bool) -> None:
+        self._busy = False
+        self._received(request, modern, keep_alive)
+
+    def _go_on(self) -> None:
+        if not self._busy:
+            self._write(b"HTTP/1.1 100 Continue\r\n\r\n")
+
+    # ── Answering ────────────────────────────────────────────────────────────────────────────────
 
     def settle(self, request: Request, outcome: Outcome) -> None:
         """Answers with what `take` gave."""
@@ -184,7 +188,7 @@ class Connection(Reader):
             return
         self._reading = False
         method, path = self._parser.get_method().decode(), self._url.decode("ascii", "replace")
-        self._take(Request(method, path, b"", dict(self._headers), b""), True, False)
+        self._received(Request(method, path, b"", self._headers, b""), True, False)
         if self._dock is not None and self._transport is not None:
             self._state.connections.discard(self)
             transport, self._transport = self._transport, None
@@ -252,12 +256,15 @@ class Connection(Reader):
             self._transport.writelines(framed if self._chunked else (call.tail,))
         else:
             self._app.opening.remove(self)
-            head = call.head
-            head = self._head(200, STREAM.wire, len(head) + len(call.tail)) + head
-            if len(call.tail) <= ONE_WRITE_BYTES:
-                self._transport.write(head + call.tail)
+            head, tail = call.head, call.tail
+            if self._keep_alive and not self._more:  # as nearly always: most of it is at hand
+                begin = b"%bcontent-length: %d\r\n\r\n%b" % (self._port.stream, len(head) + len(tail), head)
             else:
-                self._transport.writelines((head, call.tail))
+                begin = self._head(200, STREAM.wire, len(head) + len(tail)) + head
+            if len(tail) <= ONE_WRITE_BYTES:
+                self._transport.write(begin + tail)
+            else:
+                self._transport.writelines((begin, tail))
         call.delivered = True
         self._next()
 

@@ -1,8 +1,9 @@
 """What each endpoint of the protocol answers."""
 
 import asyncio
+import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from ors import _protocol
 from ors._json import dumps
@@ -17,7 +18,7 @@ from ors.server.house import House
 from ors.server.observers import CallReplayed, CallStarted
 from ors.server.offers import Offer
 from ors.server.outcomes import Handler, Later, Outcome
-from ors.server.requests import Request
+from ors.server.requests import IDEMPOTENCY_KEY, TRACE, Request
 from ors.server.routes import unknown_environment
 from ors.server.session import Session
 from ors.server.sessions import Sessions
@@ -47,6 +48,7 @@ class Endpoints:
         self._new_session_id = new_session_id
         self._first = next(iter(offers.values()))
         self._task_ids = _protocol.task_ids()
+        self._most_calls = math.inf if house.limits.calls is None else house.limits.calls
 
     def handlers(self) -> dict[Endpoint, Handler]:
         """Each endpoint's."""
@@ -149,9 +151,12 @@ class Endpoints:
         except ORSError:
             self._sessions.admission.leave(offer.name, request.key)
             raise
-        if given.task_spec is None:
-            return self._create_by_index(session, offer, given, secrets, request.trace())
-        session.start(offer.episode(given.task_spec, secrets), request.trace())
+        task = given.task_spec
+        if task is None:
+            task = offer.task_at_hand(given.split or "", given.index or 0)  # the model has checked both
+            if task is None:
+                return self._create_by_index(session, offer, given, secrets, request.trace())
+        session.start(offer.episode(task, secrets), request.trace())
         return answer({"sid": sid})
 
     async def _create_by_index(
@@ -209,10 +214,11 @@ class Endpoints:
         return _tools(await episode.tools())
 
     def _call(self, request: Request, offer: Offer) -> Answer | Call:
-        session = self._session(request)
+        now = asyncio.get_running_loop().time()
+        session = self._sessions.find(request.session_id(), now, request.key)
         if offer.name != session.environment:
             raise NotFound(f"This session is of the environment {session.environment!r}")
-        key = request.idempotency_key()
+        key = request.idempotency_key() if IDEMPOTENCY_KEY in request.headers else None
         name, given, task_id = request.tool_call()
         if task_id is not None:
             known = session.calls.by_id(task_id)
@@ -223,24 +229,25 @@ class Endpoints:
             known = session.calls.by_key(key)
             if known is not None:
                 return self._replay(session, known)
-        self._check_room(session)
+        calls, house = session.calls, self._house
+        if house.draining or house.running >= self._most_calls or calls.running > self._limits.queued_calls:
+            self._refuse_call()
         id = next(self._task_ids)
-        call = session.calls.start(session.call, name, given, id, key, request.trace())
-        if session.sid in self._house.observers.watched:
-            self._house.observers.show(CallStarted(session.sid, name, id, given))
+        trace = request.trace() if TRACE in request.headers else ""
+        call = calls.start(session.call, name, given, id, key, trace)
+        if session.sid in house.observers.watched:
+            house.observers.show(CallStarted(session.sid, name, id, given))
         return call
 
     def _replay(self, session: Session, call: Call) -> Call:
         self._house.observers.tell(CallReplayed(session.sid, session.environment, call.id))
         return call
 
-    def _check_room(self, session: Session) -> None:
+    def _refuse_call(self) -> NoReturn:
         self._check_open()
-        limit = self._limits.calls
-        if limit is not None and self._house.running >= limit:
-            raise _too_many(f"The server runs {limit} calls, as many as it may")
-        if session.calls.running > self._limits.queued_calls:
-            raise _too_many(f"{self._limits.queued_calls} calls of this session wait for their turn already")
+        if self._house.running >= self._most_calls:
+            raise _too_many(f"The server runs {self._limits.calls} calls, as many as it may")
+        raise _too_many(f"{self._limits.queued_calls} calls of this session wait for their turn already")
 
     # ── Small things ─────────────────────────────────────────────────────────────────────────────
 

@@ -4,7 +4,7 @@ import asyncio
 import inspect
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
@@ -161,7 +161,7 @@ class Episode:
         """Runs a tool when its turn has come; tells how it went."""
         if self._turns is None:
             self._turns = Turns()
-        definition = self._tools.get(name)
+        definition = self._tools.by_name.get(name)
         alone = definition is None or not definition.concurrent
         if not self._turns.enter_at_once(alone):
             await self._turns.enter(alone)
@@ -198,10 +198,15 @@ class Episode:
             log.error("%s; %d threads are lost now", message, self._house.threads.lost)
         return failed(message, "tool_timeout")
 
-    async def _run(self, name: str, definition: ToolDef | None, given: dict[str, Any]) -> ToolOutput:
+    def _run(
+        self, name: str, definition: ToolDef | None, given: dict[str, Any]
+    ) -> Coroutine[Any, Any, ToolOutput]:
         # An author who takes calls over gets all of them; otherwise they go straight to the tools.
         if self._cls._call_tool is Environment._call_tool:
-            return await self._tools.run(self._env, name, definition, given, self._house.threads.run)
+            return self._tools.run(self._env, name, definition, given, self._house.threads.run)
+        return self._run_by_author(name, given)
+
+    async def _run_by_author(self, name: str, given: dict[str, Any]) -> ToolOutput:
         SPAWN.set(self._house.threads.run)
         result = await self._call(self._ready._call_tool, name, given)
         result = result.root if isinstance(result, RunToolOutput) else result
@@ -217,7 +222,7 @@ class Episode:
         reward = output.reward
         if reward is not None and not math.isfinite(reward):
             raise ValueError(f"{name!r} gave the reward {reward}; a reward is a finite number or None")
-        result = dumps({"ok": True, "output": output})
+        result = dumps({"ok": True, "output": output.__dict__ if type(output) is ToolOutput else output})
         limit = self._limits.result_bytes
         if len(result) > limit:
             if definition is None or not definition.truncate:
@@ -273,14 +278,16 @@ class Episode:
 
     async def _ask(self, what: str, fn: Callable[..., Any]) -> Any:
         seconds = self._limits.tool_seconds
-        limit = asyncio.timeout(seconds)
+        limit = None if seconds is None else asyncio.timeout(seconds)
         try:
+            if limit is None:
+                return await self._call(fn)
             async with limit:
                 return await self._call(fn)
         except asyncio.CancelledError:
             raise
         except BaseException as error:
-            if limit.expired():
+            if limit is not None and limit.expired():
                 late = f"Environment failed in {what}: it did not end within {seconds:g} s"
                 log.error("environment %s: %s", self._cls.name(), late)
                 raise ServerFailed(late, reason="tool_timeout") from None

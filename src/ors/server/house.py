@@ -4,6 +4,7 @@ from ors._protocol import Limits
 from ors.server.identity import Identity
 from ors.server.kept import Kept
 from ors.server.observers import Observers
+from ors.server.tally import Tallies
 from ors.server.threads import Threads
 from ors.server.wording import Wording
 
@@ -23,6 +24,7 @@ class House:
         self.observers = observers
         self.identity = identity or Identity()
         self.threads = Threads()
+        self.calls = Tallies()
         self.kept = Kept(limits.kept_seconds, limits.kept_bytes)
         self.running = 0
         """Calls that run or wait for their turn."""

@@ -11,10 +11,6 @@ class Result(Protocol):
     finished_at: float
     delivered: bool
 
-    @property
-    def size(self) -> int:
-        """Bytes it holds."""
-
     def discard(self) -> None:
         """Lets go of the bytes; the call is still known, and never runs again."""
 
@@ -28,7 +24,7 @@ class Kept:
     def __init__(self, seconds: float, budget: int) -> None:
         self._seconds = seconds
         self._budget = budget
-        self._results: dict[Result, None] = {}  # in the order they finished
+        self._results: dict[Result, int] = {}  # with the bytes that each holds, in the order they finished
         self.bytes = 0
 
     def __len__(self) -> int:
@@ -37,20 +33,18 @@ class Kept:
     @property
     def awaited(self) -> bool:
         """Whether there is a result that nobody has taken yet."""
-        return any(result.size and not result.delivered for result in self._results)
+        return any(size and not result.delivered for result, size in self._results.items())
 
-    def add(self, result: Result) -> None:
-        """Keeps a result from now on."""
-        self._results[result] = None
-        self.bytes += result.size
+    def add(self, result: Result, size: int) -> None:
+        """Keeps a result of `size` bytes from now on."""
+        self._results[result] = size
+        self.bytes += size
         if self.bytes > self._budget:
             self._make_room(newest=result)
 
     def remove(self, result: Result) -> None:
         """Keeps it no longer."""
-        if result in self._results:
-            del self._results[result]
-            self.bytes -= result.size
+        self.bytes -= self._results.pop(result, 0)
 
     def reap(self, now: float) -> None:
         """Forgets what has been kept long enough."""
@@ -65,8 +59,9 @@ class Kept:
         for result in self._in_order_of_worth():
             if self.bytes <= self._budget * 0.9:
                 break
-            if result is not newest and result.size:
-                self.bytes -= result.size
+            if result is not newest and self._results[result]:
+                self.bytes -= self._results[result]
+                self._results[result] = 0
                 result.discard()
 
     def _in_order_of_worth(self) -> Iterator[Result]:

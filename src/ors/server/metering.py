@@ -8,9 +8,9 @@ from opentelemetry.metrics import CallbackOptions, Histogram, MeterProvider, Obs
 from prometheus_client.core import Metric
 
 from ors._version import __version__
+from ors.server.counts import SECONDS
 from ors.server.metrics import Metrics
 from ors.server.observers import CallFinished, Event, Observer, SessionClosed, SessionReady
-from ors.server.tally import SECONDS
 
 UNITS = {"seconds": "s", "bytes": "By"}
 SAME_LOOK_SECONDS = 0.5

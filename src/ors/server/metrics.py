@@ -2,11 +2,12 @@
 
 from collections import Counter as Count
 from collections.abc import Iterable, Iterator, Mapping, Set
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector, generate_latest
+from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
 
+from ors.server.counts import Counts, Times
 from ors.server.house import House
 from ors.server.observers import (
     CallFinished,
@@ -18,7 +19,6 @@ from ors.server.observers import (
     SessionReady,
 )
 from ors.server.sessions import Sessions
-from ors.server.tally import SECONDS, Tallies
 
 
 class Metrics:
@@ -30,16 +30,15 @@ class Metrics:
         self._registry = CollectorRegistry(auto_describe=False)
         self.lag = 0.0
         """Seconds by which the event loop was late, of late."""
-        own: dict[str, Any] = {"registry": self._registry}
         env = ["environment"]
-        self._created = Counter("ors_sessions_created", "Sessions created", env, **own)
-        self._closed = Counter("ors_sessions_closed", "Sessions ended", [*env, "reason"], **own)
-        self._failed = Counter("ors_setups_failed", "Setups that failed", [*env, "reason"], **own)
-        self._setup = Histogram("ors_setup_seconds", "Time to set up", env, buckets=SECONDS, **own)
-        self._teardown = Histogram("ors_teardown_seconds", "Time to tear down", env, buckets=SECONDS, **own)
-        self._replays = Counter("ors_calls_replayed", "Calls that clients came back for", env, **own)
-        self._rejected = Counter("ors_requests_rejected", "Requests turned away", ["reason"], **own)
-        self._calls = Tallies(tools)
+        self._created = Counts("ors_sessions_created", "Sessions created", env)
+        self._closed = Counts("ors_sessions_closed", "Sessions ended", [*env, "reason"])
+        self._failed = Counts("ors_setups_failed", "Setups that failed", [*env, "reason"])
+        self._setup = Times("ors_setup_seconds", "Time to set up", env)
+        self._teardown = Times("ors_teardown_seconds", "Time to tear down", env)
+        self._replays = Counts("ors_calls_replayed", "Calls that clients came back for", env)
+        self._rejected = Counts("ors_requests_rejected", "Requests turned away", ["reason"])
+        house.calls.know(tools)
         self._registry.register(_Now(self))
         ProcessCollector(registry=self._registry)
 
@@ -53,33 +52,31 @@ class Metrics:
 
     def tool_of(self, event: CallFinished) -> str:
         """The label that its tool has here."""
-        return self._calls.tool_of(event)
+        return self._house.calls.tool_of(event.environment, event.tool, event.outcome)
 
     def observe(self, event: Event) -> None:
-        """Counts an event."""
-        if type(event) is CallFinished:
-            self._calls.add(event)
-        else:
-            self._observe_rarer(event)
-
-    def _observe_rarer(self, event: Event) -> None:
+        """Counts an event; calls are counted as they end."""
         if isinstance(event, SessionOpened):
-            self._created.labels(event.environment).inc()
+            self._created.add(event.environment)
         elif isinstance(event, SessionReady):
-            self._setup.labels(event.environment).observe(event.seconds)
+            self._setup.add(event.seconds, event.environment)
             if event.reason:
-                self._failed.labels(event.environment, event.reason).inc()
+                self._failed.add(event.environment, event.reason)
         elif isinstance(event, SessionClosed):
-            self._closed.labels(event.environment, event.reason).inc()
-            self._teardown.labels(event.environment).observe(event.teardown_seconds)
+            self._closed.add(event.environment, event.reason)
+            self._teardown.add(event.teardown_seconds, event.environment)
         elif isinstance(event, CallReplayed):
-            self._replays.labels(event.environment).inc()
+            self._replays.add(event.environment)
         elif isinstance(event, Rejected):
-            self._rejected.labels(event.reason).inc()
+            self._rejected.add(event.reason)
 
     def now(self) -> Iterator[Metric]:
         """The calls so far, and what there is at this moment."""
-        yield from self._calls.collect()
+        yield from self._house.calls.collect()
+        for counted in (self._created, self._closed, self._failed, self._replays, self._rejected):
+            yield from counted.collect()
+        yield from self._setup.collect()
+        yield from self._teardown.collect()
         sessions = GaugeMetricFamily("ors_sessions", "Sessions now", labels=["environment", "state"])
         found = Count((session.environment, session.state.value) for session in list(self._sessions))
         for (environment, state), count in sorted(found.items()):

@@ -131,11 +131,15 @@ class Observers:
 
     def __init__(self, observers: Sequence[Observer] = ()) -> None:
         self.all = list(observers)
+        self.own: list[Observer] = []
+        """The server's metrics and log. They need not be told of calls that went well."""
         self.watched: dict[str, list[Watcher]] = {}
         """Who watches which session, by its id. Look here first: mostly nobody does."""
 
     def tell(self, event: Event) -> None:
         """Tells everyone."""
+        for observer in self.own:
+            observer.observe(event)
         for observer in self.all:
             observer.observe(event)
 

@@ -5,7 +5,7 @@ from http import HTTPStatus
 from typing import Protocol
 
 from ors._protocol import Limits
-from ors.server.answers import Answer
+from ors.server.answers import STREAM, Answer
 from ors.server.outcomes import Later, Outcome
 from ors.server.pulse import Pulse
 from ors.server.requests import Request
@@ -58,9 +58,12 @@ class Port:
     def __init__(self, app: Front) -> None:
         self.app = app
         self.date = b""
+        self.stream = b""
+        """How the answer to a call begins, up to its length."""
         self.leaving = False
         """Whether clients are to connect anew for their next request."""
 
     def tick(self, now: float) -> None:
         """Sets the date that answers carry, once a second: writing it costs as much as routing does."""
         self.date = b"date: " + formatdate(now, usegmt=True).encode() + b"\r\n"
+        self.stream = STATUS[200] + self.date + STREAM.wire

@@ -2,6 +2,7 @@
 
 import asyncio
 from abc import abstractmethod
+from functools import lru_cache
 from typing import Any
 from urllib.parse import unquote
 
@@ -15,6 +16,9 @@ from ors.server.requests import Request, too_large
 MAX_HEADER_BYTES = 64 * 1024
 MOST_WISHES = 8
 """Requests behind each other that ask for another protocol; clients do so with one."""
+KNOWN_TARGETS = 1024
+LONGEST_KNOWN = 256
+"""Targets that are remembered, so that few clients make them all: they come again and again."""
 
 
 class Reader(asyncio.Protocol):
@@ -23,6 +27,7 @@ class Reader(asyncio.Protocol):
     def __init__(self, limits: Limits, loop: asyncio.AbstractEventLoop) -> None:
         self._limits = limits
         self._loop = loop
+        self._lines: dict[bytes, bytes] = {}  # headers, then trailers, as they come
         self._parser: Any = httptools.HttpRequestParser(self)
         self._reading = False  # a request has begun to arrive
         self._heading = False  # ... and its headers are not through
@@ -30,10 +35,11 @@ class Reader(asyncio.Protocol):
         self._unread = 0  # bytes that the client has not taken, when we looked last
         self._since = loop.time()  # when there was progress last
         self._url = b""
-        self._headers: list[tuple[bytes, bytes]] = []
+        self._headers: dict[bytes, bytes] = {}  # once they are all there
         self._header_bytes = 0  # received since the request began, or since its body went on
         self._moved = False  # whether one of these happened with what is being read
-        self._body: list[bytes] = []
+        self._body = b""
+        self._parts: list[bytes] = []  # more of the body
         self._body_bytes = 0
 
     @abstractmethod
@@ -59,6 +65,7 @@ class Reader(asyncio.Protocol):
         if not self._heading and not self._unread:  # headers have one deadline, however slowly they drip
             self._since = self._loop.time()
         self._moved = False
+        self._reading = True
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
@@ -78,7 +85,7 @@ class Reader(asyncio.Protocol):
 
     def _pass_over_upgrade(self, rest: bytes) -> None:
         # A server need not follow to HTTP/2 (RFC 9110, 7.8), but the parser reads no body after such a wish.
-        if (b"upgrade", PROTOCOL) in self._headers:
+        if self._headers.get(b"upgrade") == PROTOCOL:
             self._take_link(rest)
             return
         method, version = self._parser.get_method(), self._parser.get_http_version().encode()
@@ -86,7 +93,8 @@ class Reader(asyncio.Protocol):
             self._refuse(BadRequest("This server speaks HTTP/1.1, and is no proxy"))
             return
         lines = [b"%b %b HTTP/%b" % (method, self._url, version)]
-        lines += [b"%b: %b" % header for header in self._headers if header[0] != b"upgrade"]
+        lines += [b"%b: %b" % header for header in self._headers.items() if header[0] != b"upgrade"]
+        self._forget()
         self._parser = httptools.HttpRequestParser(self)
         self._wishes += 1
         self.data_received(b"\r\n".join(lines) + b"\r\n\r\n" + rest)
@@ -94,37 +102,32 @@ class Reader(asyncio.Protocol):
 
     # ── What the parser tells ────────────────────────────────────────────────────────────────────
 
-    def on_message_begin(self) -> None:
-        """A request begins."""
-        self._reading = self._heading = True
-        self._url = b""
-        self._headers = []
-        self._body = []
-        self._header_bytes = self._body_bytes = 0
-        self._moved = True
-
     def on_url(self, url: bytes) -> None:
-        """A part of the request's target."""
+        """A part of the request's target: a request begins."""
+        self._heading = True
         self._url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """A header."""
-        if self._heading:  # not a trailer: nothing of ours may stand there (RFC 9110, 6.5.1)
-            self._headers.append((name.lower(), value))
+        """A header, or a trailer."""
+        self._lines[name.lower()] = value
 
     def on_headers_complete(self) -> None:
-        """All headers are there."""
+        """All headers are there. What comes later are trailers: nothing of ours may stand there."""
         self._heading = False
-        limit = self._limits.body_bytes
-        for name, value in self._headers:
-            if name == b"content-length" and int(value) > limit:
-                raise too_large(limit)
-            if name == b"expect" and value.lower() == b"100-continue":
-                self._go_on()
+        self._headers = headers = self._lines
+        self._lines = {}
+        length = headers.get(b"content-length")
+        if length is not None and int(length) > self._limits.body_bytes:
+            raise too_large(self._limits.body_bytes)
+        if b"expect" in headers and headers[b"expect"].lower() == b"100-continue":
+            self._go_on()
 
     def on_body(self, body: bytes) -> None:
         """A part of the body."""
-        self._body.append(body)
+        if self._body_bytes:
+            self._parts.append(body)
+        else:
+            self._body = body
         self._moved = True
         self._header_bytes = 0
         self._body_bytes += len(body)
@@ -133,23 +136,34 @@ class Reader(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         """The request is whole."""
-        if self._parser.should_upgrade():  # it is read again, without that wish
+        parser = self._parser
+        if parser.should_upgrade():  # it is read again, without that wish
             return
+        url = self._url
+        path, query = _target(url) if len(url) <= LONGEST_KNOWN else _target.__wrapped__(url)
+        method = parser.get_method()
+        body = self._body if not self._parts else b"".join((self._body, *self._parts))
+        request = Request(_METHODS.get(method) or method.decode(), path, query, self._headers, body)
+        self._forget()
+        modern = parser.get_http_version() != "1.0"
+        self._received(request, modern, modern and parser.should_keep_alive())
+
+    def _forget(self) -> None:
         self._reading = False
-        body = self._body
-        path, _, query = self._url.partition(b"?")
-        text = path.decode("ascii", "replace")
-        if not text.startswith("/"):  # "http://host/path", as clients ask a proxy
-            text = "/" + text.partition("://")[2].partition("/")[2]
-        if "%" in text:
-            text = unquote(text)
-        request = Request(
-            self._parser.get_method().decode("ascii"),
-            text,
-            query,
-            dict(self._headers),
-            body[0] if len(body) == 1 else b"".join(body),
-        )
-        modern = self._parser.get_http_version() != "1.0"
-        keep_alive = modern and self._parser.should_keep_alive()
-        self._received(request, modern, keep_alive)
+        self._url = self._body = b""
+        self._header_bytes = self._body_bytes = 0
+        if self._lines or self._parts:
+            self._lines, self._parts = {}, []
+
+
+_METHODS = {b"GET": "GET", b"POST": "POST"}
+
+
+@lru_cache(KNOWN_TARGETS)
+def _target(url: bytes) -> tuple[str, bytes]:
+    """The path and the query of a request's target."""
+    path, _, query = url.partition(b"?")
+    text = path.decode("ascii", "replace")
+    if not text.startswith("/"):  # "http://host/path", as clients ask a proxy
+        text = "/" + text.partition("://")[2].partition("/")[2]
+    return (unquote(text) if "%" in text else text), query

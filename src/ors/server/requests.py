@@ -16,10 +16,10 @@ from ors.types import ToolCall
 
 Model = TypeVar("Model", bound=BaseModel)
 
+IDEMPOTENCY_KEY = _protocol.IDEMPOTENCY_KEY.lower().encode()
+TRACE = _protocol.TRACE.encode()
 _SESSION_ID = _protocol.SESSION_ID.lower().encode()
-_IDEMPOTENCY_KEY = _protocol.IDEMPOTENCY_KEY.lower().encode()
 _SECRETS = _protocol.SECRETS.lower().encode()
-_TRACE = _protocol.TRACE.encode()
 _EVENT_STREAM = _protocol.EVENT_STREAM.encode()
 
 
@@ -74,14 +74,21 @@ class Request:
         Raises:
             BadRequest: it names none.
         """
-        sid = _text(self.headers.get(_SESSION_ID, b""))
+        try:
+            sid = self.headers[_SESSION_ID].decode().strip()
+        except (KeyError, UnicodeDecodeError):
+            sid = self.maybe_session_id()
         if not sid:
             raise BadRequest(f"The header {_protocol.SESSION_ID} is required")
         return sid
 
     def maybe_session_id(self) -> str:
         """The session that the request names, or nothing."""
-        return _text(self.headers.get(_SESSION_ID, b""))
+        sid = self.headers.get(_SESSION_ID, b"")
+        try:
+            return sid.decode().strip()
+        except UnicodeDecodeError:
+            return sid.decode("latin-1").strip()  # as HTTP has had it before UTF-8
 
     def new_session_id(self) -> str:
         """The id that a new session is to have.
@@ -97,14 +104,14 @@ class Request:
         Raises:
             BadRequest: it is not a usable key.
         """
-        value = self.headers.get(_IDEMPOTENCY_KEY)
+        value = self.headers.get(IDEMPOTENCY_KEY)
         if value is None:
             return None
         return _checked(value.decode("latin-1").strip(), _protocol.IDEMPOTENCY_KEY)
 
     def trace(self) -> str:
         """The span that the request belongs to, or nothing."""
-        value = self.headers.get(_TRACE)
+        value = self.headers.get(TRACE)
         return "" if value is None else value.decode("latin-1")
 
     def wants_events(self) -> bool:
@@ -161,20 +168,17 @@ class Request:
         Raises:
             BadRequest: it does not fit.
         """
-        value = self.json_object()
-        name, given, task_id = value.get("name"), value.get("input"), value.get("task_id")
+        try:
+            value = loads(self.body)
+            name, given, task_id = value["name"], value["input"], value.get("task_id")
+        except (ValueError, TypeError, LookupError, AttributeError):
+            value = self.json_object()
+            name = given = task_id = None
         # By hand on the hot path; whatever does not fit gets the model's words.
         if type(name) is not str or type(given) is not dict or not (task_id is None or type(task_id) is str):
             call = _fitted(ToolCall, value)
             return call.name, dict(call.input), call.task_id
         return name, given, task_id
-
-
-def _text(value: bytes) -> str:
-    try:
-        return value.decode().strip()
-    except UnicodeDecodeError:
-        return value.decode("latin-1").strip()  # as HTTP has had it before UTF-8
 
 
 def too_large(limit: int) -> TooLarge:

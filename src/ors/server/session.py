@@ -7,6 +7,7 @@
 
 import asyncio
 import enum
+import logging
 from collections.abc import Coroutine
 from typing import Any
 
@@ -24,6 +25,8 @@ from ors.server.observers import (
     ThreadLost,
 )
 from ors.types import JSONObject
+
+log = logging.getLogger("ors.server")
 
 
 class State(enum.Enum):
@@ -143,10 +146,9 @@ class Session:
     def _opened(self, failure: ServerFailed | None) -> None:
         self.failure = failure
         self._become(State.READY if failure is None else State.FAILED)
-        if self._house.observers.all:
-            seconds = asyncio.get_running_loop().time() - self.created
-            reason = (failure.reason or "") if failure else ""
-            self._house.observers.tell(SessionReady(self.sid, self.environment, seconds, reason))
+        seconds = asyncio.get_running_loop().time() - self.created
+        reason = (failure.reason or "") if failure else ""
+        self._house.observers.tell(SessionReady(self.sid, self.environment, seconds, reason))
 
     def _become(self, state: State) -> None:
         if state not in TRANSITIONS[self.state]:
@@ -180,29 +182,40 @@ class Session:
             if not early.count:
                 self._early = None
 
-    async def call(self, name: str, given: dict[str, Any]) -> Outcome:
+    def call(self, name: str, given: dict[str, Any]) -> Coroutine[Any, Any, Outcome]:
         """Runs a tool once the session is set up; tells how it went."""
-        if self.state is not State.READY or self._early is not None:
-            try:
-                await self._ready_in_turn()
-            except ORSError as error:
-                return failed(str(error), error.reason or "")
+        if self.state is State.READY and self._early is None and self.episode is not None:
+            return self.episode.call(name, given)
+        return self._call_early(name, given)
+
+    async def _call_early(self, name: str, given: dict[str, Any]) -> Outcome:
+        try:
+            await self._ready_in_turn()
+        except ORSError as error:
+            return failed(str(error), error.reason or "")
         assert self.episode is not None
-        outcome = await self.episode.call(name, given)
-        if self.episode.broken and self.state is State.READY:
-            self._become(State.FAILED)
-            self.failure = ServerFailed(self.episode.broken, reason="tool_timeout")
-            lost = self._house.threads.lost
-            self._house.observers.tell(ThreadLost(self.sid, self.environment, name, lost))
-        return outcome
+        return await self.episode.call(name, given)
+
+    def _break(self, why: str, tool: str) -> None:
+        self._become(State.FAILED)
+        self.failure = ServerFailed(why, reason="tool_timeout")
+        lost = self._house.threads.lost
+        self._house.observers.tell(ThreadLost(self.sid, self.environment, tool, lost))
 
     def _call_finished(self, call: Call, outcome: Outcome) -> None:
+        if outcome.reason == "tool_timeout" and self.state is State.READY:
+            assert self.episode is not None
+            if self.episode.broken:
+                self._break(self.episode.broken, call.tool)
         self.seen = call.finished_at  # a call in flight counts, up to its end
         self.steps += 1
         if outcome.reward is not None:
             self.reward += outcome.reward
-        if self._house.observers.all:
-            self._house.observers.tell(
+        labels = (self.environment, call.tool, outcome.kind, outcome.reason)
+        self._house.calls.add(labels, call.seconds, len(outcome.events))
+        observers = self._house.observers
+        if observers.all or outcome.kind != "ok" or log.isEnabledFor(logging.DEBUG):
+            observers.tell(
                 CallFinished(
                     self.sid,
                     self.environment,
@@ -217,10 +230,9 @@ class Session:
                     call.trace,
                 )
             )
-
-        if self.sid in self._house.observers.watched:
+        if self.sid in observers.watched:
             events = call.head + outcome.events
-            self._house.observers.show(CallEnded(self.sid, call.tool, call.id, call.seconds, events))
+            observers.show(CallEnded(self.sid, call.tool, call.id, call.seconds, events))
 
     def check(self) -> None:
         """Raises what stands in the way of a request to this session."""
@@ -256,7 +268,7 @@ class Session:
         self._closed(reason, asyncio.get_running_loop().time() - began)
 
     def _closed(self, reason: str, teardown_seconds: float) -> None:
-        if self._house.observers.all and self.episode is not None:
+        if self.episode is not None:
             seconds = asyncio.get_running_loop().time() - self.created
             closed = SessionClosed(self.sid, self.environment, self.key, reason, seconds, teardown_seconds)
             self._house.observers.tell(closed)

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping, Set
 
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
 
-from ors.server.observers import CallFinished
+from ors.server.counts import BOUNDS, SECONDS, cumulative
 
-SECONDS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)
-_BOUNDS = [*map(str, SECONDS), "+Inf"]
+Labels = tuple[str, str, str, str]
+"""Environment, tool, outcome and reason of a call."""
 MOST_OTHER_TOOLS = 1000
 """Tools that only a task has get a label each, up to this; an agent's inventions never get one."""
 MOST_TALLIES = 10_000
@@ -25,7 +25,7 @@ class _Tally:
         self.count = 0
         self.seconds = 0.0
         self.bytes = 0
-        self.buckets = [0] * len(_BOUNDS)
+        self.buckets = [0] * len(BOUNDS)
 
 
 class Tallies:
@@ -35,36 +35,38 @@ class Tallies:
     a lock each.
     """
 
-    def __init__(self, tools: Mapping[str, Set[str]]) -> None:
-        self._tools = {environment: set(names) for environment, names in tools.items()}
+    def __init__(self) -> None:
+        self._tools: dict[str, set[str]] = {}
         self._others = 0
-        self._tallies: dict[tuple[str, str, str, str], _Tally] = {}
+        self._tallies: dict[Labels, _Tally] = {}
 
-    def add(self, event: CallFinished) -> None:
-        """Counts a call."""
-        labels = (event.environment, event.tool, event.outcome, event.reason)
-        tally = self._tallies.get(labels) or self._tally(event)
+    def add(self, labels: Labels, seconds: float, size: int) -> None:
+        """Counts a call that took so long and gave so many bytes."""
+        tally = self._tallies.get(labels) or self._tally(*labels)
         tally.count += 1
-        tally.seconds += event.seconds
-        tally.bytes += event.bytes
-        tally.buckets[bisect_left(SECONDS, event.seconds)] += 1
+        tally.seconds += seconds
+        tally.bytes += size
+        tally.buckets[bisect_left(SECONDS, seconds)] += 1
 
-    def tool_of(self, event: CallFinished) -> str:
-        """The label of its tool: text that can be written out, which an agent's words need not be."""
-        return event.tool if event.tool.isprintable() and self._is_tool(event) else ""
+    def tool_of(self, environment: str, tool: str, outcome: str) -> str:
+        """The label of a tool: text that can be written out, which an agent's words need not be."""
+        return tool if tool.isprintable() and self._is_tool(environment, tool, outcome) else ""
 
-    def _tally(self, event: CallFinished) -> _Tally:
-        tool = self.tool_of(event)
-        room = len(self._tallies) < MOST_TALLIES and event.reason.isprintable()
-        labels = (event.environment, tool, event.outcome, event.reason if room else "other")
-        return self._tallies.setdefault(labels, _Tally())
+    def _tally(self, environment: str, tool: str, outcome: str, reason: str) -> _Tally:
+        tool = self.tool_of(environment, tool, outcome)
+        room = len(self._tallies) < MOST_TALLIES and reason.isprintable()
+        return self._tallies.setdefault((environment, tool, outcome, reason if room else "other"), _Tally())
 
-    def _is_tool(self, event: CallFinished) -> bool:
-        known = self._tools.setdefault(event.environment, set())
-        if event.tool not in known and event.outcome == "ok" and self._others < MOST_OTHER_TOOLS:
+    def _is_tool(self, environment: str, tool: str, outcome: str) -> bool:
+        known = self._tools.setdefault(environment, set())
+        if tool not in known and outcome == "ok" and self._others < MOST_OTHER_TOOLS:
             self._others += 1
-            known.add(event.tool)
-        return event.tool in known
+            known.add(tool)
+        return tool in known
+
+    def know(self, tools: Mapping[str, Set[str]]) -> None:
+        """The tools that environments have for every task, each of which gets a label."""
+        self._tools = {environment: set(names) for environment, names in tools.items()}
 
     def collect(self) -> Iterator[Metric]:
         """The metrics of all calls so far."""
@@ -82,13 +84,6 @@ class Tallies:
         for environment, size in of_environment.items():
             sizes.add_metric([environment], size)
         for labels, tallies in of_tool.items():
-            times.add_metric(labels, _cumulative(tallies), sum(tally.seconds for tally in tallies))
+            buckets = [sum(counts) for counts in zip(*(tally.buckets for tally in tallies), strict=True)]
+            times.add_metric(labels, cumulative(buckets), sum(tally.seconds for tally in tallies))
         return iter((calls, sizes, times))
-
-
-def _cumulative(tallies: list[_Tally]) -> list[tuple[str, float]]:
-    found, total = [], 0
-    for index, bound in enumerate(_BOUNDS):
-        total += sum(tally.buckets[index] for tally in tallies)
-        found.append((bound, float(total)))
-    return found

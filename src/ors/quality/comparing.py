@@ -1,0 +1,124 @@
+"""Compares episodes: alone again and again, and beside others."""
+
+from collections.abc import Sequence
+
+from ors.client import AsyncSession
+from ors.errors import ORSError
+from ors.quality.subject import Action, Move, Sample, Stuck, Subject, reason
+
+FEWEST_PLAYS = 10
+"""What happens in one episode of five is then seen nine times in ten, also where there is one sample only."""
+
+
+def plays(subject: Subject) -> int:
+    """How often each sample is played."""
+    return max(subject.plan.repeat, -(-FEWEST_PLAYS // max(1, len(subject.samples))))
+
+
+def rewards_alike(
+    subject: Subject, sample: Sample, actions: Sequence[Action], alone: Sequence[Sequence[Move]]
+) -> bool:
+    """Whether the same actions were rewarded alike, as often as they were played; it is reported if not."""
+    first = alone[0]
+    for again in alone[1:]:
+        for number, (one, other) in enumerate(zip(first, again, strict=False)):
+            if _gain(one) != _gain(other):
+                tool = actions[number][0]
+                subject.report.found(
+                    "not-deterministic",
+                    f"{tool} rewards the same actions differently: {one.reward}, {other.reward}",
+                    "Seed all chance from the task; let a grader's answer not depend on time.",
+                    where=str(sample),
+                )
+                return False
+    return all(len(again) == len(first) for again in alone)
+
+
+async def examine_apart(
+    subject: Subject,
+    sample: Sample,
+    actions: Sequence[Action],
+    alone: Sequence[Sequence[Move]],
+    others: Sequence[Action],
+) -> None:
+    """Plays the actions beside a session of the same task, and beside one of another."""
+    for neighbour in _neighbours(subject, sample):
+        try:
+            if not await _changes(subject, sample, actions, alone, neighbour, others):
+                continue
+            # Once more, each: chance or a clock may have struck just now.
+            again = await subject.play(sample, actions)
+            if _told(again, alone) != _told(alone[0], alone):
+                rewards_alike(subject, sample, actions, [alone[0], again])
+            elif await _changes(subject, sample, actions, alone, neighbour, others):
+                _found_not_apart(subject, sample)
+        except Stuck:
+            raise
+        except ORSError as error:
+            subject.report.found(
+                "episode", f"two episodes at once broke off: {reason(error)}", "See the server's log."
+            )
+            return
+
+
+def _neighbours(subject: Subject, sample: Sample) -> list[Sample]:
+    """The same task, and the next one of those that are examined."""
+    known = subject.samples
+    following = known[(known.index(sample) + 1) % len(known)]
+    return [sample] if following is sample else [sample, following]
+
+
+async def _changes(
+    subject: Subject,
+    sample: Sample,
+    actions: Sequence[Action],
+    alone: Sequence[Sequence[Move]],
+    neighbour: Sample,
+    others: Sequence[Action],
+) -> bool:
+    """Whether a neighbour, who moves first in every turn, changes what the actions give."""
+    async with subject.session(sample) as session:
+        await subject.within(
+            "the setup", session.list_tools()
+        )  # ours comes first, so that theirs can spoil it
+        async with subject.session(neighbour) as theirs:
+            await subject.within("the setup", theirs.list_tools())
+            beside = await _in_turns(subject, session, actions, theirs, others)
+    return _told(beside, alone) != _told(alone[0], alone)
+
+
+async def _in_turns(
+    subject: Subject,
+    session: AsyncSession,
+    actions: Sequence[Action],
+    theirs: AsyncSession,
+    others: Sequence[Action],
+) -> list[Move]:
+    beside: list[Move] = []
+    for number, mine in enumerate(actions):
+        if number < len(others):
+            await subject.move(theirs, others[number])
+        beside.append(await subject.move(session, mine))
+        if beside[-1].finished:
+            break
+    return beside
+
+
+def _gain(move: Move) -> tuple[float | None, bool]:
+    return move.reward, move.finished
+
+
+def _told(moves: Sequence[Move], alone: Sequence[Sequence[Move]]) -> list[tuple[object, ...]]:
+    """Rewards and ends; texts too, where they are the same whenever the actions are played alone."""
+    texts = [[move.text for move in again] for again in alone]
+    stable = len(texts) > 1 and all(text == texts[0] for text in texts)
+    return [(*_gain(move), move.text if stable else "") for move in moves]
+
+
+def _found_not_apart(subject: Subject, sample: Sample) -> None:
+    subject.report.found(
+        "not-apart",
+        "a session changes what another one gets",
+        "Keep state in the instance (self.…), not in the class, in modules or in shared files.",
+        where=str(sample),
+    )

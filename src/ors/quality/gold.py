@@ -1,0 +1,56 @@
+"""Examines the gold solution: what the environment's own `solve` says earns the maximum, every time."""
+
+import asyncio
+import inspect
+from typing import Any
+
+from ors.quality.comparing import examine_apart, plays, rewards_alike
+from ors.quality.subject import Action, Sample, Stuck, Subject, earned, reason, short
+
+MOST_BESIDE = 2
+"""Samples whose solution is also played beside another session."""
+
+
+async def examine(subject: Subject) -> None:
+    """Plays what the environment's own `solve(task_spec)` says."""
+    solve = getattr(subject.cls, "solve", None)
+    if solve is None:
+        why = "the environment has no classmethod solve(task_spec)" if subject.cls else "needs a TARGET"
+        subject.report.not_tried["gold solution"] = why
+        return
+    rewards = []
+    for number, sample in enumerate(subject.samples):
+        try:
+            actions = await _solved(solve, sample)
+            rewards.append(await _earns(subject, sample, actions, beside=number < MOST_BESIDE))
+        except Stuck:
+            return
+        except Exception as error:
+            subject.report.found(
+                "gold", f"solve() fails: {reason(error)}", "Correct solve().", where=str(sample)
+            )
+    if rewards:
+        subject.report.figures["gold earns"] = sum(rewards) / len(rewards)
+
+
+async def _solved(solve: Any, sample: Sample) -> list[Action]:
+    calls = await asyncio.to_thread(solve, sample.task)
+    calls = await calls if inspect.isawaitable(calls) else calls
+    return [(str(tool), given) for tool, given in calls]
+
+
+async def _earns(subject: Subject, sample: Sample, actions: list[Action], *, beside: bool) -> float:
+    alone = [await subject.play(sample, actions) for _ in range(plays(subject))]
+    rewards_alike(subject, sample, actions, alone)
+    total, wanted = min(map(earned, alone)), float(getattr(subject.cls, "max_reward", 1.0))
+    if total < wanted - 1e-9:
+        wrong = next((each.error for moves in alone for each in moves if each.error), "")
+        subject.report.found(
+            "gold",
+            f"the gold solution earns {total:g} of {wanted:g}" + (f": {short(wrong)}" if wrong else ""),
+            "Correct the grader or solve(); a class attribute max_reward tells another maximum than 1.",
+            where=str(sample),
+        )
+    elif beside:
+        await examine_apart(subject, sample, actions, alone, actions)
+    return total
