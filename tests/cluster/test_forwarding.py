@@ -179,6 +179,8 @@ def test_a_server_that_dies_in_a_call_ends_its_stream_with_an_error_event(mortal
     Lab.gates[f"{id}q.setup"].set()
     for path in ("/ping", "/delete"):
         assert mortal[0].raw.post(path, sid=sid).status == 410
+    assert mortal[0].raw("DELETE", f"/-/sessions/{sid}").status == 410
+    assert mortal[0].raw.get(f"/-/api/calls/{sid}").status == 410
     lost = mortal[0].raw.call(sid, "nothing")
     assert (lost.status, lost.headers["ors-reason"]) == (410, "worker_lost")
     again = mortal[0].raw.post("/create", {"task_spec": {}}, sid=sid)

@@ -8,9 +8,9 @@ from typing import Any, Protocol
 
 from ors import _protocol
 from ors.cluster.asking import Asking
-from ors.cluster.link import endpoint, lost, needs_session
-from ors.cluster.pages import Merged, named
+from ors.cluster.pages import Merged
 from ors.cluster.peers import Peer, Peers, prefix
+from ors.cluster.purpose import endpoint, lost, named, needs_session
 from ors.errors import Unavailable
 from ors.server.answers import refusal
 from ors.server.identity import Identity
@@ -146,9 +146,9 @@ class Router:
         peer = peer or self._successor(slot)
         if peer is not None and peer.link is not None:
             return peer.link.ask(request, self._at_home)
-        if self._is_own(slot) or (self._home is not None and not needs_session(endpoint(request))):
+        if self._is_own(slot) or (self._home is not None and not needs_session(request)):
             return self._take_home(request)
-        return lost(request) if needs_session(endpoint(request)) else self.anywhere(request)
+        return lost(request) if needs_session(request) else self.anywhere(request)
 
     async def _of_client(self, request: Request, sid: str) -> Any:
         creating = endpoint(request) is _protocol.CREATE
@@ -161,7 +161,7 @@ class Router:
             return self._to(found, request, sid)
         if creating:
             return self._place(request, sid)
-        if known is not None and needs_session(endpoint(request)):
+        if known is not None and needs_session(request):
             return lost(request)
         return self._take_home(request) if self._home is not None else self.anywhere(request)
 

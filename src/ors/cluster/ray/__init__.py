@@ -6,9 +6,9 @@ from typing import Any
 import ray
 
 from ors import Environment
-from ors.cluster.ray.bounds import Bounds
+from ors.cluster.bounds import Bounds
+from ors.cluster.directory import Row
 from ors.cluster.ray.deployment import Deployment
-from ors.cluster.ray.directory import Row
 from ors.cluster.ray.plan import DIRECTORY, Plan
 
 __all__ = ["Deployment", "Row", "deploy", "directory"]

@@ -8,8 +8,8 @@ from typing import Any
 
 import ray
 
-from ors.cluster.ray.bounds import Bounds, Calm
-from ors.cluster.ray.directory import SILENCE_SECONDS, Row, Wishes
+from ors.cluster.bounds import Bounds, Calm
+from ors.cluster.directory import SILENCE_SECONDS, Row, Wishes
 from ors.cluster.ray.heart import HEARTBEAT_SECONDS
 from ors.cluster.ray.plan import Plan
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import ray
 
-from ors.cluster.ray.directory import SILENCE_SECONDS
+from ors.cluster.directory import SILENCE_SECONDS
 
 log = logging.getLogger("ors.cluster")
 

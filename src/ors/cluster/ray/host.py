@@ -8,8 +8,8 @@ from typing import Any
 import ray
 
 from ors import Environment, Server
+from ors.cluster.directory import Row
 from ors.cluster.member import Member
-from ors.cluster.ray.directory import Row
 from ors.cluster.ray.heart import Heart
 from ors.server.identity import Identity
 

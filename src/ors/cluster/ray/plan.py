@@ -12,7 +12,7 @@ from ray.util.scheduling_strategies import (
 )
 
 from ors import Environment, Limits
-from ors.cluster.ray.directory import Directory
+from ors.cluster.directory import Directory
 from ors.cluster.ray.front import Front
 from ors.cluster.ray.host import Host
 from ors.server.access import Keys
