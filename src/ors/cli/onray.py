@@ -158,6 +158,8 @@ class OnRay:
             )
         except ValueError:
             raise Wrong(TAKEN.format(namespace=self.ray_namespace)) from None
+        except ray.exceptions.RayError as error:
+            raise Wrong(f"A server does not start: {error}") from None
         else:
             _serve(deployment)
         finally:

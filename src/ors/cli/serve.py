@@ -2,7 +2,6 @@
 
 import json
 import os
-import socket
 import sys
 import threading
 from collections.abc import Iterator, Sequence
@@ -60,8 +59,9 @@ class Serving:
     access: Access
     keys: Sequence[ApiKey]
 
-    def run(self, classes: Sequence[type[Environment]], server: Server, listener: socket.socket) -> None:
-        """Serves until it is told to stop."""
+    def run(self, classes: Sequence[type[Environment]], server: Server, fd: int | None) -> None:
+        """Serves until it is told to stop, on an inherited socket if there is one."""
+        listener = listening(self.host, self.port) if fd is None else reload.inherited(fd)
         names = [cls.name().lower() for cls in classes]
         runner = server.runner(
             self.host,
@@ -207,9 +207,7 @@ def serve(
     if not (is_loopback(host) or keys or access.insecure):
         raise Wrong(CLOSED.format(host=host or "the addresses of nodes"))
     if reloading and fd is None:
-        if os.name != "posix" or workers.workers > 1:
-            raise Wrong("--reload needs a POSIX system, and is for one worker")
-        raise click.exceptions.Exit(reload.supervise(roots(targets), listening(host, port)))
+        raise click.exceptions.Exit(_reload(targets, host, port, workers))
     serving = Serving(host, port, log_level, log_json, as_json, access, keys)
     how: dict[str, Any] = {"limits": Limits(**flags), "return_errors": return_errors}
     how |= {"inspector": access.inspector, "api_keys": keys, "cors_origins": access.cors_origin}
@@ -223,8 +221,7 @@ def serve(
     elif workers.workers > 1:
         raise click.exceptions.Exit(supervise(serving, workers, how["limits"], built(classes, **how)))
     else:
-        listener = listening(host, port) if fd is None else reload.inherited(fd)
-        serving.run(classes, built(classes, slot=slot, **how), listener)
+        serving.run(classes, built(classes, slot=slot, **how), fd)
 
 
 def supervise(serving: Serving, workers: Workers, limits: Limits, preloaded: Server | None) -> int:
@@ -243,6 +240,12 @@ def supervise(serving: Serving, workers: Workers, limits: Limits, preloaded: Ser
     policy = workers.policy(limits.grace_seconds)
     supervisor = Supervisor(start, sockets, policy, serving.announce, say)
     return supervisor.run()
+
+
+def _reload(targets: Sequence[str], host: str, port: int, workers: Workers) -> int:
+    if os.name != "posix" or workers.workers > 1:
+        raise Wrong("--reload needs a POSIX system, and is for one worker")
+    return reload.supervise(roots(targets), listening(host, port))
 
 
 def _taken(kind: type[Any], flags: dict[str, Any]) -> Any:

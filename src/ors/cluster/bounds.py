@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Bounds:
     """At least and at most so many; between them, by load."""
 

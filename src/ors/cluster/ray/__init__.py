@@ -44,15 +44,11 @@ def deploy(
 
     Raises:
         ValueError: there is a deployment in that namespace.
+        ray.exceptions.RayError: a host cannot be started; the text says why.
     """
     where = (host, port, insecure, num_cpus, resources or {}, runtime_env or {}, namespace)
-    bounds = Bounds(
-        least=hosts,
-        most=max(hosts, max_hosts or hosts),
-        sessions=sessions_per_host,
-        calm_seconds=calm_seconds,
-        drain_seconds=drain_seconds,
-    )
+    most = max(hosts, max_hosts or hosts)
+    bounds = Bounds(hosts, most, sessions_per_host, calm_seconds, drain_seconds)
     deployment = Deployment(Plan(environments, options, *where), bounds, fronts)
     deployment.start()
     return deployment

@@ -20,6 +20,8 @@ ANSWER_SECONDS = 2.0
 LAST_SECONDS = 3.0
 """An empty host goes on for this long: a client may have an id for it, and no session yet."""
 STOP_SECONDS = 60.0
+WORD_SECONDS = 15.0
+"""Those who wait for hosts are told so this often."""
 START_SECONDS = 60.0
 """A host that was started, and has not been heard of for so long, is not counted upon."""
 LOST_SECONDS = 10.0
@@ -93,18 +95,25 @@ class Deployment:
         """Starts the first hosts and routers, and waits until they are up.
 
         Raises:
-            ray.exceptions.RayError: one cannot be started.
+            ray.exceptions.RayError: one cannot be started; nothing is left of the others.
         """
+        try:
+            self._start()
+        except BaseException:
+            self.stop()
+            raise
+        self._keeper.start()
+
+    def _start(self) -> None:
         for _ in range(self._bounds.least):
             self._add(time.monotonic())
-        ray.get([host.actor.info.remote() for host in self._hosts.values()])
+        _wait_for([host.actor.info.remote() for host in self._hosts.values()])
         self._place_fronts()
         ray.get([front.pid.remote() for front in self._fronts.values()])
         known = ray.get(self._directory.fronts.remote())
         while len(self.rows()) < self._bounds.least or len(known) < len(self._fronts):
             time.sleep(HEARTBEAT_SECONDS / 5)
             known = ray.get(self._directory.fronts.remote())
-        self._keeper.start()
 
     def stop(self) -> None:
         """Ends everything."""
@@ -203,3 +212,13 @@ class Deployment:
         for node in nodes:
             if len(self._fronts) < self._front_count and node not in self._fronts:
                 self._fronts[node] = self._plan.front_actor(node, self._directory)
+
+
+def _wait_for(starting: list[Any]) -> None:
+    waiting = starting
+    while waiting:
+        _, waiting = ray.wait(starting, num_returns=len(starting), timeout=WORD_SECONDS)
+        if waiting:
+            missing = f"{len(waiting)} of {len(starting)} hosts are not up yet"
+            log.warning("%s: does the cluster have the resources for them?", missing)
+    ray.get(starting)
