@@ -7,12 +7,13 @@ from contextlib import contextmanager
 import pytest
 from uvicorn.server import ServerState
 
-from ors import Server
+from ors import Limits, Server
 from ors.server import connection as wire
 from ors.server.port import REQUEST_SECONDS, Port
 from ors.server.reader import MOST_WISHES
 from tests.lab import Lab
 from tests.raw import Raw, as_body
+from tests.serving import serving
 
 HOST = b"Host: 127.0.0.1\r\n"
 
@@ -113,6 +114,16 @@ def test_wishes_for_another_protocol_behind_each_other_have_an_end(
             pass  # it closed while more was on its way
     assert received.count(b"HTTP/1.1 200") <= MOST_WISHES
     assert caplog.text == ""
+
+
+def test_a_body_over_the_limit_is_413_with_a_reason_and_counted() -> None:
+    with serving(Server([Lab], limits=Limits(body_bytes=1000))) as url:
+        raw = Raw(url)
+        for number in range(2):
+            answer = raw.post("/lab/tasks", b"x" * (1001 + number))
+            assert (answer.status, answer.headers["ors-reason"]) == (413, "limit")
+        metrics = raw.get("/-/metrics").body
+    assert b'ors_requests_rejected_total{reason="limit"} 2.0' in metrics
 
 
 def test_it_is_no_proxy(raw: Raw) -> None:

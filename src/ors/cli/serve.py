@@ -198,6 +198,7 @@ def serve(
     Without :Class, all environments that are found there are served.
     """
     access = Access(**{field.name: flags.pop(field.name) for field in fields(Access)})
+    access.check_certificate()
     keys = access.all_keys()
     if not (is_loopback(host) or keys or access.insecure):
         raise Wrong(CLOSED.format(host=host))

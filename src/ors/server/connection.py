@@ -16,7 +16,7 @@ from uvicorn.server import ServerState
 
 from ors._sse import PING
 from ors.errors import BadRequest, ORSError
-from ors.server.answers import STREAM, Answer, refusal
+from ors.server.answers import STREAM, Answer
 from ors.server.app import App
 from ors.server.calls import Call
 from ors.server.dock import Dock
@@ -174,7 +174,7 @@ class Connection(Reader):
         if self._parser is None or self._transport is None or self._transport.is_closing():
             return
         self._parser = None
-        answer = partial(self._answer_last, refusal(error))
+        answer = partial(self._answer_last, self._app.refused(error))
         self._waiting.append(answer) if self._busy else answer()
 
     def _answer_last(self, answer: Answer) -> None:

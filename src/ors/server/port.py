@@ -5,6 +5,7 @@ from http import HTTPStatus
 from typing import Protocol
 
 from ors._protocol import Limits
+from ors.errors import ORSError
 from ors.server.answers import STREAM, Answer
 from ors.server.outcomes import Later, Outcome
 from ors.server.pulse import Pulse
@@ -41,6 +42,9 @@ class Front(Protocol):
 
     async def finish(self, request: Request, later: Later) -> Answer:
         """Waits for an answer."""
+
+    def refused(self, error: ORSError) -> Answer:
+        """What is answered to a request that is turned away."""
 
     def start(self) -> None:
         """Begins its life, on the running loop."""
