@@ -16,6 +16,8 @@ KEEP_ALIVE_SECONDS = 75.0
 """Longer than any client of ours keeps a connection, so that none is closed as a request arrives."""
 REQUEST_SECONDS = 30.0
 """A request that has begun, or a reader that has stopped, may make no progress for this long."""
+LAST_READ_SECONDS = 5.0
+"""Whoever is refused may still send for this long: a connection that closes meanwhile loses the answer."""
 ONE_WRITE_BYTES = 64 * 1024
 """Up to here joining is cheaper than writing twice."""
 
