@@ -50,7 +50,6 @@ class Crowd:
         self._rough = client.environment("rough")
         self._http = http
         self._pace = pace
-        self._stopping = asyncio.Semaphore(STOPPED_AT_ONCE)
         self.ledger = Ledger()
         self.stop = asyncio.Event()
         self._roles: dict[Callable[[], Awaitable[None]], int] = {
@@ -62,7 +61,6 @@ class Crowd:
             self._with_bad_teardown: 3,
             self._cutting: 12,
             self._vanishing: 8,
-            self._stopped: 1,
         }
 
     async def live(self, seed: int) -> None:
@@ -72,10 +70,19 @@ class Crowd:
         while not self.stop.is_set():
             await asyncio.sleep(chosen.uniform(0, 2 * self._pace))
             (role,) = chosen.choices(roles, weights)
-            try:
-                await role()
-            except Exception as error:
-                self.ledger.wrong.append(f"{role.__name__}: {type(error).__name__}: {error}")
+            await self._play(role)
+
+    async def stop_reading(self, number: int) -> None:
+        """One who stops reading, again and again: so there are as many at any time, on a busy machine too."""
+        await asyncio.sleep(number * STOPPED_SECONDS / STOPPED_AT_ONCE)
+        while not self.stop.is_set():
+            await self._play(self._stopped)
+
+    async def _play(self, role: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await role()
+        except Exception as error:
+            self.ledger.wrong.append(f"{role.__name__}: {type(error).__name__}: {error}")
 
     # ── Those who behave ─────────────────────────────────────────────────────────────────────────
 
@@ -138,13 +145,10 @@ class Crowd:
         self.ledger.came("vanished", "vanished")
 
     async def _stopped(self) -> None:
-        if self._stopping.locked():
-            return
-        async with self._stopping:
-            call = await self._raw("big", kilobytes=BIG_KILOBYTES)
-            if not await call.begun_and_left_unread(STOPPED_SECONDS):
-                self.ledger.wrong.append("a reader that stopped was sent everything")
-            await self._come_back(call)
+        call = await self._raw("big", kilobytes=BIG_KILOBYTES)
+        if not await call.begun_and_left_unread(STOPPED_SECONDS):
+            self.ledger.wrong.append("a reader that stopped was sent everything")
+        await self._come_back(call)
 
     async def _raw(self, name: str, **given: object) -> RawCall:
         self.ledger.sessions += 1

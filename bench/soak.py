@@ -14,7 +14,7 @@ import time
 import aiohttp
 
 from bench import machine
-from bench.crowd import STOPPED_SECONDS, Crowd
+from bench.crowd import STOPPED_AT_ONCE, STOPPED_SECONDS, Crowd
 from bench.watched import Left, Watched, watched
 from ors.client import AsyncORS
 
@@ -23,7 +23,7 @@ SETTLING_SECONDS = 90.0
 WARM_SECONDS = 60.0
 GROWTH = 1.10
 LIMITS = {
-    "idle_seconds": 15,
+    "idle_seconds": 30,
     "setup_seconds": 1,
     "teardown_seconds": 1,
     "kept_bytes": 128 * 2**20,
@@ -57,6 +57,7 @@ async def _churn(server: Watched, clients: int, seconds: float, pace: float) -> 
     async with AsyncORS(server.url) as client, aiohttp.ClientSession(connector=connector) as http:
         crowd = Crowd(server.url, client, http, pace)
         living = [asyncio.create_task(crowd.live(seed)) for seed in range(clients)]
+        living += [asyncio.create_task(crowd.stop_reading(number)) for number in range(STOPPED_AT_ONCE)]
         await asyncio.sleep(seconds)
         watching.cancel()
         crowd.stop.set()

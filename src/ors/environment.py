@@ -45,8 +45,10 @@ class Environment(ABC):
     """Whether tools may still be called once one has returned `finished=True`."""
     limits: ClassVar[Mapping[str, float | None]] = {}
     """Limits of this environment's own, by their names in `ors.Limits`: {"tool_seconds": 30}."""
-    private_fields: ClassVar[Sequence[str]] = ()
-    """Task fields that listings do not show; sessions by split and index still get the whole task."""
+    private_fields: ClassVar[Any] = ()
+    """Names of task fields that listings do not show, or a class method that gives them.
+
+    Sessions by split and index still get the whole task."""
 
     _toolbox: ClassVar[Toolbox]
     _listing: ClassVar[Listing]

@@ -231,6 +231,17 @@ def test_it_restarts_when_a_file_changes_and_tells_open_calls(tmp_path: Path) ->
         assert server.stop().code == 0
 
 
+def test_a_second_signal_ends_a_reloading_server_at_once(tmp_path: Path) -> None:
+    (tmp_path / "quick.py").write_text(QUICK)
+    patience = ("--grace-seconds", "1000")
+    with running("serve", "quick.py", "--port", "0", "--reload", *patience, cwd=tmp_path) as server:
+        raw = Raw(address(server))
+        with raw.opened(raw.session("quick"), "hang", env="quick"):
+            server.process.send_signal(signal.SIGTERM)
+            server.errors("told to end")
+            assert server.stop().code == 0
+
+
 def test_a_change_that_does_not_import_is_told_and_the_next_one_is_tried(tmp_path: Path) -> None:
     module = tmp_path / "quick.py"
     module.write_text("x = = 1")

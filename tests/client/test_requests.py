@@ -2,6 +2,7 @@
 
 import asyncio
 import pickle
+from dataclasses import replace
 from email.utils import formatdate
 from time import time
 from typing import Any
@@ -50,6 +51,17 @@ async def test_what_only_asks_is_asked_again(bad: Reply) -> None:
         script.on(SPLITS, bad, bad, GOOD)
         assert await splits(script) == ["train", "odd"]
         assert len(script.asked(SPLITS)) == 3
+
+
+async def test_a_full_server_is_asked_for_as_long_as_a_request_may_take() -> None:
+    full = answer({"detail": "full"}, 429, {"Retry-After": "0", "ORS-Reason": "limit"})
+    async with scripted() as script:
+        script.on(SPLITS, *[full] * 5 * QUICK.retries, GOOD)
+        assert await splits(script) == ["train", "odd"]
+        script.on(SPLITS, full)
+        with pytest.raises(errors.Unavailable) as caught:
+            await splits(script, replace(QUICK, request_seconds=0.2))
+        assert caught.value.reason == "limit"
 
 
 @proves("client.retries")

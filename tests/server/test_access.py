@@ -10,6 +10,8 @@ from typing import ClassVar
 import pytest
 
 from ors import ApiKey, Server
+from ors.client import ORS
+from ors.errors import AuthenticationError
 from tests.lab import Lab
 from tests.raw import Raw
 from tests.serving import serving
@@ -89,6 +91,25 @@ def test_private_fields_are_listed_only_for_keys_that_may_see_them(keyed: Raw) -
     assert keyed.get("/guarded/prompt", sid="whole", headers=blind).json()[0]["text"] == "task 3"
 
 
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_private_fields_may_be_said_by_a_method(asynchronous: bool) -> None:
+    def plain(cls: type[Lab]) -> list[str]:
+        return ["split"]
+
+    async def waited_for(cls: type[Lab]) -> list[str]:
+        return ["split"]
+
+    method = classmethod(waited_for if asynchronous else plain)
+    with serving(Server([type("Saying", (Lab,), {"private_fields": method})])) as url:
+        assert Raw(url).post("/saying/task", {"split": "train", "index": 1}).json()["task"] == {"n": 1}
+
+
+def test_a_wrong_key_is_a_reason_for_clients(keyed: Raw) -> None:
+    with ORS(keyed.url, "wrong") as client, pytest.raises(AuthenticationError) as caught:
+        client.list_environments()
+    assert caught.value.reason == "key"
+
+
 def test_without_keys_nobody_sees_private_fields() -> None:
     with serving(Server([Guarded])) as url:
         assert Raw(url).post("/guarded/task", {"split": "train", "index": 0}).json()["task"] == {"n": 0}
@@ -154,6 +175,7 @@ def test_chosen_origins_may_call_and_are_told_so() -> None:
         sid = raw.session(headers=page)
         call = raw.call(sid, "nothing", headers=page)
         assert call.headers["access-control-allow-origin"] == "https://app.example"
+        assert call.headers["access-control-expose-headers"] == "*"
         assert raw.get("/health", headers={"Origin": "https://other.example"}).status == 403
 
 

@@ -202,6 +202,22 @@ def test_an_environment_has_limits_of_its_own() -> None:
         Lab.gates["tight-setup.setup"].set()
 
 
+def test_an_environment_has_limits_of_its_own_to_sessions_calls_and_tasks() -> None:
+    class Small(Lab):
+        limits = {"sessions_per_environment": 1, "queued_calls": 0, "reply_tasks": 2}
+
+    with serving(Server([Small, Lab], limits=Limits(sessions_per_environment=2))) as url:
+        raw = Raw(url)
+        assert [create(raw)[0] for _ in range(3)] == [200, 200, 429]
+        sid = raw.session("small", {"id": "small"})
+        assert create(raw, "small")[0] == 429
+        with raw.opened(sid, "hold", env="small"):
+            assert raw.call(sid, "nothing", env="small").headers["ors-reason"] == "limit"
+            Lab.gates["small.hold"].set()
+        assert raw.post("/small/tasks", {"split": "train"}).headers["ors-reason"] == "limit"
+        assert raw.post("/lab/tasks", {"split": "train"}).status == 200
+
+
 def test_more_tasks_than_a_reply_may_have_are_400() -> None:
     with serving(Server([Lab], limits=Limits(reply_tasks=3))) as url:
         raw = Raw(url)

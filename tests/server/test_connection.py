@@ -7,12 +7,13 @@ from contextlib import contextmanager
 import pytest
 from uvicorn.server import ServerState
 
-from ors import Server
+from ors import Limits, Server
 from ors.server import connection as wire
-from ors.server.port import REQUEST_SECONDS, Port
+from ors.server.port import LAST_READ_SECONDS, REQUEST_SECONDS, Port
 from ors.server.reader import MOST_WISHES
 from tests.lab import Lab
 from tests.raw import Raw, as_body
+from tests.serving import serving
 
 HOST = b"Host: 127.0.0.1\r\n"
 
@@ -115,6 +116,27 @@ def test_wishes_for_another_protocol_behind_each_other_have_an_end(
     assert caplog.text == ""
 
 
+def test_a_body_over_the_limit_is_413_with_a_reason_and_counted() -> None:
+    with serving(Server([Lab], limits=Limits(body_bytes=1000))) as url:
+        raw = Raw(url)
+        for number in range(2):
+            answer = raw.post("/lab/tasks", b"x" * (1001 + number))
+            assert (answer.status, answer.headers["ors-reason"]) == (413, "limit")
+        metrics = raw.get("/-/metrics").body
+    assert b'ors_requests_rejected_total{reason="limit"} 2.0' in metrics
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+def test_whoever_still_sends_a_body_over_the_limit_gets_the_answer(chunked: bool) -> None:
+    parts = [b"x" * 2**16] * 500  # more than the buffers of both sides
+    with serving(Server([Lab], limits=Limits(body_bytes=1000))) as url:
+        connection = Raw(url).connection()
+        length = {} if chunked else {"Content-Length": str(500 * 2**16)}
+        connection.request("POST", "/lab/tasks", iter(parts), length, encode_chunked=chunked)
+        assert connection.getresponse().status == 413
+        connection.close()
+
+
 def test_it_is_no_proxy(raw: Raw) -> None:
     with connected(raw) as connection:
         connection.sendall(b"CONNECT example.org:443 HTTP/1.1\r\n" + HOST + b"\r\n")
@@ -200,6 +222,9 @@ class Pipe:
     def write(self, data: bytes) -> None:
         self.unread += len(data)
 
+    def can_write_eof(self) -> bool:
+        return False
+
     def close(self) -> None:
         self.end = "closed"
 
@@ -246,9 +271,10 @@ def test_a_connection_that_was_closed_upon_a_stopped_reader_is_cut_off(
 ) -> None:
     connection, pipe, clock = ends
     connection.data_received(b"nonsense\r\n\r\n")
-    assert pipe.end == "closed"
     assert pipe.unread
     pass_time(connection, clock, 1)
+    pass_time(connection, clock, LAST_READ_SECONDS + 1)
+    assert pipe.end == "closed"
     pass_time(connection, clock, REQUEST_SECONDS + 1)
     assert pipe.end == "aborted"
 
@@ -271,4 +297,18 @@ def test_a_body_may_take_its_time(ends: tuple[wire.Connection, Pipe, Clock]) -> 
         pass_time(connection, clock, REQUEST_SECONDS - 1)
     assert pipe.end == ""
     pass_time(connection, clock, 2)
+    assert pipe.end == "closed"
+
+
+def test_whoever_is_refused_and_stays_is_cut_off(ends: tuple[wire.Connection, Pipe, Clock]) -> None:
+    connection, pipe, clock = ends
+    connection.data_received(b"\0 garbage\r\n\r\n")
+    assert pipe.unread
+    pipe.unread = 0
+    pass_time(connection, clock, 1)
+    for _ in range(4):
+        connection.data_received(b"x" * 1000)
+        assert not pipe.end
+        pass_time(connection, clock, LAST_READ_SECONDS / 4)
+    pass_time(connection, clock, 1)
     assert pipe.end == "closed"

@@ -1,13 +1,14 @@
 """Metrics, the list of sessions, and the log."""
 
 import logging
+import time
 from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from ors import Limits, Server
-from tests.lab import Lab
+from ors import Limits, Server, ToolOutput, tool
+from tests.lab import Lab, said
 from tests.raw import Raw
 from tests.serving import serving
 
@@ -149,3 +150,18 @@ def test_an_error_says_who_failed(tool: str, given: dict[str, str], reason: str)
         raw = Raw(url)
         body = raw.call(raw.session(), tool, given).body.decode()
     assert f"event: error\nreason: {reason}\ndata: " in body
+
+
+def test_a_blocked_event_loop_is_seen_though_it_runs_again() -> None:
+    class Blocking(Lab):
+        @tool
+        async def block(self) -> ToolOutput:
+            """Holds everyone up."""
+            time.sleep(0.7)
+            return said("done")
+
+    with serving(Server([Blocking])) as url:
+        raw = Raw(url)
+        assert raw.call(raw.session("blocking"), "block", env="blocking").result()["ok"]
+        while samples(raw)["ors_event_loop_lag_seconds",] < 0.3:
+            pass

@@ -1,5 +1,6 @@
 """Who may use the server: the flags for keys, certificates and web pages."""
 
+import ssl
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,6 +73,23 @@ class Access:
     cors_origin: Sequence[str]
     ssl_certfile: str | None
     ssl_keyfile: str | None
+
+    def check_certificate(self) -> None:
+        """Makes sure that https will work.
+
+        Raises:
+            Wrong: it will not.
+        """
+        if self.ssl_certfile is None:
+            if self.ssl_keyfile is not None:
+                raise Wrong("--ssl-keyfile belongs to a --ssl-certfile, which is missing")
+            return
+        try:
+            tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+            # An encrypted key would be asked for at the terminal, by nobody's leave.
+            tls.load_cert_chain(self.ssl_certfile, self.ssl_keyfile, password="")
+        except (OSError, ValueError) as error:
+            raise Wrong(f"The certificate or its key cannot be used: {error}") from None
 
     def all_keys(self) -> list[ApiKey]:
         """All keys.

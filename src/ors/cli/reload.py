@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from types import FrameType
 
 import click
@@ -18,6 +19,7 @@ __all__ = ["changed", "inherited", "seen", "supervise"]
 
 POLL_SECONDS = 0.3
 Seen = dict[Path, tuple[int, int]]
+Signals = SimpleQueue[int]
 
 
 def supervise(roots: Sequence[Path], listener: socket.socket) -> int:
@@ -25,19 +27,23 @@ def supervise(roots: Sequence[Path], listener: socket.socket) -> int:
 
     The socket stays open between two servers: whoever connects meanwhile waits, and is not refused.
     """
-    stop = threading.Event()
+    signals: Signals = SimpleQueue()  # which a handler may put into, whatever it has interrupted
 
     def on_signal(number: int, frame: FrameType | None) -> None:
-        stop.set()
+        signals.put(number)
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, on_signal)
-    while not stop.is_set():
+    going_on = True
+    while going_on:
         before = seen(roots)
         server = _started(listener)
-        _wait_for_change(server, roots, before, stop)
+        going_on = _wait_for_change(server, roots, before, signals)
         server.terminate()
-        server.wait()
+        while server.poll() is None:
+            if _signalled(signals):
+                going_on = False
+                server.terminate()  # a second time means "at once"
     return 0
 
 
@@ -53,18 +59,29 @@ def _started(listener: socket.socket) -> subprocess.Popen[bytes]:
     )
 
 
+def _signalled(signals: Signals) -> bool:
+    """Waits a moment for a signal; says whether one came."""
+    try:
+        signals.get(timeout=POLL_SECONDS)
+    except Empty:
+        return False
+    return True
+
+
 def _wait_for_change(
-    server: subprocess.Popen[bytes], roots: Sequence[Path], before: Seen, stop: threading.Event
-) -> None:
+    server: subprocess.Popen[bytes], roots: Sequence[Path], before: Seen, signals: Signals
+) -> bool:
+    """Says whether a file has changed; otherwise a signal came."""
     told = False
-    while not stop.wait(POLL_SECONDS):
+    while not _signalled(signals):
         files = changed(before, seen(roots))
         if files:
             click.echo(f"{shown_path(files[0])} changed: restarting", err=True)
-            return
+            return True
         if server.poll() is not None and not told:
             click.echo("The server has ended; it is started again when a file changes.", err=True)
             told = True
+    return False
 
 
 def seen(roots: Sequence[Path]) -> Seen:

@@ -202,6 +202,7 @@ def serve(
     access: Access = _taken(Access, flags)
     on_ray: OnRay = _taken(OnRay, flags)
     workers: Workers = _taken(Workers, flags)
+    access.check_certificate()
     keys = access.all_keys()
     host = "" if on_ray.ray is not None and _is_default("host") else host  # on Ray, that of each node
     if not (is_loopback(host) or keys or access.insecure):

@@ -47,7 +47,7 @@ def failure(status: int, headers: Mapping[str, str], body: bytes) -> ORSError:
     if status == MethodNotAllowed.status:
         return MethodNotAllowed(text, allow=headers.get("Allow", ""))
     if status == AuthenticationError.status:
-        return AuthenticationError(f"{text} (pass api_key, or set ORS_API_KEY)")
+        return AuthenticationError(f"{text} (pass api_key, or set ORS_API_KEY)", reason=headers.get(REASON))
     nearest = BadRequest if status < 500 else ServerFailed
     return _BY_STATUS.get(status, nearest)(text, status=status, reason=headers.get(REASON))
 

@@ -59,6 +59,13 @@ class Retry:
             delay = max(delay, error.retry_after * random.uniform(1.0, 1.1))
         if self._left <= 0 or asyncio.get_running_loop().time() + delay > self.deadline:
             raise TransportError(str(error)) if isinstance(error, NotSent | Broken) else error
-        self._left -= not isinstance(error, StillStarting)
+        self._left -= not _goes_on(error)
         self._delay = min(2 * self._delay, self._options.backoff_limit_seconds)
         await asyncio.sleep(delay)
+
+
+def _goes_on(error: TransportError) -> bool:
+    """Whether nothing failed: a setup takes its time, or a server of ours is full and says when to ask."""
+    return isinstance(error, StillStarting) or (
+        isinstance(error, Unavailable) and error.reason == "limit" and error.retry_after is not None
+    )

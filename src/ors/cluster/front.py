@@ -64,6 +64,10 @@ class Front:
         except ORSError as error:
             return refusal(error)
 
+    def refused(self, error: ORSError) -> Answer:
+        """What is answered to a request that is turned away."""
+        return refusal(error)
+
     def start(self) -> None:
         """Nothing is to be begun: links are made when it is told of servers."""
 

@@ -133,7 +133,11 @@ class Door:
 
     def _check_origin(self, request: Request, origin: bytes, host: bytes) -> None:
         if origin.lower() in self._origins or b"*" in self._origins:
-            request.more = Headers((b"access-control-allow-origin", origin), (b"vary", b"origin"))
+            request.more = Headers(
+                (b"access-control-allow-origin", origin),
+                (b"access-control-expose-headers", b"*"),  # such as who failed, and when to ask again
+                (b"vary", b"origin"),
+            )
         elif _netloc(origin.lower()) != host:
             raise Forbidden("Pages of this origin may not call this server", reason="origin")
 

@@ -30,6 +30,8 @@ class Admission:
         self._of_key: Counter[str] = Counter()
         self._lines: dict[str, deque[_Waiting]] = {}  # by key, the one whose turn it is first
         self.waiting = 0
+        self.per_environment: dict[str, int | None] = {}
+        """The limits of environments that have their own."""
 
     def enter(self, environment: str, key: str) -> bool:
         """Takes a place if there is one; says whether it did."""
@@ -121,9 +123,10 @@ class Admission:
 
     def _free(self, environment: str, key: str) -> bool:
         limits = self._limits
+        of_environment = self.per_environment.get(environment, limits.sessions_per_environment)
         return (
             _under(limits.sessions, self._total)
-            and _under(limits.sessions_per_environment, self._of_environment[environment])
+            and _under(of_environment, self._of_environment[environment])
             and _under(self._keys.sessions(key, limits.sessions_per_key), self._of_key[key])
         )
 

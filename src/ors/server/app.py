@@ -53,6 +53,9 @@ class App:
         self.door = Door(None, origins)
         self._offers = offers
         self.sessions = Sessions(house, keys)
+        self.sessions.admission.per_environment = {
+            name: offer.limits.sessions_per_environment for name, offer in offers.items()
+        }
         self.opening = Pulse(AT_ONCE_SECONDS)
         self.pings = Pulse(self.limits.ping_seconds)
         self.metrics = Metrics(
@@ -66,7 +69,6 @@ class App:
         self.neighbours: Neighbours | None = None
         """The other servers, if this one is a door to them too."""
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._next_reap = 0.0
         self._reaping: asyncio.TimerHandle | None = None
 
     def guard(self, host: str, *, loopback: bool) -> None:
@@ -96,7 +98,7 @@ class App:
             route = self._routes.exact.get((request.method, request.path)) or self._routes.find(request)
             return route[0](request, route[1])
         except ORSError as error:
-            return self._refused(error)
+            return self.refused(error)
         except Exception as error:
             return self._failure(request, error)
 
@@ -114,7 +116,7 @@ class App:
             route = self._routes.exact.get((request.method, request.path)) or self._routes.find(request)
             return route[0](request, route[1])
         except ORSError as error:
-            return self._refused(error)
+            return self.refused(error)
         except Exception as error:
             return self._failure(request, error)
 
@@ -123,7 +125,7 @@ class App:
         try:
             return await later
         except ORSError as error:
-            return self._refused(error)
+            return self.refused(error)
         except Exception as error:
             return self._failure(request, error)
 
@@ -131,7 +133,8 @@ class App:
         if not is_preflight(request) and not _is_open(request.path):
             request.key = self.keys.name_of(request)
 
-    def _refused(self, error: ORSError) -> Answer:
+    def refused(self, error: ORSError) -> Answer:
+        """What is answered to a request that is turned away, which is counted."""
         if error.reason in _REJECTIONS:
             self.house.observers.tell(Rejected(error.reason))
         return refusal(error)
@@ -149,19 +152,18 @@ class App:
         """Begins to reap, on the running loop."""
         # By a timer, not a task: under a server that sends no lifespan events nobody would end the task.
         self._loop = asyncio.get_running_loop()
+        self.metrics.lag.start(self._loop)
         self._later_reap()
 
     def _reap(self) -> None:
         assert self._loop is not None
         now = self._loop.time()
-        self.metrics.lag = max(0.0, now - self._next_reap)
         self.sessions.reap(now)
         self._later_reap()
 
     def _later_reap(self) -> None:
         assert self._loop is not None
-        self._next_reap = self._loop.time() + REAP_SECONDS
-        self._reaping = self._loop.call_at(self._next_reap, self._reap)
+        self._reaping = self._loop.call_later(REAP_SECONDS, self._reap)
 
     def _is_ready(self) -> bool:
         return self.house.taking and not self.sessions.admission.saturated
@@ -190,6 +192,7 @@ class App:
     async def close(self) -> None:
         """Ends every session."""
         self.house.draining = True
+        self.metrics.lag.stop()
         if self._reaping is not None:
             self._reaping.cancel()
         await self.sessions.close(asyncio.get_running_loop().time(), SHUTDOWN)

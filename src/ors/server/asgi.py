@@ -49,7 +49,7 @@ class ASGI:
         try:
             body = await _body(receive, self._app.limits.body_bytes)
         except ORSError as error:
-            await _send(send, refusal(error))
+            await _send(send, self._app.refused(error))
             return
         if body is None:  # the client left before it was through
             return

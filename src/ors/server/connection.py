@@ -16,7 +16,7 @@ from uvicorn.server import ServerState
 
 from ors._sse import PING
 from ors.errors import BadRequest, ORSError
-from ors.server.answers import STREAM, Answer, refusal
+from ors.server.answers import STREAM, Answer
 from ors.server.app import App
 from ors.server.calls import Call
 from ors.server.dock import Dock
@@ -24,6 +24,7 @@ from ors.server.feeds import Feed
 from ors.server.outcomes import Later, Outcome
 from ors.server.port import (
     KEEP_ALIVE_SECONDS,
+    LAST_READ_SECONDS,
     ONE_WRITE_BYTES,
     REQUEST_SECONDS,
     STATUS,
@@ -174,13 +175,17 @@ class Connection(Reader):
         if self._parser is None or self._transport is None or self._transport.is_closing():
             return
         self._parser = None
-        answer = partial(self._answer_last, refusal(error))
+        answer = partial(self._answer_last, self._app.refused(error))
         self._waiting.append(answer) if self._busy else answer()
 
     def _answer_last(self, answer: Answer) -> None:
-        self._keep_alive = self._bodyless = False
+        self._busy = self._keep_alive = False
         self._more = b""
-        self._answer(answer)
+        self._write(self._head(answer.status, answer.headers.wire, len(answer.body)) + answer.body)
+        self._since = self._loop.time()
+        transport = self._transport
+        if transport is not None and transport.can_write_eof() and not transport.is_closing():
+            transport.write_eof()  # it closes when the client does, or is swept
 
     def _take_link(self, rest: bytes) -> None:
         if self._busy:  # nothing is spoken before the answer to an earlier request
@@ -334,8 +339,14 @@ class Connection(Reader):
         quiet = now - self._since
         if unread and quiet > REQUEST_SECONDS:
             self._transport.abort()
-        elif not self._busy and quiet > (REQUEST_SECONDS if self._reading else KEEP_ALIVE_SECONDS):
+        elif not self._busy and quiet > self._patience:
             self._transport.close()
+
+    @property
+    def _patience(self) -> float:
+        if self._parser is None:
+            return LAST_READ_SECONDS
+        return REQUEST_SECONDS if self._reading else KEEP_ALIVE_SECONDS
 
     @property
     def busy(self) -> bool:

@@ -230,8 +230,8 @@ class Endpoints:
             if known is not None:
                 return self._replay(session, known)
         calls, house = session.calls, self._house
-        if house.draining or house.running >= self._most_calls or calls.running > self._limits.queued_calls:
-            self._refuse_call()
+        if house.draining or house.running >= self._most_calls or calls.running > session.limits.queued_calls:
+            self._refuse_call(session.limits.queued_calls)
         id = next(self._task_ids)
         trace = request.trace() if TRACE in request.headers else ""
         call = calls.start(session.call, name, given, id, key, trace)
@@ -243,11 +243,11 @@ class Endpoints:
         self._house.observers.tell(CallReplayed(session.sid, session.environment, call.id))
         return call
 
-    def _refuse_call(self) -> NoReturn:
+    def _refuse_call(self, queued: int) -> NoReturn:
         self._check_open()
         if self._house.running >= self._most_calls:
             raise _too_many(f"The server runs {self._limits.calls} calls, as many as it may")
-        raise _too_many(f"{self._limits.queued_calls} calls of this session wait for their turn already")
+        raise _too_many(f"{queued} calls of this session wait for their turn already")
 
     # ── Small things ─────────────────────────────────────────────────────────────────────────────
 

@@ -9,6 +9,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 
 from ors.server.counts import Counts, Times
 from ors.server.house import House
+from ors.server.lag import Lag
 from ors.server.observers import (
     CallFinished,
     CallReplayed,
@@ -28,8 +29,7 @@ class Metrics:
         self._house = house
         self._sessions = sessions
         self._registry = CollectorRegistry(auto_describe=False)
-        self.lag = 0.0
-        """Seconds by which the event loop was late, of late."""
+        self.lag = Lag()
         env = ["environment"]
         self._created = Counts("ors_sessions_created", "Sessions created", env)
         self._closed = Counts("ors_sessions_closed", "Sessions ended", [*env, "reason"])
@@ -88,7 +88,11 @@ class Metrics:
             ("ors_threads_lost", "Threads stuck in tools that nobody waits for", self._house.threads.lost),
             ("ors_results_kept", "Finished results that are kept", len(self._house.kept)),
             ("ors_results_kept_bytes", "Bytes of finished results that are kept", self._house.kept.bytes),
-            ("ors_event_loop_lag_seconds", "How late the event loop is", self.lag),
+            (
+                "ors_event_loop_lag_seconds",
+                "How late the event loop was, at worst, in half a minute",
+                self.lag.seconds,
+            ),
         ):
             yield GaugeMetricFamily(name, text, value=value)
 

@@ -40,10 +40,8 @@ class Offer:
         self.task_tools = cls._tools().specs(shared=False)
         self.splits = _listed_splits(cls)
         self.limits = _own_limits(cls, house.limits)
-        if isinstance(cls.private_fields, str):
-            raise InvalidEnvironment(f"{cls.__name__}.private_fields is a list of names, not one string")
         self._makes_tasks = _overrides(cls, "get_task")
-        self._private = frozenset(cls.private_fields)
+        self._private = _private_fields(cls)
         self._split_names = {split.name for split in self.splits}
         if len(self._split_names) < len(self.splits):
             raise InvalidEnvironment(f"{cls.__name__}.list_splits gives two splits of one name")
@@ -150,7 +148,8 @@ class Offer:
         limit = self.limits.reply_tasks
         if count > limit:
             raise BadRequest(
-                f"{count} tasks are too many for one reply; ask for at most {limit} by task_range"
+                f"{count} tasks are too many for one reply; ask for at most {limit} by task_range",
+                reason="limit",
             )
 
     async def _known_count(self, split: str) -> int | None:
@@ -210,7 +209,10 @@ def offers(environments: Iterable[type[Environment]], house: House) -> dict[str,
 OWN_LIMITS = (
     "idle_seconds",
     "life_seconds",
+    "queued_calls",
+    "reply_tasks",
     "result_bytes",
+    "sessions_per_environment",
     "setup_seconds",
     "teardown_seconds",
     "tool_seconds",
@@ -226,6 +228,14 @@ def _own_limits(cls: type[Environment], limits: Limits) -> Limits:
     if unknown:
         raise InvalidEnvironment(f"{cls.__name__}.limits: {unknown[0]!r} is none of {', '.join(OWN_LIMITS)}")
     return replace(limits, **cls.limits)  # type: ignore[arg-type]
+
+
+def _private_fields(cls: type[Environment]) -> frozenset[str]:
+    # Named, or said by a class method, which may be async like any other.
+    fields: Any = _now(cls.private_fields()) if callable(cls.private_fields) else cls.private_fields
+    if isinstance(fields, str):
+        raise InvalidEnvironment(f"{cls.__name__}.private_fields is a list of names, not one string")
+    return frozenset(fields)
 
 
 def _items(task: Any) -> Iterable[tuple[str, Any]]:

@@ -5,6 +5,7 @@ from http import HTTPStatus
 from typing import Protocol
 
 from ors._protocol import Limits
+from ors.errors import ORSError
 from ors.server.answers import STREAM, Answer
 from ors.server.outcomes import Later, Outcome
 from ors.server.pulse import Pulse
@@ -15,6 +16,8 @@ KEEP_ALIVE_SECONDS = 75.0
 """Longer than any client of ours keeps a connection, so that none is closed as a request arrives."""
 REQUEST_SECONDS = 30.0
 """A request that has begun, or a reader that has stopped, may make no progress for this long."""
+LAST_READ_SECONDS = 5.0
+"""Whoever is refused may still send for this long: a connection that closes meanwhile loses the answer."""
 ONE_WRITE_BYTES = 64 * 1024
 """Up to here joining is cheaper than writing twice."""
 
@@ -41,6 +44,9 @@ class Front(Protocol):
 
     async def finish(self, request: Request, later: Later) -> Answer:
         """Waits for an answer."""
+
+    def refused(self, error: ORSError) -> Answer:
+        """What is answered to a request that is turned away."""
 
     def start(self) -> None:
         """Begins its life, on the running loop."""

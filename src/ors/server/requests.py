@@ -183,7 +183,7 @@ class Request:
 
 def too_large(limit: int) -> TooLarge:
     """What is said of a body over the limit."""
-    return TooLarge(f"The request body is over the limit of {limit} bytes")
+    return TooLarge(f"The request body is over the limit of {limit} bytes", reason="limit")
 
 
 def _checked(value: str, header: str) -> str:
