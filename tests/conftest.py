@@ -1,3 +1,4 @@
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -6,6 +7,11 @@ from ors import Server
 from tests.lab import Lab, Other
 from tests.raw import Raw
 from tests.serving import serving
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """Two processes a core: half of the time, tests wait for servers, clocks and processes."""
+    return 2 * len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2 * (os.cpu_count() or 1)
 
 
 @pytest.fixture(scope="session")
