@@ -1,3 +1,4 @@
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -14,6 +15,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for item in items:
             for mark in item.iter_markers("xdist_group"):
                 item._id = type(item.id).parse(f"{item.nodeid}@{mark.args[0]}")
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """Two processes a core: half of the time, tests wait for servers, clocks and processes."""
+    return 2 * len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2 * (os.cpu_count() or 1)
 
 
 @pytest.fixture(scope="session")

@@ -179,27 +179,26 @@ def result_events(result: bytes) -> bytes:
             result = result.replace(raw, escaped)
     if len(result) <= CHUNK_BYTES:
         return b"event: end\ndata: " + result + b"\n\n"
-    parts = [part for piece in _pieces(result) for part in (b"event: chunk\ndata: ", piece, b"\n\n")]
-    parts[-3] = b"event: end\ndata: "
-    return b"".join(parts)
+    return b"".join(_parts(result))
 
 
-def _pieces(text: bytes) -> list[bytes | memoryview]:
+def _parts(text: bytes) -> list[bytes | memoryview]:
     view = memoryview(text)  # its slices copy nothing: a fresh megabyte costs more than all the rest
-    pieces: list[bytes | memoryview] = []
+    parts: list[bytes | memoryview] = []
     start = 0
     lead = b""  # the first character of this piece, where it had to be written as an escape
     while len(text) - start + len(lead) > CHUNK_BYTES:
-        end = _plain_cut(text, start + CHUNK_BYTES - len(lead))
-        if end:
-            pieces.append(lead + view[start:end] if lead else view[start:end])
+        end = start + CHUNK_BYTES - len(lead)
+        # Nearly always it can be cut right there; looking here saves half of the time.
+        if (0x20 < text[end] < 0x7F and 0x20 < text[end - 1] < 0x7F) or (end := _plain_cut(text, end)):
+            parts += (b"event: chunk\ndata: ", lead, view[start:end], b"\n\n")
             start, lead = end, b""
             continue
         piece, start, next_lead = _escaped_cut(text, start, start + CHUNK_BYTES - len(lead) - 5)
-        pieces.append(lead + piece)
+        parts += (b"event: chunk\ndata: ", lead, piece, b"\n\n")
         lead = next_lead
-    pieces.append(lead + view[start:])
-    return pieces
+    parts += (b"event: end\ndata: ", lead, view[start:], b"\n\n")
+    return parts
 
 
 def _plain_cut(text: bytes, limit: int) -> int:
