@@ -18,8 +18,8 @@ from ors.server.requests import Request
 
 ARRIVAL_SECONDS = 1.0
 """A server that nobody here knows may have started just now: so long its first requests wait."""
-UNEVEN = 16
-"""A server that has a sixteenth more sessions than another may still have the next."""
+UNEVEN = 8
+"""A server that has an eighth more sessions than another may still have the next."""
 PROMISE_SECONDS = 1.0
 MAX_PLACES = 100_000
 """Sessions whose ids their clients made, and whose places are remembered here."""
@@ -93,7 +93,7 @@ class Router:
         if home is not None and (home.taking or not peers):
             # Whoever asks here is connected here: what need not be forwarded should not be.
             other = random.choice(peers).sessions if peers else home.sessions
-            if self._promised.on(home.sessions) <= other + other // UNEVEN + 1:
+            if self._promised.on(home.sessions) <= other + other // UNEVEN:
                 self._promised.add(home.sessions)
                 return home.identity.new_session_id()
         if not peers:
