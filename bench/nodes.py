@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -84,7 +85,8 @@ def main() -> None:
         deployment = deploy([Lab], hosts=3, host="127.0.0.1", num_cpus=0.45, limits=limits)
         fleet = Fleet(cluster, deployment)
         try:
-            for name, (death, takes_node) in DEATHS.items():
+            for name in sys.argv[1:] or DEATHS:
+                death, takes_node = DEATHS[name]
                 while takes_node and len(cluster.worker_nodes) < 2:
                     add_node(cluster)
                 fleet.settled()

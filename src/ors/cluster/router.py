@@ -18,8 +18,8 @@ from ors.server.requests import Request
 
 ARRIVAL_SECONDS = 1.0
 """A server that nobody here knows may have started just now: so long its first requests wait."""
-UNEVEN = 8
-"""A server that has an eighth more sessions than another may still have the next."""
+UNEVEN = 4
+"""A server that has a quarter more sessions than another may still have the next."""
 PROMISE_SECONDS = 1.0
 MAX_PLACES = 100_000
 """Sessions whose ids their clients made, and whose places are remembered here."""

@@ -3,13 +3,12 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import ray
-
 from ors import Environment
 from ors.cluster.bounds import Bounds
 from ors.cluster.directory import Row
 from ors.cluster.ray.deployment import Deployment
-from ors.cluster.ray.plan import DIRECTORY, Plan
+from ors.cluster.ray.heart import directory
+from ors.cluster.ray.plan import Plan
 
 __all__ = ["Deployment", "Row", "deploy", "directory"]
 
@@ -52,12 +51,3 @@ def deploy(
     deployment = Deployment(Plan(environments, options, *where), bounds, fronts)
     deployment.start()
     return deployment
-
-
-def directory(namespace: str = DEFAULT_NAMESPACE) -> Any:
-    """The directory of what is deployed there, for commands.
-
-    Raises:
-        ValueError: nothing is.
-    """
-    return ray.get_actor(DIRECTORY, namespace=namespace)

@@ -172,7 +172,7 @@ class Deployment:
                 host.actor.retire.remote(False)
                 return
         slot = next(slot for slot in range(65536) if slot not in self._hosts and slot not in self._ending)
-        actor = self._plan.host_actor(slot, self._directory, self._drained | silent)
+        actor = self._plan.host_actor(slot, self._drained | silent)
         self._hosts[slot] = _Host(actor, now + START_SECONDS)
 
     def _retire(self, slot: int, now: float) -> None:
@@ -211,7 +211,7 @@ class Deployment:
             ray.kill(self._fronts.pop(node))
         for node in nodes:
             if len(self._fronts) < self._front_count and node not in self._fronts:
-                self._fronts[node] = self._plan.front_actor(node, self._directory)
+                self._fronts[node] = self._plan.front_actor(node)
 
 
 def _wait_for(starting: list[Any]) -> None:

@@ -13,6 +13,19 @@ from ors.cluster.directory import SILENCE_SECONDS
 log = logging.getLogger("ors.cluster")
 
 HEARTBEAT_SECONDS = 0.5
+DIRECTORY = "ors-directory"
+
+
+def directory(namespace: str) -> Any:
+    """The directory of what is deployed there.
+
+    By its name: a handle among an actor's arguments would be kept in the memory of the driver's node, without
+    which the actor could not be started again.
+
+    Raises:
+        ValueError: nothing is deployed.
+    """
+    return ray.get_actor(DIRECTORY, namespace=namespace)
 
 
 class Heart:

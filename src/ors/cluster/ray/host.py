@@ -10,7 +10,7 @@ import ray
 from ors import Environment, Server
 from ors.cluster.directory import Row
 from ors.cluster.member import Member
-from ors.cluster.ray.heart import Heart
+from ors.cluster.ray.heart import Heart, directory
 from ors.server.identity import Identity
 
 START_SECONDS = 60.0
@@ -26,8 +26,9 @@ class Host:
         options: Mapping[str, Any],
         host: str,
         insecure: bool,
-        directory: Any,
+        namespace: str,
     ) -> None:
+        known = directory(namespace)
         up = threading.Event()
         self._node = ray.get_runtime_context().get_node_id()
         self._member = Member(
@@ -43,7 +44,7 @@ class Host:
         if not up.wait(START_SECONDS):
             raise TimeoutError("the server does not start")
         self._url = self._member.url
-        self._heart = Heart(lambda: directory.beat.remote(self.info()), self._meet)
+        self._heart = Heart(lambda: known.beat.remote(self.info()), self._meet)
 
     def info(self) -> Row:
         """Who and where it is."""

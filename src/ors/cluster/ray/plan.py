@@ -14,10 +14,10 @@ from ray.util.scheduling_strategies import (
 from ors import Environment, Limits
 from ors.cluster.directory import Directory
 from ors.cluster.ray.front import Front
+from ors.cluster.ray.heart import DIRECTORY
 from ors.cluster.ray.host import Host
 from ors.server.access import Keys
 
-DIRECTORY = "ors-directory"
 # An actor without any CPU is placed anywhere, whatever is asked for.
 _SMALL: dict[str, Any] = {"num_cpus": 0.01, "max_restarts": -1, "max_task_retries": -1}
 # With Ray's own memory of the cluster, without which nothing could be placed either.
@@ -49,7 +49,7 @@ class Plan:
         )
         return known.remote()
 
-    def host_actor(self, slot: int, directory: Any, drained: frozenset[str]) -> Any:
+    def host_actor(self, slot: int, drained: frozenset[str]) -> Any:
         """A host, on any node but the drained ones."""
         where = NodeLabelSchedulingStrategy({"ray.io/node-id": NotIn(*drained)}) if drained else "SPREAD"
         made = ray.remote(Host).options(
@@ -62,13 +62,13 @@ class Plan:
             max_concurrency=4,
         )
         return made.remote(
-            slot, list(self.environments), dict(self.options), self.host, self.insecure, directory
+            slot, list(self.environments), dict(self.options), self.host, self.insecure, self.namespace
         )
 
-    def front_actor(self, node: str, directory: Any) -> Any:
+    def front_actor(self, node: str) -> Any:
         """A router on that node."""
         there = NodeAffinitySchedulingStrategy(node, soft=False)
         made = ray.remote(Front).options(scheduling_strategy=there, max_concurrency=2, **_SMALL)
         secrets = [key.secret for key in Keys(self.options.get("api_keys", ())).by_name.values()]
         limits = self.options.get("limits") or Limits()
-        return made.remote(self.host, self.port, limits, secrets[0] if secrets else "", directory)
+        return made.remote(self.host, self.port, limits, secrets[0] if secrets else "", self.namespace)
