@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help install run test check format bench bench-quick bench-cluster profile soak fuzz idle cost killed screenshots clean
+.PHONY: help install run test check format bench bench-quick bench-cluster nodes profile soak fuzz idle cost killed screenshots clean
 
 help: ## what there is to do
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -42,6 +42,9 @@ bench-quick: install ## the same with fewer and shorter rounds: under a minute
 
 bench-cluster: install ## what forwarding costs, and what several workers bring: about four minutes
 	$(BIN)/python -m bench.cluster
+
+nodes: install ## a Ray cluster whose parts are killed and frozen: who sees it, and how soon
+	$(BIN)/python -m bench.nodes
 
 profile: install ## where the microseconds of a call go
 	$(BIN)/python -m bench.profile

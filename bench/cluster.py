@@ -18,7 +18,7 @@ from pathlib import Path
 
 from bench import load, machine, plans
 from bench.servers import ROOT, Subject
-from ors.client import AsyncORS, Options
+from ors.client import AsyncORS
 
 TARGET = f"{ROOT / 'bench' / 'environment.py'}:Bench"
 YARD = f"{ROOT / 'tests' / 'cluster' / 'yard.py'}:Yard"
@@ -196,37 +196,14 @@ def busy() -> dict[str, float]:
     return found
 
 
-async def _slow(url: str, count: int, during: Callable[[], None]) -> int:
-    options = Options(retries=3)
-    async with AsyncORS(url, options=options) as client:
-        env = client.environment("yard")
-
-        async def one(n: int) -> int:
-            async with env.session(split="train", index=0) as session:
-                await session.call_tool("wait", {"name": str(n), "seconds": 8.0})
-            return 1
-
-        tasks = [asyncio.create_task(one(n)) for n in range(count)]
-        await asyncio.sleep(6.0)
-        during()
-        return sum(await asyncio.gather(*tasks))
-
-
-def memory(count: int = 1000) -> dict[str, float]:
-    """What an open call takes of the router's memory, and of a worker's that forwards it."""
-    found: dict[str, float] = {}
-    with (
-        ors("serve", YARD, YARD=os.devnull) as server,
-        ors("route", "--to", server.url) as router,
-    ):
-        asyncio.run(_slow(router.url, 50, lambda: None))  # warm
+def memory(count: int = 2000) -> dict[str, float]:
+    """What an open call takes of the router's memory at most, with a connection of its own."""
+    with ors("serve", TARGET) as server, ors("route", "--to", server.url) as router:
+        load.run(router, plans.crowd(plans.SLOW), 50, count=50)  # warm
         before = machine.resident_bytes(router.pid)
-
-        def look() -> None:
-            found["router, kB an open call"] = (machine.resident_bytes(router.pid) - before) / count / 1000
-
-        found["calls that ended well"] = asyncio.run(_slow(router.url, count, look))
-    return found
+        slow = load.run(router, plans.crowd(plans.SLOW), count, count=count)
+        grown = machine.most_resident_bytes(router.pid) - before
+        return {"calls that ended well": slow.calls, "router, kB an open call": grown / count / 1000}
 
 
 def killing() -> dict[str, object]:

@@ -51,6 +51,12 @@ def resident_bytes(pid: int) -> int:
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
+def most_resident_bytes(pid: int) -> int:
+    """The most memory that a process ever had."""
+    text = Path(f"/proc/{pid}/status").read_text()
+    return int(text.partition("VmHWM:")[2].split()[0]) * 1024
+
+
 class Noise:
     """What others took of the machine since this was made."""
 

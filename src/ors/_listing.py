@@ -26,6 +26,10 @@ class Listing:
         self._lists: dict[str, Future[Sequence[JSONObject]]] = {}
         self._at_work: set[asyncio.Task[None]] = set()
 
+    def __reduce__(self) -> tuple[type["Listing"], tuple[type]]:
+        # A class that travels to another process lists anew there.
+        return Listing, (self._owner,)
+
     def known(self, split: str) -> Sequence[JSONObject] | None:
         """The tasks of a split, if they have been listed."""
         future = self._lists.get(split)

@@ -69,7 +69,9 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workshop]:
 
 
 @pytest.mark.parametrize(
-    "example", [line for line in EXAMPLES if not re.match("ors (serve|init|inspect)", line)]
+    # `ors hosts` needs a Ray cluster: tests/cluster/test_ray.py
+    "example",
+    [line for line in EXAMPLES if not re.match("ors (serve|init|inspect|hosts)", line)],
 )
 def test_an_example_works(example: str, workshop: Workshop) -> None:
     done = subprocess.run(

@@ -45,6 +45,12 @@ class Crew:
             self.raw.post("/delete", sid=sid)
         return found
 
+    def living(self) -> list[int]:
+        """The processes of all workers, as the system knows them."""
+        pid = self.process.pid
+        found = [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+        return found or self.living()
+
     def slots(self) -> set[int]:
         """The slots that are up."""
         text = self.raw.get("/-/metrics").body.decode()

@@ -55,6 +55,12 @@ def test_new_sessions_are_spread_by_load(pair: list[Door]) -> None:
     assert abs(pair[0].sessions - pair[1].sessions) <= max(3, abs(before[0] - before[1]))
 
 
+def test_a_new_session_is_where_its_client_is_connected_if_loads_are_about_even(tmp_path: Path) -> None:
+    with doors(2, tmp_path, [Lab]) as made:
+        for slot, door in enumerate(made):
+            assert int(door.raw.post("/create_session").json()["sid"][:4], 16) == slot
+
+
 def test_a_forwarded_stream_opens_at_once_pings_and_ends(pair: list[Door]) -> None:
     id = uuid.uuid4().hex
     sid = minted(pair, 0, task={"id": id})
@@ -179,6 +185,8 @@ def test_a_server_that_dies_in_a_call_ends_its_stream_with_an_error_event(mortal
     Lab.gates[f"{id}q.setup"].set()
     for path in ("/ping", "/delete"):
         assert mortal[0].raw.post(path, sid=sid).status == 410
+    assert mortal[0].raw("DELETE", f"/-/sessions/{sid}").status == 410
+    assert mortal[0].raw.get(f"/-/api/calls/{sid}").status == 410
     lost = mortal[0].raw.call(sid, "nothing")
     assert (lost.status, lost.headers["ors-reason"]) == (410, "worker_lost")
     again = mortal[0].raw.post("/create", {"task_spec": {}}, sid=sid)

@@ -1,160 +1,258 @@
 """Servers as Ray actors, on a real cluster of three raylets."""
 
+import asyncio
+import json
 import os
+import random
 import signal
-import time
-from collections.abc import Callable, Iterator
-from typing import Any
+import socket
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+import ors
+from tests import lab
+from tests.cli.commands import run, running
+from tests.cluster.fleet import Fleet, add_node, clustered, family, frozen, gone, raylet, until
+from tests.cluster.ledger import Ledger
+from tests.cluster.yard import Yard
+from tests.compat.scripts.abacus import made as abacus
+from tests.compat.side import OPENREWARD, ORS_SDK, SCRIPTS, Package, environ
+from tests.compat.test_pairings import check
 from tests.lab import Lab
 from tests.raw import Raw
 
-ray = pytest.importorskip("ray", reason="Ray is not installed: pip install 'ors-kit[ray]'")
-
-from ray.cluster_utils import Cluster  # noqa: E402
-
-from ors.cluster.ray import Deployment, Row, deploy  # noqa: E402
-
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.timeout(180),
+    pytest.mark.timeout(300),
     pytest.mark.xdist_group("ray"),
     pytest.mark.filterwarnings("default"),
 ]
+PER_HOST = 8
 
 
-def until(what: Callable[[], Any]) -> Any:
-    """Asks again and again until it is so; gives what it is."""
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
+@pytest.fixture(scope="module")
+def traces(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("ray") / "traces"
+
+
+@pytest.fixture(scope="module")
+def port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        found: int = probe.getsockname()[1]
+        return found
+
+
+@pytest.fixture(scope="module")
+def fleet(traces: Path, port: int) -> Iterator[Fleet]:
+    # Not before it is needed: to import Ray takes seconds, in every process that collects tests.
+    pytest.importorskip("ray", reason="Ray is not installed: pip install 'ors-kit[ray]'")
+    from ors.cluster.ray import deploy
+
+    with clustered() as cluster:
+        deployment = deploy(
+            [abacus(ors), Lab, Yard],
+            hosts=3,
+            sessions_per_host=PER_HOST,
+            calm_seconds=0.1,
+            fronts=2,
+            port=port,
+            host="127.0.0.1",
+            num_cpus=0.45,  # two fit on a node: three are never all on one
+            limits=ors.Limits(grace_seconds=0.1),
+            runtime_env={"env_vars": {"YARD": str(traces)}},
+        )
         try:
-            if found := what():
-                return found
-        except OSError:
-            pass
-        time.sleep(0.05)
-    raise AssertionError("it is never so")
+            found = Fleet(cluster, deployment)
+            found.settled()
+            yield found
+        finally:
+            deployment.stop()
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Any]:
-    # Ray's own defaults take a minute to notice that a node is gone.
-    health = {
-        "health_check_initial_delay_ms": 0,
-        "health_check_period_ms": 500,
-        "health_check_failure_threshold": 4,
-    }
-    head: dict[str, Any] = {"num_cpus": 1, "include_dashboard": False, "object_store_memory": 80 * 2**20}
-    head["_system_config"] = health
-    made = Cluster(initialize_head=True, head_node_args=head)
-    for _ in range(2):
-        made.add_node(num_cpus=1, object_store_memory=80 * 2**20)
-    ray.init(address=made.address, namespace="ors", logging_level="ERROR", log_to_driver=False)
+@pytest.fixture
+def front(fleet: Fleet, port: int) -> Raw:
+    """The routers, once all is well again after the last test."""
+    while len(fleet.cluster.worker_nodes) < 2:
+        add_node(fleet.cluster)
+    fleet.deployment.scale(3)
+    fleet.settled()
+    made = Raw(f"http://127.0.0.1:{port}")
+    until(lambda: made.get("/-/metrics").body.decode().count("ors_calls_running{") == 3)
+    return made
+
+
+def test_every_host_is_a_door_to_all_and_routers_stand_at_one_port(fleet: Fleet, front: Raw) -> None:
+    assert fleet.deployment.urls() == [front.url]
+    assert len(fleet.deployment.fronts) == 2
+    assert {row.slot for row in fleet.rows} == {0, 1, 2}
+    assert len({row.node for row in fleet.rows}) > 1
+    doors = [front, *(Raw(row.url) for row in fleet.rows)]
+    for slot in (0, 1, 2):
+        sid = fleet.session(front, slot)
+        assert {door.call(sid, "nothing").result()["ok"] for door in doors} == {True}
+        assert doors[2].post("/delete", sid=sid).status == 200
+
+
+@pytest.mark.parametrize("package", [ORS_SDK, OPENREWARD], ids=lambda package: package.name)
+def test_clients_of_the_field_play_unmodified(package: Package, front: Raw) -> None:
+    command = [package.python(), str(SCRIPTS / "their_episode.py"), package.name, front.url]
+    urls = environ(OPENREWARD_API_URL=front.url, OPENREWARD_SESSION_URL=front.url)
+    done = subprocess.run(command, env=urls, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    check(json.loads(done.stdout.splitlines()[-1]))
+
+
+def test_hosts_come_and_go_by_load_and_no_session_is_lost(fleet: Fleet, front: Raw) -> None:
+    kept = [fleet.session(front, slot) for slot in (0, 1, 2)]
+    fleet.deployment.scale(3, 4)
+    more: list[str] = []
+    while len(more) < 3 * PER_HOST:
+        sid = str(front.post("/create_session").json()["sid"])
+        assert front.post("/create", {"env_name": "lab", "task_spec": {}}, sid=sid).status == 200
+        more.append(sid)
+    fleet.settled(4)
+    last = fleet.session(front, 3)
+    for sid in more:
+        assert front.post("/delete", sid=sid).status == 200
+    going = until(lambda: [row for row in fleet.rows if row.retiring])
+    for sid in [*kept, last]:
+        assert front.call(sid, "nothing").result()["ok"] is True
+    for sid in [*kept, last]:
+        assert front.post("/delete", sid=sid).status == 200
+    until(lambda: going[0].slot not in {row.slot for row in fleet.rows})
+    fleet.deployment.scale(3)
+
+
+def test_hosts_come_and_go_by_command(fleet: Fleet, front: Raw) -> None:
+    done = run("hosts", "--ray", fleet.cluster.address, "--scale", "4", "--json")
+    assert done.code == 0, done.err
+    assert [row["slot"] for row in done.json] == [row.slot for row in fleet.rows]
+    until(lambda: len(fleet.rows) == 4)
+    new = max(row.slot for row in fleet.rows)
+    sid = fleet.session(front, new)
+    others = [fleet.session(front, slot) for slot in {row.slot for row in fleet.rows} - {new} for _ in (0, 1)]
+    until(lambda: sum(row.sessions for row in fleet.rows) == 7)
+    fleet.deployment.scale(3)
+    until(lambda: fleet.row(new).retiring)
+    assert front.call(sid, "nothing").result()["ok"] is True
+    assert front.post("/delete", sid=sid).status == 200
+    until(lambda: len(fleet.rows) == 3)
+    assert {front.post("/delete", sid=other).status for other in others} == {200}
+
+
+def test_a_file_is_served_by_command(fleet: Fleet, tmp_path: Path) -> None:
+    (tmp_path / "alone.py").write_text(Path(str(lab.__file__)).read_text())
+    words = ["serve", f"{tmp_path / 'alone.py'}:Lab", "--ray", fleet.cluster.address, "--hosts", "1"]
+    words += ["--num-cpus", "0.2", "--runtime-env", '{"env_vars": {"A": "1"}}']
+    assert "serves something" in run(*words, "--host", "127.0.0.1").err
+    assert "API" in run(*words).err  # on the addresses of nodes, without a key
+    words += ["--host", "127.0.0.1", "--ray-namespace", "second"]
+    with running(*words, env={"PYTHONUNBUFFERED": "1"}) as serving:
+        raw = Raw(serving.line(r"Serving on (http://\S+)")[1])
+        assert raw.call(raw.session(), "nothing").result()["ok"] is True
+        assert serving.stop().code == 0
+
+
+def test_a_drained_node_keeps_its_sessions_and_gets_no_new_ones(fleet: Fleet, front: Raw) -> None:
+    victim, _ = fleet.on_worker()
+    sid = fleet.session(front, victim.slot)
+    fleet.deployment.drain(victim.node)
     try:
-        yield made
+        until(lambda: fleet.row(victim.slot).retiring)
+        until(lambda: sum(row.node != victim.node for row in fleet.rows) == 3)
+        for _ in range(20):
+            fresh = str(front.post("/create_session").json()["sid"])
+            assert int(fresh[:4], 16) != victim.slot
+        assert front.call(sid, "nothing").result()["ok"] is True
+        assert front.post("/delete", sid=sid).status == 200
+        until(lambda: all(row.node != victim.node for row in fleet.rows))
     finally:
-        ray.shutdown()
-        made.shutdown()
+        fleet.deployment.undrain(victim.node)
 
 
-@pytest.fixture(scope="module")
-def hosts(cluster: Any) -> Iterator[Deployment]:
-    made = deploy([Lab], hosts=3, host="127.0.0.1", num_cpus=0.3, runtime_env={"env_vars": {"X": "1"}})
-    until(lambda: len(made.rows()) == 3)
-    until(lambda: all(linked(row, 3) for row in made.rows()))
-    try:
-        yield made
-    finally:
-        made.stop()
-
-
-def linked(row: Row, count: int) -> bool:
-    """Whether that host knows all others."""
-    text = Raw(row.url).get("/-/metrics").body.decode()
-    return text.count("ors_calls_running{") == count
-
-
-def test_every_host_is_a_door_to_all(hosts: Deployment) -> None:
-    rows = hosts.rows()
-    assert [row.slot for row in rows] == [0, 1, 2]
-    raws = [Raw(row.url) for row in rows]
-    sids = [raws[0].post("/create_session").json()["sid"] for _ in range(12)]
-    assert {int(sid[:4], 16) for sid in sids} == {0, 1, 2}
-    for sid in sids:
-        assert raws[1].post("/create", {"task_spec": {}}, sid=sid).status == 200
-        assert {raw.call(sid, "nothing").result()["ok"] for raw in raws} == {True}
-        assert raws[2].post("/delete", sid=sid).status == 200
-
-
-def test_a_killed_host_is_told_and_comes_back_as_another(hosts: Deployment) -> None:
-    rows = hosts.rows()
-    raw = Raw(rows[0].url)
-    victim = rows[2]
-    pid = ray.get(hosts.hosts[2].pid.remote())
-    sid = until(lambda: mine(raw, 2))
-    kept = until(lambda: mine(raw, 1))
-    with raw.opened(sid, "stay") as call:
-        os.kill(pid, signal.SIGKILL)
+def test_a_killed_host_is_told_and_comes_back_as_another(fleet: Fleet, front: Raw) -> None:
+    first, victim = fleet.rows[0], fleet.rows[1]
+    sid, kept = fleet.session(front, victim.slot), fleet.session(front, first.slot)
+    with front.opened(sid, "stay") as call:
+        os.kill(fleet.pid(victim.slot), signal.SIGKILL)
         assert call.rest().error().startswith("Session lost: ")
-    assert raw.call(sid, "nothing").status == 410
-    assert raw.call(kept, "nothing").result()["ok"] is True
-    back = until(lambda: [row for row in hosts.rows() if row.slot == 2 and row.url != victim.url])
-    assert back[0].incarnation > victim.incarnation
-    until(lambda: linked(back[0], 3) and linked(rows[0], 3))
-    assert Raw(back[0].url).call(kept, "nothing").result()["ok"] is True
-    assert raw.post("/ping", sid=sid).status == 410
+    late = front.call(sid, "nothing")  # 410, unless this router has not heard of it yet
+    assert late.status == 410 or late.error().startswith("Session lost: ")
+    assert front.call(kept, "nothing").result()["ok"] is True
+    assert fleet.back(victim).incarnation > victim.incarnation
+    fleet.settled()
+    assert front.post("/ping", sid=sid).status == 410
+    assert front.post("/delete", sid=kept).status == 200
 
 
-def test_hosts_are_added_and_taken_away_without_losing_a_session(hosts: Deployment) -> None:
-    raw = Raw(hosts.rows()[0].url)
-    sid = until(lambda: mine(raw, 1))
-    hosts.scale(4)
-    until(lambda: len(hosts.rows()) == 4)
-    assert raw.call(sid, "nothing").result()["ok"] is True
-    hosts.scale(3)
-    assert [row.slot for row in hosts.rows()] == [0, 1, 2]
-    assert raw.call(sid, "nothing").result()["ok"] is True
+def test_a_killed_router_costs_nothing_and_comes_back_at_its_port(fleet: Fleet, front: Raw) -> None:
+    pids = {node: fleet.process(actor) for node, actor in fleet.deployment.fronts.items()}
+    sid = fleet.session(front, fleet.rows[0].slot)
+    for node, pid in pids.items():
+        os.kill(pid, signal.SIGKILL)
+        gone(pid)
+        assert until(lambda: front.call(sid, "nothing").result()["ok"])
+        assert fleet.process(fleet.deployment.fronts[node]) != pid
+    assert front.post("/delete", sid=sid).status == 200
 
 
-def test_a_node_that_dies_loses_its_own_sessions_only_and_its_host_starts_elsewhere(
-    cluster: Any, hosts: Deployment
-) -> None:
-    nodes = {node.node_id: node for node in cluster.worker_nodes}
-    rows = hosts.rows()
-    victim = next(row for row in rows if row.node in nodes)
-    door = Raw(next(row for row in rows if row.node != victim.node).url)
-    sid = until(lambda: mine(door, victim.slot))
+def test_a_raylet_that_dies_takes_its_host_along(fleet: Fleet, front: Raw) -> None:
+    victim, node = fleet.on_worker()
+    pid = fleet.pid(victim.slot)
+    door = Raw(fleet.away(victim.slot).url)
+    sid = fleet.session(door, victim.slot)
     with door.opened(sid, "stay") as call:
-        cluster.remove_node(nodes[victim.node], allow_graceful=False)
+        os.kill(raylet(node), signal.SIGKILL)
+        assert call.rest().error().startswith("Session lost: ")
+    gone(pid)  # or it would live on beside its replacement
+    assert door.post("/ping", sid=sid).status == 410
+    assert fleet.back(victim).node != victim.node
+    fleet.cluster.remove_node(node, allow_graceful=False)
+
+
+def test_a_node_that_dies_loses_its_own_sessions_only(fleet: Fleet, front: Raw) -> None:
+    victim, node = fleet.on_worker()
+    other = fleet.away(victim.slot)
+    door = Raw(other.url)
+    sid, kept = fleet.session(door, victim.slot), fleet.session(door, other.slot)
+    with door.opened(sid, "stay") as call:
+        fleet.cluster.remove_node(node, allow_graceful=False)
         assert call.rest().error().startswith("Session lost: ")
     assert door.post("/ping", sid=sid).status == 410
-    assert until(lambda: any(mine(door, row.slot) for row in rows if row.slot != victim.slot))
-    back = until(lambda: [row for row in hosts.rows() if row.slot == victim.slot and row.url != victim.url])
-    assert back[0].node != victim.node
+    fresh = fleet.session(door, other.slot)  # new sessions begin before the host is back
+    assert door.call(fresh, "nothing").result()["ok"] is True
+    assert fleet.back(victim).node != victim.node
+    for each in (kept, fresh):
+        assert door.call(each, "nothing").result()["ok"] is True
+        assert door.post("/delete", sid=each).status == 200
 
 
-def test_a_frozen_host_is_given_up_within_seconds(hosts: Deployment) -> None:
-    until(lambda: len(hosts.rows()) == 3)
-    rows = hosts.rows()
-    pids = ray.get([hosts.hosts[slot].pid.remote() for slot in range(3)])
-    door, victim = Raw(rows[0].url), rows[1]
-    until(lambda: linked(rows[0], 3))
-    sid = until(lambda: mine(door, victim.slot))
-    with door.opened(sid, "stay") as call:
-        began = time.monotonic()
-        os.kill(pids[1], signal.SIGSTOP)
-        try:
-            assert call.rest().error().startswith("Session lost: ")
-        finally:
-            os.kill(pids[1], signal.SIGCONT)
-    assert time.monotonic() - began < 15
+def test_a_frozen_node_is_given_up_and_leaves_no_second_life(fleet: Fleet, front: Raw) -> None:
+    victim, node = fleet.on_worker()
+    pid = fleet.pid(victim.slot)
+    door = Raw(fleet.away(victim.slot).url)
+    sid = fleet.session(door, victim.slot)
+    with door.opened(sid, "stay") as call, frozen(family(raylet(node))):
+        assert call.rest().error().startswith("Session lost: ")
+        assert door.post("/ping", sid=sid).status == 410
+        until(lambda: sum(row.node != victim.node for row in fleet.rows) == 3)
+    gone(pid)
+    fleet.cluster.remove_node(node, allow_graceful=False)
 
 
-def mine(raw: Raw, slot: int) -> str:
-    """A new session on that slot, or nothing."""
-    sid = str(raw.post("/create_session").json()["sid"])
-    if int(sid[:4], 16) != slot:
-        return ""
-    return sid if raw.post("/create", {"task_spec": {}}, sid=sid).status == 200 else ""
+async def test_hosts_and_routers_killed_at_random_run_no_tool_twice(
+    fleet: Fleet, front: Raw, traces: Path
+) -> None:
+    ledger, chance = Ledger(front.url, traces, "r"), random.Random(8)
+    ledger.play(8)
+    for _ in range(3):
+        await ledger.more(20)
+        actors = [*fleet.deployment.fronts.values()]
+        actors += [fleet.deployment.actor(row.slot) for row in fleet.rows] * 2
+        os.kill(await asyncio.to_thread(fleet.process, chance.choice(actors)), signal.SIGKILL)
+    await ledger.more(20)
+    await ledger.settle()

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import random
 import signal
 import socket
 import time
@@ -14,6 +15,7 @@ from ors.client import ORS, AsyncORS, AsyncSession
 from ors.errors import ORSError, SessionLost
 from tests.cli.commands import run
 from tests.cluster.crew import YARD, Crew, alive, crew
+from tests.cluster.ledger import Ledger
 
 pytestmark = [
     pytest.mark.slow,
@@ -108,6 +110,18 @@ async def test_of_fifty_calls_those_of_a_killed_worker_end_at_once_and_no_tool_r
         two.until(lambda: two.slots() == {0, 1})
         assert two.pids()[1] != pids[1]
         assert two.stop() == 0
+
+
+async def test_workers_killed_at_random_run_no_tool_twice(tmp_path: Path) -> None:
+    with crew(tmp_path, 3) as three:
+        ledger, chance = Ledger(three.url, tmp_path / "traces", "k"), random.Random(8)
+        ledger.play(8)
+        for _ in range(6):
+            await ledger.more(20)
+            pids = await asyncio.to_thread(three.living)
+            os.kill(chance.choice(pids), signal.SIGKILL)
+        await ledger.more(20)
+        await ledger.settle()
 
 
 async def episodes(url: str, stop: asyncio.Event) -> int:

@@ -13,6 +13,7 @@ COMMANDS = {
     "init": ("ors.cli.init:init", "Make a package with a new environment."),
     "serve": ("ors.cli.serve:serve", "Serve environments over HTTP."),
     "route": ("ors.cli.route:route", "Put several servers behind one address."),
+    "hosts": ("ors.cli.hosts:hosts", "List, scale and drain the servers in a Ray cluster."),
     "list": ("ors.cli.listing:list_command", "List environments, their tasks and tools."),
     "tasks": ("ors.cli.listing:tasks", "List the tasks of a split, or show one."),
     "tools": ("ors.cli.listing:tools", "List tools and their parameters."),

@@ -1,6 +1,7 @@
 """`ors route`: several servers behind one address."""
 
 from collections.abc import Sequence
+from contextlib import closing
 
 import click
 
@@ -86,8 +87,6 @@ def route(
     The router holds no state: the session id names the server. Any number of routers may run side by side,
     and one that dies costs no session.
     """
-    if not servers:
-        raise Wrong("No server is named: ors route --to URL --to URL")
     found = _servers(servers)
     if printed is not None:
         listen = f"{'*' if host == '0.0.0.0' else host}:{port}"
@@ -106,14 +105,13 @@ def route(
         ssl_certfile=ssl_certfile,
         ssl_keyfile=ssl_keyfile,
     )
-    lines = logs.configure(log_level, log_json)
-    try:
+    with closing(logs.configure(log_level, log_json)):
         runner.run()
-    finally:
-        lines.close()
 
 
 def _servers(words: Sequence[str]) -> dict[int, str]:
+    if not words:
+        raise Wrong("No server is named: ors route --to URL --to URL")
     found: dict[int, str] = {}
     for number, word in enumerate(words):
         slot, equals, place = word.partition("=") if word.partition("=")[0].isdigit() else ("", "", word)

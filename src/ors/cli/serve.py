@@ -2,7 +2,6 @@
 
 import json
 import os
-import socket
 import sys
 import threading
 from collections.abc import Iterator, Sequence
@@ -11,6 +10,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from ors import Environment, Limits, Server
 from ors.cli import logs, reload
@@ -20,7 +20,7 @@ from ors.cli.faults import Wrong
 from ors.cli.limits import limit_flags
 from ors.cli.listener import in_words
 from ors.cli.listener import listener as listening
-from ors.cli.onray import serve_on_ray
+from ors.cli.onray import OnRay, ray_flags
 from ors.cli.options import TARGET, Command, as_json
 from ors.cli.targets import built, environments, roots
 from ors.cli.workers import Workers, worker_flags
@@ -59,8 +59,9 @@ class Serving:
     access: Access
     keys: Sequence[ApiKey]
 
-    def run(self, classes: Sequence[type[Environment]], server: Server, listener: socket.socket) -> None:
-        """Serves until it is told to stop."""
+    def run(self, classes: Sequence[type[Environment]], server: Server, fd: int | None) -> None:
+        """Serves until it is told to stop, on an inherited socket if there is one."""
+        listener = listening(self.host, self.port) if fd is None else reload.inherited(fd)
         names = [cls.name().lower() for cls in classes]
         runner = server.runner(
             self.host,
@@ -176,6 +177,7 @@ class Serving:
 @click.option("--fd", type=int, hidden=True, help="Serve on this inherited socket.")
 @click.option("--assignment", type=Assignment.read, hidden=True, help="Serve as one of several workers.")
 @worker_flags
+@ray_flags
 @access_flags
 @limit_flags
 def serve(
@@ -197,35 +199,30 @@ def serve(
     Each TARGET is package.module, package.module:Class, path/file.py, path/file.py:Class, or a folder.
     Without :Class, all environments that are found there are served.
     """
-    access = Access(**{field.name: flags.pop(field.name) for field in fields(Access)})
+    access: Access = _taken(Access, flags)
+    on_ray: OnRay = _taken(OnRay, flags)
+    workers: Workers = _taken(Workers, flags)
     access.check_certificate()
     keys = access.all_keys()
+    host = "" if on_ray.ray is not None and _is_default("host") else host  # on Ray, that of each node
     if not (is_loopback(host) or keys or access.insecure):
-        raise Wrong(CLOSED.format(host=host))
+        raise Wrong(CLOSED.format(host=host or "the addresses of nodes"))
     if reloading and fd is None:
-        if os.name != "posix":
-            raise Wrong("--reload needs a POSIX system")
-        if flags["workers"] > 1:
-            raise Wrong("--reload is for one worker: leave --workers away")
-        raise click.exceptions.Exit(reload.supervise(roots(targets), listening(host, port)))
-    workers = Workers(**{field.name: flags.pop(field.name) for field in fields(Workers)})
+        raise click.exceptions.Exit(_reload(targets, host, port, workers))
     serving = Serving(host, port, log_level, log_json, as_json, access, keys)
-    limits = Limits(**flags)
+    how: dict[str, Any] = {"limits": Limits(**flags), "return_errors": return_errors}
+    how |= {"inspector": access.inspector, "api_keys": keys, "cors_origins": access.cors_origin}
     if workers.workers > 1 and assignment is None and not workers.preload:
-        raise click.exceptions.Exit(supervise(serving, workers, limits, None))
+        raise click.exceptions.Exit(supervise(serving, workers, how["limits"], None))
     classes = environments(targets)
-    how: dict[str, Any] = {"limits": limits, "return_errors": return_errors, "inspector": access.inspector}
-    how |= {"api_keys": keys, "cors_origins": access.cors_origin}
-    if workers.ray is not None:
-        serve_on_ray(workers.ray, workers.hosts, classes, host, {"insecure": access.insecure, **how})
-        return
-    server = built(classes, slot=slot, **how)
-    if assignment is not None:
-        serving.work(server, assignment)
+    if on_ray.ray is not None:
+        on_ray.serve(classes, host, port, workers.drain_seconds, {"insecure": access.insecure, **how})
+    elif assignment is not None:
+        serving.work(built(classes, **how), assignment)
     elif workers.workers > 1:
-        raise click.exceptions.Exit(supervise(serving, workers, limits, server))
+        raise click.exceptions.Exit(supervise(serving, workers, how["limits"], built(classes, **how)))
     else:
-        serving.run(classes, server, listening(host, port) if fd is None else reload.inherited(fd))
+        serving.run(classes, built(classes, slot=slot, **how), fd)
 
 
 def supervise(serving: Serving, workers: Workers, limits: Limits, preloaded: Server | None) -> int:
@@ -244,3 +241,19 @@ def supervise(serving: Serving, workers: Workers, limits: Limits, preloaded: Ser
     policy = workers.policy(limits.grace_seconds)
     supervisor = Supervisor(start, sockets, policy, serving.announce, say)
     return supervisor.run()
+
+
+def _reload(targets: Sequence[str], host: str, port: int, workers: Workers) -> int:
+    if os.name != "posix" or workers.workers > 1:
+        raise Wrong("--reload needs a POSIX system, and is for one worker")
+    return reload.supervise(roots(targets), listening(host, port))
+
+
+def _taken(kind: type[Any], flags: dict[str, Any]) -> Any:
+    """The flags that one kind of things has, out of all."""
+    return kind(**{field.name: flags.pop(field.name) for field in fields(kind)})
+
+
+def _is_default(name: str) -> bool:
+    source = click.get_current_context().get_parameter_source(name)
+    return source is ParameterSource.DEFAULT

@@ -54,8 +54,6 @@ class Workers:
     max_worker_memory: int | None
     max_worker_sessions: int | None
     drain_seconds: float
-    ray: str | None
-    hosts: int
 
     def policy(self, grace_seconds: float) -> Policy:
         """As their supervisor needs it."""
@@ -111,14 +109,6 @@ FLAGS: list[tuple[str, dict[str, Any]]] = [
             "show_default": True,
             "help": "Number of this server among several behind one router; session ids carry it.",
         },
-    ),
-    (
-        "--ray",
-        {"metavar": "ADDRESS", "help": "Serve in the Ray cluster at this address (auto: the local one)."},
-    ),
-    (
-        "--hosts",
-        {"type": click.IntRange(1), "default": 2, "show_default": True, "help": "Servers there."},
     ),
 ]
 

@@ -7,14 +7,13 @@ from typing import Any, Protocol
 
 from ors import _protocol
 from ors._json import loads
-from ors.errors import BadRequest, Gone, ORSError, Unavailable
+from ors.cluster.purpose import LOST, WORKER_LOST, endpoint, lost, needs_session
+from ors.errors import BadRequest
 from ors.server import frames
 from ors.server.answers import STREAM, Answer, refusal
 from ors.server.relay import Relay, Sink
 from ors.server.requests import Request
 
-LOST = "Session lost: the server that held it has died"
-WORKER_LOST = "worker_lost"
 LONGEST_ANSWER = 2**31
 _SWITCHED = b"HTTP/1.1 101"
 _STREAM_TYPE = b"text/event-stream"
@@ -226,7 +225,7 @@ class Exchange(Relay):
             return Answer(200, first + _protocol.error_event(LOST, WORKER_LOST), STREAM)
         return (
             lost(self._request)
-            if self._at_home is None or needs_session(what)
+            if self._at_home is None or needs_session(self._request)
             else self._at_home(self._request)
         )
 
@@ -255,31 +254,6 @@ class Exchange(Relay):
     def _over(self) -> None:
         self._sink = None
         self._link.done(self._number)
-
-
-def endpoint(request: Request) -> _protocol.Endpoint | None:
-    """What a request is for, as far as a door can tell."""
-    return _BY_NAME.get(request.path.rstrip("/").rpartition("/")[2])
-
-
-def needs_session(what: _protocol.Endpoint | None) -> bool:
-    """Whether only the server that has the session can answer."""
-    # /delete_session deletes nothing, and both clients of the field call it after every discovery call.
-    return what is not None and what.needs_session and what is not _protocol.DELETE_SESSION
-
-
-def lost(request: Request) -> Answer:
-    """What is said to a request whose server is not there, and which has not run."""
-    what = endpoint(request)
-    error: ORSError
-    if needs_session(what) and what is not _protocol.CREATE:
-        error = Gone(LOST, reason=WORKER_LOST)
-    else:
-        error = Unavailable("The server is being restarted", retry_after=1, reason=WORKER_LOST)
-    return refusal(error)
-
-
-_BY_NAME = {one.name: one for one in _protocol.ENDPOINTS}
 
 
 def _upgrade(host: str, api_key: str, prefix: str) -> bytes:

@@ -15,7 +15,7 @@ from ors.errors import BadRequest, Unavailable
 from ors.server.answers import TEXT, Answer, answer, refusal
 from ors.server.feeds import Feed
 from ors.server.identity import Identity
-from ors.server.inspector import ABOUT, CALLS
+from ors.server.inspector import ABOUT
 from ors.server.inspector import LIVE as WATCH
 from ors.server.outcomes import Later, Outcome
 from ors.server.pages import LIVE, MAX_PAGE, METRICS, PAGE, READY, SESSIONS
@@ -118,14 +118,6 @@ class Merged:
 
 def _first(answers: list[tuple[str, Answer]]) -> Answer:
     return answers[0][1] if answers else refusal(Unavailable("No server is up", retry_after=1))
-
-
-def named(request: Request) -> str:
-    """The session that a request names by its path: to end it, or to look at its calls."""
-    for method, start in (("DELETE", f"{SESSIONS}/"), ("GET", CALLS)):
-        if request.method == method and request.path.startswith(start):
-            return request.path[len(start) :]
-    return ""
 
 
 class _Collected:

@@ -68,15 +68,18 @@ def forked(work: Callable[[Assignment], None], assignment: Assignment, forget: C
         os._exit(code)
 
 
-def listeners(host: str, port: int, count: int) -> list[socket.socket]:
-    """So many sockets that share a port: the system spreads the clients over them."""
+def listeners(host: str, port: int, count: int, *, shared: bool = False) -> list[socket.socket]:
+    """So many sockets that share a port: the system spreads the clients over them.
+
+    With `shared`, the port may be shared with others of this user who share it too.
+    """
     family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     made: list[socket.socket] = []
     for _ in range(count):
         listener = socket.socket(family, socket.SOCK_STREAM)
         made.append(listener)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if made[1:]:
+        if made[1:] or shared:
             _share(made)
         listener.bind(made[0].getsockname() if made[1:] else address)
         if not made[1:]:

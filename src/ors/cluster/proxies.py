@@ -12,10 +12,8 @@ STREAM_SECONDS = 3600
 def haproxy(servers: Mapping[int, str], listen: str) -> str:
     """A configuration of HAProxy (2.4 or newer) for the servers of these slots."""
     header = _protocol.SESSION_ID.lower()
-    rules = "\n".join(
-        f"    use_backend slot_{slot} if {{ var(txn.sid) -m reg ^{slot:04x}.{{4}}-.{{4}}-8 }}"
-        for slot in servers
-    )
+    rule = "    use_backend slot_{0} if {{ var(txn.sid) -m reg ^{0:04x}.{{4}}-.{{4}}-8 }}"
+    rules = "\n".join(rule.format(slot) for slot in servers)
     backends = "\n".join(
         f"\nbackend slot_{slot}\n    server s{slot} {_address(url)} check inter 1s fall 2 rise 1"
         for slot, url in servers.items()

@@ -8,9 +8,9 @@ from typing import Any, Protocol
 
 from ors import _protocol
 from ors.cluster.asking import Asking
-from ors.cluster.link import endpoint, lost, needs_session
-from ors.cluster.pages import Merged, named
+from ors.cluster.pages import Merged
 from ors.cluster.peers import Peer, Peers, prefix
+from ors.cluster.purpose import endpoint, lost, named, needs_session
 from ors.errors import Unavailable
 from ors.server.answers import refusal
 from ors.server.identity import Identity
@@ -18,6 +18,9 @@ from ors.server.requests import Request
 
 ARRIVAL_SECONDS = 1.0
 """A server that nobody here knows may have started just now: so long its first requests wait."""
+UNEVEN = 16
+"""A server that has a sixteenth more sessions than another may still have the next."""
+PROMISE_SECONDS = 1.0
 MAX_PLACES = 100_000
 """Sessions whose ids their clients made, and whose places are remembered here."""
 
@@ -53,6 +56,7 @@ class Router:
         self._home = home
         self._own = prefix(home.identity.slot, home.identity.incarnation) if home is not None else ""
         self._at_home: Callable[[Request], Any] | None = home.take if home is not None else None
+        self._promised = _Promised()
         self._places: dict[str, str] = {}  # of ids that clients made: the prefix of their server
         if home is not None:
             peers.have_had(home.identity.slot, home.identity.incarnation)
@@ -83,29 +87,20 @@ class Router:
         return heir.link.ask(request, self._at_home)  # it was created when others knew us gone already
 
     def new_session_id(self) -> str:
-        """An id for the next session: of two servers, the one that has fewer."""
+        """An id for the next session, on the less loaded of two servers; on this one if it is about even."""
         peers = [peer for peer in self._peers if peer.taking]
-        home = self._home is not None and self._home.taking
-        count = len(peers) + home
-        if count == 0:
-            return self._home.identity.new_session_id() if self._home is not None else ""
-        # Chosen by number, home last: with many servers a list of all would cost more than the rest.
-        one, two = random.sample(range(count), 2) if count > 1 else (0, 0)
-        chosen = min((self._numbered(peers, one), self._numbered(peers, two)), key=self._load)
-        if chosen is None:
-            assert self._home is not None
-            return self._home.identity.new_session_id()
+        home = self._home
+        if home is not None and (home.taking or not peers):
+            # Whoever asks here is connected here: what need not be forwarded should not be.
+            other = random.choice(peers).sessions if peers else home.sessions
+            if self._promised.on(home.sessions) <= other + other // UNEVEN + 1:
+                self._promised.add(home.sessions)
+                return home.identity.new_session_id()
+        if not peers:
+            return ""
+        chosen = min(random.sample(peers, min(2, len(peers))), key=lambda peer: peer.sessions)
         chosen.sessions += 1  # until it tells us itself
         return _protocol.new_session_id(chosen.slot, chosen.incarnation)
-
-    def _numbered(self, peers: list[Peer], number: int) -> Peer | None:
-        return peers[number] if number < len(peers) else None
-
-    def _load(self, peer: Peer | None) -> int:
-        if peer is not None:
-            return peer.sessions
-        assert self._home is not None
-        return self._home.sessions
 
     # ── What has no session ──────────────────────────────────────────────────────────────────────
 
@@ -146,9 +141,9 @@ class Router:
         peer = peer or self._successor(slot)
         if peer is not None and peer.link is not None:
             return peer.link.ask(request, self._at_home)
-        if self._is_own(slot) or (self._home is not None and not needs_session(endpoint(request))):
+        if self._is_own(slot) or (self._home is not None and not needs_session(request)):
             return self._take_home(request)
-        return lost(request) if needs_session(endpoint(request)) else self.anywhere(request)
+        return lost(request) if needs_session(request) else self.anywhere(request)
 
     async def _of_client(self, request: Request, sid: str) -> Any:
         creating = endpoint(request) is _protocol.CREATE
@@ -161,7 +156,7 @@ class Router:
             return self._to(found, request, sid)
         if creating:
             return self._place(request, sid)
-        if known is not None and needs_session(endpoint(request)):
+        if known is not None and needs_session(request):
             return lost(request)
         return self._take_home(request) if self._home is not None else self.anywhere(request)
 
@@ -194,3 +189,25 @@ class Router:
     def _take_home(self, request: Request) -> Any:
         assert self._at_home is not None
         return self._at_home(request)
+
+
+class _Promised:
+    """Ids of this server that were given away of late, and whose sessions may not be there yet."""
+
+    def __init__(self) -> None:
+        self._before = 0  # sessions when the first of them was given away
+        self._count = 0
+        self._until = 0.0
+
+    def on(self, sessions: int) -> int:
+        """How many sessions there are, or will be if all come."""
+        if self._count and asyncio.get_running_loop().time() > self._until:
+            self._count = 0
+        return max(sessions, self._before + self._count) if self._count else sessions
+
+    def add(self, sessions: int) -> None:
+        """Another id is given away, when there are so many sessions."""
+        if not self._count:
+            self._before = sessions
+            self._until = asyncio.get_running_loop().time() + PROMISE_SECONDS
+        self._count += 1

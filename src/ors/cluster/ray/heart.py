@@ -1,0 +1,46 @@
+"""What keeps an actor known to the directory, and ends it with its node."""
+
+import logging
+import os
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import ray
+
+from ors.cluster.directory import SILENCE_SECONDS
+
+log = logging.getLogger("ors.cluster")
+
+HEARTBEAT_SECONDS = 0.5
+
+
+class Heart:
+    """A thread that beats: it tells the directory of us, and us where all hosts are."""
+
+    def __init__(self, beat: Callable[[], Any], meet: Callable[[list[str]], None]) -> None:
+        self._beat = beat
+        self._meet = meet
+        self._raylet = os.getppid()
+        self._stopped = threading.Event()
+        # Two threads: while the directory cannot be reached, the raylet is watched all the same.
+        for work in (self._tell, self._watch):
+            threading.Thread(target=work, name="ors-heart", daemon=True).start()
+
+    def stop(self) -> None:
+        """Says nothing more."""
+        self._stopped.set()
+
+    def _tell(self) -> None:
+        while not self._stopped.is_set():
+            try:
+                self._meet(ray.get(self._beat(), timeout=SILENCE_SECONDS))
+            except ray.exceptions.RayError as error:
+                # The directory is being restarted: what is known still holds.
+                log.debug("the directory does not answer: %s", error)
+            self._stopped.wait(HEARTBEAT_SECONDS)
+
+    def _watch(self) -> None:
+        while not self._stopped.wait(HEARTBEAT_SECONDS):
+            if os.getppid() != self._raylet:
+                os._exit(1)  # the raylet is dead: Ray has a replacement for us somewhere, or will have

@@ -1,0 +1,73 @@
+"""One server with its sessions, as an actor."""
+
+import os
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import ray
+
+from ors import Environment, Server
+from ors.cluster.directory import Row
+from ors.cluster.member import Member
+from ors.cluster.ray.heart import Heart
+from ors.server.identity import Identity
+
+START_SECONDS = 60.0
+
+
+class Host:
+    """Ray starts it again when it dies, as another incarnation. It is asked to retire and to end."""
+
+    def __init__(
+        self,
+        slot: int,
+        environments: Sequence[type[Environment]],
+        options: Mapping[str, Any],
+        host: str,
+        insecure: bool,
+        directory: Any,
+    ) -> None:
+        up = threading.Event()
+        self._node = ray.get_runtime_context().get_node_id()
+        self._member = Member(
+            Server(environments, **options),
+            host or ray.util.get_node_ip_address(),
+            0,
+            identity=Identity(slot),
+            insecure=insecure,
+            on_start=lambda url: up.set(),
+        )
+        self._server = threading.Thread(target=self._member.run, name="ors-server")
+        self._server.start()
+        if not up.wait(START_SECONDS):
+            raise TimeoutError("the server does not start")
+        self._url = self._member.url
+        self._heart = Heart(lambda: directory.beat.remote(self.info()), self._meet)
+
+    def info(self) -> Row:
+        """Who and where it is."""
+        house = self._member.app.house
+        me, sessions = house.identity, len(self._member.app.sessions)
+        return Row(me.slot, me.incarnation, self._url, sessions, self._node, house.retiring)
+
+    def pid(self) -> int:
+        """Its process."""
+        return os.getpid()
+
+    def retire(self, whether: bool = True) -> int:
+        """Takes no new sessions, or takes them again; says how many there are."""
+        self._member.app.house.retiring = whether
+        return len(self._member.app.sessions)
+
+    def stop(self) -> None:
+        """Ends its sessions and its server."""
+        self._heart.stop()
+        self._member.should_exit = True
+        self._server.join()
+
+    def _meet(self, places: list[str]) -> None:
+        loop = self._member.servers[0].get_loop()
+        if not loop.is_closed():
+            others = [place for place in places if place != self._url]
+            loop.call_soon_threadsafe(self._member.peers.meet, others)
