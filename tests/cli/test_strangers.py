@@ -1,5 +1,6 @@
 """Commands that meet a server which is none of ours: one line says so."""
 
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -7,6 +8,9 @@ from threading import Thread
 
 import pytest
 
+from ors.cli import connect
+from ors.cli.faults import Unreachable
+from ors.client import Options
 from tests.cli.commands import run
 
 
@@ -39,9 +43,9 @@ def answering(status: int, body: bytes) -> Iterator[str]:
 @pytest.mark.parametrize(
     ("status", "body", "said"),
     [
-        (404, b"nobody", "does not answer as an ORS server: nobody"),
-        (200, b'{"name": "x"}', "does not answer as an ORS server: the server's answer is no list"),
-        (200, b"<html>", "the server's answer is not JSON"),
+        (404, b"nobody", "does not answer as a server: nobody"),
+        (200, b'{"name": "x"}', "does not answer as a server: the server's answer is no list"),
+        (200, b"<html>", "does not answer as a server: the server's answer is not JSON"),
     ],
 )
 @pytest.mark.parametrize("command", ["list", "prompt", "bench", "test"])
@@ -59,3 +63,9 @@ def test_a_server_without_environments_has_nothing_to_try(command: str) -> None:
         done = run(command, url)
     assert (done.code, done.out) == (3, "")
     assert "server has no environments" in done.err
+
+
+def test_who_never_answers_is_not_waited_for_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connect, "HASTE", Options(retries=0, request_seconds=0.2))
+    with socket.create_server(("127.0.0.1", 0)) as mute, pytest.raises(Unreachable, match="does not answer"):
+        connect.greet(f"http://127.0.0.1:{mute.getsockname()[1]}")

@@ -205,13 +205,14 @@ async def test_a_ping_that_finds_no_session_loses_it_for_pending_and_later_calls
             "/env/call",
             Reply(head(200, stream_headers(True)) + events(("task_id", "t")), hold=asyncio.Event()),
         )
-        script.on("/ping", answer({"detail": "Session gone"}, status))
+        script.on("/ping", answer({"detail": "Session gone"}, status, {"ORS-Reason": "shutdown"}))
         session = await start(script, PINGING)
         with pytest.raises(SessionLost, match="Session gone") as caught:
             await session.call_tool("echo")
-        assert caught.value.sid == "s1"
-        with pytest.raises(SessionLost):
+        assert (caught.value.sid, caught.value.reason) == ("s1", "shutdown")
+        with pytest.raises(SessionLost) as again:
             await session.call_tool("echo")
+        assert again.value.reason == "shutdown"
         await session.close()
         assert script.asked("/delete") == []
 

@@ -141,10 +141,13 @@ async def test_deleting_a_session_ends_its_running_call(client: AsyncORS) -> Non
     call = asyncio.create_task(session.call_tool("stay", on_task_id=lambda _: begun.set()))
     await begun.wait()
     await env.attach(session.sid).close()
-    with pytest.raises(SessionLost, match="Session deleted"):
+    with pytest.raises(SessionLost, match="Session deleted") as told:
         await call
-    with pytest.raises(SessionLost):
+    with pytest.raises(SessionLost) as told_again:
         await session.get_prompt()
+    with pytest.raises(SessionLost) as told_late:
+        await env.attach(session.sid).start()
+    assert [each.value.reason for each in (told, told_again, told_late)] == ["deleted"] * 3
 
 
 async def test_an_environment_that_is_not_the_sessions_is_not_found(client: AsyncORS) -> None:

@@ -5,7 +5,6 @@ import random
 import subprocess
 import tempfile
 import threading
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -25,8 +24,11 @@ def _graded(right: bool) -> ToolOutput:
 class Healthy(Clean):
     """No fault, though it has private answers, an async solution, a clock in its texts and a shared cache."""
 
-    private_fields: ClassVar[Sequence[str]] = ("answer",)
     cache: ClassVar[dict[str, str]] = {}
+
+    @classmethod
+    def private_fields(cls) -> list[str]:
+        return ["answer"]
 
     @classmethod
     def list_tasks(cls, split: str) -> list[JSONObject]:

@@ -175,7 +175,7 @@ class Picky(BaseModel):
     @model_validator(mode="after")
     def even(self) -> "Picky":
         if self.number % 1000 != 777:
-            raise ValueError("I only take some numbers")
+            raise ValueError(f"I only take some numbers, not {self.number}")
         return self
 
 

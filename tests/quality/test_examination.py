@@ -50,6 +50,11 @@ def test_a_planted_fault_is_found_and_nothing_else(cls: type[Environment]) -> No
     assert all(finding.fix for finding in report.findings)
 
 
+def test_a_tool_that_refuses_in_many_words_is_told_once() -> None:
+    (finding,) = examined(park.Refusing).findings
+    assert finding.text.startswith("pick refuses inputs that fit its schema: ")
+
+
 @pytest.mark.parametrize(
     ("fault", "id"),
     [

@@ -10,7 +10,7 @@ import click
 
 from ors import JSONObject, ToolSpec
 from ors.cli.child import served
-from ors.cli.connect import PATIENCE, first_question, known_name
+from ors.cli.connect import PATIENCE, greet, known_name
 from ors.cli.faults import Wrong
 from ors.cli.inputs import found_tool, sample_input, tool_input
 from ors.cli.load import Plan, Tally, run
@@ -90,6 +90,8 @@ def bench(
         urls = {
             place: as_url(place) or stack.enter_context(served(place)) for place in _places(where, compare)
         }
+        for url in urls.values():
+            greet(url, api_key)
         try:
             plan = asyncio.run(_measure(urls, subjects, seconds, api_key, how, quiet=as_json))
         except KeyboardInterrupt:
@@ -129,9 +131,7 @@ async def _measure(
 
 
 async def _environment(client: AsyncORS, name: str | None) -> AsyncEnvironment:
-    with first_question(client.base_url):
-        names = await client.list_environments()
-    return client.environment(known_name(names, name))
+    return client.environment(known_name(await client.list_environments(), name))
 
 
 async def _plan(

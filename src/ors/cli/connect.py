@@ -8,12 +8,13 @@ from ors import JSONObject
 from ors.cli.faults import Unreachable, Wrong, clean
 from ors.cli.targets import as_url, built, environments
 from ors.client import ORS, ASGITransport, Environment, Options, Session, Task
-from ors.errors import AuthenticationError, Forbidden, ORSError, TransportError
+from ors.errors import AuthenticationError, Forbidden, ORSError, Unavailable
 
-__all__ = ["PATIENCE", "chosen", "connected", "first_question", "known_name", "opened"]
+__all__ = ["PATIENCE", "chosen", "connected", "greet", "known_name", "opened"]
 
 PATIENCE = Options(retries=2, connect_seconds=5)
 """A person waits: a server that is not there is said to be so at once."""
+HASTE = Options(retries=2, connect_seconds=5, request_seconds=20)
 
 
 @contextmanager
@@ -21,14 +22,13 @@ def connected(where: str, api_key: str | None = None) -> Iterator[ORS]:
     """A client of the server at a URL, or of a TARGET that is served inside this process.
 
     Raises:
-        Unreachable: the target cannot be served. Wrong: it is neither.
+        Unreachable: the target cannot be served, or nobody at the URL speaks the protocol.
+        Wrong: it is neither.
     """
     url = as_url(where)
     if url is not None:
-        try:
-            client = ORS(url, api_key, options=PATIENCE)
-        except ValueError as error:
-            raise Wrong(str(error)) from None
+        greet(url, api_key)
+        client = ORS(url, api_key, options=PATIENCE)
     else:
         server = built(environments([where]))
         # The client is told what fails, in one line; the server's log would say it again at length.
@@ -45,24 +45,25 @@ def chosen(client: ORS, name: str | None) -> Environment:
     Raises:
         Wrong: there is none of that name, or there are several.
     """
-    with first_question(client.base_url):
-        names = client.list_environments()
-    return client.environment(known_name(names, name))
+    return client.environment(known_name(client.list_environments(), name))
 
 
-@contextmanager
-def first_question(where: str) -> Iterator[None]:
-    """What is asked first shows whether a server speaks the protocol at all.
+def greet(url: str, api_key: str | None = None) -> None:
+    """Asks first what every server answers at once, to see whether there is one that speaks the protocol.
 
     Raises:
-        Unreachable: it does not.
+        Unreachable: there is none. Wrong: it is no URL. AuthenticationError, Forbidden: the key is wrong.
     """
     try:
-        yield
-    except (AuthenticationError, Forbidden, TransportError):
+        with ORS(url, api_key, options=HASTE) as client:
+            client.list_environments()
+    except ValueError as error:
+        raise Wrong(str(error)) from None
+    except (AuthenticationError, Forbidden, Unavailable):
         raise
     except ORSError as error:
-        raise Unreachable(f"{where} does not answer as an ORS server: {clean(str(error))}") from None
+        text = clean(str(error))
+        raise Unreachable(text if url in text else f"{url} does not answer as a server: {text}") from None
 
 
 def known_name(names: Sequence[str], name: str | None) -> str:

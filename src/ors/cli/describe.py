@@ -7,7 +7,6 @@ from typing import Any
 
 import click
 
-from ors.cli.connect import first_question
 from ors.cli.output import number, print_table
 from ors.client import ORS, Environment
 from ors.errors import ORSError
@@ -34,10 +33,8 @@ def offered(client: ORS, counter: ORS | None = None, seconds: float = inf) -> li
     Tasks are counted by `counter`, which may be less patient, and after `seconds` no more: to count, many
     environments list all their tasks, which may take minutes.
     """
-    with first_question(client.base_url):
-        names = client.list_environments()
     found, deadline = [], inf
-    for name in names:
+    for name in client.list_environments():
         env, counting = client.environment(name), (counter or client).environment(name)
         splits = dict.fromkeys(env.list_splits(), None)
         deadline = min(deadline, time.monotonic() + seconds)  # from the first count on

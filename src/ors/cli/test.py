@@ -9,10 +9,11 @@ import click
 
 from ors import quality
 from ors.cli.child import served
-from ors.cli.connect import first_question
-from ors.cli.faults import Wrong
+from ors.cli.connect import greet
+from ors.cli.faults import Unreachable, Wrong
 from ors.cli.options import WHERE, Command, api_key, as_json, environment, secrets
 from ors.cli.targets import as_url, built, environments
+from ors.errors import ServerFailed
 
 QUIET_SECONDS = 2.0
 """Nobody needs to be told what takes less."""
@@ -89,14 +90,16 @@ def test_command(
 
 def _examined(where: str, how: dict[str, Any], stack: ExitStack) -> list[quality.Report]:
     try:
-        with first_question(where):
-            if url := as_url(where):
-                return quality.examine(url=url, **how)
-            found = environments([where])
-            built(found)  # says what is wrong with them in one line
-            elsewhere = stack.enter_context(served(where, PYTHONHASHSEED=_other_seed()))
-            classes = {cls.name().lower(): cls for cls in found}
-            return quality.examine(classes=classes, elsewhere=elsewhere, **how)
+        if url := as_url(where):
+            greet(url, how["api_key"])
+            return quality.examine(url=url, **how)
+        found = environments([where])
+        built(found)  # says what is wrong with them in one line
+        elsewhere = stack.enter_context(served(where, PYTHONHASHSEED=_other_seed()))
+        classes = {cls.name().lower(): cls for cls in found}
+        return quality.examine(classes=classes, elsewhere=elsewhere, **how)
+    except ServerFailed as error:
+        raise Unreachable(str(error)) from None
     except ValueError as error:
         raise Wrong(str(error)) from None
 

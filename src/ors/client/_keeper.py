@@ -29,7 +29,7 @@ class Kept(Protocol):
     async def ping(self) -> None:
         """Asks once whether the session is there."""
 
-    def lose(self, reason: str) -> None:
+    def lose(self, message: str, reason: str | None = None) -> None:
         """The session is gone: nothing more will come of it."""
 
 
@@ -115,7 +115,7 @@ class Keeper:
                 await session.ping()
             session.misses = 0
         except SessionLost as error:
-            session.lose(str(error))
+            session.lose(str(error), error.reason)
         except (ORSError, TimeoutError) as error:
             session.misses += 1
             if session.misses >= self._options.ping_failures:

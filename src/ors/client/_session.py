@@ -64,7 +64,7 @@ class AsyncSession:
         self.heard = 0.0
         self.misses = 0
         self._attached = sid is not None
-        self._lost: str | None = None
+        self._lost: tuple[str, str | None] | None = None  # what is said of its end, and the server's reason
         self._pending: set[Pending] = set()
         self._secrets = dict(secrets or {})
         self._remote = env.client
@@ -103,7 +103,7 @@ class AsyncSession:
         self.kept = False
         if self.sid is None or self._lost is not None:
             return
-        self._lost = "closed by this client"
+        self._lost = ("closed by this client", None)
         try:
             await self._remote.ask(DELETE, headers=self._headers)
         except (NotFound, Gone):
@@ -131,7 +131,7 @@ class AsyncSession:
         try:
             await self._remote.exchange(PING.method, PING.path(), self._headers_if_open(), None)
         except (NotFound, Gone) as error:
-            raise self._over(str(error)) from None
+            raise self._over(str(error), error.reason) from None
         self.heard = asyncio.get_running_loop().time()
 
     async def get_prompt(self) -> list[TextBlock | ImageBlock]:
@@ -193,10 +193,10 @@ class AsyncSession:
         """
         return await self._call({"name": "", "input": {}, "task_id": task_id}, None)
 
-    def lose(self, reason: str) -> None:
+    def lose(self, message: str, reason: str | None = None) -> None:
         """The session is gone: what waits for it, and all that is asked of it later, raises `SessionLost`."""
         self.kept = False
-        error = self._over(reason)
+        error = self._over(message, reason)
         for pending in tuple(self._pending):
             pending.interrupt(error)
 
@@ -208,7 +208,7 @@ class AsyncSession:
         try:
             result = await call.result()
         except SessionLost as error:
-            raise self._over(str(error)) from None
+            raise self._over(str(error), error.reason) from None
         except (NotFound, Gone) as error:
             raise await self._diagnosed(error) from None
         finally:
@@ -235,7 +235,7 @@ class AsyncSession:
     async def _diagnosed(self, error: NotFound | Gone) -> ORSError:
         # 404 says that there is no such session, or no such path: a ping tells which.
         if isinstance(error, Gone):
-            return self._over(str(error))
+            return self._over(str(error), error.reason)
         try:
             # More than once: a connection to a server that was killed breaks only when it is used again.
             await self._remote.retry().until_answered(self.ping)
@@ -250,10 +250,10 @@ class AsyncSession:
             return {"env_name": self._environment, "task_spec": self.task.task_spec}
         return {"env_name": self._environment, "split": self.split, "index": self.index}
 
-    def _over(self, reason: str) -> SessionLost:
+    def _over(self, message: str, reason: str | None) -> SessionLost:
         self.kept = False
-        self._lost = self._lost or reason
-        return SessionLost(reason, sid=self.sid)
+        self._lost = self._lost or (message, reason)
+        return SessionLost(message, sid=self.sid, reason=reason)
 
     async def _opened_headers(self) -> dict[str, str]:
         headers = self._headers_if_open()
@@ -263,7 +263,8 @@ class AsyncSession:
 
     def _headers_if_open(self) -> dict[str, str]:
         if self._lost is not None:
-            raise SessionLost(self._lost, sid=self.sid)
+            message, reason = self._lost
+            raise SessionLost(message, sid=self.sid, reason=reason)
         if self.sid is None:
             raise RuntimeError("the session is not open: use it as a context manager, or start() it")
         return self._headers

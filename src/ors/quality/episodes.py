@@ -181,9 +181,12 @@ def _judge(subject: Subject, tool: str, given: JSONObject, made: Move, schema: J
             "Give the class a method of that name marked @tool, or serve it in _call_tool().",
         )
     elif made.reason == "input_validation" and "pattern" not in str(schema):
+        words = f"{tool} refuses inputs that fit its schema"
+        if any(finding.text.startswith(words) for finding in subject.report.findings):
+            return  # with other words, for another input
         subject.report.found(
             "refuses",
-            f"{tool} refuses inputs that fit its schema: {short(made.error)}",
+            f"{words}: {short(made.error)}",
             "Put into the schema what the tool asks for, so that models can know it.",
             level="warning",
         )

@@ -177,7 +177,8 @@ class App:
     def ending_seconds(self) -> float:
         """The longest that an end takes, if no code of an author's holds up the event loop."""
         teardown = max(offer.limits.teardown_seconds for offer in self._offers.values())
-        return self.limits.grace_seconds + 2 * teardown + 10  # calls that are stopped may clean up first
+        # Calls that are stopped may clean up first; then there are last writes, last words, last tasks.
+        return self.limits.grace_seconds + 2 * teardown + 15
 
     async def drain(self) -> None:
         """Takes nothing new, lets running calls go on for the grace period, then ends their streams."""

@@ -2,6 +2,7 @@
 
 import atexit
 import logging
+import math
 import os
 import sys
 import sysconfig
@@ -37,13 +38,16 @@ class Deadline:
         self._seconds.put(None)
 
     def _watch(self) -> None:
+        until = math.inf
         seconds = self._seconds.get()
         try:
             while seconds is not None:
-                log.info("told to end, which takes %g s at most", seconds)
-                seconds = self._seconds.get(timeout=seconds)
+                if time.monotonic() + seconds < until:  # a further signal never gives more time
+                    until = time.monotonic() + seconds
+                    log.info("told to end, which takes %g s at most", seconds)
+                seconds = self._seconds.get(timeout=max(0.0, until - time.monotonic()))
         except Empty:
-            log.error("the end did not come within %g s; left behind: %s", seconds, "; ".join(at_work()))
+            log.error("the end did not come in time; left behind: %s", "; ".join(at_work()))
             leave()
 
 
