@@ -160,7 +160,7 @@ async def test_patience_ends_and_a_full_line_refuses() -> None:
 
 def test_calls_at_once_and_in_line_are_limited() -> None:
     id = uuid.uuid4().hex
-    with serving(Server([Lab], limits=Limits(calls=3, queued_calls=1))) as url:
+    with serving(Server([Lab], limits=Limits(calls=3, queued_calls=1, grace_seconds=0.1))) as url:
         raw = Raw(url)
         sid = raw.session(task={"id": id})
         with raw.opened(sid, "hold"), raw.opened(sid, "nothing"):
@@ -206,7 +206,7 @@ def test_an_environment_has_limits_of_its_own_to_sessions_calls_and_tasks() -> N
     class Small(Lab):
         limits = {"sessions_per_environment": 1, "queued_calls": 0, "reply_tasks": 2}
 
-    with serving(Server([Small, Lab], limits=Limits(sessions_per_environment=2))) as url:
+    with serving(Server([Small, Lab], limits=Limits(sessions_per_environment=2, grace_seconds=0.1))) as url:
         raw = Raw(url)
         assert [create(raw)[0] for _ in range(3)] == [200, 200, 429]
         sid = raw.session("small", {"id": "small"})

@@ -177,11 +177,13 @@ def test_delete_ends_a_call_that_is_stuck_in_a_thread(raw: Raw) -> None:
 def test_delete_cancels_a_running_setup(raw: Raw) -> None:
     id = fresh()
     sid = raw.session(task={"id": id, "setup_gate": True})
-    with ThreadPoolExecutor(1) as pool:
+    with ThreadPoolExecutor(2) as pool:
         waiting = pool.submit(raw.get, "/lab/prompt", sid=sid)
-        assert raw.post("/delete", sid=sid).status == 200
+        deleting = pool.submit(raw.post, "/delete", sid=sid)
         assert waiting.result().status == 410
-    Lab.gates[f"{id}.setup"].set()
+        assert not deleting.done()  # the teardown waits for the thread, which cannot be stopped
+        Lab.gates[f"{id}.setup"].set()
+        assert deleting.result().status == 200
 
 
 @proves("sessions.delete")

@@ -101,7 +101,7 @@ async def _done(call: Call, pulse: Pulse) -> bool:
         return True
     waiting = _Waiting()
     call.listen(waiting.done)
-    pulse.add(waiting)
+    pulse.add(waiting, waiting.first.get_loop())
     try:
         return await waiting.first
     finally:

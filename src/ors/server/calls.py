@@ -102,8 +102,10 @@ class Call:
         if self.tail is not None:
             return
         self.tail = outcome.events
+        # Not asked for again: finding the running loop takes a system call in CPython 3.11.
+        loop = asyncio.get_running_loop() if self.task is None else self.task.get_loop()
         self.task = None
-        self.finished_at = asyncio.get_running_loop().time()
+        self.finished_at = loop.time()
         self.seconds += perf_counter()
         listener, others = self._listener, self._listeners
         self._listener = self._listeners = None
@@ -158,6 +160,7 @@ class Calls:
         id: str,
         key: str | None = None,
         trace: str = "",
+        loop: asyncio.AbstractEventLoop | None = None,
     ) -> Call:
         """Runs `work(name, given)`, which gives the events after `task_id`, as a new call."""
         call = Call(self, name, id, key, trace)
@@ -170,7 +173,7 @@ class Calls:
             self._by_key[key] = call
         self.running += 1
         self._house.running += 1
-        call.task = asyncio.get_running_loop().create_task(_run(call, work, name, given))
+        call.task = (loop or asyncio.get_running_loop()).create_task(_run(call, work, name, given))
         return call
 
     def tasks(self) -> list[asyncio.Task[None]]:

@@ -237,7 +237,7 @@ class Connection(Reader):
             self._call_done()
         else:
             call.listen(self._call_done)
-            self._app.opening.add(self)
+            self._app.opening.add(self, self._loop)
 
     def beat(self) -> None:
         """The call takes its time: the stream opens, or is kept alive."""
@@ -249,7 +249,7 @@ class Connection(Reader):
             self._write(self._head(200, STREAM.wire, None) + self._part(self._call.head))
         elif not self._paused:
             self._write(self._part(PING))
-        self._app.pings.add(self)
+        self._app.pings.add(self, self._loop)
 
     def _call_done(self) -> None:
         call, self._call = self._call, None

@@ -34,6 +34,7 @@ class Dock(asyncio.Protocol):
         self.app = app
         self.state = state
         self.paused = False
+        self.loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._frames = frames.Frames(app.limits.body_bytes + FRAME_ROOM)
         self._exchanges: dict[int, _Exchange] = {}
@@ -191,7 +192,7 @@ class _Exchange:
             self._call_done()
         else:
             call.listen(self._call_done)
-            self._dock.app.opening.add(self)
+            self._dock.app.opening.add(self, self._dock.loop)
 
     def beat(self) -> None:
         """The call takes its time: the stream opens, or is kept alive."""
@@ -201,7 +202,7 @@ class _Exchange:
             self._head(200, STREAM.wire, self._call.head)
         else:
             self._dock.write(frames.frame(frames.PART, self._number, PING))
-        self._dock.app.pings.add(self)
+        self._dock.app.pings.add(self, self._dock.loop)
 
     def _call_done(self) -> None:
         call, self._call = self._call, None

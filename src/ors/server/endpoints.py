@@ -214,8 +214,8 @@ class Endpoints:
         return _tools(await episode.tools())
 
     def _call(self, request: Request, offer: Offer) -> Answer | Call:
-        now = asyncio.get_running_loop().time()
-        session = self._sessions.find(request.session_id(), now, request.key)
+        loop = asyncio.get_running_loop()
+        session = self._sessions.find(request.session_id(), loop.time(), request.key)
         if offer.name != session.environment:
             raise NotFound(f"This session is of the environment {session.environment!r}")
         key = request.idempotency_key() if IDEMPOTENCY_KEY in request.headers else None
@@ -234,7 +234,7 @@ class Endpoints:
             self._refuse_call(session.limits.queued_calls)
         id = next(self._task_ids)
         trace = request.trace() if TRACE in request.headers else ""
-        call = calls.start(session.call, name, given, id, key, trace)
+        call = calls.start(session.call, name, given, id, key, trace, loop)
         if session.sid in house.observers.watched:
             house.observers.show(CallStarted(session.sid, name, id, given))
         return call

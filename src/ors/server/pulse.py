@@ -23,9 +23,8 @@ class Pulse:
         self._due: dict[Beating, float] = {}  # in order, since all have the same interval
         self._timer: asyncio.TimerHandle | None = None
 
-    def add(self, waiting: Beating) -> None:
+    def add(self, waiting: Beating, loop: asyncio.AbstractEventLoop) -> None:
         """From now on, `waiting` gets its beat in one interval, unless it is removed before."""
-        loop = asyncio.get_running_loop()
         self._due[waiting] = loop.time() + self._seconds
         if self._timer is None:
             self._timer = loop.call_later(self._seconds, self._ring, loop)

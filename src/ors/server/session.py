@@ -64,6 +64,7 @@ class Session:
         "_ended",
         "_house",
         "_opening",
+        "_settled",
         "calls",
         "created",
         "environment",
@@ -94,6 +95,7 @@ class Session:
         self.steps = 0
         self.reward = 0.0
         self._opening: asyncio.Task[Any] | None = None
+        self._settled: asyncio.Future[None] | None = None  # once somebody waits for the end of CREATING
         self._early: Early | None = None
         self._ended = ("", "")  # what was said of its end, and the reason
 
@@ -154,6 +156,9 @@ class Session:
         if state not in TRANSITIONS[self.state]:
             raise RuntimeError(f"a session that is {self.state.value} cannot become {state.value}")
         self.state = state
+        if self._settled is not None:
+            self._settled.set_result(None)
+            self._settled = None
 
     async def ready(self) -> Episode:
         """The episode, once it is set up.
@@ -163,7 +168,10 @@ class Session:
             ServerFailed: the environment could not be set up.
         """
         while self.state is State.CREATING and self._opening is not None:
-            await asyncio.wait({self._opening})
+            # Not for the opening alone: a setup that has failed is torn down in it, which may take long.
+            if self._settled is None:
+                self._settled = asyncio.get_running_loop().create_future()
+            await asyncio.wait({self._opening, self._settled}, return_when=asyncio.FIRST_COMPLETED)
         self.check()
         if self.episode is None:
             raise NotFound("Session not found")
