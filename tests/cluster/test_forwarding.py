@@ -52,7 +52,7 @@ def test_new_sessions_are_spread_by_load(pair: list[Door]) -> None:
         assert pair[0].raw.post("/create", {"task_spec": {}}, sid=sid).status == 200
     grown = [door.sessions - count for door, count in zip(pair, before, strict=True)]
     assert sum(grown) == 20
-    assert abs(pair[0].sessions - pair[1].sessions) <= max(3, abs(before[0] - before[1]))
+    assert min(grown) >= 5  # about even: the other's load is known a quarter of a second late
 
 
 def test_a_new_session_is_where_its_client_is_connected_if_loads_are_about_even(tmp_path: Path) -> None:
