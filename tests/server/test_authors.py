@@ -130,6 +130,7 @@ def test_a_setup_that_fails_in_an_odd_way_has_failed(wild: Raw, fail: str) -> No
     sid = wild.session("wild", {"fail": fail})
     assert wild.get("/wild/prompt", sid=sid).status == 500
     assert wild.post("/ping", sid=sid).status == 500
+    assert wild.post("/delete", sid=sid).status == 200  # once it is torn down, which it was about to be
     assert Wild.events == ["torn down"]
 
 
