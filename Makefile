@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help install run test test-ray check format bench bench-quick bench-cluster nodes profile soak fuzz idle cost killed screenshots clean
+.PHONY: help install run test test-field test-ray check format bench bench-quick bench-cluster nodes profile soak fuzz idle cost killed screenshots clean
 
 help: ## what there is to do
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -21,11 +21,17 @@ $(STAMP): pyproject.toml scripts/browser scripts/proxies
 run: install ## serve the example environments on http://127.0.0.1:8080
 	$(BIN)/python -m examples
 
-test: install ## run all tests but those on Ray
-	$(BIN)/python -m pytest --ignore tests/cluster/test_ray.py
+FIELD := tests/compat tests/conformance/test_field.py
+RAY := tests/cluster/test_ray.py
+
+test: install ## run all tests but those beside other packages and on Ray
+	$(BIN)/python -m pytest $(foreach path,$(FIELD) $(RAY),--ignore $(path))
+
+test-field: install ## the tests beside the field's packages, each in an environment of its own: about two minutes
+	$(BIN)/python -m pytest $(FIELD)
 
 test-ray: install ## the tests on a real Ray cluster of three nodes: about two minutes
-	$(BIN)/python -m pytest -n 0 tests/cluster/test_ray.py
+	$(BIN)/python -m pytest -n 0 $(RAY)
 
 check: install ## formatting, lint, types, import rules
 	$(BIN)/ruff format --check .
