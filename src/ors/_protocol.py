@@ -189,7 +189,7 @@ def _parts(text: bytes) -> list[bytes | memoryview]:
     lead = b""  # the first character of this piece, where it had to be written as an escape
     while len(text) - start + len(lead) > CHUNK_BYTES:
         end = start + CHUNK_BYTES - len(lead)
-        # Nearly always it can be cut right there; looking here saves half of the time.
+        # Nearly always it can be cut right there: looking here first saves a function for every piece.
         if (0x20 < text[end] < 0x7F and 0x20 < text[end - 1] < 0x7F) or (end := _plain_cut(text, end)):
             parts += (b"event: chunk\ndata: ", lead, view[start:end], b"\n\n")
             start, lead = end, b""

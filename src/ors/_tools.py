@@ -72,7 +72,7 @@ class Spawn(Protocol):
 
 
 async def _spawn(fn: Callable[..., Any], /, *args: Any) -> Any:
-    # asyncio is a quarter of the time that importing an environment takes, and every server has it already.
+    # asyncio is a fifth of the time that importing an environment takes, and every server has it already.
     from asyncio import to_thread
 
     return await to_thread(fn, *args)

@@ -11,6 +11,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from ors import JSONObject
+from ors.cli import logs
 
 __all__ = [
     "JSON",
@@ -23,6 +24,7 @@ __all__ = [
     "as_json",
     "environment",
     "images",
+    "log_flags",
     "secrets",
     "task_choice",
 ]
@@ -133,6 +135,18 @@ def as_json(command: F) -> F:
 def api_key(command: F) -> F:
     """`--api-key`."""
     return click.option("--api-key", metavar="KEY", help="Key of the server. Better: ORS_API_KEY.")(command)
+
+
+def log_flags(command: F) -> F:
+    """Options of commands that serve: what is logged, and in which form."""
+    command = click.option("--log-json", is_flag=True, help="Log JSON objects, one a line.")(command)
+    return click.option(
+        "--log-level",
+        type=click.Choice(logs.LEVELS),
+        default="info",
+        show_default=True,
+        help="What is logged, to standard error.",
+    )(command)
 
 
 def environment(command: F) -> F:

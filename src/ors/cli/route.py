@@ -8,7 +8,7 @@ import click
 from ors import Limits
 from ors.cli import logs
 from ors.cli.faults import Wrong
-from ors.cli.options import Command, api_key
+from ors.cli.options import Command, api_key, log_flags
 from ors.cli.targets import as_url
 from ors.cluster import proxies
 from ors.cluster.front import FrontRunner
@@ -55,14 +55,7 @@ CLOSED = (
     show_default=True,
     help="On shutdown, open streams may go on for this long; then clients come back through another router.",
 )
-@click.option(
-    "--log-level",
-    type=click.Choice(logs.LEVELS),
-    default="info",
-    show_default=True,
-    help="What is logged, to standard error.",
-)
-@click.option("--log-json", is_flag=True, help="Log JSON objects, one a line.")
+@log_flags
 @click.option("--insecure", is_flag=True, help="Listen on other hosts than loopback without any key.")
 @click.option("--cors-origin", multiple=True, metavar="ORIGIN", help="Web page that may call from a browser.")
 @click.option("--ssl-certfile", type=click.Path(exists=True, dir_okay=False), help="Certificate, for https.")

@@ -21,7 +21,7 @@ from ors.cli.limits import limit_flags
 from ors.cli.listener import in_words
 from ors.cli.listener import listener as listening
 from ors.cli.onray import OnRay, ray_flags
-from ors.cli.options import TARGET, Command, as_json
+from ors.cli.options import TARGET, Command, as_json, log_flags
 from ors.cli.targets import built, environments, roots
 from ors.cli.workers import Workers, worker_flags
 from ors.client import ORS, Options
@@ -158,14 +158,7 @@ class Serving:
     is_flag=True,
     help="Restart when a file changes. Open calls end with an error that says so.",
 )
-@click.option(
-    "--log-level",
-    type=click.Choice(logs.LEVELS),
-    default="info",
-    show_default=True,
-    help="What is logged, to standard error.",
-)
-@click.option("--log-json", is_flag=True, help="Log JSON objects, one a line.")
+@log_flags
 @click.option(
     "--return-errors",
     type=click.Choice(["none", "exception", "stacktrace"]),

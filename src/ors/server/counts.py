@@ -1,6 +1,6 @@
 """Counters and histograms that are plain numbers until someone asks for them.
 
-prometheus-client's own take a lock and look their labels up each time, which made a quarter of an episode.
+prometheus-client's own take a lock and look their labels up each time: 7% of an episode, by the profiler.
 """
 
 from bisect import bisect_left

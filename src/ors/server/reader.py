@@ -18,7 +18,7 @@ MOST_WISHES = 8
 """Requests behind each other that ask for another protocol; clients do so with one."""
 KNOWN_TARGETS = 1024
 LONGEST_KNOWN = 256
-"""Targets that are remembered, so that few clients make them all: they come again and again."""
+"""Bytes of a target that is remembered once it is taken apart: the same few come again and again."""
 
 
 class Reader(asyncio.Protocol):
