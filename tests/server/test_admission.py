@@ -199,6 +199,7 @@ def test_an_environment_has_limits_of_its_own() -> None:
         failed = raw.get("/tight/prompt", sid=slow)
         assert "setup did not end within 0.1 s" in failed.detail
         assert failed.headers["ors-reason"] == "setup_timeout"
+        assert Lab.counts["tight-setup.teardown"] == 0  # which waits for the thread of the setup
         Lab.gates["tight-setup.setup"].set()
 
 
