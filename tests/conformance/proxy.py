@@ -129,8 +129,11 @@ class Proxy:
         parts = urlsplit(url)
         self._host, self._port = parts.hostname, parts.port
         self._fault = fault
+        self._serving: set[asyncio.Task[None] | None] = set()
+        """Held here: a reader does not hold the task that waits for it, once the client's side has ended."""
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._serving.add(asyncio.current_task())
         try:
             request = await self._request(reader)
             answer = await self._fault(request, self._ask) if self._fault else None
@@ -141,10 +144,11 @@ class Proxy:
                     await asyncio.sleep(0.05 if number else 0)
                     writer.write(part)
                     await writer.drain()
-        except (OSError, asyncio.IncompleteReadError):
+        except (OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
             pass
         finally:
             writer.close()
+            self._serving.discard(asyncio.current_task())
 
     async def _request(self, reader: asyncio.StreamReader) -> Request:
         head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")

@@ -26,9 +26,6 @@ from ors.cli.targets import built, environments, roots
 from ors.cli.workers import Workers, worker_flags
 from ors.client import ORS, Options
 from ors.cluster.control import Assignment
-from ors.cluster.processes import Process, forked, listeners, spawned
-from ors.cluster.worker import Worker
-from ors.cluster.workers import Supervisor
 from ors.errors import ORSError
 from ors.server import ApiKey, is_loopback
 
@@ -77,6 +74,8 @@ class Serving:
 
     def work(self, server: Server, assignment: Assignment) -> None:
         """Serves as one worker of several."""
+        from ors.cluster.worker import Worker
+
         worker = Worker(
             server,
             self.host,
@@ -220,6 +219,9 @@ def serve(
 
 def supervise(serving: Serving, workers: Workers, limits: Limits, preloaded: Server | None) -> int:
     """Keeps so many workers running; gives the exit code."""
+    from ors.cluster.processes import Process, forked, listeners, spawned
+    from ors.cluster.workers import Supervisor
+
     with in_words(serving.host, serving.port):
         sockets = listeners(serving.host, serving.port, workers.workers)
 

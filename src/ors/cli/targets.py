@@ -13,7 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from ors import Environment, Server
+import ors
 from ors.cli.faults import Unreachable, Wrong, one_line, shown_path
 from ors.errors import InvalidEnvironment
 
@@ -46,7 +46,7 @@ class Source:
         return shown_path(self.file) if self.file else self.module
 
 
-def environments(targets: Iterable[str]) -> list[type[Environment]]:
+def environments(targets: Iterable[str]) -> "list[type[ors.Environment]]":
     """The environment classes of all targets, each once.
 
     Raises:
@@ -65,7 +65,7 @@ def roots(targets: Iterable[str]) -> list[Path]:
     return list(found)
 
 
-def _environments(target: str) -> list[type[Environment]]:
+def _environments(target: str) -> "list[type[ors.Environment]]":
     if as_url(target):
         raise Wrong(
             f"{target} is a URL; a TARGET is code: package.module[:Class], path/file.py[:Class], a folder"
@@ -176,13 +176,13 @@ def _finds(source: Source) -> bool:
     return spec is not None and spec.origin is not None and Path(spec.origin).resolve() == source.file
 
 
-def _classes(module: ModuleType) -> list[type[Environment]]:
+def _classes(module: ModuleType) -> "list[type[ors.Environment]]":
     found = [
         value
         for name, value in vars(module).items()
         if inspect.isclass(value)
-        and issubclass(value, Environment)
-        and value is not Environment
+        and issubclass(value, ors.Environment)
+        and value is not ors.Environment
         and name[0] != "_"
     ]
     inside = (module.__name__, module.__name__ + ".")
@@ -191,24 +191,24 @@ def _classes(module: ModuleType) -> list[type[Environment]]:
     return [cls for cls in own or found if not inspect.isabstract(cls)] or own
 
 
-def _class(module: ModuleType, name: str, source: Source) -> type[Environment]:
+def _class(module: ModuleType, name: str, source: Source) -> "type[ors.Environment]":
     cls: Any = getattr(module, name, None)
     if cls is None:
         there = ", ".join(found.__name__ for found in _classes(module)) or "no environment"
         raise Unreachable(f"{source} has no {name}; it has {there}")
-    if not inspect.isclass(cls) or not issubclass(cls, Environment):
+    if not inspect.isclass(cls) or not issubclass(cls, ors.Environment):
         raise Unreachable(f"{name} is no environment: it does not derive from ors.Environment{_defined(cls)}")
     return cls
 
 
-def built(classes: Sequence[type[Environment]], **options: Any) -> Server:
+def built(classes: "Sequence[type[ors.Environment]]", **options: Any) -> "ors.Server":
     """A server of these environments.
 
     Raises:
         Unreachable: one of them is written wrongly.
     """
     try:
-        return Server(classes, **options)
+        return ors.Server(classes, **options)
     except InvalidEnvironment as error:
         raise Unreachable(" ".join(str(error).split()) + _defined(_culprit(classes))) from error
     except Exception as error:
@@ -217,10 +217,10 @@ def built(classes: Sequence[type[Environment]], **options: Any) -> Server:
         raise Unreachable(f"Cannot serve: {one_line(error)}{place}") from error
 
 
-def _culprit(classes: Iterable[type[Environment]]) -> type[Environment] | None:
+def _culprit(classes: "Iterable[type[ors.Environment]]") -> "type[ors.Environment] | None":
     for cls in classes:
         try:
-            Server([cls])
+            ors.Server([cls])
         except InvalidEnvironment:
             return cls
     return None

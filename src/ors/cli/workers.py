@@ -5,12 +5,14 @@ import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from ors.cli.options import Grouped
-from ors.cluster.workers import Policy
+
+if TYPE_CHECKING:
+    from ors.cluster.workers import Policy
 
 __all__ = ["Workers", "worker_flags"]
 
@@ -55,8 +57,10 @@ class Workers:
     max_worker_sessions: int | None
     drain_seconds: float
 
-    def policy(self, grace_seconds: float) -> Policy:
+    def policy(self, grace_seconds: float) -> "Policy":
         """As their supervisor needs it."""
+        from ors.cluster.workers import Policy
+
         return Policy(
             drain_seconds=self.drain_seconds,
             grace_seconds=grace_seconds,

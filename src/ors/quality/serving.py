@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from types import FrameType
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from ors import Server
+if TYPE_CHECKING:
+    from ors import Server
 
 T = TypeVar("T")
 
@@ -16,7 +17,7 @@ LAST_SECONDS = 5.0
 """How long work that was interrupted may take to tidy up."""
 
 
-def while_serving(server: Server, work: Callable[[str], T]) -> T:
+def while_serving(server: "Server", work: Callable[[str], T]) -> T:
     """Serves in this thread while another one does `work(url)`; gives what that gave.
 
     This way around, authors' code finds the main thread where `ors serve` has it: signals need that. What

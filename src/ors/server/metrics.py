@@ -2,10 +2,8 @@
 
 from collections import Counter as Count
 from collections.abc import Iterable, Iterator, Mapping, Set
-from typing import Protocol, runtime_checkable
-
-from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
-from prometheus_client.core import GaugeMetricFamily, Metric
+from functools import cached_property
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from ors.server.counts import Counts, Times
 from ors.server.house import House
@@ -21,6 +19,9 @@ from ors.server.observers import (
 )
 from ors.server.sessions import Sessions
 
+if TYPE_CHECKING:
+    from prometheus_client.core import CollectorRegistry, Metric
+
 
 class Metrics:
     """Counts what happens, and looks at what is there when it is asked."""
@@ -28,7 +29,6 @@ class Metrics:
     def __init__(self, house: House, sessions: Sessions, tools: Mapping[str, Set[str]]) -> None:
         self._house = house
         self._sessions = sessions
-        self._registry = CollectorRegistry(auto_describe=False)
         self.lag = Lag()
         env = ["environment"]
         self._created = Counts("ors_sessions_created", "Sessions created", env)
@@ -39,14 +39,23 @@ class Metrics:
         self._replays = Counts("ors_calls_replayed", "Calls that clients came back for", env)
         self._rejected = Counts("ors_requests_rejected", "Requests turned away", ["reason"])
         house.calls.know(tools)
-        self._registry.register(_Now(self))
-        ProcessCollector(registry=self._registry)
+
+    @cached_property
+    def _registry(self) -> "CollectorRegistry":
+        from prometheus_client import CollectorRegistry, ProcessCollector
+
+        registry = CollectorRegistry(auto_describe=False)
+        registry.register(_Now(self))
+        ProcessCollector(registry=registry)
+        return registry
 
     def text(self) -> bytes:
         """Everything, in the format that Prometheus scrapes."""
+        from prometheus_client import generate_latest
+
         return generate_latest(self._registry)
 
-    def families(self) -> Iterable[Metric]:
+    def families(self) -> "Iterable[Metric]":
         """Everything, for whoever has a format of its own. May be asked for in another thread."""
         return self._registry.collect()
 
@@ -70,8 +79,10 @@ class Metrics:
         elif isinstance(event, Rejected):
             self._rejected.add(event.reason)
 
-    def now(self) -> Iterator[Metric]:
+    def now(self) -> "Iterator[Metric]":
         """The calls so far, and what there is at this moment."""
+        from prometheus_client.core import GaugeMetricFamily
+
         yield from self._house.calls.collect()
         for counted in (self._created, self._closed, self._failed, self._replays, self._rejected):
             yield from counted.collect()
@@ -111,5 +122,5 @@ class _Now:
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
 
-    def collect(self) -> Iterator[Metric]:
+    def collect(self) -> "Iterator[Metric]":
         return self._metrics.now()

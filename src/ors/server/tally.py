@@ -3,10 +3,12 @@
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Set
-
-from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
+from typing import TYPE_CHECKING
 
 from ors.server.counts import BOUNDS, SECONDS, cumulative
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
 
 Labels = tuple[str, str, str, str]
 """Environment, tool, outcome and reason of a call."""
@@ -68,8 +70,10 @@ class Tallies:
         """The tools that environments have for every task, each of which gets a label."""
         self._tools = {environment: set(names) for environment, names in tools.items()}
 
-    def collect(self) -> Iterator[Metric]:
+    def collect(self) -> "Iterator[Metric]":
         """The metrics of all calls so far."""
+        from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
+
         calls = CounterMetricFamily(
             "ors_calls", "Tool calls", labels=["environment", "tool", "outcome", "reason"]
         )
