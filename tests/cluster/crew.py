@@ -61,7 +61,8 @@ class Crew:
         others = []
         while True:
             sid = str(self.raw.post("/create_session").json()["sid"])
-            assert self.raw.post("/create", {"task_spec": {}}, sid=sid).status == 200
+            made = self.raw.post("/create", {"task_spec": {}}, sid=sid)
+            assert made.status == 200, made
             if slot is None or int(sid[:4], 16) == slot:
                 break
             others.append(sid)

@@ -28,6 +28,12 @@ class Told(Protocol):
     def load(self, sessions: int, taking: bool) -> None:
         """So many sessions are there, and more are welcome or not."""
 
+    def bye(self) -> None:
+        """It is about to end, and has no session any more."""
+
+    def again(self, request: Request) -> Any:
+        """What gives the answer to a request that it refused, since it is about to end."""
+
     def closed(self, link: "Link") -> None:
         """The connection is closed."""
 
@@ -46,6 +52,7 @@ class Link(asyncio.Protocol):
         self._exchanges: dict[int, Exchange] = {}
         self._asked: dict[int, asyncio.Future[int]] = {}
         self.up = False
+        self._parting = False
         self.heard = 0.0
         """When something came last."""
 
@@ -99,10 +106,19 @@ class Link(asyncio.Protocol):
             asked = self._asked.pop(number, None)
             if asked is not None and not asked.done():
                 asked.set_result(int(payload))
+            self._part()
+        elif kind == frames.BYE:
+            self._parting = True
+            self._told.bye()
+            self._part()
         else:
             exchange = self._exchanges.get(number)
             if exchange is not None:  # else its client has left
                 exchange.take(kind, payload)
+
+    def _part(self) -> None:
+        if self._parting and not self._exchanges and not self._asked and self._transport is not None:
+            self._transport.close()
 
     # ── What doors ask ───────────────────────────────────────────────────────────────────────────
 
@@ -142,6 +158,11 @@ class Link(asyncio.Protocol):
     def done(self, number: int) -> None:
         """An exchange is over."""
         self._exchanges.pop(number, None)
+        self._part()
+
+    def again(self, request: Request) -> Any:
+        """What gives the answer to a request that the other server refused."""
+        return self._told.again(request)
 
     def cut(self) -> None:
         """Closes at once."""
@@ -204,6 +225,9 @@ class Exchange(Relay):
         elif kind == frames.END:
             self._over()
             sink.end(payload)
+        elif kind == frames.REFUSED:
+            self._over()
+            sink.settle(self._request, self._link.again(self._request))
 
     def lost(self) -> None:
         """The other server has gone, and the answer with it."""

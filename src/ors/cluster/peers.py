@@ -4,13 +4,14 @@ import asyncio
 import logging
 import socket
 import ssl
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import Any
 from urllib.parse import urlsplit
 
 from ors import _protocol
 from ors.cluster.link import Link
+from ors.server.requests import Request
 
 log = logging.getLogger("ors.cluster")
 
@@ -44,6 +45,7 @@ class Peer:
         """Whether it has ever been there."""
         self.tried = False
         """Whether it was there, or was not, when it was first looked for."""
+        self._parted = False
         self._closed = asyncio.Event()
         self._keeping = asyncio.get_running_loop().create_task(self._keep())
 
@@ -60,6 +62,17 @@ class Peer:
     def load(self, sessions: int, taking: bool) -> None:
         """How much it has to do."""
         self.sessions, self.taking = sessions, taking
+
+    def bye(self) -> None:
+        """It has no session any more, and is about to end."""
+        self._parted = True
+        self.taking = False
+        self.link = None
+        self._peers.left(self)
+
+    def again(self, request: Request) -> Any:
+        """The answer of somebody else."""
+        return self._peers.again(request)
 
     def closed(self, link: Link) -> None:
         """The link is down."""
@@ -84,6 +97,8 @@ class Peer:
                 await self._watch(made)
                 self._missed()
                 pause = FIRST_PAUSE_SECONDS if self.greeted else pause
+                if self._parted:  # another may come up at its place, but not at once
+                    self._parted, pause = False, LONGEST_PAUSE_SECONDS
             await asyncio.sleep(pause)
             pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
 
@@ -144,6 +159,8 @@ class Peers:
         self.environments = list(environments)
         self._changed = asyncio.Event()
         self._closing: set[asyncio.Task[None]] = set()
+        self.again: Callable[[Request], Any]
+        """The router's: gives the answer to a request that a server refused, since it is about to end."""
 
     def __iter__(self) -> Iterator[Peer]:
         """Those that can be asked now."""

@@ -44,6 +44,10 @@ class Home(Protocol):
         """Whether new sessions may come here."""
 
     @property
+    def leaving(self) -> bool:
+        """Whether others know that it is about to end, and ask its successor."""
+
+    @property
     def sessions(self) -> int:
         """How many there are."""
 
@@ -60,6 +64,7 @@ class Router:
         self._places: dict[str, str] = {}  # of ids that clients made: the prefix of their server
         if home is not None:
             peers.have_had(home.identity.slot, home.identity.incarnation)
+        peers.again = self._again
         self._merged = Merged(peers, self._at_home, home.identity if home is not None else None)
 
     def elsewhere(self, request: Request) -> Any:
@@ -81,10 +86,14 @@ class Router:
 
     def _of_own(self, request: Request, sid: str) -> Any:
         assert self._home is not None
-        heir = None if self._home.taking else self._successor(self._home.identity.slot)
+        heir = self._successor(self._home.identity.slot) if self._home.leaving else None
         if heir is None or heir.link is None or self._home.standing(sid):
             return None
         return heir.link.ask(request, self._at_home)  # it was created when others knew us gone already
+
+    def _again(self, request: Request) -> Any:
+        outcome = self.elsewhere(request)
+        return self._at_home(request) if outcome is None and self._at_home is not None else outcome
 
     def new_session_id(self) -> str:
         """An id for the next session, on the less loaded of two servers; on this one if it is about even."""
@@ -122,6 +131,7 @@ class Router:
 
     async def _find(self, request: Request, sid: str) -> Any:
         route = _protocol.session_id_route(sid)
+        await self._peers.settle(ARRIVAL_SECONDS)  # who has just started does not know all slots yet
         if route is not None and (self._peers.knows(route[0]) or self._is_own(route[0])):
             return await self._of_slot(request, *route)
         return await self._of_client(request, sid)
@@ -150,7 +160,6 @@ class Router:
         known = self._places.get(sid)
         if known == self._own and not creating and known:
             return self._take_home(request)
-        await self._peers.settle(ARRIVAL_SECONDS)
         found, standing = await self._ask_all(sid)
         if standing == 2 or (standing and not creating):
             return self._to(found, request, sid)

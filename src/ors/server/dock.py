@@ -59,6 +59,8 @@ class Dock(asyncio.Protocol):
         hello = {"slot": me.slot, "incarnation": me.incarnation, "environments": self.app.environments}
         self.write(frames.frame(frames.HELLO, 0, dumps(hello)))
         self._tell_load()
+        if self.app.house.leaving:
+            self.part()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The door has gone. Calls go on: their clients may come back through another."""
@@ -80,7 +82,9 @@ class Dock(asyncio.Protocol):
                 self._transport.abort()
 
     def _take(self, kind: int, number: int, payload: bytes) -> None:
-        if kind == frames.REQUEST:
+        if kind == frames.REQUEST and self.app.house.leaving:
+            self.write(frames.frame(frames.REFUSED, number))
+        elif kind == frames.REQUEST:
             exchange = self._exchanges[number] = _Exchange(self, number)
             exchange.take(payload)
         elif kind == frames.FIND:
@@ -124,6 +128,12 @@ class Dock(asyncio.Protocol):
 
     def sweep(self, now: float) -> None:
         """A link is never closed for being quiet."""
+
+    def part(self) -> None:
+        """Asks the door to go elsewhere from now on, and to close the link when it has all its answers."""
+        self.write(frames.frame(frames.BYE, 0))
+        for exchange in list(self._exchanges.values()):
+            exchange.shutdown()
 
     def shutdown(self) -> None:
         """uvicorn's word to end: now, or after the answers that are under way."""

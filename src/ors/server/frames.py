@@ -16,7 +16,7 @@ PATH = "/-/link"
 # From the door that forwards ...
 REQUEST, LEAVE, CREDIT, FIND = range(1, 5)
 # ... and from the server that answers.
-HELLO, LOAD, WHOLE, HEAD, PART, END, FOUND = range(16, 23)
+HELLO, LOAD, WHOLE, HEAD, PART, END, FOUND, BYE, REFUSED = range(16, 25)
 
 PIECE_BYTES = 64 * 1024
 """Longer bodies go in pieces, so that none holds up the others for long."""

@@ -32,6 +32,8 @@ class House:
         """Whether it is about to end: nothing new may begin."""
         self.retiring = False
         """Whether it ends when its last session has ended: new ones belong elsewhere."""
+        self.leaving = False
+        """Whether it has had its last session: what comes for it now begins with its successor."""
 
     @property
     def taking(self) -> bool:
