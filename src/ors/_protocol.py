@@ -174,7 +174,9 @@ def result_events(result: bytes) -> bytes:
     Every reader in the field gets the same text back: no piece begins or ends with white space (they
     strip it), and no character stands in it that some readers take for the end of a line.
     """
-    if b"\xe2" in result or b"\xc2" in result:  # one byte is found forty times faster than three
+    # One byte is found forty times faster than three, and as a number ten times faster than as bytes, since
+    # `in` tries those as a number first, and fails.
+    if 0xE2 in result or 0xC2 in result:
         for raw, escaped in _LINE_SEPARATORS:
             result = result.replace(raw, escaped)
     if len(result) <= CHUNK_BYTES:

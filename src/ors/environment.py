@@ -138,7 +138,8 @@ class Environment(ABC):
     @classmethod
     def _tools(cls) -> Toolbox:
         if "_toolbox" not in cls.__dict__:
-            cls._toolbox = Toolbox(cls, tuple(cls.toolsets or ()))
+            taken_over = cls._call_tool is not Environment._call_tool
+            cls._toolbox = Toolbox(cls, tuple(cls.toolsets or ()), taken_over=taken_over)
         return cls._toolbox
 
 

@@ -43,6 +43,7 @@ class Link(asyncio.Protocol):
 
     def __init__(self, told: Told, host: str, api_key: str = "", prefix: str = "") -> None:
         self._told = told
+        self._loop = asyncio.get_running_loop()
         self._hello = _upgrade(host, api_key, prefix)
         self._transport: asyncio.Transport | None = None
         self._frames = frames.Frames(LONGEST_ANSWER)
@@ -66,7 +67,7 @@ class Link(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Frames have arrived."""
-        self.heard = asyncio.get_running_loop().time()
+        self.heard = self._loop.time()
         if not self._switched:
             self._head, end, data = (self._head + data).partition(b"\r\n\r\n")
             self._switched = bool(end)
@@ -128,7 +129,7 @@ class Link(asyncio.Protocol):
 
     def find(self, sid: str) -> asyncio.Future[int]:
         """Whether the session lives there (2), has ended there of late (1), or neither (0)."""
-        future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[int] = self._loop.create_future()
         if self._transport is None:
             future.set_result(0)
             return future

@@ -151,7 +151,7 @@ class App:
     def start(self) -> None:
         """Begins to reap, on the running loop."""
         # By a timer, not a task: under a server that sends no lifespan events nobody would end the task.
-        self._loop = asyncio.get_running_loop()
+        self._loop = self.house.loop = asyncio.get_running_loop()
         self.metrics.lag.start(self._loop)
         self._later_reap()
 

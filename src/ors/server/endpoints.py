@@ -214,7 +214,7 @@ class Endpoints:
         return _tools(await episode.tools())
 
     def _call(self, request: Request, offer: Offer) -> Answer | Call:
-        loop = asyncio.get_running_loop()
+        loop = self._house.loop or asyncio.get_running_loop()
         session = self._sessions.find(request.session_id(), loop.time(), request.key)
         if offer.name != session.environment:
             raise NotFound(f"This session is of the environment {session.environment!r}")

@@ -202,9 +202,9 @@ class Episode:
         self, name: str, definition: ToolDef | None, given: dict[str, Any]
     ) -> Coroutine[Any, Any, ToolOutput]:
         # An author who takes calls over gets all of them; otherwise they go straight to the tools.
-        if self._cls._call_tool is Environment._call_tool:
-            return self._tools.run(self._env, name, definition, given, self._house.threads.run)
-        return self._run_by_author(name, given)
+        if self._tools.taken_over:
+            return self._run_by_author(name, given)
+        return self._tools.run(self._env, name, definition, given, self._house.threads.run)
 
     async def _run_by_author(self, name: str, given: dict[str, Any]) -> ToolOutput:
         SPAWN.set(self._house.threads.run)
@@ -219,7 +219,7 @@ class Episode:
         raise TypeError(f"_call_tool returned {type(result).__name__}; expected RunToolOutput")
 
     def _told(self, name: str, definition: ToolDef | None, output: ToolOutput) -> Outcome:
-        reward = output.reward
+        reward, finished = output.reward, output.finished
         if reward is not None and not math.isfinite(reward):
             raise ValueError(f"{name!r} gave the reward {reward}; a reward is a finite number or None")
         result = dumps({"ok": True, "output": output.__dict__ if type(output) is ToolOutput else output})
@@ -229,12 +229,12 @@ class Episode:
                 size = f"{len(result)} of {limit} bytes"
                 return failed(f"Tool {name!r} exceeded its output limit: {size}", "limit")
             result = cut(output, limit)
-        if self._finished and not self._cls.calls_after_finished and (output.finished or reward is not None):
+        if self._finished and not self._cls.calls_after_finished and (finished or reward is not None):
             # Overlapped with the call that ended the episode: one end, one last reward.
             return _refused(_already_finished(name))
-        if output.finished:
+        if finished:
             self._finished = True
-        return Outcome(result_events(result), "ok", "", reward, output.finished)
+        return Outcome(result_events(result), "ok", "", reward, finished)
 
     async def teardown(self) -> None:
         """Lets the environment clean up. Never raises; what goes wrong is logged."""

@@ -1,5 +1,7 @@
 """What all parts of one server share."""
 
+import asyncio
+
 from ors._protocol import Limits
 from ors.server.identity import Identity
 from ors.server.kept import Kept
@@ -26,6 +28,8 @@ class House:
         self.threads = Threads()
         self.calls = Tallies()
         self.kept = Kept(limits.kept_seconds, limits.kept_bytes)
+        self.loop: asyncio.AbstractEventLoop | None = None
+        """Where it all runs; to ask which loop runs takes a system call in CPython 3.11."""
         self.running = 0
         """Calls that run or wait for their turn."""
         self.draining = False

@@ -145,8 +145,10 @@ class Reader(asyncio.Protocol):
         body = self._body if not self._parts else b"".join((self._body, *self._parts))
         request = Request(_METHODS.get(method) or method.decode(), path, query, self._headers, body)
         self._forget()
-        modern = parser.get_http_version() != "1.0"
-        self._received(request, modern, modern and parser.should_keep_alive())
+        keep_alive = parser.should_keep_alive()
+        # Without a word about it only HTTP/1.1 keeps a connection; to ask for the version takes 0.3 µs.
+        modern = (keep_alive and b"connection" not in request.headers) or parser.get_http_version() != "1.0"
+        self._received(request, modern, modern and keep_alive)
 
     def _forget(self) -> None:
         self._reading = False
