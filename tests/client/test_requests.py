@@ -64,6 +64,14 @@ async def test_a_full_server_is_asked_for_as_long_as_a_request_may_take() -> Non
         assert caught.value.reason == "limit"
 
 
+async def test_who_was_told_that_a_server_is_full_is_told_so_when_the_last_answer_does_not_come() -> None:
+    full = answer({"detail": "full"}, 429, {"Retry-After": "0", "ORS-Reason": "limit"})
+    async with scripted() as script:
+        script.on(SPLITS, full, Reply(b"", hold=asyncio.Event()))
+        with pytest.raises(errors.Unavailable, match="full"):
+            await splits(script, replace(QUICK, request_seconds=0.2))
+
+
 @proves("client.retries")
 async def test_it_is_asked_a_bounded_number_of_times() -> None:
     async with scripted() as script:

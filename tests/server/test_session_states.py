@@ -1,6 +1,7 @@
 """Sessions, calls and results as state machines: no sockets, and time is an argument."""
 
 import asyncio
+import gc
 import itertools
 from typing import Any
 
@@ -10,6 +11,7 @@ from ors._protocol import Limits, error_event, task_ids
 from ors.errors import BadRequest, Gone, NotFound
 from ors.server.calls import MAX_SPENT_KEYS, Call, Calls, Outcome
 from ors.server.house import House
+from ors.server.kept import AT_ONCE, RECORD_BYTES
 from ors.server.observers import Observers
 from ors.server.session import TRANSITIONS, Session, State
 from ors.server.sessions import Sessions
@@ -173,11 +175,12 @@ async def test_results_are_kept_for_their_time_then_forgotten_but_for_the_key() 
     shared = house(kept_seconds=60, kept_bytes=10**6)
     kept, calls = shared.kept, calls_of(shared)
     call = await finished(calls, b"result", key="k")
-    assert calls.by_id(call.id) is call
-    assert calls.by_key("k") is call
+    for found in (calls.by_id(call.id), calls.by_key("k")):
+        assert found is not None
+        assert (found.id, found.tool, found.tail, found.seconds) == (call.id, "x", b"result", call.seconds)
     kept.reap(call.finished_at + 59)
-    assert calls.by_id(call.id) is call
-    kept.reap(call.finished_at + 61)
+    assert calls.by_id(call.id) is not None
+    kept.reap(call.finished_at + 62)
     assert calls.by_id(call.id) is None
     assert calls.by_key("k") is None
     assert calls.spent("k")
@@ -187,20 +190,81 @@ async def test_results_are_kept_for_their_time_then_forgotten_but_for_the_key() 
 
 @proves("calls.rejoin")
 async def test_over_the_budget_delivered_results_go_first_oldest_first() -> None:
-    shared = house(kept_seconds=60, kept_bytes=100)
+    shared = house(kept_seconds=60, kept_bytes=10_000)
     kept, calls = shared.kept, calls_of(shared)
-    first, second, third = [await finished(calls, b"x" * 30) for _ in range(3)]
-    second.delivered = third.delivered = True
-    fourth = await finished(calls, b"x" * 20)
-    assert second.tail == error_event("result no longer kept")
-    assert [len(c.tail or b"") for c in (first, third, fourth)] == [30, 30, 20]
-    assert kept.bytes == 80
-    fifth = await finished(calls, b"x" * 95)
-    assert first.tail == third.tail == fourth.tail == error_event("result no longer kept")
-    assert fifth.tail == b"x" * 95
-    assert calls.by_id(second.id) is second
-    kept.reap(fifth.finished_at + 61)
-    assert kept.bytes == 0
+
+    def held(*wanted: Call) -> list[bytes | None]:
+        return [call.tail if (call := calls.by_id(each.id)) else None for each in wanted]
+
+    gone, one, two = error_event("result no longer kept"), b"x" * 2600, b"y" * 900
+    first, second, third = [await finished(calls, one, key) for key in ("a", "b", "c")]
+    for taken in (second, third):
+        taken.taken()
+    fourth = await finished(calls, two)
+    assert held(first, second, third, fourth) == [one, gone, one, two]
+    assert calls.spent("b")  # and never runs again
+    assert kept.bytes == 2 * 2600 + 900 + 3 * RECORD_BYTES
+    fifth = await finished(calls, b"z" * 8500)
+    assert held(first, third, fourth, fifth) == [gone, gone, gone, b"z" * 8500]
+    assert kept.bytes == 8500 + RECORD_BYTES
+    assert kept.awaited
+    kept.reap(fifth.finished_at + 62)
+    assert kept.bytes == len(kept) == 0
+    assert not kept.awaited
+    assert held(second, fourth, fifth) == [None, None, None]
+
+
+async def test_of_many_old_results_some_go_at_once_and_a_session_takes_its_own_along() -> None:
+    shared = house(kept_seconds=60)
+    kept, calls, others = shared.kept, calls_of(shared), calls_of(shared)
+    for _ in range(AT_ONCE + 5):
+        call = await finished(calls, b"x")
+    await finished(others, b"y")
+    assert kept.reap(call.finished_at + 62)
+    assert len(kept) == 6
+    calls.close()
+    assert len(kept) == 1
+    assert kept.bytes == 1 + RECORD_BYTES
+    assert not kept.reap(call.finished_at + 62)
+    assert kept.bytes == len(kept) == 0
+
+
+async def test_what_was_discarded_goes_with_its_session_too() -> None:
+    shared = house(kept_bytes=1000)
+    calls = calls_of(shared)
+    for key in (None, "k", None):
+        (await finished(calls, b"x" * 600, key)).taken()
+    assert len(shared.kept) == 1
+    assert len(list(calls)) == 3
+    calls.close()
+    assert not shared.kept._latest.discarded
+    assert shared.kept.bytes == len(shared.kept) == 0
+
+
+async def test_nothing_is_left_of_seconds_whose_results_went_with_their_sessions() -> None:
+    shared = house()
+    for second in range(5):
+        calls = calls_of(shared)
+        call = Call(calls, "x", f"t{second}", None, "")
+        call.finished_at = second + 0.5
+        assert shared.kept.add(call, calls, b"x") == second
+        calls._by_id = {call.id: second}
+        calls.close()
+    assert list(shared.kept._by_second) == [4]
+    assert shared.kept.bytes == len(shared.kept) == 0
+
+
+async def test_a_result_that_is_kept_is_nothing_for_the_collector() -> None:
+    shared = house()
+    calls = calls_of(shared)
+    seen = []
+    for _ in range(2):
+        for _ in range(300):
+            await finished(calls, b"x" * 100)
+        gc.collect()
+        seen.append(len(gc.get_objects()))
+    assert len(shared.kept) == 600
+    assert seen[1] - seen[0] < 30
 
 
 async def test_spent_keys_are_bounded_in_number() -> None:

@@ -18,13 +18,14 @@ T = TypeVar("T")
 class Retry:
     """Counts the attempts of one request and pauses between them, within its deadline."""
 
-    __slots__ = ("_delay", "_left", "_limit", "_options", "deadline", "seconds")
+    __slots__ = ("_delay", "_going_on", "_left", "_limit", "_options", "deadline", "seconds")
 
     def __init__(self, options: Options, *, limit: int, seconds: float) -> None:
         self._options = options
         self._limit = limit
         self.seconds = seconds
         self.deadline = asyncio.get_running_loop().time() + seconds
+        self._going_on: TransportError | None = None  # what the server said of itself last
         self.reset()
 
     def reset(self) -> None:
@@ -43,7 +44,7 @@ class Retry:
                 async with asyncio.timeout_at(self.deadline):
                     return await attempt()
             except TimeoutError:
-                raise TransportError(f"not answered within {self.seconds:g} s") from None
+                raise self._going_on or TransportError(f"not answered within {self.seconds:g} s") from None
             except TransportError as error:
                 await self.pause(error)
 
@@ -59,7 +60,8 @@ class Retry:
             delay = max(delay, error.retry_after * random.uniform(1.0, 1.1))
         if self._left <= 0 or asyncio.get_running_loop().time() + delay > self.deadline:
             raise TransportError(str(error)) if isinstance(error, NotSent | Broken) else error
-        self._left -= not _goes_on(error)
+        self._going_on = error if _goes_on(error) else None
+        self._left -= self._going_on is None
         self._delay = min(2 * self._delay, self._options.backoff_limit_seconds)
         await asyncio.sleep(delay)
 

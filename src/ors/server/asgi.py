@@ -79,7 +79,7 @@ class ASGI:
             await send({"type": "http.response.body", "body": call.tail})
         else:
             await _send(send, Answer(200, call.head + (call.tail or b""), STREAM), more)
-        call.delivered = True
+        call.taken()
 
 
 class _Waiting:

@@ -7,8 +7,9 @@ and whoever comes back with its task id or its idempotency key gets its stream f
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterator
+from dataclasses import dataclass
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import Any
 
 from ors._protocol import RESULT_GONE, error_event, task_id_event
 from ors.server.house import House
@@ -20,7 +21,8 @@ MAX_SPENT_KEYS = 1024
 """Idempotency keys that a session remembers after their results: enough for any client that still retries."""
 
 
-class Outcome(NamedTuple):
+@dataclass(slots=True)
+class Outcome:
     """How a call went, and the events that tell it."""
 
     events: bytes
@@ -51,6 +53,7 @@ class Call:
         "delivered",
         "finished_at",
         "id",
+        "kept",
         "key",
         "seconds",
         "tail",
@@ -69,6 +72,7 @@ class Call:
         self.task: asyncio.Task[None] | None = None
         self.finished_at = 0.0
         self.delivered = False
+        self.kept = False
         self._owner = owner
         self._listener: Listener | None = None  # mostly the only one
         self._listeners: list[Listener] | None = None
@@ -115,13 +119,11 @@ class Call:
             listener()
         self._owner.finished(self, outcome)
 
-    def discard(self) -> None:
-        """Lets go of the result; whoever asks for it is told that it is gone."""
-        self.tail = GONE
-
-    def forget(self) -> None:
-        """Lets go of everything but the key, which must never run again."""
-        self._owner.forget(self)
+    def taken(self) -> None:
+        """A client has the result, as far as we can tell."""
+        self.delivered = True
+        if self.kept:  # otherwise it is about to be
+            self._owner.taken(self.id)
 
 
 class Calls:
@@ -132,21 +134,31 @@ class Calls:
     def __init__(self, house: House, watch: Watch) -> None:
         self._house = house
         self._watch = watch  # is told of each call that is done
-        self._by_id: dict[str, Call] | None = None
-        self._by_key: dict[str, Call] | None = None  # most clients in the field send none
+        self._by_id: dict[str, Call | int] | None = None  # done calls by the second in which they are kept
+        self._by_key: dict[str, str] | None = None  # most clients in the field send none
         self._spent: dict[int, None] | None = None
         self.running = 0
 
     def __iter__(self) -> Iterator[Call]:
-        return iter((self._by_id or {}).values())
+        return (self._call(id, known) for id, known in (self._by_id or {}).items())
 
     def by_id(self, task_id: str) -> Call | None:
         """The call of that id, running or kept."""
-        return self._by_id.get(task_id) if self._by_id else None
+        known = self._by_id.get(task_id) if self._by_id else None
+        return None if known is None else self._call(task_id, known)
 
     def by_key(self, key: str) -> Call | None:
         """The call that was started with that key, running or kept."""
-        return self._by_key.get(key) if self._by_key else None
+        id = self._by_key.get(key) if self._by_key else None
+        return None if id is None else self.by_id(id)
+
+    def _call(self, id: str, known: Call | int) -> Call:
+        if isinstance(known, Call):
+            return known
+        tail, tool, seconds, key = self._house.kept.get(id, known) or (GONE, "", 0.0, None)
+        call = Call(self, tool, id, key, "")
+        call.tail, call.seconds, call.finished_at, call.kept = tail, seconds, float(known), True
+        return call
 
     def spent(self, key: str) -> bool:
         """Whether a call with that key has run, and its result is no longer kept."""
@@ -170,7 +182,7 @@ class Calls:
         if key is not None:
             if self._by_key is None:
                 self._by_key = {}
-            self._by_key[key] = call
+            self._by_key[key] = id
         self.running += 1
         self._house.running += 1
         call.task = (loop or asyncio.get_running_loop()).create_task(_run(call, work, name, given))
@@ -178,27 +190,25 @@ class Calls:
 
     def tasks(self) -> list[asyncio.Task[None]]:
         """The tasks of the calls that run."""
-        return [call.task for call in (self._by_id or {}).values() if call.task is not None]
+        return [call.task for call in self._running() if call.task is not None]
+
+    def _running(self) -> list[Call]:
+        return [known for known in (self._by_id or {}).values() if isinstance(known, Call)]
 
     def finished(self, call: Call, outcome: Outcome) -> None:
         """A call of ours is done."""
         self.running -= 1
         self._house.running -= 1
-        self._house.kept.add(call, len(outcome.events))
+        if self._by_id is None:
+            self._by_id = {}
+        self._by_id[call.id] = self._house.kept.add(call, self, outcome.events)
+        call.kept = True
         self._watch(call, outcome)
-
-    def forget(self, call: Call) -> None:
-        """A result of ours is kept no longer."""
-        if self._by_id is not None:
-            self._by_id.pop(call.id, None)
-        if call.key is not None and self._by_key is not None:
-            self._by_key.pop(call.key, None)
-            self._spend(call.key)
 
     def stop(self, message: str, reason: str) -> list[asyncio.Task[None]]:
         """Ends every running call with an `error` event; gives the tasks that are about to end."""
         tasks = []
-        for call in list((self._by_id or {}).values()):
+        for call in self._running():
             task = call.task
             if task is not None:  # otherwise it is done
                 call.finish(failed(message, reason))
@@ -208,9 +218,28 @@ class Calls:
 
     def close(self) -> None:
         """Forgets all results."""
-        for call in (self._by_id or {}).values():
-            self._house.kept.remove(call)
+        for id, known in (self._by_id or {}).items():
+            if isinstance(known, int):
+                self._house.kept.remove(id, known)
         self._by_id = self._by_key = self._spent = None
+
+    # ── What is kept of us ───────────────────────────────────────────────────────────────────────
+
+    def taken(self, id: str) -> None:
+        """A client has come back for a result."""
+        self._house.kept.taken(id)
+
+    def discarded(self, id: str, key: str | None) -> None:
+        """A result was let go of; whoever asks for it is told that it is gone. Its key never runs again."""
+        if key is not None and self._by_key is not None:
+            self._by_key.pop(key, None)
+            self._spend(key)
+
+    def forget(self, id: str, key: str | None) -> None:
+        """Nothing is kept of a call any more."""
+        if self._by_id is not None:
+            self._by_id.pop(id, None)
+        self.discarded(id, key)
 
     def _spend(self, key: str) -> None:
         # By hash: 64 bits tell keys apart, and a long key must not stay.

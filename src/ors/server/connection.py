@@ -270,7 +270,7 @@ class Connection(Reader):
                 self._transport.write(begin + tail)
             else:
                 self._transport.writelines((begin, tail))
-        call.delivered = True
+        call.taken()
         self._next()
 
     def _part(self, data: bytes) -> bytes:

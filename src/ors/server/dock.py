@@ -224,7 +224,7 @@ class _Exchange:
         else:
             self._dock.app.opening.remove(self)
             self._answer(Answer(200, call.head + call.tail, STREAM))
-        call.delivered = True
+        call.taken()
 
     def leave(self) -> None:
         """Nobody is there any more to read the answer."""

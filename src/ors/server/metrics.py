@@ -98,7 +98,11 @@ class Metrics:
             ("ors_creations_waiting", "Creations that wait for a place", self._sessions.admission.waiting),
             ("ors_threads_lost", "Threads stuck in tools that nobody waits for", self._house.threads.lost),
             ("ors_results_kept", "Finished results that are kept", len(self._house.kept)),
-            ("ors_results_kept_bytes", "Bytes of finished results that are kept", self._house.kept.bytes),
+            (
+                "ors_results_kept_bytes",
+                "Bytes of finished results that are kept, with 400 more for each",
+                self._house.kept.bytes,
+            ),
             (
                 "ors_event_loop_lag_seconds",
                 "How late the event loop was, at worst, in half a minute",

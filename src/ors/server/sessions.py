@@ -108,7 +108,7 @@ class Sessions:
         return self._ending.get(sid)
 
     def reap(self, now: float) -> None:
-        """Ends what has been idle or alive for too long; forgets old tombstones and results."""
+        """Ends what has been idle or alive for too long; forgets old tombstones."""
         for session in list(self._live.values()):
             limits = session.limits
             if limits.life_seconds is not None and session.created + limits.life_seconds < now:
@@ -123,7 +123,6 @@ class Sessions:
             if until > now:
                 break
             del self._ended[sid]
-        self._house.kept.reap(now)
 
     def turn_away(self, now: float, message: str) -> None:
         """Whoever waits for a place, or for a session that is not set up yet, waits no longer."""
