@@ -16,6 +16,7 @@ __all__ = ["Keeper"]
 
 _TICKS = 20
 _MAX_TICK_SECONDS = 0.5
+_LEAST_SLEEP_SECONDS = 0.01
 
 
 class Kept(Protocol):
@@ -83,14 +84,23 @@ class Keeper:
             self._task = loop.create_task(self._run())
 
     async def _run(self) -> None:
+        now = asyncio.get_running_loop().time()
+        look = now + self._tick
         while self._due or self._streams or self._pings:
-            await asyncio.sleep(self._tick)
+            # As pings are due, not all of a tick at once: five hundred would hold up all other requests.
+            wake = min(look, self._due[0][0]) if self._due else look
+            await asyncio.sleep(max(wake - now, _LEAST_SLEEP_SECONDS))
             now = asyncio.get_running_loop().time()
-            for stream in tuple(self._streams):
-                if stream.silent_after is not None and stream.silent_after < now:
-                    stream.interrupt(Broken("no byte came for too long"))
+            if now >= look:
+                self._interrupt_silent(now)
+                look = now + self._tick
             await self._ping_due(now)
         self._task = None
+
+    def _interrupt_silent(self, now: float) -> None:
+        for stream in tuple(self._streams):
+            if stream.silent_after is not None and stream.silent_after < now:
+                stream.interrupt(Broken("no byte came for too long"))
 
     async def _ping_due(self, now: float) -> None:
         while self._due and self._due[0][0] <= now:
