@@ -289,19 +289,37 @@ class Toolbox:
             name=spec.name, arg=fields[0] if fields else None, description=spec.description
         )
 
-    async def run(
+    def run(
         self,
         env: Any,
         name: str,
         definition: ToolDef | None,
         given: Mapping[str, Any],
         spawn: Spawn | None = None,
-    ) -> ToolOutput:
-        """Checks the input and runs the tool of that name, whose definition `get` gave.
+    ) -> Awaitable[ToolOutput]:
+        """Checks the input and runs the tool of that name, whose definition `by_name` gave.
+
+        What it gives is to be `checked`.
 
         Raises:
             ToolError: no such tool, an input that does not fit, or the tool's own refusal.
         """
+        if definition is not None and definition.is_async and definition.shared and not definition.toolset:
+            # As most are: without a coroutine of ours around it, which takes 0.3 µs.
+            arguments, method = definition.arguments(given), getattr(env, name)
+            if type(arguments) is dict:
+                return method(**arguments)  # type: ignore[no-any-return]
+            return method() if arguments is None else method(arguments)  # type: ignore[no-any-return]
+        return self._run(env, name, definition, given, spawn)
+
+    async def _run(
+        self,
+        env: Any,
+        name: str,
+        definition: ToolDef | None,
+        given: Mapping[str, Any],
+        spawn: Spawn | None,
+    ) -> ToolOutput:
         if definition is None or not definition.shared:
             offered = await task_specific(env, spawn)
             if definition is None and name in offered:
@@ -316,13 +334,22 @@ class Toolbox:
         method = getattr(target, name)
         if type(arguments) is dict:
             method, arguments = partial(method, **arguments), None
-        if definition.is_async:
-            output = await (method() if arguments is None else method(arguments))
-        else:
-            output = await call(method, *(() if arguments is None else (arguments,)), spawn=spawn)
-        if not isinstance(output, ToolOutput):
-            raise TypeError(f"{name!r} returned {type(output).__name__}; expected ToolOutput")
+        given_to = () if arguments is None else (arguments,)
+        output: ToolOutput = await (
+            method(*given_to) if definition.is_async else call(method, *given_to, spawn=spawn)
+        )
         return output
+
+
+def checked(name: str, output: Any) -> ToolOutput:
+    """What a tool gave, if that is what a tool gives.
+
+    Raises:
+        TypeError: it is something else.
+    """
+    if not isinstance(output, ToolOutput):
+        raise TypeError(f"{name!r} returned {type(output).__name__}; expected ToolOutput")
+    return output
 
 
 def _marked(owner: type) -> Iterator[tuple[str, Any]]:

@@ -6,7 +6,7 @@ from inspect import getattr_static
 from typing import Any, ClassVar
 
 from ors._listing import Listing
-from ors._tools import Toolbox, call, terminal, tool
+from ors._tools import Toolbox, call, checked, terminal, tool
 from ors.errors import ToolError
 from ors.types import (
     ImageBlock,
@@ -125,7 +125,7 @@ class Environment(ABC):
         """Runs a tool by name. Override it to serve tools that have no method."""
         try:
             tools = self._tools()
-            output = await tools.run(self, name, tools.by_name.get(name), input)
+            output = checked(name, await tools.run(self, name, tools.by_name.get(name), input))
         except ToolError as error:
             return RunToolOutput(RunToolError(error=str(error), reason=error.reason))
         return RunToolOutput(RunToolSuccess(output=output))

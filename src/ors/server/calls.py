@@ -185,7 +185,11 @@ class Calls:
             self._by_key[key] = id
         self.running += 1
         self._house.running += 1
-        call.task = (loop or asyncio.get_running_loop()).create_task(_run(call, work, name, given))
+        loop = loop or asyncio.get_running_loop()
+        run = _run(call, work, name, given)
+        # Without a factory by ourselves, and with a name at hand: uvloop takes 0.8 µs longer.
+        ours = loop.get_task_factory() is None
+        call.task = asyncio.Task(run, loop=loop, name=id) if ours else loop.create_task(run, name=id)
         return call
 
     def tasks(self) -> list[asyncio.Task[None]]:

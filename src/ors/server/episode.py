@@ -4,14 +4,14 @@ import asyncio
 import inspect
 import logging
 import math
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
 from ors._json import dumps
 from ors._protocol import Limits, result_events
-from ors._tools import SPAWN, ToolDef, call
+from ors._tools import SPAWN, ToolDef, call, checked
 from ors.environment import Environment, Secrets
 from ors.errors import Gone, ServerFailed, ToolError
 from ors.server.calls import Outcome, failed
@@ -198,9 +198,7 @@ class Episode:
             log.error("%s; %d threads are lost now", message, self._house.threads.lost)
         return failed(message, "tool_timeout")
 
-    def _run(
-        self, name: str, definition: ToolDef | None, given: dict[str, Any]
-    ) -> Coroutine[Any, Any, ToolOutput]:
+    def _run(self, name: str, definition: ToolDef | None, given: dict[str, Any]) -> Awaitable[ToolOutput]:
         # An author who takes calls over gets all of them; otherwise they go straight to the tools.
         if self._tools.taken_over:
             return self._run_by_author(name, given)
@@ -219,6 +217,8 @@ class Episode:
         raise TypeError(f"_call_tool returned {type(result).__name__}; expected RunToolOutput")
 
     def _told(self, name: str, definition: ToolDef | None, output: ToolOutput) -> Outcome:
+        if type(output) is not ToolOutput:
+            checked(name, output)
         reward, finished = output.reward, output.finished
         if reward is not None and not math.isfinite(reward):
             raise ValueError(f"{name!r} gave the reward {reward}; a reward is a finite number or None")
