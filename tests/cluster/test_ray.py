@@ -160,7 +160,10 @@ def test_a_file_is_served_by_command(fleet: Fleet, tmp_path: Path) -> None:
 def test_a_drained_node_keeps_its_sessions_and_gets_no_new_ones(fleet: Fleet, front: Raw) -> None:
     victim, _ = fleet.on_worker()
     sid = fleet.session(front, victim.slot)
-    fleet.deployment.drain(victim.node)
+    command = ("hosts", "--ray", fleet.cluster.address, "--drain")
+    unknown = run(*command, "nonsense")
+    assert (unknown.code, unknown.err) == (3, "Error: 0 nodes have ids that begin with 'nonsense'\n")
+    assert run(*command, victim.node[:12]).code == 0
     try:
         until(lambda: fleet.row(victim.slot).retiring)
         until(lambda: sum(row.node != victim.node for row in fleet.rows) == 3)
