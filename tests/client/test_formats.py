@@ -6,10 +6,6 @@ from types import SimpleNamespace
 from typing import Annotated, Any, Literal, get_args
 from uuid import UUID
 
-import anthropic.types
-import google.genai.types as google_types
-import openai.types.chat
-import openai.types.responses
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,6 +15,9 @@ from pydantic import BaseModel, ConfigDict, Field, RootModel, TypeAdapter, Valid
 from ors.client.formats import Provider, ToolInvocation, convert_tool_response, convert_tools, parse_tool_call
 from ors.errors import ToolCallError
 from ors.types import ToolSpec
+
+# The providers' packages take four seconds to import: where they are used, and in one process.
+pytestmark = pytest.mark.xdist_group("providers")
 
 PROVIDERS: tuple[Provider, ...] = get_args(Provider)
 JSON_SCHEMA_PROVIDERS: tuple[Provider, ...] = ("openai", "openai-chat", "anthropic", "openrouter")
@@ -185,6 +184,8 @@ def as_json_schema(google: Any) -> Any:
 @pytest.mark.parametrize("model", CORPUS)
 def test_openai_takes_the_spec_as_a_function_tool_that_is_not_strict(model: type[BaseModel]) -> None:
     [spec] = convert_tools([tool(model.model_json_schema())], "openai")
+    import openai.types.responses
+
     # Unknown keys would be missing from what the adapter gives.
     assert TypeAdapter(openai.types.responses.FunctionToolParam).validate_python(spec) == spec
     assert spec["strict"] is False
@@ -194,6 +195,8 @@ def test_openai_takes_the_spec_as_a_function_tool_that_is_not_strict(model: type
 @pytest.mark.parametrize("model", CORPUS)
 def test_chat_completions_takes_the_spec_as_a_tool(model: type[BaseModel], format: Provider) -> None:
     [spec] = convert_tools([tool(model.model_json_schema())], format)
+    import openai.types.chat
+
     adapter = TypeAdapter(openai.types.chat.ChatCompletionFunctionToolParam)
     assert adapter.validate_python(spec) == spec
     assert set(spec) == {"type", "function"}
@@ -203,6 +206,8 @@ def test_chat_completions_takes_the_spec_as_a_tool(model: type[BaseModel], forma
 @pytest.mark.parametrize("model", CORPUS)
 def test_anthropic_takes_the_spec_as_a_tool(model: type[BaseModel]) -> None:
     [spec] = convert_tools([tool(model.model_json_schema())], "anthropic")
+    import anthropic.types
+
     validated = TypeAdapter(anthropic.types.ToolParam).validate_python(spec)
     assert dict(validated) == spec
     assert set(spec) == {"type", "name", "description", "input_schema"}
@@ -212,6 +217,8 @@ def test_anthropic_takes_the_spec_as_a_tool(model: type[BaseModel]) -> None:
 @pytest.mark.parametrize("model", CORPUS)
 def test_google_takes_the_spec_as_a_function_declaration(model: type[BaseModel]) -> None:
     [spec] = convert_tools([tool(model.model_json_schema())], "google")
+    import google.genai.types as google_types
+
     declaration = google_types.FunctionDeclaration(**spec)
     again = declaration.model_dump(mode="json", by_alias=True, exclude_none=True)
     assert lowered(again) == spec
@@ -582,6 +589,8 @@ def test_any_schema_converts_to_a_valid_one(fields: Object, loop: Object, format
     assert set(schema.get("required", [])) == set(fields)
     assert not any(key in node for node in nodes(schema) for key in ("$ref", "$defs", "title", "allOf"))
     if format == "google":
+        import google.genai.types as google_types
+
         google_types.Schema.model_validate(schema)
 
 
@@ -662,30 +671,37 @@ def test_an_unknown_format_is_refused_even_without_tools() -> None:
 
 INPUT = {"path": "/", "n": [1, {"deep": None}], "big": 2**70, "text": "é😀"}
 ARGUMENTS = json.dumps(INPUT)
-CALLS: list[tuple[Provider, BaseModel]] = [
-    (
-        "openai",
-        openai.types.responses.ResponseFunctionToolCall(
-            type="function_call", id="fc_1", call_id="call_1", name="look", arguments=ARGUMENTS
-        ),
-    ),
-    (
-        "openai-chat",
-        openai.types.chat.ChatCompletionMessageFunctionToolCall.model_validate(
-            {"id": "call_1", "type": "function", "function": {"name": "look", "arguments": ARGUMENTS}}
-        ),
-    ),
-    ("anthropic", anthropic.types.ToolUseBlock(type="tool_use", id="call_1", name="look", input=INPUT)),
-    ("google", google_types.FunctionCall(id="call_1", name="look", args=INPUT)),
-    (
-        "google",
-        google_types.Part(function_call=google_types.FunctionCall(id="call_1", name="look", args=INPUT)),
-    ),
-]
 
 
-@pytest.mark.parametrize(("format", "call"), CALLS)
-def test_a_providers_call_gives_name_input_and_id(format: Provider, call: BaseModel) -> None:
+def provider_calls() -> list[tuple[Provider, BaseModel]]:
+    import anthropic.types
+    import google.genai.types as google_types
+    import openai.types.chat
+    import openai.types.responses
+
+    google_call = google_types.FunctionCall(id="call_1", name="look", args=INPUT)
+    return [
+        (
+            "openai",
+            openai.types.responses.ResponseFunctionToolCall(
+                type="function_call", id="fc_1", call_id="call_1", name="look", arguments=ARGUMENTS
+            ),
+        ),
+        (
+            "openai-chat",
+            openai.types.chat.ChatCompletionMessageFunctionToolCall.model_validate(
+                {"id": "call_1", "type": "function", "function": {"name": "look", "arguments": ARGUMENTS}}
+            ),
+        ),
+        ("anthropic", anthropic.types.ToolUseBlock(type="tool_use", id="call_1", name="look", input=INPUT)),
+        ("google", google_call),
+        ("google", google_types.Part(function_call=google_call)),
+    ]
+
+
+@pytest.mark.parametrize("place", range(5))
+def test_a_providers_call_gives_name_input_and_id(place: int) -> None:
+    format, call = provider_calls()[place]
     expected = ToolInvocation("look", json.loads(ARGUMENTS), "call_1")
     plain = call.model_dump()
     for form in (call, plain, call.model_dump(by_alias=True, exclude_none=True), SimpleNamespace(**plain)):
@@ -693,8 +709,9 @@ def test_a_providers_call_gives_name_input_and_id(format: Provider, call: BaseMo
         assert parse_tool_call(form, format) == expected
 
 
-@pytest.mark.parametrize(("format", "call"), CALLS)
-def test_a_call_of_another_provider_is_refused_if_one_is_named(format: Provider, call: BaseModel) -> None:
+@pytest.mark.parametrize("place", range(5))
+def test_a_call_of_another_provider_is_refused_if_one_is_named(place: int) -> None:
+    format, call = provider_calls()[place]
     for other in set(PROVIDERS) - {format, *(["openrouter"] if format == "openai-chat" else [])}:
         with pytest.raises(ValueError, match=f"Not a tool call of {other}"):
             parse_tool_call(call, other)
@@ -707,6 +724,8 @@ def test_a_call_without_arguments_has_an_empty_input(given: str | None) -> None:
 
 
 def test_a_google_call_may_lack_arguments_and_an_id() -> None:
+    import google.genai.types as google_types
+
     for call in (
         {"name": "look"},
         {"functionCall": {"name": "look"}},
@@ -738,9 +757,6 @@ def test_arguments_that_are_no_json_object_can_be_told_to_the_model(given: str, 
 @pytest.mark.parametrize(
     "other",
     [
-        anthropic.types.TextBlock(type="text", text="hi"),
-        anthropic.types.ServerToolUseBlock(type="server_tool_use", id="1", name="web_search", input={}),
-        google_types.Part(text="hi"),
         {"type": "custom", "id": "1", "custom": {"name": "look", "input": "x"}},
         {"type": "function_call", "arguments": "{}"},
         {"name": "look", "arguments": "{}"},
@@ -751,6 +767,19 @@ def test_arguments_that_are_no_json_object_can_be_told_to_the_model(given: str, 
 def test_what_is_no_tool_call_is_refused(other: Any) -> None:
     with pytest.raises(ValueError, match=r"^Not a tool call of any known provider: "):
         parse_tool_call(other)
+
+
+def test_what_providers_say_besides_is_no_tool_call() -> None:
+    import anthropic.types
+    import google.genai.types as google_types
+
+    for other in (
+        anthropic.types.TextBlock(type="text", text="hi"),
+        anthropic.types.ServerToolUseBlock(type="server_tool_use", id="1", name="web_search", input={}),
+        google_types.Part(text="hi"),
+    ):
+        with pytest.raises(ValueError, match=r"^Not a tool call of any known provider: "):
+            parse_tool_call(other)
 
 
 @given(st.dictionaries(st.text(), JSON))
