@@ -16,7 +16,7 @@ from ors.server.answers import refusal
 from ors.server.identity import Identity
 from ors.server.requests import Request
 
-ARRIVAL_SECONDS = 1.0
+ARRIVAL_SECONDS = 2.0
 """A server that nobody here knows may have started just now: so long its first requests wait."""
 UNEVEN = 4
 """A server that has a quarter more sessions than another may still have the next."""
@@ -134,6 +134,10 @@ class Router:
         await self._peers.settle(ARRIVAL_SECONDS)  # who has just started does not know all slots yet
         if route is not None and (self._peers.knows(route[0]) or self._is_own(route[0])):
             return await self._of_slot(request, *route)
+        if route is not None:  # of a server that others know already, or made by a client to look like that
+            peer = await self._peers.come(*route, ARRIVAL_SECONDS)
+            if peer is not None and peer.link is not None:
+                return peer.link.ask(request, self._at_home)
         return await self._of_client(request, sid)
 
     def _is_own(self, slot: int) -> bool:
