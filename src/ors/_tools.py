@@ -334,10 +334,7 @@ class Toolbox:
         method = getattr(target, name)
         if type(arguments) is dict:
             method, arguments = partial(method, **arguments), None
-        given_to = () if arguments is None else (arguments,)
-        output: ToolOutput = await (
-            method(*given_to) if definition.is_async else call(method, *given_to, spawn=spawn)
-        )
+        output: ToolOutput = await call(method, *(() if arguments is None else (arguments,)), spawn=spawn)
         return output
 
 

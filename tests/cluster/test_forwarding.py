@@ -61,6 +61,22 @@ def test_a_new_session_is_where_its_client_is_connected_if_loads_are_about_even(
             assert int(door.raw.post("/create_session").json()["sid"][:4], 16) == slot
 
 
+def test_an_id_of_a_server_that_is_not_known_yet_waits_for_it(tmp_path: Path) -> None:
+    with doors(1, tmp_path, [Lab]) as (door,), ThreadPoolExecutor(1) as pool:
+        late = Door(5, tmp_path, [Lab])
+        late.start()
+        try:
+            sid = late.member.app.house.identity.new_session_id()
+            made = pool.submit(door.raw.post, "/create", {"task_spec": {}}, sid=sid)
+            with pytest.raises(TimeoutError):
+                made.result(0.3)
+            door.meet([late.place])
+            assert made.result(20).status == 200
+            assert (door.sessions, late.sessions) == (0, 1)
+        finally:
+            late.stop()
+
+
 def test_a_forwarded_stream_opens_at_once_pings_and_ends(pair: list[Door]) -> None:
     id = uuid.uuid4().hex
     sid = minted(pair, 0, task={"id": id})

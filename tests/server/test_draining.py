@@ -29,7 +29,7 @@ class Listing(Lab):
 @contextmanager
 def draining(server: Server) -> Iterator[Future[None]]:
     """The server drains; it is through after the block, if not before."""
-    loop = server._app._loop
+    loop = server._app.house.loop
     assert loop is not None
     over = asyncio.run_coroutine_threadsafe(server._app.drain(), loop)
     yield over

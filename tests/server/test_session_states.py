@@ -270,7 +270,7 @@ async def test_a_result_that_is_kept_is_nothing_for_the_collector() -> None:
 async def test_spent_keys_are_bounded_in_number() -> None:
     calls = calls_of(house())
     for n in range(MAX_SPENT_KEYS + 10):
-        calls._spend(f"k{n}")
+        calls.spend(f"k{n}")
     assert not calls.spent("k9")
     assert calls.spent("k10")
     assert calls.spent(f"k{MAX_SPENT_KEYS + 9}")

@@ -132,13 +132,12 @@ class Router:
     async def _find(self, request: Request, sid: str) -> Any:
         route = _protocol.session_id_route(sid)
         await self._peers.settle(ARRIVAL_SECONDS)  # who has just started does not know all slots yet
-        if route is not None and (self._peers.knows(route[0]) or self._is_own(route[0])):
-            return await self._of_slot(request, *route)
-        if route is not None:  # of a server that others know already, or made by a client to look like that
-            peer = await self._peers.come(*route, ARRIVAL_SECONDS)
-            if peer is not None and peer.link is not None:
-                return peer.link.ask(request, self._at_home)
-        return await self._of_client(request, sid)
+        if route is not None:
+            slot, incarnation = route
+            peer = await self._peers.come(slot, incarnation, ARRIVAL_SECONDS)
+            if self._peers.knows(slot) or self._is_own(slot):
+                return self._of_slot(request, slot, peer)
+        return await self._of_client(request, sid)  # of its making, even if it looks like ours
 
     def _is_own(self, slot: int) -> bool:
         return self._home is not None and self._home.identity.slot == slot
@@ -149,8 +148,7 @@ class Router:
         own = self._home.identity.incarnation if self._home is not None and self._is_own(slot) else -1
         return holder if holder is not None and holder.incarnation > own else None
 
-    async def _of_slot(self, request: Request, slot: int, incarnation: int) -> Any:
-        peer = await self._peers.come(slot, incarnation, ARRIVAL_SECONDS)
+    def _of_slot(self, request: Request, slot: int, peer: Peer | None) -> Any:
         # Another life of the server knows that the session is lost; it also takes what was about to begin.
         peer = peer or self._successor(slot)
         if peer is not None and peer.link is not None:

@@ -69,7 +69,6 @@ class App:
         self._routes = Routes(endpoints.handlers(), endpoints.bare, offers, self.pages.route)
         self.neighbours: Neighbours | None = None
         """The other servers, if this one is a door to them too."""
-        self._loop: asyncio.AbstractEventLoop | None = None
         self._reaping: asyncio.TimerHandle | None = None
 
     def guard(self, host: str, *, loopback: bool) -> None:
@@ -83,7 +82,7 @@ class App:
 
     def take(self, request: Request) -> Outcome:
         """What becomes of a client's request. Never raises."""
-        if self._loop is None:
+        if self.house.loop is None:
             self.start()
         try:
             if request.headers.get(b"host", b"") not in self.door.good or b"origin" in request.headers:
@@ -109,7 +108,7 @@ class App:
         That door has looked at its host and origin. The key is looked at again: this server's own word
         decides whose a session is.
         """
-        if self._loop is None:
+        if self.house.loop is None:
             self.start()
         try:
             if self._keyed:
@@ -152,25 +151,25 @@ class App:
     def start(self) -> None:
         """Begins to reap, on the running loop."""
         # By a timer, not a task: under a server that sends no lifespan events nobody would end the task.
-        self._loop = self.house.loop = asyncio.get_running_loop()
-        self.metrics.lag.start(self._loop)
+        self.house.loop = asyncio.get_running_loop()
+        self.metrics.lag.start(self.house.loop)
         self._later_reap()
 
     def _reap(self) -> None:
-        assert self._loop is not None
-        now = self._loop.time()
+        assert self.house.loop is not None
+        now = self.house.loop.time()
         self.sessions.reap(now)
         self._reap_results()
         self._later_reap()
 
     def _reap_results(self) -> None:
-        assert self._loop is not None
-        if self.house.kept.reap(self._loop.time()):  # others get their turn before the next of them
-            self._loop.call_later(BETWEEN_SECONDS, self._reap_results)
+        assert self.house.loop is not None
+        if self.house.kept.reap(self.house.loop.time()):  # others get their turn before the next of them
+            self.house.loop.call_later(BETWEEN_SECONDS, self._reap_results)
 
     def _later_reap(self) -> None:
-        assert self._loop is not None
-        self._reaping = self._loop.call_later(REAP_SECONDS, self._reap)
+        assert self.house.loop is not None
+        self._reaping = self.house.loop.call_later(REAP_SECONDS, self._reap)
 
     def _is_ready(self) -> bool:
         return self.house.taking and not self.sessions.admission.saturated

@@ -233,19 +233,17 @@ class Calls:
         """A client has come back for a result."""
         self._house.kept.taken(id)
 
-    def discarded(self, id: str, key: str | None) -> None:
-        """A result was let go of; whoever asks for it is told that it is gone. Its key never runs again."""
-        if key is not None and self._by_key is not None:
-            self._by_key.pop(key, None)
-            self._spend(key)
-
     def forget(self, id: str, key: str | None) -> None:
         """Nothing is kept of a call any more."""
         if self._by_id is not None:
             self._by_id.pop(id, None)
-        self.discarded(id, key)
+        if key is not None:
+            self.spend(key)
 
-    def _spend(self, key: str) -> None:
+    def spend(self, key: str) -> None:
+        """The result of the call with that key is gone. Whoever asks is told so; it never runs again."""
+        if self._by_key is not None:
+            self._by_key.pop(key, None)
         # By hash: 64 bits tell keys apart, and a long key must not stay.
         self._spent = self._spent if self._spent is not None else {}
         self._spent[hash(key)] = None

@@ -34,8 +34,8 @@ class Ended(Protocol):
 class Owner(Protocol):
     """The calls of one session, which know their results by these ids and seconds."""
 
-    def discarded(self, id: str, key: str | None) -> None:
-        """A result was let go of. The call is still known, and never runs again."""
+    def spend(self, key: str) -> None:
+        """The result of the call with that key was let go of. It is still known, and never runs again."""
 
     def forget(self, id: str, key: str | None) -> None:
         """Nothing is kept any more."""
@@ -165,7 +165,9 @@ class Kept:
         for awaited in (False, True):
             for found, id in self._oldest(awaited, newest):
                 owner = found.discarded[id] = found.owners[id]
-                owner.discarded(id, self._pop(found, id))
+                key = self._pop(found, id)
+                if key is not None:
+                    owner.spend(key)
 
     def _oldest(self, awaited: bool, newest: str) -> list[tuple[_Second, str]]:
         # A little more than needed, so that one walk pays for many. The newest is on its way to its client.

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from ors.server.counts import Counts, Times
 from ors.server.house import House
+from ors.server.kept import RECORD_BYTES
 from ors.server.lag import Lag
 from ors.server.observers import (
     CallFinished,
@@ -100,7 +101,7 @@ class Metrics:
             ("ors_results_kept", "Finished results that are kept", len(self._house.kept)),
             (
                 "ors_results_kept_bytes",
-                "Bytes of finished results that are kept, with 400 more for each",
+                f"Bytes of finished results that are kept, with {RECORD_BYTES} more for each",
                 self._house.kept.bytes,
             ),
             (
