@@ -13,12 +13,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from bench import load, machine, plans
 from bench.servers import ROOT, Subject
 from ors.client import AsyncORS
+from ors.server.port import MOVE_AFTER
 
 TARGET = f"{ROOT / 'bench' / 'environment.py'}:Bench"
 YARD = f"{ROOT / 'tests' / 'cluster' / 'yard.py'}:Yard"
@@ -99,6 +100,21 @@ class Caller:
             rest += self._socket.recv(65536)
         return rest
 
+    def close(self) -> None:
+        self._socket.close()
+
+    def place(self, pids: list[int]) -> int:
+        """Which of these processes has the other end of this connection."""
+        here, there = (f":{self._socket.getsockname()[1]:04X}", f":{self.port:04X}")
+        rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()]
+        inode = next(row[9] for row in rows if row[1].endswith(there) and row[2].endswith(here))
+        for number, pid in enumerate(pids):
+            for file in Path(f"/proc/{pid}/fd").iterdir():
+                with suppress(FileNotFoundError):
+                    if file.readlink().name == f"socket:[{inode}]":
+                        return number
+        raise RuntimeError("nobody has this connection")
+
     def latency(self, sid: str, count: int) -> float:
         """The median time of a small call, in µs."""
         took = []
@@ -111,27 +127,45 @@ class Caller:
 
 
 def latencies() -> dict[str, float]:
-    """One connection: a server directly, the same forwarded by a worker, and by a router."""
-    rows: dict[str, list[float]] = {"direct": [], "worker, own": [], "worker, forwarded": [], "router": []}
+    """One connection: a server directly, and the same through a router."""
+    rows: dict[str, list[float]] = {"direct": [], "router": []}
     with (
         ors("serve", TARGET) as alone,
-        ors("serve", TARGET, "--workers", "2") as two,
         ors("serve", TARGET, "--slot", "1") as other,
         ors("route", "--to", alone.url, "--to", other.url) as router,
     ):
-        direct, workers, routed = Caller(alone.port), Caller(two.port), Caller(router.port)
-        sids = [workers.open(0), workers.open(1)]
+        direct, routed = Caller(alone.port), Caller(router.port)
         pair = direct.open(), routed.open()
         for _ in range(ROUNDS):
             rows["direct"].append(direct.latency(pair[0], 400))
-            own, forwarded = sorted(workers.latency(sid, 400) for sid in sids)
-            rows["worker, own"].append(own)
-            rows["worker, forwarded"].append(forwarded)
             rows["router"].append(routed.latency(pair[1], 400))
     found = {f"{name}, µs": statistics.median(values) for name, values in rows.items()}
     # Round by round, so that a machine that others use is equally slow for both.
-    found["more by a unix socket, µs"] = _more(rows["worker, own"], rows["worker, forwarded"])
     found["more by a router, µs"] = _more(rows["direct"], rows["router"])
+    return found
+
+
+def landings() -> dict[str, float]:
+    """Two workers, a new connection each time: it is at the session's worker, or at the other and moves."""
+    rows: dict[str, list[float]] = {"own": [], "forwarded": [], "moved": []}
+    with ors("serve", TARGET, "--workers", "2") as two:
+        opener, pids = Caller(two.port), two.pids()
+        sids = [opener.open(0), opener.open(1)]
+        while min(map(len, rows.values())) < 50 * ROUNDS:
+            for wanted, sid in enumerate(sids):
+                caller = Caller(two.port)
+                caller.latency(sid, 1)
+                landed = caller.place(pids)
+                first = caller.latency(sid, MOVE_AFTER - 2)
+                rows["own" if landed == wanted else "forwarded"].append(first)
+                caller.latency(sid, MOVE_AFTER)
+                assert caller.place(pids) == wanted
+                if landed != wanted:
+                    rows["moved"].append(caller.latency(sid, MOVE_AFTER))
+                caller.close()
+    found = {f"{name}, µs": statistics.median(values) for name, values in rows.items()}
+    found["more while it is forwarded, µs"] = found["forwarded, µs"] - found["own, µs"]
+    found["more once it has moved, µs"] = found["moved, µs"] - found["own, µs"]
     return found
 
 
@@ -298,6 +332,7 @@ def _slots(server: Command) -> set[str]:
 
 PARTS: dict[str, Callable[[], dict[str, object]]] = {
     "latency": latencies,  # type: ignore[dict-item]
+    "landings": landings,  # type: ignore[dict-item]
     "throughput": throughput,  # type: ignore[dict-item]
     "costs": costs,  # type: ignore[dict-item]
     "crowd": crowd,  # type: ignore[dict-item]

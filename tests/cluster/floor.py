@@ -3,7 +3,7 @@
 import asyncio
 import socket
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,14 +18,21 @@ from tests.raw import Raw
 class Door:
     """One of the servers, in a thread of its own."""
 
-    def __init__(self, slot: int, folder: Path, environments: Sequence[type[Environment]], **options: Any):
+    def __init__(
+        self,
+        slot: int,
+        folder: Path,
+        environments: Sequence[type[Environment]],
+        tls: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> None:
         self.place = f"{UNIX}{folder / str(slot)}.sock"
         link = socket.socket(socket.AF_UNIX)
         link.bind(self.place.removeprefix(UNIX))
         self._up = threading.Event()
         self._urls: list[str] = []
         server = Server(environments, slot=slot, **options)
-        self.member = Member(server, "127.0.0.1", 0, on_start=self._started, link=link)
+        self.member = Member(server, "127.0.0.1", 0, on_start=self._started, link=link, **(tls or {}))
         self._thread = threading.Thread(target=self.member.run)
 
     def _started(self, url: str) -> None:

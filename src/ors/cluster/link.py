@@ -11,7 +11,7 @@ from ors.cluster.purpose import LOST, WORKER_LOST, endpoint, lost, needs_session
 from ors.errors import BadRequest
 from ors.server import frames
 from ors.server.answers import STREAM, Answer, refusal
-from ors.server.relay import Relay, Sink
+from ors.server.relay import Elsewhere, Relay, Sink
 from ors.server.requests import Request
 
 LONGEST_ANSWER = 2**31
@@ -41,8 +41,17 @@ class Told(Protocol):
 class Link(asyncio.Protocol):
     """The connection. What is open on it when it closes is told so at once."""
 
-    def __init__(self, told: Told, host: str, api_key: str = "", prefix: str = "") -> None:
+    def __init__(
+        self,
+        told: Told,
+        host: str,
+        api_key: str = "",
+        prefix: str = "",
+        elsewhere: Elsewhere | None = None,
+    ) -> None:
         self._told = told
+        self.elsewhere = elsewhere
+        """The other server, if it takes clients' connections over."""
         self._loop = asyncio.get_running_loop()
         self._hello = _upgrade(host, api_key, prefix)
         self._transport: asyncio.Transport | None = None
@@ -194,6 +203,11 @@ class Exchange(Relay):
         self._number = 0
         self._opened = self._streams = self._paused = False
         self._unread = 0  # what the other server does not know to be read
+
+    @property
+    def elsewhere(self) -> Elsewhere | None:
+        """The other server, if it takes clients' connections over."""
+        return self._link.elsewhere
 
     def begin(self, sink: Sink) -> None:
         """Sends the request."""

@@ -5,6 +5,7 @@ import socket
 from collections.abc import Callable
 from typing import Any
 
+from ors.cluster.moving import Inlet
 from ors.cluster.peers import Peers
 from ors.cluster.router import Router
 from ors.server import Server
@@ -71,15 +72,25 @@ class Member(Runner):
         self.peers = Peers(self.app.environments, keys[0].secret if keys else "")
         self.app.neighbours = Router(self.peers, _Home(self.app))
         self._link = link
+        self._inlet: Inlet | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Listens for the others, then for clients."""
         await super().startup(sockets)
         if self._link is not None:
+            self._inlet = Inlet(self._link.getsockname(), self._welcome)
             await self.listen(self._link)
+
+    def _welcome(self, client: socket.socket) -> None:
+        """Goes on with a client's connection that another server has begun with."""
+        task = asyncio.get_running_loop().create_task(self.go_on(client))
+        self.server_state.tasks.add(task)
+        task.add_done_callback(self.server_state.tasks.discard)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Ends as a server alone does; what comes for others is forwarded until then."""
+        if self._inlet is not None:
+            self._inlet.close()
         if not len(self.app.sessions):
             await self._part()
         await super().shutdown(sockets)

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 from ors import _protocol
 from ors.cluster.link import Link
+from ors.cluster.moving import Outlet
 from ors.server.requests import Request
 
 log = logging.getLogger("ors.cluster")
@@ -46,6 +47,7 @@ class Peer:
         self.tried = False
         """Whether it was there, or was not, when it was first looked for."""
         self._parted = False
+        self._outlet = Outlet(place.removeprefix(UNIX)) if place.startswith(UNIX) else None
         self._closed = asyncio.Event()
         self._keeping = asyncio.get_running_loop().create_task(self._keep())
 
@@ -110,7 +112,7 @@ class Peer:
     async def _connect(self) -> Link:
         loop = asyncio.get_running_loop()
         if self.place.startswith(UNIX):
-            made = Link(self, "localhost", self._api_key)
+            made = Link(self, "localhost", self._api_key, elsewhere=self)
             await loop.create_unix_connection(lambda: made, self.place.removeprefix(UNIX))
             return made
         url = urlsplit(self.place)
@@ -138,11 +140,17 @@ class Peer:
             link.cut()
             raise
 
+    def give(self, connection: int) -> bool:
+        """Gives it the connection of a client; False if it takes none now."""
+        return self.taking and self._outlet is not None and self._outlet.give(connection)
+
     async def close(self) -> None:
         """Ends the link for good."""
         self._keeping.cancel()
         with suppress(asyncio.CancelledError):
             await self._keeping
+        if self._outlet is not None:
+            self._outlet.close()
 
 
 class Peers:

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import FrameType
 
 from ors.cluster.control import Assignment, Lines, Orders, Report, send
+from ors.cluster.moving import inlet
 from ors.cluster.peers import UNIX
 from ors.cluster.processes import Process
 from ors.server.identity import new_incarnation
@@ -251,8 +252,10 @@ class Supervisor:
         with suppress(KeyError):
             self._selector.unregister(worker.control)
         worker.control.close()
-        with suppress(FileNotFoundError):
-            os.unlink(worker.place.removeprefix(UNIX))
+        link = worker.place.removeprefix(UNIX)
+        for path in (link, inlet(link)):
+            with suppress(FileNotFoundError):
+                os.unlink(path)
 
     def _died(self, worker: _Worker, code: int) -> None:
         if worker.slot in self._current:  # a replacement that was never ready

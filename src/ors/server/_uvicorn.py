@@ -111,13 +111,18 @@ class Runner(uvicorn.Server):
     async def listen(self, listener: socket.socket, tls: ssl.SSLContext | None = None) -> asyncio.Server:
         """Serves on one more socket, until it is closed."""
         loop = asyncio.get_running_loop()
-
-        def connected() -> Connection:
-            return Connection(self._port, self.config, self.server_state, {}, loop)
-
-        server = await loop.create_server(connected, sock=listener, ssl=tls, backlog=self.config.backlog)
+        server = await loop.create_server(
+            self._connected, sock=listener, ssl=tls, backlog=self.config.backlog
+        )
         self.servers.append(server)
         return server
+
+    async def go_on(self, client: socket.socket) -> None:
+        """Serves a connection that somebody else has accepted."""
+        await asyncio.get_running_loop().connect_accepted_socket(self._connected, client)
+
+    def _connected(self) -> Connection:
+        return Connection(self._port, self.config, self.server_state, {})
 
     def say_goodbye(self) -> None:
         """Every client is told with its next answer to connect anew."""

@@ -25,13 +25,14 @@ from ors.server.outcomes import Later, Outcome
 from ors.server.port import (
     KEEP_ALIVE_SECONDS,
     LAST_READ_SECONDS,
+    MOVE_AFTER,
     ONE_WRITE_BYTES,
     REQUEST_SECONDS,
     STATUS,
     Port,
 )
 from ors.server.reader import Reader
-from ors.server.relay import Relay, Switch
+from ors.server.relay import Elsewhere, Relay, Switch
 from ors.server.requests import Request
 
 
@@ -62,6 +63,8 @@ class Connection(Reader):
         self._opened = False  # whether that stream has begun
         self._feed: Feed | None = None  # whose stream is the answer, until the client leaves
         self._relay: Relay | None = None  # from where the answer comes
+        self._elsewhere: Elsewhere | None = None  # who gave the last such answer
+        self._relayed = 0  # how many in a row came from there
         self._dock: Dock | None = None  # what this connection becomes
         self._paused = False  # the client reads slower than we write
 
@@ -137,8 +140,7 @@ class Connection(Reader):
         elif type(outcome) is Feed:
             self._stream(outcome)
         elif isinstance(outcome, Relay):
-            self._relay = outcome
-            outcome.begin(self)
+            self._ask(outcome)
         elif isinstance(outcome, Switch):
             assert isinstance(self._app, App)
             self._dock = Dock(self._app, self._state)
@@ -200,6 +202,13 @@ class Connection(Reader):
             self._dock.take_over(transport, rest)
 
     # ── An answer from elsewhere ─────────────────────────────────────────────────────────────────
+
+    def _ask(self, relay: Relay) -> None:
+        self._relay = relay
+        if relay.elsewhere is not self._elsewhere:
+            self._elsewhere, self._relayed = relay.elsewhere, 0
+        self._relayed += 1
+        relay.begin(self)
 
     def whole(self, status: int, headers: bytes, body: bytes) -> None:
         """It has come at once."""
@@ -314,6 +323,10 @@ class Connection(Reader):
 
     def _next(self) -> None:
         self._busy = False
+        if self._relay is None:
+            self._relayed = 0
+        elif self._relayed >= MOVE_AFTER:
+            self._loop.call_soon(self._move)  # when the answer is written
         self._later = self._relay = None
         self._state.total_requests += 1
         if self._transport is None:
@@ -328,6 +341,18 @@ class Connection(Reader):
                 self._transport.resume_reading()
         else:
             self._since = self._loop.time()
+
+    def _move(self) -> None:
+        """Goes to the server that the client keeps asking, which reads what comes next."""
+        transport = self._transport
+        if self._elsewhere is None or self._busy or self._reading or transport is None:
+            return
+        if transport.is_closing() or transport.get_write_buffer_size():
+            return
+        if transport.get_extra_info("ssl_object") is None:
+            self._relayed = 0
+            if self._elsewhere.give(transport.get_extra_info("socket").fileno()):
+                transport.abort()  # here; the client's end stays open
 
     def sweep(self, now: float) -> None:
         """Closes the connection if nothing has happened on it for too long."""

@@ -18,6 +18,10 @@ REQUEST_SECONDS = 30.0
 """A request that has begun, or a reader that has stopped, may make no progress for this long."""
 LAST_READ_SECONDS = 5.0
 """Whoever is refused may still send for this long: a connection that closes meanwhile loses the answer."""
+MOVE_AFTER = 16
+"""A connection moves to another server of the machine when so many requests in a row were for it.
+
+Forwarding takes two more wake-ups a call, moving takes one, once."""
 ONE_WRITE_BYTES = 64 * 1024
 """Up to here joining is cheaper than writing twice."""
 

@@ -28,8 +28,20 @@ class Sink(Protocol):
         """The answer is found at home after all: what `take` would have given."""
 
 
+class Elsewhere(Protocol):
+    """A server of this machine that takes clients' connections over."""
+
+    def give(self, connection: int) -> bool:
+        """Gives it the connection with that file descriptor; False if it takes none now."""
+
+
 class Relay(ABC):
     """An answer from elsewhere, for as long as its client is there."""
+
+    @property
+    def elsewhere(self) -> Elsewhere | None:
+        """Who gives the answer, if the client's connection could go there itself."""
+        return None
 
     @abstractmethod
     def begin(self, sink: Sink) -> None:

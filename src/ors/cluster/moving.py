@@ -1,0 +1,64 @@
+"""Clients' connections, on their way from one server of a machine to another."""
+
+import asyncio
+import os
+import socket
+import struct
+from collections.abc import Callable
+from contextlib import suppress
+
+_ONE = struct.calcsize("i")
+
+
+def inlet(link: str) -> str:
+    """Where a server takes connections over, by the place of its link."""
+    return f"{link}.in"
+
+
+class Outlet:
+    """Gives connections to one other server."""
+
+    def __init__(self, link: str) -> None:
+        self._place = inlet(link)
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._socket.setblocking(False)
+
+    def give(self, connection: int) -> bool:
+        """Gives the connection with that file descriptor; False if the other server takes none now."""
+        rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack("i", connection))
+        try:
+            self._socket.sendmsg([b"\0"], [rights], 0, self._place)
+        except OSError:  # it has gone, or has many to take already
+            return False
+        return True
+
+    def close(self) -> None:
+        """Gives no more."""
+        self._socket.close()
+
+
+class Inlet:
+    """Takes the connections that other servers give."""
+
+    def __init__(self, link: str, take: Callable[[socket.socket], None]) -> None:
+        self._place = inlet(link)
+        self._take = take
+        self._loop = asyncio.get_running_loop()
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._socket.bind(self._place)
+        self._socket.setblocking(False)
+        self._loop.add_reader(self._socket, self._arrived)
+
+    def _arrived(self) -> None:
+        with suppress(BlockingIOError):
+            while True:
+                _, rights, _, _ = self._socket.recvmsg(1, socket.CMSG_SPACE(_ONE))
+                for _, _, data in rights:
+                    self._take(socket.socket(fileno=struct.unpack("i", data[:_ONE])[0]))
+
+    def close(self) -> None:
+        """Takes no more. A client whose connection was on the way connects anew."""
+        self._loop.remove_reader(self._socket)
+        self._socket.close()
+        with suppress(FileNotFoundError):
+            os.unlink(self._place)

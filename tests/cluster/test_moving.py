@@ -1,0 +1,143 @@
+"""Connections that keep asking another server of the machine: they move there and lose nothing on the way."""
+
+import http.client
+import io
+import json
+import random
+import socket
+import ssl
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from ors.server.connection import Connection
+from ors.server.port import MOVE_AFTER
+from tests.cluster.crew import crew
+from tests.cluster.floor import Door, doors, minted
+from tests.lab import Lab
+from tests.raw import Answer, Raw
+
+TLS = Path(__file__).parents[1] / "client" / "tls"
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Iterator[list[Door]]:
+    with doors(2, tmp_path, [Lab]) as made:
+        yield made
+
+
+def clients(door: Door) -> int:
+    """How many clients are connected."""
+    return sum(isinstance(each, Connection) for each in list(door.member.server_state.connections))
+
+
+def told(connection: http.client.HTTPConnection, sid: str, text: str) -> str:
+    """What `echo` answers over that connection."""
+    body = json.dumps({"name": "echo", "input": {"text": text}})
+    connection.request("POST", "/lab/call", body, {"X-Session-ID": sid})
+    response = connection.getresponse()
+    answer = Answer(response.status, {}, response.read())
+    return str(answer.result()["output"]["blocks"][0]["text"])
+
+
+def test_a_connection_moves_to_the_server_that_it_keeps_asking(pair: list[Door]) -> None:
+    sid = minted(pair, 1)
+    with closing(pair[0].raw.connection()) as connection:
+        for n in range(MOVE_AFTER - 1):
+            assert told(connection, sid, f"{n}") == f"{n}"
+        assert (clients(pair[0]), clients(pair[1])) == (1, 0)
+        used = connection.sock
+        for n in range(MOVE_AFTER):
+            assert told(connection, sid, f"{n}") == f"{n}"
+        assert connection.sock is used
+        assert (clients(pair[0]), clients(pair[1])) == (0, 1)
+
+
+def test_a_connection_whose_requests_are_for_several_servers_stays(pair: list[Door]) -> None:
+    own, other = minted(pair, 0), minted(pair, 1)
+    with closing(pair[0].raw.connection()) as connection:
+        for _ in range(3):
+            for sid in [own, *[other] * (MOVE_AFTER - 1)]:
+                assert told(connection, sid, "x") == "x"
+        assert (clients(pair[0]), clients(pair[1])) == (1, 0)
+
+
+def test_nothing_moves_to_a_server_that_takes_no_new_sessions(pair: list[Door]) -> None:
+    sid = minted(pair, 1)
+    (peer,) = pair[0].member.peers
+    pair[1].member.app.house.retiring = True
+    while peer.taking:
+        assert pair[0].raw.post("/ping", sid=sid).status == 200
+    with closing(pair[0].raw.connection()) as connection:
+        for _ in range(2 * MOVE_AFTER):
+            assert told(connection, sid, "x") == "x"
+        assert (clients(pair[0]), clients(pair[1])) == (1, 0)
+
+
+def test_what_is_encrypted_stays(tmp_path: Path) -> None:
+    files = {"ssl_certfile": str(TLS / "cert.pem"), "ssl_keyfile": str(TLS / "key.pem")}
+    with doors(2, tmp_path, [Lab], tls=files) as made:
+        sid = made[1].member.app.house.identity.new_session_id()
+        trusted = ssl.create_default_context(cafile=files["ssl_certfile"])
+        raw = made[0].raw
+        with closing(http.client.HTTPSConnection("localhost", raw.port, context=trusted)) as connection:
+            connection.request("POST", "/create", b'{"task_spec": {}}', {"X-Session-ID": sid})
+            assert connection.getresponse().read()
+            for n in range(2 * MOVE_AFTER):
+                assert told(connection, sid, f"{n}") == f"{n}"
+            assert (clients(made[0]), clients(made[1])) == (1, 0)
+
+
+def test_random_traffic_over_moving_connections_loses_nothing_and_runs_nothing_twice(tmp_path: Path) -> None:
+    with crew(tmp_path, 3) as made, ThreadPoolExecutor(8) as pool:
+        sids = [made.session(slot) for slot in (0, 1, 2, 0, 1, 2)]
+        wanted = list(pool.map(lambda seed: _wander(made.raw, sids, random.Random(seed)), range(8)))
+        assert sorted(made.traces()) == sorted(name for names in wanted for name in names)
+
+
+def _wander(raw: Raw, sids: Sequence[str], dice: random.Random) -> list[str]:
+    """Asks one session for a while, then another, over one connection; gives the names of its calls."""
+    names: list[str] = []
+    label = f"{dice.random()}"
+    with socket.create_connection((raw.host, raw.port), 30) as connection:
+        answers = Answers(connection)
+        for _ in range(25):
+            sid = dice.choice(sids)
+            for _ in range(dice.randrange(3 * MOVE_AFTER)):
+                pipelined = [f"{label}-{len(names) + n}" for n in range(dice.choice((1, 1, 1, 3)))]
+                _send_all(connection, sid, pipelined, dice)
+                for _ in pipelined:
+                    assert answers.next().result()["ok"] is True
+                names += pipelined
+    return names
+
+
+class Answers(io.BufferedReader):
+    """Answers one after the other over one connection."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        super().__init__(connection.makefile("rb", buffering=0))
+
+    def next(self) -> Answer:
+        response = http.client.HTTPResponse(self)  # type: ignore[arg-type]
+        response.begin()
+        return Answer(response.status, {}, response.read())
+
+    def makefile(self, mode: str) -> "Answers":
+        return self
+
+    def close(self) -> None:
+        """The end of an answer is not the end of all."""
+
+
+def _send_all(connection: socket.socket, sid: str, names: Sequence[str], dice: random.Random) -> None:
+    slow = dice.random() < 0.02  # long enough for its stream to open before the end
+    for name in names:
+        given = {"name": name, "seconds": 0.03} if slow else {"name": name}
+        body = json.dumps({"name": "wait" if slow else "note", "input": given}).encode()
+        body += b" " * dice.choice((0, 0, 0, 100_000))
+        head = f"POST /yard/call HTTP/1.1\r\nHost: localhost\r\nX-Session-ID: {sid}\r\n"
+        connection.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
