@@ -22,7 +22,8 @@
 Each error has `status`, the HTTP status that stands for it, and `who`: whose failure it is, one of
 "client", "environment", "server" or "network". A trainer masks everything that is not "client".
 `reason` is a word for programs, where the server gave one: "environment" (its code raised), "tool_timeout",
-"setup_timeout", "limit", "cancelled", "deleted", "expired", "life", "shutdown", "worker_lost".
+"setup_timeout", "limit", "cancelled", "deleted", "expired", "life", "shutdown", "worker_lost",
+"unreachable".
 All of them pickle, with their attributes.
 """
 

@@ -85,6 +85,20 @@ def family(pid: int) -> list[int]:
     return found
 
 
+def titled(title: str) -> int:
+    """The process of that name, of those that this one has started."""
+    (found,) = (pid for pid in family(os.getpid()) if _title(pid).startswith(title))
+    return found
+
+
+def _title(pid: int) -> str:
+    try:
+        with open(f"/proc/{pid}/cmdline", encoding="utf-8", errors="replace") as file:
+            return file.read()
+    except OSError:
+        return ""
+
+
 @contextmanager
 def frozen(pids: list[int]) -> Iterator[None]:
     """These processes stand still."""
@@ -106,6 +120,12 @@ class Fleet:
     def __init__(self, cluster: "Cluster", deployment: "Deployment") -> None:
         self.cluster = cluster
         self.deployment = deployment
+
+    def look(self) -> Any:
+        """What the directory knows, in its next life if this one has ended."""
+        import ray
+
+        return ray.get(self.deployment._directory.look.remote(), timeout=60)
 
     @property
     def rows(self) -> "list[Row]":
@@ -133,16 +153,16 @@ class Fleet:
         text = Raw(row.url).get("/-/metrics").body.decode()
         return text.count("ors_calls_running{") == count
 
-    def session(self, door: Raw, slot: int) -> str:
+    def session(self, door: Raw, slot: int, env: str = "lab") -> str:
         """A new session on that host, created through that door."""
-        return str(until(lambda: self._session(door, slot)))
+        return str(until(lambda: self._session(door, slot, env)))
 
-    def _session(self, door: Raw, slot: int) -> str:
+    def _session(self, door: Raw, slot: int, env: str) -> str:
         answer = door.post("/create_session")
         sid = str(answer.json()["sid"]) if answer.status == 200 else ""
         if not sid or int(sid[:4], 16) != slot:
             return ""
-        created = door.post("/create", {"env_name": "lab", "task_spec": {}}, sid=sid)
+        created = door.post("/create", {"env_name": env, "task_spec": {}}, sid=sid)
         return sid if created.status == 200 else ""
 
     def away(self, slot: int) -> "Row":

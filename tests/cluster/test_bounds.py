@@ -5,7 +5,7 @@ import time
 import pytest
 
 from ors.cluster.bounds import Bounds, Calm
-from ors.cluster.directory import Directory, Row, Wishes
+from ors.cluster.directory import Directory, Places, Row, Wishes
 
 BOUNDS = Bounds(least=2, most=5, sessions=10, calm_seconds=60)
 
@@ -35,16 +35,27 @@ def test_the_directory_leaves_out_who_is_silent_and_keeps_the_newest_life(
     now = [100.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     known = Directory()
-    assert known.beat(Row(0, 7, "http://a", 3, "n1")) == ["http://a"]
+    assert known.beat(Row(0, 7, "http://a", 3, "n1")) == Places(("http://a",), all=False)
     now[0] += 3
-    assert known.beat(Row(1, 7, "http://b", 0, "n2")) == ["http://a", "http://b"]
+    assert known.beat(Row(1, 7, "http://b", 0, "n2")) == Places(("http://a", "http://b"), all=False)
     known.beat(Row(1, 6, "http://old", 0, "n2"))
     assert [each.url for each in known.rows()] == ["http://a", "http://b"]
     now[0] += 3
-    assert [each.url for each in known.rows()] == ["http://b"]
+    assert known.beat_front("n1", "http://f") == Places(("http://b",), all=True)
     known.wish(2, 8)
     known.drain("n2")
     assert known.look()[1] == Wishes((2, 8), frozenset({"n2"}))
     known.undrain("n2")
     known.forget(1)
-    assert known.look() == ([], Wishes((2, 8), frozenset()))
+    assert known.look()[:2] == ([], Wishes((2, 8), frozenset()))
+
+
+def test_a_new_directory_is_told_again_what_was_wished_for() -> None:
+    known = Directory()
+    known.drain("n1")
+    known.remember(Wishes((2, 8), frozenset({"n2"})))
+    assert known.look()[1] == Wishes((2, 8), frozenset({"n1", "n2"}))
+    known.wish(3, 3)
+    known.remember(Wishes((2, 8)))
+    assert known.look()[1].hosts == (3, 3)
+    assert known.look()[2] not in ("", Directory().look()[2])

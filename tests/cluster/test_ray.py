@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ import pytest
 import ors
 from tests import lab
 from tests.cli.commands import run, running
-from tests.cluster.fleet import Fleet, add_node, clustered, family, frozen, gone, raylet, until
+from tests.cluster.fleet import Fleet, add_node, clustered, family, frozen, gone, raylet, titled, until
 from tests.cluster.ledger import Ledger
 from tests.cluster.yard import Yard
 from tests.compat.scripts.abacus import made as abacus
@@ -201,6 +202,29 @@ def test_a_killed_router_costs_nothing_and_comes_back_at_its_port(fleet: Fleet, 
         assert until(lambda: front.call(sid, "nothing").result()["ok"])
         assert fleet.process(fleet.deployment.fronts[node]) != pid
     assert front.post("/delete", sid=sid).status == 200
+
+
+def test_a_killed_directory_costs_nothing(fleet: Fleet, front: Raw) -> None:
+    life = fleet.look()[2]
+    until(lambda: fleet.deployment._wishes.hosts == (3, 3))  # it looks twice a second
+    pid = titled("ray::Directory")
+    sids = [fleet.session(front, row.slot, "yard") for row in fleet.rows]
+    doors = [front, *(Raw(row.url) for row in fleet.rows)]
+    with ExitStack() as stack:
+        given = {"name": "long", "seconds": 5.0}
+        calls = [
+            stack.enter_context(door.opened(sid, "wait", given, env="yard"))
+            for door, sid in zip(doors, sids, strict=False)
+        ]
+        os.kill(pid, signal.SIGKILL)
+        gone(pid)
+        assert fleet.look()[2] != life
+        for call in calls:
+            assert call.rest().result()["ok"] is True
+    fleet.settled()
+    assert fleet.look()[1].hosts == (3, 3)
+    for sid in sids:
+        assert front.post("/delete", sid=sid).status == 200
 
 
 def test_a_raylet_that_dies_takes_its_host_along(fleet: Fleet, front: Raw) -> None:

@@ -1,5 +1,6 @@
 """Where hosts and routers are, as they say themselves, and what their operators wish."""
 
+import secrets
 import time
 from dataclasses import dataclass
 
@@ -31,25 +32,40 @@ class Wishes:
     """Nodes whose sessions may end, and which get no new ones."""
 
 
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where hosts are."""
+
+    urls: tuple[str, ...]
+    all: bool
+    """Whether there are no others. A directory that has just started has not heard of all yet."""
+
+
 class Directory:
     """It is never on the way of a request, and may be lost: all that it knows is told again."""
 
     def __init__(self) -> None:
+        self._began = time.monotonic()
+        self._life = secrets.token_hex(8)
         self._rows: dict[int, tuple[float, Row]] = {}
         self._fronts: dict[str, tuple[float, str]] = {}
         self._wishes = Wishes()
 
-    def beat(self, row: Row) -> list[str]:
+    def beat(self, row: Row) -> Places:
         """A host lives; it is told where all hosts are."""
         known = self._rows.get(row.slot)
         if known is None or known[1].incarnation <= row.incarnation:
             self._rows[row.slot] = (time.monotonic(), row)
-        return [each.url for each in self.rows()]
+        return self._places()
 
-    def beat_front(self, node: str, url: str) -> list[str]:
+    def beat_front(self, node: str, url: str) -> Places:
         """A router lives; it is told where all hosts are."""
         self._fronts[node] = (time.monotonic(), url)
-        return [each.url for each in self.rows()]
+        return self._places()
+
+    def _places(self) -> Places:
+        urls = tuple(row.url for row in self.rows())
+        return Places(urls, time.monotonic() - self._began > SILENCE_SECONDS)
 
     def rows(self) -> list[Row]:
         """The hosts that have been heard of lately."""
@@ -77,6 +93,10 @@ class Directory:
         """Hosts may be there again."""
         self._wishes = Wishes(self._wishes.hosts, self._wishes.drained - {node})
 
-    def look(self) -> tuple[list[Row], Wishes]:
-        """Everything that whoever places hosts needs to know."""
-        return self.rows(), self._wishes
+    def look(self) -> tuple[list[Row], Wishes, str]:
+        """Everything that whoever places hosts needs to know, and which life of the directory this is."""
+        return self.rows(), self._wishes, self._life
+
+    def remember(self, wishes: Wishes) -> None:
+        """What was wished for in an earlier life, unless something else was since."""
+        self._wishes = Wishes(self._wishes.hosts or wishes.hosts, self._wishes.drained | wishes.drained)

@@ -1,6 +1,5 @@
 """A router alone: it holds no session, and can die at any time."""
 
-import asyncio
 import logging
 import socket
 from collections.abc import Callable, Sequence
@@ -13,7 +12,6 @@ from ors.server import is_loopback
 from ors.server._uvicorn import Runner
 from ors.server.access import LOOPBACK, Door
 from ors.server.answers import Answer, answer, refusal
-from ors.server.connection import Connection
 from ors.server.endpoints import new_session
 from ors.server.outcomes import Later, Outcome
 from ors.server.pulse import Pulse
@@ -85,7 +83,11 @@ class Front:
 
 
 class FrontRunner(Runner):
-    """Runs a router on a port, for the servers at some URLs."""
+    """Runs a router on a port, for the servers at some URLs.
+
+    When it ends, streams that are still open after the grace period break: their clients come back
+    through another router.
+    """
 
     def __init__(
         self,
@@ -114,21 +116,6 @@ class FrontRunner(Runner):
         if missing:
             log.warning("no answer yet from %s", ", ".join(missing))
         await super().startup(sockets)
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Ends. Streams that are still open then break: their clients come back through another router."""
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + self.front.limits.grace_seconds
-        # As uvicorn waits for connections: nobody tells when one is done.
-        while self._busy() and loop.time() < deadline and not self.force_exit:  # noqa: ASYNC110
-            await asyncio.sleep(0.05)
-        for connection in self._busy():
-            connection.broken()
-        await super().shutdown(sockets)
-
-    def _busy(self) -> list[Connection]:
-        connections = list(self.server_state.connections)
-        return [each for each in connections if isinstance(each, Connection) and each.busy]
 
 
 def _nobody() -> Unavailable:

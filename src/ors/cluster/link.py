@@ -8,11 +8,11 @@ from typing import Any, Protocol
 from ors import _protocol
 from ors._json import loads
 from ors.cluster.purpose import LOST, WORKER_LOST, endpoint, lost, needs_session
-from ors.errors import BadRequest
+from ors.errors import BadRequest, TooLarge
 from ors.server import frames
 from ors.server.answers import STREAM, Answer, refusal
 from ors.server.relay import Elsewhere, Relay, Sink
-from ors.server.requests import Request
+from ors.server.requests import Request, too_large
 
 LONGEST_ANSWER = 2**31
 _SWITCHED = b"HTTP/1.1 101"
@@ -63,6 +63,7 @@ class Link(asyncio.Protocol):
         self._asked: dict[int, asyncio.Future[int]] = {}
         self.up = False
         self._parting = False
+        self._body_bytes = 0
         self.heard = 0.0
         """When something came last."""
 
@@ -96,6 +97,7 @@ class Link(asyncio.Protocol):
         """The other server has died, or has ended. Everyone who waits for it is told now."""
         self.up = False
         self._transport = None
+        self._told.closed(self)
         exchanges, self._exchanges = self._exchanges, {}
         for exchange in exchanges.values():
             exchange.lost()
@@ -103,7 +105,6 @@ class Link(asyncio.Protocol):
             if not future.done():
                 future.set_result(0)
         self._asked.clear()
-        self._told.closed(self)
 
     def _take(self, kind: int, number: int, payload: bytes) -> None:
         if kind == frames.LOAD:
@@ -111,7 +112,9 @@ class Link(asyncio.Protocol):
             self._told.load(sessions, taking)
         elif kind == frames.HELLO:
             self.up = True
-            self._told.hello(self, loads(payload))
+            me = loads(payload)
+            self._body_bytes = me["body_bytes"]
+            self._told.hello(self, me)
         elif kind == frames.FOUND:
             asked = self._asked.pop(number, None)
             if asked is not None and not asked.done():
@@ -152,7 +155,10 @@ class Link(asyncio.Protocol):
 
         Raises:
             BadRequest: a header cannot be passed on.
+            TooLarge: the body is over the other server's limit.
         """
+        if len(request.body) > self._body_bytes:
+            raise too_large(self._body_bytes)
         if self._transport is None or self._transport.is_closing():
             return 0
         number = self._number = self._number + 1 & 0xFFFFFFFF or 1
@@ -178,6 +184,14 @@ class Link(asyncio.Protocol):
         """Closes at once."""
         if self._transport is not None:
             self._transport.abort()
+
+
+class _Again(Request):
+    """A request whose answer was lost with a link."""
+
+    @classmethod
+    def of(cls, request: Request) -> "_Again":
+        return cls(request.method, request.path, request.query, request.headers, request.body)
 
 
 class Exchange(Relay):
@@ -209,12 +223,17 @@ class Exchange(Relay):
         """The other server, if it takes clients' connections over."""
         return self._link.elsewhere
 
+    @property
+    def ends(self) -> bool:
+        """What the standard has no endpoint for may be a feed."""
+        return endpoint(self._request) is not None
+
     def begin(self, sink: Sink) -> None:
         """Sends the request."""
         self._sink = sink
         try:
             self._number = self._link.open(self, self._request)
-        except BadRequest as error:
+        except (BadRequest, TooLarge) as error:
             sink.settle(self._request, refusal(error))
             return
         if not self._number:
@@ -262,11 +281,12 @@ class Exchange(Relay):
             # It may have run: an error status would make clients of the field send it again.
             first = _protocol.task_id_event(next(_protocol.task_ids()))
             return Answer(200, first + _protocol.error_event(LOST, WORKER_LOST), STREAM)
-        return (
-            lost(self._request)
-            if self._at_home is None or needs_session(self._request)
-            else self._at_home(self._request)
-        )
+        if self._at_home is not None and not needs_session(self._request):
+            return self._at_home(self._request)
+        if what is _protocol.CREATE or type(self._request) is _Again:
+            return lost(self._request)
+        # Only the link may be broken: whoever it is for is looked for once more.
+        return self._link.again(_Again.of(self._request))
 
     def pause(self) -> None:
         """The client reads slower than the answer comes: no more is let on the way."""

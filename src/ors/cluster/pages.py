@@ -21,6 +21,8 @@ from ors.server.outcomes import Later, Outcome
 from ors.server.pages import LIVE, MAX_PAGE, METRICS, PAGE, READY, SESSIONS
 from ors.server.requests import Request
 
+ANSWER_SECONDS = 2.0
+"""A server that takes longer is left out: it may be frozen."""
 _NAME = re.compile(rb"[\w:]*")
 Ask = Callable[[Request], Later]
 
@@ -89,7 +91,9 @@ class Merged:
         first, count = _number(asked, "offset", 0), min(_number(asked, "limit", PAGE), MAX_PAGE)
         total = 0
         listed: list[Any] = []
-        for name, each in await self._all(request.like(_query(asked, 0, 0))):
+        answers = await self._all(request.like(_query(asked, 0, 0)))
+        heard = [(name, each) for name, each in answers if each.status != 503]
+        for name, each in heard or answers:
             if each.status != 200:
                 return each
             there = loads(each.body)["total"]
@@ -108,9 +112,12 @@ class Merged:
 
     async def _ready(self, request: Request) -> Answer:
         """Ready if any server is: what it cannot take goes to the others."""
-        answers = await self._all(request)
-        ready = next((each for _, each in answers if each.status == 200), None)
-        return ready or _first(answers)
+        heard = _first([])
+        for asked in asyncio.as_completed([ask(request) for ask in self._asked().values()]):
+            heard = await asked
+            if heard.status == 200:
+                break
+        return heard
 
     async def _live(self, request: Request) -> Answer:
         return answer({"status": "ok"})
@@ -155,8 +162,13 @@ async def _answer(peer: Peer, request: Request) -> Answer:
     if peer.link is None:
         return refusal(Unavailable("The server has died", retry_after=1))
     collected = _Collected()
-    peer.link.ask(request).begin(collected)
-    return await collected.answer
+    exchange = peer.link.ask(request)
+    exchange.begin(collected)
+    try:
+        return await asyncio.wait_for(collected.answer, ANSWER_SECONDS)
+    except TimeoutError:
+        exchange.leave()
+        return refusal(Unavailable("The server does not answer", retry_after=1))
 
 
 async def _settled(take: Callable[[Request], Any], request: Request) -> Answer:

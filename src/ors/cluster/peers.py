@@ -19,7 +19,11 @@ log = logging.getLogger("ors.cluster")
 CONNECT_SECONDS = 2.0
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.02, 1.0
 SILENCE_SECONDS = 10.0
-"""A server on another machine that says nothing for this long is taken for dead; it speaks every 2 s."""
+"""The link to a server on another machine that says nothing for this long is cut; it speaks every 2 s."""
+QUIET_SECONDS = 5.0
+"""One that says nothing for this long, on this machine too, gets no new sessions."""
+GIVE_UP_SECONDS = 30.0
+"""A server that cannot be reached, and is not known to be dead, is taken for dead after this."""
 UNIX = "unix:"
 MAX_DEAD = 10_000
 
@@ -27,6 +31,12 @@ MAX_DEAD = 10_000
 def prefix(slot: int, incarnation: int) -> str:
     """How the session ids of a server begin."""
     return _protocol.new_session_id(slot, incarnation)[:13]
+
+
+def route(prefix: str) -> tuple[int, int]:
+    """The slot and the incarnation of the server whose ids begin so."""
+    digits = prefix.replace("-", "")
+    return int(digits[:4], 16), int(digits[4:], 16)
 
 
 class Peer:
@@ -40,16 +50,19 @@ class Peer:
         self.slot = -1
         self.incarnation = -1
         self.prefix = ""
+        self.environments: list[str] = []
         self.sessions = 0
-        self.taking = False
+        self._taking = False
         self.greeted = False
         """Whether it has ever been there."""
         self.tried = False
         """Whether it was there, or was not, when it was first looked for."""
         self._parted = False
+        self._left: float | None = None  # when the link broke
         self._outlet = Outlet(place.removeprefix(UNIX)) if place.startswith(UNIX) else None
         self._closed = asyncio.Event()
-        self._keeping = asyncio.get_running_loop().create_task(self._keep())
+        self._loop = asyncio.get_running_loop()
+        self._keeping = self._loop.create_task(self._keep())
 
     # ── What it says ─────────────────────────────────────────────────────────────────────────────
 
@@ -59,18 +72,31 @@ class Peer:
         self.greeted = self.tried = True
         self.slot, self.incarnation = me["slot"], me["incarnation"]
         self.prefix = prefix(self.slot, self.incarnation)
-        self._peers.joined(self, me["environments"])
+        self.environments = me["environments"]
+        self._left = None
+        self._peers.joined(self)
 
     def load(self, sessions: int, taking: bool) -> None:
         """How much it has to do."""
-        self.sessions, self.taking = sessions, taking
+        self.sessions, self._taking = sessions, taking
+
+    @property
+    def taking(self) -> bool:
+        """Whether new sessions may go there."""
+        return self._taking and not self.quiet and self._peers.alike(self)
+
+    @property
+    def quiet(self) -> bool:
+        """Whether it has said nothing for a while: it may stand still."""
+        return self.link is None or self._loop.time() - self.link.heard > QUIET_SECONDS
 
     def bye(self) -> None:
         """It has no session any more, and is about to end."""
         self._parted = True
-        self.taking = False
+        self._taking = False
         self.link = None
         self._peers.left(self)
+        self._peers.died(self)
 
     def again(self, request: Request) -> Any:
         """The answer of somebody else."""
@@ -78,9 +104,10 @@ class Peer:
 
     def closed(self, link: Link) -> None:
         """The link is down."""
-        self.taking = False
+        self._taking = False
         if self.link is link:
             self.link = None
+            self._left = self._loop.time()
             self._peers.left(self)
         self._closed.set()
 
@@ -93,11 +120,13 @@ class Peer:
             try:
                 async with asyncio.timeout(CONNECT_SECONDS):
                     made = await self._connect()
-            except (OSError, TimeoutError):
+            except (OSError, TimeoutError) as error:
                 self._missed()
+                self._judge(isinstance(error, ConnectionRefusedError | FileNotFoundError))
             else:
                 await self._watch(made)
                 self._missed()
+                self._judge(False)
                 pause = FIRST_PAUSE_SECONDS if self.greeted else pause
                 if self._parted:  # another may come up at its place, but not at once
                     self._parted, pause = False, LONGEST_PAUSE_SECONDS
@@ -109,32 +138,37 @@ class Peer:
             self.tried = True
             self._peers.changed()
 
+    def _judge(self, refused: bool) -> None:
+        """Nobody listens where it was: it is dead. Whoever just cannot be reached may be alive."""
+        late = self._left is not None and self._loop.time() - self._left > GIVE_UP_SECONDS
+        if self._left is not None and (refused or late):
+            self._left = None
+            self._peers.died(self)
+
     async def _connect(self) -> Link:
-        loop = asyncio.get_running_loop()
         if self.place.startswith(UNIX):
             made = Link(self, "localhost", self._api_key, elsewhere=self)
-            await loop.create_unix_connection(lambda: made, self.place.removeprefix(UNIX))
+            await self._loop.create_unix_connection(lambda: made, self.place.removeprefix(UNIX))
             return made
         url = urlsplit(self.place)
         tls = ssl.create_default_context() if url.scheme == "https" else None
         made = Link(self, url.netloc.rpartition("@")[2], self._api_key, url.path.rstrip("/"))
         port = url.port or (443 if tls else 80)
-        transport, _ = await loop.create_connection(lambda: made, url.hostname or "", port, ssl=tls)
+        transport, _ = await self._loop.create_connection(lambda: made, url.hostname or "", port, ssl=tls)
         transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return made
 
     async def _watch(self, link: Link) -> None:
         """Waits until the link is closed; cuts it when the other machine falls silent."""
-        loop = asyncio.get_running_loop()
-        link.heard = link.heard or loop.time()
+        link.heard = link.heard or self._loop.time()
         try:
             while not self._closed.is_set():
                 with suppress(TimeoutError):
                     async with asyncio.timeout(SILENCE_SECONDS / 4):
                         await self._closed.wait()
-                silent = loop.time() - link.heard
+                silent = self._loop.time() - link.heard
                 if silent > SILENCE_SECONDS and not self.place.startswith(UNIX):
-                    log.warning("%s has said nothing for %.0f s: it is taken for dead", self.place, silent)
+                    log.warning("%s has said nothing for %.0f s: the link is cut", self.place, silent)
                     link.cut()
         except asyncio.CancelledError:
             link.cut()
@@ -145,7 +179,8 @@ class Peer:
         return self.taking and self._outlet is not None and self._outlet.give(connection)
 
     async def close(self) -> None:
-        """Ends the link for good."""
+        """Ends the link for good: it is no more, or is somebody else's."""
+        self._peers.died(self)
         self._keeping.cancel()
         with suppress(asyncio.CancelledError):
             await self._keeping
@@ -164,7 +199,9 @@ class Peers:
         self._dead: dict[str, None] = {}
         self._newest: dict[int, int] = {}  # of each slot, its latest life
         self._met = False
-        self.environments = list(environments)
+        self._own = list(environments)
+        self.environments = self._own
+        """What is served: what this server has, or else most of the others."""
         self._changed = asyncio.Event()
         self._closing: set[asyncio.Task[None]] = set()
         self.again: Callable[[Request], Any]
@@ -174,12 +211,12 @@ class Peers:
         """Those that can be asked now."""
         return iter(self.by_prefix.values())
 
-    def meet(self, places: Iterable[str]) -> None:
-        """These are the other servers from now on."""
+    def meet(self, places: Iterable[str], *, all: bool = True) -> None:
+        """These are the other servers from now on; if not all, those that are known stay too."""
         self._met = True
         self._changed.set()
         wanted = set(places)
-        for place in self._by_place.keys() - wanted:
+        for place in self._by_place.keys() - wanted if all else ():
             closing = asyncio.get_running_loop().create_task(self._by_place.pop(place).close())
             self._closing.add(closing)
             closing.add_done_callback(self._closing.discard)
@@ -190,22 +227,28 @@ class Peers:
         """Where nobody has answered yet."""
         return sorted(place for place, peer in self._by_place.items() if not peer.greeted)
 
-    def joined(self, peer: Peer, environments: list[str]) -> None:
+    def joined(self, peer: Peer) -> None:
         """The link to a server is up."""
-        if not self.environments:
-            self.environments = environments
-        elif environments != self.environments:
-            log.error(
-                "%s serves %s, not %s: it gets no requests", peer.place, environments, self.environments
-            )
-            return
         self.by_prefix[peer.prefix] = peer
+        self._agree()
+        if not self.alike(peer):
+            there, here = ", ".join(peer.environments), ", ".join(self.environments)
+            log.error("%s serves %s, not %s: it gets no new sessions", peer.place, there, here)
         self._newest[peer.slot] = max(peer.incarnation, self._newest.get(peer.slot, 0))
         self._dead.pop(peer.prefix, None)
         holder = self._holders.get(peer.slot)
         if holder is None or holder.incarnation < peer.incarnation:
             self._holders[peer.slot] = peer
         self._changed.set()
+
+    def alike(self, peer: Peer) -> bool:
+        """Whether a server has the environments that all should have."""
+        return peer.environments == self.environments
+
+    def _agree(self) -> None:
+        lists = [peer.environments for peer in sorted(self, key=lambda peer: -peer.incarnation)]
+        if not self._own and lists:
+            self.environments = max(lists, key=lists.count)  # the newest, of several that are as many
 
     def changed(self) -> None:
         """Something has changed that somebody may wait for."""
@@ -215,13 +258,23 @@ class Peers:
         """The link to a server is down."""
         if self.by_prefix.get(peer.prefix) is peer:
             del self.by_prefix[peer.prefix]
-            self._dead[peer.prefix] = None
-            if len(self._dead) > MAX_DEAD:
-                del self._dead[next(iter(self._dead))]
+            self._agree()
         if self._holders.get(peer.slot) is peer:
             others = [one for one in self.by_prefix.values() if one.slot == peer.slot]
             self._holders[peer.slot] = max(others, key=lambda one: one.incarnation, default=None)
         self._changed.set()
+
+    def died(self, peer: Peer) -> None:
+        """A server is no more, and its sessions with it."""
+        if peer.prefix and self.by_prefix.get(peer.prefix, peer) is peer:
+            self._dead[peer.prefix] = None
+            if len(self._dead) > MAX_DEAD:
+                del self._dead[next(iter(self._dead))]
+        self._changed.set()
+
+    def gone(self, slot: int, incarnation: int) -> bool:
+        """Whether that life of a server is over, as far as is known."""
+        return prefix(slot, incarnation) in self._dead or incarnation < self._newest.get(slot, 0)
 
     def holder(self, slot: int) -> Peer | None:
         """The newest server of a slot, if it is up."""
@@ -248,7 +301,7 @@ class Peers:
     def _may_come(self, start: str, slot: int, incarnation: int) -> bool:
         if start in self._dead:
             return False
-        return incarnation > self._newest.get(slot, 0) or not self._settled
+        return incarnation >= self._newest.get(slot, 0) or not self._settled
 
     @property
     def _settled(self) -> bool:

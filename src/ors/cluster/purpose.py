@@ -40,3 +40,9 @@ def lost(request: Request) -> Answer:
     if needs_session(request) and endpoint(request) is not _protocol.CREATE:
         error = Gone(LOST, reason=WORKER_LOST)
     return refusal(error)
+
+
+def unreachable() -> Answer:
+    """What is said to a request whose server may be alive, and cannot be reached."""
+    text = "The server of this session cannot be reached now"
+    return refusal(Unavailable(text, retry_after=1, reason="unreachable"))

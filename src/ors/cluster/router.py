@@ -9,8 +9,8 @@ from typing import Any, Protocol
 from ors import _protocol
 from ors.cluster.asking import Asking
 from ors.cluster.pages import Merged
-from ors.cluster.peers import Peer, Peers, prefix
-from ors.cluster.purpose import endpoint, lost, named, needs_session
+from ors.cluster.peers import Peer, Peers, prefix, route
+from ors.cluster.purpose import endpoint, lost, named, needs_session, unreachable
 from ors.errors import Unavailable
 from ors.server.answers import refusal
 from ors.server.identity import Identity
@@ -18,6 +18,8 @@ from ors.server.requests import Request
 
 ARRIVAL_SECONDS = 2.0
 """A server that nobody here knows may have started just now: so long its first requests wait."""
+ANSWER_SECONDS = 1.0
+"""A server that does not say in time whether it has a session may be frozen, and does not hold up others."""
 UNEVEN = 4
 """A server that has a quarter more sessions than another may still have the next."""
 PROMISE_SECONDS = 1.0
@@ -121,7 +123,7 @@ class Router:
 
     def anywhere(self, request: Request) -> Any:
         """The answer of any server, for what all can answer."""
-        peers = list(self._peers)
+        peers = [peer for peer in self._peers if self._peers.alike(peer)] or list(self._peers)
         if not peers:
             return refusal(Unavailable("No server is up", retry_after=1, reason="worker_lost"))
         link = random.choice(peers).link
@@ -130,13 +132,13 @@ class Router:
     # ── What is not known at once ────────────────────────────────────────────────────────────────
 
     async def _find(self, request: Request, sid: str) -> Any:
-        route = _protocol.session_id_route(sid)
+        made = _protocol.session_id_route(sid)
         await self._peers.settle(ARRIVAL_SECONDS)  # who has just started does not know all slots yet
-        if route is not None:
-            slot, incarnation = route
+        if made is not None:
+            slot, incarnation = made
             peer = await self._peers.come(slot, incarnation, ARRIVAL_SECONDS)
             if self._peers.knows(slot) or self._is_own(slot):
-                return self._of_slot(request, slot, peer)
+                return self._of_slot(request, slot, incarnation, peer)
         return await self._of_client(request, sid)  # of its making, even if it looks like ours
 
     def _is_own(self, slot: int) -> bool:
@@ -148,33 +150,38 @@ class Router:
         own = self._home.identity.incarnation if self._home is not None and self._is_own(slot) else -1
         return holder if holder is not None and holder.incarnation > own else None
 
-    def _of_slot(self, request: Request, slot: int, peer: Peer | None) -> Any:
+    def _of_slot(self, request: Request, slot: int, incarnation: int, peer: Peer | None) -> Any:
         # Another life of the server knows that the session is lost; it also takes what was about to begin.
         peer = peer or self._successor(slot)
         if peer is not None and peer.link is not None:
             return peer.link.ask(request, self._at_home)
         if self._is_own(slot) or (self._home is not None and not needs_session(request)):
             return self._take_home(request)
-        return lost(request) if needs_session(request) else self.anywhere(request)
+        if not needs_session(request):
+            return self.anywhere(request)
+        return lost(request) if self._peers.gone(slot, incarnation) else unreachable()
 
     async def _of_client(self, request: Request, sid: str) -> Any:
         creating = endpoint(request) is _protocol.CREATE
         known = self._places.get(sid)
         if known == self._own and not creating and known:
             return self._take_home(request)
+        if known and known != self._own:
+            await self._peers.come(*route(known), ARRIVAL_SECONDS)
         found, standing = await self._ask_all(sid)
         if standing == 2 or (standing and not creating):
             return self._to(found, request, sid)
         if creating:
             return self._place(request, sid)
         if known is not None and needs_session(request):
-            return lost(request)
+            return lost(request) if self._peers.gone(*route(known)) else unreachable()
         return self._take_home(request) if self._home is not None else self.anywhere(request)
 
     async def _ask_all(self, sid: str) -> tuple[Peer | None, int]:
-        peers = [peer for peer in self._peers if peer.link is not None]
+        peers = [peer for peer in self._peers if not peer.quiet]
         asked = [peer.link.find(sid) for peer in peers if peer.link is not None]
-        standings = await asyncio.gather(*asked)
+        await asyncio.wait(asked, timeout=ANSWER_SECONDS) if asked else None
+        standings = [each.result() if each.done() else 0 for each in asked]
         here = self._home.standing(sid) if self._home is not None else 0
         return max(zip([None, *peers], [here, *standings], strict=True), key=lambda each: each[1])
 

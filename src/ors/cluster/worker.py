@@ -69,10 +69,10 @@ class Worker(Member):
         self._report()
 
     async def on_tick(self, counter: int) -> bool:
-        """uvicorn's clock: also reports, and ends a worker that is to retire and has no session left."""
+        """uvicorn's clock: also reports, and ends a worker that retires when nobody needs it any more."""
         if counter % int(TICKS_A_SECOND * REPORT_SECONDS) == 0:
             self._report()
-        if self.app.house.retiring and not len(self.app.sessions):
+        if self.app.house.retiring and not len(self.app.sessions) and not self.relaying():
             self.should_exit = True
         return await super().on_tick(counter)
 

@@ -153,11 +153,26 @@ class Runner(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Lets running calls finish for the grace period, ends the rest, tears every session down."""
-        drain = asyncio.create_task(self._app.drain())
-        while not drain.done() and not self.force_exit:
-            await asyncio.wait({drain}, timeout=0.1)
-        drain.cancel()
+        ends = {asyncio.create_task(self._app.drain()), asyncio.create_task(self._relay_the_last())}
+        while ends and not self.force_exit:
+            _, ends = await asyncio.wait(ends, timeout=0.1)
+        for end in ends:
+            end.cancel()
+        for connection in self.relaying(feeds=True):
+            connection.broken()  # what it waits for lives elsewhere, and is not lost: the client comes back
         await super().shutdown(sockets)
+
+    async def _relay_the_last(self) -> None:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._app.limits.grace_seconds
+        # As uvicorn waits for connections: nobody tells when one is done.
+        while self.relaying() and loop.time() < deadline:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+
+    def relaying(self, *, feeds: bool = False) -> list[Connection]:
+        """The connections whose answer comes from another server; of feeds, which never end, if wanted."""
+        connections = list(self.server_state.connections)
+        return [each for each in connections if isinstance(each, Connection) and each.relays(feeds)]
 
 
 async def _cancel_the_rest() -> None:

@@ -373,10 +373,9 @@ class Connection(Reader):
             return LAST_READ_SECONDS
         return REQUEST_SECONDS if self._reading else KEEP_ALIVE_SECONDS
 
-    @property
-    def busy(self) -> bool:
-        """Whether a request is being answered."""
-        return self._busy
+    def relays(self, feeds: bool) -> bool:
+        """Whether the answer comes from another server; that of a feed counts if wanted."""
+        return self._relay is not None and (feeds or self._relay.ends)
 
     def shutdown(self) -> None:
         """uvicorn's word to end: now, or after the answer that is under way."""

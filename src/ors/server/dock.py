@@ -56,7 +56,12 @@ class Dock(asyncio.Protocol):
         self._transport = transport  # type: ignore[assignment]
         self.state.connections.add(self)  # type: ignore[arg-type]
         me = self.app.house.identity
-        hello = {"slot": me.slot, "incarnation": me.incarnation, "environments": self.app.environments}
+        hello = {
+            "slot": me.slot,
+            "incarnation": me.incarnation,
+            "environments": self.app.environments,
+            "body_bytes": self.app.limits.body_bytes,
+        }
         self.write(frames.frame(frames.HELLO, 0, dumps(hello)))
         self._tell_load()
         if self.app.house.leaving:

@@ -43,6 +43,11 @@ class Relay(ABC):
         """Who gives the answer, if the client's connection could go there itself."""
         return None
 
+    @property
+    def ends(self) -> bool:
+        """Whether the answer comes to an end, however long it takes."""
+        return True
+
     @abstractmethod
     def begin(self, sink: Sink) -> None:
         """Asks, and sends the answer to `sink` as it comes."""

@@ -51,7 +51,8 @@ class Deployment:
         self._hosts: dict[int, _Host] = {}
         self._fronts: dict[str, Any] = {}  # by node
         self._ending: dict[int, tuple[Any, Any]] = {}  # by slot: the actor, and its word that it has ended
-        self._drained: frozenset[str] = frozenset()
+        self._wishes = Wishes()
+        self._directory_life = ""
         self._calm = Calm()
         self._stopped = threading.Event()
         self._keeper = threading.Thread(target=self._keep, name="ors-keeper", daemon=True)
@@ -131,20 +132,24 @@ class Deployment:
     def _keep(self) -> None:
         while not self._stopped.wait(HEARTBEAT_SECONDS):
             try:
-                rows, wishes = ray.get(self._directory.look.remote(), timeout=SILENCE_SECONDS)
-                self._tick(rows, wishes, time.monotonic())
+                rows, wishes, life = ray.get(self._directory.look.remote(), timeout=SILENCE_SECONDS)
+                if life == self._directory_life:
+                    self._tick(rows, wishes, time.monotonic())
+                else:  # it has just begun, or was lost and has forgotten what was wished for
+                    ray.get(self._directory.remember.remote(self._wishes), timeout=SILENCE_SECONDS)
+                    self._directory_life = life
             except ray.exceptions.RayError as error:
                 log.warning("the cluster does not answer: %s", error)
 
     def _tick(self, rows: list[Row], wishes: Wishes, now: float) -> None:
+        self._wishes = wishes
         if wishes.hosts is not None:
             self._bounds = replace(self._bounds, least=wishes.hosts[0], most=wishes.hosts[1])
-        self._drained = wishes.drained
         for row in rows:
             if row.slot in self._hosts:
                 self._hosts[row.slot].node = row.node
                 self._hosts[row.slot].expected = now + LOST_SECONDS
-            if row.node in self._drained:
+            if row.node in wishes.drained:
                 self._retire(row.slot, now)
         self._fit(rows, now)
         for slot in [slot for slot, host in self._hosts.items() if host.until is not None]:
@@ -167,12 +172,12 @@ class Deployment:
     def _add(self, now: float) -> None:
         silent = {host.node for host in self._hosts.values() if host.expected <= now} - {""}
         for host in self._hosts.values():
-            if host.until is not None and host.expected > now and host.node not in self._drained:
+            if host.until is not None and host.expected > now and host.node not in self._wishes.drained:
                 host.until = host.empty = None  # it was about to go
                 host.actor.retire.remote(False)
                 return
         slot = next(slot for slot in range(65536) if slot not in self._hosts and slot not in self._ending)
-        actor = self._plan.host_actor(slot, self._drained | silent)
+        actor = self._plan.host_actor(slot, self._wishes.drained | silent)
         self._hosts[slot] = _Host(actor, now + START_SECONDS)
 
     def _retire(self, slot: int, now: float) -> None:

@@ -2,10 +2,12 @@
 
 import os
 import threading
+from functools import partial
 
 import ray
 
 from ors._protocol import Limits
+from ors.cluster.directory import Places
 from ors.cluster.front import FrontRunner
 from ors.cluster.processes import listeners
 from ors.cluster.ray.heart import Heart, directory
@@ -44,7 +46,7 @@ class Front:
         self._runner.should_exit = True
         self._thread.join()
 
-    def _meet(self, places: list[str]) -> None:
+    def _meet(self, places: Places) -> None:
         loop = self._runner.servers[0].get_loop()
         if not loop.is_closed():
-            loop.call_soon_threadsafe(self._runner.front.peers.meet, places)
+            loop.call_soon_threadsafe(partial(self._runner.front.peers.meet, places.urls, all=places.all))

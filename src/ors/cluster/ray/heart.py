@@ -8,7 +8,7 @@ from typing import Any
 
 import ray
 
-from ors.cluster.directory import SILENCE_SECONDS
+from ors.cluster.directory import SILENCE_SECONDS, Places
 
 log = logging.getLogger("ors.cluster")
 
@@ -31,7 +31,7 @@ def directory(namespace: str) -> Any:
 class Heart:
     """A thread that beats: it tells the directory of us, and us where all hosts are."""
 
-    def __init__(self, beat: Callable[[], Any], meet: Callable[[list[str]], None]) -> None:
+    def __init__(self, beat: Callable[[], Any], meet: Callable[[Places], None]) -> None:
         self._beat = beat
         self._meet = meet
         self._raylet = os.getppid()

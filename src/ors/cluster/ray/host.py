@@ -3,12 +3,13 @@
 import os
 import threading
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import ray
 
 from ors import Environment, Server
-from ors.cluster.directory import Row
+from ors.cluster.directory import Places, Row
 from ors.cluster.member import Member
 from ors.cluster.ray.heart import Heart, directory
 from ors.server.identity import Identity
@@ -57,9 +58,9 @@ class Host:
         return os.getpid()
 
     def retire(self, whether: bool = True) -> int:
-        """Takes no new sessions, or takes them again; says how many there are."""
+        """Takes no new sessions, or takes them again; says how many there are, and calls of others."""
         self._member.app.house.retiring = whether
-        return len(self._member.app.sessions)
+        return len(self._member.app.sessions) + len(self._member.relaying())
 
     def stop(self) -> None:
         """Ends its sessions and its server."""
@@ -67,8 +68,8 @@ class Host:
         self._member.should_exit = True
         self._server.join()
 
-    def _meet(self, places: list[str]) -> None:
+    def _meet(self, places: Places) -> None:
         loop = self._member.servers[0].get_loop()
         if not loop.is_closed():
-            others = [place for place in places if place != self._url]
-            loop.call_soon_threadsafe(self._member.peers.meet, others)
+            others = [url for url in places.urls if url != self._url]
+            loop.call_soon_threadsafe(partial(self._member.peers.meet, others, all=places.all))

@@ -1,0 +1,171 @@
+"""Sessions that live: nobody is told that they are lost, whatever becomes of what stands before them."""
+
+import http.client
+import signal
+import threading
+import uuid
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from ors import Limits
+from ors.cluster import peers
+from ors.server.dock import Dock
+from ors.server.identity import new_incarnation
+from tests.cli.commands import running
+from tests.cluster.crew import YARD, crew
+from tests.cluster.fleet import frozen
+from tests.cluster.floor import Door, doors, minted, routing
+from tests.lab import Lab, Other
+from tests.raw import Raw
+
+
+@pytest.mark.slow
+def test_a_worker_that_is_replaced_stays_for_the_calls_that_it_forwards(tmp_path: Path) -> None:
+    with crew(tmp_path, 2, "--grace-seconds", "0.5") as made, ThreadPoolExecutor(8) as pool:
+        # Each over a connection of its own: about half of them are at the other worker.
+        sids = [made.session(1) for _ in range(8)]
+        calls = [
+            pool.submit(made.raw.call, sid, "wait", {"name": sid, "seconds": 3.0}, "yard") for sid in sids
+        ]
+        made.until(lambda: len(made.traces()) == 8)
+        made.process.send_signal(signal.SIGHUP)
+        assert [call.result(30).result()["ok"] for call in calls] == [True] * 8
+        assert sorted(made.traces()) == sorted(sids)
+
+
+def test_a_door_that_ends_breaks_what_it_forwards_and_the_client_comes_back(tmp_path: Path) -> None:
+    id = uuid.uuid4().hex
+    with doors(2, tmp_path, [Lab], limits=Limits(grace_seconds=0.1)) as made:
+        sid = minted(made, 1, task={"id": id})
+        with made[0].raw.opened(sid, "hold_async") as call:
+            made[0].member.should_exit = True
+            with pytest.raises(http.client.IncompleteRead) as broken:
+                call.rest()
+            assert b"event: error" not in broken.value.partial
+        Lab.gates[f"{id}.hold"].set()
+        again = made[1].raw.call(sid, "hold_async", task_id=call.task_id)
+        assert again.result()["ok"] is True
+        assert Lab.counts[f"{id}.hold_async"] == 1
+
+
+def test_a_body_over_the_limit_of_a_server_is_refused_alone(tmp_path: Path) -> None:
+    id = uuid.uuid4().hex
+    with (
+        doors(1, tmp_path, [Lab], limits=Limits(body_bytes=300_000)) as (door,),
+        routing([door.raw.url]) as router,
+    ):
+        sid = router.session(task={"id": id})
+        with router.opened(sid, "hold_async") as call:
+            long = router.call(router.session(), "echo", {"text": "x" * 5_000_000})
+            assert (long.status, long.headers["ors-reason"]) == (413, "limit")
+            assert "300000 bytes" in long.detail
+            fits = router.call(router.session(), "echo", {"text": "x" * 299_000})
+            assert fits.result()["ok"] is True
+            Lab.gates[f"{id}.hold"].set()
+            assert call.rest().result()["ok"] is True
+
+
+@contextmanager
+def alone(slot: int, folder: Path, *environments: type) -> Iterator[Door]:
+    made = Door(slot, folder, environments)
+    made.start()
+    try:
+        yield made
+    finally:
+        made.stop()
+
+
+def test_servers_that_serve_something_else_keep_their_sessions_and_get_no_new_ones(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        old = stack.enter_context(alone(0, tmp_path, Lab))
+        while new_incarnation() <= old.member.app.house.identity.incarnation:
+            pass
+        new = stack.enter_context(alone(1, tmp_path, Lab, Other))
+        sids = [minted([door], 0) for door in (old, new)]
+        router = stack.enter_context(routing([old.raw.url, new.raw.url]))
+        assert _slots(router) == {1}  # as many serve this as that: the newer one is meant
+        assert router.get("/list_environments").json() == ["lab", "other"]
+        third = stack.enter_context(alone(2, tmp_path, Lab))
+        most = stack.enter_context(routing([door.raw.url for door in (old, new, third)]))
+        assert _slots(most) == {0, 2}
+        assert most.get("/list_environments").json() == ["lab"]
+        for door in (router, most):
+            for sid in sids:
+                assert door.call(sid, "nothing").result()["ok"] is True
+
+
+def _slots(router: Raw) -> set[int]:
+    return {int(router.post("/create_session").json()["sid"][:4], 16) for _ in range(30)}
+
+
+def test_a_link_that_breaks_is_made_again_and_no_session_is_called_lost(tmp_path: Path) -> None:
+    with doors(1, tmp_path, [Lab]) as (door,), routing([door.raw.url]) as router:
+        sid = router.session()
+        for _ in range(20):
+            cut = threading.Event()
+            door.member.servers[0].get_loop().call_soon_threadsafe(_cut_links, door, cut)
+            assert cut.wait(20)
+            assert router.post("/ping", sid=sid).status == 200
+
+
+def _cut_links(door: Door, cut: threading.Event) -> None:
+    for each in list(door.member.server_state.connections):
+        if isinstance(each, Dock):
+            each._transport.abort()  # type: ignore[union-attr]
+    cut.set()
+
+
+@pytest.mark.slow
+def test_a_server_that_stands_still_is_not_called_lost_until_it_is_given_up(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(peers, "SILENCE_SECONDS", 3.0)
+    with (
+        running("serve", YARD, "--port", "0", env={"YARD": str(tmp_path / "traces")}) as server,
+        routing([server.line(r"Serving on (http://\S+)")[1]]) as router,
+    ):
+        sid, own = router.session("yard"), str(router.post("/create_session").json()["sid"])
+        assert router.post("/create", {"task_spec": {}}, sid=own).status == 200
+        with (
+            router.opened(sid, "stay", {"name": "x"}, env="yard") as call,
+            frozen([server.process.pid]),
+        ):
+            assert call.rest().error().startswith("Session lost: ")
+            for each in (sid, own):
+                ping = router.post("/ping", sid=each)
+                assert (ping.status, ping.headers["ors-reason"]) == (503, "unreachable")
+                assert ping.headers["retry-after"] == "1"
+            monkeypatch.setattr(peers, "GIVE_UP_SECONDS", 1.0)
+            while router.post("/ping", sid=sid).status == 503:
+                pass
+            assert router.post("/ping", sid=sid).status == 410
+        while router.post("/ping", sid=sid).status == 410:
+            pass
+        for each in (sid, own):
+            assert router.post("/ping", sid=each).status == 200
+
+
+@pytest.mark.slow
+def test_a_server_that_stands_still_holds_up_nobody_else(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(peers, "QUIET_SECONDS", 2.5)
+    go = threading.Event()
+    with doors(2, tmp_path, [Lab]) as made:
+        raw = made[0].raw
+        made[1].member.servers[0].get_loop().call_soon_threadsafe(go.wait, 60)
+        try:
+            assert raw.get("/-/health/ready").status == 200
+            assert raw.get("/-/sessions").json() == {"total": 0, "offset": 0, "sessions": []}
+            assert b'server="0"' in raw.get("/-/metrics").body
+            (peer,) = made[0].member.peers
+            while peer.taking:
+                assert raw.get("/health").status == 200
+            for n in range(10):  # some of them would have been the other's
+                assert raw.post("/create", {"task_spec": {}}, sid=f"abc-{n}").status == 200
+        finally:
+            go.set()
