@@ -13,6 +13,7 @@ from ors import _protocol
 from ors.cluster.link import Link
 from ors.cluster.moving import Outlet
 from ors.server.requests import Request
+from ors.server.threads import Threads
 
 log = logging.getLogger("ors.cluster")
 
@@ -118,8 +119,7 @@ class Peer:
         while True:
             self._closed.clear()
             try:
-                async with asyncio.timeout(CONNECT_SECONDS):
-                    made = await self._connect()
+                made = await self._connect()
             except (OSError, TimeoutError) as error:
                 self._missed()
                 self._judge(isinstance(error, ConnectionRefusedError | FileNotFoundError))
@@ -148,15 +148,32 @@ class Peer:
     async def _connect(self) -> Link:
         if self.place.startswith(UNIX):
             made = Link(self, "localhost", self._api_key, elsewhere=self)
-            await self._loop.create_unix_connection(lambda: made, self.place.removeprefix(UNIX))
+            async with asyncio.timeout(CONNECT_SECONDS):
+                await self._loop.create_unix_connection(lambda: made, self.place.removeprefix(UNIX))
             return made
         url = urlsplit(self.place)
-        tls = ssl.create_default_context() if url.scheme == "https" else None
         made = Link(self, url.netloc.rpartition("@")[2], self._api_key, url.path.rstrip("/"))
-        port = url.port or (443 if tls else 80)
-        transport, _ = await self._loop.create_connection(lambda: made, url.hostname or "", port, ssl=tls)
-        transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        port = url.port or (443 if url.scheme == "https" else 80)
+        addresses = await self._peers.addresses(url.hostname or "", port)
+        async with asyncio.timeout(CONNECT_SECONDS):
+            await self._reach(made, addresses, port, url.hostname if url.scheme == "https" else None)
         return made
+
+    async def _reach(self, made: Link, addresses: list[str], port: int, tls_name: str | None) -> None:
+        """Connects to the first address where somebody answers."""
+        tls = None if tls_name is None else ssl.create_default_context()
+        failure = OSError(f"{self.place} has no address")
+        for address in addresses:
+            try:
+                transport, _ = await self._loop.create_connection(
+                    lambda: made, address, port, ssl=tls, server_hostname=tls_name
+                )
+            except OSError as error:
+                failure = error
+            else:
+                transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                return
+        raise failure
 
     async def _watch(self, link: Link) -> None:
         """Waits until the link is closed; cuts it when the other machine falls silent."""
@@ -204,6 +221,7 @@ class Peers:
         """What is served: what this server has, or else most of the others."""
         self._changed = asyncio.Event()
         self._closing: set[asyncio.Task[None]] = set()
+        self._lookups = Threads()
         self.again: Callable[[Request], Any]
         """The router's: gives the answer to a request that a server refused, since it is about to end."""
 
@@ -222,6 +240,17 @@ class Peers:
             closing.add_done_callback(self._closing.discard)
         for place in wanted - self._by_place.keys():
             self._by_place[place] = Peer(place, self, self._api_key)
+
+    async def addresses(self, name: str, port: int) -> list[str]:
+        """Where a name leads to.
+
+        Raises:
+            OSError: nowhere.
+        """
+        # Each in a thread of its own: uvloop has four for all, so where a name that does not exist takes
+        # seconds, servers that are not there yet would keep those waiting that are.
+        found = await self._lookups.run(socket.getaddrinfo, name, port, 0, socket.SOCK_STREAM)
+        return [address[0] for *_, address in found]
 
     def missing(self) -> list[str]:
         """Where nobody has answered yet."""
