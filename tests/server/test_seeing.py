@@ -24,6 +24,11 @@ def samples(raw: Raw) -> dict[tuple[str, ...], float]:
     }
 
 
+def test_no_session_is_told_as_zero() -> None:
+    with serving(Server([Lab])) as url:
+        assert samples(Raw(url))["ors_sessions", "lab", "ready"] == 0
+
+
 def test_metrics_count_what_happened() -> None:
     with serving(Server([Lab], limits=Limits(sessions=3))) as url:
         raw = Raw(url)

@@ -18,6 +18,7 @@ from ors.server.observers import (
     SessionOpened,
     SessionReady,
 )
+from ors.server.session import READY
 from ors.server.sessions import Sessions
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ class Metrics:
     def __init__(self, house: House, sessions: Sessions, tools: Mapping[str, Set[str]]) -> None:
         self._house = house
         self._sessions = sessions
+        self._environments = list(tools)
         self.lag = Lag()
         env = ["environment"]
         self._created = Counts("ors_sessions_created", "Sessions created", env)
@@ -90,7 +92,9 @@ class Metrics:
         yield from self._setup.collect()
         yield from self._teardown.collect()
         sessions = GaugeMetricFamily("ors_sessions", "Sessions now", labels=["environment", "state"])
-        found = Count((session.environment, session.state.value) for session in list(self._sessions))
+        # A zero is told too: who scales by this must see the difference between none and no answer.
+        found = Count({(environment, READY.value): 0 for environment in self._environments})
+        found.update((session.environment, session.state.value) for session in list(self._sessions))
         for (environment, state), count in sorted(found.items()):
             sessions.add_metric([environment, state], count)
         yield sessions
