@@ -133,6 +133,8 @@ class Limits:
     """A tool may run this long."""
     teardown_seconds: float = 30.0
     """An environment's teardown() may take this long; then it is left behind, and logged."""
+    retire_seconds: float = 0.0
+    """On SIGTERM, sessions may go on for this long, and new ones are refused; another signal ends them."""
     grace_seconds: float = 10.0
     """On shutdown, running calls may go on for this long."""
     ping_seconds: float = PING_SECONDS

@@ -39,11 +39,11 @@ def supervise(roots: Sequence[Path], listener: socket.socket) -> int:
         before = seen(roots)
         server = _started(listener)
         going_on = _wait_for_change(server, roots, before, signals)
-        server.terminate()
+        server.send_signal(signal.SIGINT)
         while server.poll() is None:
             if _signalled(signals):
                 going_on = False
-                server.terminate()  # a second time means "at once"
+                server.send_signal(signal.SIGINT)  # a second time means "at once"
     return 0
 
 

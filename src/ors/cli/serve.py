@@ -233,7 +233,7 @@ def supervise(serving: Serving, workers: Workers, limits: Limits, preloaded: Ser
     def say(line: str) -> None:
         click.echo(json.dumps({"message": line}) if serving.log_json else line, err=True)
 
-    policy = workers.policy(limits.grace_seconds)
+    policy = workers.policy(limits)
     supervisor = Supervisor(start, sockets, policy, serving.announce, say)
     return supervisor.run()
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from ors import Limits
 from ors.cli.options import Grouped
 
 if TYPE_CHECKING:
@@ -57,13 +58,14 @@ class Workers:
     max_worker_sessions: int | None
     drain_seconds: float
 
-    def policy(self, grace_seconds: float) -> "Policy":
+    def policy(self, limits: Limits) -> "Policy":
         """As their supervisor needs it."""
         from ors.cluster.workers import Policy
 
         return Policy(
             drain_seconds=self.drain_seconds,
-            grace_seconds=grace_seconds,
+            retire_seconds=limits.retire_seconds,
+            grace_seconds=limits.grace_seconds,
             max_memory=self.max_worker_memory,
             max_sessions=self.max_worker_sessions,
         )

@@ -69,6 +69,18 @@ class Front:
     def start(self) -> None:
         """Nothing is to be begun: links are made when it is told of servers."""
 
+    @property
+    def empty(self) -> bool:
+        """It never has a session."""
+        return True
+
+    def retire(self) -> bool:
+        """There is nothing to wait for."""
+        return False
+
+    def leave(self) -> None:
+        """No server sends anything here."""
+
     async def drain(self) -> None:
         """Nothing runs here: clients come back for their calls through another router."""
 

@@ -11,12 +11,8 @@ from ors.cluster.router import Router
 from ors.server import Server
 from ors.server._uvicorn import Runner
 from ors.server.app import App
-from ors.server.dock import Dock
 from ors.server.identity import Identity
 from ors.server.requests import Request
-
-PARTING_SECONDS = 2.0
-"""How long a server that ends waits for the others to take note of it."""
 
 
 class _Home:
@@ -91,21 +87,5 @@ class Member(Runner):
         """Ends as a server alone does; what comes for others is forwarded until then."""
         if self._inlet is not None:
             self._inlet.close()
-        if not len(self.app.sessions):
-            await self._part()
         await super().shutdown(sockets)
         await self.peers.close()
-
-    async def _part(self) -> None:
-        """Lets the others go: what they have sent is answered, what they would send goes elsewhere."""
-        self.app.house.leaving = True
-        for dock in self._docks():
-            dock.part()
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + PARTING_SECONDS
-        # As uvicorn waits for connections: nobody tells when one is closed.
-        while self._docks() and loop.time() < deadline and not self.force_exit:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
-
-    def _docks(self) -> list[Dock]:
-        return [each for each in list(self.server_state.connections) if isinstance(each, Dock)]

@@ -97,7 +97,7 @@ class Peer:
         self._taking = False
         self.link = None
         self._peers.left(self)
-        self._peers.died(self)
+        self._peers.died(self, parted=True)
 
     def again(self, request: Request) -> Any:
         """The answer of somebody else."""
@@ -213,7 +213,7 @@ class Peers:
         self._by_place: dict[str, Peer] = {}
         self.by_prefix: dict[str, Peer] = {}
         self._holders: dict[int, Peer | None] = {}  # of each slot ever seen, whoever has it now
-        self._dead: dict[str, None] = {}
+        self._dead: dict[str, bool] = {}  # how the ids of theirs begin, and whether they said goodbye
         self._newest: dict[int, int] = {}  # of each slot, its latest life
         self._met = False
         self._own = list(environments)
@@ -293,10 +293,10 @@ class Peers:
             self._holders[peer.slot] = max(others, key=lambda one: one.incarnation, default=None)
         self._changed.set()
 
-    def died(self, peer: Peer) -> None:
-        """A server is no more, and its sessions with it."""
+    def died(self, peer: Peer, *, parted: bool = False) -> None:
+        """A server is no more, and its sessions with it; one that has parted had none any more."""
         if peer.prefix and self.by_prefix.get(peer.prefix, peer) is peer:
-            self._dead[peer.prefix] = None
+            self._dead[peer.prefix] = parted or self._dead.get(peer.prefix, False)
             if len(self._dead) > MAX_DEAD:
                 del self._dead[next(iter(self._dead))]
         self._changed.set()
@@ -304,6 +304,10 @@ class Peers:
     def gone(self, slot: int, incarnation: int) -> bool:
         """Whether that life of a server is over, as far as is known."""
         return prefix(slot, incarnation) in self._dead or incarnation < self._newest.get(slot, 0)
+
+    def parted(self, slot: int, incarnation: int) -> bool:
+        """Whether that life of a server is over, and had no session any more."""
+        return self._dead.get(prefix(slot, incarnation), False)
 
     def holder(self, slot: int) -> Peer | None:
         """The newest server of a slot, if it is up."""

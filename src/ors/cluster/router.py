@@ -11,7 +11,7 @@ from ors.cluster.asking import Asking
 from ors.cluster.pages import Merged
 from ors.cluster.peers import Peer, Peers, prefix, route
 from ors.cluster.purpose import endpoint, lost, named, needs_session, unreachable
-from ors.errors import Unavailable
+from ors.errors import Gone, Unavailable
 from ors.server.answers import refusal
 from ors.server.identity import Identity
 from ors.server.requests import Request
@@ -137,6 +137,9 @@ class Router:
         if made is not None:
             slot, incarnation = made
             peer = await self._peers.come(slot, incarnation, ARRIVAL_SECONDS)
+            alone = self._successor(slot) is None and not self._is_own(slot)
+            if alone and self._peers.parted(slot, incarnation):  # the id may have been given, and not used
+                return await self._of_client(request, sid)
             if self._peers.knows(slot) or self._is_own(slot):
                 return self._of_slot(request, slot, incarnation, peer)
         return await self._of_client(request, sid)  # of its making, even if it looks like ours
@@ -163,6 +166,7 @@ class Router:
 
     async def _of_client(self, request: Request, sid: str) -> Any:
         creating = endpoint(request) is _protocol.CREATE
+        made = _protocol.session_id_route(sid)
         known = self._places.get(sid)
         if known == self._own and not creating and known:
             return self._take_home(request)
@@ -175,6 +179,8 @@ class Router:
             return self._place(request, sid)
         if known is not None and needs_session(request):
             return lost(request) if self._peers.gone(*route(known)) else unreachable()
+        if made is not None and self._peers.parted(*made) and needs_session(request):
+            return refusal(Gone("The session has ended, and its server after it", reason="shutdown"))
         return self._take_home(request) if self._home is not None else self.anywhere(request)
 
     async def _ask_all(self, sid: str) -> tuple[Peer | None, int]:

@@ -33,6 +33,8 @@ class Policy:
 
     drain_seconds: float = 3600.0
     """A worker that is replaced keeps its sessions for so long."""
+    retire_seconds: float = 0.0
+    """On SIGTERM, sessions may go on for this long."""
     grace_seconds: float = 10.0
     """On shutdown, running calls may go on for this long."""
     max_memory: int | None = None
@@ -135,11 +137,11 @@ class Supervisor:
 
     def _signalled(self, number: int) -> None:
         if number in (signal.SIGINT, signal.SIGTERM):
-            first = self._stopping is None
-            if first:
-                self._stopping = time.monotonic() + self._policy.grace_seconds + LAST_SECONDS
+            retire = self._policy.retire_seconds if number == signal.SIGTERM else 0.0
+            if self._stopping is None:
+                self._stopping = time.monotonic() + retire + self._policy.grace_seconds + LAST_SECONDS
             for worker in self._all():
-                _kill(worker, signal.SIGTERM)  # the second one ends a worker at once
+                _kill(worker, signal.Signals(number))  # of SIGTERM they may heed only the second
         elif number == signal.SIGHUP and self._stopping is None:
             self._say("Replacing all workers")
             self._replacing = deque(sorted(self._current))

@@ -3,6 +3,8 @@
 import asyncio
 import gc
 import logging
+import math
+import signal
 import socket
 import ssl
 import threading
@@ -15,6 +17,7 @@ import uvicorn
 
 from ors.server.asgi import ASGI
 from ors.server.connection import Connection
+from ors.server.dock import Dock
 from ors.server.ending import Deadline, leave_threads
 from ors.server.executor import Executor
 from ors.server.memory import Memory
@@ -25,6 +28,10 @@ log = logging.getLogger("ors.server")
 LAST_WRITES_SECONDS = 5
 LAST_TASKS_SECONDS = 1
 """For tasks that authors' code has left, to be cancelled."""
+PARTING_SECONDS = 2.0
+"""How long a server that ends waits for others to take note of it."""
+UNNEEDED_SECONDS = 3.0
+"""A server that retires goes on empty for so long: a client may have an id for it, and no session yet."""
 AT_ONCE_SECONDS = 2
 """A second signal ends the process within this, even if the event loop is blocked."""
 TICKS_A_SECOND = 10
@@ -65,6 +72,8 @@ class Runner(uvicorn.Server):
         self._app = app
         self._on_start = on_start
         self._deadline: Deadline | None = None
+        self._retires_until = math.inf
+        self._needed = 0.0  # when somebody needed it last, if it is to retire
         self._memory = Memory()
 
     @property
@@ -137,6 +146,8 @@ class Runner(uvicorn.Server):
                 connection.sweep(now)  # type: ignore[union-attr]
             if self._is_ours():
                 self._memory.give_back(now)
+        if self._retires_until < math.inf:
+            self._retire(time.monotonic())
         return await super().on_tick(counter)
 
     def _is_ours(self) -> bool:
@@ -144,15 +155,32 @@ class Runner(uvicorn.Server):
         return threading.current_thread() is threading.main_thread()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """A signal to end; the second one ends at once."""
+        """A signal to end, when all sessions have if it is to wait for them; the next one ends at once."""
+        seconds = self._app.limits.retire_seconds
+        if sig == signal.SIGTERM and seconds and not self.should_exit and self._app.retire():
+            self._retires_until = time.monotonic() + seconds
+            self._needed = time.monotonic()
+            return
         if self.should_exit:
             self.force_exit = True
+        self._end()
+
+    def _end(self) -> None:
         self.should_exit = True
         if self._deadline is not None:
             self._deadline.set(AT_ONCE_SECONDS if self.force_exit else self._app.ending_seconds)
 
+    def _retire(self, now: float) -> None:
+        if not self._app.empty or self.relaying():
+            self._needed = now
+        if now > self._retires_until or now - self._needed > UNNEEDED_SECONDS:
+            self._retires_until = math.inf
+            self._end()
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Lets running calls finish for the grace period, ends the rest, tears every session down."""
+        if self._app.empty:
+            await self._part()
         ends = {asyncio.create_task(self._app.drain()), asyncio.create_task(self._relay_the_last())}
         while ends and not self.force_exit:
             _, ends = await asyncio.wait(ends, timeout=0.1)
@@ -161,6 +189,20 @@ class Runner(uvicorn.Server):
         for connection in self.relaying(feeds=True):
             connection.broken()  # what it waits for lives elsewhere, and is not lost: the client comes back
         await super().shutdown(sockets)
+
+    async def _part(self) -> None:
+        """Lets other servers go: what they have sent is answered, what they would send goes elsewhere."""
+        self._app.leave()
+        for dock in self._docks():
+            dock.part()
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + PARTING_SECONDS
+        # As uvicorn waits for connections: nobody tells when one is closed.
+        while self._docks() and loop.time() < deadline and not self.force_exit:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+    def _docks(self) -> list[Dock]:
+        return [each for each in list(self.server_state.connections) if isinstance(each, Dock)]
 
     async def _relay_the_last(self) -> None:
         loop = asyncio.get_running_loop()

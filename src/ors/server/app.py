@@ -186,6 +186,20 @@ class App:
         # Calls that are stopped may clean up first; then there are last writes, last words, last tasks.
         return self.limits.grace_seconds + 2 * teardown + 15
 
+    @property
+    def empty(self) -> bool:
+        """Whether it has no session."""
+        return not len(self.sessions)
+
+    def retire(self) -> bool:
+        """Takes no new sessions from now on; False if it takes none already."""
+        was, self.house.retiring = self.house.taking, True
+        return was
+
+    def leave(self) -> None:
+        """Has had its last session: what other servers still send goes elsewhere."""
+        self.house.leaving = True
+
     async def drain(self) -> None:
         """Takes nothing new, lets running calls go on for the grace period, then ends their streams."""
         self.house.draining = True

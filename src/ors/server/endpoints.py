@@ -117,7 +117,10 @@ class Endpoints:
     # ── Sessions ─────────────────────────────────────────────────────────────────────────────────
 
     def _create_session(self, request: Request, offer: Offer) -> Answer:
-        return new_session(request, self._new_session_id())
+        sid = self._new_session_id()
+        if self._house.retiring and self._house.identity.made(sid):  # what it gave away before, it takes
+            raise Unavailable(SHUTDOWN, retry_after=1, reason="shutdown")
+        return new_session(request, sid)
 
     def _create(self, request: Request, offer: Offer) -> Answer | Later:
         sid = request.new_session_id()

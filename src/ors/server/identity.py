@@ -22,6 +22,10 @@ class Identity:
         """An id that leads to this server."""
         return _protocol.new_session_id(self.slot, self.incarnation)
 
+    def made(self, sid: str) -> bool:
+        """Whether the id leads to this server."""
+        return _protocol.session_id_route(sid) == (self.slot, self.incarnation)
+
     def lost(self, sid: str) -> bool:
         """Whether the id is of an earlier life of this server, whose sessions are gone."""
         route = _protocol.session_id_route(sid)

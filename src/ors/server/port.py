@@ -52,8 +52,18 @@ class Front(Protocol):
     def refused(self, error: ORSError) -> Answer:
         """What is answered to a request that is turned away."""
 
+    @property
+    def empty(self) -> bool:
+        """Whether it has no session."""
+
     def start(self) -> None:
         """Begins its life, on the running loop."""
+
+    def retire(self) -> bool:
+        """Takes no new sessions from now on; False if it takes none already."""
+
+    def leave(self) -> None:
+        """Has had its last session: what other servers still send goes elsewhere."""
 
     async def drain(self) -> None:
         """Takes nothing new, and lets what runs go on for a while."""
