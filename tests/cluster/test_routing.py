@@ -47,22 +47,23 @@ def free_port() -> int:
 
 
 @contextmanager
-def proxying(kind: str, urls: list[str], folder: Path) -> Iterator[Raw]:
+def proxying(kind: str, urls: list[str], folder: Path, host: str = "127.0.0.1") -> Iterator[Raw]:
     """A foreign proxy with the configuration that we print."""
     program = shutil.which(kind) or shutil.which(f"/usr/sbin/{kind}")
     if program is None:
         pytest.skip(f"{kind} is not installed: apt-get install {kind.replace('nginx', 'nginx-light')}")
     port = free_port()
     words = [word for url in urls for word in ("--to", url)]
-    printed = run("route", *words, "--port", str(port), "--print", kind).out
+    printed = run("route", *words, "--host", host, "--port", str(port), "--print", kind).out
+    url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
     config = folder / f"{kind}.conf"
     config.write_text(NGINX.format(folder=folder, routes=printed) if kind == "nginx" else printed)
     command = [program, "-c", str(config)] if kind == "nginx" else [program, "-db", "-f", str(config)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        with ORS(f"http://127.0.0.1:{port}") as client:
+        with ORS(url) as client:
             client.health()
-        yield Raw(f"http://127.0.0.1:{port}")
+        yield Raw(url)
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait(20)
@@ -171,7 +172,36 @@ def test_without_servers_the_router_says_not_now() -> None:
         assert router.get("/-/health/ready").status == 503
 
 
-@pytest.mark.parametrize("words", [["--to", "nothing"], ["--to", "1=a:1", "--to", "1=b:1"], []])
-def test_wrong_servers_are_one_line(words: list[str]) -> None:
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "No server is named"),
+        (["--to", "nothing"], "'nothing' is no URL"),
+        (["--to", "1=a:1", "--to", "1=b:1"], "given twice"),
+        (["--to", "70000=a:1"], "slots go from 0 to 65535"),
+        (["--to", "²=a:1"], "'²=a:1' is no URL"),
+        (["--to", "http://"], "'http://' is no URL"),
+        (["--to", "http://a:99999"], "a port up to 65535"),
+        (["--to", "a:99999", "--print", "nginx"], "a port up to 65535"),
+        (["--to", "http://a:0"], "no URL with a host and a port"),
+        (["--to", "http://a..b"], "no URL with a host"),
+        (["--to", "http://[::1"], "no URL with a host"),
+        (["--to", "https://a", "--print", "haproxy"], "http://HOST:PORT only, not to https://a;"),
+        (["--to", "http://a/b", "--print", "nginx"], "http://HOST:PORT only, not to http://a/b;"),
+    ],
+)
+def test_wrong_servers_are_one_line(words: list[str], said: str) -> None:
     done = run("route", *words)
     assert (done.code, done.out) == (2, "")
+    assert said in done.err
+    assert done.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("kind", ["haproxy", "nginx"])
+def test_foreign_proxies_route_to_addresses_of_ipv6(kind: str, tmp_path: Path) -> None:
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        pytest.skip("this machine has no IPv6")
+    with serving(Server([Lab]), host="::1") as url, proxying(kind, [url], tmp_path, host="::1") as router:
+        assert router.post("/ping", sid=created(router)).status == 200

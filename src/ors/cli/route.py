@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from contextlib import closing
+from urllib.parse import urlsplit
 
 import click
 
@@ -18,6 +19,8 @@ CLOSED = (
     "On {host}, whoever can reach this machine could list all tasks with their answers and run the tools: "
     "give the servers' key as --api-key, or say --insecure if that is meant"
 )
+LAST_SLOT = 65535  # 16 bits of a session id
+PLAIN = "--print can route to http://HOST:PORT only, not to {url}; `ors route` itself can"
 
 
 @click.command(
@@ -82,8 +85,7 @@ def route(
     """
     found = _servers(servers)
     if printed is not None:
-        listen = f"{'*' if host == '0.0.0.0' else host}:{port}"
-        click.echo(proxies.haproxy(found, listen) if printed == "haproxy" else proxies.nginx(found, listen))
+        click.echo(_configuration(printed, found, host, port))
         return
     if not (is_loopback(host) or api_key or insecure):
         raise Wrong(CLOSED.format(host=host))
@@ -102,20 +104,39 @@ def route(
         runner.run()
 
 
+def _configuration(kind: str, servers: dict[int, str], host: str, port: int) -> str:
+    for url in servers.values():
+        if urlsplit(url).scheme != "http" or urlsplit(url).path:
+            raise Wrong(PLAIN.format(url=url))
+    listen = f"{'*' if host == '0.0.0.0' else f'[{host}]' if ':' in host else host}:{port}"
+    return proxies.haproxy(servers, listen) if kind == "haproxy" else proxies.nginx(servers, listen)
+
+
 def _servers(words: Sequence[str]) -> dict[int, str]:
     if not words:
         raise Wrong("No server is named: ors route --to URL --to URL")
     found: dict[int, str] = {}
     for number, word in enumerate(words):
-        slot, equals, place = word.partition("=") if word.partition("=")[0].isdigit() else ("", "", word)
-        url = as_url(place)
-        if url is None:
-            raise Wrong(f"{place!r} is no URL, such as http://10.0.0.1:8080")
-        where = int(slot) if equals else number
+        slot, equals, place = word.partition("=") if word.partition("=")[0].isdecimal() else ("", "", word)
+        where, url = int(slot) if equals else number, _url(place)
+        if where > LAST_SLOT:
+            raise Wrong(f"--to {word}: slots go from 0 to {LAST_SLOT}")
         if where in found or url in found.values():
             raise Wrong(f"--to {word}: that slot or URL is given twice")
         found[where] = url
     return found
+
+
+def _url(place: str) -> str:
+    url = as_url(place)
+    try:
+        parts = urlsplit(url or "")
+        fine = parts.port != 0 and bool((parts.hostname or "").encode("idna"))
+    except ValueError:  # a port over 65535, or a host that no name can be
+        fine = False
+    if url is None or not fine:
+        raise Wrong(f"--to: {place!r} is no URL with a host and a port up to 65535: try http://10.0.0.1:8080")
+    return url
 
 
 def _announce(url: str) -> None:

@@ -97,4 +97,5 @@ def _upstreams(servers: Mapping[int, str]) -> str:
 
 def _address(url: str) -> str:
     parts = urlsplit(url)
-    return f"{parts.hostname}:{parts.port or 80}"
+    host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
+    return f"{host}:{parts.port or 80}"
