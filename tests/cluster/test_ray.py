@@ -7,6 +7,8 @@ import random
 import signal
 import socket
 import subprocess
+import sys
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -32,6 +34,7 @@ pytestmark = [
     pytest.mark.filterwarnings("default"),
 ]
 PER_HOST = 8
+PAGE = "http://page.example"
 
 
 @pytest.fixture(scope="module")
@@ -64,6 +67,7 @@ def fleet(traces: Path, port: int) -> Iterator[Fleet]:
             host="127.0.0.1",
             num_cpus=0.45,  # two fit on a node: three are never all on one
             limits=ors.Limits(grace_seconds=0.1),
+            cors_origins=[PAGE],
             runtime_env={"env_vars": {"YARD": str(traces)}},
         )
         try:
@@ -96,6 +100,12 @@ def test_every_host_is_a_door_to_all_and_routers_stand_at_one_port(fleet: Fleet,
         sid = fleet.session(front, slot)
         assert {door.call(sid, "nothing").result()["ok"] for door in doors} == {True}
         assert doors[2].post("/delete", sid=sid).status == 200
+
+
+def test_a_web_page_that_may_call_hosts_may_call_routers(fleet: Fleet, front: Raw) -> None:
+    for door in (front, Raw(fleet.rows[0].url)):
+        assert door.get("/list_environments", headers={"Origin": PAGE}).status == 200
+        assert door.get("/list_environments", headers={"Origin": "http://other.example"}).status == 403
 
 
 @pytest.mark.parametrize("package", [ORS_SDK, OPENREWARD], ids=lambda package: package.name)
@@ -156,6 +166,41 @@ def test_a_file_is_served_by_command(fleet: Fleet, tmp_path: Path) -> None:
         raw = Raw(serving.line(r"Serving on (http://\S+)")[1])
         assert raw.call(raw.session(), "nothing").result()["ok"] is True
         assert serving.stop().code == 0
+
+
+def test_deploy_refuses_what_cannot_be(fleet: Fleet) -> None:
+    from ors.cluster.ray import deploy
+
+    with pytest.raises(ValueError, match="a deployment in the namespace 'ors'"):
+        deploy([Lab])
+    with pytest.raises(ValueError, match="num_cpus must be"):
+        deploy([Lab], num_cpus=0, namespace="third")
+    with pytest.raises(ValueError, match="hosts must be between"):
+        deploy([Lab], hosts=2, min_hosts=3, max_hosts=4, namespace="third")
+
+
+def test_deploy_without_a_connection_starts_no_cluster() -> None:
+    code = "import ray\nfrom ors.cluster.ray import deploy\n"
+    code += "try: deploy([])\nexcept RuntimeError as error: print(error, ray.is_initialized())"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "Not connected to a Ray cluster: call ray.init(address=...) first False\n"
+
+
+def test_hosts_are_placed_still_after_a_fault(
+    fleet: Fleet, front: Raw, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    failed = threading.Event()
+
+    def fail() -> None:
+        failed.set()
+        raise KeyError("no such node")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(fleet.deployment, "_place_fronts", fail)
+        assert failed.wait(20)
+    fleet.deployment.scale(4)
+    until(lambda: len(fleet.rows) == 4)
+    assert "it is tried again" in caplog.text
 
 
 def test_a_drained_node_keeps_its_sessions_and_gets_no_new_ones(fleet: Fleet, front: Raw) -> None:

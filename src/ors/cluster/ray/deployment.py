@@ -92,27 +92,27 @@ class Deployment:
         """Hosts may be on that node again."""
         ray.get(self._directory.undrain.remote(node))
 
-    def start(self) -> None:
-        """Starts the first hosts and routers, and waits until they are up.
+    def start(self, hosts: int) -> None:
+        """Starts the first hosts and the routers, and waits until they are up.
 
         Raises:
             ray.exceptions.RayError: one cannot be started; nothing is left of the others.
         """
         try:
-            self._start()
+            self._start(hosts)
         except BaseException:
             self.stop()
             raise
         self._keeper.start()
 
-    def _start(self) -> None:
-        for _ in range(self._bounds.least):
+    def _start(self, hosts: int) -> None:
+        for _ in range(hosts):
             self._add(time.monotonic())
         _wait_for([host.actor.info.remote() for host in self._hosts.values()])
         self._place_fronts()
         ray.get([front.pid.remote() for front in self._fronts.values()])
         known = ray.get(self._directory.fronts.remote())
-        while len(self.rows()) < self._bounds.least or len(known) < len(self._fronts):
+        while len(self.rows()) < hosts or len(known) < len(self._fronts):
             time.sleep(HEARTBEAT_SECONDS / 5)
             known = ray.get(self._directory.fronts.remote())
 
@@ -130,7 +130,8 @@ class Deployment:
     # ── Placing ──────────────────────────────────────────────────────────────────────────────────
 
     def _keep(self) -> None:
-        while not self._stopped.wait(HEARTBEAT_SECONDS):
+        # Not without a connection: Ray would start another cluster, on this machine.
+        while not self._stopped.wait(HEARTBEAT_SECONDS) and ray.is_initialized():
             try:
                 rows, wishes, life = ray.get(self._directory.look.remote(), timeout=SILENCE_SECONDS)
                 if life == self._directory_life:
@@ -140,6 +141,9 @@ class Deployment:
                     self._directory_life = life
             except ray.exceptions.RayError as error:
                 log.warning("the cluster does not answer: %s", error)
+            except Exception:
+                # Without this thread, no host would ever be started or ended again.
+                log.exception("hosts could not be placed: it is tried again")
 
     def _tick(self, rows: list[Row], wishes: Wishes, now: float) -> None:
         self._wishes = wishes

@@ -2,6 +2,7 @@
 
 import os
 import threading
+from collections.abc import Sequence
 from functools import partial
 
 import ray
@@ -17,14 +18,24 @@ from ors.cluster.ray.host import START_SECONDS
 class Front:
     """Stands at a port that is the same on every node. It holds nothing, and may die at any time."""
 
-    def __init__(self, host: str, port: int, limits: Limits, api_key: str, namespace: str) -> None:
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        limits: Limits,
+        api_key: str,
+        cors_origins: Sequence[str],
+        namespace: str,
+    ) -> None:
         known = directory(namespace)
         host = host or ray.util.get_node_ip_address()
         up = threading.Event()
         node = ray.get_runtime_context().get_node_id()
         # One that knows no hosts would turn clients away: it meets them before it listens.
         hosts = [row.url for row in ray.get(known.rows.remote(), timeout=START_SECONDS)]
-        self._runner = FrontRunner(hosts, host, port, limits, api_key, lambda url: up.set())
+        self._runner = FrontRunner(
+            hosts, host, port, limits, api_key, lambda url: up.set(), cors_origins=cors_origins
+        )
         # Shared, so that nodes of one machine can stand at one port too.
         self._listener = listeners(host, port, 1, shared=True)[0]
         self._thread = threading.Thread(

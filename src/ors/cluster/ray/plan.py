@@ -18,10 +18,15 @@ from ors.cluster.ray.heart import DIRECTORY
 from ors.cluster.ray.host import Host
 from ors.server.access import Keys
 
-# An actor without any CPU is placed anywhere, whatever is asked for.
-_SMALL: dict[str, Any] = {"num_cpus": 0.01, "max_restarts": -1, "max_task_retries": -1}
+LEAST_CPUS = 0.01
+"""An actor without any CPU is placed anywhere, whatever is asked for."""
+_SMALL: dict[str, Any] = {"num_cpus": LEAST_CPUS, "max_restarts": -1, "max_task_retries": -1}
 # With Ray's own memory of the cluster, without which nothing could be placed either.
 _ON_HEAD = {"node:__internal_head__": 0.001}
+
+
+class Taken(ValueError):
+    """There is a deployment in that namespace: two would take each other's hosts for their own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,26 +39,35 @@ class Plan:
     port: int
     insecure: bool
     num_cpus: float
+    num_gpus: float
     resources: Mapping[str, float]
     runtime_env: Mapping[str, Any]
     namespace: str
+
+    def __post_init__(self) -> None:
+        if self.num_cpus < LEAST_CPUS:
+            raise ValueError(f"num_cpus must be {LEAST_CPUS} or more: Ray places what needs none anywhere")
 
     def directory(self) -> Any:
         """The one directory of the namespace.
 
         Raises:
-            ValueError: there is one already: two deployments would take each other's hosts for their own.
+            Taken: there is one already.
         """
         known = ray.remote(Directory).options(
             name=DIRECTORY, namespace=self.namespace, resources=_ON_HEAD, **_SMALL
         )
-        return known.remote()
+        try:
+            return known.remote()
+        except ValueError:
+            raise Taken(f"there is a deployment in the namespace {self.namespace!r}") from None
 
     def host_actor(self, slot: int, drained: frozenset[str]) -> Any:
         """A host, on any node but the drained ones."""
         where = NodeLabelSchedulingStrategy({"ray.io/node-id": NotIn(*drained)}) if drained else "SPREAD"
         made = ray.remote(Host).options(
             num_cpus=self.num_cpus,
+            num_gpus=self.num_gpus or None,  # none is not zero, which would hide those that are there
             resources=dict(self.resources),
             runtime_env=dict(self.runtime_env) or None,
             scheduling_strategy=where,
@@ -71,4 +85,6 @@ class Plan:
         made = ray.remote(Front).options(scheduling_strategy=there, max_concurrency=2, **_SMALL)
         secrets = [key.secret for key in Keys(self.options.get("api_keys", ())).by_name.values()]
         limits = self.options.get("limits") or Limits()
-        return made.remote(self.host, self.port, limits, secrets[0] if secrets else "", self.namespace)
+        origins = tuple(self.options.get("cors_origins", ()))
+        key = secrets[0] if secrets else ""
+        return made.remote(self.host, self.port, limits, key, origins, self.namespace)
