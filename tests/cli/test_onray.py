@@ -17,12 +17,6 @@ def test_without_ray_the_command_says_how_to_get_it(words: list[str], tmp_path: 
     assert "pip install 'ors-kit[ray]'" in done.err
 
 
-def test_fewer_at_most_than_at_least_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "x.py").write_text(ENVIRONMENT)
-    words = ["serve", "x.py", "--ray", "--host", "127.0.0.1", "--min-hosts", "3", "--max-hosts", "2"]
-    assert "--max-hosts" in run(*words, cwd=tmp_path).err
-
-
 SOURCES = Path(__file__).parents[2] / "src"
 ENVIRONMENT = """
 import ors

@@ -61,8 +61,9 @@ def clustered() -> Iterator["Cluster"]:
         made.shutdown()
 
 
-def add_node(cluster: "Cluster") -> None:
-    cluster.add_node(num_cpus=1, object_store_memory=MEMORY)
+def add_node(cluster: "Cluster", gpus: int = 0) -> Any:
+    """One more node. Ray takes our word for its GPUs, and places what needs none rather elsewhere."""
+    return cluster.add_node(num_cpus=1, num_gpus=gpus, object_store_memory=MEMORY)
 
 
 def raylet(node: Any) -> int:

@@ -164,8 +164,58 @@ def test_a_file_is_served_by_command(fleet: Fleet, tmp_path: Path) -> None:
     words += ["--host", "127.0.0.1", "--ray-namespace", "second"]
     with running(*words, env={"PYTHONUNBUFFERED": "1"}) as serving:
         raw = Raw(serving.line(r"Serving on (http://\S+)")[1])
+        assert serving.line("^lab .*train 5")
         assert raw.call(raw.session(), "nothing").result()["ok"] is True
         assert serving.stop().code == 0
+
+
+@pytest.fixture
+def gpu(fleet: Fleet) -> Iterator[None]:
+    """One more node, which has a GPU."""
+    node = add_node(fleet.cluster, gpus=1)
+    yield
+    fleet.cluster.remove_node(node)
+
+
+@pytest.mark.usefixtures("gpu")
+def test_hosts_at_the_start_their_gpus_and_the_log_are_as_the_command_says(fleet: Fleet) -> None:
+    import ray
+
+    words = ["--ray", fleet.cluster.address, "--ray-namespace", "second"]
+    serve = ["serve", f"{lab.__file__}:Lab", *words, "--host", "127.0.0.1", "--json", "--log-json"]
+    serve += [
+        "--num-cpus",
+        "0.2",
+        "--num-gpus",
+        "0.5",
+        "--hosts",
+        "2",
+        "--min-hosts",
+        "1",
+        "--max-hosts",
+        "3",
+    ]
+    with running(*serve, env={"PYTHONUNBUFFERED": "1"}) as serving:
+        told = json.loads(serving.line("^{.*}$")[0])
+        assert [Raw(url).get("/health").status for url in told["urls"]] == [200, 200]
+        assert told["environments"][0]["splits"]["train"] == 5
+        assert ray.cluster_resources()["GPU"] == 1
+        until(lambda: not ray.available_resources().get("GPU"))
+        assert run("hosts", *words, "--scale", "1").code == 0
+        assert json.loads(serving.errors("^{.*takes no new sessions.*}$")[0])["logger"] == "ors.cluster"
+        assert serving.stop().code == 0
+
+
+def test_why_nothing_is_served_is_one_line(fleet: Fleet, tmp_path: Path) -> None:
+    words = ["serve", f"{lab.__file__}:Lab", "--ray", fleet.cluster.address, "--ray-namespace", "third"]
+    words += ["--host", "127.0.0.1", "--num-cpus", "0.2"]
+    refused = run(*words, "--resource", "memory=1")
+    assert (refused.code, refused.err.count("\n")) == (2, 1)
+    assert "Ray refuses to start servers so: ValueError: The resources dictionary" in refused.err
+    (tmp_path / "alone.py").write_text(Path(str(lab.__file__)).read_text())
+    broken = run(*words, f"{tmp_path / 'alone.py'}:Lab")  # two environments of one name
+    assert (broken.code, broken.err.count("\n")) == (3, 1)
+    assert broken.err.startswith("Error: A server does not start: ")
 
 
 def test_deploy_refuses_what_cannot_be(fleet: Fleet) -> None:

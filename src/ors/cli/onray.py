@@ -1,6 +1,7 @@
 """`ors serve --ray`: servers as actors of a Ray cluster, until Ctrl-C."""
 
 import json
+import math
 import signal
 import sys
 import threading
@@ -12,16 +13,19 @@ from typing import Any, TypeVar
 import click
 
 from ors import Environment
-from ors.cli.faults import Wrong
+from ors.cli.faults import Unreachable, Wrong, one_line
 from ors.cli.options import Grouped
 
-__all__ = ["OnRay", "connected", "ray_flags"]
+__all__ = ["FLAGS", "OnRay", "connected", "ray_flags"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 MISSING = "--ray needs Ray, which is an extra: pip install 'ors-kit[ray]'"
 LOOK_SECONDS = 0.2
+USUAL_HOSTS = 2
+OWN_FLAGS = {"CPU": "--num-cpus", "GPU": "--num-gpus"}
 TAKEN = "This cluster serves something as {namespace!r} already: give this another --ray-namespace"
 ABSENT = "No Ray cluster answers at {address}: start one with `ray start --head`, or name another"
+UNFIT = "The Ray cluster at {address} cannot be used: {why}"
 
 
 class _Amount(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no such arguments
@@ -31,11 +35,16 @@ class _Amount(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no su
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """The name and the amount."""
-        name, _, amount = str(value).partition("=")
+        name, _, text = str(value).partition("=")
+        if name in OWN_FLAGS:
+            self.fail(f"use {OWN_FLAGS[name]} for that", param, ctx)
         try:
-            return name, float(amount)
+            amount = float(text)
         except ValueError:
-            self.fail(f"{value!r} is no amount, such as gpu_memory=2", param, ctx)
+            amount = 0.0
+        if not name or not 0 < amount < math.inf:
+            self.fail(f"{value!r} is no amount, such as license=2", param, ctx)
+        return name, amount
 
 
 class _Mapping(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no such arguments
@@ -50,6 +59,8 @@ class _Mapping(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no s
             found = json.loads(text)
         except (OSError, ValueError) as error:
             self.fail(f"{value!r} is neither JSON nor a file of it: {error}", param, ctx)
+        if not isinstance(found, dict):
+            self.fail(f"{value!r} is no JSON object", param, ctx)
         return found
 
 
@@ -63,9 +74,15 @@ FLAGS: list[tuple[str, dict[str, Any]]] = [
             "help": "Serve in the Ray cluster at this address; without one, in that of this machine.",
         },
     ),
-    ("--hosts", {"type": click.IntRange(1), "default": 2, "show_default": True, "help": "Servers there."}),
-    ("--min-hosts", {"type": click.IntRange(1), "help": "Servers at least, and more by load."}),
-    ("--max-hosts", {"type": click.IntRange(1), "help": "Servers at most."}),
+    ("--hosts", {"type": click.IntRange(1), "help": "Servers at the start.  [default: --min-hosts, or 2]"}),
+    (
+        "--min-hosts",
+        {"type": click.IntRange(1), "help": "Servers at least, and up to --max-hosts by load."},
+    ),
+    (
+        "--max-hosts",
+        {"type": click.IntRange(1), "help": "Servers at most, and down to --min-hosts, or --hosts, by load."},
+    ),
     (
         "--sessions-per-host",
         {
@@ -86,7 +103,16 @@ FLAGS: list[tuple[str, dict[str, Any]]] = [
     ),
     (
         "--num-cpus",
-        {"type": click.FloatRange(0), "default": 1.0, "show_default": True, "help": "CPUs of each server."},
+        {
+            "type": click.FloatRange(0.01),  # one without any is placed anywhere, whatever is asked for
+            "default": 1.0,
+            "show_default": True,
+            "help": "CPUs of each server, at least 0.01.",
+        },
+    ),
+    (
+        "--num-gpus",
+        {"type": click.FloatRange(0), "default": 0.0, "show_default": True, "help": "GPUs of each server."},
     ),
     ("--resource", {"type": _Amount(), "multiple": True, "help": "Another resource of each server."}),
     (
@@ -116,61 +142,81 @@ class OnRay:
     """What the flags say."""
 
     ray: str | None
-    hosts: int
+    hosts: int | None
     min_hosts: int | None
     max_hosts: int | None
     sessions_per_host: int
     fronts: int
     num_cpus: float
+    num_gpus: float
     resource: Sequence[tuple[str, float]]
     ray_namespace: str
     runtime_env: Mapping[str, Any] | None
 
-    def serve(
-        self, classes: Sequence[type[Environment]], host: str, port: int, drain: float, options: Any
-    ) -> None:
-        """Runs hosts in the cluster until a signal comes."""
-        assert self.ray is not None
-        least = self.min_hosts or min(self.hosts, self.max_hosts or self.hosts)
-        if self.max_hosts is not None and self.max_hosts < least:
-            raise Wrong("--max-hosts is less than --min-hosts")
-        ray = connected(self.ray)
-        from ors.cluster.ray import deploy
+    def numbers(self) -> dict[str, int]:
+        """How many servers at the start, at least and at most.
 
+        Raises:
+            Wrong: they do not fit together.
+        """
+        if self.min_hosts is not None and self.max_hosts is None:
+            raise Wrong("--min-hosts needs --max-hosts: between them, the number of servers follows the load")
+        first = self.hosts or self.min_hosts or min(USUAL_HOSTS, self.max_hosts or USUAL_HOSTS)
+        least, most = self.min_hosts or first, self.max_hosts or first
+        if not least <= first <= most:
+            given = f"--min-hosts {least}, --hosts {first}, --max-hosts {most}"
+            raise Wrong(f"{given}: none of these may be more than the next")
+        return {"hosts": first, "min_hosts": least, "max_hosts": most}
+
+    def serve(
+        self,
+        classes: Sequence[type[Environment]],
+        announce: Callable[[Sequence[str]], None],
+        **options: Any,
+    ) -> None:
+        """Runs hosts in the cluster until a signal comes; `options` are `deploy`'s, but those of Ray."""
+        assert self.ray is not None
+        options |= self.numbers()
+        ray = connected(self.ray)
         try:
             for module in {cls.__module__ for cls in classes}:
                 # A TARGET may be a file that the hosts do not have: it travels with its classes.
                 ray.cloudpickle.register_pickle_by_value(sys.modules[module])
-            deployment = deploy(
+            deployment = self._deployed(ray, classes, options)
+            _serve(deployment, announce)
+        finally:
+            ray.shutdown()
+
+    def _deployed(self, ray: Any, classes: Sequence[type[Environment]], options: Mapping[str, Any]) -> Any:
+        from ors.cluster.ray import deploy
+        from ors.cluster.ray.plan import Taken
+
+        try:
+            return deploy(
                 classes,
-                hosts=least,
-                max_hosts=self.max_hosts,
                 sessions_per_host=self.sessions_per_host,
-                drain_seconds=drain,
                 fronts=self.fronts,
-                port=port,
-                host=host,
                 num_cpus=self.num_cpus,
+                num_gpus=self.num_gpus,
                 resources=dict(self.resource),
                 runtime_env=self.runtime_env,
                 namespace=self.ray_namespace,
                 **options,
             )
-        except ValueError:
+        except Taken:
             raise Wrong(TAKEN.format(namespace=self.ray_namespace)) from None
+        except (TypeError, ValueError) as error:
+            raise Wrong(f"Ray refuses to start servers so: {one_line(error)}") from error
         except ray.exceptions.RayError as error:
-            raise Wrong(f"A server does not start: {error}") from None
-        else:
-            _serve(deployment)
-        finally:
-            ray.shutdown()
+            raise Unreachable(f"A server does not start: {_last_line(error)}") from error
 
 
 def connected(address: str) -> Any:
     """Ray, connected to the cluster at that address.
 
     Raises:
-        Wrong: it is not installed, or there is no cluster.
+        Wrong: it is not installed.
+        Unreachable: there is no cluster, or none that it can join.
     """
     try:
         import ray
@@ -179,17 +225,23 @@ def connected(address: str) -> Any:
     try:
         ray.init(address=address, logging_level="ERROR", log_to_driver=False)
     except (ConnectionError, ValueError) as error:
-        raise Wrong(ABSENT.format(address=address)) from error
+        raise Unreachable(ABSENT.format(address=address)) from error
+    except RuntimeError as error:  # of another version of Ray or Python, for one
+        raise Unreachable(UNFIT.format(address=address, why=one_line(error))) from error
     return ray
 
 
-def _serve(deployment: Any) -> None:
+def _last_line(error: Exception) -> str:
+    """What a host died of: Ray's text is the trace of its stack."""
+    return next((line.strip() for line in reversed(str(error).splitlines()) if line.strip()), one_line(error))
+
+
+def _serve(deployment: Any, announce: Callable[[Sequence[str]], None]) -> None:
     stopped = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda number, frame: stopped.set())
     try:
-        for url in deployment.urls():
-            click.echo(f"Serving on {url} (stop with Ctrl-C)")
+        announce(deployment.urls())
         # One of Ray's threads may get the signal: this one looks up now and then.
         while not stopped.wait(LOOK_SECONDS):
             pass

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
 from ors import JSONObject
@@ -23,10 +24,12 @@ __all__ = [
     "api_key",
     "as_json",
     "environment",
+    "given",
     "images",
     "log_flags",
     "secrets",
     "task_choice",
+    "typed",
 ]
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -63,6 +66,16 @@ class Grouped(click.Option):
     def __init__(self, *args: Any, group: str, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.group = group
+
+
+def given(name: str) -> bool:
+    """Whether somebody has set an option: on the command line, by a variable or in pyproject.toml."""
+    return click.get_current_context().get_parameter_source(name) is not ParameterSource.DEFAULT
+
+
+def typed(name: str) -> bool:
+    """Whether an option stands on the command line."""
+    return click.get_current_context().get_parameter_source(name) is ParameterSource.COMMANDLINE
 
 
 class _Place(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no such arguments

@@ -10,7 +10,6 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 import click
-from click.core import ParameterSource
 
 from ors import Environment, Limits, Server
 from ors.cli import logs, reload
@@ -21,8 +20,9 @@ from ors.cli.limits import limit_flags
 from ors.cli.listener import in_words
 from ors.cli.listener import listener as listening
 from ors.cli.onray import OnRay, ray_flags
-from ors.cli.options import TARGET, Command, as_json, log_flags
+from ors.cli.options import TARGET, Command, as_json, given, log_flags
 from ors.cli.targets import built, environments, roots
+from ors.cli.together import check_together
 from ors.cli.workers import Workers, worker_flags
 from ors.client import ORS, Options
 from ors.cluster.control import Assignment
@@ -66,7 +66,7 @@ class Serving:
             insecure=self.access.insecure,
             ssl_certfile=self.access.ssl_certfile,
             ssl_keyfile=self.access.ssl_keyfile,
-            on_start=lambda url: self.announce(url, names),
+            on_start=lambda url: self.announce([url], names),
         )
         with self._logging():
             runner.run(sockets=[listener])
@@ -88,6 +88,15 @@ class Serving:
             worker.work()
             worker.leave()
 
+    def deploy(
+        self, on_ray: OnRay, classes: Sequence[type[Environment]], drain_seconds: float, how: dict[str, Any]
+    ) -> None:
+        """Serves in a Ray cluster. The command's own log comes here, that of servers to Ray's files."""
+        names = [cls.name().lower() for cls in classes]
+        how = {"host": self.host, "port": self.port, "insecure": self.access.insecure, **how}
+        with self._logging():
+            on_ray.serve(classes, lambda urls: self.announce(urls, names), drain_seconds=drain_seconds, **how)
+
     @contextmanager
     def _logging(self) -> Iterator[None]:
         lines = logs.configure(self.log_level, self.log_json)
@@ -96,13 +105,13 @@ class Serving:
         finally:
             lines.close()
 
-    def announce(self, url: str, names: list[str]) -> None:
-        """Prints what is served, and where."""
+    def announce(self, urls: Sequence[str], names: list[str]) -> None:
+        """Prints what is served, and where: at each of these."""
         # In a thread: the server answers while tasks are counted, and while nobody reads what it says.
-        threading.Thread(target=self._announce, args=(url, names), daemon=True).start()
+        threading.Thread(target=self._announce, args=(urls, names), daemon=True).start()
 
-    def _announce(self, url: str, names: list[str]) -> None:
-        local = url.replace("0.0.0.0", "127.0.0.1").replace("[::]", "[::1]")
+    def _announce(self, urls: Sequence[str], names: list[str]) -> None:
+        local = urls[0].replace("0.0.0.0", "127.0.0.1").replace("[::]", "[::1]")
         key = next((key.secret for key in self.keys), None)
         try:
             with ORS(local, key, options=PATIENCE) as client, ORS(local, key, options=HASTE) as counter:
@@ -111,18 +120,21 @@ class Serving:
             # It cannot reach itself: because of a proxy, a certificate for another name, or its own end.
             found = [Offered(name, {}, []) for name in names]
         try:
-            self._print(url, local, found)
+            self._print(urls, local, found)
         except OSError:
             return  # nobody reads it
 
-    def _print(self, url: str, local: str, found: list[Offered]) -> None:
+    def _print(self, urls: Sequence[str], local: str, found: list[Offered]) -> None:
         if self.as_json:
-            click.echo(json.dumps({"url": url, "environments": [one.as_json() for one in found]}))
+            told = {"url": urls[0], "urls": urls, "environments": [one.as_json() for one in found]}
+            click.echo(json.dumps(told))
             return
-        click.echo(f"Serving on {url} (stop with Ctrl-C)\n")
+        for url in urls:
+            click.echo(f"Serving on {url} (stop with Ctrl-C)")
+        click.echo()
         print_offered(found)
         if not self._private:
-            click.echo("\n" + (UNENCRYPTED if self.keys and url.startswith("http:") else OPEN))
+            click.echo("\n" + (UNENCRYPTED if self.keys and local.startswith("http:") else OPEN))
         header = '-H "X-API-Key: $ORS_API_KEY" ' if self.keys else ""
         if self.access.inspector or (self.access.inspector is None and self._private):
             click.echo(f"\nLook: {local}/-/")
@@ -194,24 +206,26 @@ def serve(
     access: Access = _taken(Access, flags)
     on_ray: OnRay = _taken(OnRay, flags)
     workers: Workers = _taken(Workers, flags)
+    check_together(on_ray, workers, access, reloading)
     access.check_certificate()
     keys = access.all_keys()
-    host = "" if on_ray.ray is not None and _is_default("host") else host  # on Ray, that of each node
+    host = "" if on_ray.ray is not None and not given("host") else host  # on Ray, that of each node
     if not (is_loopback(host) or keys or access.insecure):
         raise Wrong(CLOSED.format(host=host or "the addresses of nodes"))
     if reloading and fd is None:
-        raise click.exceptions.Exit(_reload(targets, host, port, workers))
+        raise click.exceptions.Exit(_reload(targets, host, port))
     serving = Serving(host, port, log_level, log_json, as_json, access, keys)
     how: dict[str, Any] = {"limits": Limits(**flags), "return_errors": return_errors}
     how |= {"inspector": access.inspector, "api_keys": keys, "cors_origins": access.cors_origin}
-    if workers.workers > 1 and assignment is None and not workers.preload:
+    supervised = workers.supervised and on_ray.ray is None and assignment is None and fd is None
+    if supervised and not workers.preload:
         raise click.exceptions.Exit(supervise(serving, workers, how["limits"], None))
     classes = environments(targets)
     if on_ray.ray is not None:
-        on_ray.serve(classes, host, port, workers.drain_seconds, {"insecure": access.insecure, **how})
+        serving.deploy(on_ray, classes, workers.drain_seconds, how)
     elif assignment is not None:
         serving.work(built(classes, **how), assignment)
-    elif workers.workers > 1:
+    elif supervised:
         raise click.exceptions.Exit(supervise(serving, workers, how["limits"], built(classes, **how)))
     else:
         serving.run(classes, built(classes, slot=slot, **how), fd)
@@ -234,21 +248,16 @@ def supervise(serving: Serving, workers: Workers, limits: Limits, preloaded: Ser
         click.echo(json.dumps({"message": line}) if serving.log_json else line, err=True)
 
     policy = workers.policy(limits)
-    supervisor = Supervisor(start, sockets, policy, serving.announce, say)
+    supervisor = Supervisor(start, sockets, policy, lambda url, names: serving.announce([url], names), say)
     return supervisor.run()
 
 
-def _reload(targets: Sequence[str], host: str, port: int, workers: Workers) -> int:
-    if os.name != "posix" or workers.workers > 1:
-        raise Wrong("--reload needs a POSIX system, and is for one worker")
+def _reload(targets: Sequence[str], host: str, port: int) -> int:
+    if os.name != "posix":
+        raise Wrong("--reload needs a POSIX system")
     return reload.supervise(roots(targets), listening(host, port))
 
 
 def _taken(kind: type[Any], flags: dict[str, Any]) -> Any:
     """The flags that one kind of things has, out of all."""
     return kind(**{field.name: flags.pop(field.name) for field in fields(kind)})
-
-
-def _is_default(name: str) -> bool:
-    source = click.get_current_context().get_parameter_source(name)
-    return source is ParameterSource.DEFAULT

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from ors import Limits
-from ors.cli.options import Grouped
+from ors.cli.options import Grouped, given
 
 if TYPE_CHECKING:
     from ors.cluster.workers import Policy
@@ -58,6 +58,18 @@ class Workers:
     max_worker_sessions: int | None
     drain_seconds: float
 
+    @property
+    def supervised(self) -> str:
+        """The flag that asks for a supervisor, be it of one worker; empty if none does."""
+        asked = {
+            "--workers": given("workers"),
+            "--preload": self.preload,
+            "--max-worker-memory": self.max_worker_memory is not None,
+            "--max-worker-sessions": self.max_worker_sessions is not None,
+            "--drain-seconds": given("drain_seconds"),
+        }
+        return next((flag for flag, so in asked.items() if so), "")
+
     def policy(self, limits: Limits) -> "Policy":
         """As their supervisor needs it."""
         from ors.cluster.workers import Policy
@@ -82,8 +94,8 @@ FLAGS: list[tuple[str, dict[str, Any]]] = [
         {
             "type": _Count(),
             "default": 1,
-            "show_default": True,
-            "help": "Processes on this port; each has its own sessions and limits.",
+            "help": "Processes on this port; each has its own sessions and limits. They are supervised, one "
+            "too: started again when they die, replaced on SIGHUP.  [default: 1, not supervised]",
         },
     ),
     (

@@ -1,0 +1,99 @@
+"""`ors serve`: flags that would be without effect are refused in one line."""
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.cli.commands import run, running
+from tests.cluster.crew import alive
+from tests.raw import Raw
+
+RAY = ("--ray", "--host", "127.0.0.1")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--hosts", "2"], "--hosts is for servers in a Ray cluster: add --ray, or leave it out"),
+        (["--fronts", "1"], "--fronts is for servers in a Ray cluster"),
+        (["--min-hosts", "1", "--workers", "2"], "--min-hosts is for servers in a Ray cluster"),
+        (["--num-cpus", "1"], "--num-cpus is for"),
+        (["--num-gpus", "1"], "--num-gpus is for"),
+        (["--resource", "a=1"], "--resource is for"),
+        (["--runtime-env", "{}"], "--runtime-env is for"),
+        (["--workers", "2", "--slot", "3"], "--slot does not go with --workers: workers have slots"),
+        (["--workers", "1", "--slot", "0"], "--slot does not go with --workers"),
+        (["--max-worker-sessions", "9", "--slot", "3"], "--slot does not go with --max-worker-sessions"),
+        (["--workers", "2", "--reload"], "--workers does not go with --reload"),
+        (["--preload", "--reload"], "--preload does not go with --reload"),
+        ([*RAY, "--workers", "2"], "--workers does not go with --ray: --hosts is the number of servers"),
+        ([*RAY, "--preload"], "--preload does not go with --ray"),
+        ([*RAY, "--slot", "2"], "--slot does not go with --ray: hosts have slots of their own"),
+        ([*RAY, "--reload"], "--reload does not go with --ray"),
+        ([*RAY, "--ssl-certfile", __file__], "--ssl-certfile does not go with --ray: let a proxy"),
+        ([*RAY, "--min-hosts", "2"], "--min-hosts needs --max-hosts"),
+        ([*RAY, "--min-hosts", "2", "--hosts", "8"], "--min-hosts needs --max-hosts"),
+        ([*RAY, "--min-hosts", "3", "--max-hosts", "2"], "--min-hosts 3, --hosts 3, --max-hosts 2: none of"),
+        ([*RAY, "--hosts", "8", "--max-hosts", "4"], "--hosts 8, --max-hosts 4: none of these may be more"),
+        ([*RAY, "--hosts", "1", "--min-hosts", "2", "--max-hosts", "4"], "--min-hosts 2, --hosts 1, --max"),
+    ],
+)
+def test_flags_that_do_not_go_together_are_one_line(words: list[str], said: str, park: str) -> None:
+    done = run("serve", park, "--port", "0", *words)
+    assert (done.code, done.out) == (2, "")
+    assert said in done.err
+    assert done.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--num-cpus", "0"], "0.0 is not in the range x>=0.01"),
+        (["--resource", "GPU=1"], "use --num-gpus for that"),
+        (["--resource", "CPU=1"], "use --num-cpus for that"),
+        (["--resource", "=1"], "'=1' is no amount"),
+        (["--resource", "a=nan"], "'a=nan' is no amount"),
+        (["--resource", "a=-1"], "'a=-1' is no amount"),
+        (["--runtime-env", __file__], "neither JSON nor a file of it"),
+    ],
+)
+def test_amounts_that_ray_would_not_take_are_refused(words: list[str], said: str, park: str) -> None:
+    done = run("serve", park, *RAY, *words)
+    assert (done.code, done.out) == (2, "")
+    assert said in done.err.splitlines()[-1]
+
+
+def test_what_a_file_sets_for_ray_may_stand_where_ray_is_not_used(park: str, tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text("[tool.ors.serve]\nhosts = 8\nfronts = 2\n")
+    with running("serve", park, "--port", "0", cwd=tmp_path) as server:
+        assert server.line("Serving on")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["--workers", "1"], ["--preload"], ["--max-worker-sessions", "9"], ["--max-worker-memory", "2G"]],
+)
+def test_one_worker_is_supervised_if_it_is_asked_for(words: list[str], park: str) -> None:
+    with running("serve", park, "--port", "0", "--log-level", "error", *words) as server:
+        raw = Raw(server.line(r"Serving on (http://\S+)")[1])
+        (worker,) = children(server.process.pid)
+        assert raw.get("/health").status == 200
+        server.process.send_signal(signal.SIGHUP)
+        server.errors("Replacing all workers")
+        while alive(worker):
+            assert raw.get("/health").status == 200
+        assert len(children(server.process.pid)) == 1
+        assert server.stop().code == 0
+
+
+def test_a_server_that_nobody_asked_workers_of_is_one_process(park: str) -> None:
+    with running("serve", park, "--port", "0") as server:
+        server.line("Serving on")
+        assert children(server.process.pid) == []
+        assert server.stop(signal.SIGHUP).code == -signal.SIGHUP
+
+
+def children(pid: int) -> list[int]:
+    """The processes that a process has started, and that have not ended."""
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
