@@ -120,7 +120,7 @@ class Peer:
             self._closed.clear()
             try:
                 made = await self._connect()
-            except (OSError, TimeoutError) as error:
+            except (OSError, TimeoutError, ValueError) as error:  # a name may be none at all
                 self._missed()
                 self._judge(isinstance(error, ConnectionRefusedError | FileNotFoundError))
             else:
