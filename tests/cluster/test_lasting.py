@@ -105,7 +105,7 @@ def _slots(router: Raw) -> set[int]:
 def test_a_link_that_breaks_is_made_again_and_no_session_is_called_lost(tmp_path: Path) -> None:
     with doors(1, tmp_path, [Lab]) as (door,), routing([door.raw.url]) as router:
         sid = router.session()
-        for _ in range(20):
+        for _ in range(40):
             cut = threading.Event()
             door.member.servers[0].get_loop().call_soon_threadsafe(_cut_links, door, cut)
             assert cut.wait(20)

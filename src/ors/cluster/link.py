@@ -61,7 +61,7 @@ class Link(asyncio.Protocol):
         self._number = 0
         self._exchanges: dict[int, Exchange] = {}
         self._asked: dict[int, asyncio.Future[int]] = {}
-        self.up = False
+        self._open = True  # until whoever has it is told otherwise
         self._parting = False
         self._body_bytes = 0
         self.heard = 0.0
@@ -95,9 +95,8 @@ class Link(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The other server has died, or has ended. Everyone who waits for it is told now."""
-        self.up = False
         self._transport = None
-        self._told.closed(self)
+        self._tell_closed()
         exchanges, self._exchanges = self._exchanges, {}
         for exchange in exchanges.values():
             exchange.lost()
@@ -106,12 +105,16 @@ class Link(asyncio.Protocol):
                 future.set_result(0)
         self._asked.clear()
 
+    def _tell_closed(self) -> None:
+        if self._open:
+            self._open = False
+            self._told.closed(self)
+
     def _take(self, kind: int, number: int, payload: bytes) -> None:
         if kind == frames.LOAD:
             sessions, taking = loads(payload)
             self._told.load(sessions, taking)
         elif kind == frames.HELLO:
-            self.up = True
             me = loads(payload)
             self._body_bytes = me["body_bytes"]
             self._told.hello(self, me)
@@ -160,6 +163,7 @@ class Link(asyncio.Protocol):
         if len(request.body) > self._body_bytes:
             raise too_large(self._body_bytes)
         if self._transport is None or self._transport.is_closing():
+            self._tell_closed()  # nobody else should try
             return 0
         number = self._number = self._number + 1 & 0xFFFFFFFF or 1
         self._transport.write(frames.request_frame(number, request))
