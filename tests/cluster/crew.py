@@ -4,7 +4,8 @@ import os
 import re
 import signal
 import subprocess
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -17,9 +18,9 @@ YARD = f"{Path(__file__).with_name('yard.py')}:Yard"
 class Crew:
     """A supervisor with its workers."""
 
-    def __init__(self, process: subprocess.Popen[str], traces: Path) -> None:
+    def __init__(self, process: subprocess.Popen[str], folder: Path) -> None:
         self.process = process
-        self._traces = traces
+        self._folder = folder
         self.url = self.line(r"Serving on (http://\S+)")
         self.raw = Raw(self.url)
 
@@ -33,17 +34,29 @@ class Crew:
 
     def traces(self) -> list[str]:
         """What the tools have left."""
-        return self._traces.read_text().split() if self._traces.exists() else []
+        return lines(self._folder / "traces")
+
+    def imports(self) -> list[int]:
+        """The processes that have imported the environment."""
+        return [int(pid) for pid in lines(self._folder / "imports")]
+
+    def said(self, pattern: str) -> list[str]:
+        """All that it has said on standard error and matches."""
+        return re.findall(pattern, (self._folder / "errors").read_text())
 
     def pids(self) -> list[int]:
         """The workers that are up, by slot."""
         found = []
         for slot in sorted(self.slots()):
             sid = self.session(slot)
-            output = self.raw.call(sid, "note", {"name": "pid"}, env="yard").result()["output"]
-            found.append(int(output["blocks"][0]["text"]))
+            found.append(int(self.told(sid, "note", name="pid")))
             self.raw.post("/delete", sid=sid)
         return found
+
+    def told(self, sid: str, tool: str, **given: object) -> str:
+        """What a tool says."""
+        output = self.raw.call(sid, tool, given, env="yard").result()["output"]
+        return str(output["blocks"][0]["text"])
 
     def living(self) -> list[int]:
         """The processes of all workers, as the system knows them."""
@@ -82,23 +95,48 @@ class Crew:
 
 
 @contextmanager
-def crew(folder: Path, workers: int, *words: str) -> Iterator[Crew]:
+def crew(folder: Path, workers: int, *words: str, command: Sequence[str] = ORS) -> Iterator[Crew]:
     """So many workers, for as long as the block lasts."""
-    process = subprocess.Popen(
-        [*ORS, "serve", YARD, "--workers", str(workers), "--port", "0", "--log-level", "error", *words],
-        env=variables({"YARD": str(folder / "traces"), "PYTHONUNBUFFERED": "1"}),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+    with (folder / "errors").open("w") as errors:
+        process = subprocess.Popen(
+            [
+                *command,
+                "serve",
+                YARD,
+                "--workers",
+                str(workers),
+                "--port",
+                "0",
+                "--log-level",
+                "error",
+                *words,
+            ],
+            env=variables(
+                {
+                    "YARD": str(folder / "traces"),
+                    "YARD_IMPORTS": str(folder / "imports"),
+                    "PYTHONUNBUFFERED": "1",
+                }
+            ),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+        )
     assert process.stdout is not None
     try:
-        yield Crew(process, folder / "traces")
+        yield Crew(process, folder)
     finally:
         if process.poll() is None:
             process.terminate()
         process.wait(PATIENCE)
         process.stdout.close()
+        sys.stderr.write((folder / "errors").read_text())
+
+
+def lines(file: Path) -> list[str]:
+    """What is in a file, if it is there."""
+    return file.read_text().split() if file.exists() else []
 
 
 def alive(pid: int) -> bool:

@@ -1,21 +1,30 @@
 """`ors serve --workers`: processes that share a port, die, are replaced and end."""
 
 import asyncio
+import http.client
+import json
 import os
 import random
+import re
 import signal
 import socket
+import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from ors.client import ORS, AsyncORS, AsyncSession
 from ors.errors import ORSError, SessionLost
+from ors.server.port import MOVE_AFTER
 from tests.cli.commands import run
+from tests.cluster import yard
 from tests.cluster.crew import YARD, Crew, alive, crew
 from tests.cluster.ledger import Ledger
+from tests.raw import Answer
 
 pytestmark = [
     pytest.mark.slow,
@@ -53,12 +62,32 @@ def test_an_id_that_a_client_made_is_found_on_every_connection(three: Crew) -> N
     assert three.raw.post("/delete", sid="abc-123").status == 200
 
 
-def test_a_busy_tool_in_one_worker_does_not_slow_the_others(three: Crew) -> None:
+def noted(connection: http.client.HTTPConnection, sid: str) -> int:
+    """The process that a session lives in, asked over that connection."""
+    body = json.dumps({"name": "note", "input": {"name": "noted"}})
+    connection.request("POST", "/yard/call", body, {"X-Session-ID": sid})
+    response = connection.getresponse()
+    result = Answer(response.status, {}, response.read()).result()
+    return int(result["output"]["blocks"][0]["text"])
+
+
+def test_a_tool_that_holds_the_interpreter_of_one_worker_does_not_hold_up_another(
+    three: Crew, tmp_path: Path
+) -> None:
+    gate = tmp_path / "gate"
+    gate.write_bytes(b"\0")
     busy, free = three.session(0), three.session(1)
-    with three.raw.opened(busy, "spin", {"seconds": 1.0}, env="yard") as spinning:
+    with closing(three.raw.connection()) as connection, ThreadPoolExecutor(1) as pool:
+        for _ in range(2 * MOVE_AFTER):
+            pid = noted(connection, free)  # at the end, the connection is at the worker of this session
+        hogging = pool.submit(three.told, busy, "hog", name="hogging", gate=str(gate))
+        while "hogging" not in three.traces():
+            assert not hogging.done()
         for _ in range(5):
-            assert three.raw.call(free, "note", {"name": "y"}, env="yard").result()["ok"] is True
-        assert spinning.rest().result()["ok"] is True
+            assert noted(connection, free) == pid
+        with gate.open("r+b") as file:  # in place: a file that is cut short takes its readers' memory away
+            file.write(b"\1")
+        assert hogging.result() == "opened"  # it ran until now, and has not given up before
 
 
 async def stays(client: AsyncORS, session: AsyncSession, name: str) -> tuple[str, float]:
@@ -193,6 +222,17 @@ def test_workers_end_with_their_supervisor(tmp_path: Path) -> None:
             time.sleep(0.01)
 
 
+def shared(pid: int, address: int) -> int:
+    """How many bytes around that address a process shares with others, and has written to before."""
+    here = False
+    for line in Path(f"/proc/{pid}/smaps").read_text().splitlines():
+        if found := re.match(r"([0-9a-f]+)-([0-9a-f]+) ", line):
+            here = int(found[1], 16) <= address < int(found[2], 16)
+        elif here and line.startswith("Shared_Dirty:"):
+            return int(line.split()[1]) << 10
+    raise AssertionError("nothing is at that address")
+
+
 def test_preloaded_workers_share_what_was_imported(tmp_path: Path) -> None:
     with crew(tmp_path, 2, "--preload") as two:
         pids = two.pids()
@@ -200,7 +240,33 @@ def test_preloaded_workers_share_what_was_imported(tmp_path: Path) -> None:
         os.kill(pids[0], signal.SIGKILL)
         two.until(lambda: two.slots() == {0, 1})
         assert two.pids()[0] != pids[0]
+        assert two.imports() == [two.process.pid]
+        for slot, pid in enumerate(two.pids()):
+            address = int(two.told(two.session(slot), "loaded"))
+            assert shared(pid, address) > 0.9 * len(yard.LOADED)
         assert two.stop() == 0
+
+
+def test_a_worker_that_keeps_dying_is_started_after_longer_and_longer_pauses(tmp_path: Path) -> None:
+    impatient = (
+        "from ors.cluster import workers; workers.LONGEST_BACKOFF = 0.5; from ors.cli import main; main()"
+    )
+    with crew(tmp_path, 2, command=[sys.executable, "-c", impatient]) as two:
+        known, kept = set(two.living()), two.session(0)
+        first, victim = two.pids()
+        for pause in ("0.1", "0.2", "0.4", "0.5", "0.5"):
+            killed = time.monotonic()
+            os.kill(victim, signal.SIGKILL)
+            death = rf"Worker 1 \(process {victim}\) ended with -9; the next starts in (.*) s"
+            two.until(lambda: two.said(death) != [])  # noqa: B023
+            assert two.said(death) == [pause]
+            assert int(two.told(kept, "note", name="kept")) == first
+            two.until(lambda: bool(set(two.living()) - known))
+            assert time.monotonic() - killed >= float(pause)  # at the least: a slow machine is no failure
+            (victim,) = set(two.living()) - known
+            known.add(victim)
+        two.until(lambda: two.slots() == {0, 1})
+        assert two.pids() == [first, victim]
 
 
 def test_what_cannot_start_is_told_once(tmp_path: Path) -> None:

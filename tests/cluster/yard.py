@@ -1,12 +1,23 @@
 """An environment whose tools leave traces in a file, so that what ran can be counted from outside."""
 
 import asyncio
+import mmap
 import os
+import sys
 import threading
 import time
 from pathlib import Path
 
 from ors import Blocks, Environment, JSONObject, TextBlock, ToolOutput, tool
+
+HELD: list[bytes] = []
+LOADED = b"y" * (4 << 20)
+"""What an environment loads at its import."""
+PATIENCE = 20.0
+
+if "YARD_IMPORTS" in os.environ:
+    with Path(os.environ["YARD_IMPORTS"]).open("a") as imports:
+        imports.write(f"{os.getpid()}\n")
 
 
 def said(text: str) -> ToolOutput:
@@ -44,6 +55,14 @@ class Yard(Environment):
         return said(name)
 
     @tool
+    async def linger(self, name: str, gate: str) -> ToolOutput:
+        """Leaves a trace and stays until that file is there."""
+        self.trace(name)
+        while not Path(gate).exists():
+            await asyncio.sleep(0.05)
+        return said(name)
+
+    @tool
     async def note(self, name: str) -> ToolOutput:
         """Leaves a trace."""
         self.trace(name)
@@ -58,10 +77,26 @@ class Yard(Environment):
         return said(str(os.getpid()))
 
     @tool
+    def hog(self, name: str, gate: str) -> ToolOutput:
+        """Leaves a trace and lets no other thread of its process run until that file's first byte is set."""
+        interval, until = sys.getswitchinterval(), time.monotonic() + PATIENCE
+        with Path(gate).open("rb") as file, mmap.mmap(file.fileno(), 1, prot=mmap.PROT_READ) as first:
+            sys.setswitchinterval(10 * PATIENCE)
+            try:
+                self.trace(name)
+                while not first[0] and time.monotonic() < until:  # neither lets go of the interpreter
+                    pass
+                return said("opened" if first[0] else "given up")
+            finally:
+                sys.setswitchinterval(interval)
+
+    @tool
+    async def loaded(self) -> ToolOutput:
+        """Where in memory is what was loaded at import."""
+        return said(str(id(LOADED)))
+
+    @tool
     def grow(self, megabytes: int) -> ToolOutput:
         """Takes memory, and keeps it."""
         HELD.append(b"x" * (megabytes << 20))
         return said(str(threading.active_count()))
-
-
-HELD: list[bytes] = []
