@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from tests.cluster.crew import alive
+from tests.cluster.ledger import Place
 from tests.raw import Raw
 
 if TYPE_CHECKING:
@@ -143,6 +144,13 @@ class Fleet:
         import ray
 
         return int(ray.get(actor.pid.remote(), timeout=60))
+
+    def place(self, actor: Any) -> Place:
+        """The slot and incarnation of a host."""
+        import ray
+
+        row = ray.get(actor.info.remote(), timeout=60)
+        return row.slot, row.incarnation
 
     def settled(self, count: int = 3) -> "list[Row]":
         """Waits until there are so many hosts, none of which is to go, each linked to all others."""

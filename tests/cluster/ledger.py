@@ -2,13 +2,33 @@
 
 import asyncio
 from collections import Counter
+from collections.abc import Container
+from dataclasses import dataclass
 from pathlib import Path
 
-from ors.client import AsyncORS
+from ors._protocol import session_id_route
+from ors.client import AsyncORS, AsyncSession
 from ors.errors import ORSError
 
 ALLOWED = {"ok", "SessionLost", "ToolFailed"}
 """What may become of a call whose server may die: all of it told, none of it left open."""
+
+
+Place = tuple[int, int]
+"""A server in one of its lives: slot and incarnation."""
+
+
+@dataclass(slots=True)
+class Called:
+    """A call, and what became of it."""
+
+    sid: str
+    became: str = "open"
+
+    @property
+    def place(self) -> Place | None:
+        """Where its session lived."""
+        return session_id_route(self.sid)
 
 
 class Ledger:
@@ -18,7 +38,8 @@ class Ledger:
         self._url = url
         self._traces = traces
         self._mark = mark
-        self._seen: dict[str, str] = {}
+        self.calls: dict[str, Called] = {}
+        self.refused: Counter[str] = Counter()  # sessions that could not be opened, by error
         self._stop = asyncio.Event()
         self._players: list[asyncio.Task[None]] = []
 
@@ -33,17 +54,27 @@ class Ledger:
             assert not any(player.done() for player in self._players)
             await asyncio.sleep(0.01)
 
-    async def settle(self) -> None:
-        """Ends the players, and holds what they saw against what ran."""
+    async def end(self) -> None:
+        """Ends the players, each after its episode."""
         self._stop.set()
         await asyncio.gather(*self._players)
-        ran = Counter(name for name in self._traces.read_text().split() if name.startswith(self._mark))
-        assert max(ran.values()) == 1, "a tool ran twice"
-        assert {name for name, became in self._seen.items() if became == "ok"} <= ran.keys()
-        assert set(self._seen.values()) <= ALLOWED, Counter(self._seen.values())
+
+    async def settle(self, dead: Container[Place | None] | None = None) -> None:
+        """Ends the players; holds what they saw against what ran, and what was lost against who died."""
+        await self.end()
+        assert max(self.ran().values()) == 1, "a tool ran twice"
+        assert {name for name, call in self.calls.items() if call.became == "ok"} <= self.ran().keys()
+        became = Counter(call.became for call in self.calls.values())
+        assert set(became) <= ALLOWED, became
+        if dead is not None:
+            assert all(call.place in dead for call in self.calls.values() if call.became != "ok"), self.calls
+
+    def ran(self) -> Counter[str]:
+        """How often each tool has run."""
+        return Counter(name for name in self._traces.read_text().split() if name.startswith(self._mark))
 
     def _well(self) -> int:
-        return sum(became == "ok" for became in self._seen.values())
+        return sum(call.became == "ok" for call in self.calls.values())
 
     async def _play(self, number: int) -> None:
         async with AsyncORS(self._url) as client:
@@ -51,14 +82,19 @@ class Ledger:
             episode = 0
             while not self._stop.is_set():
                 episode += 1
-                name = ""
                 try:
                     async with env.session(split="train", index=0) as session:
-                        for call in range(4):
-                            name = f"{self._mark}{number}.{episode}.{call}"
-                            self._seen[name] = "open"
-                            await session.call_tool("wait", {"name": name, "seconds": 0.02})
-                            self._seen[name] = "ok"
+                        await self._episode(session, f"{self._mark}{number}.{episode}")
                 except ORSError as error:
-                    if self._seen.get(name) == "open":
-                        self._seen[name] = type(error).__name__
+                    self.refused[type(error).__name__] += 1
+
+    async def _episode(self, session: AsyncSession, mark: str) -> None:
+        for number in range(4):
+            name = f"{mark}.{number}"
+            call = self.calls[name] = Called(str(session.sid))
+            try:
+                await session.call_tool("wait", {"name": name, "seconds": 0.02})
+                call.became = "ok"
+            except ORSError as error:
+                call.became = type(error).__name__
+                return

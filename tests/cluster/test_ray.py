@@ -371,10 +371,15 @@ async def test_hosts_and_routers_killed_at_random_run_no_tool_twice(
 ) -> None:
     ledger, chance = Ledger(front.url, traces, "r"), random.Random(8)
     ledger.play(8)
+    dead = set()
     for _ in range(3):
         await ledger.more(20)
         actors = [*fleet.deployment.fronts.values()]
-        actors += [fleet.deployment.actor(row.slot) for row in fleet.rows] * 2
-        os.kill(await asyncio.to_thread(fleet.process, chance.choice(actors)), signal.SIGKILL)
+        hosts = [fleet.deployment.actor(row.slot) for row in fleet.rows]
+        actor = chance.choice([*actors, *hosts * 2])
+        pid = await asyncio.to_thread(fleet.process, actor)
+        if actor in hosts:
+            dead.add(await asyncio.to_thread(fleet.place, actor))
+        os.kill(pid, signal.SIGKILL)
     await ledger.more(20)
-    await ledger.settle()
+    await ledger.settle(dead)

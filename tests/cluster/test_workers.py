@@ -153,7 +153,7 @@ async def test_workers_killed_at_random_run_no_tool_twice(tmp_path: Path) -> Non
         await ledger.settle()
 
 
-async def episodes(url: str, stop: asyncio.Event) -> int:
+async def episodes(url: str, stop: asyncio.Event, player: int) -> int:
     """Episodes one after the other, none of which may fail; gives how many."""
     count = 0
     async with AsyncORS(url) as client:
@@ -161,7 +161,7 @@ async def episodes(url: str, stop: asyncio.Event) -> int:
         while not stop.is_set():
             async with env.session(split="train", index=count % 10) as session:
                 for n in range(5):
-                    await session.call_tool("wait", {"name": f"e{count}.{n}", "seconds": 0.01})
+                    await session.call_tool("wait", {"name": f"e{player}.{count}.{n}", "seconds": 0.01})
             count += 1
     return count
 
@@ -170,7 +170,7 @@ async def test_all_workers_are_replaced_under_load_without_a_failed_call(tmp_pat
     with crew(tmp_path, 2) as two:
         before = two.pids()
         stop = asyncio.Event()
-        load = [asyncio.create_task(episodes(two.url, stop)) for _ in range(8)]
+        load = [asyncio.create_task(episodes(two.url, stop, n)) for n in range(8)]
         long = two.session(0)
         two.process.send_signal(signal.SIGHUP)
         while len(set(before) & set(await asyncio.to_thread(two.pids))) > 0:
@@ -184,6 +184,8 @@ async def test_all_workers_are_replaced_under_load_without_a_failed_call(tmp_pat
         stop.set()
         counts = await asyncio.gather(*load)
         assert min(counts) > 0
+        ran = sorted(name for name in two.traces() if name.startswith("e"))
+        assert ran == sorted(f"e{k}.{i}.{n}" for k in range(8) for i in range(counts[k]) for n in range(5))
         assert two.stop() == 0
 
 
