@@ -24,6 +24,14 @@ from ors.server.port import MOVE_AFTER
 TARGET = f"{ROOT / 'bench' / 'environment.py'}:Bench"
 YARD = f"{ROOT / 'tests' / 'cluster' / 'yard.py'}:Yard"
 ROUNDS = 5
+SESSIONS = 10_000
+COSTLY: dict[str, tuple[plans.Step, int, float]] = {  # what is asked, over how many connections, how long
+    "call, one at a time": (plans.SUBMIT, 1, 1.0),
+    "call, 32 at a time": (plans.SUBMIT, 32, 1.0),
+    "call of two seconds, 1,000 at a time": (plans.SLOW, 1000, 3.0),
+    "ping, one at a time": (plans.PING, 1, 1.0),
+    "ping, 32 at a time": (plans.PING, 32, 1.0),
+}
 
 
 class Command:
@@ -196,33 +204,44 @@ def throughput() -> dict[str, float]:
 
 
 def costs() -> dict[str, float]:
-    """CPU time of a small call, in µs: at the server, and at the router before it."""
+    """CPU time of a call and of a ping, in µs: at the server, and at the router before it."""
+    found = {}
     with (
         ors("serve", TARGET) as server,
         ors("serve", TARGET, "--slot", "1") as other,
         ors("route", "--to", server.url, "--to", other.url) as router,
     ):
-        plan = plans.calls(plans.SUBMIT)
-        return {
-            "server": statistics.median(load.run(server, plan, 32, 1.5).cpu_us for _ in range(3)),
-            "router": statistics.median(load.run(router, plan, 32, 1.5).cpu_us for _ in range(3)),
-        }
+        for kind, (step, connections, seconds) in COSTLY.items():
+            for name, target in (("server", server), ("router", router)):
+                plan = plans.calls(step)
+                samples = [load.run(target, plan, connections, seconds).cpu_us for _ in range(3)]
+                found[f"{kind}, {name}"] = statistics.median(samples)
+    return found
 
 
 def crowd() -> dict[str, float]:
-    """10,000 sessions over two workers, and 2,000 calls at once that take two seconds each."""
+    """10,000 sessions over two workers, without a call and with one; 2,000 calls at once of two seconds."""
     with ors("serve", TARGET, "--workers", "2") as two:
-        before = sum(map(machine.resident_bytes, two.pids()))
-        opened = load.run(two, plans.sessions(with_call=False), 32, count=10_000)
-        grown = sum(map(machine.resident_bytes, two.pids())) - before
+        called, _ = _filled(two, with_call=True)
+    with ors("serve", TARGET, "--workers", "2") as two:
+        bare, opened = _filled(two, with_call=False)
         slow = load.run(two, plans.crowd(plans.SLOW), 2000, count=2000)
         return {
             "sessions": opened.passes,
-            "bytes a session": grown / opened.passes,
+            "bytes a session": bare,
+            "bytes a session after a call": called,
             "sessions/s": opened.passes_per_second,
             "slow calls": slow.calls,
             "seconds for all": slow.seconds,
         }
+
+
+def _filled(two: Command, *, with_call: bool) -> tuple[float, load.Sample]:
+    """The bytes that each of many new sessions takes; with a call, its kept result is among them."""
+    before = sum(map(machine.resident_bytes, two.pids()))
+    opened = load.run(two, plans.sessions(with_call=with_call), 32, count=SESSIONS)
+    grown = sum(map(machine.resident_bytes, two.pids())) - before
+    return grown / opened.passes, opened
 
 
 async def _spin(url: str, count: int) -> float:
@@ -306,6 +325,7 @@ async def _kill(server: Command, traces: Path) -> dict[str, object]:
         return {
             "calls": 50,
             "lost": len(lost),
+            "of the others, told something": len(seen.keys() - lost),
             "told": sorted({text for _, text in seen.values()}),
             "first told, ms": round((min(at for at, _ in seen.values()) - killed) * 1e3, 1),
             "last told, ms": round((max(at for at, _ in seen.values()) - killed) * 1e3, 1),

@@ -53,6 +53,7 @@ SUBMIT_SYNC = _call("submit_sync", '{"answer":"{n}"}', "You answered {n}.")
 BIG_64 = _big(64)
 BIG_1024 = _big(1024)
 SLOW = _call("slow", "{}", "slept")
+PING = Step("loop", "POST", "/ping", "{}", '"status":"ok"')
 
 OPEN = (
     Step("setup", "POST", "/create_session", "{}", ends=True, takes_sid=True),
