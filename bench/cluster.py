@@ -18,7 +18,7 @@ from pathlib import Path
 
 from bench import load, machine, plans
 from bench.servers import ROOT, Subject
-from ors.client import AsyncORS
+from ors.client import AsyncORS, AsyncSession
 from ors.server.port import MOVE_AFTER
 
 TARGET = f"{ROOT / 'bench' / 'environment.py'}:Bench"
@@ -290,6 +290,13 @@ def killing() -> dict[str, object]:
             return asyncio.run(_kill(server, traces))
 
 
+async def _stay(session: AsyncSession, n: int, seen: dict[int, tuple[float, str]]) -> None:
+    try:
+        await session.call_tool("stay", {"name": f"c{n}"})
+    except Exception as error:
+        seen[n] = (time.perf_counter(), f"{type(error).__name__}: {error}")
+
+
 async def _kill(server: Command, traces: Path) -> dict[str, object]:
     async with AsyncORS(server.url) as client:
         env = client.environment("yard")
@@ -297,14 +304,7 @@ async def _kill(server: Command, traces: Path) -> dict[str, object]:
         for session in sessions:
             await session.__aenter__()
         seen: dict[int, tuple[float, str]] = {}
-
-        async def stay(n: int) -> None:
-            try:
-                await sessions[n].call_tool("stay", {"name": f"c{n}"})
-            except Exception as error:
-                seen[n] = (time.perf_counter(), f"{type(error).__name__}: {error}")
-
-        tasks = [asyncio.create_task(stay(n)) for n in range(50)]
+        tasks = [asyncio.create_task(_stay(session, n, seen)) for n, session in enumerate(sessions)]
         while len(_traces(traces)) < 50:  # noqa: ASYNC110 (another process leaves them)
             await asyncio.sleep(0.01)
         killed = time.perf_counter()
