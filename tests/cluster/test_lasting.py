@@ -119,6 +119,26 @@ def _cut_links(door: Door, cut: threading.Event) -> None:
     cut.set()
 
 
+def test_an_id_of_a_server_that_is_not_coming_back_may_be_used_elsewhere(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(peers, "VACANT_SECONDS", 1000.0)
+    with doors(3, tmp_path, [Lab], limits=Limits(grace_seconds=0.1)) as made:
+        was, unused = minted(made, 2), made[2].member.app.house.identity.new_session_id()
+        made[2].cut()
+        for door in made[:2]:
+            while door.raw.post("/ping", sid=was).status != 410:
+                pass
+            soon = door.raw.post("/create", {"task_spec": {}}, sid=unused)
+            assert (soon.status, soon.headers["retry-after"]) == (503, "1")
+        monkeypatch.setattr(peers, "VACANT_SECONDS", 0.0)
+        assert made[0].raw.post("/create", {"task_spec": {}}, sid=unused).status == 200
+        for door in made[:2]:
+            assert door.raw.call(unused, "nothing").result()["ok"] is True
+            lost = door.raw.post("/ping", sid=was)
+            assert (lost.status, lost.headers["ors-reason"]) == (410, "worker_lost")
+
+
 @pytest.mark.slow
 def test_a_server_that_stands_still_is_not_called_lost_until_it_is_given_up(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path

@@ -6,7 +6,7 @@ import socket
 import ssl
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from ors import _protocol
@@ -26,6 +26,8 @@ QUIET_SECONDS = 5.0
 GIVE_UP_SECONDS = 30.0
 """A server that cannot be reached, and is not known to be dead, is taken for dead after this."""
 UNIX = "unix:"
+VACANT_SECONDS = 2.0
+"""A server that died is back by then, or its slot may stay empty."""
 MAX_DEAD = 10_000
 
 
@@ -205,6 +207,13 @@ class Peer:
             self._outlet.close()
 
 
+class _End(NamedTuple):
+    """When a server was known to be no more, and whether it had taken leave."""
+
+    at: float
+    parted: bool
+
+
 class Peers:
     """All other servers that are known, by place, by the ids of their sessions, and by slot."""
 
@@ -213,7 +222,7 @@ class Peers:
         self._by_place: dict[str, Peer] = {}
         self.by_prefix: dict[str, Peer] = {}
         self._holders: dict[int, Peer | None] = {}  # of each slot ever seen, whoever has it now
-        self._dead: dict[str, bool] = {}  # how the ids of theirs begin, and whether they said goodbye
+        self._dead: dict[str, _End] = {}  # by how the ids of theirs begin
         self._newest: dict[int, int] = {}  # of each slot, its latest life
         self._met = False
         self._own = list(environments)
@@ -296,7 +305,7 @@ class Peers:
     def died(self, peer: Peer, *, parted: bool = False) -> None:
         """A server is no more, and its sessions with it; one that has parted had none any more."""
         if peer.prefix and self.by_prefix.get(peer.prefix, peer) is peer:
-            self._dead[peer.prefix] = parted or self._dead.get(peer.prefix, False)
+            self._dead.setdefault(peer.prefix, _End(asyncio.get_running_loop().time(), parted))
             if len(self._dead) > MAX_DEAD:
                 del self._dead[next(iter(self._dead))]
         self._changed.set()
@@ -307,7 +316,15 @@ class Peers:
 
     def parted(self, slot: int, incarnation: int) -> bool:
         """Whether that life of a server is over, and had no session any more."""
-        return self._dead.get(prefix(slot, incarnation), False)
+        end = self._dead.get(prefix(slot, incarnation))
+        return end is not None and end.parted
+
+    def vacant(self, slot: int, incarnation: int) -> bool:
+        """Whether nobody has come after that life of a server, nor seems to: others may have its ids."""
+        end = self._dead.get(prefix(slot, incarnation))
+        if end is None or self._holders.get(slot) is not None:
+            return False
+        return end.parted or asyncio.get_running_loop().time() - end.at > VACANT_SECONDS
 
     def holder(self, slot: int) -> Peer | None:
         """The newest server of a slot, if it is up."""

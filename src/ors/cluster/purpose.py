@@ -42,6 +42,11 @@ def lost(request: Request) -> Answer:
     return refusal(error)
 
 
+def ended() -> Answer:
+    """What is said to a request whose server has left, without a session."""
+    return refusal(Gone("The session has ended, and its server after it", reason="shutdown"))
+
+
 def unreachable() -> Answer:
     """What is said to a request whose server may be alive, and cannot be reached."""
     text = "The server of this session cannot be reached now"

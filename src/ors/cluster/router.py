@@ -10,8 +10,8 @@ from ors import _protocol
 from ors.cluster.asking import Asking
 from ors.cluster.pages import Merged
 from ors.cluster.peers import Peer, Peers, prefix, route
-from ors.cluster.purpose import endpoint, lost, named, needs_session, unreachable
-from ors.errors import Gone, Unavailable
+from ors.cluster.purpose import ended, endpoint, lost, named, needs_session, unreachable
+from ors.errors import Unavailable
 from ors.server.answers import refusal
 from ors.server.identity import Identity
 from ors.server.requests import Request
@@ -137,9 +137,8 @@ class Router:
         if made is not None:
             slot, incarnation = made
             peer = await self._peers.come(slot, incarnation, ARRIVAL_SECONDS)
-            alone = self._successor(slot) is None and not self._is_own(slot)
-            if alone and self._peers.parted(slot, incarnation):  # the id may have been given, and not used
-                return await self._of_client(request, sid)
+            if not self._is_own(slot) and self._peers.vacant(slot, incarnation):
+                return await self._of_client(request, sid)  # the id may have been given, and not used
             if self._peers.knows(slot) or self._is_own(slot):
                 return self._of_slot(request, slot, incarnation, peer)
         return await self._of_client(request, sid)  # of its making, even if it looks like ours
@@ -179,8 +178,8 @@ class Router:
             return self._place(request, sid)
         if known is not None and needs_session(request):
             return lost(request) if self._peers.gone(*route(known)) else unreachable()
-        if made is not None and self._peers.parted(*made) and needs_session(request):
-            return refusal(Gone("The session has ended, and its server after it", reason="shutdown"))
+        if made is not None and needs_session(request) and self._peers.vacant(*made):
+            return ended() if self._peers.parted(*made) else lost(request)
         return self._take_home(request) if self._home is not None else self.anywhere(request)
 
     async def _ask_all(self, sid: str) -> tuple[Peer | None, int]:
