@@ -49,10 +49,10 @@ bench: install ## speed, beside the reference SDK and the floor: about ten minut
 bench-quick: install ## the same with fewer and shorter rounds: under a minute
 	$(BIN)/python -m bench --quick
 
-bench-cluster: install ## what forwarding costs, and what several workers bring: about two minutes
+bench-cluster: install ## what forwarding costs, and what several workers bring: about four minutes
 	$(BIN)/python -m bench.cluster
 
-nodes: install ## a Ray cluster whose parts are killed and frozen: who sees it, and how soon
+nodes: install ## a Ray cluster whose parts are killed and frozen: who sees it, and how soon: about a minute
 	$(BIN)/python -m bench.nodes
 
 profile: install ## where the microseconds of a call go

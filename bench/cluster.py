@@ -1,4 +1,4 @@
-"""What several servers cost and bring: `python -m bench.cluster`, in about two minutes."""
+"""What several servers cost and bring: `python -m bench.cluster`, in about four minutes."""
 
 import asyncio
 import http.client
