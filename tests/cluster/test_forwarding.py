@@ -20,7 +20,7 @@ from tests.raw import Raw
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Door]]:
     folder = tmp_path_factory.mktemp("links")
-    with doors(2, folder, [Lab, Other], limits=Limits(ping_seconds=0.05)) as made:
+    with doors(2, folder, [Lab, Other], limits=Limits(ping_seconds=0.05, grace_seconds=0.1)) as made:
         yield made
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from ors import Limits
-from ors.cluster import peers
+from ors.cluster import peers, router
 from ors.server.dock import Dock
 from ors.server.identity import new_incarnation
 from tests.cli.commands import running
@@ -144,29 +144,30 @@ def test_a_server_that_stands_still_is_not_called_lost_until_it_is_given_up(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(peers, "SILENCE_SECONDS", 3.0)
+    monkeypatch.setattr(router, "ARRIVAL_SECONDS", 0.2)
     with (
         running("serve", YARD, "--port", "0", env={"YARD": str(tmp_path / "traces")}) as server,
-        routing([server.line(r"Serving on (http://\S+)")[1]]) as router,
+        routing([server.line(r"Serving on (http://\S+)")[1]]) as front,
     ):
-        sid, own = router.session("yard"), str(router.post("/create_session").json()["sid"])
-        assert router.post("/create", {"task_spec": {}}, sid=own).status == 200
+        sid, own = front.session("yard"), str(front.post("/create_session").json()["sid"])
+        assert front.post("/create", {"task_spec": {}}, sid=own).status == 200
         with (
-            router.opened(sid, "stay", {"name": "x"}, env="yard") as call,
+            front.opened(sid, "stay", {"name": "x"}, env="yard") as call,
             frozen([server.process.pid]),
         ):
             assert call.rest().error().startswith("Session lost: ")
             for each in (sid, own):
-                ping = router.post("/ping", sid=each)
+                ping = front.post("/ping", sid=each)
                 assert (ping.status, ping.headers["ors-reason"]) == (503, "unreachable")
                 assert ping.headers["retry-after"] == "1"
             monkeypatch.setattr(peers, "GIVE_UP_SECONDS", 1.0)
-            while router.post("/ping", sid=sid).status == 503:
+            while front.post("/ping", sid=sid).status == 503:
                 pass
-            assert router.post("/ping", sid=sid).status == 410
-        while router.post("/ping", sid=sid).status == 410:
+            assert front.post("/ping", sid=sid).status == 410
+        while front.post("/ping", sid=sid).status == 410:
             pass
         for each in (sid, own):
-            assert router.post("/ping", sid=each).status == 200
+            assert front.post("/ping", sid=each).status == 200
 
 
 @pytest.mark.slow

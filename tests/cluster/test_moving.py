@@ -4,8 +4,10 @@ import http.client
 import io
 import json
 import random
+import signal
 import socket
 import ssl
+import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -96,6 +98,39 @@ def test_random_traffic_over_moving_connections_loses_nothing_and_runs_nothing_t
         sids = [made.session(slot) for slot in (0, 1, 2, 0, 1, 2)]
         wanted = list(pool.map(lambda seed: _wander(made.raw, sids, random.Random(seed)), range(8)))
         assert sorted(made.traces()) == sorted(name for names in wanted for name in names)
+
+
+def test_connections_outlive_the_workers_that_are_replaced(tmp_path: Path) -> None:
+    replaced = threading.Event()
+
+    def ask(raw: Raw) -> int:
+        """Asks over one connection all the while, and a little longer."""
+        connection, last = raw.connection(), 20
+        connection.connect()
+        connection.auto_open = 0
+        with closing(connection):
+            while last:
+                connection.request("GET", "/health")
+                response = connection.getresponse()
+                assert (response.status, response.read()) == (200, b'{"status":"ok"}')
+                last -= replaced.is_set()
+        return 1
+
+    with crew(tmp_path, 2) as made, ThreadPoolExecutor(8) as pool:
+        silent = [made.raw.connection() for _ in range(300)]
+        for each in silent:
+            each.connect()
+        before = set(made.living())
+        asking = [pool.submit(ask, made.raw) for _ in range(8)]
+        made.process.send_signal(signal.SIGHUP)
+        made.until(lambda: not before & set(made.living()) and len(made.living()) == 2)
+        replaced.set()
+        assert [each.result(30) for each in asking] == [1] * 8
+        for each in silent:
+            each.auto_open = 0
+            each.request("GET", "/health")
+            assert each.getresponse().read() == b'{"status":"ok"}'
+            each.close()
 
 
 def _wander(raw: Raw, sids: Sequence[str], dice: random.Random) -> list[str]:

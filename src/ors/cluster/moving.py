@@ -7,6 +7,8 @@ import struct
 from collections.abc import Callable
 from contextlib import suppress
 
+MOST = 100
+"""Connections at once: the system allows 253."""
 _ONE = struct.calcsize("i")
 
 
@@ -23,9 +25,9 @@ class Outlet:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._socket.setblocking(False)
 
-    def give(self, connection: int) -> bool:
-        """Gives the connection with that file descriptor; False if the other server takes none now."""
-        rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack("i", connection))
+    def give(self, *connections: int) -> bool:
+        """Gives the connections with these file descriptors; False if the other server takes none now."""
+        rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack(f"{len(connections)}i", *connections))
         try:
             self._socket.sendmsg([b"\0"], [rights], 0, self._place)
         except OSError:  # it has gone, or has many to take already
@@ -52,9 +54,10 @@ class Inlet:
     def _arrived(self) -> None:
         with suppress(BlockingIOError):
             while True:
-                _, rights, _, _ = self._socket.recvmsg(1, socket.CMSG_SPACE(_ONE))
+                _, rights, _, _ = self._socket.recvmsg(1, socket.CMSG_SPACE(MOST * _ONE))
                 for _, _, data in rights:
-                    self._take(socket.socket(fileno=struct.unpack("i", data[:_ONE])[0]))
+                    for (number,) in struct.iter_unpack("i", data[: len(data) // _ONE * _ONE]):
+                        self._take(socket.socket(fileno=number))
 
     def close(self) -> None:
         """Takes no more. A client whose connection was on the way connects anew."""

@@ -193,9 +193,9 @@ class Peer:
             link.cut()
             raise
 
-    def give(self, connection: int) -> bool:
-        """Gives it the connection of a client; False if it takes none now."""
-        return self.taking and self._outlet is not None and self._outlet.give(connection)
+    def give(self, *connections: int) -> bool:
+        """Gives it connections of clients; False if it takes none now."""
+        return self.taking and self._outlet is not None and self._outlet.give(*connections)
 
     async def close(self) -> None:
         """Ends the link for good: it is no more, or is somebody else's."""

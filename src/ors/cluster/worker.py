@@ -9,11 +9,16 @@ import sys
 
 from ors.cluster.control import Assignment, Lines, Orders, Report, send
 from ors.cluster.member import Member
+from ors.cluster.moving import MOST
 from ors.server import Server
 from ors.server.identity import Identity
 from ors.server.observers import Event, SessionOpened
 
 REPORT_SECONDS = 1.0
+HEIR_SECONDS = 1.0
+"""A worker that is replaced tells clients to connect anew, if nobody is there by then to take them over."""
+LAST_CLIENTS_SECONDS = 2.0
+"""It ends at the earliest then, if some cannot be taken over, such as those that are encrypted."""
 TICKS_A_SECOND = 10
 
 
@@ -36,6 +41,7 @@ class Worker(Member):
         self._lines = Lines()
         self._adopted: dict[int, asyncio.Server] = {}
         self._created = 0
+        self._retired: float | None = None  # since when
         self._url = ""
         super().__init__(
             server,
@@ -72,14 +78,25 @@ class Worker(Member):
         """uvicorn's clock: also reports, and ends a worker that retires when nobody needs it any more."""
         if counter % int(TICKS_A_SECOND * REPORT_SECONDS) == 0:
             self._report()
-        if self.app.house.retiring and not len(self.app.sessions) and not self.relaying():
-            self.should_exit = True
+        if self._retired is not None:
+            self._give_way(asyncio.get_running_loop().time() - self._retired)
         return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Ends; the supervisor is deaf to it from now on."""
         asyncio.get_running_loop().remove_reader(self._control)
         await super().shutdown(sockets)
+
+    def _give_way(self, seconds: float) -> None:
+        """Gives clients to another worker: no connection is closed just as a request arrives. Then ends."""
+        heirs = [peer for peer in self.peers if peer.taking]
+        if heirs and not self.config.is_ssl:
+            own = [peer for peer in heirs if peer.slot == self._assignment.slot]
+            self.hand_over((own or heirs)[0], MOST)
+        elif seconds > HEIR_SECONDS:
+            self.say_goodbye()
+        if self.app.empty and not self.relaying() and (not self.clients() or seconds > LAST_CLIENTS_SECONDS):
+            self.should_exit = True
 
     def _report(self) -> None:
         report = Report(self._url, self.app.environments, len(self.app.sessions), self._created, memory())
@@ -107,8 +124,8 @@ class Worker(Member):
         self._adopt(set(orders.orphans) - {self._assignment.slot} if not orders.retire else set())
         if orders.retire and not self.app.house.retiring:
             self.app.house.retiring = True
+            self._retired = asyncio.get_running_loop().time()
             self.servers[0].close()  # its place is taken: new clients connect there
-            self.say_goodbye()
 
     def _adopt(self, slots: set[int]) -> None:
         for slot in self._adopted.keys() - slots:

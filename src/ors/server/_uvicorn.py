@@ -22,6 +22,7 @@ from ors.server.ending import Deadline, leave_threads
 from ors.server.executor import Executor
 from ors.server.memory import Memory
 from ors.server.port import Front, Port
+from ors.server.relay import Elsewhere
 
 log = logging.getLogger("ors.server")
 
@@ -133,6 +134,21 @@ class Runner(uvicorn.Server):
     def _connected(self) -> Connection:
         return Connection(self._port, self.config, self.server_state, {})
 
+    def hand_over(self, heir: Elsewhere, most: int) -> None:
+        """Gives the clients' connections to another server: those that are quiet now, others soon."""
+        self._port.heir = heir
+        spare = [(each, number) for each in self.clients() if (number := each.spare) is not None]
+        for start in range(0, len(spare), most):
+            some = spare[start : start + most]
+            if not heir.give(*(number for _, number in some)):
+                break  # it has many to take already
+            for connection, _ in some:
+                connection.broken()  # here; the client's end stays open
+
+    def clients(self) -> list[Connection]:
+        """The connections of clients."""
+        return [each for each in list(self.server_state.connections) if isinstance(each, Connection)]
+
     def say_goodbye(self) -> None:
         """Every client is told with its next answer to connect anew."""
         self._port.leaving = True
@@ -213,8 +229,7 @@ class Runner(uvicorn.Server):
 
     def relaying(self, *, feeds: bool = False) -> list[Connection]:
         """The connections whose answer comes from another server; of feeds, which never end, if wanted."""
-        connections = list(self.server_state.connections)
-        return [each for each in connections if isinstance(each, Connection) and each.relays(feeds)]
+        return [each for each in self.clients() if each.relays(feeds)]
 
 
 async def _cancel_the_rest() -> None:

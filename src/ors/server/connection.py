@@ -325,7 +325,7 @@ class Connection(Reader):
         self._busy = False
         if self._relay is None:
             self._relayed = 0
-        elif self._relayed >= MOVE_AFTER:
+        if self._relayed >= MOVE_AFTER or self._port.heir is not None:
             self._loop.call_soon(self._move)  # when the answer is written
         self._later = self._relay = None
         self._state.total_requests += 1
@@ -344,15 +344,22 @@ class Connection(Reader):
 
     def _move(self) -> None:
         """Goes to the server that the client keeps asking, which reads what comes next."""
-        transport = self._transport
-        if self._elsewhere is None or self._busy or self._reading or transport is None:
-            return
-        if transport.is_closing() or transport.get_write_buffer_size():
-            return
-        if transport.get_extra_info("ssl_object") is None:
+        there, spare = self._port.heir or self._elsewhere, self.spare
+        if there is not None and spare is not None:
             self._relayed = 0
-            if self._elsewhere.give(transport.get_extra_info("socket").fileno()):
-                transport.abort()  # here; the client's end stays open
+            if there.give(spare):
+                self.broken()  # here; the client's end stays open
+
+    @property
+    def spare(self) -> int | None:
+        """The file descriptor, if nothing is under way and another process could go on with it."""
+        transport = self._transport
+        if self._busy or self._reading or transport is None or transport.is_closing():
+            return None
+        if transport.get_write_buffer_size() or transport.get_extra_info("ssl_object") is not None:
+            return None
+        number: int = transport.get_extra_info("socket").fileno()
+        return number
 
     def sweep(self, now: float) -> None:
         """Closes the connection if nothing has happened on it for too long."""

@@ -9,6 +9,7 @@ from ors.errors import ORSError
 from ors.server.answers import STREAM, Answer
 from ors.server.outcomes import Later, Outcome
 from ors.server.pulse import Pulse
+from ors.server.relay import Elsewhere
 from ors.server.requests import Request
 from ors.server.threads import Threads
 
@@ -82,6 +83,8 @@ class Port:
         """How the answer to a call begins, up to its length."""
         self.leaving = False
         """Whether clients are to connect anew for their next request."""
+        self.heir: Elsewhere | None = None
+        """Who takes all clients' connections over, between two requests."""
 
     def tick(self, now: float) -> None:
         """Sets the date that answers carry, once a second: writing it costs as much as routing does."""

@@ -31,8 +31,8 @@ class Sink(Protocol):
 class Elsewhere(Protocol):
     """A server of this machine that takes clients' connections over."""
 
-    def give(self, connection: int) -> bool:
-        """Gives it the connection with that file descriptor; False if it takes none now."""
+    def give(self, *connections: int) -> bool:
+        """Gives it the connections with these file descriptors, all or none; False if it takes none now."""
 
 
 class Relay(ABC):
