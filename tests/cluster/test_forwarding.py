@@ -61,6 +61,11 @@ def test_a_new_session_is_where_its_client_is_connected_if_loads_are_about_even(
             assert int(door.raw.post("/create_session").json()["sid"][:4], 16) == slot
 
 
+def test_a_server_that_is_the_only_one_gives_as_many_ids_as_are_asked_for(tmp_path: Path) -> None:
+    with doors(1, tmp_path, [Lab]) as (door,):
+        assert len({door.raw.post("/create_session").json()["sid"] for _ in range(10)} - {""}) == 10
+
+
 def test_an_id_of_a_server_that_is_not_known_yet_waits_for_it(tmp_path: Path) -> None:
     with doors(1, tmp_path, [Lab]) as (door,), ThreadPoolExecutor(1) as pool:
         late = Door(5, tmp_path, [Lab])

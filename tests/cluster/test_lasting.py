@@ -1,12 +1,13 @@
 """Sessions that live: nobody is told that they are lost, whatever becomes of what stands before them."""
 
 import http.client
+import os
 import signal
 import threading
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -82,8 +83,7 @@ def alone(slot: int, folder: Path, *environments: type) -> Iterator[Door]:
 def test_servers_that_serve_something_else_keep_their_sessions_and_get_no_new_ones(tmp_path: Path) -> None:
     with ExitStack() as stack:
         old = stack.enter_context(alone(0, tmp_path, Lab))
-        while new_incarnation() <= old.member.app.house.identity.incarnation:
-            pass
+        _later_than(old)
         new = stack.enter_context(alone(1, tmp_path, Lab, Other))
         sids = [minted([door], 0) for door in (old, new)]
         router = stack.enter_context(routing([old.raw.url, new.raw.url]))
@@ -96,6 +96,12 @@ def test_servers_that_serve_something_else_keep_their_sessions_and_get_no_new_on
         for door in (router, most):
             for sid in sids:
                 assert door.call(sid, "nothing").result()["ok"] is True
+
+
+def _later_than(door: Door) -> None:
+    """Waits until a server that starts now has a later life."""
+    while new_incarnation() <= door.member.app.house.identity.incarnation:
+        pass
 
 
 def _slots(router: Raw) -> set[int]:
@@ -137,6 +143,52 @@ def test_an_id_of_a_server_that_is_not_coming_back_may_be_used_elsewhere(
             assert door.raw.call(unused, "nothing").result()["ok"] is True
             lost = door.raw.post("/ping", sid=was)
             assert (lost.status, lost.headers["ors-reason"]) == (410, "worker_lost")
+
+
+def test_a_session_that_began_elsewhere_is_found_when_its_server_is_back(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(peers, "VACANT_SECONDS", 0.0)
+    with doors(3, tmp_path, [Lab], limits=Limits(grace_seconds=0.1)) as made:
+        was, sid = minted(made, 2), made[2].member.app.house.identity.new_session_id()
+        made[2].cut()
+        while made[0].raw.post("/create", {"task_spec": {}}, sid=sid).status != 200:
+            pass
+        (tmp_path / "next").mkdir()
+        _later_than(made[2])
+        with alone(2, tmp_path / "next", Lab) as back:
+            places = [door.place for door in (*made[:2], back)]
+            for door in (*made[:2], back):
+                door.meet(places)
+            for door in (*made[:2], back):
+                assert door.raw.call(sid, "nothing").result()["ok"] is True
+                assert door.raw.post("/create", {"task_spec": {}}, sid=sid).status == 400
+                assert door.raw.post("/ping", sid=was).status == 410
+
+
+def test_who_is_heard_of_is_not_dropped_because_somebody_has_not_heard_of_it(tmp_path: Path) -> None:
+    id = uuid.uuid4().hex
+    with doors(2, tmp_path, [Lab]) as made:
+        sid = minted(made, 1, task={"id": id})
+        with made[0].raw.opened(sid, "hold_async") as call:
+            loop = made[0].member.servers[0].get_loop()
+            loop.call_soon_threadsafe(made[0].member.peers.meet, [])
+            assert made[0].raw.post("/ping", sid=sid).status == 200
+            Lab.gates[f"{id}.hold"].set()
+            assert call.rest().result()["ok"] is True
+
+
+@pytest.mark.slow
+def test_pages_of_all_servers_leave_out_one_that_dies_meanwhile(tmp_path: Path) -> None:
+    with crew(tmp_path, 2) as made, ThreadPoolExecutor(4) as pool:
+        victim = made.pids()[1]
+        with frozen([victim]):
+            paths = ["/-/metrics", "/-/sessions", "/-/health/ready", "/-/metrics"]
+            pages = [pool.submit(made.raw.get, path) for path in paths]
+            os.kill(victim, signal.SIGKILL)
+        for page in pages:
+            with suppress(OSError):  # it was connected to the one that has died
+                assert page.result(30).status == 200
 
 
 @pytest.mark.slow

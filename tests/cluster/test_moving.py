@@ -3,6 +3,7 @@
 import http.client
 import io
 import json
+import os
 import random
 import signal
 import socket
@@ -15,7 +16,6 @@ from pathlib import Path
 
 import pytest
 
-from ors.server.connection import Connection
 from ors.server.port import MOVE_AFTER
 from tests.cluster.crew import crew
 from tests.cluster.floor import Door, doors, minted
@@ -33,7 +33,7 @@ def pair(tmp_path: Path) -> Iterator[list[Door]]:
 
 def clients(door: Door) -> int:
     """How many clients are connected."""
-    return sum(isinstance(each, Connection) for each in list(door.member.server_state.connections))
+    return len(door.member.clients())
 
 
 def told(connection: http.client.HTTPConnection, sid: str, text: str) -> str:
@@ -56,6 +56,9 @@ def test_a_connection_moves_to_the_server_that_it_keeps_asking(pair: list[Door])
             assert told(connection, sid, f"{n}") == f"{n}"
         assert connection.sock is used
         assert (clients(pair[0]), clients(pair[1])) == (0, 1)
+        (moved,) = pair[1].member.clients()
+        assert moved.spare is not None
+        assert not os.get_inheritable(moved.spare)  # no process that a tool starts holds it open
 
 
 def test_a_connection_whose_requests_are_for_several_servers_stays(pair: list[Door]) -> None:

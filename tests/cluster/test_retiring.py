@@ -114,6 +114,22 @@ def test_sessions_that_do_not_end_are_ended(tmp_path: Path) -> None:
         assert server.stop().code == 0
 
 
+def test_sessions_of_workers_that_were_replaced_go_on_too(tmp_path: Path) -> None:
+    with crew(tmp_path, 2, "--retire-seconds", "600") as made:
+        before = set(made.living())
+        sids = [made.session(slot) for slot in (0, 1)]
+        made.process.send_signal(signal.SIGHUP)
+        made.until(lambda: len(set(made.living()) - before) == 2 and len(made.slots()) >= 2)
+        made.process.send_signal(signal.SIGTERM)
+        while made.raw.post("/create_session").status == 200:
+            pass
+        for sid in sids:
+            for _ in range(8):
+                assert note(made.raw, sid)
+            assert made.raw.post("/delete", sid=sid).status == 200
+        assert made.process.wait(PATIENCE) == 0
+
+
 def test_workers_that_are_to_end_keep_their_sessions(tmp_path: Path) -> None:
     with crew(tmp_path, 2, "--retire-seconds", "600") as made:
         sids = [made.session(slot) for slot in (0, 1)]

@@ -29,7 +29,8 @@ def check_together(on_ray: OnRay, workers: Workers, access: Access, reloading: b
     else:
         _check_ray(on_ray, access)
     if reloading:
-        _refuse(PROCESSES, "does not go with --reload, which is for one process")
+        _refuse([*PROCESSES, "--drain-seconds"], "does not go with --reload, which is for one process")
+        _refuse(["--retire-seconds"], "does not go with --reload, which does not wait for sessions")
         if workers.workers > 1:
             raise Wrong("--workers does not go with --reload, which is for one process")
     elif workers.supervised and given("slot") and on_ray.ray is None:
@@ -41,6 +42,7 @@ def _check_ray(on_ray: OnRay, access: Access) -> None:
     _refuse(["--reload"], "does not go with --ray")
     _refuse(["--workers", *PROCESSES], "does not go with --ray: --hosts is the number of servers there")
     _refuse(["--slot"], "does not go with --ray: hosts have slots of their own")
+    _refuse(["--retire-seconds"], "does not go with --ray: hosts that go have --drain-seconds")
     if access.ssl_certfile is not None:
         raise Wrong("--ssl-certfile does not go with --ray: let a proxy before the servers there do https")
 

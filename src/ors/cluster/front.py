@@ -74,9 +74,8 @@ class Front:
         """It never has a session."""
         return True
 
-    def retire(self) -> bool:
+    def retire(self) -> None:
         """There is nothing to wait for."""
-        return False
 
     def leave(self) -> None:
         """No server sends anything here."""

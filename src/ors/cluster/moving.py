@@ -57,6 +57,7 @@ class Inlet:
                 _, rights, _, _ = self._socket.recvmsg(1, socket.CMSG_SPACE(MOST * _ONE))
                 for _, _, data in rights:
                     for (number,) in struct.iter_unpack("i", data[: len(data) // _ONE * _ONE]):
+                        os.set_inheritable(number, False)
                         self._take(socket.socket(fileno=number))
 
     def close(self) -> None:

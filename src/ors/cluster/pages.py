@@ -150,8 +150,13 @@ class _Collected:
     def broken(self) -> None:
         self._give(refusal(Unavailable("The server has died", retry_after=1)))
 
-    def settle(self, request: Request, outcome: Answer) -> None:
-        self._give(outcome)
+    def settle(self, request: Request, outcome: Outcome) -> None:
+        if isinstance(outcome, Answer):
+            self._give(outcome)
+            return
+        if asyncio.iscoroutine(outcome):
+            outcome.close()  # what all say, instead of what that one says
+        self.broken()
 
     def _give(self, whole: Answer) -> None:
         if not self.answer.done():

@@ -113,6 +113,7 @@ class Peer:
             self._left = self._loop.time()
             self._peers.left(self)
         self._closed.set()
+        self._peers.alone(self)
 
     # ── The link ─────────────────────────────────────────────────────────────────────────────────
 
@@ -220,6 +221,7 @@ class Peers:
     def __init__(self, environments: Iterable[str] = (), api_key: str = "") -> None:
         self._api_key = api_key
         self._by_place: dict[str, Peer] = {}
+        self._wanted: set[str] = set()
         self.by_prefix: dict[str, Peer] = {}
         self._holders: dict[int, Peer | None] = {}  # of each slot ever seen, whoever has it now
         self._dead: dict[str, _End] = {}  # by how the ids of theirs begin
@@ -242,13 +244,17 @@ class Peers:
         """These are the other servers from now on; if not all, those that are known stay too."""
         self._met = True
         self._changed.set()
-        wanted = set(places)
-        for place in self._by_place.keys() - wanted if all else ():
-            closing = asyncio.get_running_loop().create_task(self._by_place.pop(place).close())
-            self._closing.add(closing)
-            closing.add_done_callback(self._closing.discard)
-        for place in wanted - self._by_place.keys():
+        self._wanted = set(places) if all else self._wanted.union(places)
+        for place in self._by_place.keys() - self._wanted:
+            if self._by_place[place].quiet:  # or else we hear of it, though whoever says so does not
+                self._drop(place)
+        for place in self._wanted - self._by_place.keys():
             self._by_place[place] = Peer(place, self, self._api_key)
+
+    def _drop(self, place: str) -> None:
+        closing = asyncio.get_running_loop().create_task(self._by_place.pop(place).close())
+        self._closing.add(closing)
+        closing.add_done_callback(self._closing.discard)
 
     async def addresses(self, name: str, port: int) -> list[str]:
         """Where a name leads to.
@@ -301,6 +307,11 @@ class Peers:
             others = [one for one in self.by_prefix.values() if one.slot == peer.slot]
             self._holders[peer.slot] = max(others, key=lambda one: one.incarnation, default=None)
         self._changed.set()
+
+    def alone(self, peer: Peer) -> None:
+        """There is no link to a server any more; one that nobody wants is not asked for again."""
+        if peer.place not in self._wanted and peer.place in self._by_place:
+            self._drop(peer.place)
 
     def died(self, peer: Peer, *, parted: bool = False) -> None:
         """A server is no more, and its sessions with it; one that has parted had none any more."""

@@ -20,6 +20,8 @@ ARRIVAL_SECONDS = 2.0
 """A server that nobody here knows may have started just now: so long its first requests wait."""
 ANSWER_SECONDS = 1.0
 """A server that does not say in time whether it has a session may be frozen, and does not hold up others."""
+LIVES = 2
+"""How a session stands with the server that has it."""
 UNEVEN = 4
 """A server that has a quarter more sessions than another may still have the next."""
 PROMISE_SECONDS = 1.0
@@ -76,14 +78,13 @@ class Router:
             return self._without_session(request)
         if self._home is not None and self._home.has(sid):
             return None
-        peer = self._peers.by_prefix.get(sid[:13])
+        place = self._places.get(sid)
+        peer = self._peers.by_prefix.get(place or sid[:13])
         if peer is not None and peer.link is not None:
-            return peer.link.ask(request, self._at_home)
-        if sid[:13] == self._own:
+            if place is None or endpoint(request) is not _protocol.CREATE:
+                return peer.link.ask(request, self._at_home)
+        elif sid[:13] == self._own:
             return self._of_own(request, sid)
-        placed = self._peers.by_prefix.get(self._places.get(sid, ""))
-        if placed is not None and placed.link is not None and endpoint(request) is not _protocol.CREATE:
-            return placed.link.ask(request, self._at_home)
         return Asking(request, self._find(request, sid))
 
     def _of_own(self, request: Request, sid: str) -> Any:
@@ -104,7 +105,7 @@ class Router:
         if home is not None and (home.taking or not peers):
             # Whoever asks here is connected here: what need not be forwarded should not be.
             other = random.choice(peers).sessions if peers else home.sessions
-            if self._promised.on(home.sessions) <= other + other // UNEVEN:
+            if not peers or self._promised.on(home.sessions) <= other + other // UNEVEN:
                 self._promised.add(home.sessions)
                 return home.identity.new_session_id()
         if not peers:
@@ -137,6 +138,10 @@ class Router:
         if made is not None:
             slot, incarnation = made
             peer = await self._peers.come(slot, incarnation, ARRIVAL_SECONDS)
+            if peer is None and (sid in self._places or self._peers.gone(slot, incarnation)):
+                found, standing = await self._ask_all(sid)  # it may have begun elsewhere meanwhile
+                if standing == LIVES:
+                    return self._to(found, request, sid)
             if not self._is_own(slot) and self._peers.vacant(slot, incarnation):
                 return await self._of_client(request, sid)  # the id may have been given, and not used
             if self._peers.knows(slot) or self._is_own(slot):
@@ -172,7 +177,7 @@ class Router:
         if known and known != self._own:
             await self._peers.come(*route(known), ARRIVAL_SECONDS)
         found, standing = await self._ask_all(sid)
-        if standing == 2 or (standing and not creating):
+        if standing == LIVES or (standing and not creating):
             return self._to(found, request, sid)
         if creating:
             return self._place(request, sid)

@@ -138,8 +138,10 @@ class Supervisor:
     def _signalled(self, number: int) -> None:
         if number in (signal.SIGINT, signal.SIGTERM):
             retire = self._policy.retire_seconds if number == signal.SIGTERM else 0.0
-            if self._stopping is None:
-                self._stopping = time.monotonic() + retire + self._policy.grace_seconds + LAST_SECONDS
+            if self._stopping is not None:
+                retire = 0.0
+            until = time.monotonic() + retire + self._policy.grace_seconds + LAST_SECONDS
+            self._stopping = min(until, self._stopping or until)
             for worker in self._all():
                 _kill(worker, signal.Signals(number))  # of SIGTERM they may heed only the second
         elif number == signal.SIGHUP and self._stopping is None:
@@ -287,7 +289,7 @@ class Supervisor:
         for worker in self._others:
             if worker.retired_until is not None and worker.retired_until <= now:
                 worker.retired_until = now + self._policy.grace_seconds + LAST_SECONDS
-                _kill(worker, signal.SIGTERM)
+                _kill(worker, signal.SIGINT)  # its sessions have had their time
         if self._replacing and not any(worker.retired_until is None for worker in self._others):
             slot = self._replacing.popleft()
             if slot in self._current and self._current[slot].report is not None:

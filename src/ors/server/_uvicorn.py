@@ -173,7 +173,9 @@ class Runner(uvicorn.Server):
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """A signal to end, when all sessions have if it is to wait for them; the next one ends at once."""
         seconds = self._app.limits.retire_seconds
-        if sig == signal.SIGTERM and seconds and not self.should_exit and self._app.retire():
+        waits = self._retires_until == math.inf and not self.should_exit
+        if sig == signal.SIGTERM and seconds and waits:
+            self._app.retire()
             self._retires_until = time.monotonic() + seconds
             self._needed = time.monotonic()
             return

@@ -191,10 +191,9 @@ class App:
         """Whether it has no session."""
         return not len(self.sessions)
 
-    def retire(self) -> bool:
-        """Takes no new sessions from now on; False if it takes none already."""
-        was, self.house.retiring = self.house.taking, True
-        return was
+    def retire(self) -> None:
+        """Takes no new sessions from now on."""
+        self.house.retiring = True
 
     def leave(self) -> None:
         """Has had its last session: what other servers still send goes elsewhere."""

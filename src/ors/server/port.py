@@ -60,8 +60,8 @@ class Front(Protocol):
     def start(self) -> None:
         """Begins its life, on the running loop."""
 
-    def retire(self) -> bool:
-        """Takes no new sessions from now on; False if it takes none already."""
+    def retire(self) -> None:
+        """Takes no new sessions from now on."""
 
     def leave(self) -> None:
         """Has had its last session: what other servers still send goes elsewhere."""
