@@ -137,7 +137,7 @@ def test_an_id_of_a_server_that_is_not_coming_back_may_be_used_elsewhere(
                 pass
             soon = door.raw.post("/create", {"task_spec": {}}, sid=unused)
             assert (soon.status, soon.headers["retry-after"]) == (503, "1")
-        monkeypatch.setattr(peers, "VACANT_SECONDS", 0.0)
+        monkeypatch.setattr(peers, "VACANT_SECONDS", -1.0)
         assert made[0].raw.post("/create", {"task_spec": {}}, sid=unused).status == 200
         for door in made[:2]:
             assert door.raw.call(unused, "nothing").result()["ok"] is True
@@ -148,12 +148,13 @@ def test_an_id_of_a_server_that_is_not_coming_back_may_be_used_elsewhere(
 def test_a_session_that_began_elsewhere_is_found_when_its_server_is_back(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(peers, "VACANT_SECONDS", 0.0)
+    monkeypatch.setattr(peers, "VACANT_SECONDS", -1.0)
     with doors(3, tmp_path, [Lab], limits=Limits(grace_seconds=0.1)) as made:
         was, sid = minted(made, 2), made[2].member.app.house.identity.new_session_id()
         made[2].cut()
-        while made[0].raw.post("/create", {"task_spec": {}}, sid=sid).status != 200:
+        while made[0].raw.post("/ping", sid=was).status != 410:
             pass
+        assert made[0].raw.post("/create", {"task_spec": {}}, sid=sid).status == 200
         (tmp_path / "next").mkdir()
         _later_than(made[2])
         with alone(2, tmp_path / "next", Lab) as back:
@@ -197,8 +198,9 @@ def test_a_server_that_stands_still_is_not_called_lost_until_it_is_given_up(
 ) -> None:
     monkeypatch.setattr(peers, "SILENCE_SECONDS", 3.0)
     monkeypatch.setattr(router, "ARRIVAL_SECONDS", 0.2)
+    variables = {"YARD": str(tmp_path / "traces")}
     with (
-        running("serve", YARD, "--port", "0", env={"YARD": str(tmp_path / "traces")}) as server,
+        running("serve", YARD, "--port", "0", "--grace-seconds", "0.1", env=variables) as server,
         routing([server.line(r"Serving on (http://\S+)")[1]]) as front,
     ):
         sid, own = front.session("yard"), str(front.post("/create_session").json()["sid"])
