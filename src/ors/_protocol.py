@@ -88,6 +88,8 @@ API_KEY_VARIABLE = "ORS_API_KEY"
 
 CHUNK_BYTES = 4096
 MAX_ID_CHARS = 256
+MAX_SLOT = 0xFFFF
+"""The slot of a server is the first 16 bits of the ids that it makes."""
 PING_SECONDS = 10.0
 
 
@@ -293,7 +295,7 @@ def new_session_id(slot: int = 0, incarnation: int = 0) -> str:
     variant = "89ab"[int(bits[3], 16) & 3]
     # Written by hand: a third of what a UUID object costs.
     return (
-        f"{slot & 0xFFFF:04x}{incarnation >> 16 & 0xFFFF:04x}-{incarnation & 0xFFFF:04x}-8{bits[:3]}"
+        f"{slot & MAX_SLOT:04x}{incarnation >> 16 & 0xFFFF:04x}-{incarnation & 0xFFFF:04x}-8{bits[:3]}"
         f"-{variant}{bits[4:7]}-{bits[7:19]}"
     )
 

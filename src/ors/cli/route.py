@@ -11,6 +11,7 @@ from ors.cli import logs
 from ors.cli.faults import Wrong
 from ors.cli.options import Command, api_key, log_flags
 from ors.cli.targets import as_url
+from ors.cli.workers import LAST_SLOT
 from ors.cluster import proxies
 from ors.cluster.front import FrontRunner
 from ors.server import is_loopback
@@ -19,7 +20,6 @@ CLOSED = (
     "On {host}, whoever can reach this machine could list all tasks with their answers and run the tools: "
     "give the servers' key as --api-key, or say --insecure if that is meant"
 )
-LAST_SLOT = 65535  # 16 bits of a session id
 PLAIN = "--print can route to http://HOST:PORT only, not to {url}; `ors route` itself can"
 
 

@@ -15,9 +15,10 @@ from ors.cli.options import Grouped, given
 if TYPE_CHECKING:
     from ors.cluster.workers import Policy
 
-__all__ = ["Workers", "worker_flags"]
+__all__ = ["LAST_SLOT", "Workers", "worker_flags"]
 
 F = TypeVar("F", bound=Callable[..., Any])
+LAST_SLOT = 65535  # 16 bits of a session id
 UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 
 
@@ -122,7 +123,7 @@ FLAGS: list[tuple[str, dict[str, Any]]] = [
     (
         "--slot",
         {
-            "type": click.IntRange(0, 65535),
+            "type": click.IntRange(0, LAST_SLOT),
             "default": 0,
             "show_default": True,
             "help": "Number of this server among several behind one router; session ids carry it.",

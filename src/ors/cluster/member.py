@@ -74,14 +74,9 @@ class Member(Runner):
         """Listens for the others, then for clients."""
         await super().startup(sockets)
         if self._link is not None:
-            self._inlet = Inlet(self._link.getsockname(), self._welcome)
+            # Connections that other servers have begun with go on here.
+            self._inlet = Inlet(self._link.getsockname(), lambda client: self.beside(self.go_on(client)))
             await self.listen(self._link)
-
-    def _welcome(self, client: socket.socket) -> None:
-        """Goes on with a client's connection that another server has begun with."""
-        task = asyncio.get_running_loop().create_task(self.go_on(client))
-        self.server_state.tasks.add(task)
-        task.add_done_callback(self.server_state.tasks.discard)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Ends as a server alone does; what comes for others is forwarded until then."""

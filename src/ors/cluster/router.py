@@ -102,17 +102,18 @@ class Router:
         """An id for the next session, on the less loaded of two servers; on this one if it is about even."""
         peers = [peer for peer in self._peers if peer.taking]
         home = self._home
-        if home is not None and (home.taking or not peers):
-            # Whoever asks here is connected here: what need not be forwarded should not be.
-            other = random.choice(peers).sessions if peers else home.sessions
-            if not peers or self._promised.on(home.sessions) <= other + other // UNEVEN:
-                self._promised.add(home.sessions)
-                return home.identity.new_session_id()
+        # Whoever asks here is connected here: what need not be forwarded should not be.
+        if home is not None and (not peers or (home.taking and self._is_even(home, random.choice(peers)))):
+            self._promised.add(home.sessions)
+            return home.identity.new_session_id()
         if not peers:
             return ""
         chosen = min(random.sample(peers, min(2, len(peers))), key=lambda peer: peer.sessions)
         chosen.sessions += 1  # until it tells us itself
         return _protocol.new_session_id(chosen.slot, chosen.incarnation)
+
+    def _is_even(self, home: Home, other: Peer) -> bool:
+        return self._promised.on(home.sessions) <= other.sessions + other.sessions // UNEVEN
 
     # ── What has no session ──────────────────────────────────────────────────────────────────────
 
@@ -138,12 +139,12 @@ class Router:
         if made is not None:
             slot, incarnation = made
             peer = await self._peers.come(slot, incarnation, ARRIVAL_SECONDS)
+            if not self._is_own(slot) and self._peers.vacant(slot, incarnation):
+                return await self._of_client(request, sid)  # the id may have been given, and not used
             if peer is None and (sid in self._places or self._peers.gone(slot, incarnation)):
                 found, standing = await self._ask_all(sid)  # it may have begun elsewhere meanwhile
                 if standing == LIVES:
                     return self._to(found, request, sid)
-            if not self._is_own(slot) and self._peers.vacant(slot, incarnation):
-                return await self._of_client(request, sid)  # the id may have been given, and not used
             if self._peers.knows(slot) or self._is_own(slot):
                 return self._of_slot(request, slot, incarnation, peer)
         return await self._of_client(request, sid)  # of its making, even if it looks like ours

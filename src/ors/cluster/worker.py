@@ -123,7 +123,7 @@ class Worker(Member):
         self.peers.meet(place for place in orders.places if own not in place)
         self._adopt(set(orders.orphans) - {self._assignment.slot} if not orders.retire else set())
         if orders.retire and not self.app.house.retiring:
-            self.app.house.retiring = True
+            self.app.retire()
             self._retired = asyncio.get_running_loop().time()
             self.servers[0].close()  # its place is taken: new clients connect there
 
@@ -131,9 +131,7 @@ class Worker(Member):
         for slot in self._adopted.keys() - slots:
             self._adopted.pop(slot).close()
         for slot in slots - self._adopted.keys():
-            task = asyncio.get_running_loop().create_task(self._take_over(slot))
-            self.server_state.tasks.add(task)
-            task.add_done_callback(self.server_state.tasks.discard)
+            self.beside(self._take_over(slot))
 
     async def _take_over(self, slot: int) -> None:
         self._adopted[slot] = await self.listen(self._sockets[slot].dup(), self.config.ssl)

@@ -9,9 +9,10 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Sized
 from functools import partial
 from types import FrameType
+from typing import Any
 
 import uvicorn
 
@@ -127,6 +128,12 @@ class Runner(uvicorn.Server):
         self.servers.append(server)
         return server
 
+    def beside(self, work: Coroutine[Any, Any, None]) -> None:
+        """Does something beside; uvicorn waits for it at the end."""
+        task = asyncio.get_running_loop().create_task(work)
+        self.server_state.tasks.add(task)
+        task.add_done_callback(self.server_state.tasks.discard)
+
     async def go_on(self, client: socket.socket) -> None:
         """Serves a connection that somebody else has accepted."""
         await asyncio.get_running_loop().connect_accepted_socket(self._connected, client)
@@ -143,7 +150,7 @@ class Runner(uvicorn.Server):
             if not heir.give(*(number for _, number in some)):
                 break  # it has many to take already
             for connection, _ in some:
-                connection.broken()  # here; the client's end stays open
+                connection.let_go()
 
     def clients(self) -> list[Connection]:
         """The connections of clients."""
@@ -199,7 +206,8 @@ class Runner(uvicorn.Server):
         """Lets running calls finish for the grace period, ends the rest, tears every session down."""
         if self._app.empty:
             await self._part()
-        ends = {asyncio.create_task(self._app.drain()), asyncio.create_task(self._relay_the_last())}
+        relayed = self._wait_for(self.relaying, self._app.limits.grace_seconds)
+        ends = {asyncio.create_task(self._app.drain()), asyncio.create_task(relayed)}
         while ends and not self.force_exit:
             _, ends = await asyncio.wait(ends, timeout=0.1)
         for end in ends:
@@ -213,21 +221,18 @@ class Runner(uvicorn.Server):
         self._app.leave()
         for dock in self._docks():
             dock.part()
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + PARTING_SECONDS
-        # As uvicorn waits for connections: nobody tells when one is closed.
-        while self._docks() and loop.time() < deadline and not self.force_exit:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
+        await self._wait_for(self._docks, PARTING_SECONDS)
 
     def _docks(self) -> list[Dock]:
         return [each for each in list(self.server_state.connections) if isinstance(each, Dock)]
 
-    async def _relay_the_last(self) -> None:
+    async def _wait_for(self, rest: Callable[[], Sized], seconds: float) -> None:
+        """Waits until nothing is left, but not for longer."""
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + self._app.limits.grace_seconds
+        deadline = loop.time() + seconds
         # As uvicorn waits for connections: nobody tells when one is done.
-        while self.relaying() and loop.time() < deadline:  # noqa: ASYNC110
-            await asyncio.sleep(0.05)
+        while rest() and loop.time() < deadline and not self.force_exit:  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
 
     def relaying(self, *, feeds: bool = False) -> list[Connection]:
         """The connections whose answer comes from another server; of feeds, which never end, if wanted."""

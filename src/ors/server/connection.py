@@ -348,7 +348,12 @@ class Connection(Reader):
         if there is not None and spare is not None:
             self._relayed = 0
             if there.give(spare):
-                self.broken()  # here; the client's end stays open
+                self.let_go()
+
+    def let_go(self) -> None:
+        """Closes it here alone: another process has it, and the client's end stays open."""
+        if self._transport is not None:
+            self._transport.abort()
 
     @property
     def spare(self) -> int | None:

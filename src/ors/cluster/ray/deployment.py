@@ -8,6 +8,7 @@ from typing import Any
 
 import ray
 
+from ors._protocol import MAX_SLOT
 from ors.cluster.bounds import Bounds, Calm
 from ors.cluster.directory import SILENCE_SECONDS, Row, Wishes
 from ors.cluster.ray.heart import HEARTBEAT_SECONDS
@@ -180,7 +181,9 @@ class Deployment:
                 host.until = host.empty = None  # it was about to go
                 host.actor.retire.remote(False)
                 return
-        slot = next(slot for slot in range(65536) if slot not in self._hosts and slot not in self._ending)
+        slot = next(
+            slot for slot in range(MAX_SLOT + 1) if slot not in self._hosts and slot not in self._ending
+        )
         actor = self._plan.host_actor(slot, self._wishes.drained | silent)
         self._hosts[slot] = _Host(actor, now + START_SECONDS)
 
