@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from ors.cluster.peers import UNIX
 from ors.server.port import MOVE_AFTER
 from tests.cluster.crew import crew
 from tests.cluster.floor import Door, doors, minted
@@ -68,6 +69,23 @@ def test_a_connection_whose_requests_are_for_several_servers_stays(pair: list[Do
             for sid in [own, *[other] * (MOVE_AFTER - 1)]:
                 assert told(connection, sid, "x") == "x"
         assert (clients(pair[0]), clients(pair[1])) == (1, 0)
+
+
+def test_a_link_that_is_about_to_begin_stays(pair: list[Door]) -> None:
+    (heir,) = pair[0].member.peers
+    with socket.socket(socket.AF_UNIX) as link:
+        link.connect(pair[0].place.removeprefix(UNIX))
+        while not clients(pair[0]):
+            pass
+        pair[0].member.servers[0].get_loop().call_soon_threadsafe(pair[0].member.hand_over, heir, 100)
+        assert pair[0].raw.get("/health").status == 200  # the loop has been round
+        link.sendall(
+            b"GET /-/link HTTP/1.1\r\nHost: localhost\r\nConnection: upgrade\r\nUpgrade: ors-link\r\n\r\n"
+        )
+        told = b""
+        while b"slot" not in told:
+            told += link.recv(65536)
+        assert b'"slot":0,' in told
 
 
 def test_nothing_moves_to_a_server_that_takes_no_new_sessions(pair: list[Door]) -> None:

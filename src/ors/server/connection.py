@@ -6,6 +6,7 @@ call's cost. It stands in for uvicorn's own HTTP protocol, and keeps to what uvi
 """
 
 import asyncio
+import socket
 from collections import deque
 from collections.abc import Callable
 from functools import partial
@@ -352,19 +353,18 @@ class Connection(Reader):
 
     def let_go(self) -> None:
         """Closes it here alone: another process has it, and the client's end stays open."""
-        if self._transport is not None:
-            self._transport.abort()
+        self.broken()
 
     @property
     def spare(self) -> int | None:
-        """The file descriptor, if nothing is under way and another process could go on with it."""
+        """The file descriptor, if it is a client's, nothing is under way, and another process could go on."""
         transport = self._transport
         if self._busy or self._reading or transport is None or transport.is_closing():
             return None
         if transport.get_write_buffer_size() or transport.get_extra_info("ssl_object") is not None:
             return None
-        number: int = transport.get_extra_info("socket").fileno()
-        return number
+        end = transport.get_extra_info("socket")  # by a unix socket comes a link, which is for this server
+        return None if end.family == socket.AF_UNIX else int(end.fileno())
 
     def sweep(self, now: float) -> None:
         """Closes the connection if nothing has happened on it for too long."""
