@@ -9,8 +9,8 @@ AT_ONCE = 2000
 """Results that are forgotten in one go: a few milliseconds."""
 
 
-class Result(NamedTuple):
-    """How a call ended."""
+class KeptResult(NamedTuple):
+    """The result of a call that is done."""
 
     events: bytes
     """Those after `task_id`."""
@@ -27,8 +27,6 @@ class Ended(Protocol):
     seconds: float
     key: str | None
     finished_at: float
-    delivered: bool
-    """Whether a client has its result."""
 
 
 class Owner(Protocol):
@@ -96,8 +94,7 @@ class Kept:
         latest.seconds[id] = call.seconds
         if call.key is not None:
             latest.keys[id] = call.key
-        if not call.delivered:
-            self._awaited.add(id)
+        self._awaited.add(id)
         self._count += 1
         self.bytes += len(events) + RECORD_BYTES
         if self.bytes > self._budget:
@@ -109,12 +106,12 @@ class Kept:
         self._second = second
         self._latest = self._by_second[second] = _Second()
 
-    def get(self, id: str, second: int) -> Result | None:
+    def get(self, id: str, second: int) -> KeptResult | None:
         """A result; None if it has been discarded."""
         found = self._by_second.get(second)
         if found is None or id not in found.owners:
             return None
-        return Result(found.events[id], found.tools[id], found.seconds[id], found.keys.get(id))
+        return KeptResult(found.events[id], found.tools[id], found.seconds[id], found.keys.get(id))
 
     def taken(self, id: str) -> None:
         """A client has come back for it."""
