@@ -76,7 +76,7 @@ class Dock(asyncio.Protocol):
         self.write(frames.frame(frames.HELLO, 0, dumps(hello)))
         self._tell_load()
         if self.app.house.leaving:
-            self.part()
+            self.goodbye()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Leaves all answers. Calls go on: their clients may come back through another server."""
@@ -168,7 +168,7 @@ class Dock(asyncio.Protocol):
 
     # ── The end ──────────────────────────────────────────────────────────────────────────────────
 
-    def part(self) -> None:
+    def goodbye(self) -> None:
         """Asks the other server to go elsewhere, and to close the link when it has all its answers."""
         self.write(frames.frame(frames.BYE, 0))
         for exchange in list(self._exchanges.values()):

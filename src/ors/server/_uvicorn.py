@@ -195,7 +195,7 @@ class Runner(uvicorn.Server):
         """Lets other servers go: what they have sent is answered, what they would send goes elsewhere."""
         self._app.leave()
         for upgraded in self._upgraded():
-            upgraded.part()
+            upgraded.goodbye()
         await self._wait_for(self._upgraded, PARTING_SECONDS)
 
     def _upgraded(self) -> list[Upgraded]:

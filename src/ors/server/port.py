@@ -90,7 +90,7 @@ class Upgraded(Protocol):
     def sweep(self, now: float) -> None:
         """Closes it if its other end does nothing for too long."""
 
-    def part(self) -> None:
+    def goodbye(self) -> None:
         """Asks its other end to go elsewhere, and to close the connection when it has all its answers."""
 
     def shutdown(self) -> None:
