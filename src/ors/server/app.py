@@ -159,6 +159,7 @@ class App:
         # By a timer, not a task: under a server that sends no lifespan events nobody would end the task.
         self.house.loop = asyncio.get_running_loop()
         self.metrics.lag.start(self.house.loop)
+        self.timers.start(self.house.loop)
         self._later_reap()
 
     def _reap(self) -> None:

@@ -47,12 +47,12 @@ class Call:
     """One run of a tool. `tail` holds its events after `task_id`, once it is done."""
 
     __slots__ = (
-        "_listener",
         "_listeners",
         "_owner",
         "finished_at",
         "id",
         "key",
+        "listener",
         "seconds",
         "tail",
         "task",
@@ -70,7 +70,8 @@ class Call:
         self.task: asyncio.Task[None] | None = None
         self.finished_at = 0.0
         self._owner = owner
-        self._listener: Listener | None = None  # mostly the only one
+        self.listener: Listener | None = None
+        """Who waits for the result; others are rare."""
         self._listeners: list[Listener] | None = None
 
     @property
@@ -85,15 +86,15 @@ class Call:
 
     def listen(self, listener: Listener) -> None:
         """`listener` is called once it is done, which it must not be yet."""
-        if self._listener is None:
-            self._listener = listener
+        if self.listener is None:
+            self.listener = listener
         else:
             self._listeners = [*(self._listeners or ()), listener]
 
     def unlisten(self, listener: Listener) -> None:
         """`listener` no longer cares."""
-        if self._listener == listener:
-            self._listener = None
+        if self.listener == listener:
+            self.listener = None
         elif self._listeners:
             self._listeners = [other for other in self._listeners if other != listener]
 
@@ -108,16 +109,20 @@ class Call:
         self.finished_at = loop.time()
         self.seconds += perf_counter()
         self._owner.finished(self, result)
-        listener, others = self._listener, self._listeners
-        self._listener = self._listeners = None
+        listener, others = self.listener, self._listeners
+        self.listener = self._listeners = None
         if listener is not None:
             listener()
         for listener in others or ():
             listener()
 
     def taken(self) -> None:
-        """A client has the result, as far as we can tell."""
+        """A client has come back for the result."""
         self._owner.taken(self.id)
+
+    def missed(self) -> None:
+        """The client that waited for the result did not get it."""
+        self._owner.missed(self.id)
 
 
 class Calls:
@@ -225,6 +230,10 @@ class Calls:
     def taken(self, id: str) -> None:
         """A client has come back for a result."""
         self._house.kept.taken(id)
+
+    def missed(self, id: str) -> None:
+        """A client may come back for a result."""
+        self._house.kept.missed(id)
 
     def forget(self, id: str, key: str | None) -> None:
         """Nothing is kept of a call any more."""

@@ -17,7 +17,7 @@ from ors.server.house import SHUTDOWN, House
 from ors.server.offers import Offer
 from ors.server.requests import IDEMPOTENCY_KEY, TRACE, Request
 from ors.server.routes import Coming, Handler, unknown_environment
-from ors.server.session import NoCall, Session
+from ors.server.session import Session
 from ors.server.sessions import Sessions
 from ors.server.streams import CallStream, CallTimers, Outcome
 from ors.types import CreateSession, GetTask, GetTaskRange, ListTasks, ListToolsOutput, NumTasks
@@ -217,11 +217,10 @@ class Endpoints:
         key = request.idempotency_key() if IDEMPOTENCY_KEY in headers else None
         trace = request.trace() if TRACE in headers else ""
         name, given, task_id = request.tool_call()
-        call = session.submit(name, given, loop, task_id=task_id, key=key, trace=trace)
-        if type(call) is NoCall:
-            return Answer(200, encode("task_id", call.id) + call.events, STREAM)
-        assert type(call) is Call
-        return CallStream(call, self._timers, loop)
+        call = session.submit(name, given, loop, task_id, key, trace)
+        if isinstance(call, Call):
+            return CallStream(call, self._timers)
+        return Answer(200, encode("task_id", call.id) + call.events, STREAM)
 
     # ── Small things ─────────────────────────────────────────────────────────────────────────────
 

@@ -1,5 +1,6 @@
 """Finished results of all sessions, kept for clients that come back, within a budget."""
 
+from collections.abc import Callable
 from itertools import islice
 from typing import NamedTuple, Protocol
 
@@ -27,6 +28,8 @@ class Ended(Protocol):
     seconds: float
     key: str | None
     finished_at: float
+    listener: Callable[[], None] | None
+    """Who is about to get its result."""
 
 
 class Owner(Protocol):
@@ -94,7 +97,8 @@ class Kept:
         latest.seconds[id] = call.seconds
         if call.key is not None:
             latest.keys[id] = call.key
-        self._awaited.add(id)
+        if call.listener is None:
+            self._awaited.add(id)
         self._count += 1
         self.bytes += len(events) + RECORD_BYTES
         if self.bytes > self._budget:
@@ -112,6 +116,10 @@ class Kept:
         if found is None or id not in found.owners:
             return None
         return KeptResult(found.events[id], found.tools[id], found.seconds[id], found.keys.get(id))
+
+    def missed(self, id: str) -> None:
+        """Nobody has taken it yet."""
+        self._awaited.add(id)
 
     def taken(self, id: str) -> None:
         """A client has come back for it."""

@@ -212,7 +212,6 @@ class Session:
         name: str,
         given: dict[str, Any],
         loop: asyncio.AbstractEventLoop,
-        *,
         task_id: str | None = None,
         key: str | None = None,
         trace: str = "",

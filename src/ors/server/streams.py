@@ -6,6 +6,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
 from ors._json import dumps
+from ors._protocol import task_id_event
 from ors._sse import PING
 from ors.errors import ORSError
 from ors.server.answers import STREAM, Answer, Headers, refusal
@@ -71,38 +72,38 @@ Outcome = Answer | Stream
 class CallStream(Stream):
     """The events of one call. It opens if the call takes its time, and pings until the call is done."""
 
-    __slots__ = ("_call", "_loop", "_opened", "_paused", "_sink", "_timers")
+    # Defaults of the class, so that making one sets no more than it needs.
+    _sink: Sink | None = None
+    _opened = False
+    _paused = False
 
-    def __init__(self, call: Call, timers: "CallTimers", loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, call: Call, timers: "CallTimers") -> None:
         self._call = call
         self._timers = timers
-        self._loop = loop
-        self._sink: Sink | None = None
-        self._opened = False
-        self._paused = False
 
     def begin(self, sink: Sink) -> None:
         """Waits for the call, or writes its events if it is done."""
-        self._sink = sink
-        if self._call.tail is None:
-            self._call.listen(self._done)
-            self._timers.opening.add(self, self._loop)
-        else:
-            self._done()
+        call = self._call
+        if call.tail is None:
+            self._sink = sink
+            call.listen(self._done)
+            self._timers.opening.add(self)
+        elif sink.whole(200, STREAM, call.head, call.tail):
+            call.taken()
 
     def open(self) -> None:
         """Sends the task id: the call takes its time."""
         if self._sink is not None:
             self._opened = True
             self._sink.head(200, STREAM, self._call.head)
-            self._timers.pings.add(self, self._loop)
+            self._timers.pings.add(self)
 
     def ping(self) -> None:
         """Keeps the stream alive."""
         if self._sink is not None:
             if not self._paused:
                 self._sink.part(PING)
-            self._timers.pings.add(self, self._loop)
+            self._timers.pings.add(self)
 
     def _done(self) -> None:
         call, sink = self._call, self._sink
@@ -114,9 +115,9 @@ class CallStream(Stream):
             sent = sink.end(call.tail)
         else:
             self._timers.opening.remove(self)
-            sent = sink.whole(200, STREAM, call.head, call.tail)
-        if sent:
-            call.taken()
+            sent = sink.whole(200, STREAM, task_id_event(call.id), call.tail)
+        if not sent:
+            call.missed()
 
     def pause(self) -> None:
         """Sends no pings."""
@@ -141,6 +142,10 @@ class CallTimers:
     def __init__(self, ping_seconds: float) -> None:
         self.opening = Pulse(AT_ONCE_SECONDS, CallStream.open)
         self.pings = Pulse(ping_seconds, CallStream.ping)
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Begins, on that loop."""
+        self.opening.loop = self.pings.loop = loop
 
 
 class Feed(Stream):
