@@ -14,7 +14,7 @@ import pytest
 
 from ors import Limits
 from ors.cluster import peers, router
-from ors.server.dock import Dock
+from ors.cluster.dock import Dock
 from ors.server.identity import new_incarnation
 from tests.cli.commands import running
 from tests.cluster.crew import YARD, crew

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from ors.cluster.peers import UNIX
-from ors.server.port import MOVE_AFTER
+from ors.cluster.runner import MOVE_AFTER
 from tests.cluster.crew import crew
 from tests.cluster.floor import Door, doors, minted
 from tests.lab import Lab

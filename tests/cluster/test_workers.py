@@ -18,8 +18,8 @@ from pathlib import Path
 import pytest
 
 from ors.client import ORS, AsyncORS, AsyncSession
+from ors.cluster.runner import MOVE_AFTER
 from ors.errors import ORSError, SessionLost
-from ors.server.port import MOVE_AFTER
 from tests.cli.commands import run
 from tests.cluster import yard
 from tests.cluster.crew import YARD, Crew, alive, crew

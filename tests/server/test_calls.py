@@ -400,7 +400,7 @@ def _wait_until_running(raw: Raw, sid: str, count: int) -> None:
     from ors.server.session import Session
 
     session = next(o for o in gc.get_objects() if isinstance(o, Session) and o.sid == sid)
-    while session.calls.running < count:
+    while session.running < count:
         pass
 
 

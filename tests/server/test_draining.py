@@ -67,7 +67,7 @@ def test_a_finished_result_whose_client_was_cut_off_is_still_there_for_the_grace
         sid = raw.session(task={"id": "cut"})
         with raw.opened(sid, "hold") as call:
             task_id = call.task_id
-        while server._app.pings._due:  # until the cut is known
+        while server._app.timers.pings._due:  # until the cut is known
             assert raw.get("/health").status == 200
         with draining(server) as over:
             Lab.gates["cut.hold"].set()

@@ -9,7 +9,7 @@ import pytest
 
 from ors._protocol import Limits, error_event, task_ids
 from ors.errors import BadRequest, Gone, NotFound
-from ors.server.calls import MAX_SPENT_KEYS, Call, Calls, Outcome
+from ors.server.calls import MAX_SPENT_KEYS, Call, Calls, Result
 from ors.server.house import House
 from ors.server.kept import AT_ONCE, RECORD_BYTES
 from ors.server.observers import Observers
@@ -109,11 +109,11 @@ async def test_a_call_in_flight_counts() -> None:
     session = reserve(sessions, "a")
     gate = asyncio.Event()
 
-    async def work(name: str, given: dict[str, Any]) -> Outcome:
+    async def work(name: str, given: dict[str, Any]) -> Result:
         await gate.wait()
-        return Outcome(b"")
+        return Result(b"")
 
-    call = session.calls.start(work, "x", {}, "t")
+    call = session._calls.start(work, "x", {}, "t")
     sessions.reap(now=100)
     assert sessions.find("a", now=105)
     gate.set()
@@ -161,8 +161,8 @@ async def test_a_taken_id_is_refused_and_a_released_one_is_free() -> None:
 
 
 async def finished(calls: Calls, tail: bytes, key: str | None = None) -> Call:
-    async def work(name: str, given: dict[str, Any]) -> Outcome:
-        return Outcome(tail)
+    async def work(name: str, given: dict[str, Any]) -> Result:
+        return Result(tail)
 
     call = calls.start(work, "x", {}, next(IDS), key)
     await settle()
@@ -279,7 +279,7 @@ async def test_spent_keys_are_bounded_in_number() -> None:
 async def test_stopping_calls_that_have_not_begun_leaves_nothing_behind() -> None:
     calls = calls_of(house())
 
-    async def work(name: str, given: dict[str, Any]) -> Outcome:
+    async def work(name: str, given: dict[str, Any]) -> Result:
         raise AssertionError("it must not begin")
 
     call = calls.start(work, "x", {}, "t")
@@ -306,9 +306,9 @@ class Preparing:
     async def setup(self) -> None:
         await self.go.wait()
 
-    async def call(self, name: str, given: dict[str, Any]) -> Outcome:
+    async def call(self, name: str, given: dict[str, Any]) -> Result:
         self.called.append(name)
-        return Outcome(b"")
+        return Result(b"")
 
 
 async def test_a_call_that_comes_as_the_setup_ends_overtakes_no_earlier_one() -> None:
@@ -317,9 +317,9 @@ async def test_a_call_that_comes_as_the_setup_ends_overtakes_no_earlier_one() ->
     for number in range(30):  # one in each turn of the loop, before, while and after the setup ends
         if number == 15:
             episode.go.set()
-        session.calls.start(session.call, f"{number:02}", {}, next(IDS))
+        session.submit(f"{number:02}", {}, asyncio.get_running_loop())
         await asyncio.sleep(0)
-    while session.calls.running:
+    while session.running:
         await asyncio.sleep(0)
     assert episode.called == sorted(episode.called)
     assert len(episode.called) == 30

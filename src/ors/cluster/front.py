@@ -1,5 +1,6 @@
 """A router alone: it holds no session, and can die at any time."""
 
+import asyncio
 import logging
 import socket
 from collections.abc import Callable, Sequence
@@ -7,16 +8,15 @@ from collections.abc import Callable, Sequence
 from ors._protocol import CREATE_SESSION, HEALTH, Limits
 from ors.cluster.peers import Peers
 from ors.cluster.router import Router
+from ors.cluster.runner import ClusterRunner
 from ors.errors import ORSError, Unavailable
 from ors.server import is_loopback
-from ors.server._uvicorn import Runner
 from ors.server.access import LOOPBACK, Door
 from ors.server.answers import Answer, answer, refusal
 from ors.server.endpoints import new_session
-from ors.server.outcomes import Later, Outcome
-from ors.server.pulse import Pulse
 from ors.server.requests import Request
 from ors.server.routes import is_preflight, preflight
+from ors.server.streams import Outcome
 from ors.server.threads import Threads
 
 log = logging.getLogger("ors.cluster")
@@ -31,7 +31,7 @@ class Front:
     def __init__(self, limits: Limits, api_key: str = "", door: Door | None = None) -> None:
         self.limits = limits
         self._door = door or Door()
-        self.opening = self.pings = Pulse(limits.ping_seconds)
+        self.tasks: set[asyncio.Task[None]] = set()
         self.peers = Peers(api_key=api_key)
         self._router = Router(self.peers)
         self.threads = Threads()
@@ -45,6 +45,14 @@ class Front:
         except ORSError as error:
             return refusal(error)
 
+    def admit(self, request: Request) -> Answer | None:
+        """Checks host and origin; gives the answer that turns the request away, if it is to be."""
+        try:
+            self._door.check(request)
+        except ORSError as error:
+            return refusal(error)
+        return None
+
     def _taken(self, request: Request) -> Outcome:
         if is_preflight(request):
             return preflight()
@@ -52,15 +60,8 @@ class Front:
             return self._create_session(request)
         if request.method in ("GET", "HEAD") and request.path == _PATHS[1]:
             return answer({"status": "ok"})
-        outcome: Outcome | None = self._router.elsewhere(request)
+        outcome = self._router.elsewhere(request)
         return refusal(_nobody()) if outcome is None else outcome
-
-    async def finish(self, request: Request, later: Later) -> Answer:
-        """Waits for an answer."""
-        try:
-            return await later
-        except ORSError as error:
-            return refusal(error)
 
     def refused(self, error: ORSError) -> Answer:
         """What is answered to a request that is turned away."""
@@ -93,7 +94,7 @@ class Front:
         return new_session(request, sid) if sid else refusal(_nobody())
 
 
-class FrontRunner(Runner):
+class FrontRunner(ClusterRunner):
     """Runs a router on a port, for the servers at some URLs.
 
     When it ends, streams that are still open after the grace period break: their clients come back

@@ -1,4 +1,4 @@
-"""The end of a link at the door that forwards: one connection to another server, for many requests."""
+"""The end of a link at the server that forwards: one connection to another server, for many requests."""
 
 import asyncio
 import struct
@@ -7,14 +7,17 @@ from typing import Any, Protocol
 
 from ors import _protocol
 from ors._json import loads
+from ors.cluster import frames
+from ors.cluster.moving import Receiver
 from ors.cluster.purpose import LOST, WORKER_LOST, endpoint, lost, needs_session
-from ors.errors import BadRequest, TooLarge
-from ors.server import frames
-from ors.server.answers import STREAM, Answer, refusal
-from ors.server.relay import Elsewhere, Relay, Sink
+from ors.errors import ORSError, Unavailable
+from ors.server.answers import STREAM, Answer, Headers, refusal
 from ors.server.requests import Request, too_large
+from ors.server.streams import Outcome, Sink, Stream
 
 LONGEST_ANSWER = 2**31
+MOST_UNSENT_BYTES = 64 * 2**20
+"""What may wait to be read by the other server: over it, requests are refused."""
 _SWITCHED = b"HTTP/1.1 101"
 _STREAM_TYPE = b"text/event-stream"
 
@@ -31,7 +34,7 @@ class Told(Protocol):
     def bye(self) -> None:
         """It is about to end, and has no session any more."""
 
-    def again(self, request: Request) -> Any:
+    def again(self, request: Request) -> Outcome:
         """What gives the answer to a request that it refused, since it is about to end."""
 
     def closed(self, link: "Link") -> None:
@@ -47,10 +50,10 @@ class Link(asyncio.Protocol):
         host: str,
         api_key: str = "",
         prefix: str = "",
-        elsewhere: Elsewhere | None = None,
+        receiver: Receiver | None = None,
     ) -> None:
         self._told = told
-        self.elsewhere = elsewhere
+        self.receiver = receiver
         """The other server, if it takes clients' connections over."""
         self._loop = asyncio.get_running_loop()
         self._hello = _upgrade(host, api_key, prefix)
@@ -136,9 +139,9 @@ class Link(asyncio.Protocol):
         if self._parting and not self._exchanges and not self._asked and self._transport is not None:
             self._transport.close()
 
-    # ── What doors ask ───────────────────────────────────────────────────────────────────────────
+    # ── What is asked of the other server ────────────────────────────────────────────────────────
 
-    def ask(self, request: Request, at_home: Callable[[Request], Any] | None = None) -> "Exchange":
+    def ask(self, request: Request, at_home: Callable[[Request], Outcome] | None = None) -> "Exchange":
         """The answer of the other server. `at_home` answers what any server can, if it dies meanwhile."""
         return Exchange(self, request, at_home)
 
@@ -159,12 +162,15 @@ class Link(asyncio.Protocol):
         Raises:
             BadRequest: a header cannot be passed on.
             TooLarge: the body is over the other server's limit.
+            Unavailable: the other server does not read what was sent to it.
         """
         if len(request.body) > self._body_bytes:
             raise too_large(self._body_bytes)
         if self._transport is None or self._transport.is_closing():
             self._tell_closed()  # nobody else should try
             return 0
+        if self._transport.get_write_buffer_size() > MOST_UNSENT_BYTES:
+            raise Unavailable("The server of this session is busy", retry_after=1, reason="limit")
         number = self._number = self._number + 1 & 0xFFFFFFFF or 1
         self._transport.write(frames.request_frame(number, request))
         self._exchanges[number] = exchange
@@ -180,7 +186,7 @@ class Link(asyncio.Protocol):
         self._exchanges.pop(number, None)
         self._part()
 
-    def again(self, request: Request) -> Any:
+    def again(self, request: Request) -> Outcome:
         """What gives the answer to a request that the other server refused."""
         return self._told.again(request)
 
@@ -198,7 +204,7 @@ class _Again(Request):
         return cls(request.method, request.path, request.query, request.headers, request.body)
 
 
-class Exchange(Relay):
+class Exchange(Stream):
     """One forwarded request, and its answer on the way to the client."""
 
     __slots__ = (
@@ -213,7 +219,7 @@ class Exchange(Relay):
         "_unread",
     )
 
-    def __init__(self, link: Link, request: Request, at_home: Callable[[Request], Any] | None) -> None:
+    def __init__(self, link: Link, request: Request, at_home: Callable[[Request], Outcome] | None) -> None:
         self._link = link
         self._request = request
         self._at_home = at_home
@@ -223,13 +229,13 @@ class Exchange(Relay):
         self._unread = 0  # what the other server does not know to be read
 
     @property
-    def elsewhere(self) -> Elsewhere | None:
+    def receiver(self) -> Receiver | None:
         """The other server, if it takes clients' connections over."""
-        return self._link.elsewhere
+        return self._link.receiver
 
     @property
     def ends(self) -> bool:
-        """What the standard has no endpoint for may be a feed."""
+        """Whether the answer comes to an end; what the standard has no endpoint for may be a feed."""
         return endpoint(self._request) is not None
 
     def begin(self, sink: Sink) -> None:
@@ -237,8 +243,9 @@ class Exchange(Relay):
         self._sink = sink
         try:
             self._number = self._link.open(self, self._request)
-        except (BadRequest, TooLarge) as error:
-            sink.settle(self._request, refusal(error))
+        except ORSError as error:
+            self._sink = None
+            sink.answer(refusal(error))
             return
         if not self._number:
             self.lost()
@@ -250,13 +257,12 @@ class Exchange(Relay):
             return
         if kind == frames.WHOLE:
             self._over()
-            sink.whole(*frames.read_answer(payload))
+            status, headers, body = frames.read_answer(payload)
+            sink.whole(status, Headers.read(headers), body)
         elif kind == frames.HEAD:
             status, headers, body = frames.read_answer(payload)
             self._opened, self._streams = True, _STREAM_TYPE in headers
-            sink.head(status, headers)
-            if body:
-                sink.part(body)
+            sink.head(status, Headers.read(headers), body)
         elif kind == frames.PART:
             sink.part(payload)
             self._read(len(payload))
@@ -265,7 +271,7 @@ class Exchange(Relay):
             sink.end(payload)
         elif kind == frames.REFUSED:
             self._over()
-            sink.settle(self._request, self._link.again(self._request))
+            sink.answer(self._link.again(self._request))
 
     def lost(self) -> None:
         """The other server has gone, and the answer with it."""
@@ -273,13 +279,13 @@ class Exchange(Relay):
         if sink is None:
             return
         if not self._opened:
-            sink.settle(self._request, self._instead())
+            sink.answer(self._instead())
         elif self._streams:
             sink.end(_protocol.error_event(LOST, WORKER_LOST))
         else:
-            sink.broken()
+            sink.abort()
 
-    def _instead(self) -> Any:
+    def _instead(self) -> Outcome:
         what = endpoint(self._request)
         if what is _protocol.CALL and self._number:
             # It may have run: an error status would make clients of the field send it again.

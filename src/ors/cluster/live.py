@@ -9,11 +9,11 @@ from urllib.parse import urlencode
 from ors._json import loads
 from ors._sse import Decoder
 from ors.cluster.peers import Peers
-from ors.server.feeds import Feed, event
+from ors.server.answers import Headers
 from ors.server.inspector import MAX_PAGE, PAGE
 from ors.server.live import TICK_SECONDS
-from ors.server.relay import Relay
 from ors.server.requests import Request
+from ors.server.streams import Feed, Outcome, Stream, event
 
 FIRST_SECONDS = 0.1
 """So soon all servers should have told what they know."""
@@ -21,7 +21,7 @@ _COUNTS = ("sessions", "running", "calls", "refused", "failed")
 _SHARES = ("p50", "p95", "p99")
 
 
-def live(request: Request, peers: Peers, at_home: Callable[[Request], Any] | None) -> Feed:
+def live(request: Request, peers: Peers, at_home: Callable[[Request], Outcome] | None) -> Feed:
     """The sessions that are asked for, wherever they are, the newest first.
 
     Raises:
@@ -31,7 +31,7 @@ def live(request: Request, peers: Peers, at_home: Callable[[Request], Any] | Non
 
 
 class _Told:
-    """What one server has told of itself."""
+    """What one server has told of itself: the sink of its feed."""
 
     def __init__(self) -> None:
         self._events = Decoder()
@@ -40,8 +40,21 @@ class _Told:
         self.total = 0
         self.sessions: list[dict[str, Any]] = []
 
-    def tell(self, data: bytes) -> bool:
-        """It says more."""
+    def answer(self, outcome: Outcome) -> None:
+        """It is over: the server has died."""
+        if isinstance(outcome, Stream):
+            outcome.leave()
+
+    def whole(self, status: int, headers: Headers, body: bytes, rest: bytes = b"") -> bool:
+        """It has nothing to tell."""
+        return True
+
+    def head(self, status: int, headers: Headers, body: bytes = b"") -> None:
+        """It begins."""
+        self.part(body)
+
+    def part(self, data: bytes) -> None:
+        """More of it."""
         for told in self._events.feed(data):
             if told.event == "history":
                 self.history = loads(told.data.encode())
@@ -50,34 +63,19 @@ class _Told:
             elif told.event == "sessions":
                 page = loads(told.data.encode())
                 self.total, self.sessions = page["total"], page["sessions"]
+
+    def end(self, data: bytes) -> bool:
+        """It is over; the server is about to leave."""
         return True
 
-    # ── As the sink of a relay ───────────────────────────────────────────────────────────────────
-
-    def whole(self, status: int, headers: bytes, body: bytes) -> None:
-        """It has nothing to tell."""
-
-    def head(self, status: int, headers: bytes) -> None:
-        """It begins."""
-
-    def part(self, data: bytes) -> None:
-        """More of it."""
-        self.tell(data)
-
-    def end(self, data: bytes) -> None:
-        """It is over; the server is about to leave."""
-
-    def broken(self) -> None:
+    def abort(self) -> None:
         """It is over."""
-
-    def settle(self, request: Request, outcome: Any) -> None:
-        """It is over: the server has died."""
 
 
 class _Together:
     """One reader's feed, put together once a second."""
 
-    def __init__(self, request: Request, peers: Peers, at_home: Callable[[Request], Any] | None) -> None:
+    def __init__(self, request: Request, peers: Peers, at_home: Callable[[Request], Outcome] | None) -> None:
         self._first, self._count = request.number("offset", 0), min(request.number("limit", PAGE), MAX_PAGE)
         wanted = {"environment": request.asked("environment"), "state": request.asked("state")}
         wanted |= {"offset": "0", "limit": str(self._first + self._count)}
@@ -85,8 +83,8 @@ class _Together:
         self._peers = peers
         self._at_home = at_home
         self._told: dict[str, _Told] = {}
-        self._relays: dict[str, Relay] = {}
-        self._own: Feed | None = None
+        self._streams: dict[str, Stream] = {}
+        self._own: Stream | None = None
         self._sent = b""
         self._begun = False
         self._timer: asyncio.TimerHandle | None = None
@@ -96,7 +94,7 @@ class _Together:
         own = self._at_home(self._request) if self._at_home is not None else None
         if isinstance(own, Feed):
             self._own = own
-            own.open(self._told.setdefault("", _Told()).tell)
+            own.begin(self._told.setdefault("", _Told()))
         self._meet()
         self._timer = asyncio.get_running_loop().call_later(FIRST_SECONDS, self._tick)
 
@@ -104,19 +102,19 @@ class _Together:
         if self._timer is not None:
             self._timer.cancel()
         if self._own is not None:
-            self._own.close()
-        for relay in self._relays.values():
-            relay.leave()
+            self._own.leave()
+        for stream in self._streams.values():
+            stream.leave()
 
     def _meet(self) -> None:
         """Servers come and go while somebody looks."""
-        for prefix in self._relays.keys() - self._peers.by_prefix.keys():
-            del self._relays[prefix], self._told[prefix]
+        for prefix in self._streams.keys() - self._peers.by_prefix.keys():
+            del self._streams[prefix], self._told[prefix]
         for prefix, peer in self._peers.by_prefix.items():
-            if prefix not in self._relays and peer.link is not None:
+            if prefix not in self._streams and peer.link is not None:
                 self._told[prefix] = told = _Told()
-                self._relays[prefix] = relay = peer.link.ask(self._request)
-                relay.begin(told)
+                self._streams[prefix] = stream = peer.link.ask(self._request)
+                stream.begin(told)
 
     def _tick(self) -> None:
         if self._begun:

@@ -3,16 +3,17 @@
 import asyncio
 import socket
 from collections.abc import Callable
-from typing import Any
 
+from ors.cluster.dock import upgrade
 from ors.cluster.moving import Inlet
 from ors.cluster.peers import Peers
 from ors.cluster.router import Router
+from ors.cluster.runner import ClusterRunner
 from ors.server import Server
-from ors.server._uvicorn import Runner
 from ors.server.app import App
 from ors.server.identity import Identity
 from ors.server.requests import Request
+from ors.server.streams import Outcome
 
 
 class _Home:
@@ -28,8 +29,8 @@ class _Home:
     def standing(self, sid: str) -> int:
         return self._app.sessions.standing(sid, asyncio.get_running_loop().time())
 
-    def take(self, request: Request) -> Any:
-        return self._app.take_forwarded(request)
+    def take(self, request: Request) -> Outcome:
+        return self._app.take(request, forwarded=True)
 
     @property
     def taking(self) -> bool:
@@ -44,7 +45,7 @@ class _Home:
         return len(self._app.sessions)
 
 
-class Member(Runner):
+class Member(ClusterRunner):
     """Runs a server that forwards what belongs to others, and answers what they forward."""
 
     def __init__(
@@ -66,7 +67,8 @@ class Member(Runner):
         super().__init__(self.app, host, port, on_start, ssl_certfile, ssl_keyfile)
         keys = list(self.app.keys.by_name.values())
         self.peers = Peers(self.app.environments, keys[0].secret if keys else "")
-        self.app.neighbours = Router(self.peers, _Home(self.app))
+        self.add_upgrade(*upgrade(self.app))
+        self.app.peers = Router(self.peers, _Home(self.app))
         self._link = link
         self._inlet: Inlet | None = None
 

@@ -6,10 +6,18 @@ import socket
 import struct
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Protocol
 
 MOST = 100
 """Connections at once: the system allows 253."""
 _ONE = struct.calcsize("i")
+
+
+class Receiver(Protocol):
+    """A server of this machine that takes clients' connections over."""
+
+    def give(self, *connections: int) -> bool:
+        """Gives it the connections with these file descriptors, all or none; False if it takes none now."""
 
 
 def inlet(link: str) -> str:

@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
@@ -12,30 +12,35 @@ from ors.cluster.asking import Asking
 from ors.cluster.live import live
 from ors.cluster.peers import Peer, Peers
 from ors.errors import BadRequest, Unavailable
-from ors.server.answers import TEXT, Answer, answer, refusal
-from ors.server.feeds import Feed
+from ors.server.answers import TEXT, Answer, Headers, answer, refusal
 from ors.server.identity import Identity
 from ors.server.inspector import ABOUT
 from ors.server.inspector import LIVE as WATCH
-from ors.server.outcomes import Later, Outcome
 from ors.server.pages import LIVE, MAX_PAGE, METRICS, PAGE, READY, SESSIONS
 from ors.server.requests import Request
+from ors.server.streams import Feed, Outcome, Stream
 
 ANSWER_SECONDS = 2.0
 """A server that takes longer is left out: it may be frozen."""
 _NAME = re.compile(rb"[\w:]*")
-Ask = Callable[[Request], Later]
+Ask = Callable[[Request], Coroutine[Any, Any, Answer]]
 
 
 class Merged:
     """The pages, put together from those of all servers."""
 
-    def __init__(self, peers: Peers, at_home: Callable[[Request], Any] | None, own: Identity | None) -> None:
+    def __init__(
+        self,
+        peers: Peers,
+        at_home: Callable[[Request], Outcome] | None,
+        own: Identity | None,
+        tasks: set[asyncio.Task[None]],
+    ) -> None:
         self._peers = peers
+        self._tasks = tasks
         self._at_home = at_home
         self._own = own
-        self._pages: dict[tuple[str, str], Callable[[Request], Outcome]] = {
-            ("GET", WATCH): self._watch,
+        self._pages: dict[tuple[str, str], Ask] = {
             ("GET", METRICS): self._metrics,
             ("GET", SESSIONS): self._sessions,
             ("GET", READY): self._ready,
@@ -45,13 +50,15 @@ class Merged:
 
     def page(self, request: Request) -> Outcome | None:
         """What gives the page, if the request is for one of these."""
+        if (request.method, request.path) == ("GET", WATCH):
+            return self._watch(request)
         page = self._pages.get((request.method, request.path))
-        return None if page is None else page(request)
+        return None if page is None else Asking(request, page(request), self._tasks)
 
     def _watch(self, request: Request) -> Outcome:
         if self._at_home is None:
-            return Asking(request, self._watch_if_offered(request))
-        here: Outcome = self._at_home(request)
+            return Asking(request, self._watch_if_offered(request), self._tasks)
+        here = self._at_home(request)
         # The feed is not opened yet: whether there is one is all that it is asked for.
         return live(request, self._peers, self._at_home) if isinstance(here, Feed) else here
 
@@ -74,7 +81,7 @@ class Merged:
             (peer.slot, peer.incarnation, partial(_answer, peer)) for peer in self._peers
         ]
         if self._at_home is not None and self._own is not None:
-            every.append((self._own.slot, self._own.incarnation, partial(_settled, self._at_home)))
+            every.append((self._own.slot, self._own.incarnation, partial(_here, self._at_home)))
         newest = {slot: incarnation for slot, incarnation, _ in sorted(every, key=lambda each: each[:2])}
         return {
             str(slot) if newest[slot] == incarnation else f"{slot}.{incarnation}": ask
@@ -128,58 +135,61 @@ def _first(answers: list[tuple[str, Answer]]) -> Answer:
 
 
 class _Collected:
-    """A relayed answer, collected."""
+    """The sink of an answer that is collected."""
 
     def __init__(self) -> None:
-        self.answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self.whole_answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._status = 0
         self._parts: list[bytes] = []
 
-    def whole(self, status: int, headers: bytes, body: bytes) -> None:
-        self._give(Answer(status, body))
+    def answer(self, outcome: Outcome) -> None:
+        if isinstance(outcome, Answer):
+            self._give(outcome)
+        else:
+            outcome.leave()  # what all say, instead of what that one says
+            self.abort()
 
-    def head(self, status: int, headers: bytes) -> None:
+    def whole(self, status: int, headers: Headers, body: bytes, rest: bytes = b"") -> bool:
+        return self._give(Answer(status, body + rest))
+
+    def head(self, status: int, headers: Headers, body: bytes = b"") -> None:
         self._status = status
+        self._parts.append(body)
 
     def part(self, data: bytes) -> None:
         self._parts.append(data)
 
-    def end(self, data: bytes) -> None:
-        self._give(Answer(self._status, b"".join([*self._parts, data])))
+    def end(self, data: bytes) -> bool:
+        return self._give(Answer(self._status, b"".join([*self._parts, data])))
 
-    def broken(self) -> None:
+    def abort(self) -> None:
         self._give(refusal(Unavailable("The server has died", retry_after=1)))
 
-    def settle(self, request: Request, outcome: Outcome) -> None:
-        if isinstance(outcome, Answer):
-            self._give(outcome)
-            return
-        if asyncio.iscoroutine(outcome):
-            outcome.close()  # what all say, instead of what that one says
-        self.broken()
-
-    def _give(self, whole: Answer) -> None:
-        if not self.answer.done():
-            self.answer.set_result(whole)
+    def _give(self, whole: Answer) -> bool:
+        if not self.whole_answer.done():
+            self.whole_answer.set_result(whole)
+        return True
 
 
 async def _answer(peer: Peer, request: Request) -> Answer:
     if peer.link is None:
         return refusal(Unavailable("The server has died", retry_after=1))
-    collected = _Collected()
-    exchange = peer.link.ask(request)
-    exchange.begin(collected)
-    try:
-        return await asyncio.wait_for(collected.answer, ANSWER_SECONDS)
-    except TimeoutError:
-        exchange.leave()
-        return refusal(Unavailable("The server does not answer", retry_after=1))
+    return await _collected(peer.link.ask(request))
 
 
-async def _settled(take: Callable[[Request], Any], request: Request) -> Answer:
+async def _here(take: Callable[[Request], Outcome], request: Request) -> Answer:
     outcome = take(request)
-    whole: Answer = outcome if isinstance(outcome, Answer) else await outcome
-    return whole
+    return outcome if isinstance(outcome, Answer) else await _collected(outcome)
+
+
+async def _collected(stream: Stream) -> Answer:
+    sink = _Collected()
+    stream.begin(sink)
+    try:
+        return await asyncio.wait_for(sink.whole_answer, ANSWER_SECONDS)
+    except TimeoutError:
+        stream.leave()
+        return refusal(Unavailable("The server does not answer", retry_after=1))
 
 
 def merged_metrics(texts: list[tuple[str, bytes]]) -> bytes:

@@ -13,6 +13,7 @@ from ors import _protocol
 from ors.cluster.link import Link
 from ors.cluster.moving import Outlet
 from ors.server.requests import Request
+from ors.server.streams import Outcome
 from ors.server.threads import Threads
 
 log = logging.getLogger("ors.cluster")
@@ -101,7 +102,7 @@ class Peer:
         self._peers.left(self)
         self._peers.died(self, parted=True)
 
-    def again(self, request: Request) -> Any:
+    def again(self, request: Request) -> Outcome:
         """The answer of somebody else."""
         return self._peers.again(request)
 
@@ -150,7 +151,7 @@ class Peer:
 
     async def _connect(self) -> Link:
         if self.place.startswith(UNIX):
-            made = Link(self, "localhost", self._api_key, elsewhere=self)
+            made = Link(self, "localhost", self._api_key, receiver=self)
             async with asyncio.timeout(CONNECT_SECONDS):
                 await self._loop.create_unix_connection(lambda: made, self.place.removeprefix(UNIX))
             return made
@@ -233,7 +234,7 @@ class Peers:
         self._changed = asyncio.Event()
         self._closing: set[asyncio.Task[None]] = set()
         self._lookups = Threads()
-        self.again: Callable[[Request], Any]
+        self.again: Callable[[Request], Outcome]
         """The router's: gives the answer to a request that a server refused, since it is about to end."""
 
     def __iter__(self) -> Iterator[Peer]:

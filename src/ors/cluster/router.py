@@ -4,7 +4,7 @@ import asyncio
 import hashlib
 import random
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Protocol
 
 from ors import _protocol
 from ors.cluster.asking import Asking
@@ -15,6 +15,7 @@ from ors.errors import Unavailable
 from ors.server.answers import refusal
 from ors.server.identity import Identity
 from ors.server.requests import Request
+from ors.server.streams import Outcome
 
 ARRIVAL_SECONDS = 2.0
 """A server that nobody here knows may have started just now: so long its first requests wait."""
@@ -40,7 +41,7 @@ class Home(Protocol):
     def standing(self, sid: str) -> int:
         """As `Sessions.standing`."""
 
-    def take(self, request: Request) -> Any:
+    def take(self, request: Request) -> Outcome:
         """What this server does with the request."""
 
     @property
@@ -63,15 +64,16 @@ class Router:
         self._peers = peers
         self._home = home
         self._own = prefix(home.identity.slot, home.identity.incarnation) if home is not None else ""
-        self._at_home: Callable[[Request], Any] | None = home.take if home is not None else None
+        self._at_home: Callable[[Request], Outcome] | None = home.take if home is not None else None
         self._promised = _Promised()
+        self._tasks: set[asyncio.Task[None]] = set()
         self._places: dict[str, str] = {}  # of ids that clients made: the prefix of their server
         if home is not None:
             peers.have_had(home.identity.slot, home.identity.incarnation)
         peers.again = self._again
-        self._merged = Merged(peers, self._at_home, home.identity if home is not None else None)
+        self._merged = Merged(peers, self._at_home, home.identity if home is not None else None, self._tasks)
 
-    def elsewhere(self, request: Request) -> Any:
+    def elsewhere(self, request: Request) -> Outcome | None:
         """What gives the answer if another server has it; None if this one does."""
         sid = request.maybe_session_id() or named(request)
         if not sid:
@@ -85,18 +87,18 @@ class Router:
                 return peer.link.ask(request, self._at_home)
         elif sid[:13] == self._own:
             return self._of_own(request, sid)
-        return Asking(request, self._find(request, sid))
+        return Asking(request, self._find(request, sid), self._tasks)
 
-    def _of_own(self, request: Request, sid: str) -> Any:
+    def _of_own(self, request: Request, sid: str) -> Outcome | None:
         assert self._home is not None
         heir = self._successor(self._home.identity.slot) if self._home.leaving else None
         if heir is None or heir.link is None or self._home.standing(sid):
             return None
         return heir.link.ask(request, self._at_home)  # it was created when others knew us gone already
 
-    def _again(self, request: Request) -> Any:
+    def _again(self, request: Request) -> Outcome:
         outcome = self.elsewhere(request)
-        return self._at_home(request) if outcome is None and self._at_home is not None else outcome
+        return self._take_home(request) if outcome is None else outcome
 
     def new_session_id(self) -> str:
         """An id for the next session, on the less loaded of two servers; on this one if it is about even."""
@@ -117,23 +119,23 @@ class Router:
 
     # ── What has no session ──────────────────────────────────────────────────────────────────────
 
-    def _without_session(self, request: Request) -> Any:
+    def _without_session(self, request: Request) -> Outcome | None:
         merged = self._merged.page(request)
         if merged is not None:
             return merged
         return None if self._home is not None else self.anywhere(request)
 
-    def anywhere(self, request: Request) -> Any:
+    def anywhere(self, request: Request) -> Outcome:
         """The answer of any server, for what all can answer."""
         peers = [peer for peer in self._peers if self._peers.alike(peer)] or list(self._peers)
         if not peers:
             return refusal(Unavailable("No server is up", retry_after=1, reason="worker_lost"))
         link = random.choice(peers).link
-        return None if link is None else link.ask(request, None)
+        return lost(request) if link is None else link.ask(request, None)
 
     # ── What is not known at once ────────────────────────────────────────────────────────────────
 
-    async def _find(self, request: Request, sid: str) -> Any:
+    async def _find(self, request: Request, sid: str) -> Outcome:
         made = _protocol.session_id_route(sid)
         await self._peers.settle(ARRIVAL_SECONDS)  # who has just started does not know all slots yet
         if made is not None:
@@ -158,7 +160,7 @@ class Router:
         own = self._home.identity.incarnation if self._home is not None and self._is_own(slot) else -1
         return holder if holder is not None and holder.incarnation > own else None
 
-    def _of_slot(self, request: Request, slot: int, incarnation: int, peer: Peer | None) -> Any:
+    def _of_slot(self, request: Request, slot: int, incarnation: int, peer: Peer | None) -> Outcome:
         # Another life of the server knows that the session is lost; it also takes what was about to begin.
         peer = peer or self._successor(slot)
         if peer is not None and peer.link is not None:
@@ -169,7 +171,7 @@ class Router:
             return self.anywhere(request)
         return lost(request) if self._peers.gone(slot, incarnation) else unreachable()
 
-    async def _of_client(self, request: Request, sid: str) -> Any:
+    async def _of_client(self, request: Request, sid: str) -> Outcome:
         creating = endpoint(request) is _protocol.CREATE
         made = _protocol.session_id_route(sid)
         known = self._places.get(sid)
@@ -196,7 +198,7 @@ class Router:
         here = self._home.standing(sid) if self._home is not None else 0
         return max(zip([None, *peers], [here, *standings], strict=True), key=lambda each: each[1])
 
-    def _place(self, request: Request, sid: str) -> Any:
+    def _place(self, request: Request, sid: str) -> Outcome:
         """By a hash of the id: of creations at several doors at once, one server lets one succeed."""
         places: dict[str, Peer | None] = {peer.prefix: peer for peer in self._peers if peer.taking}
         if self._home is not None and self._home.taking:
@@ -206,7 +208,7 @@ class Router:
         chosen = max(places, key=lambda place: hashlib.blake2b(f"{place}{sid}".encode()).digest())
         return self._to(places[chosen], request, sid)
 
-    def _to(self, peer: Peer | None, request: Request, sid: str) -> Any:
+    def _to(self, peer: Peer | None, request: Request, sid: str) -> Outcome:
         self._places.pop(sid, None)
         self._places[sid] = self._own if peer is None else peer.prefix
         if len(self._places) > MAX_PLACES:
@@ -215,7 +217,7 @@ class Router:
             return self._take_home(request)
         return lost(request) if peer.link is None else peer.link.ask(request, self._at_home)
 
-    def _take_home(self, request: Request) -> Any:
+    def _take_home(self, request: Request) -> Outcome:
         assert self._at_home is not None
         return self._at_home(request)
 

@@ -95,7 +95,7 @@ class Worker(Member):
             self.hand_over((own or heirs)[0], MOST)
         elif seconds > HEIR_SECONDS:
             self.say_goodbye()
-        if self.app.empty and not self.relaying() and (not self.clients() or seconds > LAST_CLIENTS_SECONDS):
+        if not self.needed and (not self.clients() or seconds > LAST_CLIENTS_SECONDS):
             self.should_exit = True
 
     def _report(self) -> None:

@@ -5,6 +5,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from ipaddress import ip_address
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING
 
 from ors._protocol import Limits
@@ -28,6 +29,10 @@ log = logging.getLogger("ors.server")
 
 TELEMETRY_VARIABLE = "OTEL_EXPORTER_OTLP_ENDPOINT"
 """OpenTelemetry's own: with it set and the extra installed, spans and metrics are sent there."""
+
+
+LINK = "ors.cluster.dock:upgrade"
+"""What lets routers link to a server. By name, since the cluster stands on the server."""
 
 
 class Server:
@@ -111,7 +116,9 @@ class Server:
         from ors.server._uvicorn import Runner
 
         self._guard(host, insecure)
-        return Runner(self._app, host, port, on_start, ssl_certfile, ssl_keyfile)
+        runner = Runner(self._app, host, port, on_start, ssl_certfile, ssl_keyfile)
+        runner.add_upgrade(*resolve_name(LINK)(self._app))
+        return runner
 
     def _guard(self, host: str, insecure: bool) -> None:
         loopback = is_loopback(host)

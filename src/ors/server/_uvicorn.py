@@ -6,24 +6,20 @@ import logging
 import math
 import signal
 import socket
-import ssl
 import threading
 import time
-from collections.abc import Callable, Coroutine, Sized
+from collections.abc import Callable, Sized
 from functools import partial
 from types import FrameType
-from typing import Any
 
 import uvicorn
 
 from ors.server.asgi import ASGI
 from ors.server.connection import Connection
-from ors.server.dock import Dock
 from ors.server.ending import Deadline, leave_threads
 from ors.server.executor import Executor
 from ors.server.memory import Memory
-from ors.server.port import Front, Port
-from ors.server.relay import Elsewhere
+from ors.server.port import Front, Port, Upgrade, Upgraded
 
 log = logging.getLogger("ors.server")
 
@@ -72,11 +68,16 @@ class Runner(uvicorn.Server):
             )
         )
         self._app = app
+        self.server_state.tasks = app.tasks
         self._on_start = on_start
         self._deadline: Deadline | None = None
         self._retires_until = math.inf
         self._needed = 0.0  # when somebody needed it last, if it is to retire
         self._memory = Memory()
+
+    def add_upgrade(self, protocol: bytes, upgrade: Upgrade) -> None:
+        """Lets connections change to another protocol."""
+        self._port.upgrades[protocol] = upgrade
 
     @property
     def url(self) -> str:
@@ -118,39 +119,6 @@ class Runner(uvicorn.Server):
         await super().startup(sockets)
         if self.started and self._on_start is not None:
             self._on_start(self.url)
-
-    async def listen(self, listener: socket.socket, tls: ssl.SSLContext | None = None) -> asyncio.Server:
-        """Serves on one more socket, until it is closed."""
-        loop = asyncio.get_running_loop()
-        server = await loop.create_server(
-            self._connected, sock=listener, ssl=tls, backlog=self.config.backlog
-        )
-        self.servers.append(server)
-        return server
-
-    def beside(self, work: Coroutine[Any, Any, None]) -> None:
-        """Does something beside; uvicorn waits for it at the end."""
-        task = asyncio.get_running_loop().create_task(work)
-        self.server_state.tasks.add(task)
-        task.add_done_callback(self.server_state.tasks.discard)
-
-    async def go_on(self, client: socket.socket) -> None:
-        """Serves a connection that somebody else has accepted."""
-        await asyncio.get_running_loop().connect_accepted_socket(self._connected, client)
-
-    def _connected(self) -> Connection:
-        return Connection(self._port, self.config, self.server_state, {})
-
-    def hand_over(self, heir: Elsewhere, most: int) -> None:
-        """Gives the clients' connections to another server: those that are quiet now, others soon."""
-        self._port.heir = heir
-        spare = [(each, number) for each in self.clients() if (number := each.spare) is not None]
-        for start in range(0, len(spare), most):
-            some = spare[start : start + most]
-            if not heir.give(*(number for _, number in some)):
-                break  # it has many to take already
-            for connection, _ in some:
-                connection.let_go()
 
     def clients(self) -> list[Connection]:
         """The connections of clients."""
@@ -195,8 +163,13 @@ class Runner(uvicorn.Server):
         if self._deadline is not None:
             self._deadline.set(AT_ONCE_SECONDS if self.force_exit else self._app.ending_seconds)
 
+    @property
+    def needed(self) -> bool:
+        """Whether it has sessions."""
+        return not self._app.empty
+
     def _retire(self, now: float) -> None:
-        if not self._app.empty or self.relaying():
+        if self.needed:
             self._needed = now
         if now > self._retires_until or now - self._needed > UNNEEDED_SECONDS:
             self._retires_until = math.inf
@@ -206,25 +179,27 @@ class Runner(uvicorn.Server):
         """Lets running calls finish for the grace period, ends the rest, tears every session down."""
         if self._app.empty:
             await self._part()
-        relayed = self._wait_for(self.relaying, self._app.limits.grace_seconds)
-        ends = {asyncio.create_task(self._app.drain()), asyncio.create_task(relayed)}
+        ends = {asyncio.create_task(self._drain())}
         while ends and not self.force_exit:
             _, ends = await asyncio.wait(ends, timeout=0.1)
         for end in ends:
             end.cancel()
-        for connection in self.relaying(feeds=True):
-            connection.broken()  # what it waits for lives elsewhere, and is not lost: the client comes back
+        if ends:
+            await asyncio.wait(ends)
         await super().shutdown(sockets)
+
+    async def _drain(self) -> None:
+        await self._app.drain()
 
     async def _part(self) -> None:
         """Lets other servers go: what they have sent is answered, what they would send goes elsewhere."""
         self._app.leave()
-        for dock in self._docks():
-            dock.part()
-        await self._wait_for(self._docks, PARTING_SECONDS)
+        for upgraded in self._upgraded():
+            upgraded.goodbye()
+        await self._wait_for(self._upgraded, PARTING_SECONDS)
 
-    def _docks(self) -> list[Dock]:
-        return [each for each in list(self.server_state.connections) if isinstance(each, Dock)]
+    def _upgraded(self) -> list[Upgraded]:
+        return [each for each in list(self.server_state.connections) if isinstance(each, Upgraded)]
 
     async def _wait_for(self, rest: Callable[[], Sized], seconds: float) -> None:
         """Waits until nothing is left, but not for longer."""
@@ -233,10 +208,6 @@ class Runner(uvicorn.Server):
         # As uvicorn waits for connections: nobody tells when one is done.
         while rest() and loop.time() < deadline and not self.force_exit:  # noqa: ASYNC110
             await asyncio.sleep(0.02)
-
-    def relaying(self, *, feeds: bool = False) -> list[Connection]:
-        """The connections whose answer comes from another server; of feeds, which never end, if wanted."""
-        return [each for each in self.clients() if each.relays(feeds)]
 
 
 async def _cancel_the_rest() -> None:

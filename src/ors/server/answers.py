@@ -9,13 +9,25 @@ from ors.errors import AuthenticationError, MethodNotAllowed, ORSError, Unavaila
 
 
 class Headers:
-    """A set of response headers, as pairs for ASGI and as bytes for our own connections."""
+    """A set of response headers, as bytes for our own connections and as pairs for ASGI."""
 
-    __slots__ = ("pairs", "wire")
+    __slots__ = ("wire",)
 
     def __init__(self, *pairs: tuple[bytes, bytes]) -> None:
-        self.pairs = pairs
         self.wire = b"".join(b"%b: %b\r\n" % pair for pair in pairs)
+
+    @classmethod
+    def read(cls, wire: bytes) -> "Headers":
+        """Those that another server of ours has written."""
+        made = cls()
+        made.wire = wire
+        return made
+
+    @property
+    def pairs(self) -> list[tuple[bytes, bytes]]:
+        """Names and values."""
+        parts = [line.partition(b": ") for line in self.wire.split(b"\r\n")[:-1]]
+        return [(name, value) for name, _, value in parts]
 
 
 _VERSION = (_protocol.SERVER_VERSION.lower().encode(), __version__.encode())

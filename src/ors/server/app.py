@@ -2,7 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
+from typing import Protocol
 
 from ors import _protocol
 from ors._json import dumps
@@ -10,23 +11,19 @@ from ors._protocol import Limits
 from ors.errors import ORSError
 from ors.server.access import LOOPBACK, Door, Keys
 from ors.server.answers import Answer, refusal
-from ors.server.endpoints import SHUTDOWN, Endpoints
-from ors.server.frames import PATH as LINK
-from ors.server.frames import PROTOCOL as LINK_PROTOCOL
-from ors.server.house import House
+from ors.server.endpoints import Endpoints
+from ors.server.house import SHUTDOWN, House
 from ors.server.inspector import FILES, HOME, Inspector
 from ors.server.journal import Journal
 from ors.server.live import Live
 from ors.server.metrics import Metrics
 from ors.server.observers import Rejected
 from ors.server.offers import Offer
-from ors.server.outcomes import Later, Outcome
 from ors.server.pages import HEALTH_PATHS, Pages
-from ors.server.pulse import Pulse
-from ors.server.relay import SWITCH, Neighbours
 from ors.server.requests import Request
-from ors.server.routes import Routes, is_preflight
+from ors.server.routes import Coming, Routes, is_preflight
 from ors.server.sessions import Sessions
+from ors.server.streams import CallStream, CallTimers, Later, Outcome
 from ors.server.threads import Threads
 
 log = logging.getLogger("ors.server")
@@ -35,11 +32,19 @@ REAP_SECONDS = 5.0
 BETWEEN_SECONDS = 0.01
 LAST_WORDS_SECONDS = 5.0
 """For observers to pass on what they were told, such as the last spans."""
-AT_ONCE_SECONDS = 0.002
-"""A call that is done by then is answered in one write; otherwise its stream opens with the task id."""
 
 _REJECTIONS = {"limit", "shutdown", "key", "host", "origin"}
 _OPEN_PATHS = {_protocol.HEALTH.path(), *HEALTH_PATHS, HOME, HOME.rstrip("/")}
+
+
+class Peers(Protocol):
+    """The other servers, as far as this one needs to know of them."""
+
+    def elsewhere(self, request: Request) -> Outcome | None:
+        """What gives the answer if another server has it; None if this one does."""
+
+    def new_session_id(self) -> str:
+        """An id that leads to the server that should have the next session."""
 
 
 class App:
@@ -57,18 +62,19 @@ class App:
         self.sessions.admission.per_environment = {
             name: offer.limits.sessions_per_environment for name, offer in offers.items()
         }
-        self.opening = Pulse(AT_ONCE_SECONDS)
-        self.pings = Pulse(self.limits.ping_seconds)
+        self.timers = CallTimers(self.limits.ping_seconds)
+        self.tasks: set[asyncio.Task[None]] = set()
+        """Those that work on answers."""
         self.metrics = Metrics(
             house, self.sessions, {name: offer.tool_names for name, offer in offers.items()}
         )
         house.observers.own += [self.metrics, Journal()]
         inspector = Inspector(Live(house, self.sessions, offers, keys), self.sessions, offers)
         self.pages = Pages(self.sessions, self.metrics, inspector, self._is_ready)
-        endpoints = Endpoints(offers, house, keys, self.sessions, self._new_session_id)
+        endpoints = Endpoints(offers, house, keys, self.sessions, self.timers, self._new_session_id)
         self._routes = Routes(endpoints.handlers(), endpoints.bare, offers, self.pages.route)
-        self.neighbours: Neighbours | None = None
-        """The other servers, if this one is a door to them too."""
+        self.peers: Peers | None = None
+        """The other servers, if this one forwards requests to them."""
         self._reaping: asyncio.TimerHandle | None = None
 
     def guard(self, host: str, *, loopback: bool) -> None:
@@ -80,50 +86,50 @@ class App:
         """The names of what is served, the default first."""
         return list(self._offers)
 
-    def take(self, request: Request) -> Outcome:
-        """What becomes of a client's request. Never raises."""
-        if self.house.loop is None:
-            self.start()
-        try:
-            if request.headers.get(b"host", b"") not in self.door.good or b"origin" in request.headers:
-                self.door.check(request)
-            if self._keyed:
-                self._recognise(request)
-            if self.neighbours is not None:
-                elsewhere: Outcome | None = self.neighbours.elsewhere(request)
-                if elsewhere is not None:
-                    return elsewhere
-            if request.path == LINK and request.header(b"upgrade") == LINK_PROTOCOL:
-                return SWITCH
-            route = self._routes.exact.get((request.method, request.path)) or self._routes.find(request)
-            return route[0](request, route[1])
-        except ORSError as error:
-            return self.refused(error)
-        except Exception as error:
-            return self._failure(request, error)
+    def take(self, request: Request, *, forwarded: bool = False) -> Outcome:
+        """What becomes of a request. Never raises.
 
-    def take_forwarded(self, request: Request) -> Outcome:
-        """The same for what another server's door has taken, and passed on to here. It goes no further.
-
-        That door has looked at its host and origin. The key is looked at again: this server's own word
-        decides whose a session is.
+        One that another server has `forwarded` goes no further. That server has looked at its host and
+        origin; the key is looked at again, since this server decides whose a session is.
         """
         if self.house.loop is None:
             self.start()
         try:
+            if not forwarded and (
+                request.headers.get(b"host", b"") not in self.door.good or b"origin" in request.headers
+            ):
+                self.door.check(request)
             if self._keyed:
                 self._recognise(request)
+            if self.peers is not None and not forwarded:
+                elsewhere = self.peers.elsewhere(request)
+                if elsewhere is not None:
+                    return elsewhere
             route = self._routes.exact.get((request.method, request.path)) or self._routes.find(request)
-            return route[0](request, route[1])
+            outcome = route[0](request, route[1])
         except ORSError as error:
             return self.refused(error)
         except Exception as error:
             return self._failure(request, error)
+        if type(outcome) is CallStream:  # as nearly always: the next check takes longer
+            return outcome
+        if isinstance(outcome, Coroutine):
+            return Later(request, self._finish(request, outcome), self.tasks)
+        return outcome
 
-    async def finish(self, request: Request, later: Later) -> Answer:
-        """Waits for an answer. Never raises."""
+    def admit(self, request: Request) -> Answer | None:
+        """Checks host, origin and key; gives the answer that turns the request away, if it is to be."""
         try:
-            return await later
+            self.door.check(request)
+            if self._keyed:
+                request.key = self.keys.name_of(request)
+        except ORSError as error:
+            return self.refused(error)
+        return None
+
+    async def _finish(self, request: Request, coming: Coming) -> Answer:
+        try:
+            return await coming
         except ORSError as error:
             return self.refused(error)
         except Exception as error:
@@ -144,7 +150,7 @@ class App:
         return Answer(500, dumps({"detail": self.house.wording.told("Internal Server Error", error)}))
 
     def _new_session_id(self) -> str:
-        return (self.neighbours or self.house.identity).new_session_id()
+        return (self.peers or self.house.identity).new_session_id()
 
     # ── Life ─────────────────────────────────────────────────────────────────────────────────────
 
@@ -153,6 +159,7 @@ class App:
         # By a timer, not a task: under a server that sends no lifespan events nobody would end the task.
         self.house.loop = asyncio.get_running_loop()
         self.metrics.lag.start(self.house.loop)
+        self.timers.start(self.house.loop)
         self._later_reap()
 
     def _reap(self) -> None:

@@ -1,26 +1,23 @@
 """Our application for any ASGI server."""
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import suppress
 from typing import Any
 
-from ors._sse import PING
-from ors.errors import NotFound, ORSError
-from ors.server.answers import STREAM, Answer, refusal
-from ors.server.calls import Call
-from ors.server.feeds import Feed
+from ors.errors import ORSError
+from ors.server.answers import Answer, Headers
 from ors.server.port import Front
-from ors.server.pulse import Pulse
-from ors.server.relay import Relay, Switch
 from ors.server.requests import Request, too_large
+from ors.server.streams import Outcome, Stream
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
-Pairs = tuple[tuple[bytes, bytes], ...]
 
-FEED_PARTS = 64
+MOST_UNSENT = 64
+"""Parts of an answer that may wait to be sent; then its stream is paused."""
 FEED_SECONDS = 60.0
 """A foreign server waits for its open streams when it is told to stop, and cannot tell us: so they end, and
 whoever still watches comes again."""
@@ -51,94 +48,106 @@ class ASGI:
         try:
             body = await _body(receive, self._app.limits.body_bytes)
         except ORSError as error:
-            await _send(send, self._app.refused(error))
+            await _Response(None).run(self._app.refused(error), receive, send)
             return
         if body is None:  # the client left before it was through
             return
         query = scope.get("query_string", b"")
         request = Request(scope["method"], scope["path"], query, dict(scope["headers"]), body)
         outcome = self._app.take(request)
-        more = () if request.more is None else request.more.pairs
-        if isinstance(outcome, Relay | Switch):  # neighbours and links need our own connections
-            outcome = refusal(NotFound("There is nothing at this path"))
-        if isinstance(outcome, Call):
-            await self._stream(send, outcome, more)
-        elif isinstance(outcome, Feed):
-            await _feed(receive, send, outcome, more)
+        await _Response(request.more).run(outcome, receive, send)
+
+
+class _Response:
+    """One answer, as messages that are sent in their order."""
+
+    def __init__(self, more: Headers | None) -> None:
+        self._more = [] if more is None else more.pairs
+        self._messages: deque[Message] = deque()
+        self._arrived = asyncio.Event()
+        self._over = False  # no further message will come
+        self._stream: Stream | None = None
+        self._paused = False
+
+    async def run(self, outcome: Outcome, receive: Receive, send: Send) -> None:
+        """Answers with `outcome`, until it is complete or the client has left."""
+        self.answer(outcome)
+        watching = None if self._over else asyncio.create_task(self._watch(receive))
+        ending = asyncio.get_running_loop().call_later(FEED_SECONDS, self._stop)
+        try:
+            while not self._over or self._messages:
+                if not self._messages:
+                    self._arrived.clear()
+                    await self._arrived.wait()
+                    continue
+                await send(self._messages.popleft())
+                if self._paused and not self._messages and self._stream is not None:
+                    self._paused = False
+                    self._stream.resume()
+        finally:
+            ending.cancel()
+            if watching is not None:
+                watching.cancel()
+            self._leave()
+
+    async def _watch(self, receive: Receive) -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        self._leave()
+        self._messages.clear()
+        self.abort()
+
+    def _leave(self) -> None:
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            stream.leave()
+
+    def _stop(self) -> None:
+        if self._stream is not None:
+            self._stream.stop()
+
+    # ── As a sink ────────────────────────────────────────────────────────────────────────────────
+
+    def answer(self, outcome: Outcome) -> None:
+        self._stream = None
+        if isinstance(outcome, Answer):
+            self.whole(outcome.status, outcome.headers, outcome.body)
         else:
-            whole = outcome if isinstance(outcome, Answer) else await self._app.finish(request, outcome)
-            await _send(send, whole, more)
+            self._stream = outcome
+            outcome.begin(self)
 
-    async def _stream(self, send: Send, call: Call, more: Pairs) -> None:
-        if not await _done(call, self._app.opening):
-            headers = [*STREAM.pairs, *more]
-            await send({"type": "http.response.start", "status": 200, "headers": headers})
-            await send({"type": "http.response.body", "body": call.head, "more_body": True})
-            while not await _done(call, self._app.pings):
-                await send({"type": "http.response.body", "body": PING, "more_body": True})
-            await send({"type": "http.response.body", "body": call.tail})
-        else:
-            await _send(send, Answer(200, call.head + (call.tail or b""), STREAM), more)
-        call.taken()
+    def whole(self, status: int, headers: Headers, body: bytes, rest: bytes = b"") -> bool:
+        length = (b"content-length", b"%d" % (len(body) + len(rest)))
+        self._start(status, [*headers.pairs, *self._more, length])
+        return self.end(body + rest)
 
+    def head(self, status: int, headers: Headers, body: bytes = b"") -> None:
+        self._start(status, [*headers.pairs, *self._more])
+        if body:
+            self.part(body)
 
-class _Waiting:
-    """Waits for a call or a beat, whichever comes first."""
+    def _start(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
+        self._put({"type": "http.response.start", "status": status, "headers": headers})
 
-    def __init__(self) -> None:
-        self.first: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+    def part(self, data: bytes) -> None:
+        self._put({"type": "http.response.body", "body": data, "more_body": True})
+        if len(self._messages) >= MOST_UNSENT and self._stream is not None and not self._paused:
+            self._paused = True
+            self._stream.pause()
 
-    def done(self) -> None:
-        if not self.first.done():
-            self.first.set_result(True)
-
-    def beat(self) -> None:
-        if not self.first.done():
-            self.first.set_result(False)
-
-
-async def _done(call: Call, pulse: Pulse) -> bool:
-    """Waits until the call is done or the pulse beats; says whether it is done."""
-    if call.tail is not None:
-        return True
-    waiting = _Waiting()
-    call.listen(waiting.done)
-    pulse.add(waiting, waiting.first.get_loop())
-    try:
-        return await waiting.first
-    finally:
-        pulse.remove(waiting)
-        call.unlisten(waiting.done)
-
-
-async def _feed(receive: Receive, send: Send, feed: Feed, more: Pairs) -> None:
-    parts: asyncio.Queue[bytes] = asyncio.Queue(FEED_PARTS)
-
-    def offer(part: bytes) -> bool:
-        if parts.full():
-            return False
-        parts.put_nowait(part)
+    def end(self, data: bytes) -> bool:
+        self._stream = None
+        self._over = True
+        self._put({"type": "http.response.body", "body": data})
         return True
 
-    await send({"type": "http.response.start", "status": 200, "headers": [*STREAM.pairs, *more]})
-    feed.open(offer)
-    writing = asyncio.create_task(_write(parts, send))
-    try:
-        async with asyncio.timeout(FEED_SECONDS):
-            while (await receive())["type"] != "http.disconnect":
-                pass
-    except TimeoutError:
-        writing.cancel()
-        await asyncio.wait({writing})
-        await send({"type": "http.response.body", "body": b""})
-    finally:
-        feed.close()
-        writing.cancel()
+    def abort(self) -> None:
+        self._over = True
+        self._arrived.set()
 
-
-async def _write(parts: asyncio.Queue[bytes], send: Send) -> None:
-    while True:
-        await send({"type": "http.response.body", "body": await parts.get(), "more_body": True})
+    def _put(self, message: Message) -> None:
+        self._messages.append(message)
+        self._arrived.set()
 
 
 async def _body(receive: Receive, limit: int) -> bytes | None:
@@ -152,9 +161,3 @@ async def _body(receive: Receive, limit: int) -> bytes | None:
             raise too_large(limit)
         if not message.get("more_body"):
             return bytes(body)
-
-
-async def _send(send: Send, answer: Answer, more: Pairs = ()) -> None:
-    headers = [*answer.headers.pairs, *more, (b"content-length", b"%d" % len(answer.body))]
-    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
-    await send({"type": "http.response.body", "body": answer.body})

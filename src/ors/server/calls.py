@@ -22,7 +22,7 @@ MAX_SPENT_KEYS = 1024
 
 
 @dataclass(slots=True)
-class Outcome:
+class Result:
     """How a call went, and the events that tell it."""
 
     events: bytes
@@ -33,13 +33,13 @@ class Outcome:
     finished: bool = False
 
 
-def failed(message: str, reason: str) -> Outcome:
-    """The outcome of a call that has no result."""
-    return Outcome(error_event(message, reason), "failed", reason)
+def failed(message: str, reason: str) -> Result:
+    """The result of a call that failed."""
+    return Result(error_event(message, reason), "failed", reason)
 
 
-Work = Callable[[str, dict[str, Any]], Coroutine[Any, Any, Outcome]]
-Watch = Callable[["Call", Outcome], None]
+Work = Callable[[str, dict[str, Any]], Coroutine[Any, Any, Result]]
+Watch = Callable[["Call", Result], None]
 Listener = Callable[[], None]
 
 
@@ -47,14 +47,12 @@ class Call:
     """One run of a tool. `tail` holds its events after `task_id`, once it is done."""
 
     __slots__ = (
-        "_listener",
         "_listeners",
         "_owner",
-        "delivered",
         "finished_at",
         "id",
-        "kept",
         "key",
+        "listener",
         "seconds",
         "tail",
         "task",
@@ -71,10 +69,9 @@ class Call:
         self.tail: bytes | None = None
         self.task: asyncio.Task[None] | None = None
         self.finished_at = 0.0
-        self.delivered = False
-        self.kept = False
         self._owner = owner
-        self._listener: Listener | None = None  # mostly the only one
+        self.listener: Listener | None = None
+        """Who waits for the result; others are rare."""
         self._listeners: list[Listener] | None = None
 
     @property
@@ -89,41 +86,43 @@ class Call:
 
     def listen(self, listener: Listener) -> None:
         """`listener` is called once it is done, which it must not be yet."""
-        if self._listener is None:
-            self._listener = listener
+        if self.listener is None:
+            self.listener = listener
         else:
             self._listeners = [*(self._listeners or ()), listener]
 
     def unlisten(self, listener: Listener) -> None:
         """`listener` no longer cares."""
-        if self._listener == listener:
-            self._listener = None
+        if self.listener == listener:
+            self.listener = None
         elif self._listeners:
             self._listeners = [other for other in self._listeners if other != listener]
 
-    def finish(self, outcome: Outcome) -> None:
-        """How it went is known. The first word stands."""
+    def finish(self, result: Result) -> None:
+        """Ends the call: its result is booked, then delivered. The first result stands."""
         if self.tail is not None:
             return
-        self.tail = outcome.events
+        self.tail = result.events
         # Not asked for again: finding the running loop takes a system call in CPython 3.11.
         loop = asyncio.get_running_loop() if self.task is None else self.task.get_loop()
         self.task = None
         self.finished_at = loop.time()
         self.seconds += perf_counter()
-        listener, others = self._listener, self._listeners
-        self._listener = self._listeners = None
+        self._owner.finished(self, result)
+        listener, others = self.listener, self._listeners
+        self.listener = self._listeners = None
         if listener is not None:
             listener()
         for listener in others or ():
             listener()
-        self._owner.finished(self, outcome)
 
     def taken(self) -> None:
-        """A client has the result, as far as we can tell."""
-        self.delivered = True
-        if self.kept:  # otherwise it is about to be
-            self._owner.taken(self.id)
+        """A client has come back for the result."""
+        self._owner.taken(self.id)
+
+    def missed(self) -> None:
+        """The client that waited for the result did not get it."""
+        self._owner.missed(self.id)
 
 
 class Calls:
@@ -157,7 +156,7 @@ class Calls:
             return known
         tail, tool, seconds, key = self._house.kept.get(id, known) or (GONE, "", 0.0, None)
         call = Call(self, tool, id, key, "")
-        call.tail, call.seconds, call.finished_at, call.kept = tail, seconds, float(known), True
+        call.tail, call.seconds, call.finished_at = tail, seconds, float(known)
         return call
 
     def spent(self, key: str) -> bool:
@@ -199,15 +198,14 @@ class Calls:
     def _running(self) -> list[Call]:
         return [known for known in (self._by_id or {}).values() if isinstance(known, Call)]
 
-    def finished(self, call: Call, outcome: Outcome) -> None:
+    def finished(self, call: Call, result: Result) -> None:
         """A call of ours is done."""
         self.running -= 1
         self._house.running -= 1
         if self._by_id is None:
             self._by_id = {}
-        self._by_id[call.id] = self._house.kept.add(call, self, outcome.events)
-        call.kept = True
-        self._watch(call, outcome)
+        self._by_id[call.id] = self._house.kept.add(call, self, result.events)
+        self._watch(call, result)
 
     def stop(self, message: str, reason: str) -> list[asyncio.Task[None]]:
         """Ends every running call with an `error` event; gives the tasks that are about to end."""
@@ -233,6 +231,10 @@ class Calls:
         """A client has come back for a result."""
         self._house.kept.taken(id)
 
+    def missed(self, id: str) -> None:
+        """A client may come back for a result."""
+        self._house.kept.missed(id)
+
     def forget(self, id: str, key: str | None) -> None:
         """Nothing is kept of a call any more."""
         if self._by_id is not None:
@@ -253,11 +255,11 @@ class Calls:
 
 async def _run(call: Call, work: Work, name: str, given: dict[str, Any]) -> None:
     try:
-        outcome = await work(name, given)
+        result = await work(name, given)
     except asyncio.CancelledError:
-        outcome = failed("Tool call cancelled", "cancelled")
+        result = failed("Tool call cancelled", "cancelled")
     except BaseException:
         # Not even the failure could be told, such as an exception that cannot be put into words.
         log.exception("call of %r failed", name)
-        outcome = failed("Tool execution failed", "environment")
-    call.finish(outcome)
+        result = failed("Tool execution failed", "environment")
+    call.finish(result)

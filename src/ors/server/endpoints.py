@@ -1,9 +1,8 @@
 """What each endpoint of the protocol answers."""
 
 import asyncio
-import math
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 from ors import _protocol
 from ors._json import dumps
@@ -13,20 +12,17 @@ from ors._version import __version__
 from ors.errors import NotFound, ORSError, Unavailable
 from ors.server.access import Keys
 from ors.server.answers import STREAM, Answer, answer
-from ors.server.calls import GONE, Call
-from ors.server.house import House
-from ors.server.observers import CallReplayed, CallStarted
+from ors.server.calls import Call
+from ors.server.house import SHUTDOWN, House
 from ors.server.offers import Offer
-from ors.server.outcomes import Handler, Later, Outcome
 from ors.server.requests import IDEMPOTENCY_KEY, TRACE, Request
-from ors.server.routes import unknown_environment
+from ors.server.routes import Coming, Handler, unknown_environment
 from ors.server.session import Session
 from ors.server.sessions import Sessions
+from ors.server.streams import CallStream, CallTimers, Outcome
 from ors.types import CreateSession, GetTask, GetTaskRange, ListTasks, ListToolsOutput, NumTasks
 
-SHUTDOWN = "Server is shutting down"
 _OK = Answer(200, b'{"status":"ok"}')
-_UNKNOWN_TASK = _protocol.error_event(_protocol.UNKNOWN_TASK_ID)
 
 
 class Endpoints:
@@ -38,6 +34,7 @@ class Endpoints:
         house: House,
         keys: Keys,
         sessions: Sessions,
+        timers: CallTimers,
         new_session_id: Callable[[], str],
     ) -> None:
         self._offers = offers
@@ -45,10 +42,9 @@ class Endpoints:
         self._limits = house.limits
         self._keys = keys
         self._sessions = sessions
+        self._timers = timers
         self._new_session_id = new_session_id
         self._first = next(iter(offers.values()))
-        self._task_ids = _protocol.task_ids()
-        self._most_calls = math.inf if house.limits.calls is None else house.limits.calls
 
     def handlers(self) -> dict[Endpoint, Handler]:
         """Each endpoint's."""
@@ -122,12 +118,12 @@ class Endpoints:
             raise Unavailable(SHUTDOWN, retry_after=1, reason="shutdown")
         return new_session(request, sid)
 
-    def _create(self, request: Request, offer: Offer) -> Answer | Later:
+    def _create(self, request: Request, offer: Offer) -> Answer | Coming:
         sid = request.new_session_id()
         given = request.model(CreateSession)
         secrets = {**(given.secrets or {}), **request.secrets()}
         offer = self._offer_named(given.env_name)
-        self._check_open()
+        self._house.check_open()
         if not self._sessions.admission.enter(offer.name, request.key):
             if not self._limits.queue:
                 raise self._sessions.admission.full()
@@ -142,13 +138,13 @@ class Endpoints:
         request.waiting = False
         if self._house.draining:
             self._sessions.admission.leave(offer.name, request.key)
-            self._check_open()
+            self._house.check_open()
         created = self._create_now(request, sid, offer, given, secrets)
         return created if isinstance(created, Answer) else await created
 
     def _create_now(
         self, request: Request, sid: str, offer: Offer, given: CreateSession, secrets: dict[str, str]
-    ) -> Answer | Later:
+    ) -> Answer | Coming:
         try:
             session = self._sessions.reserve(sid, offer.name, self._now(), offer.limits, request.key)
         except ORSError:
@@ -171,13 +167,9 @@ class Endpoints:
             session.start(offer.episode(task, secrets), trace)
         except BaseException:
             self._sessions.release(session)
-            self._check_open()
+            self._house.check_open()
             raise
         return answer({"sid": session.sid})
-
-    def _check_open(self) -> None:
-        if self._house.draining:
-            raise Unavailable(SHUTDOWN, retry_after=1, reason="shutdown")
 
     def _offer_named(self, name: str | None) -> Offer:
         if name is None:
@@ -187,7 +179,7 @@ class Endpoints:
             raise unknown_environment(self._offers)
         return offer
 
-    def _delete(self, request: Request, offer: Offer) -> Answer | Later:
+    def _delete(self, request: Request, offer: Offer) -> Answer | Coming:
         sid = request.session_id()
         ending = self._sessions.delete(sid, self._now(), request.key)
         return answer({"sid": sid}) if ending is None else self._deleted(sid, ending)
@@ -216,41 +208,19 @@ class Endpoints:
         episode = await self._session(request).ready()
         return _tools(await episode.tools())
 
-    def _call(self, request: Request, offer: Offer) -> Answer | Call:
+    def _call(self, request: Request, offer: Offer) -> Outcome:
         loop = self._house.loop or asyncio.get_running_loop()
         session = self._sessions.find(request.session_id(), loop.time(), request.key)
         if offer.name != session.environment:
             raise NotFound(f"This session is of the environment {session.environment!r}")
-        key = request.idempotency_key() if IDEMPOTENCY_KEY in request.headers else None
+        headers = request.headers
+        key = request.idempotency_key() if IDEMPOTENCY_KEY in headers else None
+        trace = request.trace() if TRACE in headers else ""
         name, given, task_id = request.tool_call()
-        if task_id is not None:
-            known = session.calls.by_id(task_id)
-            return _no_call(task_id, _UNKNOWN_TASK) if known is None else self._replay(session, known)
-        if key is not None:
-            if session.calls.spent(key):
-                return _no_call(next(self._task_ids), GONE)
-            known = session.calls.by_key(key)
-            if known is not None:
-                return self._replay(session, known)
-        calls, house = session.calls, self._house
-        if house.draining or house.running >= self._most_calls or calls.running > session.limits.queued_calls:
-            self._refuse_call(session.limits.queued_calls)
-        id = next(self._task_ids)
-        trace = request.trace() if TRACE in request.headers else ""
-        call = calls.start(session.call, name, given, id, key, trace, loop)
-        if session.sid in house.observers.watched:
-            house.observers.show(CallStarted(session.sid, name, id, given))
-        return call
-
-    def _replay(self, session: Session, call: Call) -> Call:
-        self._house.observers.tell(CallReplayed(session.sid, session.environment, call.id))
-        return call
-
-    def _refuse_call(self, queued: int) -> NoReturn:
-        self._check_open()
-        if self._house.running >= self._most_calls:
-            raise _too_many(f"The server runs {self._limits.calls} calls, as many as it may")
-        raise _too_many(f"{queued} calls of this session wait for their turn already")
+        call = session.submit(name, given, loop, task_id, key, trace)
+        if isinstance(call, Call):
+            return CallStream(call, self._timers)
+        return Answer(200, encode("task_id", call.id) + call.events, STREAM)
 
     # ── Small things ─────────────────────────────────────────────────────────────────────────────
 
@@ -269,7 +239,7 @@ class Endpoints:
         """The same, for a path that names no environment."""
 
         # openreward 0.1.167 without a variant: the session knows its environment.
-        def served(request: Request, offer: Offer) -> Outcome:
+        def served(request: Request, offer: Offer) -> Outcome | Coming:
             return handler(request, self._offers[self._session(request).environment])
 
         return served
@@ -287,11 +257,3 @@ def new_session(request: Request, sid: str) -> Answer:
 def _tools(listed: ListToolsOutput) -> Answer:
     # The specification knows `tools` alone; the rest is there only for environments that have it.
     return answer({key: value for key, value in listed if value is not None})
-
-
-def _too_many(message: str) -> Unavailable:
-    return Unavailable(message, retry_after=1, status=429, reason="limit")
-
-
-def _no_call(task_id: str, events: bytes) -> Answer:
-    return Answer(200, encode("task_id", task_id) + events, STREAM)

@@ -14,7 +14,7 @@ from ors._protocol import Limits, result_events
 from ors._tools import SPAWN, ToolDef, call, checked
 from ors.environment import Environment, Secrets
 from ors.errors import Gone, ServerFailed, ToolError
-from ors.server.calls import Outcome, failed
+from ors.server.calls import Result, failed
 from ors.server.cutting import cut
 from ors.server.house import House
 from ors.server.turns import Turns
@@ -157,7 +157,7 @@ class Episode:
             tools=[*shared.tools, *task_specific.tools], terminal_tool=shared.terminal_tool
         )
 
-    async def call(self, name: str, given: dict[str, Any]) -> Outcome:
+    async def call(self, name: str, given: dict[str, Any]) -> Result:
         """Runs a tool when its turn has come; tells how it went."""
         if self._turns is None:
             self._turns = Turns()
@@ -189,7 +189,7 @@ class Episode:
         finally:
             self._turns.leave()
 
-    def _out_of_time(self, name: str, definition: ToolDef | None, seconds: float) -> Outcome:
+    def _out_of_time(self, name: str, definition: ToolDef | None, seconds: float) -> Result:
         message = f"Tool {name!r} exceeded its time limit of {seconds:g} s"
         if definition is None or not definition.is_async:
             # Its thread cannot be stopped, and may change the environment under the next call's feet.
@@ -216,7 +216,7 @@ class Episode:
             return result
         raise TypeError(f"_call_tool returned {type(result).__name__}; expected RunToolOutput")
 
-    def _told(self, name: str, definition: ToolDef | None, output: ToolOutput) -> Outcome:
+    def _told(self, name: str, definition: ToolDef | None, output: ToolOutput) -> Result:
         if type(output) is not ToolOutput:
             checked(name, output)
         reward, finished = output.reward, output.finished
@@ -234,7 +234,7 @@ class Episode:
             return _refused(_already_finished(name))
         if finished:
             self._finished = True
-        return Outcome(result_events(result), "ok", "", reward, finished)
+        return Result(result_events(result), "ok", "", reward, finished)
 
     async def teardown(self) -> None:
         """Lets the environment clean up. Never raises; what goes wrong is logged."""
@@ -316,5 +316,5 @@ def _already_finished(name: str) -> RunToolError:
     return RunToolError(error=f"{name!r} was not run: the episode has finished", reason="episode_finished")
 
 
-def _refused(error: RunToolError) -> Outcome:
-    return Outcome(result_events(dumps(error)), "refused", error.reason or "tool")
+def _refused(error: RunToolError) -> Result:
+    return Result(result_events(dumps(error)), "refused", error.reason or "tool")

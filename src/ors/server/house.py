@@ -1,14 +1,18 @@
 """What all parts of one server share."""
 
 import asyncio
+import math
 
-from ors._protocol import Limits
+from ors._protocol import Limits, task_ids
+from ors.errors import Unavailable
 from ors.server.identity import Identity
 from ors.server.kept import Kept
 from ors.server.observers import Observers
 from ors.server.tally import Tallies
 from ors.server.threads import Threads
 from ors.server.wording import Wording
+
+SHUTDOWN = "Server is shutting down"
 
 
 class House:
@@ -30,8 +34,10 @@ class House:
         self.kept = Kept(limits.kept_seconds, limits.kept_bytes)
         self.loop: asyncio.AbstractEventLoop | None = None
         """Where it all runs; to ask which loop runs takes a system call in CPython 3.11."""
+        self.task_ids = task_ids()
         self.running = 0
         """Calls that run or wait for their turn."""
+        self.most_running: float = math.inf if limits.calls is None else limits.calls
         self.draining = False
         """Whether it is about to end: nothing new may begin."""
         self.retiring = False
@@ -43,3 +49,12 @@ class House:
     def taking(self) -> bool:
         """Whether new sessions may come here."""
         return not self.draining and not self.retiring
+
+    def check_open(self) -> None:
+        """Lets something new begin.
+
+        Raises:
+            Unavailable: the server is about to end.
+        """
+        if self.draining:
+            raise Unavailable(SHUTDOWN, retry_after=1, reason="shutdown")

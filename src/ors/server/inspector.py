@@ -7,11 +7,11 @@ from pathlib import PurePosixPath
 
 from ors._version import __version__
 from ors.server.answers import Answer, Headers, Redirect, answer
-from ors.server.feeds import Feed
 from ors.server.live import Live, View
 from ors.server.offers import Offer
 from ors.server.requests import Request
 from ors.server.sessions import Sessions
+from ors.server.streams import Feed
 
 HOME = "/-/"
 FILES = "/-/page/"

@@ -1,5 +1,6 @@
 """Finished results of all sessions, kept for clients that come back, within a budget."""
 
+from collections.abc import Callable
 from itertools import islice
 from typing import NamedTuple, Protocol
 
@@ -9,8 +10,8 @@ AT_ONCE = 2000
 """Results that are forgotten in one go: a few milliseconds."""
 
 
-class Result(NamedTuple):
-    """How a call ended."""
+class KeptResult(NamedTuple):
+    """The result of a call that is done."""
 
     events: bytes
     """Those after `task_id`."""
@@ -27,8 +28,8 @@ class Ended(Protocol):
     seconds: float
     key: str | None
     finished_at: float
-    delivered: bool
-    """Whether a client has its result."""
+    listener: Callable[[], None] | None
+    """Who is about to get its result."""
 
 
 class Owner(Protocol):
@@ -96,7 +97,7 @@ class Kept:
         latest.seconds[id] = call.seconds
         if call.key is not None:
             latest.keys[id] = call.key
-        if not call.delivered:
+        if call.listener is None:
             self._awaited.add(id)
         self._count += 1
         self.bytes += len(events) + RECORD_BYTES
@@ -109,12 +110,16 @@ class Kept:
         self._second = second
         self._latest = self._by_second[second] = _Second()
 
-    def get(self, id: str, second: int) -> Result | None:
+    def get(self, id: str, second: int) -> KeptResult | None:
         """A result; None if it has been discarded."""
         found = self._by_second.get(second)
         if found is None or id not in found.owners:
             return None
-        return Result(found.events[id], found.tools[id], found.seconds[id], found.keys.get(id))
+        return KeptResult(found.events[id], found.tools[id], found.seconds[id], found.keys.get(id))
+
+    def missed(self, id: str) -> None:
+        """Nobody has taken it yet."""
+        self._awaited.add(id)
 
     def taken(self, id: str) -> None:
         """A client has come back for it."""

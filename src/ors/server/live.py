@@ -7,11 +7,11 @@ from typing import Any
 
 from ors._sse import PING
 from ors.server.access import Keys
-from ors.server.feeds import Feed, event
 from ors.server.house import House
 from ors.server.offers import Offer
 from ors.server.session import Session
 from ors.server.sessions import Sessions
+from ors.server.streams import Feed, event
 from ors.server.traffic import Traffic
 from ors.server.watch import Watch
 
@@ -113,7 +113,7 @@ class Live:
             "created": round(session.created + self._calendar, 1),
             "seen": round(session.seen + self._calendar, 1),
             "calls": session.steps,
-            "running": session.calls.running,
+            "running": session.running,
             "reward": round(session.reward, 9),
             "finished": session.episode is not None and session.episode.finished,
             "task": task if whole else _preview(task),

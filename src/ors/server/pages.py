@@ -1,18 +1,18 @@
 """What the server offers besides the standard, below `/-/`: health, metrics, sessions, the inspector."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from typing import Any
+from collections.abc import Callable
 
 from ors.errors import MethodNotAllowed, NotFound
-from ors.server.answers import TEXT, Answer, answer
-from ors.server.feeds import Feed
+from ors.server.answers import STREAM, TEXT, Answer, answer
 from ors.server.inspector import Inspector
 from ors.server.metrics import Metrics
 from ors.server.offers import Offer
 from ors.server.requests import Request
+from ors.server.routes import Handler
 from ors.server.session import Session
 from ors.server.sessions import Sessions
+from ors.server.streams import Outcome, Stream
 
 LIVE, READY = "/-/health/live", "/-/health/ready"
 HEALTH_PATHS = (LIVE, READY)
@@ -20,9 +20,6 @@ METRICS = "/-/metrics"
 SESSIONS = "/-/sessions"
 PAGE = 100
 MAX_PAGE = 1000
-
-Later = Coroutine[Any, Any, Answer]
-Page = Callable[[Request, Offer], Answer | Later | Feed]
 
 
 class Pages:
@@ -37,14 +34,14 @@ class Pages:
         self._sessions = sessions
         self._metrics = metrics
         self._is_ready = is_ready
-        self._pages: dict[str, dict[str, Page]] = {
+        self._pages: dict[str, dict[str, Handler]] = {
             LIVE: {"GET": lambda request, offer: answer({"status": "ok"})},
             READY: {"GET": self._ready},
             METRICS: {"GET": lambda request, offer: Answer(200, metrics.text(), TEXT)},
             SESSIONS: {"GET": self._list},
         }
 
-    def route(self, method: str, path: str) -> Page:
+    def route(self, method: str, path: str) -> Handler:
         """The page of a path.
 
         Raises:
@@ -81,13 +78,14 @@ class Pages:
         page = [_told(session, now) for session in found[start : start + count]]
         return answer({"total": len(found), "offset": start, "sessions": page})
 
-    def _inspect(self, request: Request, offer: Offer) -> Answer | Feed:
+    def _inspect(self, request: Request, offer: Offer) -> Outcome:
         found = None
         if self.inspecting:
             found = self._inspector.get(request, asyncio.get_running_loop().time())
         if found is None:
             raise NotFound("There is nothing at this path")
-        return found
+        # A feed has no end for a HEAD to wait for.
+        return Answer(200, b"", STREAM) if request.method == "HEAD" and isinstance(found, Stream) else found
 
     async def _end(self, request: Request, offer: Offer) -> Answer:
         sid = request.path[len(SESSIONS) + 1 :]
@@ -105,7 +103,7 @@ def _told(session: Session, now: float) -> dict[str, object]:
         "age_seconds": round(now - session.created, 3),
         "idle_seconds": round(now - session.seen, 3),
         "calls": session.steps,
-        "running": session.calls.running,
+        "running": session.running,
         "reward": session.reward,
         "finished": session.episode.finished if session.episode is not None else False,
     }

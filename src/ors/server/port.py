@@ -1,17 +1,22 @@
 """What all connections of one server share: who answers them, their limits, the date."""
 
+import asyncio
+from collections.abc import Callable
 from email.utils import formatdate
 from http import HTTPStatus
-from typing import Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
+
+from uvicorn.server import ServerState
 
 from ors._protocol import Limits
 from ors.errors import ORSError
 from ors.server.answers import STREAM, Answer
-from ors.server.outcomes import Later, Outcome
-from ors.server.pulse import Pulse
-from ors.server.relay import Elsewhere
 from ors.server.requests import Request
+from ors.server.streams import Outcome
 from ors.server.threads import Threads
+
+if TYPE_CHECKING:
+    from ors.server.connection import Connection
 
 KEEP_ALIVE_SECONDS = 75.0
 """Longer than any client of ours keeps a connection, so that none is closed as a request arrives."""
@@ -19,10 +24,6 @@ REQUEST_SECONDS = 30.0
 """A request that has begun, or a reader that has stopped, may make no progress for this long."""
 LAST_READ_SECONDS = 5.0
 """Whoever is refused may still send for this long: a connection that closes meanwhile loses the answer."""
-MOVE_AFTER = 16
-"""A connection moves to another server of the machine when so many requests in a row were for it.
-
-Forwarding takes two more wake-ups a call, moving takes one, once."""
 ONE_WRITE_BYTES = 64 * 1024
 """Up to here joining is cheaper than writing twice."""
 
@@ -33,8 +34,8 @@ class Front(Protocol):
     """What answers the requests of connections: a server, or a router alone."""
 
     limits: Limits
-    opening: Pulse
-    pings: Pulse
+    tasks: set[asyncio.Task[None]]
+    """Those that work on answers."""
 
     @property
     def threads(self) -> Threads:
@@ -47,8 +48,8 @@ class Front(Protocol):
     def take(self, request: Request) -> Outcome:
         """What becomes of a client's request."""
 
-    async def finish(self, request: Request, later: Later) -> Answer:
-        """Waits for an answer."""
+    def admit(self, request: Request) -> Answer | None:
+        """Checks host, origin and key; gives the answer that turns the request away, if it is to be."""
 
     def refused(self, error: ORSError) -> Answer:
         """What is answered to a request that is turned away."""
@@ -73,6 +74,29 @@ class Front(Protocol):
         """Ends everything."""
 
 
+class Upgrade(NamedTuple):
+    """Another protocol that a connection can change to."""
+
+    path: str
+    """Where it is asked for."""
+    take_over: Callable[[asyncio.Transport, ServerState, bytes], None]
+    """Speaks it from now on; is given what has come of it already."""
+
+
+@runtime_checkable
+class Upgraded(Protocol):
+    """A connection that has changed to another protocol."""
+
+    def sweep(self, now: float) -> None:
+        """Closes it if its other end does nothing for too long."""
+
+    def goodbye(self) -> None:
+        """Asks its other end to go elsewhere, and to close the connection when it has all its answers."""
+
+    def shutdown(self) -> None:
+        """uvicorn's word to end."""
+
+
 class Port:
     """What the connections to one server share."""
 
@@ -83,8 +107,10 @@ class Port:
         """How the answer to a call begins, up to its length."""
         self.leaving = False
         """Whether clients are to connect anew for their next request."""
-        self.heir: Elsewhere | None = None
-        """Who takes all clients' connections over, between two requests."""
+        self.upgrades: dict[bytes, Upgrade] = {}
+        """By what the `Upgrade` header says."""
+        self.after_answer: Callable[[Connection], None] | None = None
+        """Is told of every answer that is written, while the connection still knows where it came from."""
 
     def tick(self, now: float) -> None:
         """Sets the date that answers carry, once a second: writing it costs as much as routing does."""

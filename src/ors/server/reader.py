@@ -2,6 +2,7 @@
 
 import asyncio
 from abc import abstractmethod
+from collections.abc import Container
 from functools import lru_cache
 from typing import Any
 from urllib.parse import unquote
@@ -10,7 +11,6 @@ import httptools
 
 from ors._protocol import Limits
 from ors.errors import BadRequest, ORSError, ResponseError
-from ors.server.frames import PROTOCOL
 from ors.server.requests import Request, too_large
 
 MAX_HEADER_BYTES = 64 * 1024
@@ -24,8 +24,9 @@ LONGEST_KNOWN = 256
 class Reader(asyncio.Protocol):
     """Reads requests with httptools, and refuses what cannot be one."""
 
-    def __init__(self, limits: Limits, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, limits: Limits, upgrades: Container[bytes], loop: asyncio.AbstractEventLoop) -> None:
         self._limits = limits
+        self._upgrades = upgrades  # the protocols that this connection can change to
         self._loop = loop
         self._lines: dict[bytes, bytes] = {}  # headers, then trailers, as they come
         self._parser: Any = httptools.HttpRequestParser(self)
@@ -55,8 +56,8 @@ class Reader(asyncio.Protocol):
         """Nothing more can be read."""
 
     @abstractmethod
-    def _take_link(self, rest: bytes) -> None:
-        """Another server asks to speak frames from here on; `rest` has come already."""
+    def _upgraded(self, rest: bytes) -> None:
+        """The client asks for one of `upgrades` from here on; `rest` has come already."""
 
     def data_received(self, data: bytes) -> None:
         """Bytes have arrived."""
@@ -85,8 +86,8 @@ class Reader(asyncio.Protocol):
 
     def _pass_over_upgrade(self, rest: bytes) -> None:
         # A server need not follow to HTTP/2 (RFC 9110, 7.8), but the parser reads no body after such a wish.
-        if self._headers.get(b"upgrade") == PROTOCOL:
-            self._take_link(rest)
+        if self._headers.get(b"upgrade") in self._upgrades:
+            self._upgraded(rest)
             return
         method, version = self._parser.get_method(), self._parser.get_http_version().encode()
         if method == b"CONNECT" or self._wishes == MOST_WISHES:

@@ -1,6 +1,7 @@
 """Which handler a method and a path lead to."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from typing import Any
 from urllib.parse import quote
 
 from ors import _protocol
@@ -8,8 +9,11 @@ from ors._protocol import Endpoint
 from ors.errors import MethodNotAllowed, NotFound, ORSError
 from ors.server.answers import Answer, Headers, Redirect
 from ors.server.offers import Offer
-from ors.server.outcomes import Handler
 from ors.server.requests import Request
+from ors.server.streams import Outcome
+
+Coming = Coroutine[Any, Any, Answer]
+Handler = Callable[[Request, Offer], Outcome | Coming]
 
 _OWN = f"/{_protocol.OWN_PREFIX}/"
 _ROOT_NAMES = {e.name for e in _protocol.ENDPOINTS if not e.per_environment} | {_protocol.OWN_PREFIX}

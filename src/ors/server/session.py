@@ -8,17 +8,19 @@
 import asyncio
 import enum
 import logging
-from collections.abc import Coroutine
-from typing import Any
+from collections.abc import Coroutine, Iterable
+from typing import Any, NamedTuple, NoReturn
 
-from ors._protocol import Limits
-from ors.errors import Gone, NotFound, ORSError, ServerFailed
-from ors.server.calls import Call, Calls, Outcome, failed
+from ors._protocol import UNKNOWN_TASK_ID, Limits, error_event
+from ors.errors import Gone, NotFound, ORSError, ServerFailed, Unavailable
+from ors.server.calls import GONE, Call, Calls, Result, failed
 from ors.server.episode import Episode, SetupTimeout
 from ors.server.house import House
 from ors.server.observers import (
     CallEnded,
     CallFinished,
+    CallReplayed,
+    CallStarted,
     SessionClosed,
     SessionOpened,
     SessionReady,
@@ -49,6 +51,16 @@ TRANSITIONS: dict[State, frozenset[State]] = {
 }
 
 
+_UNKNOWN_TASK = error_event(UNKNOWN_TASK_ID)
+
+
+class NoCall(NamedTuple):
+    """What is told instead of a call's events, to a client that came back for one that is not there."""
+
+    id: str
+    events: bytes
+
+
 class Early:
     """The calls of a session that came before its setup was over."""
 
@@ -63,12 +75,12 @@ class Session:
     """One episode under its id, with its calls. It belongs to the API key that created it."""
 
     __slots__ = (
+        "_calls",
         "_early",
         "_ended",
         "_house",
         "_opening",
         "_settled",
-        "calls",
         "created",
         "environment",
         "episode",
@@ -90,7 +102,7 @@ class Session:
         self.sid = sid
         self.environment = environment
         self.key = key
-        self.calls = Calls(house, self._call_finished)
+        self._calls = Calls(house, self._call_finished)
         self.created = self.seen = now
         self.state = State.CREATING
         self.failure: ServerFailed | None = None
@@ -193,13 +205,74 @@ class Session:
             if not early.count:
                 self._early = None
 
-    def call(self, name: str, given: dict[str, Any]) -> Coroutine[Any, Any, Outcome]:
-        """Runs a tool once the session is set up; tells how it went."""
+    # ── Calls ────────────────────────────────────────────────────────────────────────────────────
+
+    def submit(
+        self,
+        name: str,
+        given: dict[str, Any],
+        loop: asyncio.AbstractEventLoop,
+        task_id: str | None = None,
+        key: str | None = None,
+        trace: str = "",
+    ) -> Call | NoCall:
+        """Starts a call, or rejoins the one that a task id or an idempotency key names.
+
+        Raises:
+            Unavailable: no further call may begin now.
+        """
+        calls, house = self._calls, self._house
+        if task_id is not None:
+            known = calls.by_id(task_id)
+            return NoCall(task_id, _UNKNOWN_TASK) if known is None else self._rejoined(known)
+        if key is not None:
+            if calls.spent(key):
+                return NoCall(next(house.task_ids), GONE)
+            known = calls.by_key(key)
+            if known is not None:
+                return self._rejoined(known)
+        if house.draining or house.running >= house.most_running or calls.running > self.limits.queued_calls:
+            self._refuse_call()
+        call = calls.start(self._call, name, given, next(house.task_ids), key, trace, loop)
+        if self.sid in house.observers.watched:
+            house.observers.show(CallStarted(self.sid, name, call.id, given))
+        return call
+
+    def _rejoined(self, call: Call) -> Call:
+        self._house.observers.tell(CallReplayed(self.sid, self.environment, call.id))
+        return call
+
+    def _refuse_call(self) -> NoReturn:
+        self._house.check_open()
+        if self._house.running >= self._house.most_running:
+            text = f"The server runs {self._house.limits.calls} calls, as many as it may"
+        else:
+            text = f"{self.limits.queued_calls} calls of this session wait for their turn already"
+        raise Unavailable(text, retry_after=1, status=429, reason="limit")
+
+    @property
+    def running(self) -> int:
+        """Calls that run or wait for their turn."""
+        return self._calls.running
+
+    def calls(self) -> Iterable[Call]:
+        """The calls that run, and those whose results are kept."""
+        return self._calls
+
+    def call_tasks(self) -> list[asyncio.Task[None]]:
+        """The tasks of the calls that run."""
+        return self._calls.tasks()
+
+    def stop_calls(self, message: str, reason: str) -> list[asyncio.Task[None]]:
+        """Ends every running call with an `error` event; gives the tasks that are about to end."""
+        return self._calls.stop(message, reason)
+
+    def _call(self, name: str, given: dict[str, Any]) -> Coroutine[Any, Any, Result]:
         if self.state is READY and self._early is None and self.episode is not None:
             return self.episode.call(name, given)
         return self._call_early(name, given)
 
-    async def _call_early(self, name: str, given: dict[str, Any]) -> Outcome:
+    async def _call_early(self, name: str, given: dict[str, Any]) -> Result:
         try:
             await self._ready_in_turn()
         except ORSError as error:
@@ -213,36 +286,36 @@ class Session:
         lost = self._house.threads.lost
         self._house.observers.tell(ThreadLost(self.sid, self.environment, tool, lost))
 
-    def _call_finished(self, call: Call, outcome: Outcome) -> None:
-        if outcome.reason == "tool_timeout" and self.state is State.READY:
+    def _call_finished(self, call: Call, result: Result) -> None:
+        if result.reason == "tool_timeout" and self.state is State.READY:
             assert self.episode is not None
             if self.episode.broken:
                 self._break(self.episode.broken, call.tool)
         self.seen = call.finished_at  # a call in flight counts, up to its end
         self.steps += 1
-        if outcome.reward is not None:
-            self.reward += outcome.reward
-        labels = (self.environment, call.tool, outcome.kind, outcome.reason)
-        self._house.calls.add(labels, call.seconds, len(outcome.events))
+        if result.reward is not None:
+            self.reward += result.reward
+        labels = (self.environment, call.tool, result.kind, result.reason)
+        self._house.calls.add(labels, call.seconds, len(result.events))
         observers = self._house.observers
-        if observers.all or outcome.kind != "ok" or log.isEnabledFor(logging.DEBUG):
+        if observers.all or result.kind != "ok" or log.isEnabledFor(logging.DEBUG):
             observers.tell(
                 CallFinished(
                     self.sid,
                     self.environment,
                     call.tool,
                     call.id,
-                    outcome.kind,
-                    outcome.reason,
+                    result.kind,
+                    result.reason,
                     call.seconds,
-                    len(outcome.events),
-                    outcome.reward,
-                    outcome.finished,
+                    len(result.events),
+                    result.reward,
+                    result.finished,
                     call.trace,
                 )
             )
         if self.sid in observers.watched:
-            events = call.head + outcome.events
+            events = call.head + result.events
             observers.show(CallEnded(self.sid, call.tool, call.id, call.seconds, events))
 
     def check(self) -> None:
@@ -260,9 +333,9 @@ class Session:
         self._become(State.DELETED)
         self._ended = (message, reason)
         self.failure = None
-        stopped = self.calls.stop(message, reason)
+        stopped = self.stop_calls(message, reason)
         if self._opening is None and (self.episode is None or not self.episode.needs_teardown):
-            self.calls.close()
+            self._calls.close()
             self._closed(reason, 0.0)
             return None
         return asyncio.create_task(self._end(reason, stopped))
@@ -275,7 +348,7 @@ class Session:
         began = asyncio.get_running_loop().time()
         if self.episode is not None:
             await self.episode.teardown()
-        self.calls.close()
+        self._calls.close()
         self._closed(reason, asyncio.get_running_loop().time() - began)
 
     def _closed(self, reason: str, teardown_seconds: float) -> None:

@@ -115,7 +115,7 @@ class Sessions:
                 text = f"Session expired: it may live {limits.life_seconds:g} s"
                 self._end(session, text, "life", now)
             elif session.seen + limits.idle_seconds < now:
-                if session.calls.running:
+                if session.running:
                     session.seen = now  # a call in flight counts
                 else:
                     self._end(session, "Session expired", "expired", now)
@@ -134,7 +134,7 @@ class Sessions:
     async def drain(self) -> None:
         """Waits until every call is done, and every result taken: who was cut off may come back for it."""
         while self._house.running or self._house.kept.awaited:
-            tasks = [task for session in self._live.values() for task in session.calls.tasks()]
+            tasks = [task for session in self._live.values() for task in session.call_tasks()]
             if tasks:
                 await asyncio.wait(tasks)
             else:
@@ -143,7 +143,7 @@ class Sessions:
     def stop_calls(self, message: str, reason: str) -> None:
         """Ends the stream of every running call with an `error` event."""
         for session in self._live.values():
-            session.calls.stop(message, reason)
+            session.stop_calls(message, reason)
 
     async def close(self, now: float, message: str) -> None:
         """Ends every session."""

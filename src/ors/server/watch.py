@@ -5,9 +5,9 @@ from typing import Any
 
 from ors._json import dumps
 from ors.server.calls import Call
-from ors.server.feeds import Feed, event
 from ors.server.observers import CallEnded, CallStarted
 from ors.server.session import Session
+from ors.server.streams import Feed, event
 
 MOST_SHOWN_BYTES = 2**20
 """An input or a result over this is not shown."""
@@ -24,7 +24,7 @@ class Watch:
     def begin(self, row: dict[str, Any]) -> None:
         """Tells how the session stands: the calls that run, and those whose results are still kept."""
         self.tell_session(row)
-        self.feed.tell(event("before", [_before(call) for call in self.session.calls]))
+        self.feed.tell(event("before", [_before(call) for call in self.session.calls()]))
 
     def tell_session(self, row: dict[str, Any]) -> bool:
         """Tells how the session stands, if that has changed."""

@@ -60,7 +60,7 @@ class Host:
     def retire(self, whether: bool = True) -> int:
         """Takes no new sessions, or takes them again; says how many there are, and calls of others."""
         self._member.app.house.retiring = whether
-        return len(self._member.app.sessions) + len(self._member.relaying())
+        return len(self._member.app.sessions) + len(self._member.forwarding())
 
     def stop(self) -> None:
         """Ends its sessions and its server."""

@@ -1,4 +1,4 @@
-"""What servers say to each other over one connection: many requests and answers, cut into frames.
+"""The frames that servers exchange over one connection, for many requests and answers at a time.
 
 A frame is its payload's length (4 bytes), its kind (1), the number of the exchange (4), and the payload.
 """
@@ -13,7 +13,7 @@ PROTOCOL = b"ors-link"
 """The name of this protocol in the `Upgrade` header."""
 PATH = "/-/link"
 
-# From the door that forwards ...
+# From the server that forwards ...
 REQUEST, LEAVE, CREDIT, FIND = range(1, 5)
 # ... and from the server that answers.
 HELLO, LOAD, WHOLE, HEAD, PART, END, FOUND, BYE, REFUSED = range(16, 25)
