@@ -6,8 +6,6 @@ from typing import Any
 
 from ors.schemas._structure import LISTS, NAMED, SINGLE, TYPES, target, types
 
-__all__ = ["problems"]
-
 _COUNTS = {"minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties"}
 _NUMBERS = {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"}
 _STRINGS = {"title", "description", "$id", "$schema", "format", "$comment"}

@@ -9,8 +9,6 @@ from typing import Any, TypeVar
 
 from ors.schemas._structure import both, flattened
 
-__all__ = ["Inputs", "emptiest", "needs_choice", "sample"]
-
 T = TypeVar("T")
 
 MAX_DEPTH = 8

@@ -7,22 +7,6 @@ from functools import reduce
 from typing import Any
 from urllib.parse import unquote
 
-__all__ = [
-    "LISTS",
-    "NAMED",
-    "SINGLE",
-    "TYPES",
-    "Schema",
-    "both",
-    "branches",
-    "flattened",
-    "inlined",
-    "target",
-    "type_of",
-    "types",
-    "walk",
-]
-
 Schema = dict[str, Any]
 # In this order, since a bool is an int to Python.
 TYPES: dict[str, tuple[type, ...]] = {
