@@ -27,7 +27,9 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
         _ = ors.nope
 
 
-@pytest.mark.parametrize("module", ["ors.environment", "ors.errors", "ors.types", "ors.server"])
+@pytest.mark.parametrize(
+    "module", ["ors.environment", "ors.errors", "ors.schemas", "ors.types", "ors.server"]
+)
 def test_modules_list_what_is_public(module: str) -> None:
     loaded = importlib.import_module(module)
     assert [name for name in loaded.__all__ if not hasattr(loaded, name)] == []

@@ -12,13 +12,14 @@ from ors import JSONObject, ToolSpec
 from ors.cli.child import served
 from ors.cli.connect import PATIENCE, greet, known_name
 from ors.cli.faults import Wrong
-from ors.cli.inputs import found_tool, sample_input, tool_input
+from ors.cli.inputs import found_tool, tool_input
 from ors.cli.load import Plan, Tally, run
 from ors.cli.options import JSON, WHERE, Command, api_key, as_json, environment
 from ors.cli.output import print_json, print_table, shortened
 from ors.cli.progress import progress
 from ors.cli.targets import as_url
 from ors.client import AsyncEnvironment, AsyncORS
+from ors.schemas import sample
 
 ROUNDS = 5
 """Two servers take turns this often, so that what else the machine does strikes both alike."""
@@ -149,7 +150,7 @@ async def _plan(
     async with env.session(split=split, index=0) as session:
         tools = await session.list_tools()
     spec = _easiest(tools) if tool is None else found_tool(tools, tool)
-    values = sample_input(spec) if given is None else tool_input(spec, (), given)
+    values = sample(spec.input_schema) if given is None else tool_input(spec, (), given)
     return Plan(spec.name, values, split, num_tasks, calls, concurrency)
 
 

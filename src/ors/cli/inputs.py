@@ -8,18 +8,9 @@ from typing import Any
 from ors import JSONObject, ToolSpec
 from ors.cli.faults import Wrong
 from ors.cli.output import signature
+from ors.schemas import TYPES, flattened, sample
 
-__all__ = ["example", "found_tool", "sample_input", "tool_input", "usage"]
-
-TYPES: dict[str, tuple[type, ...]] = {
-    "string": (str,),
-    "integer": (int,),
-    "number": (int, float),
-    "boolean": (bool,),
-    "object": (dict,),
-    "array": (list,),
-    "null": (type(None),),
-}
+__all__ = ["example", "found_tool", "tool_input", "usage"]
 
 
 def found_tool(tools: Sequence[ToolSpec], name: str) -> ToolSpec:
@@ -92,11 +83,7 @@ class _Schema:
         raise Wrong(f"{self._spec.name} has no parameter {key!r}; its parameters: {known}")
 
     def _choices(self, about: Any) -> list[Mapping[str, Any]]:
-        if not isinstance(about, Mapping):
-            return [{}]
-        if "$ref" in about:
-            name = str(about["$ref"]).rpartition("/")[2]
-            return self._choices((self._root.get("$defs") or {}).get(name))
+        about = flattened(about, self._root)
         for word in ("anyOf", "oneOf"):
             if about.get(word):
                 return [choice for each in about[word] for choice in self._choices(each)]
@@ -138,47 +125,6 @@ def _read_as(choice: Mapping[str, Any], text: str) -> Any:
 
 def example(spec: ToolSpec) -> str:
     """A call of a tool as it could be typed."""
-    values = sample_input(spec).items()
+    values = sample(spec.input_schema).items()
     words = (f"{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in values)
     return " ".join([spec.name, *map(shlex.quote, words)])
-
-
-def sample_input(spec: ToolSpec) -> dict[str, Any]:
-    """An input that fits the schema as far as types go, for whoever just needs some input."""
-    schema = spec.input_schema or {}
-    properties: Mapping[str, Any] = schema.get("properties") or {}  # type: ignore[assignment]
-    required: Sequence[str] = schema.get("required") or ()  # type: ignore[assignment]
-    return {key: _sample(properties.get(key) or {}, schema) for key in required}
-
-
-def _sample(about: Mapping[str, Any], root: Mapping[str, Any]) -> Any:
-    if "$ref" in about:
-        name = str(about["$ref"]).rpartition("/")[2]
-        return _sample((root.get("$defs") or {}).get(name) or {}, root)
-    for word in ("examples", "enum"):
-        if about.get(word):
-            return about[word][0]
-    for word in ("default", "const"):
-        if word in about:
-            return about[word]
-    for word in ("anyOf", "oneOf", "allOf"):
-        if about.get(word):
-            return _sample(about[word][0], root)
-    return _sample_of_type(about, root)
-
-
-def _sample_of_type(about: Mapping[str, Any], root: Mapping[str, Any]) -> Any:
-    kinds = about.get("type")
-    kind = kinds[0] if isinstance(kinds, list) else kinds
-    if kind in ("integer", "number"):
-        return about.get(
-            "minimum", about.get("exclusiveMinimum", 0) + (1 if "exclusiveMinimum" in about else 0)
-        )
-    if kind == "boolean":
-        return False
-    if kind == "array":
-        return [_sample(about.get("items") or {}, root)] * about.get("minItems", 0)
-    if kind == "object":
-        properties = about.get("properties") or {}
-        return {key: _sample(properties.get(key) or {}, root) for key in about.get("required") or ()}
-    return None if kind == "null" else "x" * max(1, about.get("minLength", 1))

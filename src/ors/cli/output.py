@@ -13,6 +13,7 @@ import click
 
 from ors import ImageBlock, TextBlock, ToolOutput
 from ors.cli.faults import clean, shown_path
+from ors.schemas import flattened
 
 __all__ = [
     "clean",
@@ -27,6 +28,8 @@ __all__ = [
 ]
 
 LONGEST_CELL = 160
+DEEPEST_TYPE = 5
+"""A type may contain itself."""
 
 
 def on_terminal() -> bool:
@@ -123,7 +126,8 @@ def signature(schema: Any) -> list[str]:
     properties = (schema or {}).get("properties") or {}
     required = (schema or {}).get("required") or ()
     found = []
-    for name, about in properties.items():
+    for name, each in properties.items():
+        about = flattened(each, schema)
         text = f"{name}: {_type(about, schema)}"
         if name not in required:
             text += f" = {json.dumps(about['default'])}" if "default" in about else " (optional)"
@@ -131,16 +135,15 @@ def signature(schema: Any) -> list[str]:
     return found
 
 
-def _type(about: Any, root: Any) -> str:
-    if not isinstance(about, dict):
+def _type(about: Any, root: Any, depth: int = 0) -> str:
+    if depth > DEEPEST_TYPE:
         return "any"
-    if "$ref" in about:
-        about = root.get("$defs", {}).get(str(about["$ref"]).rpartition("/")[2], {})
+    about = flattened(about, root)
     if "enum" in about or "const" in about:
         return "|".join(json.dumps(value) for value in about.get("enum", [about.get("const")]))
     if "anyOf" in about:
-        return "|".join(_type(choice, root) for choice in about["anyOf"])
+        return "|".join(_type(choice, root, depth + 1) for choice in about["anyOf"])
     kind = about.get("type", "any")
     if kind == "array":
-        return f"[{_type(about.get('items', {}), root)}]"
+        return f"[{_type(about.get('items', {}), root, depth + 1)}]"
     return "|".join(kind) if isinstance(kind, list) else str(kind)

@@ -18,8 +18,9 @@ from ors.cli.faults import shown_path
 __all__ = ["changed", "inherited", "seen", "supervise"]
 
 POLL_SECONDS = 0.3
-Seen = dict[Path, tuple[int, int]]
+Seen = dict[str, tuple[int, int]]
 Signals = SimpleQueue[int]
+_PASSED_OVER = frozenset({"__pycache__", "node_modules", "site-packages"})
 
 
 def supervise(roots: Sequence[Path], listener: socket.socket) -> int:
@@ -90,24 +91,21 @@ def seen(roots: Sequence[Path]) -> Seen:
     for root in roots:
         for path in _files(root):
             try:
-                status = path.stat()
+                status = os.stat(path)
             except OSError:
                 continue
             found[path] = (status.st_mtime_ns, status.st_size)
     return found
 
 
-def _files(root: Path) -> Iterator[Path]:
+def _files(root: Path) -> Iterator[str]:
+    # Paths as text: as objects, looking at them takes nearly three times as long.
     for folder, folders, files in os.walk(root):
-        folders[:] = [
-            name
-            for name in folders
-            if not name.startswith(".") and name not in ("__pycache__", "node_modules", "site-packages")
-        ]
-        yield from (Path(folder, name) for name in files if name.endswith(".py"))
+        folders[:] = [name for name in folders if not name.startswith(".") and name not in _PASSED_OVER]
+        yield from (os.path.join(folder, name) for name in files if name.endswith(".py"))
 
 
-def changed(before: Seen, now: Seen) -> list[Path]:
+def changed(before: Seen, now: Seen) -> list[str]:
     """The files that are new, gone or different."""
     return sorted(path for path in before.keys() | now.keys() if before.get(path) != now.get(path))
 

@@ -21,9 +21,11 @@ from ors._protocol import (
 from ors.client._direct import DirectTransport
 from ors.client._keeper import Keeper
 from ors.client._options import Options
+from ors.client._proxied import ProxiedTransport
 from ors.client._remote import Remote
 from ors.client._session import AsyncSession
 from ors.client._transport import Transport
+from ors.client._urls import proxy_of
 from ors.client._wire import Task, field, items, tools
 from ors.client.formats import Provider, convert_tool_response
 from ors.types import ToolSpec
@@ -138,22 +140,14 @@ def http_transport(base_url: str, options: Options | None = None) -> Transport:
     """What carries requests to the server at `base_url`: straight, or by the proxy that variables name.
 
     Raises:
-        ValueError: it is not a URL of a server.
+        ValueError: it is not a URL of a server, or the proxy's is not one of a proxy.
     """
     options = options or Options()
     parts = urlsplit(base_url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ValueError(f"base_url must be like http://host:port, not {base_url!r}")
-    from urllib.request import getproxies, proxy_bypass
-
-    # Asked once: aiohttp's trust_env asks for every request, at more than the cost of the request.
-    proxy = None if proxy_bypass(parts.hostname) else getproxies().get(parts.scheme)
-    if proxy is None:
-        return DirectTransport(parts, options)
-    # Only those who need it wait for aiohttp: its import takes longer than all the rest of the client.
-    from ors.client._proxied import ProxiedTransport
-
-    return ProxiedTransport(parts, proxy, options)
+    proxy = proxy_of(parts)  # asked once, not for every request: it costs more than the request
+    return ProxiedTransport(parts, proxy, options) if proxy else DirectTransport(parts, options)
 
 
 class AsyncEnvironment:

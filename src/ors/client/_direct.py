@@ -1,26 +1,27 @@
 """HTTP/1.1 straight on sockets, by httptools: a tool call costs a fifth of what it costs by aiohttp."""
 
 import asyncio
-import base64
 import socket
 import ssl
 from collections import deque
 from collections.abc import AsyncIterator, Mapping
-from typing import Any, Self, cast
-from urllib.parse import SplitResult, unquote
+from typing import Any, Self, TypeVar, cast
+from urllib.parse import SplitResult
 
 import httptools
 
 from ors.client._headers import Headers
 from ors.client._options import Options
 from ors.client._transport import Broken, NotSent, Response
+from ors.client._urls import authorization, port_of
 
-__all__ = ["DirectTransport"]
+__all__ = ["Connection", "DirectTransport"]
 
 HIGH_WATER_BYTES = 2**20
 CONNECTS_AT_ONCE = 256
 RESOLVED_SECONDS = 10.0
 Address = tuple[int, Any]
+P = TypeVar("P", bound=asyncio.BaseProtocol)
 _KEEPALIVE = (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3))
 
 
@@ -28,22 +29,21 @@ class DirectTransport:
     """Carries requests to the server at `base_url` over one pool of kept-alive connections."""
 
     def __init__(self, base_url: SplitResult, options: Options) -> None:
-        self._base = base_url
-        self._host = base_url.hostname or ""
-        self._port = base_url.port or (443 if base_url.scheme == "https" else 80)
+        self._next = base_url
+        """Where connections go."""
         self._prefix = base_url.path.rstrip("/")
-        login, _, self._authority = base_url.netloc.rpartition("@")
-        self._fixed = [f"Host: {self._authority}"]
-        if login:
-            self._fixed.append("Authorization: Basic " + base64.b64encode(unquote(login).encode()).decode())
+        self._authority = base_url.netloc.rpartition("@")[2]
+        self._where = f"{base_url.scheme}://{self._authority}"
+        self._through = ""
+        self._fixed = [f"Host: {self._authority}", *authorization("Authorization", base_url)]
         self._options = options
         self._tls: ssl.SSLContext | None = None
         self._cookies: dict[str, str] = {}
         self._addresses: list[Address] = []
         self._resolved_until = 0.0
         self._last_good: Address | None = None
-        self._idle: dict[_Connection, None] = {}
-        self._open: set[_Connection] = set()
+        self._idle: dict[Connection, None] = {}
+        self._open: set[Connection] = set()
         self._connects = asyncio.Semaphore(CONNECTS_AT_ONCE)
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -69,21 +69,21 @@ class DirectTransport:
         for connection in tuple(self._open):
             connection.cut()
 
-    def adopt(self, connection: "_Connection") -> None:
+    def adopt(self, connection: "Connection") -> None:
         """A connection is open."""
         self._open.add(connection)
 
-    def release(self, connection: "_Connection") -> None:
+    def release(self, connection: "Connection") -> None:
         """A connection has carried an answer whole, and can carry another."""
         connection.idle_since = connection.loop.time()
         self._idle[connection] = None
 
-    def forget(self, connection: "_Connection") -> None:
+    def forget(self, connection: "Connection") -> None:
         """A connection is closed."""
         self._idle.pop(connection, None)
         self._open.discard(connection)
 
-    def _take(self, now: float) -> "_Connection | None":
+    def _take(self, now: float) -> "Connection | None":
         while self._idle:
             connection, _ = self._idle.popitem()  # the one used last: the others may grow old and go
             if now - connection.idle_since < self._options.keepalive_seconds and not connection.closing:
@@ -91,20 +91,26 @@ class DirectTransport:
             connection.cut()
         return None
 
-    async def _connect(self, loop: asyncio.AbstractEventLoop) -> "_Connection":
+    async def _connect(self, loop: asyncio.AbstractEventLoop) -> "Connection":
         try:
             async with self._connects, asyncio.timeout(self._options.connect_seconds):
-                made, tls = await self._connected_socket(loop), self._tls_context()
-                _, connection = await loop.create_connection(
-                    lambda: _Connection(self, loop),
-                    sock=made,
-                    ssl=tls,
-                    server_hostname=self._host if tls else None,
-                )
+                return await self._connected(loop)
         except (OSError, TimeoutError) as error:
-            where = f"{self._base.scheme}://{self._authority}"
-            raise NotSent(f"{where} cannot be reached: {str(error) or 'no connection in time'}") from error
-        return connection
+            why = str(error) or "no connection in time"
+            raise NotSent(f"{self._where} cannot be reached{self._through}: {why}") from error
+
+    async def _connected(self, loop: asyncio.AbstractEventLoop) -> "Connection":
+        return await self._with_protocol(loop, Connection(self, loop))
+
+    async def _with_protocol(self, loop: asyncio.AbstractEventLoop, protocol: P) -> P:
+        tls = self._next.scheme == "https"
+        await loop.create_connection(
+            lambda: protocol,
+            sock=await self._connected_socket(loop),
+            ssl=self._tls_context() if tls else None,
+            server_hostname=self._next.hostname if tls else None,
+        )
+        return protocol
 
     async def _connected_socket(self, loop: asyncio.AbstractEventLoop) -> socket.socket:
         addresses = await self._resolved(loop)
@@ -130,13 +136,14 @@ class DirectTransport:
     async def _resolved(self, loop: asyncio.AbstractEventLoop) -> list[Address]:
         # Asked every few seconds, not for every connection; where the last one went comes first.
         if loop.time() > self._resolved_until:
-            found = await loop.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)
+            host, port = self._next.hostname or "", port_of(self._next)
+            found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
             self._addresses = [(family, address) for family, _, _, _, address in found]
             self._resolved_until = loop.time() + RESOLVED_SECONDS
         return sorted(self._addresses, key=lambda address: address != self._last_good)
 
-    def _tls_context(self) -> ssl.SSLContext | None:
-        if self._tls is None and self._base.scheme == "https":
+    def _tls_context(self) -> ssl.SSLContext:
+        if self._tls is None:
             self._tls = ssl.create_default_context()
         return self._tls
 
@@ -167,7 +174,7 @@ class DirectTransport:
             self._cookies[name.strip()] = value.strip()
 
 
-class _Connection(asyncio.Protocol):
+class Connection(asyncio.Protocol):
     """One connection, carrying one exchange at a time."""
 
     def __init__(self, pool: DirectTransport, loop: asyncio.AbstractEventLoop) -> None:
@@ -266,7 +273,7 @@ class _Exchange:
         "status",
     )
 
-    def __init__(self, connection: _Connection) -> None:
+    def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._chunks: deque[bytes] = deque()
         self._waiting = 0

@@ -1,111 +1,88 @@
-"""HTTP through a proxy, by aiohttp, which knows them all."""
+"""The same HTTP by way of a proxy."""
 
 import asyncio
-import io
-from collections.abc import AsyncIterator, Mapping
-from typing import Self
 from urllib.parse import SplitResult
 
-import aiohttp
-
+from ors.client._direct import Connection, DirectTransport
 from ors.client._options import Options
-from ors.client._transport import Broken, NotSent, Response
+from ors.client._urls import authorization, port_of
 
 __all__ = ["ProxiedTransport"]
 
-LARGE_BODY_BYTES = 2**20
+LONGEST_HEAD_BYTES = 2**16
 
 
-class ProxiedTransport:
-    """Carries requests to the server at `base_url` by way of `proxy`."""
+class ProxiedTransport(DirectTransport):
+    """Carries requests to the server at `base_url` through `proxy`; those to an https server by a tunnel."""
 
-    def __init__(self, base_url: SplitResult, proxy: str, options: Options) -> None:
-        self._base = base_url.geturl().rstrip("/")
-        self._proxy = proxy
-        self._options = options
-        self._session: aiohttp.ClientSession | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
+    def __init__(self, base_url: SplitResult, proxy: SplitResult, options: Options) -> None:
+        super().__init__(base_url, options)
+        self._next = proxy
+        self._server = base_url
+        login = authorization("Proxy-Authorization", proxy)
+        host = f"[{base_url.hostname}]" if ":" in (base_url.hostname or "") else base_url.hostname
+        target = f"{host}:{port_of(base_url)}"
+        self._ask = "\r\n".join([f"CONNECT {target} HTTP/1.1", f"Host: {target}", *login, "", ""])
+        if base_url.scheme == "http":
+            self._prefix = f"{self._where}{self._prefix}"
+            self._fixed += login
+        self._through = f" through the proxy {proxy.hostname}:{port_of(proxy)}"
 
-    async def send(self, method: str, path: str, headers: Mapping[str, str], body: bytes | None) -> Response:
-        """The answer, as soon as its status and headers are here."""
-        # aiohttp warns about larger bodies given as bytes.
-        data = io.BytesIO(body) if body is not None and len(body) > LARGE_BODY_BYTES else body
+    async def _connected(self, loop: asyncio.AbstractEventLoop) -> Connection:
+        if self._server.scheme == "http":
+            return await super()._connected(loop)
+        tunnel = await self._with_protocol(loop, _Tunnel(loop))
         try:
-            return _ProxiedResponse(
-                await self._opened().request(
-                    method,
-                    self._base + path,
-                    headers=headers,
-                    data=data,
-                    allow_redirects=False,
-                    proxy=self._proxy,
-                )
+            plain = await tunnel.opened(self._ask)
+            connection = Connection(self, loop)
+            secured = await loop.start_tls(
+                plain, connection, self._tls_context(), server_hostname=self._server.hostname
             )
-        except (
-            aiohttp.ClientConnectorError,
-            aiohttp.ConnectionTimeoutError,
-            aiohttp.ClientHttpProxyError,
-        ) as error:
-            raise NotSent(f"{self._base} cannot be reached: {error}") from error
-        except (aiohttp.ClientError, OSError) as error:
-            raise Broken(f"{self._base} did not answer: {_text(error)}") from error
-
-    async def close(self) -> None:
-        """Gives up all connections."""
-        session, self._session = self._session, None
-        if session is not None and self._loop is asyncio.get_running_loop():
-            await session.close()
-
-    def _opened(self) -> aiohttp.ClientSession:
-        loop = asyncio.get_running_loop()
-        if self._session is None or self._loop is not loop:
-            # Also when a script calls asyncio.run() more than once: connections end with their loop.
-            self._session, self._loop = self._open(), loop
-        return self._session
-
-    def _open(self) -> aiohttp.ClientSession:
-        return aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=self._options.keepalive_seconds),
-            timeout=aiohttp.ClientTimeout(total=None, sock_connect=self._options.connect_seconds),
-            cookie_jar=aiohttp.CookieJar(unsafe=True),
-        )
+        except BaseException:
+            tunnel.cut()
+            raise
+        if secured is None:
+            raise ConnectionError("the proxy closed the tunnel")
+        connection.connection_made(secured)  # which start_tls leaves to us
+        return connection
 
 
-class _ProxiedResponse:
-    __slots__ = ("_response", "body", "headers", "status")
+class _Tunnel(asyncio.Protocol):
+    """Reads a proxy's answer to CONNECT, up to where the server's bytes begin."""
 
-    def __init__(self, response: aiohttp.ClientResponse) -> None:
-        self._response = response
-        self.status: int = response.status
-        self.headers: Mapping[str, str] = response.headers
-        self.body: AsyncIterator[bytes] = _Body(response.content)
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._head = b""
+        self._answered: asyncio.Future[None] = loop.create_future()
+        self._transport: asyncio.Transport | None = None
 
-    @property
-    def ended(self) -> bool:
-        return self._response.content.at_eof()
+    async def opened(self, request: str) -> asyncio.Transport:
+        """Asks for the tunnel; gives what carries its bytes.
 
-    def close(self) -> None:
-        self._response.close()
+        Raises:
+            OSError: the proxy makes none.
+        """
+        assert self._transport is not None
+        self._transport.write(request.encode("latin-1"))
+        await self._answered
+        status = self._head.partition(b"\r\n")[0].decode("latin-1")
+        if not status.startswith("HTTP/1.") or status[8:10] != " 2":
+            raise ConnectionRefusedError(f"the proxy answered {status[9:109] or 'nothing'}")
+        return self._transport
 
+    def cut(self) -> None:
+        """Closes at once."""
+        if self._transport is not None:
+            self._transport.abort()
 
-class _Body:
-    __slots__ = ("_content",)
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport  # type: ignore[assignment]  # uvloop's are not, by name
 
-    def __init__(self, content: aiohttp.StreamReader) -> None:
-        self._content = content
+    def data_received(self, data: bytes) -> None:
+        self._head += data
+        ended = b"\r\n\r\n" in self._head or len(self._head) > LONGEST_HEAD_BYTES
+        if ended and not self._answered.done():
+            self._answered.set_result(None)
 
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> bytes:
-        try:
-            chunk = await self._content.readany()
-        except (aiohttp.ClientError, OSError) as error:
-            raise Broken(f"the answer broke off: {_text(error)}") from error
-        if not chunk:
-            raise StopAsyncIteration
-        return chunk
-
-
-def _text(error: BaseException) -> str:
-    return str(error) or type(error).__name__
+    def connection_lost(self, exc: Exception | None) -> None:
+        if not self._answered.done():
+            self._answered.set_exception(ConnectionError(f"the proxy hung up: {exc or 'without an answer'}"))

@@ -7,22 +7,20 @@ optional becomes required: a model sees what the server will validate, or someth
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from copy import deepcopy
 from dataclasses import dataclass
-from functools import partial, reduce
+from functools import partial
 from math import ceil, floor
 from typing import Any, Literal, overload
-from urllib.parse import unquote
 
 from ors._json import dumps, loads
 from ors.errors import ToolCallError
+from ors.schemas._structure import Schema, both, branches, inlined, type_of, types, walk
 from ors.types import ToolSpec
 
 __all__ = ["Provider", "ToolInvocation", "convert_tool_response", "convert_tools", "parse_tool_call"]
 
 # `openai` is the Responses API, `openai-chat` is Chat Completions.
 Provider = Literal["openai", "openai-chat", "anthropic", "google", "openrouter"]
-Schema = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -94,7 +92,7 @@ def _input(name: str, arguments: Any) -> dict[str, Any]:
         value = loads(arguments.strip() or "{}") if isinstance(arguments, str) else arguments
         if value is None or isinstance(value, Mapping):
             return dict(value or {})
-        wrong = f"of type {_type_of(value)}"
+        wrong = f"of type {type_of(value)}"
     except ValueError:
         wrong = "not valid JSON"
     text = f"The arguments of {name!r} are {wrong}: send a JSON object."
@@ -132,7 +130,7 @@ def _converted(tool: ToolSpec, target: "_Format") -> dict[str, Any]:
             raise ValueError(f"the provider wants a name that matches ^{target.names}$")
         schema = tool.input_schema or {}
         described = {"description": tool.description} if tool.description else {}
-        return target.spec({"name": tool.name, **described}, _object(_Inliner(schema).inline(schema)))
+        return target.spec({"name": tool.name, **described}, _object(inlined(schema)))
     except ValueError as error:
         raise ValueError(f"Tool {tool.name!r}: {error}") from None
 
@@ -163,109 +161,22 @@ def _google_spec(named: Schema, schema: Schema) -> Schema:
 
 def _completed(schema: Mapping[str, Any]) -> Schema:
     # OpenAI refuses arrays without `items` and objects without `properties`; empty ones mean the same.
-    done = _walk(schema, _completed)
+    done = walk(schema, _completed)
     needed = {"array": "items", "object": "properties"}
-    return done | {key: done.get(key, {}) for kind, key in needed.items() if kind in _types(done)}
+    return done | {key: done.get(key, {}) for kind, key in needed.items() if kind in types(done)}
 
 
-_NESTED = frozenset(
-    "items additionalProperties not contains propertyNames if then else unevaluatedItems"  # noqa: SIM905
-    " unevaluatedProperties anyOf oneOf allOf prefixItems".split()
-)
-_BY_NAME = frozenset({"properties", "patternProperties", "dependentSchemas"})
-# Definitions and what points to them (`discriminator`) go by inlining; titles repeat the fields' names.
-_DROPPED = frozenset({"$ref", "$defs", "definitions", "$schema", "$id", "$comment", "title", "discriminator"})
 # "schema must have type 'object' and not have 'oneOf'/'anyOf'/'allOf'/'enum'/'const'/'not' at the top
 # level" (OpenAI); Anthropic refuses the first three as well.
 _NOT_AT_ROOT = frozenset({"anyOf", "oneOf", "enum", "const", "not"})
 
 
-def _walk(schema: Mapping[str, Any], visit: Callable[[Mapping[str, Any]], Schema]) -> Schema:
-    """A copy with every subschema visited; what is data (defaults, enums, names) stays as it is."""
-
-    def visited(value: Any) -> Any:
-        return visit(value) if isinstance(value, Mapping) else {} if value else {"not": {}}
-
-    copied: Schema = {}
-    for key, value in schema.items():
-        if key in _BY_NAME and isinstance(value, Mapping):
-            copied[key] = {name: visited(each) for name, each in value.items()}
-        elif key in _NESTED and isinstance(value, list):
-            copied[key] = [visited(each) for each in value]
-        elif key in _NESTED and isinstance(value, Mapping):
-            copied[key] = visit(value)
-        else:
-            copied[key] = deepcopy(value)
-    return copied
-
-
-@dataclass
-class _Inliner:
-    """Replaces the references of one schema by what they refer to.
-
-    One inside its own expansion, or after the first thousand (definitions that use each other twice double
-    at every step), becomes its target's bare type, or anything if it has none.
-    """
-
-    root: Mapping[str, Any]
-    left: int = 1000
-
-    def inline(self, schema: Mapping[str, Any], within: tuple[str, ...] = ("#",)) -> Schema:
-        kept = {key: value for key, value in schema.items() if key not in _DROPPED}
-        flat = _walk(kept, lambda each: self.inline(each, within))
-        target = [self._follow(schema["$ref"], within)] if "$ref" in schema else []
-        return reduce(_both, [*target, *flat.pop("allOf", [])], flat)
-
-    def _follow(self, ref: Any, within: tuple[str, ...]) -> Schema:
-        target = self._target(ref)
-        if ref not in within and self.left:
-            self.left -= 1
-            return self.inline(target, (*within, ref))
-        name = "the whole" if ref == "#" else ref.rpartition("/")[2]
-        kind = {"type": target["type"]} if "type" in target else {}
-        return {**kind, "description": f"The same as {name}, described above."}
-
-    def _target(self, ref: Any) -> Mapping[str, Any]:
-        document, *steps = unquote(str(ref)).split("/")
-        node: Any = self.root if document == "#" else None
-        try:
-            for step in steps:
-                name = step.replace("~1", "/").replace("~0", "~")
-                node = node[int(name) if isinstance(node, list) else name]
-        except (LookupError, TypeError, ValueError):
-            node = None
-        if not isinstance(node, Mapping):
-            raise ValueError(f"$ref {ref!r} leads nowhere in its schema")
-        return node
-
-
-def _both(first: Mapping[str, Any], second: Mapping[str, Any]) -> Schema:
-    """What satisfies both schemas; where they say different things of one keyword, the second is heard."""
-    both = {**first, **second}
-    shared = first.keys() & second.keys()
-    if "properties" in shared:
-        one, other = first["properties"], second["properties"]
-        both["properties"] = {**one, **{n: _both(one.get(n, {}), each) for n, each in other.items()}}
-    if "required" in shared:
-        both["required"] = list(dict.fromkeys([*first["required"], *second["required"]]))
-    if "description" in shared:
-        both["description"] = "\n".join(dict.fromkeys([first["description"], second["description"]]))
-    return both
-
-
-def _branches(schema: Mapping[str, Any]) -> list[Schema]:
-    """The branches of the first `anyOf` or `oneOf`, with what is said beside it said of each."""
-    key = next((key for key in ("anyOf", "oneOf") if key in schema), None)
-    beside = {k: v for k, v in schema.items() if k != key}
-    return [_both(beside, each) for each in schema[key]] if key else []
-
-
 def _object(schema: Mapping[str, Any]) -> Schema:
     """The schema of a tool's whole input: an object, with alternatives inside its properties only."""
-    branches = [each for each in _branches(schema) if "object" in _types(each, "object")]
-    if branches:
-        schema = {**schema, **_either([_object(each) for each in branches])}
-    if "object" not in _types(schema, "object"):
+    objects = [each for each in branches(schema) if "object" in types(each, "object")]
+    if objects:
+        schema = {**schema, **_either([_object(each) for each in objects])}
+    if "object" not in types(schema, "object"):
         raise ValueError(f"its input is described as {schema['type']}, not as an object")
     return {"type": "object", **{k: v for k, v in schema.items() if k not in {*_NOT_AT_ROOT, "type"}}}
 
@@ -281,17 +192,6 @@ def _either(objects: Sequence[Schema]) -> Schema:
 def _any_of(schemas: Iterable[Schema]) -> Schema:
     distinct = list({dumps(each): each for each in schemas}.values())
     return distinct[0] if len(distinct) == 1 else {"anyOf": distinct}
-
-
-def _types(schema: Mapping[str, Any], *otherwise: str) -> list[str]:
-    kinds = schema.get("type", otherwise)
-    return [kinds] if isinstance(kinds, str) else list(kinds)
-
-
-def _type_of(value: Any) -> str:
-    classes = (bool, int, float, str, list, Mapping)
-    names = ("boolean", "integer", "number", "string", "array", "object")
-    return next((name for cls, name in zip(classes, names, strict=True) if isinstance(value, cls)), "null")
 
 
 _GOOGLE_FIELDS = {
@@ -325,15 +225,15 @@ def _google(schema: Mapping[str, Any]) -> Schema:
 
 def _single_types(schema: Mapping[str, Any]) -> list[Schema]:
     """The schema as alternatives of one type each: `Schema.type` must be there, and takes no list."""
-    if branches := _branches(schema):
-        return [each for branch in branches for each in _single_types(branch)]
+    if alternatives := branches(schema):
+        return [each for branch in alternatives for each in _single_types(branch)]
     values = [schema["const"]] if "const" in schema else schema.get("enum")
     if values is None:
         implied = [_IMPLIED[key] for key in schema if key in _IMPLIED][:1] or [*_SCALARS, "array", "null"]
-        return [{**schema, "type": kind} for kind in _types(schema, *implied)]
+        return [{**schema, "type": kind} for kind in types(schema, *implied)]
     fitting = {"number": ("number", "integer")}
-    kinds = _types(schema, *dict.fromkeys(map(_type_of, values)))
-    typed = [(kind, [v for v in values if _type_of(v) in fitting.get(kind, (kind,))]) for kind in kinds]
+    kinds = types(schema, *dict.fromkeys(map(type_of, values)))
+    typed = [(kind, [v for v in values if type_of(v) in fitting.get(kind, (kind,))]) for kind in kinds]
     return [{**schema, "type": kind, "enum": each} for kind, each in typed if each]
 
 
@@ -355,7 +255,7 @@ def _google_node(schema: Mapping[str, Any]) -> Schema:
         node["items"] = _google_items(schema)
     lost = [key for key in _TOLD if key not in node and schema.get(key) is not None]
     told = ", ".join(f"{key}: {dumps(schema[key]).decode()}" for key in lost)
-    return _both(node, {"description": told}) if told else node
+    return both(node, {"description": told}) if told else node
 
 
 def _google_items(schema: Mapping[str, Any]) -> Schema:

@@ -12,7 +12,7 @@ from typing import Any
 from ors.conformance.events import EventReader, Stream
 from ors.conformance.faults import Fault, NotTried
 from ors.conformance.http import Answer, Connection, Head, Http, encoded, headed
-from ors.quality.inputs import Inputs
+from ors.schemas import Inputs
 
 PROBE_TOOLS = {"echo", "give", "slow", "strange_reward", "notes"}
 EVENTS = {"Accept": "text/event-stream"}

@@ -7,9 +7,9 @@ from typing import Any
 from ors import ImageBlock, JSONObject, TextBlock, ToolSpec
 from ors.errors import ORSError
 from ors.quality.comparing import examine_apart, plays, rewards_alike
-from ors.quality.inputs import emptiest, needs_choice
 from ors.quality.subject import Action, Move, Sample, Stuck, Subject, answers, earned, reason, short
 from ors.quality.tools import examine_tool
+from ors.schemas import emptiest, needs_choice
 
 SURE_LENGTH = 4
 """An answer of fewer characters may stand in a prompt by chance."""

@@ -12,7 +12,7 @@ from ors import Environment, JSONObject, TextBlock, ToolSpec
 from ors.client import AsyncEnvironment, AsyncSession
 from ors.errors import ORSError, ToolCallError, ToolFailed
 from ors.quality.findings import Report
-from ors.quality.inputs import Inputs
+from ors.schemas import Inputs
 
 Action = tuple[str, JSONObject]
 T = TypeVar("T")

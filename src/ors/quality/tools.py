@@ -5,8 +5,8 @@ from typing import get_args
 from ors import ToolSpec
 from ors.client import Provider, convert_tools
 from ors.errors import ORSError
-from ors.quality.schemas import problems
 from ors.quality.subject import Subject, reason
+from ors.schemas import problems
 
 PROVIDERS = get_args(Provider)
 

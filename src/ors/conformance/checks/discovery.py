@@ -9,7 +9,7 @@ from ors.conformance.checks import Check, check
 from ors.conformance.faults import Fault
 from ors.conformance.http import Answer
 from ors.conformance.subject import Subject
-from ors.quality.schemas import problems
+from ors.schemas import problems
 
 UNKNOWN = "no-such-environment"
 

@@ -1,11 +1,15 @@
-"""Inputs made up from a tool's JSON Schema."""
+"""Inputs made up from a tool's schema."""
 
 import math
 import random
 import re
 import string
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
+
+from ors.schemas._structure import both, flattened
+
+T = TypeVar("T")
 
 MAX_DEPTH = 8
 _FORMATS = {
@@ -36,6 +40,12 @@ def emptiest(schema: Mapping[str, Any] | None) -> Any:
     return {} if schema is None else _Emptiest(random.Random(0), schema).value(schema, 0)
 
 
+def sample(schema: Mapping[str, Any] | None) -> dict[str, Any]:
+    """A plain input that fits a tool's schema: its examples and defaults, and nothing that is optional."""
+    made = {} if schema is None else _Sample(random.Random(0), schema).value(schema, 0)
+    return dict(made) if isinstance(made, Mapping) else {}
+
+
 def needs_choice(schema: Mapping[str, Any] | None) -> bool:
     """Whether even the emptiest value has to choose something: a number, a flag, one of several."""
     return _chooses(emptiest(schema))
@@ -59,39 +69,25 @@ class _Maker:
     def value(self, schema: Any, depth: int) -> Any:
         if not isinstance(schema, Mapping):
             return "anything"
-        schema = self._resolved(schema)
+        schema = flattened(schema, self._root)
         if "const" in schema:
             return schema["const"]
         if schema.get("enum"):
-            return self._random.choice(list(schema["enum"]))
+            return self._pick(list(schema["enum"]))
         for key in ("anyOf", "oneOf"):
             if schema.get(key):
                 rest = {name: rule for name, rule in schema.items() if name != key}
-                return self.value(_both(rest, self._branch(schema[key], depth)), depth)
+                return self.value(both(rest, self._branch(schema[key], depth)), depth)
         return self._of_type(schema, depth)
 
-    def _resolved(self, schema: Mapping[str, Any]) -> Mapping[str, Any]:
-        for _ in range(MAX_DEPTH):
-            reference = schema.get("$ref")
-            if isinstance(reference, str):
-                rest = {name: rule for name, rule in schema.items() if name != "$ref"}
-                schema = _both(self._lookup(reference), rest)
-            elif schema.get("allOf"):
-                merged = {name: rule for name, rule in schema.items() if name != "allOf"}
-                for part in schema["allOf"]:
-                    merged = _both(merged, part)
-                schema = merged
-            else:
-                break
-        return schema
+    def _pick(self, options: Sequence[T]) -> T:
+        return self._random.choice(options)
 
-    def _lookup(self, reference: str) -> Mapping[str, Any]:
-        found: Any = self._root
-        for part in reference.removeprefix("#").strip("/").split("/"):
-            if part:
-                name = part.replace("~1", "/").replace("~0", "~")
-                found = found.get(name, {}) if isinstance(found, Mapping) else {}
-        return found if isinstance(found, Mapping) else {}
+    def _whole(self, low: float, high: float) -> int:
+        return self._random.randint(math.ceil(low), math.floor(high))
+
+    def _takes_optional(self) -> bool:
+        return self._random.random() < 0.5
 
     def _branch(self, branches: list[Any], depth: int) -> Mapping[str, Any]:
         plain = [branch for branch in branches if isinstance(branch, Mapping)] or [{}]
@@ -99,12 +95,12 @@ class _Maker:
             return min(
                 plain, key=lambda branch: "$ref" in branch or branch.get("type") in ("object", "array")
             )
-        return self._random.choice(plain)
+        return self._pick(plain)
 
     def _of_type(self, schema: Mapping[str, Any], depth: int) -> Any:
         kind = schema.get("type")
         if isinstance(kind, list):
-            kind = self._random.choice(kind) if kind else None
+            kind = self._pick(kind) if kind else None
         if kind is None:
             kind = "object" if "properties" in schema else "array" if "items" in schema else "string"
         if kind == "object":
@@ -114,7 +110,7 @@ class _Maker:
         if kind in ("integer", "number"):
             return self._number(schema, kind == "integer")
         if kind == "boolean":
-            return self._random.random() < 0.5
+            return self._pick((False, True))
         return None if kind == "null" else self._string(schema)
 
     def _object(self, schema: Mapping[str, Any], depth: int) -> dict[str, Any]:
@@ -122,7 +118,7 @@ class _Maker:
         properties: Mapping[str, Any] = schema.get("properties", {})
         made = {}
         for name, rule in properties.items():
-            if name in required or (depth < MAX_DEPTH // 2 and self._random.random() < 0.5):
+            if name in required or (depth < MAX_DEPTH // 2 and self._takes_optional()):
                 made[name] = self.value(rule, depth + 1)
         for name in sorted(required - properties.keys()):
             made[name] = self.value(schema.get("additionalProperties"), depth + 1)
@@ -136,7 +132,7 @@ class _Maker:
         high = schema.get("maxItems", max(low, 3))
         if depth >= MAX_DEPTH // 2:
             high = low
-        count = self._random.randint(max(low, len(first)), max(low, high, len(first)))
+        count = self._whole(max(low, len(first)), max(low, high, len(first)))
         items = schema.get("items", {})
         made = first + [self.value(items, depth + 1) for _ in range(count - len(first))]
         if schema.get("uniqueItems"):
@@ -145,7 +141,8 @@ class _Maker:
 
     def _distinct(self, made: list[Any], items: Any, low: int, depth: int) -> list[Any]:
         distinct: list[Any] = []
-        for value in made + [self.value(items, depth + 1) for _ in range(20 if low else 0)]:
+        more = _Maker(self._random, self._root)
+        for value in made + [more.value(items, depth + 1) for _ in range(20 if low else 0)]:
             if value not in distinct and len(distinct) < max(len(made), low):
                 distinct.append(value)
         return distinct
@@ -163,45 +160,49 @@ class _Maker:
         if "exclusiveMaximum" in schema:
             high = min(high, schema["exclusiveMaximum"] - (1 if whole else (high - low) / 1000))
         if step:
-            number = self._random.randint(math.ceil(low / step), math.floor(high / step)) * step
+            number = self._whole(low / step, high / step) * step
             return int(number) if whole else number
         if whole:
-            return self._random.randint(math.ceil(low), math.floor(high))
+            return self._whole(low, high)
         return round(self._random.uniform(low, high), 3) if high - low > 0.1 else (low + high) / 2
 
     def _string(self, schema: Mapping[str, Any]) -> str:
         if schema.get("examples"):
-            return str(self._random.choice(schema["examples"]))
+            return str(self._pick(schema["examples"]))
         if schema.get("format") in _FORMATS:
             return _FORMATS[schema["format"]]
         low = schema.get("minLength", 0)
         high = schema.get("maxLength", max(low, 12))
         if "pattern" in schema:
             return _matching(schema["pattern"], self._random, low)
-        length = self._random.randint(max(low, min(1, high)), max(low, min(high, low + 12)))
+        length = self._whole(max(low, min(1, high)), max(low, min(high, low + 12)))
         return "".join(self._random.choice(string.ascii_letters + string.digits) for _ in range(length))
 
 
-class _Emptiest(_Maker):
-    """Leaves out what it can."""
+class _Plainest(_Maker):
+    """Makes the plainest value: first choices, lowest bounds, zeros, nothing that is optional."""
 
-    def _branch(self, branches: list[Any], depth: int) -> Mapping[str, Any]:
-        plain = [branch for branch in branches if isinstance(branch, Mapping)] or [{}]
-        nulls = [branch for branch in plain if branch.get("type") == "null"]
-        return (nulls or plain)[0]
+    def _pick(self, options: Sequence[T]) -> T:
+        return options[0]
 
-    def _object(self, schema: Mapping[str, Any], depth: int) -> dict[str, Any]:
-        required = schema.get("required", ())
-        kept = {name: rule for name, rule in schema.get("properties", {}).items() if name in required}
-        return super()._object({**schema, "properties": kept}, depth)
+    def _whole(self, low: float, high: float) -> int:
+        return math.ceil(low)
 
-    def _array(self, schema: Mapping[str, Any], depth: int) -> list[Any]:
-        return super()._array({**schema, "maxItems": schema.get("minItems", 0)}, depth)
+    def _takes_optional(self) -> bool:
+        return False
 
     def _number(self, schema: Mapping[str, Any], whole: bool) -> int | float:
         above = schema.get("minimum", 0) <= 0 and schema.get("exclusiveMinimum", -1) < 0
         below = schema.get("maximum", 0) >= 0 and schema.get("exclusiveMaximum", 1) > 0
         return 0 if above and below else super()._number(schema, whole)
+
+
+class _Emptiest(_Plainest):
+    """Makes null and empty strings where it can."""
+
+    def _branch(self, branches: list[Any], depth: int) -> Mapping[str, Any]:
+        nulls = [each for each in branches if isinstance(each, Mapping) and each.get("type") == "null"]
+        return super()._branch(nulls or branches, depth)
 
     def _string(self, schema: Mapping[str, Any]) -> str:
         if schema.get("minLength", 0) or "pattern" in schema or "format" in schema:
@@ -209,16 +210,21 @@ class _Emptiest(_Maker):
         return ""
 
 
-def _both(first: Mapping[str, Any], second: Any) -> dict[str, Any]:
-    if not isinstance(second, Mapping):
-        return dict(first)
-    merged = {**first, **second}
-    for key in ("properties", "$defs"):
-        if key in first and key in second:
-            merged[key] = {**first[key], **second[key]}
-    if "required" in first and "required" in second:
-        merged["required"] = [*first["required"], *second["required"]]
-    return merged
+class _Sample(_Plainest):
+    """Makes what the author shows: an example or a default, if there is one."""
+
+    def value(self, schema: Any, depth: int) -> Any:
+        found = flattened(schema, self._root)
+        shown = [*(found.get("examples") or ()), *(found.get("enum") or ())]
+        if not shown and "default" in found:
+            shown = [found["default"]]
+        return shown[0] if shown else super().value(found, depth)
+
+    def _string(self, schema: Mapping[str, Any]) -> str:
+        if schema.get("format") in _FORMATS or "pattern" in schema:
+            return super()._string(schema)
+        length: int = schema.get("minLength", 1)
+        return "x" * max(1, length)
 
 
 def _matching(pattern: str, source: random.Random, length: int) -> str:

@@ -4,10 +4,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-TYPES = {"string", "number", "integer", "boolean", "object", "array", "null"}
-_SCHEMAS = {"items", "additionalProperties", "not", "contains", "propertyNames", "if", "then", "else"}
-_LISTS = {"anyOf", "oneOf", "allOf", "prefixItems"}
-_MAPS = {"properties", "$defs", "definitions", "patternProperties", "dependentSchemas"}
+from ors.schemas._structure import LISTS, NAMED, SINGLE, TYPES, target, types
+
 _COUNTS = {"minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties"}
 _NUMBERS = {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"}
 _STRINGS = {"title", "description", "$id", "$schema", "format", "$comment"}
@@ -21,14 +19,9 @@ def problems(schema: Any) -> list[str]:
     if not isinstance(schema, Mapping):
         return ["it is not an object"]
     found = list(_Walk(schema).at(schema, "$"))
-    if not found and not _takes_objects(schema):
+    if not found and "object" not in types(schema, "object"):
         found.append("it does not describe an object, so no tool call can carry it")
     return found
-
-
-def _takes_objects(schema: Mapping[str, Any]) -> bool:
-    kind = schema.get("type")
-    return kind is None or kind == "object" or (isinstance(kind, list) and "object" in kind)
 
 
 class _Walk:
@@ -47,11 +40,11 @@ class _Walk:
             yield from self._rule(key, rule, f"{where}.{key}")
 
     def _rule(self, key: str, rule: Any, where: str) -> Iterator[str]:
-        if key in _SCHEMAS:
+        if key in SINGLE:
             yield from self.at(rule, where)
-        elif key in _LISTS:
+        elif key in LISTS:
             yield from self._each(rule, where)
-        elif key in _MAPS:
+        elif key in NAMED:
             yield from self._named(rule, where)
         else:
             wrong = self._wrong(key, rule)
@@ -86,15 +79,10 @@ class _Walk:
         return _wrong_value(key, rule)
 
     def _resolves(self, reference: Any) -> bool:
-        if not isinstance(reference, str) or not reference.startswith("#"):
+        try:
+            target(self._root, reference)
+        except ValueError:
             return False
-        found: Any = self._root
-        for part in reference[1:].strip("/").split("/"):
-            if part:
-                name = part.replace("~1", "/").replace("~0", "~")
-                if not isinstance(found, Mapping) or name not in found:
-                    return False
-                found = found[name]
         return True
 
 

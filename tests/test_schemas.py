@@ -8,8 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 
-from ors.quality.inputs import Inputs, emptiest, needs_choice
-from ors.quality.schemas import problems
+from ors import ToolSpec
+from ors.cli.inputs import tool_input
+from ors.cli.output import signature
+from ors.client import convert_tools
+from ors.schemas import Inputs, emptiest, flattened, needs_choice, problems, sample
 
 
 class Inner(BaseModel):
@@ -135,3 +138,60 @@ def test_valid_schemas_have_no_problems(number: int) -> None:
 )
 def test_what_is_wrong_with_a_schema_is_said_with_its_place(schema: Any, problem: str) -> None:
     assert problems(schema) == [problem]
+
+
+@pytest.mark.parametrize("number", range(len(SCHEMAS)))
+def test_a_sample_fits_its_schema_and_is_always_the_same(number: int) -> None:
+    made = sample(SCHEMAS[number])
+    jsonschema.validate(made, SCHEMAS[number])
+    assert made == sample(SCHEMAS[number])
+
+
+def test_a_sample_takes_what_the_author_shows() -> None:
+    properties = {
+        "shown": {"type": "string", "examples": ["Paris"]},
+        "chosen": {"enum": ["b", "a"]},
+        "preset": {"type": "integer", "default": 7},
+        "bounded": {"type": "integer", "exclusiveMinimum": 2},
+        "left_out": {"type": "string"},
+    }
+    schema = {
+        "type": "object",
+        "properties": properties,
+        "required": ["shown", "chosen", "preset", "bounded"],
+    }
+    assert sample(schema) == {"shown": "Paris", "chosen": "b", "preset": 7, "bounded": 3}
+    assert sample(None) == sample({"type": "string"}) == {}
+
+
+DEFINED = {"type": "integer", "minimum": 4}
+REFERENCES = [
+    ("#/$defs/it", {"$defs": {"it": DEFINED}}),
+    ("#/definitions/it", {"definitions": {"it": DEFINED}}),
+    ("#/$defs/a~1b%20c", {"$defs": {"a/b c": DEFINED}}),
+    ("#/$defs/several/anyOf/1", {"$defs": {"several": {"anyOf": [{"type": "null"}, DEFINED]}}}),
+]
+
+
+@pytest.mark.parametrize(("ref", "root"), REFERENCES)
+def test_every_reader_of_schemas_follows_a_reference_the_same_way(ref: str, root: dict[str, Any]) -> None:
+    schema = {"type": "object", "properties": {"x": {"$ref": ref}}, "required": ["x"], **root}
+    spec = ToolSpec(name="t", description="", input_schema=schema)
+    assert problems(schema) == []
+    assert sample(schema) == {"x": 4}
+    assert Inputs(random.Random(0)).make(schema)["x"] >= 4
+    assert signature(schema) == ["x: integer"]
+    assert tool_input(spec, ["x=5"]) == {"x": 5}
+    (converted,) = convert_tools([spec], "anthropic")
+    assert converted["input_schema"]["properties"] == {"x": DEFINED}
+
+
+def test_a_reference_to_itself_ends() -> None:
+    assert flattened({"$ref": "#"}, {"$ref": "#"}) == {}
+    assert flattened({"$ref": "#/$defs/nobody", "type": "string"}, {}) == {"type": "string"}
+
+
+def test_a_type_that_contains_itself_is_told_as_far_as_it_goes() -> None:
+    nested = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"$ref": "#/$defs/nested"}}]}
+    schema = {"$defs": {"nested": nested}, "properties": {"x": {"$ref": "#/$defs/nested"}}, "required": ["x"]}
+    assert signature(schema) == ["x: string|[string|[string|[any]]]"]

@@ -1,0 +1,37 @@
+"""What URLs of servers and proxies say: ports, logins, and which proxy a server is behind."""
+
+import base64
+from urllib.parse import SplitResult, unquote, urlsplit
+
+__all__ = ["authorization", "port_of", "proxy_of"]
+
+
+def port_of(url: SplitResult) -> int:
+    """The port of a URL, or its scheme's."""
+    return url.port or (443 if url.scheme == "https" else 80)
+
+
+def authorization(header: str, url: SplitResult) -> list[str]:
+    """The header line for the login in a URL, if it has one."""
+    login = url.netloc.rpartition("@")[0]
+    return [f"{header}: Basic {base64.b64encode(unquote(login).encode()).decode()}"] if login else []
+
+
+def proxy_of(url: SplitResult) -> SplitResult | None:
+    """The proxy that environment variables (or the system's settings) name for a server.
+
+    Raises:
+        ValueError: it is not one that speaks HTTP.
+    """
+    from urllib.request import getproxies, proxy_bypass  # takes longer than the client's own modules
+
+    names = (url.hostname or "", url.netloc.rpartition("@")[2])  # no_proxy may name a host, or host:port
+    proxy = None if any(map(proxy_bypass, names)) else getproxies().get(url.scheme)
+    if not proxy:
+        return None
+    parts = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError(
+            f"a proxy must be like http://host:port, not {parts.scheme}://{parts.hostname or ''}"
+        )
+    return parts

@@ -1,0 +1,159 @@
+"""What a schema is made of: types, subschemas, references, and two schemas as one."""
+
+from collections.abc import Callable, Mapping
+from copy import deepcopy
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+from urllib.parse import unquote
+
+Schema = dict[str, Any]
+# In this order, since a bool is an int to Python.
+TYPES: dict[str, tuple[type, ...]] = {
+    "boolean": (bool,),
+    "integer": (int,),
+    "number": (int, float),
+    "string": (str,),
+    "array": (list,),
+    "object": (Mapping,),
+    "null": (type(None),),
+}
+"""The types of JSON Schema, and the Python types of their values."""
+
+# Keywords whose value is a schema, a list of schemas, schemas by name.
+SINGLE = frozenset(
+    "items additionalProperties not contains propertyNames if then else"  # noqa: SIM905
+    " unevaluatedItems unevaluatedProperties".split()
+)
+LISTS = frozenset({"anyOf", "oneOf", "allOf", "prefixItems"})
+NAMED = frozenset({"properties", "patternProperties", "dependentSchemas", "$defs", "definitions"})
+# Definitions and what points to them (`discriminator`) go by inlining; titles repeat the fields' names.
+_DROPPED = frozenset({"$ref", "$defs", "definitions", "$schema", "$id", "$comment", "title", "discriminator"})
+
+
+def types(schema: Mapping[str, Any], *otherwise: str) -> list[str]:
+    """The types that a schema names, or else `otherwise`."""
+    kinds = schema.get("type", otherwise)
+    return [kinds] if isinstance(kinds, str) else list(kinds)
+
+
+def type_of(value: Any) -> str:
+    """The narrowest type of a value."""
+    return next((name for name, classes in TYPES.items() if isinstance(value, classes)), "null")
+
+
+def target(root: Mapping[str, Any], ref: Any) -> Any:
+    """What a `$ref` within `root` refers to.
+
+    Raises:
+        ValueError: nothing.
+    """
+    document, *steps = unquote(str(ref)).split("/")
+    node: Any = root if document == "#" else None
+    try:
+        for step in steps:
+            name = step.replace("~1", "/").replace("~0", "~")
+            node = node[int(name) if isinstance(node, list) else name]
+    except (LookupError, TypeError, ValueError):
+        node = None
+    if not isinstance(node, Mapping | bool):
+        raise ValueError(f"$ref {ref!r} leads nowhere in its schema")
+    return node
+
+
+def both(first: Any, second: Any) -> Schema:
+    """Merges two schemas; where they say different things of one keyword, the second counts."""
+    first, second = (each if isinstance(each, Mapping) else {} for each in (first, second))
+    merged = {**first, **second}
+    shared = first.keys() & second.keys()
+    if "properties" in shared:
+        one, other = first["properties"], second["properties"]
+        merged["properties"] = {**one, **{n: both(one.get(n), each) for n, each in other.items()}}
+    if "required" in shared:
+        merged["required"] = list(dict.fromkeys([*first["required"], *second["required"]]))
+    if "description" in shared:
+        merged["description"] = "\n".join(dict.fromkeys([first["description"], second["description"]]))
+    return merged
+
+
+def branches(schema: Mapping[str, Any]) -> list[Schema]:
+    """The branches of the first `anyOf` or `oneOf`, with what is said beside it said of each."""
+    key = next((key for key in ("anyOf", "oneOf") if key in schema), None)
+    beside = {k: v for k, v in schema.items() if k != key}
+    return [both(beside, each) for each in schema[key]] if key else []
+
+
+def flattened(schema: Any, root: Mapping[str, Any], steps: int = 8) -> Mapping[str, Any]:
+    """Merges a schema with its `$ref` and `allOf`; a reference to nothing, or in circles, is ignored."""
+    if not isinstance(schema, Mapping):
+        return {}
+    beside = {key: value for key, value in schema.items() if key not in ("$ref", "allOf")}
+    if not steps or len(beside) == len(schema):
+        return beside
+    targets = [_target_or_anything(root, schema["$ref"])] if "$ref" in schema else []
+    parts = [*targets, beside, *(schema.get("allOf") or ())]
+    return reduce(both, [flattened(part, root, steps - 1) for part in parts])
+
+
+def _target_or_anything(root: Mapping[str, Any], ref: Any) -> Any:
+    try:
+        return target(root, ref)
+    except ValueError:
+        return {}
+
+
+def walk(schema: Mapping[str, Any], visit: Callable[[Mapping[str, Any]], Schema]) -> Schema:
+    """A copy with every subschema visited; what is data (defaults, enums, names) stays as it is."""
+
+    def visited(value: Any) -> Any:
+        return visit(value) if isinstance(value, Mapping) else {} if value else {"not": {}}
+
+    copied: Schema = {}
+    for key, value in schema.items():
+        if key in NAMED and isinstance(value, Mapping):
+            copied[key] = {name: visited(each) for name, each in value.items()}
+        elif key in SINGLE | LISTS and isinstance(value, list):
+            copied[key] = [visited(each) for each in value]
+        elif key in SINGLE and isinstance(value, Mapping):
+            copied[key] = visit(value)
+        else:
+            copied[key] = deepcopy(value)
+    return copied
+
+
+def inlined(schema: Mapping[str, Any]) -> Schema:
+    """A copy without references, `allOf` and titles.
+
+    Raises:
+        ValueError: a `$ref` leads nowhere.
+    """
+    return _Inliner(schema).inline(schema)
+
+
+@dataclass
+class _Inliner:
+    """Replaces the references of one schema by what they refer to.
+
+    One inside its own expansion, or after the first thousand (definitions that use each other twice double
+    at every step), becomes its target's bare type, or anything if it has none.
+    """
+
+    root: Mapping[str, Any]
+    left: int = 1000
+
+    def inline(self, schema: Mapping[str, Any], within: tuple[str, ...] = ("#",)) -> Schema:
+        kept = {key: value for key, value in schema.items() if key not in _DROPPED}
+        flat = walk(kept, lambda each: self.inline(each, within))
+        targets = [self._follow(schema["$ref"], within)] if "$ref" in schema else []
+        return reduce(both, [*targets, *flat.pop("allOf", [])], flat)
+
+    def _follow(self, ref: Any, within: tuple[str, ...]) -> Schema:
+        found = target(self.root, ref)
+        if isinstance(found, bool):
+            return {} if found else {"not": {}}
+        if ref not in within and self.left:
+            self.left -= 1
+            return self.inline(found, (*within, ref))
+        name = "the whole" if ref == "#" else ref.rpartition("/")[2]
+        kind = {"type": found["type"]} if "type" in found else {}
+        return {**kind, "description": f"The same as {name}, described above."}
