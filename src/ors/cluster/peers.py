@@ -13,7 +13,7 @@ from ors import _protocol
 from ors.cluster.link import Link
 from ors.cluster.moving import Outlet
 from ors.server.requests import Request
-from ors.server.threads import Threads
+from ors.server.threads import NoThread, Threads
 
 log = logging.getLogger("ors.cluster")
 
@@ -264,7 +264,11 @@ class Peers:
         """
         # Each in a thread of its own: uvloop has four for all, so where a name that does not exist takes
         # seconds, servers that are not there yet would keep those waiting that are.
-        found = await self._lookups.run(socket.getaddrinfo, name, port, 0, socket.SOCK_STREAM)
+        try:
+            asked = self._lookups.run(socket.getaddrinfo, name, port, 0, socket.SOCK_STREAM)
+        except NoThread as error:
+            raise OSError(str(error)) from error
+        found = await asked
         return [address[0] for *_, address in found]
 
     def missing(self) -> list[str]:

@@ -17,6 +17,7 @@ from ors.errors import Gone, ServerFailed, ToolError
 from ors.server.calls import Outcome, failed
 from ors.server.cutting import cut
 from ors.server.house import House
+from ors.server.threads import NoThread
 from ors.server.turns import Turns
 from ors.server.wording import hidden, trace
 from ors.types import (
@@ -30,6 +31,9 @@ from ors.types import (
 )
 
 log = logging.getLogger("ors.server")
+
+AGAIN_SECONDS = 0.1
+"""How often a teardown for which no thread can be started is tried again."""
 
 _BLOCKS: TypeAdapter[Any] = TypeAdapter(Blocks)
 
@@ -104,16 +108,9 @@ class Episode:
     async def _in_thread(self, fn: Callable[[], Any]) -> Any:
         # What a constructor or setup takes must be given back even when nobody waits for it any more:
         # the teardown waits until its thread is through.
-        loop = asyncio.get_running_loop()
-        self._busy = through = loop.create_future()
-
-        def job() -> Any:
-            try:
-                return fn()
-            finally:
-                loop.call_soon_threadsafe(_settle, through)
-
-        return await self._house.threads.run(job)
+        running = self._house.threads.run(fn)
+        self._busy = self._house.threads.over(running)
+        return await running
 
     def _make(self) -> None:
         self._env = self._cls(task_spec=self.task, secrets=self._secrets or Secrets())
@@ -185,7 +182,7 @@ class Episode:
             if isinstance(error, TimeoutError) and seconds is not None and limit.expired():
                 return self._out_of_time(name, definition, seconds)
             self._log(f"tool {name!r} failed", error)
-            return failed(self._words("Tool execution failed", error), "environment")
+            return failed(self._words("Tool execution failed", error), whose(error))
         finally:
             self._turns.leave()
 
@@ -246,7 +243,7 @@ class Episode:
                     await self._busy
                 env, self._env = self._env, None
                 if env is not None:
-                    await self._hook(env, "teardown")
+                    await self._tear_down(env)
         except asyncio.CancelledError:
             raise
         except BaseException as error:
@@ -268,10 +265,20 @@ class Episode:
             raise Gone("Session deleted", reason="deleted")
         return self._env
 
-    async def _hook(self, env: Environment, name: str) -> None:
+    async def _tear_down(self, env: Environment) -> None:
         # The base class's own does nothing: no thread is needed to find that out.
-        if getattr(type(env), name) is not getattr(Environment, name):
-            await self._call(getattr(env, name))
+        if type(env).teardown is not Environment.teardown:
+            await call(env.teardown, spawn=self._run_sooner_or_later)
+
+    async def _run_sooner_or_later(self, fn: Callable[..., Any], /, *args: Any) -> Any:
+        # What the episode has taken is given back, even if threads are short at the moment.
+        while True:
+            try:
+                running = self._house.threads.run(fn, *args)
+            except NoThread:
+                await asyncio.sleep(AGAIN_SECONDS)
+            else:
+                return await running
 
     def _call(self, fn: Callable[..., Any], *args: Any) -> Any:
         return call(fn, *args, spawn=self._house.threads.run)
@@ -293,7 +300,7 @@ class Episode:
                 raise ServerFailed(late, reason="tool_timeout") from None
             self._log(f"{what} failed", error)
             words = self._words(f"Environment failed in {what}", error)
-            raise ServerFailed(words, reason="environment") from None
+            raise ServerFailed(words, reason=whose(error)) from None
 
     def _words(self, what: str, error: BaseException) -> str:
         return self._house.wording.told(what, error, (self._secrets or {}).values())
@@ -307,9 +314,9 @@ class Episode:
         self._log("setup failed", error)
 
 
-def _settle(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)
+def whose(error: BaseException) -> str:
+    """Who failed, as a reason: mostly the author's code, but not if no thread was to be had for it."""
+    return "limit" if isinstance(error, NoThread) else "environment"
 
 
 def _already_finished(name: str) -> RunToolError:

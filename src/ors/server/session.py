@@ -14,7 +14,7 @@ from typing import Any
 from ors._protocol import Limits
 from ors.errors import Gone, NotFound, ORSError, ServerFailed
 from ors.server.calls import Call, Calls, Outcome, failed
-from ors.server.episode import Episode, SetupTimeout
+from ors.server.episode import Episode, SetupTimeout, whose
 from ors.server.house import House
 from ors.server.observers import (
     CallEnded,
@@ -139,7 +139,7 @@ class Session:
                 raise  # by our own hand; a cancellation of the author's making is a failure
             episode.log_failed_setup(error)
             if self.state is State.CREATING:
-                reason = "setup_timeout" if isinstance(error, SetupTimeout) else "environment"
+                reason = "setup_timeout" if isinstance(error, SetupTimeout) else whose(error)
                 self._opened(ServerFailed(episode.failure(error), reason=reason))
                 await episode.teardown()
         else:
