@@ -4,6 +4,7 @@ import asyncio
 import logging
 import socket
 import ssl
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import Any, NamedTuple
@@ -224,7 +225,7 @@ class Peers:
         self._wanted: set[str] = set()
         self.by_prefix: dict[str, Peer] = {}
         self._holders: dict[int, Peer | None] = {}  # of each slot ever seen, whoever has it now
-        self._dead: dict[str, _End] = {}  # by how the ids of theirs begin
+        self._dead: OrderedDict[str, _End] = OrderedDict()  # by how the ids of theirs begin
         self._newest: dict[int, int] = {}  # of each slot, its latest life
         self._met = False
         self._own = list(environments)
@@ -322,7 +323,7 @@ class Peers:
         if peer.prefix and self.by_prefix.get(peer.prefix, peer) is peer:
             self._dead.setdefault(peer.prefix, _End(asyncio.get_running_loop().time(), parted))
             if len(self._dead) > MAX_DEAD:
-                del self._dead[next(iter(self._dead))]
+                self._dead.popitem(last=False)
         self._changed.set()
 
     def gone(self, slot: int, incarnation: int) -> bool:
