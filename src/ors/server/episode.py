@@ -11,7 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from ors._json import dumps
 from ors._protocol import Limits, result_events
-from ors._tools import SPAWN, ToolDef, call, checked
+from ors._tools import SPAWN, ToolDef, call, checked, method
 from ors.environment import Environment, Secrets
 from ors.errors import Gone, ServerFailed, ToolError
 from ors.server.calls import Outcome, failed
@@ -97,11 +97,11 @@ class Episode:
             self._make()
         else:
             await self._in_thread(self._make)
-        env = self._ready
-        if inspect.iscoroutinefunction(env.setup):
-            await env.setup()
+        setup = method(self._ready, "setup")
+        if inspect.iscoroutinefunction(setup):
+            await setup()
         elif self._cls.setup is not Environment.setup:
-            result = await self._in_thread(env.setup)
+            result = await self._in_thread(setup)
             if inspect.isawaitable(result):
                 await result
 
@@ -137,7 +137,7 @@ class Episode:
         Raises:
             ServerFailed: the environment could not say.
         """
-        prompt = await self._ask("get_prompt", self._ready.get_prompt)
+        prompt = await self._ask("get_prompt", method(self._ready, "get_prompt"))
         try:
             return _BLOCKS.validate_python(prompt)
         except ValidationError:
@@ -149,7 +149,7 @@ class Episode:
     async def tools(self) -> ListToolsOutput:
         """Every tool that this task has."""
         shared = await self._ask("list_tools", self._cls.list_tools)
-        task_specific = await self._ask("list_task_tools", self._ready.list_task_tools)
+        task_specific = await self._ask("list_task_tools", method(self._ready, "list_task_tools"))
         return ListToolsOutput(
             tools=[*shared.tools, *task_specific.tools], terminal_tool=shared.terminal_tool
         )
@@ -203,7 +203,7 @@ class Episode:
 
     async def _run_by_author(self, name: str, given: dict[str, Any]) -> ToolOutput:
         SPAWN.set(self._house.threads.run)
-        result = await self._call(self._ready._call_tool, name, given)
+        result = await self._call(method(self._ready, "_call_tool"), name, given)
         result = result.root if isinstance(result, RunToolOutput) else result
         if isinstance(result, RunToolSuccess):
             return result.output
@@ -228,7 +228,7 @@ class Episode:
             result = cut(output, limit)
         if self._finished and not self._cls.calls_after_finished and (finished or reward is not None):
             # Overlapped with the call that ended the episode: one end, one last reward.
-            return _refused(_already_finished(name))
+            return _refused(_finished_meanwhile(name))
         if finished:
             self._finished = True
         return Outcome(result_events(result), "ok", "", reward, finished)
@@ -268,7 +268,7 @@ class Episode:
     async def _tear_down(self, env: Environment) -> None:
         # The base class's own does nothing: no thread is needed to find that out.
         if type(env).teardown is not Environment.teardown:
-            await call(env.teardown, spawn=self._run_sooner_or_later)
+            await call(method(env, "teardown"), spawn=self._run_sooner_or_later)
 
     async def _run_sooner_or_later(self, fn: Callable[..., Any], /, *args: Any) -> Any:
         # What the episode has taken is given back, even if threads are short at the moment.
@@ -321,6 +321,11 @@ def whose(error: BaseException) -> str:
 
 def _already_finished(name: str) -> RunToolError:
     return RunToolError(error=f"{name!r} was not run: the episode has finished", reason="episode_finished")
+
+
+def _finished_meanwhile(name: str) -> RunToolError:
+    text = f"{name!r} was run, but another call finished the episode meanwhile: its result does not count"
+    return RunToolError(error=text, reason="episode_finished")
 
 
 def _refused(error: RunToolError) -> Outcome:
