@@ -17,9 +17,10 @@ from ors.errors import Gone, ServerFailed, ToolError
 from ors.server.calls import Outcome, failed
 from ors.server.cutting import cut
 from ors.server.house import House
+from ors.server.masking import hidden
 from ors.server.threads import NoThread
 from ors.server.turns import Turns
-from ors.server.wording import hidden, trace
+from ors.server.wording import trace
 from ors.types import (
     Blocks,
     JSONObject,
@@ -173,9 +174,9 @@ class Episode:
             async with asyncio.timeout(seconds) as limit:
                 return self._told(name, definition, await self._run(name, definition, given))
         except ToolError as refusal:
-            text = hidden(str(refusal), (self._secrets or {}).values())
-            reason = None if refusal.reason is None else str(refusal.reason)
-            return _refused(RunToolError(error=text, reason=reason))
+            secrets = (self._secrets or {}).values()
+            reason = None if refusal.reason is None else hidden(str(refusal.reason), secrets)
+            return _refused(RunToolError(error=hidden(str(refusal), secrets), reason=reason))
         except asyncio.CancelledError:
             raise
         except BaseException as error:  # SystemExit too: a tool must not end the server
