@@ -14,6 +14,7 @@ from tests.cli.commands import run
 from tests.cluster.floor import Door, doors, minted, routing
 from tests.lab import Lab
 from tests.raw import Raw
+from tests.requirements import proves
 
 ORIGIN = "https://app.example"
 ONE, TWO = {"X-API-Key": "secret-1"}, {"X-API-Key": "secret-2"}
@@ -68,6 +69,29 @@ def test_a_session_belongs_to_its_key_wherever_it_lives(keyed: list[Door], ways:
             assert sid in {row["sid"] for row in mine["sessions"]}
             assert sid not in {row["sid"] for row in theirs["sessions"]}
             assert raw.get("/-/metrics").status == 401
+
+
+@proves("sessions.key")
+@pytest.mark.parametrize("made", ["by-us", "by-a-client"])
+def test_a_session_belongs_to_its_key_after_its_end_too(
+    keyed: list[Door], ways: list[Raw], made: str
+) -> None:
+    for number, raw in enumerate(ways):
+        sid = f"ended-{number}"
+        if made == "by-us":
+            sid = keyed[1].member.app.house.identity.new_session_id()
+        assert raw.post("/create", {"task_spec": {}}, sid=sid, headers=TWO).status == 200
+        assert raw.post("/delete", sid=sid, headers=TWO).status == 200
+        for way in ways:
+            for headers, gone, deleted in ((TWO, 410, 200), (ONE, 404, 404)):
+                assert way.post("/ping", sid=sid, headers=headers).status == gone
+                assert way.call(sid, "nothing", headers=headers).status == gone
+                assert way.post("/delete", sid=sid, headers=headers).status == deleted
+                assert way("DELETE", f"/-/sessions/{sid}", headers=headers).status == deleted
+        assert raw.post("/create", {"task_spec": {}}, sid=sid, headers=ONE).status == 200
+        for way in ways:
+            assert way.post("/ping", sid=sid, headers=ONE).status == 200
+            assert way.post("/ping", sid=sid, headers=TWO).status == 404
 
 
 def test_private_fields_stay_private_at_every_door(ways: list[Raw]) -> None:

@@ -14,6 +14,7 @@ from ors.client import ORS
 from ors.errors import AuthenticationError
 from tests.lab import Lab
 from tests.raw import Raw
+from tests.requirements import proves
 from tests.serving import serving
 
 KEYS: list[ApiKey | str] = ["one=secret-1", ApiKey("two", "secret-2", private=True)]
@@ -76,6 +77,25 @@ def test_a_session_belongs_to_its_key(keyed: Raw) -> None:
     assert keyed.get("/-/sessions", headers=mine).json()["sessions"][0]["sid"] == sid
     assert keyed.post("/create", {"task_spec": {}}, sid=sid, headers=theirs).status == 400
     assert keyed.post("/ping", sid=sid, headers=mine).status == 200
+
+
+@proves("sessions.key")
+def test_a_session_belongs_to_its_key_after_its_end_too(keyed: Raw) -> None:
+    mine, theirs = {"X-API-Key": "secret-1"}, bearer("secret-2")
+    sid = keyed.session("guarded", headers=mine)
+    assert keyed.post("/delete", sid=sid, headers=mine).status == 200
+    for headers, gone, deleted in ((mine, 410, 200), (theirs, 404, 404)):
+        assert keyed.post("/ping", sid=sid, headers=headers).status == gone
+        assert keyed.get("/guarded/prompt", sid=sid, headers=headers).status == gone
+        assert keyed.call(sid, "nothing", env="guarded", headers=headers).status == gone
+        assert keyed.get(f"/-/api/calls/{sid}", headers=headers).status == gone
+        assert keyed.post("/delete", sid=sid, headers=headers).status == deleted
+        assert keyed("DELETE", f"/-/sessions/{sid}", headers=headers).status == deleted
+    unknown = keyed.post("/ping", sid="never-was", headers=theirs)
+    assert keyed.post("/ping", sid=sid, headers=theirs).body == unknown.body
+    assert keyed.post("/create", {"task_spec": {}}, sid=sid, headers=theirs).status == 200
+    assert keyed.post("/ping", sid=sid, headers=mine).status == 404
+    assert keyed.post("/delete", sid=sid, headers=theirs).status == 200
 
 
 def test_private_fields_are_listed_only_for_keys_that_may_see_them(keyed: Raw) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from ors._protocol import Limits, error_event, task_ids
 from ors.errors import BadRequest, Gone, NotFound
-from ors.server.calls import MAX_SPENT_KEYS, Call, Calls, Result
+from ors.server.calls import Call, Calls, Result
 from ors.server.house import House
 from ors.server.kept import AT_ONCE, RECORD_BYTES
 from ors.server.observers import Observers
@@ -265,15 +265,6 @@ async def test_a_result_that_is_kept_is_nothing_for_the_collector() -> None:
         seen.append(len(gc.get_objects()))
     assert len(shared.kept) == 600
     assert seen[1] - seen[0] < 30
-
-
-async def test_spent_keys_are_bounded_in_number() -> None:
-    calls = calls_of(house())
-    for n in range(MAX_SPENT_KEYS + 10):
-        calls.spend(f"k{n}")
-    assert not calls.spent("k9")
-    assert calls.spent("k10")
-    assert calls.spent(f"k{MAX_SPENT_KEYS + 9}")
 
 
 async def test_stopping_calls_that_have_not_begun_leaves_nothing_behind() -> None:

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import socket
 import ssl
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import Any, NamedTuple
@@ -14,7 +15,7 @@ from ors.cluster.link import Link
 from ors.cluster.moving import Outlet
 from ors.server.requests import Request
 from ors.server.streams import Outcome
-from ors.server.threads import Threads
+from ors.server.threads import NoThread, Threads
 
 log = logging.getLogger("ors.cluster")
 
@@ -225,7 +226,7 @@ class Peers:
         self._wanted: set[str] = set()
         self.by_prefix: dict[str, Peer] = {}
         self._holders: dict[int, Peer | None] = {}  # of each slot ever seen, whoever has it now
-        self._dead: dict[str, _End] = {}  # by how the ids of theirs begin
+        self._dead: OrderedDict[str, _End] = OrderedDict()  # by how the ids of theirs begin
         self._newest: dict[int, int] = {}  # of each slot, its latest life
         self._met = False
         self._own = list(environments)
@@ -265,7 +266,11 @@ class Peers:
         """
         # Each in a thread of its own: uvloop has four for all, so where a name that does not exist takes
         # seconds, servers that are not there yet would keep those waiting that are.
-        found = await self._lookups.run(socket.getaddrinfo, name, port, 0, socket.SOCK_STREAM)
+        try:
+            asked = self._lookups.run(socket.getaddrinfo, name, port, 0, socket.SOCK_STREAM)
+        except NoThread as error:
+            raise OSError(str(error)) from error
+        found = await asked
         return [address[0] for *_, address in found]
 
     def missing(self) -> list[str]:
@@ -319,7 +324,7 @@ class Peers:
         if peer.prefix and self.by_prefix.get(peer.prefix, peer) is peer:
             self._dead.setdefault(peer.prefix, _End(asyncio.get_running_loop().time(), parted))
             if len(self._dead) > MAX_DEAD:
-                del self._dead[next(iter(self._dead))]
+                self._dead.popitem(last=False)
         self._changed.set()
 
     def gone(self, slot: int, incarnation: int) -> bool:

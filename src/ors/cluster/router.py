@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import random
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Protocol
 
@@ -67,7 +68,8 @@ class Router:
         self._at_home: Callable[[Request], Outcome] | None = home.take if home is not None else None
         self._promised = _Promised()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._places: dict[str, str] = {}  # of ids that clients made: the prefix of their server
+        # Of ids that clients made: the prefix of their server.
+        self._places: OrderedDict[str, str] = OrderedDict()
         if home is not None:
             peers.have_had(home.identity.slot, home.identity.incarnation)
         peers.again = self._again
@@ -212,7 +214,7 @@ class Router:
         self._places.pop(sid, None)
         self._places[sid] = self._own if peer is None else peer.prefix
         if len(self._places) > MAX_PLACES:
-            del self._places[next(iter(self._places))]
+            self._places.popitem(last=False)
         if peer is None:
             return self._take_home(request)
         return lost(request) if peer.link is None else peer.link.ask(request, self._at_home)

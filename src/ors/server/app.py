@@ -17,14 +17,14 @@ from ors.server.inspector import FILES, HOME, Inspector
 from ors.server.journal import Journal
 from ors.server.live import Live
 from ors.server.metrics import Metrics
-from ors.server.observers import Rejected
+from ors.server.observers import Closing, Rejected
 from ors.server.offers import Offer
 from ors.server.pages import HEALTH_PATHS, Pages
 from ors.server.requests import Request
 from ors.server.routes import Coming, Routes, is_preflight
 from ors.server.sessions import Sessions
 from ors.server.streams import CallStream, CallTimers, Later, Outcome
-from ors.server.threads import Threads
+from ors.server.threads import NoThread, Threads
 
 log = logging.getLogger("ors.server")
 
@@ -223,9 +223,16 @@ class App:
         if self._reaping is not None:
             self._reaping.cancel()
         await self.sessions.close(asyncio.get_running_loop().time(), SHUTDOWN)
-        last = [self.house.threads.run(observer.close) for observer in self.house.observers.closing]
+        last = [task for observer in self.house.observers.closing if (task := self._closing(observer))]
         if last:
             await asyncio.wait(last, timeout=LAST_WORDS_SECONDS)
+
+    def _closing(self, observer: Closing) -> asyncio.Future[None] | None:
+        try:
+            return self.house.threads.run(observer.close)
+        except NoThread as error:  # the others are still to be told
+            log.error("%s was not told of the end: %s", type(observer).__name__, error)
+            return None
 
 
 def _is_open(path: str) -> bool:

@@ -53,10 +53,19 @@ class Deadline:
 
 def leave() -> None:
     """Ends the process now, with 0, and without waiting for any thread."""
-    acts = threading.Thread(target=atexit._run_exitfuncs, daemon=True)
-    acts.start()
-    acts.join(LAST_ACTS_SECONDS)
+    acts = threading.Thread(target=atexit._run_exitfuncs, name="ors-last-acts", daemon=True)
+    if _started(acts):
+        acts.join(LAST_ACTS_SECONDS)
     os._exit(0)
+
+
+def _started(thread: threading.Thread) -> bool:
+    try:
+        thread.start()
+    except RuntimeError as error:  # there are too many: the end comes all the same
+        log.error("the end comes without %s: %s", thread.name, error)
+        return False
+    return True
 
 
 def leave_threads(seconds: float) -> None:
@@ -73,8 +82,9 @@ def leave_threads(seconds: float) -> None:
         log.warning("left behind: %s", "; ".join(left))
         leave()
     last = threading.Timer(LAST_ACTS_SECONDS, os._exit, (0,))
+    last.name = "ors-last-timer"
     last.daemon = True
-    last.start()
+    _started(last)
 
 
 def at_work() -> list[str]:

@@ -11,14 +11,16 @@ from pydantic import TypeAdapter, ValidationError
 
 from ors._json import dumps
 from ors._protocol import Limits, result_events
-from ors._tools import SPAWN, ToolDef, call, checked
+from ors._tools import SPAWN, ToolDef, call, checked, method
 from ors.environment import Environment, Secrets
 from ors.errors import Gone, ServerFailed, ToolError
 from ors.server.calls import Result, failed
 from ors.server.cutting import cut
 from ors.server.house import House
+from ors.server.masking import hidden
+from ors.server.threads import NoThread
 from ors.server.turns import Turns
-from ors.server.wording import hidden, trace
+from ors.server.wording import trace
 from ors.types import (
     Blocks,
     JSONObject,
@@ -30,6 +32,9 @@ from ors.types import (
 )
 
 log = logging.getLogger("ors.server")
+
+AGAIN_SECONDS = 0.1
+"""How often a teardown for which no thread can be started is tried again."""
 
 _BLOCKS: TypeAdapter[Any] = TypeAdapter(Blocks)
 
@@ -93,27 +98,20 @@ class Episode:
             self._make()
         else:
             await self._in_thread(self._make)
-        env = self._ready
-        if inspect.iscoroutinefunction(env.setup):
-            await env.setup()
+        setup = method(self._ready, "setup")
+        if inspect.iscoroutinefunction(setup):
+            await setup()
         elif self._cls.setup is not Environment.setup:
-            result = await self._in_thread(env.setup)
+            result = await self._in_thread(setup)
             if inspect.isawaitable(result):
                 await result
 
     async def _in_thread(self, fn: Callable[[], Any]) -> Any:
         # What a constructor or setup takes must be given back even when nobody waits for it any more:
         # the teardown waits until its thread is through.
-        loop = asyncio.get_running_loop()
-        self._busy = through = loop.create_future()
-
-        def job() -> Any:
-            try:
-                return fn()
-            finally:
-                loop.call_soon_threadsafe(_settle, through)
-
-        return await self._house.threads.run(job)
+        running = self._house.threads.run(fn)
+        self._busy = self._house.threads.over(running)
+        return await running
 
     def _make(self) -> None:
         self._env = self._cls(task_spec=self.task, secrets=self._secrets or Secrets())
@@ -140,7 +138,7 @@ class Episode:
         Raises:
             ServerFailed: the environment could not say.
         """
-        prompt = await self._ask("get_prompt", self._ready.get_prompt)
+        prompt = await self._ask("get_prompt", method(self._ready, "get_prompt"))
         try:
             return _BLOCKS.validate_python(prompt)
         except ValidationError:
@@ -152,7 +150,7 @@ class Episode:
     async def tools(self) -> ListToolsOutput:
         """Every tool that this task has."""
         shared = await self._ask("list_tools", self._cls.list_tools)
-        task_specific = await self._ask("list_task_tools", self._ready.list_task_tools)
+        task_specific = await self._ask("list_task_tools", method(self._ready, "list_task_tools"))
         return ListToolsOutput(
             tools=[*shared.tools, *task_specific.tools], terminal_tool=shared.terminal_tool
         )
@@ -176,16 +174,16 @@ class Episode:
             async with asyncio.timeout(seconds) as limit:
                 return self._told(name, definition, await self._run(name, definition, given))
         except ToolError as refusal:
-            text = hidden(str(refusal), (self._secrets or {}).values())
-            reason = None if refusal.reason is None else str(refusal.reason)
-            return _refused(RunToolError(error=text, reason=reason))
+            secrets = (self._secrets or {}).values()
+            reason = None if refusal.reason is None else hidden(str(refusal.reason), secrets)
+            return _refused(RunToolError(error=hidden(str(refusal), secrets), reason=reason))
         except asyncio.CancelledError:
             raise
         except BaseException as error:  # SystemExit too: a tool must not end the server
             if isinstance(error, TimeoutError) and seconds is not None and limit.expired():
                 return self._out_of_time(name, definition, seconds)
             self._log(f"tool {name!r} failed", error)
-            return failed(self._words("Tool execution failed", error), "environment")
+            return failed(self._words("Tool execution failed", error), whose(error))
         finally:
             self._turns.leave()
 
@@ -206,7 +204,7 @@ class Episode:
 
     async def _run_by_author(self, name: str, given: dict[str, Any]) -> ToolOutput:
         SPAWN.set(self._house.threads.run)
-        result = await self._call(self._ready._call_tool, name, given)
+        result = await self._call(method(self._ready, "_call_tool"), name, given)
         result = result.root if isinstance(result, RunToolOutput) else result
         if isinstance(result, RunToolSuccess):
             return result.output
@@ -231,7 +229,7 @@ class Episode:
             result = cut(output, limit)
         if self._finished and not self._cls.calls_after_finished and (finished or reward is not None):
             # Overlapped with the call that ended the episode: one end, one last reward.
-            return _refused(_already_finished(name))
+            return _refused(_finished_meanwhile(name))
         if finished:
             self._finished = True
         return Result(result_events(result), "ok", "", reward, finished)
@@ -246,7 +244,7 @@ class Episode:
                     await self._busy
                 env, self._env = self._env, None
                 if env is not None:
-                    await self._hook(env, "teardown")
+                    await self._tear_down(env)
         except asyncio.CancelledError:
             raise
         except BaseException as error:
@@ -268,10 +266,20 @@ class Episode:
             raise Gone("Session deleted", reason="deleted")
         return self._env
 
-    async def _hook(self, env: Environment, name: str) -> None:
+    async def _tear_down(self, env: Environment) -> None:
         # The base class's own does nothing: no thread is needed to find that out.
-        if getattr(type(env), name) is not getattr(Environment, name):
-            await self._call(getattr(env, name))
+        if type(env).teardown is not Environment.teardown:
+            await call(method(env, "teardown"), spawn=self._run_sooner_or_later)
+
+    async def _run_sooner_or_later(self, fn: Callable[..., Any], /, *args: Any) -> Any:
+        # What the episode has taken is given back, even if threads are short at the moment.
+        while True:
+            try:
+                running = self._house.threads.run(fn, *args)
+            except NoThread:
+                await asyncio.sleep(AGAIN_SECONDS)
+            else:
+                return await running
 
     def _call(self, fn: Callable[..., Any], *args: Any) -> Any:
         return call(fn, *args, spawn=self._house.threads.run)
@@ -293,7 +301,7 @@ class Episode:
                 raise ServerFailed(late, reason="tool_timeout") from None
             self._log(f"{what} failed", error)
             words = self._words(f"Environment failed in {what}", error)
-            raise ServerFailed(words, reason="environment") from None
+            raise ServerFailed(words, reason=whose(error)) from None
 
     def _words(self, what: str, error: BaseException) -> str:
         return self._house.wording.told(what, error, (self._secrets or {}).values())
@@ -307,13 +315,18 @@ class Episode:
         self._log("setup failed", error)
 
 
-def _settle(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)
+def whose(error: BaseException) -> str:
+    """Who failed, as a reason: mostly the author's code, but not if no thread was to be had for it."""
+    return "limit" if isinstance(error, NoThread) else "environment"
 
 
 def _already_finished(name: str) -> RunToolError:
     return RunToolError(error=f"{name!r} was not run: the episode has finished", reason="episode_finished")
+
+
+def _finished_meanwhile(name: str) -> RunToolError:
+    text = f"{name!r} was run, but another call finished the episode meanwhile: its result does not count"
+    return RunToolError(error=text, reason="episode_finished")
 
 
 def _refused(error: RunToolError) -> Result:

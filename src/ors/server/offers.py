@@ -14,7 +14,7 @@ from ors._protocol import RESERVED_NAMES, Limits
 from ors._tools import SPAWN, call
 from ors.environment import Environment
 from ors.errors import BadRequest, InvalidEnvironment, ServerFailed
-from ors.server.episode import Episode
+from ors.server.episode import Episode, whose
 from ors.server.house import House
 from ors.server.wording import trace
 from ors.types import JSONObject, ListToolsOutput, Split
@@ -180,7 +180,7 @@ class Offer:
         except BaseException as error:  # SystemExit too: an author's listing must not end the server
             log.error("environment %s: %s failed\n%s", self.cls.name(), what, trace(error))
             words = self._house.wording.told(f"Environment failed in {what}", error)
-            raise ServerFailed(words, reason="environment") from None
+            raise ServerFailed(words, reason=whose(error)) from None
 
 
 def offers(environments: Iterable[type[Environment]], house: House) -> dict[str, Offer]:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, NoReturn
 from ors._protocol import UNKNOWN_TASK_ID, Limits, error_event
 from ors.errors import Gone, NotFound, ORSError, ServerFailed, Unavailable
 from ors.server.calls import GONE, Call, Calls, Result, failed
-from ors.server.episode import Episode, SetupTimeout
+from ors.server.episode import Episode, SetupTimeout, whose
 from ors.server.house import House
 from ors.server.observers import (
     CallEnded,
@@ -151,7 +151,7 @@ class Session:
                 raise  # by our own hand; a cancellation of the author's making is a failure
             episode.log_failed_setup(error)
             if self.state is State.CREATING:
-                reason = "setup_timeout" if isinstance(error, SetupTimeout) else "environment"
+                reason = "setup_timeout" if isinstance(error, SetupTimeout) else whose(error)
                 self._opened(ServerFailed(episode.failure(error), reason=reason))
                 await episode.teardown()
         else:

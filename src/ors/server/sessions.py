@@ -4,7 +4,9 @@ A session that has ended is no longer found; its id answers 410 while its tombst
 """
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from ors._protocol import Limits
 from ors.errors import BadRequest, Gone, NotFound, ORSError
@@ -22,6 +24,15 @@ ENDED = {
 }
 
 
+class _Tombstone(NamedTuple):
+    """What is remembered of a session that has ended."""
+
+    until: float
+    reason: str
+    key: str
+    """For other keys there has never been one."""
+
+
 class Sessions:
     """All sessions of a server, and the tombstones of those that ended."""
 
@@ -30,7 +41,8 @@ class Sessions:
         self._limits = house.limits
         self.admission = Admission(house.limits, keys or Keys())
         self._live: dict[str, Session] = {}
-        self._ended: dict[str, tuple[float, str]] = {}  # until when, and why
+        # Not a plain dict, which takes ever longer to find its first one once many were taken from there.
+        self._ended: OrderedDict[str, _Tombstone] = OrderedDict()
         self._ending: dict[str, asyncio.Task[None]] = {}
 
     def __len__(self) -> int:
@@ -66,7 +78,7 @@ class Sessions:
         """
         session = self._live.get(sid)
         if session is None or session.key != key:
-            raise self._absent(sid, now)
+            raise self._absent(sid, now, key)
         session.seen = now
         return session
 
@@ -78,7 +90,7 @@ class Sessions:
         """
         session = self._live.get(sid)
         if session is None or session.key != key:
-            raise self._absent(sid, now)
+            raise self._absent(sid, now, key)
         return session
 
     def __contains__(self, sid: str) -> bool:
@@ -86,7 +98,10 @@ class Sessions:
 
     def standing(self, sid: str, now: float) -> int:
         """2 for a session that lives here, 1 for one that has ended here of late, 0 for any other."""
-        return 2 if sid in self._live else int(self._ended.get(sid, (now, ""))[0] > now)
+        if sid in self._live:
+            return 2
+        tombstone = self._ended.get(sid)
+        return int(tombstone is not None and tombstone.until > now)
 
     def touch(self, sid: str, now: float, key: str = "") -> None:
         """Counts as activity of that session, if there is one."""
@@ -98,12 +113,12 @@ class Sessions:
         """Ends a session; gives its teardown, if there is one to wait for. The second time is fine too.
 
         Raises:
-            NotFound: there is none of that id, and has not been one of late.
+            NotFound: there is none of that id and key, and has not been one of late.
         """
         session = self._live.get(sid)
         if session is not None and session.key == key:
             self._end(session, "Session deleted", "deleted", now)
-        elif isinstance(absent := self._absent(sid, now), NotFound):
+        elif isinstance(absent := self._absent(sid, now, key), NotFound):
             raise absent
         return self._ending.get(sid)
 
@@ -119,10 +134,8 @@ class Sessions:
                     session.seen = now  # a call in flight counts
                 else:
                     self._end(session, "Session expired", "expired", now)
-        for sid, (until, _) in list(self._ended.items()):
-            if until > now:
-                break
-            del self._ended[sid]
+        while self._ended and next(iter(self._ended.values())).until <= now:
+            self._ended.popitem(last=False)
 
     def turn_away(self, now: float, message: str) -> None:
         """Whoever waits for a place, or for a session that is not set up yet, waits no longer."""
@@ -153,18 +166,18 @@ class Sessions:
         while self._ending:
             await asyncio.wait(set(self._ending.values()))
 
-    def _absent(self, sid: str, now: float) -> ORSError:
-        until, reason = self._ended.get(sid, (now, ""))
-        if sid in self._live or until <= now:
-            if self._house.identity.lost(sid):
-                return Gone("Session lost: its server was restarted", reason="worker_lost")
-            return NotFound("Session not found")
-        return Gone(ENDED.get(reason, "Session deleted"), reason=reason)
+    def _absent(self, sid: str, now: float, key: str) -> ORSError:
+        tombstone = self._ended.get(sid)
+        if tombstone is not None and tombstone.until > now and tombstone.key == key:
+            return Gone(ENDED.get(tombstone.reason, "Session deleted"), reason=tombstone.reason)
+        if self._house.identity.lost(sid):
+            return Gone("Session lost: its server was restarted", reason="worker_lost")
+        return NotFound("Session not found")
 
     def _end(self, session: Session, message: str, reason: str, now: float) -> None:
         sid = session.sid
         del self._live[sid]
-        self._bury(sid, now, reason)
+        self._bury(session, now, reason)
         task = session.end(message, reason)
         self.admission.leave(session.environment, session.key)
         if task is not None:
@@ -175,8 +188,8 @@ class Sessions:
         if self._ending.get(sid) is task:
             del self._ending[sid]
 
-    def _bury(self, sid: str, now: float, reason: str) -> None:
-        self._ended.pop(sid, None)
-        self._ended[sid] = (now + self._limits.tombstone_seconds, reason)
+    def _bury(self, session: Session, now: float, reason: str) -> None:
+        self._ended.pop(session.sid, None)
+        self._ended[session.sid] = _Tombstone(now + self._limits.tombstone_seconds, reason, session.key)
         if len(self._ended) > self._limits.tombstones:
-            del self._ended[next(iter(self._ended))]
+            self._ended.popitem(last=False)

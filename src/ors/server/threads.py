@@ -16,6 +16,16 @@ _Job = tuple[asyncio.Future[Any], contextvars.Context, Callable[..., Any], tuple
 IDLE_SECONDS = 30.0
 
 
+class NoThread(RuntimeError):
+    """No thread could be started for a job, which has not run and never will."""
+
+    def __init__(self, why: BaseException) -> None:
+        super().__init__(
+            f"the server could not start another thread ({why}): raise its limit of threads or of memory, "
+            "or let it run fewer calls at once"
+        )
+
+
 class Threads:
     """Runs functions in threads, for one event loop.
 
@@ -32,24 +42,44 @@ class Threads:
         self._waking = False
         self._number = 0
         self._running: set[asyncio.Future[Any]] = set()
+        self._overs: dict[asyncio.Future[Any], asyncio.Future[None]] = {}
         self._all: set[threading.Thread] = set()
 
     def run(self, fn: Callable[..., Any], /, *args: Any) -> asyncio.Future[Any]:
-        """Starts `fn(*args)` in a thread; the future has its result."""
+        """Starts `fn(*args)` in a thread; the future has its result. If cancelled before, it never runs.
+
+        Raises:
+            NoThread: none could be started.
+        """
         loop = asyncio.get_running_loop()
         future = loop.create_future()
-        self._running.add(future)
-        self._jobs.put((future, contextvars.copy_context(), fn, args))
         with self._lock:
             self._free -= 1
             short = self._free < 0
             if short:
                 self._free += 1
                 self._number += 1
-        if short:
-            name = f"ors-tool-{self._number}"
-            threading.Thread(target=self._work, args=(loop,), name=name, daemon=True).start()
+        if short:  # the thread first: a job that is refused must not lie in the queue
+            self._start(loop)
+        self._running.add(future)
+        self._jobs.put((future, contextvars.copy_context(), fn, args))
         return future
+
+    def _start(self, loop: asyncio.AbstractEventLoop) -> None:
+        name = f"ors-tool-{self._number}"
+        try:
+            threading.Thread(target=self._work, args=(loop,), name=name, daemon=True).start()
+        except (RuntimeError, MemoryError) as error:
+            raise NoThread(error) from error
+
+    def over(self, future: asyncio.Future[Any]) -> asyncio.Future[None]:
+        """A future that is done once nothing of a job runs any more, also if nobody waits for its result."""
+        over: asyncio.Future[None] = future.get_loop().create_future()
+        if future in self._running:
+            self._overs[future] = over
+        else:
+            over.set_result(None)
+        return over
 
     @property
     def lost(self) -> int:
@@ -90,7 +120,9 @@ class Threads:
         args: tuple[Any, ...],
     ) -> None:
         try:
-            self._results.append((future, context.run(fn, *args), None))
+            # What was cancelled before it began must not begin.
+            result = None if future.cancelled() else context.run(fn, *args)
+            self._results.append((future, result, None))
         except BaseException as error:  # also SystemExit: a tool must not end the server
             self._results.append((future, None, error))
         with self._lock:
@@ -107,6 +139,8 @@ class Threads:
         while self._results:
             future, result, error = self._results.popleft()
             self._running.discard(future)
+            if self._overs and (over := self._overs.pop(future, None)) is not None and not over.done():
+                over.set_result(None)
             if future.done():  # the call was cancelled
                 continue
             if error is None:

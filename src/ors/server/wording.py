@@ -7,10 +7,10 @@ from typing import Literal
 from pydantic import ValidationError
 
 from ors._problems import problems
+from ors.server.masking import hidden
 
 ReturnErrors = Literal["none", "exception", "stacktrace"]
 
-_SHORTEST_SECRET = 4
 _LONGEST_CHAIN = 20
 
 _OFF_THE_MAIN_THREAD = "signal only works in main thread"
@@ -66,12 +66,3 @@ def _wants_signals(error: BaseException | None) -> bool:
             return True
         error = error.__cause__ or error.__context__
     return False
-
-
-def hidden(text: str, secrets: Iterable[str]) -> str:
-    """`text` without the values of `secrets`."""
-    # The longest first, or a part of it would stay; and as it looks when it is printed in quotes.
-    for secret in sorted(secrets, key=len, reverse=True):
-        if len(secret) >= _SHORTEST_SECRET:  # hiding every "a" would hide the text and protect nothing
-            text = text.replace(secret, "***").replace(repr(secret)[1:-1], "***")
-    return text
