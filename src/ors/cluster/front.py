@@ -11,7 +11,7 @@ from ors.errors import ORSError, Unavailable
 from ors.server import is_loopback
 from ors.server._uvicorn import Runner
 from ors.server.access import LOOPBACK, Door
-from ors.server.answers import Answer, answer, refusal
+from ors.server.answers import Answer, answer, failure, refusal
 from ors.server.endpoints import new_session
 from ors.server.outcomes import Later, Outcome
 from ors.server.pulse import Pulse
@@ -38,12 +38,14 @@ class Front:
         self.ending_seconds = limits.grace_seconds + 10
 
     def take(self, request: Request) -> Outcome:
-        """What becomes of a client's request. Servers ask for the key themselves."""
+        """What becomes of a client's request. Never raises. Servers ask for the key themselves."""
         try:
             self._door.check(request)
             return self._taken(request)
         except ORSError as error:
             return refusal(error)
+        except Exception as error:
+            return _failed(request, error)
 
     def _taken(self, request: Request) -> Outcome:
         if is_preflight(request):
@@ -56,11 +58,13 @@ class Front:
         return refusal(_nobody()) if outcome is None else outcome
 
     async def finish(self, request: Request, later: Later) -> Answer:
-        """Waits for an answer."""
+        """Waits for an answer. Never raises."""
         try:
             return await later
         except ORSError as error:
             return refusal(error)
+        except Exception as error:
+            return _failed(request, error)
 
     def refused(self, error: ORSError) -> Answer:
         """What is answered to a request that is turned away."""
@@ -127,6 +131,11 @@ class FrontRunner(Runner):
         if missing:
             log.warning("no answer yet from %s", ", ".join(missing))
         await super().startup(sockets)
+
+
+def _failed(request: Request, error: Exception) -> Answer:
+    log.error("%s %s failed", request.method, request.path, exc_info=error)
+    return failure()
 
 
 def _nobody() -> Unavailable:

@@ -1,6 +1,7 @@
 """The end of a link at the door that forwards: one connection to another server, for many requests."""
 
 import asyncio
+import logging
 import struct
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -8,11 +9,13 @@ from typing import Any, Protocol
 from ors import _protocol
 from ors._json import loads
 from ors.cluster.purpose import LOST, WORKER_LOST, endpoint, lost, needs_session
-from ors.errors import BadRequest, TooLarge
+from ors.errors import ORSError
 from ors.server import frames
-from ors.server.answers import STREAM, Answer, refusal
+from ors.server.answers import STREAM, Answer, failure, refusal
 from ors.server.relay import Elsewhere, Relay, Sink
 from ors.server.requests import Request, too_large
+
+log = logging.getLogger("ors.cluster")
 
 LONGEST_ANSWER = 2**31
 _SWITCHED = b"HTTP/1.1 101"
@@ -157,7 +160,7 @@ class Link(asyncio.Protocol):
         """Sends a request; gives the number of the exchange, or 0 if nothing could be sent.
 
         Raises:
-            BadRequest: a header cannot be passed on.
+            BadRequest: the path, the query or a header cannot be passed on.
             TooLarge: the body is over the other server's limit.
         """
         if len(request.body) > self._body_bytes:
@@ -237,8 +240,12 @@ class Exchange(Relay):
         self._sink = sink
         try:
             self._number = self._link.open(self, self._request)
-        except (BadRequest, TooLarge) as error:
+        except ORSError as error:
             sink.settle(self._request, refusal(error))
+            return
+        except Exception as error:  # a fault of ours: whoever asked is answered all the same
+            log.error("%s %s was not forwarded", self._request.method, self._request.path, exc_info=error)
+            sink.settle(self._request, failure())
             return
         if not self._number:
             self.lost()

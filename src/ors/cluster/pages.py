@@ -5,13 +5,13 @@ import re
 from collections.abc import Callable
 from functools import partial
 from typing import Any
-from urllib.parse import parse_qsl, urlencode
+from urllib.parse import urlencode
 
 from ors._json import loads
 from ors.cluster.asking import Asking
 from ors.cluster.live import live
 from ors.cluster.peers import Peer, Peers
-from ors.errors import BadRequest, Unavailable
+from ors.errors import Unavailable
 from ors.server.answers import TEXT, Answer, answer, refusal
 from ors.server.feeds import Feed
 from ors.server.identity import Identity
@@ -87,8 +87,8 @@ class Merged:
         return Answer(200, merged_metrics(texts), TEXT) if texts else _first(answers)
 
     async def _sessions(self, request: Request) -> Answer:
-        asked = dict(parse_qsl(request.query.decode("latin-1")))
-        first, count = _number(asked, "offset", 0), min(_number(asked, "limit", PAGE), MAX_PAGE)
+        asked = {name: request.asked(name) for name in ("environment", "state")}
+        first, count = request.number("offset", 0), min(request.number("limit", PAGE), MAX_PAGE)
         total = 0
         listed: list[Any] = []
         answers = await self._all(request.like(_query(asked, 0, 0)))
@@ -209,10 +209,3 @@ def _labelled(line: bytes, label: bytes) -> bytes:
 
 def _query(asked: dict[str, str], offset: int, limit: int) -> bytes:
     return urlencode({**asked, "offset": offset, "limit": limit}).encode()
-
-
-def _number(asked: dict[str, str], name: str, otherwise: int) -> int:
-    text = asked.get(name, str(otherwise))
-    if not (text.isascii() and text.isdigit()):
-        raise BadRequest(f"{name}: a number of 0 or more is expected")
-    return int(text)

@@ -8,6 +8,7 @@ from uvicorn.server import ServerState
 
 from ors._json import dumps
 from ors._sse import PING
+from ors.errors import BadRequest
 from ors.server import frames
 from ors.server.answers import STREAM, Answer
 from ors.server.app import App
@@ -90,6 +91,8 @@ class Dock(asyncio.Protocol):
         if kind == frames.REQUEST and self.app.house.leaving:
             self.write(frames.frame(frames.REFUSED, number))
         elif kind == frames.REQUEST:
+            if number in self._exchanges:
+                raise ValueError(f"the number {number} is in use")
             exchange = self._exchanges[number] = _Exchange(self, number)
             exchange.take(payload)
         elif kind == frames.FIND:
@@ -167,7 +170,11 @@ class _Exchange:
 
     def take(self, payload: bytes) -> None:
         app = self._dock.app
-        self._request = request = frames.read_request(payload)
+        try:
+            self._request = request = frames.read_request(payload)
+        except BadRequest as error:
+            self._answer(app.refused(error))
+            return
         outcome = app.take_forwarded(request)
         if type(outcome) is Call:
             self._follow(outcome)
