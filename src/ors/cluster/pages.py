@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 from ors._json import loads
 from ors.cluster.asking import Asking
 from ors.cluster.live import live
-from ors.cluster.peers import Peer, Peers
+from ors.cluster.peers import Peer, Peers, prefix
 from ors.errors import Unavailable
 from ors.server.answers import TEXT, Answer, answer, refusal
 from ors.server.feeds import Feed
@@ -53,14 +53,17 @@ class Merged:
             return Asking(request, self._watch_if_offered(request))
         here: Outcome = self._at_home(request)
         # The feed is not opened yet: whether there is one is all that it is asked for.
-        return live(request, self._peers, self._at_home) if isinstance(here, Feed) else here
+        if not isinstance(here, Feed) or self._own is None:
+            return here
+        own = prefix(self._own.slot, self._own.incarnation)
+        return live(request, self._peers, self._all, self._at_home, own)
 
     async def _watch_if_offered(self, request: Request) -> Outcome:
         about = Request("GET", ABOUT, b"", request.headers, b"")
         answers = [await _answer(peer, about) for peer in list(self._peers)[:1]]
         if not answers:
             raise Unavailable("No server is up", retry_after=1)
-        return live(request, self._peers, None) if answers[0].status == 200 else answers[0]
+        return live(request, self._peers, self._all) if answers[0].status == 200 else answers[0]
 
     async def _all(self, request: Request) -> list[tuple[str, Answer]]:
         """What each server answers, by its name."""
