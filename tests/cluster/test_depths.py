@@ -32,9 +32,7 @@ class Crowd:
                 app.sessions.reserve(sid, dice.choice(("lab", "lab", "lab", "other")), at, app.limits)
 
     async def ask_all(self, request: Request) -> list[tuple[str, Answer]]:
-        answers = [
-            (app.house.identity.new_session_id()[:13], app.take_forwarded(request)) for app in self._apps
-        ]
+        answers = [(app.house.identity.new_session_id()[:13], _answer(app, request)) for app in self._apps]
         if request.path == BEFORE:
             self.longest = max(len(loads(answer.body)["sessions"]) for _, answer in answers)
         return answers
@@ -44,13 +42,13 @@ class Crowd:
         told = []
         for app in self._apps:
             query = b"until=%d&limit=4000&environment=lab" % 10**15
-            answer = app.take_forwarded(Request("GET", BEFORE, query, {}, b""))
-            told.append(loads(answer.body)["sessions"])
+            told.append(loads(_answer(app, Request("GET", BEFORE, query, {}, b"")).body)["sessions"])
         return newest_first(told)
 
     def close(self) -> None:
         for app in self._apps:
             app.metrics.lag.stop()
+            assert app._reaping is not None
             app._reaping.cancel()
 
 
@@ -58,6 +56,12 @@ def _app(slot: int) -> App:
     app = Server([Lab], slot=slot, inspector=True)._app
     app.start()
     return app
+
+
+def _answer(app: App, request: Request) -> Answer:
+    answer = app.take_forwarded(request)
+    assert isinstance(answer, Answer)
+    return answer
 
 
 @pytest.mark.parametrize("seed", range(3))
