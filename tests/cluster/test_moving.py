@@ -1,5 +1,6 @@
 """Connections that keep asking another server of the machine: they move there and lose nothing on the way."""
 
+import asyncio
 import http.client
 import io
 import json
@@ -71,14 +72,75 @@ def test_a_connection_whose_requests_are_for_several_servers_stays(pair: list[Do
         assert (clients(pair[0]), clients(pair[1])) == (1, 0)
 
 
-def test_a_link_that_is_about_to_begin_stays(pair: list[Door]) -> None:
+@pytest.mark.parametrize("cut", [1, 4, 5, 9, 30, -40, -1])
+def test_a_connection_stays_while_a_part_of_the_next_request_has_been_read(
+    pair: list[Door], cut: int
+) -> None:
+    sid = minted(pair, 1)
+    with closing(Conversation(pair[0].raw)) as client:
+        for n in range(MOVE_AFTER - 1):
+            assert client.told(_call(sid, f"{n}")) == f"{n}"
+        following = _call(sid, "next")
+        assert client.told(_call(sid, "last") + following[:cut]) == "last"
+        _let_run(pair)
+        assert (clients(pair[0]), clients(pair[1])) == (1, 0)
+        assert client.told(following[cut:]) == "next"
+        _let_run(pair)
+        assert client.told(_call(sid, "later")) == "later"
+        assert (clients(pair[0]), clients(pair[1])) == (0, 1)
+
+
+@pytest.mark.parametrize("cut", [1, 4, 5, 9, 30, -40, -1])
+def test_a_server_that_gives_way_keeps_connections_whose_next_request_has_begun(
+    pair: list[Door], cut: int
+) -> None:
+    sid = minted(pair, 0)
+    with closing(Conversation(pair[0].raw)) as client:
+        following = _call(sid, "next")
+        assert client.told(_call(sid, "first") + following[:cut]) == "first"
+        _hand_over(pair)
+        assert (clients(pair[0]), clients(pair[1])) == (1, 0)
+        assert client.told(following[cut:]) == "next"
+        _let_run(pair)
+        assert client.told(_call(sid, "later")) == "later"
+        assert (clients(pair[0]), clients(pair[1])) == (0, 1)
+
+
+def test_what_was_refused_is_not_given_away_to_be_read_on(pair: list[Door]) -> None:
+    sid = minted(pair, 0)
+    with closing(Conversation(pair[0].raw)) as client:
+        assert client.told(_call(sid, "first") + b"\0 no request \r\n\r\n") == "first"
+        assert client.answers.next().status == 400
+        _hand_over(pair)
+        assert (clients(pair[0]), clients(pair[1])) == (1, 0)
+
+
+def _hand_over(pair: list[Door]) -> None:
     (heir,) = pair[0].member.peers
+    pair[0].member.servers[0].get_loop().call_soon_threadsafe(pair[0].member.hand_over, heir, 100)
+    _let_run(pair)
+
+
+def _let_run(pair: list[Door]) -> None:
+    """Lets the servers do what they are about to do."""
+    for door in pair:
+        for _ in range(3):
+            asyncio.run_coroutine_threadsafe(asyncio.sleep(0), door.member.servers[0].get_loop()).result(20)
+
+
+def _call(sid: str, text: str) -> bytes:
+    """A call of `echo`, as bytes."""
+    body = json.dumps({"name": "echo", "input": {"text": text}})
+    head = f"POST /lab/call HTTP/1.1\r\nHost: localhost\r\nX-Session-ID: {sid}\r\n"
+    return f"{head}Content-Length: {len(body)}\r\n\r\n{body}".encode()
+
+
+def test_a_link_that_is_about_to_begin_stays(pair: list[Door]) -> None:
     with socket.socket(socket.AF_UNIX) as link:
         link.connect(pair[0].place.removeprefix(UNIX))
         while not clients(pair[0]):
             pass
-        pair[0].member.servers[0].get_loop().call_soon_threadsafe(pair[0].member.hand_over, heir, 100)
-        assert pair[0].raw.get("/health").status == 200  # the loop has been round
+        _hand_over(pair)
         link.sendall(
             b"GET /-/link HTTP/1.1\r\nHost: localhost\r\nConnection: upgrade\r\nUpgrade: ors-link\r\n\r\n"
         )
@@ -158,16 +220,18 @@ def _wander(raw: Raw, sids: Sequence[str], dice: random.Random) -> list[str]:
     """Asks one session for a while, then another, over one connection; gives the names of its calls."""
     names: list[str] = []
     label = f"{dice.random()}"
-    with socket.create_connection((raw.host, raw.port), 30) as connection:
-        answers = Answers(connection)
+    with closing(Conversation(raw)) as client:
+        ahead, pipelined, sent = 0, *_batch(dice.choice(sids), label, 0, dice)
         for _ in range(25):
             sid = dice.choice(sids)
             for _ in range(dice.randrange(3 * MOVE_AFTER)):
-                pipelined = [f"{label}-{len(names) + n}" for n in range(dice.choice((1, 1, 1, 3)))]
-                _send_all(connection, sid, pipelined, dice)
-                for _ in pipelined:
-                    assert answers.next().result()["ok"] is True
                 names += pipelined
+                following = _batch(sid, label, len(names), dice)
+                more = dice.choice((0, 0, 0, 1, 5, 150))  # the next request has begun to arrive
+                client.socket.sendall(sent[ahead:] + following[1][:more])
+                for _ in pipelined:
+                    assert client.answers.next().result()["ok"] is True
+                ahead, pipelined, sent = more, *following
     return names
 
 
@@ -189,11 +253,33 @@ class Answers(io.BufferedReader):
         """The end of an answer is not the end of all."""
 
 
-def _send_all(connection: socket.socket, sid: str, names: Sequence[str], dice: random.Random) -> None:
+class Conversation:
+    """One connection, over which bytes are sent as they are given."""
+
+    def __init__(self, raw: Raw) -> None:
+        self.socket = socket.create_connection((raw.host, raw.port), 30)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.answers = Answers(self.socket)
+
+    def told(self, sent: bytes) -> str:
+        """What the next answer says, when these bytes have been sent."""
+        self.socket.sendall(sent)
+        return str(self.answers.next().result()["output"]["blocks"][0]["text"])
+
+    def close(self) -> None:
+        self.answers.detach().close()
+        self.socket.close()
+
+
+def _batch(sid: str, label: str, first: int, dice: random.Random) -> tuple[list[str], bytes]:
+    """The names of a few calls behind each other, and what is to be sent for them."""
+    names = [f"{label}-{first + n}" for n in range(dice.choice((1, 1, 1, 3)))]
     slow = dice.random() < 0.02  # long enough for its stream to open before the end
+    sent = b""
     for name in names:
         given = {"name": name, "seconds": 0.03} if slow else {"name": name}
         body = json.dumps({"name": "wait" if slow else "note", "input": given}).encode()
         body += b" " * dice.choice((0, 0, 0, 100_000))
         head = f"POST /yard/call HTTP/1.1\r\nHost: localhost\r\nX-Session-ID: {sid}\r\n"
-        connection.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+        sent += f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
+    return names, sent

@@ -1,5 +1,7 @@
 """Looking at the sessions of several servers through one of them, or through a router."""
 
+import asyncio
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -59,6 +61,57 @@ def test_the_calls_of_all_servers_are_counted(pair: list[Door], views: list[Raw]
             while seen < 2:
                 seen += feed.next("point")["calls"]
             assert seen == 2
+
+
+def test_every_page_is_shown_however_many_sessions_there_are(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    """More sessions on each server than it tells of at once, several in the same millisecond."""
+    with (
+        doors(2, tmp_path_factory.mktemp("links"), [Lab], limits=Limits(grace_seconds=0.1)) as made,
+        routing([door.raw.url for door in made]) as router,
+    ):
+        everywhere = [made[0].raw, made[1].raw, router]
+        newest = _crowd(made, 2600)
+        for number, first in enumerate((0, 1990, 2000, 2600, 3777, 5150, 5199, 5200, 10**18)):
+            _shows(everywhere[number % 3], f"offset={first}&limit=50", newest, first, 50)
+        for number, first in enumerate((1, 2000, 3300)):
+            _shows(everywhere[number % 3], f"offset={first}&limit=2000", newest, first, 2000)
+        with following(router, "/-/api/live?offset=3000&limit=10&environment=other") as feed:
+            assert feed.next("sessions") == {"total": 0, "offset": 3000, "sessions": []}
+        _leave(made)
+
+
+def _shows(raw: Raw, query: str, newest: list[str], first: int, count: int) -> None:
+    with following(raw, f"/-/api/live?{query}") as feed:
+        told = feed.next("sessions")
+        while told["total"] < len(newest):
+            told = feed.next("sessions")
+        assert (told["total"], told["offset"]) == (len(newest), first)
+        assert [row["sid"] for row in told["sessions"]] == newest[first : first + count]
+
+
+def _crowd(made: list[Door], each: int) -> list[str]:
+    """So many sessions on each server, created in turn, two at a time; gives the newest first."""
+    sids: list[tuple[float, int, str]] = []
+
+    async def fill(slot: int, now: float) -> None:
+        app = made[slot].member.app
+        for n in range(each):
+            sid = app.house.identity.new_session_id()
+            at = now + (n // 2) * 0.02 + slot * 0.01  # the servers' clocks differ by milliseconds
+            app.sessions.reserve(sid, "lab", at, app.limits)
+            sids.append((at, n, sid))
+
+    now = time.monotonic() - each * 0.01
+    for slot, door in enumerate(made):
+        asyncio.run_coroutine_threadsafe(fill(slot, now), door.member.servers[0].get_loop()).result(20)
+    return [sid for _, _, sid in sorted(sids, reverse=True)]
+
+
+def _leave(made: list[Door]) -> None:
+    for door in made:
+        door.member.app.sessions._live.clear()
 
 
 def test_a_session_is_watched_from_everywhere(pair: list[Door], views: list[Raw]) -> None:

@@ -63,6 +63,13 @@ class Page:
         self.driver.get("about:blank")
         self.driver.get(f"{url}/-/#/{view}")
 
+    def visit(self, address: str) -> str:
+        """Opens an address that a command has printed; gives the server's URL, for other views of the tab."""
+        self.driver.get("about:blank")
+        self.driver.get(address)
+        self.find("#server .address")
+        return address.partition("/-/")[0]
+
     def go(self, view: str) -> None:
         """Goes to another view, within the page."""
         self.run("location.hash = arguments[0]", f"#/{view}")

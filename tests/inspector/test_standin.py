@@ -16,7 +16,7 @@ def test_an_episode_is_played_on_a_server_that_has_no_inspector(page: Page) -> N
         serving(Server([Stage], inspector=False, api_keys=["s3cret"])) as url,
         running("inspect", url, "--api-key", "s3cret") as command,
     ):
-        here = command.line(r"on (http://\S+)/-/")[1]
+        here = page.visit(command.line(r"on (http://\S+)")[1])
         page.open(here)
         page.find("details.tool", "arrange")
         assert url.removeprefix("http://") in page.find("#server").text
@@ -30,7 +30,7 @@ def test_an_episode_is_played_on_a_server_that_has_no_inspector(page: Page) -> N
 
 def test_a_remote_server_that_tells_is_watched(page: Page, stage: str) -> None:
     with running("inspect", stage) as command:
-        here = command.line(r"on (http://\S+)/-/")[1]
+        here = page.visit(command.line(r"on (http://\S+)")[1])
         page.play("stage/train/0", here)
         sid = page.find(".summary .sid").text
         page.go("live")
@@ -42,3 +42,21 @@ def test_a_remote_server_that_tells_is_watched(page: Page, stage: str) -> None:
         page.find(".step.ok", "reward 0.5")
         page.go(f"session/{sid}")
         page.find(".step.ok", "reward 0.5")
+
+
+def test_only_the_address_that_was_printed_opens_the_server(page: Page, stage: str) -> None:
+    with running("inspect", stage) as command:
+        address = command.line(r"on (http://\S+)")[1]
+        here = address.partition("/-/")[0]
+        page.open(here)
+        page.find(".problem", "the address that `ors inspect` has printed")
+        assert page.visit(address) == here
+        page.find("details.tool", "arrange")
+        assert page.run("return location.href") == f"{here}/-/"  # what is shown and shared tells no token
+        page.run("location.reload()")
+        page.find("details.tool", "arrange")
+        page.open(here, "live")  # a stream
+        page.find(".tile", "Sessions")
+        page.go("wire")
+        token = address.partition("token=")[2]
+        assert token not in page.find("body").text

@@ -35,8 +35,9 @@ STOP_SECONDS = 1
 def inspect_command(where: str, port: int, opening: bool, api_key: str | None) -> None:
     """Look at a server in a browser: its environments, tasks and sessions; play episodes.
 
-    The page is served on this machine and talks to the server through this command, with its key. Servers
-    that `ors serve` runs on this machine have the page themselves, at /-/.
+    The page is served on this machine and talks to the server through this command, with its key. Only who
+    opens the address that is printed can use it. Servers that `ors serve` runs on this machine have the page
+    themselves, at /-/.
     """
     url, transport = _reached(where)
     key = api_key or os.environ.get("ORS_API_KEY")
@@ -69,6 +70,7 @@ class _Runner(uvicorn.Server):
                 ws="none",
             )
         )
+        self._token = app.token
         self._where = where
         self._opening = opening
 
@@ -81,7 +83,7 @@ class _Runner(uvicorn.Server):
         await super().startup(sockets)
         if not self.started or not sockets:
             return
-        url = f"http://{HOST}:{sockets[0].getsockname()[1]}/-/"
+        url = f"http://{HOST}:{sockets[0].getsockname()[1]}/-/?token={self._token}"
         click.echo(f"Look at {self._where} on {url} (stop with Ctrl-C)")
         if self._opening:
             webbrowser.open(url)

@@ -7,7 +7,7 @@ from uvicorn.server import ServerState
 
 from ors._json import dumps
 from ors.cluster import frames
-from ors.errors import Unavailable
+from ors.errors import BadRequest, Unavailable
 from ors.server.answers import Answer, Headers, refusal
 from ors.server.app import App
 from ors.server.port import REQUEST_SECONDS, Upgrade
@@ -101,6 +101,8 @@ class Dock(asyncio.Protocol):
         if kind == frames.REQUEST and self.app.house.leaving:
             self.write(frames.frame(frames.REFUSED, number))
         elif kind == frames.REQUEST:
+            if number in self._exchanges:
+                raise ValueError(f"the number {number} is in use")
             exchange = _Exchange(self, number)
             if len(self._exchanges) >= MOST_EXCHANGES:
                 exchange.answer(refusal(_too_many()))
@@ -196,7 +198,12 @@ class _Exchange:
         self._stream: Stream | None = None
 
     def take(self, payload: bytes) -> None:
-        self.answer(self._dock.app.take(frames.read_request(payload), forwarded=True))
+        try:
+            request = frames.read_request(payload)
+        except BadRequest as error:
+            self.answer(self._dock.app.refused(error))
+            return
+        self.answer(self._dock.app.take(request, forwarded=True))
 
     def leave(self) -> None:
         """Nobody is there any more to read the answer."""

@@ -3,6 +3,7 @@
 A frame is its payload's length (4 bytes), its kind (1), the number of the exchange (4), and the payload.
 """
 
+import re
 import struct
 from collections.abc import Iterator
 
@@ -23,9 +24,13 @@ PIECE_BYTES = 64 * 1024
 WINDOW_BYTES = 256 * 1024
 """Of one answer, so much may be on the way that its client has not read."""
 
+LONGEST_TARGET = 0xFFFF
+"""Bytes of a path, or of a query, in a frame."""
+
 _HEADER = struct.Struct(">IBI")
 _LENGTHS = struct.Struct(">BHHI")
 _STATUS = struct.Struct(">HH")
+_BREAK = re.compile(rb"[\r\n]")
 
 
 def frame(kind: int, number: int, payload: bytes = b"") -> bytes:
@@ -37,9 +42,11 @@ def request_frame(number: int, request: Request) -> bytes:
     """A request.
 
     Raises:
-        BadRequest: a header cannot be passed on.
+        BadRequest: the path, the query or a header cannot be passed on.
     """
-    method, path = request.method.encode(), request.path.encode("utf-8", "surrogateescape")
+    method, path = request.method.encode(), _encoded(request.path)
+    if len(path) > LONGEST_TARGET or len(request.query) > LONGEST_TARGET:
+        raise BadRequest(f"The request's path or query is over {LONGEST_TARGET} bytes")
     lines = b"\n".join([part for pair in request.headers.items() for part in pair])
     if lines.count(b"\n") != max(0, 2 * len(request.headers) - 1):
         raise BadRequest("A header contains a line break")
@@ -49,19 +56,46 @@ def request_frame(number: int, request: Request) -> bytes:
     return b"".join((header, lengths, method, path, request.query, lines, request.body))
 
 
+def _encoded(path: str) -> bytes:
+    try:
+        return path.encode()
+    except UnicodeEncodeError:
+        raise BadRequest("The request's path is not UTF-8") from None
+
+
 def read_request(payload: bytes) -> Request:
-    """The request of a frame."""
+    """The request of a frame.
+
+    Raises:
+        BadRequest: the frame is one, but no client's request can be like that.
+        ValueError, struct.error: it is no frame of a request.
+    """
     method, path, query, lines = _LENGTHS.unpack_from(payload)
     at = _LENGTHS.size
     ends = [at := at + length for length in (method, path, query, lines)]
+    if ends[3] > len(payload):
+        raise ValueError("a frame is shorter than it says")
     parts = payload[ends[2] : ends[3]].split(b"\n") if lines else []
-    return Request(
-        payload[_LENGTHS.size : ends[0]].decode(),
-        payload[ends[0] : ends[1]].decode("utf-8", "surrogateescape"),
-        payload[ends[1] : ends[2]],
-        dict(zip(parts[::2], parts[1::2], strict=True)),
-        payload[ends[3] :],
-    )
+    headers = dict(zip(parts[::2], parts[1::2], strict=True))
+    target = payload[ends[0] : ends[1]], payload[ends[1] : ends[2]]
+    return Request(_method(payload[_LENGTHS.size : ends[0]]), *_target(*target), headers, payload[ends[3] :])
+
+
+def _method(method: bytes) -> str:
+    if not method.replace(b"-", b"").isalpha():
+        raise BadRequest("The request's method is none")
+    return method.decode()
+
+
+def _target(path: bytes, query: bytes) -> tuple[str, bytes]:
+    if not path.startswith(b"/"):
+        raise BadRequest("The request's path does not begin with a slash")
+    if _BREAK.search(query):
+        raise BadRequest("The request's query contains a line break")
+    try:
+        return path.decode(), query
+    except UnicodeDecodeError:
+        raise BadRequest("The request's path is not UTF-8") from None
 
 
 def answer_frame(kind: int, number: int, status: int, headers: bytes, body: bytes = b"") -> bytes:

@@ -12,7 +12,7 @@ from ors.cluster.runner import ClusterRunner
 from ors.errors import ORSError, Unavailable
 from ors.server import is_loopback
 from ors.server.access import LOOPBACK, Door
-from ors.server.answers import Answer, answer, refusal
+from ors.server.answers import Answer, answer, failure, refusal
 from ors.server.endpoints import new_session
 from ors.server.requests import Request
 from ors.server.routes import is_preflight, preflight
@@ -38,12 +38,14 @@ class Front:
         self.ending_seconds = limits.grace_seconds + 10
 
     def take(self, request: Request) -> Outcome:
-        """What becomes of a client's request. Servers ask for the key themselves."""
+        """What becomes of a client's request. Never raises. Servers ask for the key themselves."""
         try:
             self._door.check(request)
             return self._taken(request)
         except ORSError as error:
             return refusal(error)
+        except Exception as error:
+            return _failed(request, error)
 
     def admit(self, request: Request) -> Answer | None:
         """Checks host and origin; gives the answer that turns the request away, if it is to be."""
@@ -128,6 +130,11 @@ class FrontRunner(ClusterRunner):
         if missing:
             log.warning("no answer yet from %s", ", ".join(missing))
         await super().startup(sockets)
+
+
+def _failed(request: Request, error: Exception) -> Answer:
+    log.error("%s %s failed", request.method, request.path, exc_info=error)
+    return failure()
 
 
 def _nobody() -> Unavailable:

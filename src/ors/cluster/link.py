@@ -1,6 +1,7 @@
 """The end of a link at the server that forwards: one connection to another server, for many requests."""
 
 import asyncio
+import logging
 import struct
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -11,9 +12,11 @@ from ors.cluster import frames
 from ors.cluster.moving import Receiver
 from ors.cluster.purpose import LOST, WORKER_LOST, endpoint, lost, needs_session
 from ors.errors import ORSError, Unavailable
-from ors.server.answers import STREAM, Answer, Headers, refusal
+from ors.server.answers import STREAM, Answer, Headers, failure, refusal
 from ors.server.requests import Request, too_large
 from ors.server.streams import Outcome, Sink, Stream
+
+log = logging.getLogger("ors.cluster")
 
 LONGEST_ANSWER = 2**31
 MOST_UNSENT_BYTES = 64 * 2**20
@@ -160,7 +163,7 @@ class Link(asyncio.Protocol):
         """Sends a request; gives the number of the exchange, or 0 if nothing could be sent.
 
         Raises:
-            BadRequest: a header cannot be passed on.
+            BadRequest: the path, the query or a header cannot be passed on.
             TooLarge: the body is over the other server's limit.
             Unavailable: the other server does not read what was sent to it.
         """
@@ -246,6 +249,11 @@ class Exchange(Stream):
         except ORSError as error:
             self._sink = None
             sink.answer(refusal(error))
+            return
+        except Exception as error:  # a fault of ours: whoever asked is answered all the same
+            log.error("%s %s was not forwarded", self._request.method, self._request.path, exc_info=error)
+            self._sink = None
+            sink.answer(failure())
             return
         if not self._number:
             self.lost()

@@ -8,6 +8,7 @@ from urllib.parse import urlencode
 
 from ors._json import loads
 from ors._sse import Decoder
+from ors.cluster.depths import AskAll, deep_page, newest_first
 from ors.cluster.peers import Peers
 from ors.server.answers import Headers
 from ors.server.inspector import MAX_PAGE, PAGE
@@ -21,13 +22,21 @@ _COUNTS = ("sessions", "running", "calls", "refused", "failed")
 _SHARES = ("p50", "p95", "p99")
 
 
-def live(request: Request, peers: Peers, at_home: Callable[[Request], Outcome] | None) -> Feed:
+def live(
+    request: Request,
+    peers: Peers,
+    ask_all: AskAll,
+    at_home: Callable[[Request], Outcome] | None = None,
+    own: str = "",
+) -> Feed:
     """The sessions that are asked for, wherever they are, the newest first.
+
+    `own` is how the ids of this server begin, if it has sessions itself.
 
     Raises:
         BadRequest: the query is wrong.
     """
-    return _Together(request, peers, at_home).feed
+    return _Together(request, peers, ask_all, at_home, own).feed
 
 
 class _Told:
@@ -75,14 +84,25 @@ class _Told:
 class _Together:
     """One reader's feed, put together once a second."""
 
-    def __init__(self, request: Request, peers: Peers, at_home: Callable[[Request], Outcome] | None) -> None:
+    def __init__(
+        self,
+        request: Request,
+        peers: Peers,
+        ask_all: AskAll,
+        at_home: Callable[[Request], Outcome] | None,
+        own: str,
+    ) -> None:
         self._first, self._count = request.number("offset", 0), min(request.number("limit", PAGE), MAX_PAGE)
+        self._deep = self._first + self._count > MAX_PAGE  # more than one server tells by itself
+        self._ask_all = ask_all
+        self._looking: asyncio.Task[None] | None = None  # for what is so deep
         wanted = {"environment": request.asked("environment"), "state": request.asked("state")}
-        wanted |= {"offset": "0", "limit": str(self._first + self._count)}
+        wanted |= {"offset": "0", "limit": "0" if self._deep else str(self._first + self._count)}
         self._request = request.like(urlencode(wanted).encode())
         self._peers = peers
         self._at_home = at_home
-        self._told: dict[str, _Told] = {}
+        self._prefix = own
+        self._told: dict[str, _Told] = {}  # by how the ids of each server begin
         self._streams: dict[str, Stream] = {}
         self._own: Stream | None = None
         self._sent = b""
@@ -94,7 +114,7 @@ class _Together:
         own = self._at_home(self._request) if self._at_home is not None else None
         if isinstance(own, Feed):
             self._own = own
-            own.begin(self._told.setdefault("", _Told()))
+            own.begin(self._told.setdefault(self._prefix, _Told()))
         self._meet()
         self._timer = asyncio.get_running_loop().call_later(FIRST_SECONDS, self._tick)
 
@@ -103,6 +123,8 @@ class _Together:
             self._timer.cancel()
         if self._own is not None:
             self._own.leave()
+        if self._looking is not None:
+            self._looking.cancel()
         for stream in self._streams.values():
             stream.leave()
 
@@ -122,16 +144,25 @@ class _Together:
         else:
             self._begun = True
             self.feed.tell(event("history", _history(list(self._told.values()))))
-        page = self._page()
-        if page != self._sent:
-            self._sent = page
-            self.feed.tell(page)
+        if not self._deep:
+            self._show(self._page())
+        elif self._looking is None or self._looking.done():
+            self._looking = asyncio.get_running_loop().create_task(self._look())
         self._meet()
         self._timer = asyncio.get_running_loop().call_later(TICK_SECONDS, self._tick)
 
+    def _show(self, page: bytes) -> None:
+        if page != self._sent:
+            self._sent = page
+            self.feed.tell(page)
+
+    async def _look(self) -> None:
+        page = await deep_page(self._request, self._first, self._count, self._ask_all)
+        if page is not None:
+            self._show(event("sessions", page))
+
     def _page(self) -> bytes:
-        rows = [row for each in self._told.values() for row in each.sessions]
-        rows.sort(key=lambda row: -row["created"])
+        rows = newest_first(self._told[prefix].sessions for prefix in sorted(self._told))
         shown = rows[self._first : self._first + self._count]
         total = sum(each.total for each in self._told.values())
         return event("sessions", {"total": total, "offset": self._first, "sessions": shown})

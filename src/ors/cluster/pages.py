@@ -5,13 +5,13 @@ import re
 from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
-from urllib.parse import parse_qsl, urlencode
+from urllib.parse import urlencode
 
 from ors._json import loads
 from ors.cluster.asking import Asking
 from ors.cluster.live import live
-from ors.cluster.peers import Peer, Peers
-from ors.errors import BadRequest, Unavailable
+from ors.cluster.peers import Peer, Peers, prefix
+from ors.errors import Unavailable
 from ors.server.answers import TEXT, Answer, Headers, answer, refusal
 from ors.server.identity import Identity
 from ors.server.inspector import ABOUT
@@ -60,14 +60,17 @@ class Merged:
             return Asking(request, self._watch_if_offered(request), self._tasks)
         here = self._at_home(request)
         # The feed is not opened yet: whether there is one is all that it is asked for.
-        return live(request, self._peers, self._at_home) if isinstance(here, Feed) else here
+        if not isinstance(here, Feed) or self._own is None:
+            return here
+        own = prefix(self._own.slot, self._own.incarnation)
+        return live(request, self._peers, self._all, self._at_home, own)
 
     async def _watch_if_offered(self, request: Request) -> Outcome:
         about = Request("GET", ABOUT, b"", request.headers, b"")
         answers = [await _answer(peer, about) for peer in list(self._peers)[:1]]
         if not answers:
             raise Unavailable("No server is up", retry_after=1)
-        return live(request, self._peers, None) if answers[0].status == 200 else answers[0]
+        return live(request, self._peers, self._all) if answers[0].status == 200 else answers[0]
 
     async def _all(self, request: Request) -> list[tuple[str, Answer]]:
         """What each server answers, by its name."""
@@ -94,8 +97,8 @@ class Merged:
         return Answer(200, merged_metrics(texts), TEXT) if texts else _first(answers)
 
     async def _sessions(self, request: Request) -> Answer:
-        asked = dict(parse_qsl(request.query.decode("latin-1")))
-        first, count = _number(asked, "offset", 0), min(_number(asked, "limit", PAGE), MAX_PAGE)
+        asked = {name: request.asked(name) for name in ("environment", "state")}
+        first, count = request.number("offset", 0), min(request.number("limit", PAGE), MAX_PAGE)
         total = 0
         listed: list[Any] = []
         answers = await self._all(request.like(_query(asked, 0, 0)))
@@ -219,10 +222,3 @@ def _labelled(line: bytes, label: bytes) -> bytes:
 
 def _query(asked: dict[str, str], offset: int, limit: int) -> bytes:
     return urlencode({**asked, "offset": offset, "limit": limit}).encode()
-
-
-def _number(asked: dict[str, str], name: str, otherwise: int) -> int:
-    text = asked.get(name, str(otherwise))
-    if not (text.isascii() and text.isdigit()):
-        raise BadRequest(f"{name}: a number of 0 or more is expected")
-    return int(text)

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import secrets
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any
 
@@ -19,6 +20,8 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
 MOST_BODY_BYTES = 64 * 2**20
+TOKEN = b"ors-inspect-token"
+"""The header in which the page shows its token."""
 SENT = ("accept", "content-type", "idempotency-key", "x-api-key", "x-secrets", "x-session-id")
 RECEIVED = ("allow", "content-type", "location", "ors-reason", "ors-version", "retry-after")
 # Whatever the remote server sends, a browser must not take it for a page of ours.
@@ -37,19 +40,20 @@ class StandIn:
         self._headers = {"accept-encoding": "identity", "user-agent": f"ors-inspect/{__version__}"}
         if api_key:
             self._headers["x-api-key"] = api_key
-        # Whoever reaches this server acts with our key: only pages of ours may.
+        # Whoever reaches this server acts with our key: only pages of ours may, and no other process of
+        # this machine. The page gets the token from the address by which it was opened.
         self._door = Door(LOOPBACK)
+        self.token = secrets.token_urlsafe(32)
+        """What the page shows with every request."""
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """Serves one request, or the life of the server."""
         if scope["type"] == "lifespan":
             await self._live(receive, send)
         elif scope["type"] == "http":
-            body = await _body(receive)
-            if body is not None:
-                query = scope.get("query_string", b"")
-                request = Request(scope["method"], scope["path"], query, dict(scope["headers"]), body)
-                await self._serve(request, scope["raw_path"].decode("ascii"), receive, send)
+            query = scope.get("query_string", b"")
+            request = Request(scope["method"], scope["path"], query, dict(scope["headers"]), b"")
+            await self._serve(request, scope["raw_path"].decode("ascii"), receive, send)
 
     async def _live(self, receive: Receive, send: Send) -> None:
         while (await receive())["type"] == "lifespan.startup":
@@ -65,14 +69,25 @@ class StandIn:
                 await _reply(send, page.status, list(page.headers.pairs), page.body)
             elif request.path in ("/", HOME[:-1]):
                 await _reply(send, 307, [(b"location", HOME.encode())], b"")
-            elif request.path == ABOUT:
-                await _reply_json(send, 200, await self._about(request))
             else:
-                await self._forward(request, path, receive, send)
+                self._check_token(request)
+                await self._answer(request, path, receive, send)
         except Forbidden as error:
             await _reply_json(send, 403, {"detail": str(error)})
         except TransportError as error:
             await _reply_json(send, 502, {"detail": f"{self._url or 'It'} does not answer: {error}"})
+
+    def _check_token(self, request: Request) -> None:
+        if not secrets.compare_digest(request.header(TOKEN) or b"", self.token.encode()):
+            raise Forbidden(
+                "This needs the token of the address that `ors inspect` has printed: open that one"
+            )
+
+    async def _answer(self, request: Request, path: str, receive: Receive, send: Send) -> None:
+        if request.path == ABOUT:
+            await _reply_json(send, 200, await self._about(request))
+        else:
+            await self._forward(request, path, receive, send)
 
     async def _about(self, request: Request) -> dict[str, Any]:
         response = await self._transport.send("GET", ABOUT, self._sent(request), None)
@@ -86,8 +101,11 @@ class StandIn:
 
     async def _forward(self, request: Request, path: str, receive: Receive, send: Send) -> None:
         target = path + (f"?{request.query.decode('latin-1')}" if request.query else "")
-        body = request.body if request.method != "GET" else None
-        response = await self._transport.send(request.method, target, self._sent(request), body)
+        body = await _body(receive)
+        if body is None:
+            return
+        sent = body if request.method != "GET" else None
+        response = await self._transport.send(request.method, target, self._sent(request), sent)
         left = asyncio.create_task(_gone(receive, response))
         try:
             headers = [*_received(response.headers), *INERT]

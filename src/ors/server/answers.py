@@ -74,6 +74,11 @@ def refusal(error: ORSError) -> Answer:
     return Answer(error.status, dumps({"detail": str(error)}), headers)
 
 
+def failure() -> Answer:
+    """What is said of a fault of ours, which the log tells more about."""
+    return Answer(500, dumps({"detail": "Internal Server Error"}))
+
+
 class Redirect(ORSError):
     """The path means something elsewhere."""
 

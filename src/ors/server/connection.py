@@ -252,7 +252,7 @@ class Connection(Reader):
     @property
     def spare(self) -> int | None:
         """The file descriptor, if it is a client's, nothing is under way, and another process could go on."""
-        transport = self._transport
+        transport = None if self._parser is None else self._transport  # what is refused is read by nobody
         if self._busy or self._reading or transport is None or transport.is_closing():
             return None
         if transport.get_write_buffer_size() or transport.get_extra_info("ssl_object") is not None:

@@ -18,9 +18,13 @@ FILES = "/-/page/"
 ABOUT = "/-/api/about"
 ENVIRONMENTS = "/-/api/environments"
 LIVE = "/-/api/live"
+MARKS = "/-/api/live/marks"
+BEFORE = "/-/api/live/before"
 CALLS = "/-/api/calls/"
 PAGE = 100
 MAX_PAGE = 2000
+MAX_BEFORE = 2 * MAX_PAGE
+"""Sessions that another server may ask for at once: it knows only about where a page of its own begins."""
 
 TYPES = {
     ".html": b"text/html; charset=utf-8",
@@ -73,6 +77,10 @@ class Inspector:
             return answer([_described(offer) for offer in self._offers.values()])
         if path == LIVE:
             return self._live.sessions(_view(request))
+        if path == MARKS:
+            return answer(self._live.marks(_view(request)))
+        if path == BEFORE:
+            return answer(self._live.before(_view(request, MAX_BEFORE), request.number("until", 0)))
         if path.startswith(CALLS):
             return self._live.calls(self._sessions.seen(path[len(CALLS) :], now, request.key))
         return page_files().get(path)
@@ -88,6 +96,6 @@ def _described(offer: Offer) -> dict[str, object]:
     }
 
 
-def _view(request: Request) -> View:
-    start, count = request.number("offset", 0), min(request.number("limit", PAGE), MAX_PAGE)
+def _view(request: Request, most: int = MAX_PAGE) -> View:
+    start, count = request.number("offset", 0), min(request.number("limit", PAGE), most)
     return View(request.key, request.asked("environment"), request.asked("state"), start, count)

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from bisect import bisect_left
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,6 +18,8 @@ from ors.server.watch import Watch
 
 TICK_SECONDS = 1.0
 PING_TICKS = 10
+MOST_MARKS = 1000
+"""When so many sessions were created is told at most, of one in so many."""
 MOST_PREVIEW = 4
 PREVIEW_CHARS = 60
 
@@ -71,6 +74,19 @@ class Live:
 
         return Feed(begin, end)
 
+    def marks(self, view: View) -> dict[str, Any]:
+        """When sessions of a view were created, in milliseconds: one of so many, from the newest on."""
+        found = self._found(view)
+        every = max(1, -(-len(found) // MOST_MARKS))
+        return {"every": every, "created": [self._born(session) for session in found[::every]]}
+
+    def before(self, view: View, until: int) -> dict[str, Any]:
+        """The sessions of a view that were created by then, and how many are newer."""
+        found = self._found(view)
+        newer = bisect_left(found, -until, key=lambda session: -self._born(session))
+        rows = [self._row(session) for session in found[newer : newer + view.limit]]
+        return {"total": len(found), "newer": newer, "sessions": rows}
+
     def calls(self, session: Session) -> Feed:
         """The calls of a session: those that are kept, those that run, and each that follows."""
         watched = self._house.observers.watched
@@ -90,9 +106,17 @@ class Live:
 
     # ── What is told ─────────────────────────────────────────────────────────────────────────────
 
-    def _page(self, view: View) -> bytes:
+    def _found(self, view: View) -> list[Session]:
         found = [session for session in self._sessions if view.shows(session)]
         found.reverse()  # the newest first
+        return found
+
+    def _born(self, session: Session) -> int:
+        self._calendar = self._calendar or time.time() - asyncio.get_running_loop().time()
+        return round((session.created + self._calendar) * 1000)
+
+    def _page(self, view: View) -> bytes:
+        found = self._found(view)
         rows = [self._row(session) for session in found[view.offset : view.offset + view.limit]]
         return event("sessions", {"total": len(found), "offset": view.offset, "sessions": rows})
 
@@ -110,7 +134,7 @@ class Live:
             "environment": session.environment,
             "state": session.state.value,
             "failure": str(session.failure or ""),
-            "created": round(session.created + self._calendar, 1),
+            "created": self._born(session) / 1000,
             "seen": round(session.seen + self._calendar, 1),
             "calls": session.steps,
             "running": session.running,
@@ -123,9 +147,7 @@ class Live:
 
     def _wake(self) -> None:
         if self._timer is None:
-            loop = asyncio.get_running_loop()
-            self._calendar = self._calendar or time.time() - loop.time()
-            self._timer = loop.call_later(TICK_SECONDS, self._tick)
+            self._timer = asyncio.get_running_loop().call_later(TICK_SECONDS, self._tick)
 
     def _tick(self) -> None:
         self._timer = None

@@ -103,6 +103,10 @@ class Reader(asyncio.Protocol):
 
     # ── What the parser tells ────────────────────────────────────────────────────────────────────
 
+    def on_message_begin(self) -> None:
+        """The first byte of a request, maybe behind the end of another one in the same read."""
+        self._reading = True
+
     def on_url(self, url: bytes) -> None:
         """A part of the request's target: a request begins."""
         self._heading = True
@@ -153,6 +157,7 @@ class Reader(asyncio.Protocol):
 
     def _forget(self) -> None:
         self._reading = False
+        self._moved = True
         self._url = self._body = b""
         self._header_bytes = self._body_bytes = 0
         if self._lines or self._parts:

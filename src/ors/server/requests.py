@@ -18,6 +18,8 @@ Model = TypeVar("Model", bound=BaseModel)
 
 IDEMPOTENCY_KEY = _protocol.IDEMPOTENCY_KEY.lower().encode()
 TRACE = _protocol.TRACE.encode()
+MOST_DIGITS = 19
+"""Of a number in a query."""
 _SESSION_ID = _protocol.SESSION_ID.lower().encode()
 _SECRETS = _protocol.SECRETS.lower().encode()
 _EVENT_STREAM = _protocol.EVENT_STREAM.encode()
@@ -64,8 +66,8 @@ class Request:
             BadRequest: it is none.
         """
         text = self.asked(name) or str(otherwise)
-        if not (text.isascii() and text.isdigit() and len(text) < 20):
-            raise BadRequest(f"{name}: a number of 0 or more is expected")
+        if not (text.isascii() and text.isdigit() and len(text) <= MOST_DIGITS):
+            raise BadRequest(f"{name}: a number from 0 to {'9' * MOST_DIGITS} is expected")
         return int(text)
 
     def session_id(self) -> str:

@@ -15,6 +15,9 @@ from ors.server.streams import Outcome
 Coming = Coroutine[Any, Any, Answer]
 Handler = Callable[[Request, Offer], Outcome | Coming]
 
+LONGEST_LOCATION = 16 * 1024
+"""Bytes of where a client is sent on to: what is longer once it is quoted would not pass as a header."""
+
 _OWN = f"/{_protocol.OWN_PREFIX}/"
 _ROOT_NAMES = {e.name for e in _protocol.ENDPOINTS if not e.per_environment} | {_protocol.OWN_PREFIX}
 _BARE_DISCOVERY = {e.name for e in _protocol.ENDPOINTS if e.per_environment and not e.needs_session}
@@ -63,7 +66,12 @@ class Routes:
         if first in self._offers or first in _ROOT_NAMES:
             return NotFound("There is nothing at this path")
         if len(self._offers) == 1 or request.path.strip("/") in _BARE_DISCOVERY:
-            return Redirect(_below(self._first.name, request))
+            below = _below(self._first.name, request)
+            return (
+                Redirect(below)
+                if len(below) <= LONGEST_LOCATION
+                else NotFound("There is nothing at this path")
+            )
         return (
             unknown_environment(self._offers)
             if first

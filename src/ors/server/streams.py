@@ -9,7 +9,7 @@ from ors._json import dumps
 from ors._protocol import task_id_event
 from ors._sse import PING
 from ors.errors import ORSError
-from ors.server.answers import STREAM, Answer, Headers, refusal
+from ors.server.answers import STREAM, Answer, Headers, failure, refusal
 from ors.server.calls import Call
 from ors.server.pulse import Pulse
 from ors.server.requests import Request
@@ -235,7 +235,7 @@ class Later(Stream):
             outcome = refusal(error)
         except Exception as error:
             log.error("%s %s failed", self._request.method, self._request.path, exc_info=error)
-            outcome = Answer(500, dumps({"detail": "Internal Server Error"}))
+            outcome = failure()
         finally:
             self._settle(outcome)
 

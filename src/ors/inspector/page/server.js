@@ -6,8 +6,21 @@ import { begin } from "./wirelog.js";
 
 const ROOT = new URL("..", location.href.split("#")[0]);
 const KEY = "ors-api-key";
+const TOKEN = "ors-inspect-token";
 const BEAT_MS = 4000;
 const AWAY_BEAT_MS = 1000;
+
+keepToken();
+
+/** Keeps the token that `ors inspect` has put into the address, for this tab alone, and takes it out of sight. */
+function keepToken() {
+  const address = new URL(location.href);
+  const token = address.searchParams.get("token");
+  if (token === null) return;
+  sessionStorage.setItem(TOKEN, token);
+  address.searchParams.delete("token");
+  history.replaceState(null, "", address);
+}
 
 /** What the server said no to. */
 export class Refusal extends Error {
@@ -44,9 +57,10 @@ export async function send(method, path, { body, headers = {}, signal, log = tru
   if (body !== undefined) sent["Content-Type"] = "application/json";
   const text = body === undefined ? undefined : JSON.stringify(body);
   const exchange = log ? begin(method, `/${path}`, sent, body) : null;
+  const token = sessionStorage.getItem(TOKEN); // for `ors inspect` alone, which does not pass it on
   let response;
   try {
-    response = await fetch(new URL(path, ROOT), { method, headers: sent, body: text, signal, cache: "no-store" });
+    response = await fetch(new URL(path, ROOT), { method, headers: token ? { ...sent, [TOKEN]: token } : sent, body: text, signal, cache: "no-store" });
   } catch (error) {
     exchange?.fail(String(error.message ?? error));
     if (signal?.aborted) throw error;
