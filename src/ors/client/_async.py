@@ -121,6 +121,8 @@ class AsyncEnvironmentsAPI:
 
     async def close(self) -> None:
         """Gives up all connections. Sessions that are still open are left to expire."""
+        for remote in self._remotes.values():
+            await remote.leftovers.deleted()
         await self._keeper.close()
         for remote in self._remotes.values():
             await remote.transport.close()

@@ -5,6 +5,7 @@ from time import time
 
 from ors._json import loads
 from ors._protocol import REASON
+from ors.client._transport import NotSent
 from ors.errors import (
     AuthenticationError,
     BadRequest,
@@ -16,10 +17,11 @@ from ors.errors import (
     ResponseError,
     ServerFailed,
     TooLarge,
+    TransportError,
     Unavailable,
 )
 
-__all__ = ["StillStarting", "failure"]
+__all__ = ["StillStarting", "certainly_not_run", "failure"]
 
 _NOT_NOW = frozenset({429, 502, 503, 504})
 _BY_STATUS: dict[int, type[ResponseError]] = {
@@ -50,6 +52,15 @@ def failure(status: int, headers: Mapping[str, str], body: bytes) -> ORSError:
         return AuthenticationError(f"{text} (pass api_key, or set ORS_API_KEY)", reason=headers.get(REASON))
     nearest = BadRequest if status < 500 else ServerFailed
     return _BY_STATUS.get(status, nearest)(text, status=status, reason=headers.get(REASON))
+
+
+def certainly_not_run(error: TransportError) -> bool:
+    """Whether the server has done nothing of a request that ended so."""
+    # A 503 that says when to come back is the server's own; one that does not may be a proxy's, whose
+    # server has the request.
+    if isinstance(error, Unavailable):
+        return error.status == 429 or (error.status == 503 and error.retry_after is not None)
+    return isinstance(error, NotSent)
 
 
 def _detail(body: bytes) -> str:

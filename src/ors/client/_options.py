@@ -29,6 +29,8 @@ class Options:
     """A tool call ends within this time, all its attempts included."""
     heartbeat_seconds: float = 3 * PING_SECONDS
     """A call's stream without a byte, not even a ping, for this long is taken for dead and rejoined."""
+    cleanup_seconds: float = 5.0
+    """A session whose opening was cancelled is deleted within this time, or left to expire."""
     ping_seconds: float = PING_SECONDS
     """An open session that is not used is pinged this often."""
     ping_failures: int = 5

@@ -10,6 +10,7 @@ from ors._protocol import API_KEY, SERVER_VERSION, Endpoint
 from ors._version import __version__
 from ors.client._failures import failure
 from ors.client._keeper import Keeper
+from ors.client._leftovers import Leftovers
 from ors.client._options import Options
 from ors.client._retry import Retry
 from ors.client._transport import Broken, Response, Transport
@@ -34,6 +35,7 @@ class Remote:
         self.transport = transport
         self.options = options
         self.keeper = keeper
+        self.leftovers = Leftovers()
         self.api_key = api_key
         self.honours_keys = False
         self.reads_secrets_in_body = True

@@ -18,6 +18,7 @@ from ors._protocol import (
     Endpoint,
 )
 from ors.client._calls import Call, OnTaskId
+from ors.client._leftovers import deleted
 from ors.client._opening import create, new_sid
 from ors.client._pending import Pending
 from ors.client._wire import Task, blocks, tool_output, tools
@@ -108,8 +109,21 @@ class AsyncSession:
             await self._remote.ask(DELETE, headers=self._headers)
         except (NotFound, Gone):
             return
+        except asyncio.CancelledError:
+            self._remote.leftovers.delete(self._deleted())
+            raise
         except ORSError as error:
             logger.warning("session %s could not be deleted, it will expire: %s", self.sid, error)
+
+    def _abandon(self) -> None:
+        """Ends the session on the server without waiting for it: see `close`."""
+        self.kept = False
+        if self.sid is not None and self._lost is None:
+            self._lost = ("closed by this client", None)
+            self._remote.leftovers.delete(self._deleted())
+
+    async def _deleted(self) -> None:
+        await deleted(self._remote, self._headers, self._remote.options.cleanup_seconds)
 
     async def __aenter__(self) -> Self:
         return await self.start()

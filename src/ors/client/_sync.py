@@ -51,7 +51,7 @@ class Session:
 
     def start(self) -> Self:
         """Opens the session: see `AsyncSession.start`."""
-        self._loop.run(self._async.start)
+        self._loop.run(self._async.start, undo=self._async._abandon)
         return self
 
     def close(self) -> None:
