@@ -24,7 +24,7 @@ from ors.client._options import Options
 from ors.client._remote import Remote
 from ors.client._session import AsyncSession
 from ors.client._transport import Transport
-from ors.client._wire import Task, field, items, tools
+from ors.client._wire import Task, field, items, object_of, tools
 from ors.client.formats import Provider, convert_tool_response
 from ors.types import ToolSpec
 
@@ -109,7 +109,7 @@ class AsyncEnvironmentsAPI:
 
     async def health(self) -> dict[str, Any]:
         """What the client's server says of its health: see `AsyncORS.health`."""
-        return dict(await self._remote(self.base_url).ask(HEALTH))
+        return dict(object_of(await self._remote(self.base_url).ask(HEALTH)))
 
     def _remote(self, base_url: str, transport: Transport | None = None) -> Remote:
         remote = self._remotes.get(base_url)
@@ -175,7 +175,7 @@ class AsyncEnvironment:
         Raises:
             TransportError, ResponseError: as do all methods of this class.
         """
-        return [str(field(split, "name")) for split in items(await self._ask(SPLITS), Mapping, "splits")]
+        return [field(split, "name", str) for split in items(await self._ask(SPLITS), Mapping, "splits")]
 
     async def list_tasks(self, split: str) -> list[Task]:
         """All tasks of a split at once; `tasks()` fetches them as they are needed."""
@@ -183,12 +183,13 @@ class AsyncEnvironment:
 
     async def num_tasks(self, split: str) -> int:
         """How many tasks a split has."""
-        return int(field(await self._ask(NUM_TASKS, {"split": split}), "num_tasks"))
+        count: int = field(await self._ask(NUM_TASKS, {"split": split}), "num_tasks", int)
+        return count
 
     async def get_task(self, split: str, index: int) -> Task:
         """One task of a split."""
         answer = await self._ask(TASK, {"split": split, "index": index})
-        return self._task(answer, field(answer, "task"))
+        return self._task(answer, field(answer, "task", Mapping))
 
     async def get_task_range(
         self, split: str, start: int | None = None, stop: int | None = None
@@ -235,7 +236,8 @@ class AsyncEnvironment:
         )
 
     def _tasks(self, answer: Any) -> list[Task]:
-        return [self._task(answer, spec) for spec in items(field(answer, "tasks"), object, "tasks")]
+        return [self._task(answer, spec) for spec in items(field(answer, "tasks"), Mapping, "tasks")]
 
     def _task(self, answer: Mapping[str, Any], spec: Any) -> Task:
-        return Task(environment_name=answer.get("env_name") or self.name, task_spec=spec)
+        name = field(answer, "env_name", str) if answer.get("env_name") is not None else ""
+        return Task(environment_name=name or self.name, task_spec=spec)

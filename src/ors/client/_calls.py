@@ -14,7 +14,7 @@ from ors._protocol import (
     UNKNOWN_TASK_ID,
     CallReader,
 )
-from ors.client._failures import certainly_not_run, failure
+from ors.client._failures import certainly_not_run, failure, too_large
 from ors.client._pending import Pending
 from ors.client._remote import Remote, whole
 from ors.client._retry import Retry
@@ -83,7 +83,8 @@ class Call:
         self._pending.silent_after = self._silence() if self._remote.honours_keys else None
         response = await self._remote.send(CALL.method, self._path, self._headers, dumps(self._body))
         if response.status != 200:
-            raise failure(response.status, response.headers, await whole(response))
+            text = await whole(response, self._remote.options.answer_bytes)
+            raise failure(response.status, response.headers, text)
         reader = CallReader()
         try:
             await self._read(response, reader)
@@ -96,8 +97,12 @@ class Call:
 
     async def _read(self, response: Response, reader: CallReader) -> None:
         self._opened = asyncio.get_running_loop().time()
+        left = limit = self._remote.options.answer_bytes
         async for chunk in response.body:
             self._pending.silent_after = self._silence()
+            left -= len(chunk)
+            if left < 0:
+                raise ToolFailed(too_large("result", limit), reason="limit")
             done = reader.feed(chunk)
             if reader.task_id is not None and self._task_id is None:
                 self._started(reader.task_id)

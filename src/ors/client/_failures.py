@@ -21,7 +21,7 @@ from ors.errors import (
     Unavailable,
 )
 
-__all__ = ["StillStarting", "certainly_not_run", "failure"]
+__all__ = ["StillStarting", "certainly_not_run", "failure", "too_large"]
 
 _NOT_NOW = frozenset({429, 502, 503, 504})
 _BY_STATUS: dict[int, type[ResponseError]] = {
@@ -42,10 +42,12 @@ def failure(status: int, headers: Mapping[str, str], body: bytes) -> ORSError:
         # openreward 0.1.167 says so every 25 s, however long an environment's setup takes.
         kind = StillStarting if headers.get("X-Backend-State") == "starting" else Unavailable
         return kind(text, retry_after=_retry_after(headers), status=status, reason=headers.get(REASON))
-    if 300 <= status < 400:
+    if status < 300 or (status < 400 and not headers.get("Location")):
         return ResponseError(
-            f"redirected to {headers.get('Location', '?')}: use it as base_url", status=status
+            f"the server answered {status}, which is no answer to this request", status=status
         )
+    if status < 400:
+        return ResponseError(f"redirected to {headers['Location']}: use it as base_url", status=status)
     if status == MethodNotAllowed.status:
         return MethodNotAllowed(text, allow=headers.get("Allow", ""))
     if status == AuthenticationError.status:
@@ -63,6 +65,11 @@ def certainly_not_run(error: TransportError) -> bool:
     return isinstance(error, NotSent)
 
 
+def too_large(what: str, limit: int) -> str:
+    """The text of an error about too many bytes."""
+    return f"the {what} is over this client's limit of {limit} bytes; Options(answer_bytes=...) sets another"
+
+
 def _detail(body: bytes) -> str:
     try:
         value = loads(body)
@@ -78,7 +85,8 @@ def _field(problem: object) -> str:
     # FastAPI's 422 repeats the values that it refuses, secrets among them: only their places are told.
     if not isinstance(problem, dict):
         return str(problem)
-    place = ".".join(map(str, problem.get("loc", ())))
+    loc = problem.get("loc")
+    place = ".".join(map(str, loc)) if isinstance(loc, list) else "body"
     return f"{place}: {problem.get('msg', 'not valid')}"
 
 

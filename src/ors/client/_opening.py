@@ -12,7 +12,7 @@ from ors.client._leftovers import deleted
 from ors.client._remote import Answer, Remote, parsed
 from ors.client._transport import Broken
 from ors.client._wire import field
-from ors.errors import BadRequest, ORSError, TransportError
+from ors.errors import BadRequest, ORSError, ServerFailed, TransportError
 
 __all__ = ["create", "new_sid"]
 
@@ -32,15 +32,21 @@ async def new_sid(remote: Remote, headers: Mapping[str, str]) -> str:
 
 def _sid(answer: Answer) -> str:
     if EVENT_STREAM not in answer.kind:
-        return str(field(parsed(answer), "sid"))
+        sid: str = field(parsed(answer), "sid", str)
+        return sid
     # ors-sdk 0.1.0 and openreward 0.1.167 always stream: the id is the task id, and `end` is empty.
     reader = CallReader()
     reader.feed(answer.data)
-    value = reader.value() if reader.result else None
-    sid = value.get("sid") if isinstance(value, dict) else reader.task_id
-    if not sid:
+    if reader.error is not None:
+        raise ServerFailed(reader.error or "the server gave no session id", reason=reader.reason)
+    try:
+        value = reader.value()
+    except ValueError:
+        raise Broken("the server's answer is not JSON") from None
+    named = value.get("sid") if isinstance(value, dict) else reader.task_id
+    if not named or not isinstance(named, str):
         raise Broken("the server's answer has no session id")
-    return str(sid)
+    return named
 
 
 async def create(

@@ -1,4 +1,4 @@
-"""How patient a client is: its times and counts, in one value."""
+"""How patient a client is: its times, counts and sizes, in one value."""
 
 from dataclasses import dataclass
 
@@ -37,6 +37,8 @@ class Options:
     """A session is lost after this many failed pings in a row."""
     ping_concurrency: int = 64
     """At most this many pings are on their way at once."""
+    answer_bytes: int = 256 * 2**20
+    """An answer over this is an error and is read no further. Servers of ours send results up to 64 MiB."""
     keepalive_seconds: float = 15.0
     """A connection idle for this long is closed, before the server does it: those in the field wait 60 s."""
     page_size: int = 100

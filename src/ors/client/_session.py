@@ -116,9 +116,9 @@ class AsyncSession:
             logger.warning("session %s could not be deleted, it will expire: %s", self.sid, error)
 
     def _abandon(self) -> None:
-        """Ends the session on the server without waiting for it: see `close`."""
+        """Ends the session as leaving its block does, without waiting for it."""
         self.kept = False
-        if self.sid is not None and self._lost is None:
+        if self.sid is not None and self._lost is None and not self._attached:
             self._lost = ("closed by this client", None)
             self._remote.leftovers.delete(self._deleted())
 

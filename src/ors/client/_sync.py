@@ -51,7 +51,8 @@ class Session:
 
     def start(self) -> Self:
         """Opens the session: see `AsyncSession.start`."""
-        self._loop.run(self._async.start, undo=self._async._abandon)
+        undo = None if self._async.kept else self._async._abandon
+        self._loop.run(self._async.start, undo=undo)
         return self
 
     def close(self) -> None:
