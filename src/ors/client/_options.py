@@ -13,8 +13,10 @@ class Options:
 
     retries: int = 12
     """What only asks (and opening or closing a session) is tried again this often, over the whole request."""
-    rejoins: int = 50
-    """A call whose connection broke is rejoined this often in a row; a connection that held counts anew."""
+    rejoins: int = 80
+    """A call whose connection broke is rejoined this often in a row; a connection that held counts anew.
+
+    Often enough that pings give up first: a call then always ends with the `SessionLost` of its session."""
     backoff_seconds: float = 0.05
     """The first pause between attempts. It doubles, with jitter, unless the server says Retry-After."""
     backoff_limit_seconds: float = 1.5
