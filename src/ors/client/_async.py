@@ -24,9 +24,9 @@ from ors.client._options import Options
 from ors.client._remote import Remote
 from ors.client._session import AsyncSession
 from ors.client._transport import Transport
-from ors.client._wire import Task, field, items, object_of, tools
+from ors.client._wire import Task, field, items, object_of, terminal_tool, tools
 from ors.client.formats import Provider, convert_tool_response
-from ors.types import ToolSpec
+from ors.types import TerminalToolSpec, ToolSpec
 
 __all__ = ["DEFAULT_BASE_URL", "AsyncEnvironment", "AsyncEnvironmentsAPI", "AsyncORS", "http_transport"]
 
@@ -206,14 +206,27 @@ class AsyncEnvironment:
                 yield task
 
     @overload
-    async def list_tools(self, format: None = None) -> list[ToolSpec]: ...
+    async def list_tools(self, format: None = None, *, terminal: bool = False) -> list[ToolSpec]: ...
 
     @overload
-    async def list_tools(self, format: Provider) -> list[dict[str, Any]]: ...
+    async def list_tools(self, format: Provider, *, terminal: bool = False) -> list[dict[str, Any]]: ...
 
-    async def list_tools(self, format: Provider | None = None) -> list[ToolSpec] | list[dict[str, Any]]:
-        """The tools that all tasks share, as `ToolSpec` or in a provider's format."""
-        return convert_tool_response(tools(await self._ask(TOOLS)), format)
+    async def list_tools(
+        self, format: Provider | None = None, *, terminal: bool = False
+    ) -> list[ToolSpec] | list[dict[str, Any]]:
+        """The tools that all tasks share, as `ToolSpec` or in a provider's format.
+
+        The `@terminal` tool is among them only if `terminal` is set.
+        """
+        return convert_tool_response(tools(await self._ask(TOOLS), terminal=terminal), format)
+
+    async def terminal_tool(self) -> TerminalToolSpec | None:
+        """The `@terminal` tool, which takes the agent's last message; None if there is none."""
+        return terminal_tool(await self._ask(TOOLS))
+
+    async def is_assistant_message_final(self) -> bool:
+        """Whether an agent's message without tool calls ends the episode: if there is a `@terminal` tool."""
+        return await self.terminal_tool() is not None
 
     def session(
         self,

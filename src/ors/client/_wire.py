@@ -6,9 +6,9 @@ from math import isfinite
 from typing import Any, NoReturn
 
 from ors.errors import ORSError, ServerFailed, ToolCallError, ToolFailed
-from ors.types import ImageBlock, JSONObject, TextBlock, ToolOutput
+from ors.types import ImageBlock, JSONObject, TerminalToolSpec, TextBlock, ToolOutput
 
-__all__ = ["Task", "blocks", "field", "items", "object_of", "tool_output", "tools"]
+__all__ = ["Task", "blocks", "field", "items", "object_of", "terminal_tool", "tool_output", "tools"]
 
 Complaint = Callable[[str], ORSError]
 
@@ -57,8 +57,8 @@ def items(answer: Any, kind: type, what: str) -> list[Any]:
     return answer
 
 
-def tools(answer: Any) -> dict[str, list[Any]]:
-    """The part of `answer` that lists tools.
+def tools(answer: Any, *, terminal: bool = False) -> dict[str, list[Any]]:
+    """The part of `answer` that lists tools, with `terminal` also the one for the agent's last message.
 
     Raises:
         ServerFailed: there is none, or one of them has no name.
@@ -69,7 +69,24 @@ def tools(answer: Any) -> dict[str, list[Any]]:
     for tool in found:
         _optional(tool, "description", str, _failed)
         _optional(tool, "input_schema", Mapping, _failed)
-    return {"tools": found}
+    last = terminal_tool(answer) if terminal else None
+    return {"tools": found if last is None else [*found, last.as_tool().model_dump()]}
+
+
+def terminal_tool(answer: Mapping[str, Any]) -> TerminalToolSpec | None:
+    """The tool that the agent's last message goes to, in an `answer` that lists tools.
+
+    Raises:
+        ServerFailed: it is not one.
+    """
+    found = answer.get("terminal_tool")
+    if found is None:
+        return None
+    return TerminalToolSpec(
+        name=field(found, "name", str),
+        arg=_optional(found, "arg", str, _failed),
+        description=_optional(found, "description", str, _failed) or "",
+    )
 
 
 def blocks(values: Any) -> list[TextBlock | ImageBlock]:
