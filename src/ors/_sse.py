@@ -36,10 +36,10 @@ class Decoder:
     counts only once its blank line has arrived.
     """
 
-    __slots__ = ("_buffer", "_data", "_event", "_first", "_more", "_skip_lf")
+    __slots__ = ("_begun", "_data", "_event", "_first", "_more", "_skip_lf")
 
     def __init__(self) -> None:
-        self._buffer = b""
+        self._begun: list[bytes] = []  # pieces of the line that has not ended
         self._event = ""
         self._data: list[str] = []
         self._more: list[tuple[str, str]] = []
@@ -52,12 +52,17 @@ class Decoder:
             self._skip_lf = False
             if chunk.startswith(b"\n"):
                 chunk = chunk[1:]
-        text = self._buffer + chunk
+        if b"\n" not in chunk and b"\r" not in chunk:
+            # Joined once, when the line ends: a line of 64 MB, added to piece by piece, would take seconds.
+            self._begun.append(chunk)
+            return []
+        text = b"".join((*self._begun, chunk))
         if b"\r" in text:
             # A CR at the very end may be half of a CRLF: it ends the line now, its LF is skipped later.
             self._skip_lf = text.endswith(b"\r")
             text = text.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-        *lines, self._buffer = text.split(b"\n")
+        *lines, rest = text.split(b"\n")
+        self._begun = [rest] if rest else []
         events = []
         for line in lines:
             event = self._line(line)

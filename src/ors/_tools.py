@@ -335,7 +335,7 @@ class Toolbox:
         given: Mapping[str, Any],
         spawn: Spawn | None,
     ) -> ToolOutput:
-        if definition is None or not definition.shared:
+        if definition is None or not (definition.shared or definition.terminal):
             offered = await task_specific(env, spawn)
             if definition is None and name in offered:
                 raise ToolError(

@@ -125,7 +125,11 @@ class CallOutcomeUnknown(ORSError):
 
 
 class SessionLost(ORSError):
-    """The session is gone (ended, expired, or its server died). Start a new episode."""
+    """The session is gone (ended, expired, or its server died). Start a new episode.
+
+    `reason` says which: "deleted", "expired", "worker_lost" and others are the server's words. "unreachable":
+    it has not answered for so long that the session was given up; a call that was under way may have run.
+    """
 
     status = 410
 

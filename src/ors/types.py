@@ -105,6 +105,14 @@ class TerminalToolSpec(BaseModel, extra="forbid"):
     arg: str | None = None
     description: str = ""
 
+    def as_tool(self) -> ToolSpec:
+        """The same as an ordinary tool: it takes the message as a string, or nothing."""
+        schema: JSONObject | None = None
+        if self.arg is not None:
+            message = {"type": "string", "description": "The agent's last message."}
+            schema = {"type": "object", "properties": {self.arg: message}, "required": [self.arg]}
+        return ToolSpec(name=self.name, description=self.description, input_schema=schema)
+
 
 class ListToolsOutput(BaseModel, extra="forbid"):
     """The answer of `/{env}/tools` and `/{env}/task_tools`."""

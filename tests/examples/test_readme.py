@@ -85,7 +85,7 @@ def documented() -> dict[str, type[Environment]]:
 
 
 def test_the_documented_environments_work(documented: dict[str, type[Environment]]) -> None:
-    assert list(documented) == ["Sums", "ManySums", "Restaurant", "Exam", "Relay", "SumsWithNotes"]
+    assert list(documented) == ["Sums", "ManySums", "Restaurant", "Exam", "Relay", "Essay", "SumsWithNotes"]
     with serving(Server(list(documented.values()))) as url:
         raw = Raw(url)
 

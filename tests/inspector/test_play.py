@@ -11,6 +11,7 @@ from ors import Limits, Server
 from ors.client import ORS
 from tests.inspector.browser import Page, replace
 from tests.inspector.stage import HOSTILE, Stage
+from tests.lastword import Essay
 from tests.serving import serving
 
 pytestmark = pytest.mark.xdist_group("browser")
@@ -264,3 +265,16 @@ def test_a_session_that_is_ended_elsewhere_is_told(page: Page, stage: str) -> No
     page.click(".tab", "step")
     page.press_call()
     assert "lost" in page.find(".summary .state", "lost").text
+
+
+def test_the_tool_for_the_last_message_is_seen_and_called(page: Page) -> None:
+    with serving(Server([Essay])) as url:
+        page.open(url)
+        assert page.find(".tool .tag").text == "terminal"
+        page.play("essay/train/0", url)
+        assert "takes the agent's last message" in page.find(".tools").text
+        page.type("answer", "elppa")
+        page.press_call()
+        end = last(page, 1, "ok")
+    assert "you said elppa" in end
+    assert "reward 1" in end

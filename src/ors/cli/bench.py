@@ -148,7 +148,7 @@ async def _plan(
     if not num_tasks:
         raise Wrong(f"{env.name} has no tasks in {split}")
     async with env.session(split=split, index=0) as session:
-        tools = await session.list_tools()
+        tools = await session.list_tools(terminal=True)
     spec = _easiest(tools) if tool is None else found_tool(tools, tool)
     values = sample(spec.input_schema) if given is None else tool_input(spec, (), given)
     return Plan(spec.name, values, split, num_tasks, calls, concurrency)

@@ -21,10 +21,11 @@ class Offered:
     name: str
     splits: dict[str, int | None]
     tools: list[str]
+    terminal_tool: str | None = None
 
     def as_json(self) -> dict[str, Any]:
         """For `--json`."""
-        return asdict(self)
+        return {key: value for key, value in asdict(self).items() if value is not None}
 
 
 def offered(client: ORS, counter: ORS | None = None, seconds: float = inf) -> list[Offered]:
@@ -39,7 +40,9 @@ def offered(client: ORS, counter: ORS | None = None, seconds: float = inf) -> li
         splits = dict.fromkeys(env.list_splits(), None)
         deadline = min(deadline, time.monotonic() + seconds)  # from the first count on
         splits = {split: _count(counting, split, deadline) for split in splits}
-        found.append(Offered(name, splits, [spec.name for spec in env.list_tools()]))
+        terminal = env.terminal_tool()
+        tools = [spec.name for spec in env.list_tools()]
+        found.append(Offered(name, splits, tools, terminal.name if terminal else None))
     return found
 
 
@@ -60,7 +63,7 @@ def print_offered(found: list[Offered]) -> None:
             ", ".join(
                 f"{split} {'?' if count is None else number(count)}" for split, count in one.splits.items()
             ),
-            ", ".join(one.tools),
+            ", ".join([*one.tools, *([f"{one.terminal_tool} (terminal)"] if one.terminal_tool else [])]),
         )
         for one in found
     ]

@@ -60,12 +60,12 @@ def call(
     """Call one TOOL on a task.
 
     Its input is given as key=value words, as JSON, or both. It is checked against the tool's parameters
-    before it is sent.
+    before it is sent. TOOL may be the one for an agent's last message, too (@terminal).
     """
     if (keep or choice.session) and as_url(choice.where) is None:
         raise Wrong("--keep and --session need a URL: a TARGET is gone when this command ends")
     with choice.opened(keep=keep) as session:
-        spec = found_tool(session.list_tools(), tool)
+        spec = found_tool(session.list_tools(terminal=True), tool)
         output = session.call_tool(tool, tool_input(spec, words, given))
         sid = session.sid if keep else None
     if as_json:

@@ -11,7 +11,7 @@ from ors.cli.faults import Wrong
 from ors.cli.inputs import found_tool
 from ors.cli.options import WHERE, Command, api_key, as_json, environment
 from ors.cli.output import clean, number, print_json, print_table, shortened, signature
-from ors.client import Environment
+from ors.client import Environment, TerminalToolSpec
 
 MOST_COLUMNS = 5
 
@@ -117,19 +117,35 @@ def tools(
     """List tools and their parameters, or show one TOOL whole."""
     with connected(where, api_key) as client:
         source = chosen(client, env)
-        found = source.list_tools() if index is None else _of_task(source, split, index)
+        found, terminal = _of_all(source) if index is None else _of_task(source, split, index)
     if tool is not None:
-        print_json(found_tool(found, tool).model_dump())
+        print_json(_as_json(found_tool(found, tool), terminal))
     elif as_json:
-        print_json([spec.model_dump() for spec in found])
+        print_json([_as_json(spec, terminal) for spec in found])
     else:
         rows = [
             (spec.name, ", ".join(signature(spec.input_schema)) or "-", shortened(spec.description))
             for spec in found
         ]
         print_table(("TOOL", "PARAMETERS", "DESCRIPTION"), rows)
+        if terminal is not None:
+            click.echo(
+                f"\n{clean(terminal.name)} takes the agent's last message; agents do not see it as a tool."
+            )
 
 
-def _of_task(env: Environment, split: str | None, index: int) -> list[ToolSpec]:
+Tools = tuple[list[ToolSpec], TerminalToolSpec | None]
+
+
+def _of_all(env: Environment) -> Tools:
+    return env.list_tools(terminal=True), env.terminal_tool()
+
+
+def _of_task(env: Environment, split: str | None, index: int) -> Tools:
     with opened(env, split, index, None) as session:
-        return session.list_tools()
+        return session.list_tools(terminal=True), session.terminal_tool()
+
+
+def _as_json(spec: ToolSpec, terminal: TerminalToolSpec | None) -> dict[str, Any]:
+    last = terminal is not None and spec.name == terminal.name
+    return {**spec.model_dump(), **({"terminal": True} if last else {})}

@@ -15,9 +15,10 @@ from ors.cli.inputs import example, found_tool, tool_input, usage
 from ors.cli.opening import Choice, opening
 from ors.cli.options import WHERE, Command, as_json
 from ors.cli.output import clean, number, print_blocks, print_json, print_outcome, shortened
-from ors.client import Session
+from ors.client import Session, TerminalToolSpec
 from ors.errors import ToolCallError, ToolFailed
 
+LAST = " (terminal: takes the last message)"
 HOW = "Type a tool and its input, such as: {example}. Also: /tools, /prompt, /quit (or Ctrl-D)."
 
 
@@ -52,6 +53,7 @@ class Game:
         self._images = images
         self._err = err
         self._tools: list[ToolSpec] = []
+        self._last: TerminalToolSpec | None = None
         self._calls: list[dict[str, Any]] = []
         self._total = 0.0
         self._finished = False
@@ -59,7 +61,8 @@ class Game:
     def run(self) -> None:
         """Plays until the episode is finished, or the player has enough."""
         self._print_prompt()
-        self._tools = self._session.list_tools()
+        self._tools = self._session.list_tools(terminal=True)
+        self._last = self._session.terminal_tool()
         self._say("")
         self._print_tools()
         self._say("\n" + HOW.format(example=_example(self._tools)))
@@ -114,7 +117,8 @@ class Game:
 
     def _print_tools(self) -> None:
         for spec in self._tools:
-            self._say(f"  {usage(spec)}  {shortened(spec.description)}")
+            last = self._last is not None and spec.name == self._last.name
+            self._say(f"  {usage(spec)}  {shortened(spec.description)}{LAST if last else ''}")
 
     def _say(self, text: str) -> None:
         click.echo(clean(text), err=self._err)

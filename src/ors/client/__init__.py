@@ -15,7 +15,7 @@ from ors.client.formats import (
     parse_tool_call,
 )
 from ors.errors import AuthenticationError, ToolCallError
-from ors.types import ImageBlock, TextBlock, ToolOutput, ToolSpec
+from ors.types import ImageBlock, TerminalToolSpec, TextBlock, ToolOutput, ToolSpec
 
 SyncSession = Session
 
@@ -36,6 +36,7 @@ __all__ = [
     "Session",
     "SyncSession",
     "Task",
+    "TerminalToolSpec",
     "TextBlock",
     "ToolCallError",
     "ToolInvocation",

@@ -26,9 +26,9 @@ from ors.client._remote import Remote
 from ors.client._session import AsyncSession
 from ors.client._transport import Transport
 from ors.client._urls import proxy_of
-from ors.client._wire import Task, field, items, tools
+from ors.client._wire import Task, field, items, object_of, terminal_tool, tools
 from ors.client.formats import Provider, convert_tool_response
-from ors.types import ToolSpec
+from ors.types import TerminalToolSpec, ToolSpec
 
 __all__ = ["DEFAULT_BASE_URL", "AsyncEnvironment", "AsyncEnvironmentsAPI", "AsyncORS", "http_transport"]
 
@@ -111,7 +111,7 @@ class AsyncEnvironmentsAPI:
 
     async def health(self) -> dict[str, Any]:
         """What the client's server says of its health: see `AsyncORS.health`."""
-        return dict(await self._remote(self.base_url).ask(HEALTH))
+        return dict(object_of(await self._remote(self.base_url).ask(HEALTH)))
 
     def _remote(self, base_url: str, transport: Transport | None = None) -> Remote:
         remote = self._remotes.get(base_url)
@@ -123,6 +123,8 @@ class AsyncEnvironmentsAPI:
 
     async def close(self) -> None:
         """Gives up all connections. Sessions that are still open are left to expire."""
+        for remote in self._remotes.values():
+            await remote.leftovers.deleted()
         await self._keeper.close()
         for remote in self._remotes.values():
             await remote.transport.close()
@@ -167,7 +169,7 @@ class AsyncEnvironment:
         Raises:
             TransportError, ResponseError: as do all methods of this class.
         """
-        return [str(field(split, "name")) for split in items(await self._ask(SPLITS), Mapping, "splits")]
+        return [field(split, "name", str) for split in items(await self._ask(SPLITS), Mapping, "splits")]
 
     async def list_tasks(self, split: str) -> list[Task]:
         """All tasks of a split at once; `tasks()` fetches them as they are needed."""
@@ -175,12 +177,13 @@ class AsyncEnvironment:
 
     async def num_tasks(self, split: str) -> int:
         """How many tasks a split has."""
-        return int(field(await self._ask(NUM_TASKS, {"split": split}), "num_tasks"))
+        count: int = field(await self._ask(NUM_TASKS, {"split": split}), "num_tasks", int)
+        return count
 
     async def get_task(self, split: str, index: int) -> Task:
         """One task of a split."""
         answer = await self._ask(TASK, {"split": split, "index": index})
-        return self._task(answer, field(answer, "task"))
+        return self._task(answer, field(answer, "task", Mapping))
 
     async def get_task_range(
         self, split: str, start: int | None = None, stop: int | None = None
@@ -197,14 +200,27 @@ class AsyncEnvironment:
                 yield task
 
     @overload
-    async def list_tools(self, format: None = None) -> list[ToolSpec]: ...
+    async def list_tools(self, format: None = None, *, terminal: bool = False) -> list[ToolSpec]: ...
 
     @overload
-    async def list_tools(self, format: Provider) -> list[dict[str, Any]]: ...
+    async def list_tools(self, format: Provider, *, terminal: bool = False) -> list[dict[str, Any]]: ...
 
-    async def list_tools(self, format: Provider | None = None) -> list[ToolSpec] | list[dict[str, Any]]:
-        """The tools that all tasks share, as `ToolSpec` or in a provider's format."""
-        return convert_tool_response(tools(await self._ask(TOOLS)), format)
+    async def list_tools(
+        self, format: Provider | None = None, *, terminal: bool = False
+    ) -> list[ToolSpec] | list[dict[str, Any]]:
+        """The tools that all tasks share, as `ToolSpec` or in a provider's format.
+
+        The `@terminal` tool is among them only if `terminal` is set.
+        """
+        return convert_tool_response(tools(await self._ask(TOOLS), terminal=terminal), format)
+
+    async def terminal_tool(self) -> TerminalToolSpec | None:
+        """The `@terminal` tool, which takes the agent's last message; None if there is none."""
+        return terminal_tool(await self._ask(TOOLS))
+
+    async def is_assistant_message_final(self) -> bool:
+        """Whether an agent's message without tool calls ends the episode: if there is a `@terminal` tool."""
+        return await self.terminal_tool() is not None
 
     def session(
         self,
@@ -227,7 +243,8 @@ class AsyncEnvironment:
         )
 
     def _tasks(self, answer: Any) -> list[Task]:
-        return [self._task(answer, spec) for spec in items(field(answer, "tasks"), object, "tasks")]
+        return [self._task(answer, spec) for spec in items(field(answer, "tasks"), Mapping, "tasks")]
 
     def _task(self, answer: Mapping[str, Any], spec: Any) -> Task:
-        return Task(environment_name=answer.get("env_name") or self.name, task_spec=spec)
+        name = field(answer, "env_name", str) if answer.get("env_name") is not None else ""
+        return Task(environment_name=name or self.name, task_spec=spec)

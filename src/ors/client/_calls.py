@@ -14,12 +14,12 @@ from ors._protocol import (
     UNKNOWN_TASK_ID,
     CallReader,
 )
-from ors.client._failures import failure
+from ors.client._failures import certainly_not_run, failure, too_large
 from ors.client._pending import Pending
 from ors.client._remote import Remote, whole
 from ors.client._retry import Retry
-from ors.client._transport import Broken, NotSent, Response, drain
-from ors.errors import CallOutcomeUnknown, SessionLost, ToolFailed, TransportError, Unavailable
+from ors.client._transport import Broken, Response, drain
+from ors.errors import CallOutcomeUnknown, SessionLost, ToolFailed, TransportError
 
 __all__ = ["Call", "OnTaskId"]
 
@@ -83,7 +83,8 @@ class Call:
         self._pending.silent_after = self._silence() if self._remote.honours_keys else None
         response = await self._remote.send(CALL.method, self._path, self._headers, dumps(self._body))
         if response.status != 200:
-            raise failure(response.status, response.headers, await whole(response))
+            text = await whole(response, self._remote.options.answer_bytes)
+            raise failure(response.status, response.headers, text)
         reader = CallReader()
         try:
             await self._read(response, reader)
@@ -96,8 +97,12 @@ class Call:
 
     async def _read(self, response: Response, reader: CallReader) -> None:
         self._opened = asyncio.get_running_loop().time()
+        left = limit = self._remote.options.answer_bytes
         async for chunk in response.body:
             self._pending.silent_after = self._silence()
+            left -= len(chunk)
+            if left < 0:
+                raise ToolFailed(too_large("result", limit), reason="limit")
             done = reader.feed(chunk)
             if reader.task_id is not None and self._task_id is None:
                 self._started(reader.task_id)
@@ -117,7 +122,7 @@ class Call:
 
     async def _recover(self, error: TransportError) -> None:
         self._pending.silent_after = None
-        self._maybe_started = self._maybe_started or not _certainly_not_run(error)
+        self._maybe_started = self._maybe_started or not certainly_not_run(error)
         if self._maybe_started:
             if self._task_id is None and not self._remote.honours_keys:
                 raise CallOutcomeUnknown(f"the call may have run: {error}") from error
@@ -148,11 +153,3 @@ class Call:
             return reader.value()
         except ValueError as error:
             raise ToolFailed(f"the result is not valid: {error}") from None
-
-
-def _certainly_not_run(error: TransportError) -> bool:
-    # A 503 that says when to come back is the server's own; one that does not may be a proxy's, whose
-    # server has the call.
-    if isinstance(error, Unavailable):
-        return error.status == 429 or (error.status == 503 and error.retry_after is not None)
-    return isinstance(error, NotSent)

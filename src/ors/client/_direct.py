@@ -18,10 +18,14 @@ from ors.client._urls import authorization, port_of
 __all__ = ["Connection", "DirectTransport"]
 
 HIGH_WATER_BYTES = 2**20
+MAX_HEAD_BYTES = 2**20
+"""More than this without a byte of a body (a head, interim answers, trailers) is no answer."""
+MAX_COOKIES = 64
 CONNECTS_AT_ONCE = 256
 RESOLVED_SECONDS = 10.0
 Address = tuple[int, Any]
 P = TypeVar("P", bound=asyncio.BaseProtocol)
+_INTERIM = frozenset({100, *range(102, 200)})  # 101 is a last answer, and so is what HTTP does not know
 _KEEPALIVE = (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3))
 
 
@@ -172,6 +176,8 @@ class DirectTransport:
         name, equals, value = cookie.partition(";")[0].partition("=")
         if equals:
             self._cookies[name.strip()] = value.strip()
+            if len(self._cookies) > MAX_COOKIES:
+                del self._cookies[next(iter(self._cookies))]
 
 
 class Connection(asyncio.Protocol):
@@ -185,14 +191,18 @@ class Connection(asyncio.Protocol):
         self._paused = False
         self.loop = loop
         self.idle_since = 0.0
+        self.bare_bytes = 0
+        """What has come since the last byte of a body."""
 
     async def exchange(self, request: bytes) -> "_Exchange":
         if self._transport is None or self.closing:
             raise NotSent("the connection was closed as soon as it was made")
         exchange = self._exchange = _Exchange(self)
         self._parser = httptools.HttpResponseParser(exchange)
+        self.bare_bytes = 0
         self._transport.write(request)
         await exchange.begun
+        exchange.check()
         return exchange
 
     @property
@@ -225,11 +235,17 @@ class Connection(asyncio.Protocol):
         """The exchange has ended, whole."""
         self._exchange = None
         self.flow(0)
-        assert self._parser is not None
-        if self._parser.should_keep_alive() and not self.closing:
+        parser, self._parser = self._parser, None
+        assert parser is not None
+        if parser.should_keep_alive() and not self.closing:
             self._pool.release(self)
         else:
             self.cut()
+
+    def refuse(self) -> None:
+        """The exchange has ended with an answer after which nothing can follow."""
+        self._exchange = None
+        self.cut()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)  # uvloop's are not, by name
@@ -245,15 +261,21 @@ class Connection(asyncio.Protocol):
         if self._exchange is None or self._parser is None:
             self.cut()  # nobody asked
             return
+        self.bare_bytes += len(data)
         try:
             self._parser.feed_data(data)
-        except httptools.HttpParserError as error:
-            self.connection_lost(error)
-            self.cut()
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+            self._give_up(error)
+        if self.bare_bytes > MAX_HEAD_BYTES:
+            self._give_up(ValueError(f"over {MAX_HEAD_BYTES} bytes of headers"))
+
+    def _give_up(self, error: Exception) -> None:
+        self.connection_lost(error)
+        self.cut()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._pool.forget(self)
-        exchange, self._exchange = self._exchange, None
+        exchange, self._exchange, self._parser = self._exchange, None, None  # they hold each other
         if exchange is not None:
             exchange.broke(exc)
 
@@ -262,9 +284,9 @@ class _Exchange:
     """One answer as it arrives: the parser's callbacks on one side, a `Response` on the other."""
 
     __slots__ = (
+        "_broke",
         "_chunks",
         "_connection",
-        "_error",
         "_more",
         "_waiting",
         "_whole",
@@ -279,7 +301,9 @@ class _Exchange:
         self._waiting = 0
         self._more: asyncio.Future[None] | None = None
         self._whole = False
-        self._error: Broken | None = None
+        self._broke = (
+            ""  # what is said of it. Kept as an error, it would keep all frames that it went through
+        )
         self.begun: asyncio.Future[None] = connection.loop.create_future()
         self.status = 0
         self.headers = Headers()
@@ -296,13 +320,17 @@ class _Exchange:
         if not self._whole:
             self._connection.cut()
 
+    def check(self) -> None:
+        """Raises `Broken` when there is no answer, or no more of it."""
+        if self._broke:
+            raise Broken(self._broke)
+
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> bytes:
         while not self._chunks:
-            if self._error is not None:
-                raise self._error
+            self.check()
             if self._whole:
                 raise StopAsyncIteration
             self._more = self._connection.loop.create_future()
@@ -318,17 +346,25 @@ class _Exchange:
 
     def on_message_begin(self) -> None:
         if self._whole:
-            self._connection.cut()  # nobody asked for a second answer
+            raise ValueError("nobody asked for a second answer")
 
     def on_header(self, name: bytes, value: bytes) -> None:
+        if self.begun.done():
+            return  # a trailer
         self.headers[name.decode("latin-1")] = value.decode("latin-1")
 
     def on_headers_complete(self) -> None:
         self.status = self._connection.status()
-        if self.status >= 200 and not self.begun.done():
+        if self.status < 200 and self.status in _INTERIM:
+            self.headers.clear()
+        elif not self.begun.done():
             self.begun.set_result(None)
+            if self.status < 200:
+                self._whole = True
+                self._connection.refuse()
 
     def on_body(self, body: bytes) -> None:
+        self._connection.bare_bytes = 0
         self._chunks.append(body)
         self._waiting += len(body)
         self._connection.flow(self._waiting)
@@ -342,12 +378,13 @@ class _Exchange:
 
     def broke(self, cause: Exception | None) -> None:
         """The connection is gone before the answer was whole, unless its end is what ends the answer."""
-        if self.status and "content-length" not in self.headers and "transfer-encoding" not in self.headers:
+        sized = "content-length" in self.headers or "transfer-encoding" in self.headers
+        if self.begun.done() and cause is None and not sized:
             self._whole = True
         else:
-            self._error = Broken(f"the connection broke: {cause or 'closed by the server'}")
-            if not self.begun.done():
-                self.begun.set_exception(self._error)
+            self._broke = f"the connection broke: {cause or 'closed by the server'}"
+        if not self.begun.done():
+            self.begun.set_result(None)
         self._wake()
 
     def _wake(self) -> None:

@@ -5,6 +5,7 @@ from time import time
 
 from ors._json import loads
 from ors._protocol import REASON
+from ors.client._transport import NotSent
 from ors.errors import (
     AuthenticationError,
     BadRequest,
@@ -16,10 +17,11 @@ from ors.errors import (
     ResponseError,
     ServerFailed,
     TooLarge,
+    TransportError,
     Unavailable,
 )
 
-__all__ = ["StillStarting", "failure"]
+__all__ = ["StillStarting", "certainly_not_run", "failure", "too_large"]
 
 _NOT_NOW = frozenset({429, 502, 503, 504})
 _BY_STATUS: dict[int, type[ResponseError]] = {
@@ -40,16 +42,32 @@ def failure(status: int, headers: Mapping[str, str], body: bytes) -> ORSError:
         # openreward 0.1.167 says so every 25 s, however long an environment's setup takes.
         kind = StillStarting if headers.get("X-Backend-State") == "starting" else Unavailable
         return kind(text, retry_after=_retry_after(headers), status=status, reason=headers.get(REASON))
-    if 300 <= status < 400:
+    if status < 300 or (status < 400 and not headers.get("Location")):
         return ResponseError(
-            f"redirected to {headers.get('Location', '?')}: use it as base_url", status=status
+            f"the server answered {status}, which is no answer to this request", status=status
         )
+    if status < 400:
+        return ResponseError(f"redirected to {headers['Location']}: use it as base_url", status=status)
     if status == MethodNotAllowed.status:
         return MethodNotAllowed(text, allow=headers.get("Allow", ""))
     if status == AuthenticationError.status:
         return AuthenticationError(f"{text} (pass api_key, or set ORS_API_KEY)", reason=headers.get(REASON))
     nearest = BadRequest if status < 500 else ServerFailed
     return _BY_STATUS.get(status, nearest)(text, status=status, reason=headers.get(REASON))
+
+
+def certainly_not_run(error: TransportError) -> bool:
+    """Whether the server has done nothing of a request that ended so."""
+    # A 503 that says when to come back is the server's own; one that does not may be a proxy's, whose
+    # server has the request.
+    if isinstance(error, Unavailable):
+        return error.status == 429 or (error.status == 503 and error.retry_after is not None)
+    return isinstance(error, NotSent)
+
+
+def too_large(what: str, limit: int) -> str:
+    """The text of an error about too many bytes."""
+    return f"the {what} is over this client's limit of {limit} bytes; Options(answer_bytes=...) sets another"
 
 
 def _detail(body: bytes) -> str:
@@ -67,7 +85,8 @@ def _field(problem: object) -> str:
     # FastAPI's 422 repeats the values that it refuses, secrets among them: only their places are told.
     if not isinstance(problem, dict):
         return str(problem)
-    place = ".".join(map(str, problem.get("loc", ())))
+    loc = problem.get("loc")
+    place = ".".join(map(str, loc)) if isinstance(loc, list) else "body"
     return f"{place}: {problem.get('msg', 'not valid')}"
 
 

@@ -10,7 +10,7 @@ from typing import Protocol
 from ors.client._options import Options
 from ors.client._pending import Pending
 from ors.client._transport import Broken
-from ors.errors import ORSError, SessionLost
+from ors.errors import ORSError, SessionLost, TransportError
 
 __all__ = ["Keeper"]
 
@@ -129,7 +129,7 @@ class Keeper:
         except (ORSError, TimeoutError) as error:
             session.misses += 1
             if session.misses >= self._options.ping_failures:
-                session.lose(f"{session.misses} pings in a row failed: {str(error) or 'no answer'}")
+                session.lose(*_given_up(session.misses, error))
         finally:
             self._slots.release()
         if session.kept:
@@ -139,3 +139,14 @@ class Keeper:
     def _schedule(self, session: Kept, delay: float) -> None:
         session.due = asyncio.get_running_loop().time() + delay
         heapq.heappush(self._due, (session.due, next(self._order), weakref.ref(session)))
+
+
+def _given_up(misses: int, error: ORSError | TimeoutError) -> tuple[str, str | None]:
+    """What is said of a session whose pings fail, and the reason in a word."""
+    failed = f"{misses} pings in a row failed: {str(error) or 'no answer'}"
+    if isinstance(error, TransportError | TimeoutError):
+        return (
+            f"the server is gone or cannot be reached, {failed}. A call that was under way may have run",
+            "unreachable",
+        )
+    return failed, error.reason

@@ -40,8 +40,14 @@ class Pending:
         self, kind: type[BaseException] | None, raised: BaseException | None, trace: TracebackType | None
     ) -> None:
         task, self._task = self._task, None
-        if self._error is None or task is None:
+        error, self._error = self._error, None
+        if error is None or task is None:
             return
-        # The caller's own cancellation, if there was one too, goes first.
-        if task.uncancel() <= self._before and isinstance(raised, asyncio.CancelledError):
-            raise self._error from None
+        try:
+            # The caller's own cancellation, if there was one too, goes first.
+            if task.uncancel() <= self._before and isinstance(raised, asyncio.CancelledError):
+                raise error from None
+        finally:
+            # Its traceback has this frame, and all that was read so far in the frames below: held here, or
+            # by `self`, that would stay until the garbage is collected.
+            del error, raised

@@ -5,13 +5,14 @@ import os
 import threading
 import weakref
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from typing import Any, TypeVar
+from contextlib import suppress
+from typing import Any, Generic, TypeVar
 
 __all__ = ["Portal"]
 
 T = TypeVar("T")
 
-_STOP_SECONDS = 5.0
+_STOP_SECONDS = 10.0
 
 
 class Portal:
@@ -30,18 +31,19 @@ class Portal:
         self._closed = False
         self._end: Callable[[], object] | None = None
 
-    def run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """What `work()` gives. Interrupted (Ctrl-C), it is cancelled.
+    def run(self, work: Callable[[], Coroutine[Any, Any, T]], undo: Callable[[], None] | None = None) -> T:
+        """What `work()` gives. Interrupted (Ctrl-C), it is cancelled; or undone, if it was done by then.
 
         Raises:
             RuntimeError: the client is closed, was made before a fork, or is used on its own loop.
         """
         loop = self._running_loop()
-        future = asyncio.run_coroutine_threadsafe(work(), loop)
+        job = _Job(work, undo)
         try:
-            return future.result()
+            return asyncio.run_coroutine_threadsafe(job.run(), loop).result()
         except BaseException:
-            future.cancel()
+            with suppress(RuntimeError):  # a loop that is closed has cancelled all its work
+                loop.call_soon_threadsafe(job.give_up)
             raise
 
     def iterate(self, items: AsyncIterator[T]) -> Iterator[T]:
@@ -81,6 +83,33 @@ class Portal:
         # Called once: by close(), at exit, or when nobody has this portal, which the thread does not hold.
         self._end = weakref.finalize(self, _stop, self._last, self._loop, self._thread, self._pid)
         self._thread.start()
+
+
+class _Job(Generic[T]):
+    """Work that its caller may give up at any moment: before it begins, while it runs, when it is done."""
+
+    def __init__(self, work: Callable[[], Coroutine[Any, Any, T]], undo: Callable[[], None] | None) -> None:
+        self._work = work
+        self._undo = undo
+        self._task: asyncio.Task[Any] | None = None
+        self._given_up = False
+        self._succeeded = False
+
+    async def run(self) -> T:
+        if self._given_up:
+            raise asyncio.CancelledError
+        self._task = asyncio.current_task()
+        result = await self._work()
+        self._succeeded = True
+        return result
+
+    def give_up(self) -> None:
+        """Cancels the work, or undoes it. Called on the loop."""
+        self._given_up = True
+        if self._succeeded and self._undo is not None:
+            self._undo()
+        elif self._task is not None:
+            self._task.cancel()
 
 
 def _serve(loop: asyncio.AbstractEventLoop) -> None:

@@ -8,11 +8,13 @@ from urllib.parse import quote, urlsplit
 from ors._json import dumps, loads
 from ors._protocol import API_KEY, SERVER_VERSION, Endpoint
 from ors._version import __version__
-from ors.client._failures import failure
+from ors.client._failures import failure, too_large
 from ors.client._keeper import Keeper
+from ors.client._leftovers import Leftovers
 from ors.client._options import Options
 from ors.client._retry import Retry
 from ors.client._transport import Broken, Response, Transport
+from ors.errors import ResponseError
 
 __all__ = ["Answer", "Remote", "parsed", "whole"]
 
@@ -34,6 +36,7 @@ class Remote:
         self.transport = transport
         self.options = options
         self.keeper = keeper
+        self.leftovers = Leftovers()
         self.api_key = api_key
         self.honours_keys = False
         self.reads_secrets_in_body = True
@@ -65,11 +68,11 @@ class Remote:
     ) -> Response:
         # A server with one environment sends bare paths there. Other hosts must not see keys and secrets.
         for _ in range(_MAX_REDIRECTS):
-            target = urlsplit(response.headers.get("Location", ""))
-            if response.status not in _REDIRECTS or target.netloc or not target.path.startswith("/"):
+            target = _own_path(response.headers.get("Location", ""))
+            if response.status not in _REDIRECTS or target is None:
                 break
             response.close()
-            response = await self.transport.send(method, target.geturl(), headers, body)
+            response = await self.transport.send(method, target, headers, body)
         return response
 
     async def ask(
@@ -110,10 +113,21 @@ class Remote:
             NotSent, Broken: there is none. Unavailable: it was "not now". ResponseError: the server refused.
         """
         response = await self.send(method, path, headers, body)
-        answer = Answer(response.headers.get("Content-Type", ""), await whole(response))
+        answer = Answer(
+            response.headers.get("Content-Type", ""), await whole(response, self.options.answer_bytes)
+        )
         if not 200 <= response.status < 300:
             raise failure(response.status, response.headers, answer.data)
         return answer
+
+
+def _own_path(location: str) -> str | None:
+    """The path that a redirection leads to; None if that is another server, or no place at all."""
+    try:
+        target = urlsplit(location)
+    except ValueError:
+        return None
+    return None if target.netloc or not target.path.startswith("/") else target.geturl()
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,17 +138,23 @@ class Answer:
     data: bytes
 
 
-async def whole(response: Response) -> bytes:
+async def whole(response: Response, limit: int) -> bytes:
     """The body of `response`.
 
     Raises:
-        Broken: it ended too early.
+        Broken: it ended too early. ResponseError: it has more than `limit` bytes.
     """
+    chunks, size = [], 0
     try:
-        return b"".join([chunk async for chunk in response.body])
+        async for chunk in response.body:
+            size += len(chunk)
+            if size > limit:
+                raise ResponseError(too_large("answer", limit), status=response.status, reason="limit")
+            chunks.append(chunk)
     except BaseException:
         response.close()
         raise
+    return b"".join(chunks)
 
 
 def parsed(answer: Answer) -> Any:
@@ -146,4 +166,5 @@ def parsed(answer: Answer) -> Any:
     try:
         return loads(answer.data)
     except ValueError:
-        raise Broken("the server's answer is not JSON") from None
+        what = "is not JSON" if answer.data else "is empty"
+        raise Broken(f"the server's answer {what}") from None

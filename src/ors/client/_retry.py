@@ -60,7 +60,7 @@ class Retry:
             delay = max(delay, error.retry_after * random.uniform(1.0, 1.1))
         if self._left <= 0 or asyncio.get_running_loop().time() + delay > self.deadline:
             raise TransportError(str(error)) if isinstance(error, NotSent | Broken) else error
-        self._going_on = error if _goes_on(error) else None
+        self._going_on = error.with_traceback(None) if _goes_on(error) else None
         self._left -= self._going_on is None
         self._delay = min(2 * self._delay, self._options.backoff_limit_seconds)
         await asyncio.sleep(delay)

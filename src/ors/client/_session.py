@@ -18,12 +18,13 @@ from ors._protocol import (
     Endpoint,
 )
 from ors.client._calls import Call, OnTaskId
+from ors.client._leftovers import deleted
 from ors.client._opening import create, new_sid
 from ors.client._pending import Pending
-from ors.client._wire import Task, blocks, tool_output, tools
+from ors.client._wire import Task, blocks, terminal_tool, tool_output, tools
 from ors.client.formats import Provider, convert_tool_response
 from ors.errors import Gone, NotFound, ORSError, SessionLost, ToolCallError, TransportError
-from ors.types import ImageBlock, JSONObject, TextBlock, ToolOutput, ToolSpec
+from ors.types import ImageBlock, JSONObject, TerminalToolSpec, TextBlock, ToolOutput, ToolSpec
 
 if TYPE_CHECKING:
     from ors.client._async import AsyncEnvironment
@@ -66,6 +67,7 @@ class AsyncSession:
         self._attached = sid is not None
         self._lost: tuple[str, str | None] | None = None  # what is said of its end, and the server's reason
         self._pending: set[Pending] = set()
+        self._terminal: tuple[TerminalToolSpec | None] | None = None  # once the server has been asked
         self._secrets = dict(secrets or {})
         self._remote = env.client
         self._environment = (task.environment_name if task is not None else "") or env.name
@@ -108,8 +110,21 @@ class AsyncSession:
             await self._remote.ask(DELETE, headers=self._headers)
         except (NotFound, Gone):
             return
+        except asyncio.CancelledError:
+            self._remote.leftovers.delete(self._deleted())
+            raise
         except ORSError as error:
             logger.warning("session %s could not be deleted, it will expire: %s", self.sid, error)
+
+    def _abandon(self) -> None:
+        """Ends the session as leaving its block does, without waiting for it."""
+        self.kept = False
+        if self.sid is not None and self._lost is None and not self._attached:
+            self._lost = ("closed by this client", None)
+            self._remote.leftovers.delete(self._deleted())
+
+    async def _deleted(self) -> None:
+        await deleted(self._remote, self._headers, self._remote.options.cleanup_seconds)
 
     async def __aenter__(self) -> Self:
         return await self.start()
@@ -143,13 +158,17 @@ class AsyncSession:
         return blocks(await self._ask(PROMPT))
 
     @overload
-    async def list_tools(self, format: None = None) -> list[ToolSpec]: ...
+    async def list_tools(self, format: None = None, *, terminal: bool = False) -> list[ToolSpec]: ...
 
     @overload
-    async def list_tools(self, format: Provider) -> list[dict[str, Any]]: ...
+    async def list_tools(self, format: Provider, *, terminal: bool = False) -> list[dict[str, Any]]: ...
 
-    async def list_tools(self, format: Provider | None = None) -> list[ToolSpec] | list[dict[str, Any]]:
+    async def list_tools(
+        self, format: Provider | None = None, *, terminal: bool = False
+    ) -> list[ToolSpec] | list[dict[str, Any]]:
         """The tools of this task, as `ToolSpec` or in a provider's format.
+
+        The `@terminal` tool is among them only if `terminal` is set.
 
         Raises:
             SessionLost, ResponseError, TransportError.
@@ -159,7 +178,45 @@ class AsyncSession:
         except NotFound:
             # ors-sdk 0.1.0: its client takes servers without /task_tools for older ones.
             answer = await self._ask(TOOLS)
-        return convert_tool_response(tools(answer), format)
+        listed = tools(answer, terminal=terminal)
+        self._terminal = (terminal_tool(answer),)
+        return convert_tool_response(listed, format)
+
+    async def terminal_tool(self) -> TerminalToolSpec | None:
+        """The `@terminal` tool, which takes the agent's last message; None if there is none. Asked for once.
+
+        Raises:
+            SessionLost, ResponseError, TransportError.
+        """
+        if self._terminal is None:
+            await self.list_tools()
+        assert self._terminal is not None
+        return self._terminal[0]
+
+    async def is_assistant_message_final(self) -> bool:
+        """Whether an agent's message without tool calls ends the episode.
+
+        It does if there is a `@terminal` tool: give the text to `call_terminal_tool`, and stop.
+
+        Raises:
+            SessionLost, ResponseError, TransportError.
+        """
+        return await self.terminal_tool() is not None
+
+    async def call_terminal_tool(
+        self, message: str = "", *, on_task_id: OnTaskId | None = None
+    ) -> ToolOutput:
+        """What the `@terminal` tool gives for the agent's last message. One that takes nothing gets nothing.
+
+        Raises:
+            ToolCallError: there is none (`reason` is "not_found"). Otherwise as `call_tool`.
+        """
+        found = await self.terminal_tool()
+        if found is None:
+            text = f"The environment {self._environment!r} has no @terminal tool"
+            raise ToolCallError(text, reason="not_found")
+        given = {} if found.arg is None else {found.arg: message}
+        return await self.call_tool(found.name, given, on_task_id=on_task_id)
 
     async def call_tool(
         self,

@@ -14,7 +14,7 @@ from ors.client._session import AsyncSession
 from ors.client._transport import Transport
 from ors.client._wire import Task
 from ors.client.formats import Provider
-from ors.types import ImageBlock, JSONObject, TextBlock, ToolOutput, ToolSpec
+from ors.types import ImageBlock, JSONObject, TerminalToolSpec, TextBlock, ToolOutput, ToolSpec
 
 __all__ = ["ORS", "Environment", "EnvironmentsAPI", "Session"]
 
@@ -51,7 +51,8 @@ class Session:
 
     def start(self) -> Self:
         """Opens the session: see `AsyncSession.start`."""
-        self._loop.run(self._async.start)
+        undo = None if self._async.kept else self._async._abandon
+        self._loop.run(self._async.start, undo=undo)
         return self
 
     def close(self) -> None:
@@ -75,18 +76,32 @@ class Session:
         return self._loop.run(self._async.get_prompt)
 
     @overload
-    def list_tools(self, format: None = None) -> list[ToolSpec]: ...
+    def list_tools(self, format: None = None, *, terminal: bool = False) -> list[ToolSpec]: ...
 
     @overload
-    def list_tools(self, format: Provider) -> list[dict[str, Any]]: ...
+    def list_tools(self, format: Provider, *, terminal: bool = False) -> list[dict[str, Any]]: ...
 
-    def list_tools(self, format: Provider | None = None) -> list[ToolSpec] | list[dict[str, Any]]:
+    def list_tools(
+        self, format: Provider | None = None, *, terminal: bool = False
+    ) -> list[ToolSpec] | list[dict[str, Any]]:
         """The tools of this task: see `AsyncSession.list_tools`."""
 
         async def listed() -> list[ToolSpec] | list[dict[str, Any]]:
-            return await self._async.list_tools(format)
+            return await self._async.list_tools(format, terminal=terminal)
 
         return self._loop.run(listed)
+
+    def terminal_tool(self) -> TerminalToolSpec | None:
+        """The `@terminal` tool: see `AsyncSession.terminal_tool`."""
+        return self._loop.run(self._async.terminal_tool)
+
+    def is_assistant_message_final(self) -> bool:
+        """Whether a message ends the episode: see `AsyncSession.is_assistant_message_final`."""
+        return self._loop.run(self._async.is_assistant_message_final)
+
+    def call_terminal_tool(self, message: str = "", *, on_task_id: OnTaskId | None = None) -> ToolOutput:
+        """What the `@terminal` tool gives: see `AsyncSession.call_terminal_tool`."""
+        return self._loop.run(lambda: self._async.call_terminal_tool(message, on_task_id=on_task_id))
 
     def call_tool(
         self,
@@ -143,18 +158,28 @@ class Environment:
         return self._loop.iterate(self._async.tasks(split, page_size=page_size))
 
     @overload
-    def list_tools(self, format: None = None) -> list[ToolSpec]: ...
+    def list_tools(self, format: None = None, *, terminal: bool = False) -> list[ToolSpec]: ...
 
     @overload
-    def list_tools(self, format: Provider) -> list[dict[str, Any]]: ...
+    def list_tools(self, format: Provider, *, terminal: bool = False) -> list[dict[str, Any]]: ...
 
-    def list_tools(self, format: Provider | None = None) -> list[ToolSpec] | list[dict[str, Any]]:
+    def list_tools(
+        self, format: Provider | None = None, *, terminal: bool = False
+    ) -> list[ToolSpec] | list[dict[str, Any]]:
         """The tools that all tasks share: see `AsyncEnvironment.list_tools`."""
 
         async def listed() -> list[ToolSpec] | list[dict[str, Any]]:
-            return await self._async.list_tools(format)
+            return await self._async.list_tools(format, terminal=terminal)
 
         return self._loop.run(listed)
+
+    def terminal_tool(self) -> TerminalToolSpec | None:
+        """The `@terminal` tool: see `AsyncEnvironment.terminal_tool`."""
+        return self._loop.run(self._async.terminal_tool)
+
+    def is_assistant_message_final(self) -> bool:
+        """Whether a message ends the episode: see `AsyncEnvironment.is_assistant_message_final`."""
+        return self._loop.run(self._async.is_assistant_message_final)
 
     def session(
         self,

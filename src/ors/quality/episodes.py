@@ -45,7 +45,7 @@ async def _opens(subject: Subject, sample: Sample, told: list[bool]) -> list[Too
     try:
         async with subject.session(sample) as session:
             prompt = await subject.within("the setup, or get_prompt()", session.get_prompt())
-            tools = await subject.within("listing the tools", session.list_tools())
+            tools = await subject.within("listing the tools", session.list_tools(terminal=True))
     except Stuck:
         raise
     except ORSError as error:

@@ -12,9 +12,9 @@ PROVIDERS = get_args(Provider)
 
 
 async def examine(subject: Subject) -> None:
-    """The tools that every task has."""
+    """The tools that every task has, the one for the agent's last message among them."""
     try:
-        subject.tools = await subject.env.list_tools()
+        subject.tools = await subject.env.list_tools(terminal=True)
     except ORSError as error:
         subject.report.found("tools", f"tools cannot be listed: {reason(error)}", "Make list_tools() work.")
         return

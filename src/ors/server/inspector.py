@@ -93,6 +93,7 @@ def _described(offer: Offer) -> dict[str, object]:
         "splits": offer.splits,
         "tools": offer.tools.tools,
         "task_tools": offer.task_tools,
+        "terminal_tool": offer.tools.terminal_tool,
     }
 
 

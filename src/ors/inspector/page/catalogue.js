@@ -8,7 +8,7 @@ const path = (environment, what) => `${encodeURIComponent(environment)}/${what}`
 
 /** Every environment: `{name, description, splits, tools, task_tools}`. */
 export function environments() {
-  known ??= (about.live ? ask("GET", "-/api/environments", { log: false }) : fromProtocol()).catch((error) => {
+  known ??= (about.live ? fromInterface() : fromProtocol()).catch((error) => {
     known = null;
     throw error;
   });
@@ -20,13 +20,28 @@ export function forget() {
   known = null;
 }
 
+/** All tools of a list, also the one for the agent's last message, which has `terminal`. */
+export function listedTools(listed) {
+  const last = listed.terminal_tool;
+  const tools = listed.tools ?? listed;
+  if (!last) return tools;
+  const message = { type: "string", description: "The agent's last message." };
+  const schema = last.arg === null || last.arg === undefined ? null : { type: "object", properties: { [last.arg]: message }, required: [last.arg] };
+  return [...tools, { name: last.name, description: last.description ?? "", input_schema: schema, terminal: true }];
+}
+
+async function fromInterface() {
+  const all = await ask("GET", "-/api/environments", { log: false });
+  return all.map((one) => ({ ...one, tools: listedTools(one) }));
+}
+
 async function fromProtocol() {
   const names = await ask("GET", "list_environments");
   return Promise.all(
     names.map(async (name) => {
       const [splits, listed] = await Promise.all([ask("GET", path(name, "splits")), ask("GET", path(name, "tools"))]);
       const named = splits.map((split) => (typeof split === "string" ? { name: split, type: "" } : split));
-      return { name, description: "", splits: named, tools: listed.tools ?? listed, task_tools: [] };
+      return { name, description: "", splits: named, tools: listedTools(listed), task_tools: [] };
     }),
   );
 }

@@ -59,6 +59,7 @@ export function toolItem(tool, special, open) {
       h("code", { class: "tool-name" }, tool.name),
       h("code", { class: "muted" }, `(${names.join(", ")})`),
       special ? h("span", { class: "tag special" }, "task-specific") : null,
+      tool.terminal ? h("span", { class: "tag special", title: "Takes the agent's last message; agents do not see it as a tool" }, "terminal") : null,
       h("span", { class: "muted brief" }, short(tool.description ?? "", 100)),
     ),
     tool.description ? h("p", { class: "described" }, tool.description) : null,

@@ -1,5 +1,6 @@
 // One episode that this page plays: its session, its tools, its calls and what they gave.
 
+import { listedTools } from "./catalogue.js";
 import { decodeAll } from "./events.js";
 import { parse } from "./json.js";
 import { ask, Away, events, Refusal, send } from "./server.js";
@@ -102,11 +103,10 @@ export class Episode extends EventTarget {
 
   async #tools() {
     try {
-      const listed = await ask("GET", this.#path("task_tools"), { headers: this.#headers });
-      return listed.tools ?? listed;
+      return listedTools(await ask("GET", this.#path("task_tools"), { headers: this.#headers }));
     } catch (error) {
       if (!(error instanceof Refusal && error.status === 404)) throw error;
-      return (await ask("GET", this.#path("tools"))).tools;
+      return listedTools(await ask("GET", this.#path("tools")));
     }
   }
 

@@ -236,7 +236,8 @@ class ToolBox {
     }
     this.#form = new Form(this.#tool.input_schema, input);
     this.#raw.setAttribute("aria-pressed", "false");
-    fill(this.#holder, this.#tool.description ? h("p", { class: "described" }, this.#tool.description) : null, this.#form.element);
+    const last = this.#tool.terminal ? h("p", { class: "hint" }, "Terminal: it takes the agent's last message.") : null;
+    fill(this.#holder, this.#tool.description ? h("p", { class: "described" }, this.#tool.description) : null, last, this.#form.element);
     this.update();
     this.focus();
   }
