@@ -3,7 +3,7 @@
 import asyncio
 import socket
 import ssl
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, Self, TypeVar, cast
 from urllib.parse import SplitResult
@@ -42,7 +42,7 @@ class DirectTransport:
         self._fixed = [f"Host: {self._authority}", *authorization("Authorization", base_url)]
         self._options = options
         self._tls: ssl.SSLContext | None = None
-        self._cookies: dict[str, str] = {}
+        self._cookies: OrderedDict[str, str] = OrderedDict()
         self._addresses: list[Address] = []
         self._resolved_until = 0.0
         self._last_good: Address | None = None
@@ -177,7 +177,7 @@ class DirectTransport:
         if equals:
             self._cookies[name.strip()] = value.strip()
             if len(self._cookies) > MAX_COOKIES:
-                del self._cookies[next(iter(self._cookies))]
+                self._cookies.popitem(last=False)
 
 
 class Connection(asyncio.Protocol):
