@@ -34,6 +34,10 @@ class Outlet:
             return False
         return True
 
+    def fileno(self) -> int:
+        """The file descriptor of its socket."""
+        return self._socket.fileno()
+
     def close(self) -> None:
         """Gives no more."""
         self._socket.close()
@@ -59,6 +63,10 @@ class Inlet:
                     for (number,) in struct.iter_unpack("i", data[: len(data) // _ONE * _ONE]):
                         os.set_inheritable(number, False)
                         self._take(socket.socket(fileno=number))
+
+    def fileno(self) -> int:
+        """The file descriptor of its socket."""
+        return self._socket.fileno()
 
     def close(self) -> None:
         """Takes no more. A client whose connection was on the way connects anew."""
