@@ -1,8 +1,11 @@
 """Processes that tools start, and copies that they make: they have nothing of the server, and are none."""
 
 import os
+import re
 import signal
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -95,3 +98,22 @@ def test_other_sessions_do_not_go_on_in_a_copy(raw: Raw, how: str, tmp_path: Pat
 
 def test_a_copy_can_be_terminated(raw: Raw) -> None:
     assert told(raw, "terminate") == str(-signal.SIGTERM)
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+@pytest.mark.parametrize("tool", ["copy", "copy_on_the_loop"])
+def test_a_copy_ends_under_another_asgi_server_too(loop: str, tool: str) -> None:
+    script = (
+        "import uvicorn; from ors import Server; from tests.cli.forking import Forking;"
+        f"uvicorn.run(Server([Forking]).app, port=0, loop={loop!r})"
+    )
+    process = subprocess.Popen([sys.executable, "-c", script], stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    try:
+        found = (re.search(r"running on (http://\S+)", line) for line in process.stderr)
+        raw = Raw(next(url[1] for url in found if url))
+        assert told(raw, tool, how="returns") == "0"
+        assert told(raw, tool, how="exits") == "3"
+    finally:
+        process.terminate()
+        process.communicate(timeout=40)

@@ -10,6 +10,8 @@ from contextlib import suppress
 MOST = 100
 """Connections at once: the system allows 253."""
 _ONE = struct.calcsize("i")
+_PRIVATE: int = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
+"""Says that what arrives is inherited by no child: a moment later, one may have been started already."""
 
 
 def inlet(link: str) -> str:
@@ -58,7 +60,7 @@ class Inlet:
     def _arrived(self) -> None:
         with suppress(BlockingIOError):
             while True:
-                _, rights, _, _ = self._socket.recvmsg(1, socket.CMSG_SPACE(MOST * _ONE))
+                _, rights, _, _ = self._socket.recvmsg(1, socket.CMSG_SPACE(MOST * _ONE), _PRIVATE)
                 for _, _, data in rights:
                     for (number,) in struct.iter_unpack("i", data[: len(data) // _ONE * _ONE]):
                         os.set_inheritable(number, False)
