@@ -100,3 +100,18 @@ class Yard(Environment):
         """Takes memory, and keeps it."""
         HELD.append(b"x" * (megabytes << 20))
         return said(str(threading.active_count()))
+
+    @tool
+    async def swell(self, megabytes: int) -> ToolOutput:
+        """Takes memory, and blocks the event loop."""
+        HELD.append(b"x" * (megabytes << 20))
+        time.sleep(PATIENCE)
+        return said("late")
+
+    @tool
+    async def stick(self, name: str) -> ToolOutput:
+        """Leaves a trace and keeps the interpreter to itself, so that nothing in its process can end it."""
+        self.trace(name)
+        sys.setswitchinterval(10 * PATIENCE)
+        while True:
+            pass

@@ -6,6 +6,7 @@ from importlib import import_module
 import click
 
 from ors.cli import faults, settings
+from ors.cli.streams import open_streams
 
 __all__ = ["COMMANDS", "main", "ors"]
 
@@ -87,4 +88,5 @@ def ors() -> None:
 
 def main() -> None:
     """The console script."""
+    open_streams()
     ors(prog_name="ors")

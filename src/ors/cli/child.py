@@ -9,6 +9,8 @@ from contextlib import contextmanager
 
 import click
 
+from ors.server.lifeline import LIFELINE, tied
+
 __all__ = ["served"]
 
 STOP_SECONDS = 15.0
@@ -18,13 +20,22 @@ SETTINGS = {"ORS_API_KEYS": "", "ORS_SERVE_RELOAD": "0", "ORS_SERVE_LOG_LEVEL": 
 @contextmanager
 def served(target: str, **variables: str) -> Iterator[str]:
     """Serves a target while the block runs; gives the URL. What fails is told by the server itself."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "ors", "serve", target, "--port", "0", "--host", "127.0.0.1", "--json"],
-        env={**os.environ, **SETTINGS, **variables},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        start_new_session=True,  # Ctrl-C is for us: the server ends when we are done with it
-    )
+    with tied() as lifeline:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "ors", "serve", target, "--port", "0", "--host", "127.0.0.1", "--json"],
+            env={**os.environ, **SETTINGS, **variables, LIFELINE: str(lifeline)},
+            pass_fds=[lifeline],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            start_new_session=True,  # Ctrl-C is for us: the server ends when we are done with it
+        )
+        with _ended(process) as url:
+            yield url
+
+
+@contextmanager
+def _ended(process: subprocess.Popen[bytes]) -> Iterator[str]:
+    """The URL of a server that is starting; it ends with the block."""
     assert process.stdout is not None
     try:
         line = process.stdout.readline()

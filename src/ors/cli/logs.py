@@ -51,13 +51,18 @@ class Lines(logging.Handler):
         self._writer.start()
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Queues a line, or counts it as dropped."""
+        """Queues a record's line."""
         try:
-            self._lines.put_nowait(self.format(record))
-        except queue.Full:
-            self._dropped += 1
+            self.write(self.format(record))
         except Exception:
             self.handleError(record)
+
+    def write(self, line: str) -> None:
+        """Queues a line, or counts it as dropped."""
+        try:
+            self._lines.put_nowait(line)
+        except queue.Full:
+            self._dropped += 1
 
     def close(self) -> None:
         """Writes what is queued, unless nobody reads it."""

@@ -2,10 +2,11 @@
 
 import json
 import os
+import socket
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -28,9 +29,12 @@ from ors.client import ORS, Options
 from ors.cluster.control import Assignment
 from ors.errors import ORSError
 from ors.server import ApiKey, is_loopback
+from ors.server.lifeline import LIFELINE, Lifeline
 
 COUNTING_SECONDS = 2.0
 """Counting tasks may mean listing them all: what takes longer is shown as "?"."""
+RELOAD_LAST_SECONDS = 30.0
+"""What a server may take for its end, besides its grace period and teardowns, before it is killed."""
 PATIENCE = Options(retries=0, request_seconds=10)
 HASTE = Options(retries=0, request_seconds=COUNTING_SECONDS)
 CLOSED = (
@@ -56,9 +60,15 @@ class Serving:
     access: Access
     keys: Sequence[ApiKey]
 
-    def run(self, classes: Sequence[type[Environment]], server: Server, fd: int | None) -> None:
+    def run(
+        self,
+        classes: Sequence[type[Environment]],
+        server: Server,
+        inherited: socket.socket | None,
+        lifeline: Lifeline | None,
+    ) -> None:
         """Serves until it is told to stop, on an inherited socket if there is one."""
-        listener = listening(self.host, self.port) if fd is None else reload.inherited(fd)
+        listener = listening(self.host, self.port) if inherited is None else inherited
         names = [cls.name().lower() for cls in classes]
         runner = server.runner(
             self.host,
@@ -68,11 +78,13 @@ class Serving:
             ssl_keyfile=self.access.ssl_keyfile,
             on_start=lambda url: self.announce([url], names),
         )
+        if lifeline is not None:
+            lifeline.end = runner.orphaned
         with self._logging():
             runner.run(sockets=[listener])
             runner.leave()
 
-    def work(self, server: Server, assignment: Assignment) -> None:
+    def work(self, server: Server, assignment: Assignment, lifeline: Lifeline) -> None:
         """Serves as one worker of several."""
         from ors.cluster.worker import Worker
 
@@ -80,6 +92,7 @@ class Serving:
             server,
             self.host,
             assignment,
+            lifeline,
             insecure=self.access.insecure,
             ssl_certfile=self.access.ssl_certfile,
             ssl_keyfile=self.access.ssl_keyfile,
@@ -179,6 +192,7 @@ class Serving:
 )
 @as_json
 @click.option("--fd", type=int, hidden=True, help="Serve on this inherited socket.")
+@click.option("--lifeline", type=int, hidden=True, help="End when the other end of this pipe closes.")
 @click.option("--assignment", type=Assignment.read, hidden=True, help="Serve as one of several workers.")
 @worker_flags
 @ray_flags
@@ -194,6 +208,7 @@ def serve(
     return_errors: str,
     as_json: bool,
     fd: int | None,
+    lifeline: int | None,
     assignment: Assignment | None,
     slot: int,
     **flags: Any,
@@ -203,6 +218,7 @@ def serve(
     Each TARGET is package.module, package.module:Class, path/file.py, path/file.py:Class, or a folder.
     Without :Class, all environments that are found there are served.
     """
+    inherited, line = _inherited(fd, lifeline, assignment)
     access: Access = _taken(Access, flags)
     on_ray: OnRay = _taken(OnRay, flags)
     workers: Workers = _taken(Workers, flags)
@@ -213,7 +229,7 @@ def serve(
     if not (is_loopback(host) or keys or access.insecure):
         raise Wrong(CLOSED.format(host=host or "the addresses of nodes"))
     if reloading and fd is None:
-        raise click.exceptions.Exit(_reload(targets, host, port))
+        raise click.exceptions.Exit(_reload(targets, host, port, flags))
     serving = Serving(host, port, log_level, log_json, as_json, access, keys)
     how: dict[str, Any] = {"limits": Limits(**flags), "return_errors": return_errors}
     how |= {"inspector": access.inspector, "api_keys": keys, "cors_origins": access.cors_origin}
@@ -223,17 +239,34 @@ def serve(
     classes = environments(targets)
     if on_ray.ray is not None:
         serving.deploy(on_ray, classes, workers.drain_seconds, how)
-    elif assignment is not None:
-        serving.work(built(classes, **how), assignment)
+    elif assignment is not None and line is not None:
+        serving.work(built(classes, **how), assignment, line)
     elif supervised:
         raise click.exceptions.Exit(supervise(serving, workers, how["limits"], built(classes, **how)))
     else:
-        serving.run(classes, built(classes, slot=slot, **how), fd)
+        serving.run(classes, built(classes, slot=slot, **how), inherited, line)
+
+
+def _inherited(
+    fd: int | None, lifeline: int | None, assignment: Assignment | None
+) -> tuple[socket.socket | None, Lifeline | None]:
+    """Takes over what was handed down, before any author's code can hand it on to its own children."""
+    from ors.cluster.processes import take
+
+    for name in (reload.LISTENER, LIFELINE):
+        os.environ.pop(name, None)
+    if assignment is not None:
+        return None, take(assignment)
+    line = None if lifeline is None else Lifeline(lifeline)
+    if fd is None:
+        return None, line
+    os.set_inheritable(fd, False)
+    return socket.socket(fileno=fd), line
 
 
 def supervise(serving: Serving, workers: Workers, limits: Limits, preloaded: Server | None) -> int:
     """Keeps so many workers running; gives the exit code."""
-    from ors.cluster.processes import Process, forked, listeners, spawned
+    from ors.cluster.processes import Process, forked, listeners, spawned, take
     from ors.cluster.workers import Supervisor
 
     with in_words(serving.host, serving.port):
@@ -242,20 +275,26 @@ def supervise(serving: Serving, workers: Workers, limits: Limits, preloaded: Ser
     def start(assignment: Assignment) -> Process:
         if preloaded is None:
             return spawned([sys.executable, "-m", "ors", *sys.argv[1:]], assignment, os.environ)
-        return forked(lambda given: serving.work(preloaded, given), assignment, supervisor.forget)
+        return forked(
+            lambda given: serving.work(preloaded, given, take(given)), assignment, supervisor.forget
+        )
+
+    lines = logs.Lines(sys.stderr.fileno())  # which never waits: a supervisor must go on
 
     def say(line: str) -> None:
-        click.echo(json.dumps({"message": line}) if serving.log_json else line, err=True)
+        lines.write(json.dumps({"message": line}) if serving.log_json else line)
 
     policy = workers.policy(limits)
     supervisor = Supervisor(start, sockets, policy, lambda url, names: serving.announce([url], names), say)
-    return supervisor.run()
+    with closing(lines):
+        return supervisor.run()
 
 
-def _reload(targets: Sequence[str], host: str, port: int) -> int:
+def _reload(targets: Sequence[str], host: str, port: int, limits: dict[str, Any]) -> int:
     if os.name != "posix":
         raise Wrong("--reload needs a POSIX system")
-    return reload.supervise(roots(targets), listening(host, port))
+    ending_seconds = limits["grace_seconds"] + 2 * limits["teardown_seconds"] + RELOAD_LAST_SECONDS
+    return reload.supervise(roots(targets), listening(host, port), ending_seconds)
 
 
 def _taken(kind: type[Any], flags: dict[str, Any]) -> Any:

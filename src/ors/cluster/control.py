@@ -22,6 +22,8 @@ class Assignment:
     """The file descriptors of the sockets that share the port, one a slot."""
     link: int
     """That of the socket on which the other workers connect."""
+    lock: int
+    """That of the lock which shows that the folder of these sockets is in use."""
 
     @classmethod
     def read(cls, text: str) -> Self:
@@ -31,6 +33,11 @@ class Assignment:
     def text(self) -> str:
         """As text."""
         return json.dumps(asdict(self))
+
+    @property
+    def descriptors(self) -> Sequence[int]:
+        """All file descriptors that the worker is given."""
+        return [*self.listeners, self.link, self.control, self.lock]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +75,36 @@ class Lines:
         return [json.loads(line) for line in lines]
 
 
-def send(control: socket.socket, message: Orders | Report) -> None:
-    """Sends a message; one that nobody is there to read is lost."""
-    try:
-        control.sendall(json.dumps(asdict(message)).encode() + b"\n")
-    except OSError:
-        return
+class Channel:
+    """Sends messages and never waits: whoever does not read finds the newest one when it reads again.
+
+    A message tells how things stand, so a newer one takes the place of one that was not sent yet.
+    """
+
+    def __init__(self, control: socket.socket) -> None:
+        control.setblocking(False)
+        self._control = control
+        self._line = b""  # what is left of a line that has begun
+        self._next = b""  # the line after it
+
+    def send(self, message: Orders | Report) -> None:
+        """Sends a message, now or when there is room; one that nobody is there to read is lost."""
+        self._next = json.dumps(asdict(message)).encode() + b"\n"
+        self.flush()
+
+    def flush(self) -> None:
+        """Sends what waits, as far as there is room."""
+        try:
+            while self.waiting:
+                if not self._line:
+                    self._line, self._next = self._next, b""
+                self._line = self._line[self._control.send(self._line) :]
+        except BlockingIOError:
+            return
+        except OSError:
+            self._line = self._next = b""
+
+    @property
+    def waiting(self) -> bool:
+        """Whether something waits for room."""
+        return bool(self._line or self._next)

@@ -111,6 +111,10 @@ class Link(asyncio.Protocol):
                 future.set_result(0)
         self._asked.clear()
 
+    def fileno(self) -> int:
+        """The file descriptor of the connection; -1 if there is none."""
+        return -1 if self._transport is None else int(self._transport.get_extra_info("socket").fileno())
+
     def _tell_closed(self) -> None:
         if self._open:
             self._open = False

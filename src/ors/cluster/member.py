@@ -2,7 +2,7 @@
 
 import asyncio
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from ors.cluster.dock import upgrade
 from ors.cluster.moving import Inlet
@@ -79,6 +79,15 @@ class Member(ClusterRunner):
             # Connections that other servers have begun with go on here.
             self._inlet = Inlet(self._link.getsockname(), lambda client: self.beside(self.go_on(client)))
             await self.listen(self._link)
+
+    def held(self) -> Iterator[int]:
+        """The file descriptors of this server's sockets, also those to and from other servers."""
+        yield from super().held()
+        yield from self.peers.held()
+        if self._link is not None:
+            yield self._link.fileno()
+        if self._inlet is not None:
+            yield self._inlet.fileno()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Ends as a server alone does; what comes for others is forwarded until then."""

@@ -11,6 +11,8 @@ from typing import Protocol
 MOST = 100
 """Connections at once: the system allows 253."""
 _ONE = struct.calcsize("i")
+_PRIVATE: int = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
+"""Says that what arrives is inherited by no child: a moment later, one may have been started already."""
 
 
 class Receiver(Protocol):
@@ -42,6 +44,10 @@ class Outlet:
             return False
         return True
 
+    def fileno(self) -> int:
+        """The file descriptor of its socket."""
+        return self._socket.fileno()
+
     def close(self) -> None:
         """Gives no more."""
         self._socket.close()
@@ -62,11 +68,15 @@ class Inlet:
     def _arrived(self) -> None:
         with suppress(BlockingIOError):
             while True:
-                _, rights, _, _ = self._socket.recvmsg(1, socket.CMSG_SPACE(MOST * _ONE))
+                _, rights, _, _ = self._socket.recvmsg(1, socket.CMSG_SPACE(MOST * _ONE), _PRIVATE)
                 for _, _, data in rights:
                     for (number,) in struct.iter_unpack("i", data[: len(data) // _ONE * _ONE]):
                         os.set_inheritable(number, False)
                         self._take(socket.socket(fileno=number))
+
+    def fileno(self) -> int:
+        """The file descriptor of its socket."""
+        return self._socket.fileno()
 
     def close(self) -> None:
         """Takes no more. A client whose connection was on the way connects anew."""

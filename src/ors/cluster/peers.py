@@ -52,6 +52,7 @@ class Peer:
         self._peers = peers
         self._api_key = api_key
         self.link: Link | None = None
+        self._made: Link | None = None  # the last one, also if nothing was said on it yet
         self.slot = -1
         self.incarnation = -1
         self.prefix = ""
@@ -152,12 +153,13 @@ class Peer:
 
     async def _connect(self) -> Link:
         if self.place.startswith(UNIX):
-            made = Link(self, "localhost", self._api_key, receiver=self)
+            made = self._made = Link(self, "localhost", self._api_key, receiver=self)
             async with asyncio.timeout(CONNECT_SECONDS):
                 await self._loop.create_unix_connection(lambda: made, self.place.removeprefix(UNIX))
             return made
         url = urlsplit(self.place)
-        made = Link(self, url.netloc.rpartition("@")[2], self._api_key, url.path.rstrip("/"))
+        host = url.netloc.rpartition("@")[2]
+        made = self._made = Link(self, host, self._api_key, url.path.rstrip("/"))
         port = url.port or (443 if url.scheme == "https" else 80)
         addresses = await self._peers.addresses(url.hostname or "", port)
         async with asyncio.timeout(CONNECT_SECONDS):
@@ -199,6 +201,13 @@ class Peer:
     def give(self, *connections: int) -> bool:
         """Gives it connections of clients; False if it takes none now."""
         return self.taking and self._outlet is not None and self._outlet.give(*connections)
+
+    def held(self) -> Iterator[int]:
+        """The file descriptors of the sockets to it."""
+        if self._outlet is not None:
+            yield self._outlet.fileno()
+        if self._made is not None:
+            yield self._made.fileno()
 
     async def close(self) -> None:
         """Ends the link for good: it is no more, or is somebody else's."""
@@ -381,6 +390,11 @@ class Peers:
                 while not self._settled:
                     self._changed.clear()
                     await self._changed.wait()
+
+    def held(self) -> Iterator[int]:
+        """The file descriptors of all sockets to other servers."""
+        for peer in list(self._by_place.values()):
+            yield from peer.held()
 
     async def close(self) -> None:
         """Ends all links."""

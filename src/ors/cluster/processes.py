@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ors.cluster.control import VARIABLE, Assignment
+from ors.server.lifeline import Lifeline
 
 
 class Process(Protocol):
@@ -38,7 +39,7 @@ def spawned(command: Sequence[str], assignment: Assignment, environment: Mapping
     return subprocess.Popen(
         command,
         env={**environment, VARIABLE: assignment.text()},
-        pass_fds=[*assignment.listeners, assignment.link, assignment.control],
+        pass_fds=assignment.descriptors,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,  # standard output is the supervisor's
         process_group=0,  # Ctrl-C reaches a worker once, through its supervisor
@@ -66,6 +67,23 @@ def forked(work: Callable[[Assignment], None], assignment: Assignment, forget: C
     finally:
         sys.stderr.flush()
         os._exit(code)
+
+
+def take(assignment: Assignment) -> Lifeline:
+    """Takes over what a worker was given, before any author's code can hand it on to others."""
+    os.environ.pop(VARIABLE, None)
+    for number in assignment.descriptors:
+        os.set_inheritable(number, False)
+    return Lifeline(assignment.control)
+
+
+def memory(pid: int) -> int | None:
+    """Bytes of memory that a process has, where the system tells."""
+    try:
+        with open(f"/proc/{pid}/statm", encoding="ascii") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, IndexError):  # another system; or it has just ended
+        return None
 
 
 def listeners(host: str, port: int, count: int, *, shared: bool = False) -> list[socket.socket]:

@@ -1,17 +1,19 @@
 """One worker process: a server of several, led by its supervisor."""
 
 import asyncio
-import contextlib
 import os
 import resource
 import socket
 import sys
+from collections.abc import Iterator
 
-from ors.cluster.control import Assignment, Lines, Orders, Report, send
+from ors.cluster.control import Assignment, Channel, Lines, Orders, Report
 from ors.cluster.member import Member
 from ors.cluster.moving import MOST
+from ors.cluster.processes import memory
 from ors.server import Server
 from ors.server.identity import Identity
+from ors.server.lifeline import Lifeline
 from ors.server.observers import Event, SessionOpened
 
 REPORT_SECONDS = 1.0
@@ -30,6 +32,7 @@ class Worker(Member):
         server: Server,
         host: str,
         assignment: Assignment,
+        lifeline: Lifeline,
         *,
         insecure: bool = False,
         ssl_certfile: str | None = None,
@@ -38,6 +41,7 @@ class Worker(Member):
         self._assignment = assignment
         self._sockets = [socket.socket(fileno=number) for number in assignment.listeners]
         self._control = socket.socket(fileno=assignment.control)
+        self._channel = Channel(self._control)
         self._lines = Lines()
         self._adopted: dict[int, asyncio.Server] = {}
         self._created = 0
@@ -54,6 +58,7 @@ class Worker(Member):
             link=socket.socket(fileno=assignment.link),
         )
         self.app.house.observers.all.append(self)
+        lifeline.end = self.orphaned
 
     def work(self) -> None:
         """Serves until it is told to end."""
@@ -64,13 +69,22 @@ class Worker(Member):
         if type(event) is SessionOpened:
             self._created += 1
 
+    def held(self) -> Iterator[int]:
+        """The file descriptors of this worker, also those of its supervisor's."""
+        yield from super().held()
+        yield from self._assignment.descriptors
+
+    def listening(self) -> Iterator[int]:
+        """Those on which clients connect, also to other workers."""
+        yield from super().listening()
+        yield from self._assignment.listeners
+
     # ── Life ─────────────────────────────────────────────────────────────────────────────────────
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Serves, and says so."""
         await super().startup(sockets)
         self._url = self.url
-        self._control.setblocking(False)
         asyncio.get_running_loop().add_reader(self._control, self._hear)
         self._report()
 
@@ -99,8 +113,9 @@ class Worker(Member):
             self.should_exit = True
 
     def _report(self) -> None:
-        report = Report(self._url, self.app.environments, len(self.app.sessions), self._created, memory())
-        send(self._control, report)
+        held = memory(os.getpid()) or _most_memory()
+        report = Report(self._url, self.app.environments, len(self.app.sessions), self._created, held)
+        self._channel.send(report)
 
     # ── What the supervisor says ─────────────────────────────────────────────────────────────────
 
@@ -111,9 +126,8 @@ class Worker(Member):
             return
         except OSError:
             data = b""
-        if not data:  # the supervisor is gone: nobody would ever end or replace us
+        if not data:  # the supervisor is gone, as its lifeline knows
             asyncio.get_running_loop().remove_reader(self._control)
-            self.should_exit = True
             return
         for order in self._lines.feed(data):
             self._obey(Orders(**order))
@@ -137,9 +151,7 @@ class Worker(Member):
         self._adopted[slot] = await self.listen(self._sockets[slot].dup(), self.config.ssl)
 
 
-def memory() -> int:
-    """Bytes of memory that this process has."""
-    with contextlib.suppress(OSError), open("/proc/self/statm", encoding="ascii") as file:
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+def _most_memory() -> int:
+    """Bytes of memory that this process has had at most."""
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return most if sys.platform == "darwin" else most * 1024

@@ -4,19 +4,18 @@ import os
 import selectors
 import signal
 import socket
-import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from types import FrameType
 
-from ors.cluster.control import Assignment, Lines, Orders, Report, send
+from ors.cluster.control import Assignment, Channel, Lines, Orders, Report
 from ors.cluster.moving import inlet
 from ors.cluster.peers import UNIX
-from ors.cluster.processes import Process
+from ors.cluster.processes import Process, memory
+from ors.server.folders import Folder, own_folder
 from ors.server.identity import new_incarnation
 
 QUICK_SECONDS = 10.0
@@ -24,6 +23,8 @@ QUICK_SECONDS = 10.0
 FIRST_BACKOFF, LONGEST_BACKOFF = 0.1, 10.0
 LAST_SECONDS = 20.0
 """What a worker that is told to end may take, besides its grace period, before it is killed."""
+WEIGH_SECONDS = 1.0
+"""How often the memory of workers is looked at, if there is a limit."""
 Start = Callable[[Assignment], Process]
 
 
@@ -38,7 +39,7 @@ class Policy:
     grace_seconds: float = 10.0
     """On shutdown, running calls may go on for this long."""
     max_memory: int | None = None
-    """A worker over this is replaced; one over twice this is killed."""
+    """A worker over this is replaced; one over twice this is killed, also if it retires."""
     max_sessions: int | None = None
     """A worker that has had so many sessions is replaced."""
 
@@ -49,11 +50,13 @@ class _Worker:
     incarnation: int
     process: Process
     control: socket.socket
+    channel: Channel
     place: str
     lines: Lines = field(default_factory=Lines)
     began: float = field(default_factory=time.monotonic)
     report: Report | None = None
     retired_until: float | None = None
+    told_to_end: bool = False
 
     @property
     def pid(self) -> int:
@@ -87,13 +90,15 @@ class Supervisor:
         self._incarnation = 0
         self._stopping: float | None = None
         self._selector = selectors.DefaultSelector()
-        self._folder = Path()
+        self._folder: Folder | None = None
+        self._weighed = 0.0
         self._wakeup = socket.socketpair()
+        self._open: set[socket.socket] = set()  # our ends, also of a worker that is just being started
 
     def run(self) -> int:
         """Works until it is told to stop; gives the exit code."""
         with ExitStack() as stack:
-            self._folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ors-")))
+            self._folder = stack.enter_context(own_folder())
             stack.callback(self._close)
             self._catch_signals()
             self._launch(0)
@@ -108,7 +113,7 @@ class Supervisor:
     def forget(self) -> None:
         """In a copy of this process: lets go of what is the supervisor's."""
         self._selector.close()
-        for each in (*self._wakeup, *(worker.control for worker in self._all())):
+        for each in (*self._wakeup, *self._open):
             each.close()
 
     # ── Signals and news ─────────────────────────────────────────────────────────────────────────
@@ -122,17 +127,23 @@ class Supervisor:
         self._selector.register(self._wakeup[0], selectors.EVENT_READ, None)
 
     def _wait(self) -> None:
-        for key, _ in self._selector.select(self._patience(time.monotonic())):
+        for key, events in self._selector.select(self._patience(time.monotonic())):
             if key.data is None:
                 for number in self._wakeup[0].recv(4096):
                     self._signalled(number)
-            else:
+                continue
+            if events & selectors.EVENT_WRITE:
+                key.data.channel.flush()
+                self._attend(key.data)
+            if events & selectors.EVENT_READ:
                 self._hear(key.data)
 
     def _patience(self, now: float) -> float:
         times = [*self._due.values(), *(w.retired_until for w in self._others if w.retired_until is not None)]
         if self._stopping is not None:
             times = [self._stopping]
+        if self._policy.max_memory is not None:
+            times.append(self._weighed + WEIGH_SECONDS)
         return max(0.0, min(times, default=now + 60.0) - now)
 
     def _signalled(self, number: int) -> None:
@@ -151,6 +162,8 @@ class Supervisor:
     def _hear(self, worker: _Worker) -> None:
         try:
             data = worker.control.recv(65536)
+        except BlockingIOError:
+            return
         except OSError:
             data = b""
         if not data:
@@ -160,7 +173,8 @@ class Supervisor:
             first, worker.report = worker.report is None, Report(**report)
             if first:
                 self._up(worker)
-        self._judge(worker)
+        if worker.report is not None:
+            self._judge(worker, worker.report.memory)
 
     # ── Workers ──────────────────────────────────────────────────────────────────────────────────
 
@@ -171,8 +185,10 @@ class Supervisor:
         """Starts a worker in a slot; it replaces the one that is there when it is ready."""
         self._due.pop(slot, None)
         self._incarnation = max(self._incarnation + 1, new_incarnation())
-        path = self._folder / f"{slot}-{self._incarnation}.sock"
+        assert self._folder is not None
+        path = self._folder.path / f"{slot}-{self._incarnation}.sock"
         ours, theirs = socket.socketpair()
+        self._open.add(ours)
         with theirs, socket.socket(socket.AF_UNIX) as link:
             link.bind(str(path))
             assignment = Assignment(
@@ -181,9 +197,10 @@ class Supervisor:
                 theirs.fileno(),
                 [each.fileno() for each in self._sockets],
                 link.fileno(),
+                self._folder.lock,
             )
             process = self._start(assignment)
-        worker = _Worker(slot, self._incarnation, process, ours, f"{UNIX}{path}")
+        worker = _Worker(slot, self._incarnation, process, ours, Channel(ours), f"{UNIX}{path}")
         self._selector.register(ours, selectors.EVENT_READ, worker)
         if slot in self._current:
             self._others.append(worker)
@@ -214,17 +231,34 @@ class Supervisor:
         orphans = [slot for slot in range(len(self._sockets)) if slot not in served]
         places = [worker.place for worker in up]
         for worker in up:
-            send(worker.control, Orders(places, orphans, worker.retired_until is not None))
+            worker.channel.send(Orders(places, orphans, worker.retired_until is not None))
+            self._attend(worker)
 
-    def _judge(self, worker: _Worker) -> None:
-        report, policy = worker.report, self._policy
-        if report is None or self._current.get(worker.slot) is not worker:
+    def _attend(self, worker: _Worker) -> None:
+        """Waits for what a worker says, and for room if it has not read its orders yet."""
+        more = selectors.EVENT_WRITE if worker.channel.waiting else 0
+        with suppress(KeyError):  # it listens no more
+            self._selector.modify(worker.control, selectors.EVENT_READ | more, worker)
+
+    def _weigh(self, now: float) -> None:
+        """Looks at the memory of all workers, since one whose event loop is blocked reports nothing."""
+        if self._policy.max_memory is None or now < self._weighed + WEIGH_SECONDS:
             return
-        heavy = policy.max_memory is not None and report.memory > policy.max_memory
-        if heavy and policy.max_memory is not None and report.memory > 2 * policy.max_memory:
-            self._say(f"Worker {worker.slot} has {report.memory >> 20} MiB: it is killed")
+        self._weighed = now
+        for worker in self._all():
+            held = memory(worker.pid)
+            if worker.report is not None and held is not None:
+                self._judge(worker, held)
+
+    def _judge(self, worker: _Worker, held: int) -> None:
+        report, policy = worker.report, self._policy
+        if policy.max_memory is not None and held > 2 * policy.max_memory:
+            self._say(f"Worker {worker.slot} has {held >> 20} MiB: it is killed")
             _kill(worker, signal.SIGKILL)
             return
+        if report is None or self._current.get(worker.slot) is not worker:
+            return
+        heavy = policy.max_memory is not None and held > policy.max_memory
         worn = policy.max_sessions is not None and report.created >= policy.max_sessions
         if (heavy or worn) and worker.slot not in self._replacing and not self._replacement(worker.slot):
             self._replacing.append(worker.slot)
@@ -255,6 +289,7 @@ class Supervisor:
             self._others.remove(worker)
         with suppress(KeyError):
             self._selector.unregister(worker.control)
+        self._open.discard(worker.control)
         worker.control.close()
         link = worker.place.removeprefix(UNIX)
         for path in (link, inlet(link)):
@@ -278,6 +313,7 @@ class Supervisor:
 
     def _go_on(self, now: float) -> None:
         """Does what is due."""
+        self._weigh(now)
         if self._stopping is not None:
             if now > self._stopping:
                 for worker in self._all():
@@ -288,8 +324,10 @@ class Supervisor:
             self._launch(slot)
         for worker in self._others:
             if worker.retired_until is not None and worker.retired_until <= now:
+                # Its sessions have had their time; the second time, it too.
+                _kill(worker, signal.SIGKILL if worker.told_to_end else signal.SIGINT)
                 worker.retired_until = now + self._policy.grace_seconds + LAST_SECONDS
-                _kill(worker, signal.SIGINT)  # its sessions have had their time
+                worker.told_to_end = True
         if self._replacing and not any(worker.retired_until is None for worker in self._others):
             slot = self._replacing.popleft()
             if slot in self._current and self._current[slot].report is not None:
@@ -306,6 +344,7 @@ def _kill(worker: _Worker, number: signal.Signals) -> None:
     if worker.process.poll() is None:
         with suppress(ProcessLookupError):
             os.kill(worker.pid, number)
+            os.kill(worker.pid, signal.SIGCONT)  # one that stands still would not hear it
 
 
 def _noted(number: int, frame: FrameType | None) -> None:

@@ -1,13 +1,14 @@
 """Files that this process makes, in its temporary folder or elsewhere."""
 
 import os
-import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from ors.server.folders import own_folder
 
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 NOT_FILES = ("/dev/", "/proc/", "/sys/")
@@ -17,17 +18,18 @@ NOT_FILES = ("/dev/", "/proc/", "/sys/")
 def own_tempdir() -> Iterator[Path]:
     """A temporary folder that is this process's only one while the block runs."""
     before, variable = tempfile.tempdir, os.environ.get("TMPDIR")
-    home = Path(tempfile.mkdtemp(prefix="ors-test-"))
-    tempfile.tempdir, os.environ["TMPDIR"] = str(home), str(home)
-    try:
-        yield home
-    finally:
-        tempfile.tempdir = before
-        if variable is None:
-            del os.environ["TMPDIR"]
-        else:
-            os.environ["TMPDIR"] = variable
-        shutil.rmtree(home, ignore_errors=True)
+    with own_folder("ors-test-") as made:
+        home = made.path / "tmp"  # without the lock
+        home.mkdir()
+        tempfile.tempdir, os.environ["TMPDIR"] = str(home), str(home)
+        try:
+            yield home
+        finally:
+            tempfile.tempdir = before
+            if variable is None:
+                del os.environ["TMPDIR"]
+            else:
+                os.environ["TMPDIR"] = variable
 
 
 def below(home: Path) -> set[str]:

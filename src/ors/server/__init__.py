@@ -165,4 +165,5 @@ def is_loopback(host: str) -> bool:
 
 
 def _say(line: str) -> None:
-    sys.stderr.write(f"{line}\n")
+    if sys.stderr is not None:  # whoever has started the process may have closed it
+        sys.stderr.write(f"{line}\n")

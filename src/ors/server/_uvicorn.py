@@ -8,16 +8,18 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Sized
+from collections.abc import Callable, Iterator, Sized
 from functools import partial
 from types import FrameType
 
 import uvicorn
 
+from ors.server.app import App
 from ors.server.asgi import ASGI
 from ors.server.connection import Connection
 from ors.server.ending import Deadline, leave_threads
 from ors.server.executor import Executor
+from ors.server.forks import disown, disown_signals
 from ors.server.memory import Memory
 from ors.server.port import Front, Port, Upgrade, Upgraded
 
@@ -74,6 +76,8 @@ class Runner(uvicorn.Server):
         self._retires_until = math.inf
         self._needed = 0.0  # when somebody needed it last, if it is to retire
         self._memory = Memory()
+        if isinstance(app, App):
+            app.house.copies.let_go = self._let_go
 
     def add_upgrade(self, protocol: bytes, upgrade: Upgrade) -> None:
         """Lets connections change to another protocol."""
@@ -140,6 +144,31 @@ class Runner(uvicorn.Server):
         if self._retires_until < math.inf:
             self._retire(time.monotonic())
         return await super().on_tick(counter)
+
+    def held(self) -> Iterator[int]:
+        """The file descriptors of this server's sockets, as numbers."""
+        yield from self.listening()
+        for each in list(self.server_state.connections):
+            transport = each._transport  # type: ignore[union-attr]
+            if transport is not None:
+                yield transport.get_extra_info("socket").fileno()
+
+    def listening(self) -> Iterator[int]:
+        """Those on which clients connect."""
+        for server in getattr(self, "servers", ()):  # uvicorn sets it when it starts
+            yield from (each.fileno() for each in server.sockets)
+
+    def _let_go(self) -> None:
+        disown(self.held())
+        disown_signals(self.handle_exit)
+
+    def orphaned(self) -> None:
+        """Ends, from whichever thread, since the process that has started this one is gone.
+
+        The port is free at once, also if the event loop is blocked: the next server may want it.
+        """
+        disown(self.listening())
+        self._end()
 
     def _is_ours(self) -> bool:
         """Whether the process is there for this server alone, as far as one can tell."""

@@ -158,6 +158,7 @@ class App:
         """Begins to reap, on the running loop."""
         # By a timer, not a task: under a server that sends no lifespan events nobody would end the task.
         self.house.loop = asyncio.get_running_loop()
+        self.house.copies.begin(self.house.loop)
         self.metrics.lag.start(self.house.loop)
         self.timers.start(self.house.loop)
         self._later_reap()

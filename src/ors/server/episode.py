@@ -16,6 +16,7 @@ from ors.environment import Environment, Secrets
 from ors.errors import Gone, ServerFailed, ToolError
 from ors.server.calls import Result, failed
 from ors.server.cutting import cut
+from ors.server.forks import end_copy
 from ors.server.house import House
 from ors.server.masking import hidden
 from ors.server.threads import NoThread
@@ -307,6 +308,8 @@ class Episode:
         return self._house.wording.told(what, error, (self._secrets or {}).values())
 
     def _log(self, what: str, error: BaseException) -> None:
+        if self._house.threads.copied:
+            end_copy(error)
         secrets = (self._secrets or {}).values()
         log.error("environment %s: %s\n%s", self._cls.name(), what, hidden(trace(error), secrets))
 

@@ -5,6 +5,7 @@ import math
 
 from ors._protocol import Limits, task_ids
 from ors.errors import Unavailable
+from ors.server.forks import Copies
 from ors.server.identity import Identity
 from ors.server.kept import Kept
 from ors.server.observers import Observers
@@ -30,6 +31,7 @@ class House:
         self.observers = observers
         self.identity = identity or Identity()
         self.threads = Threads()
+        self.copies = Copies(self.threads)
         self.calls = Tallies()
         self.kept = Kept(limits.kept_seconds, limits.kept_bytes)
         self.loop: asyncio.AbstractEventLoop | None = None

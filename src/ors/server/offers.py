@@ -15,6 +15,7 @@ from ors._tools import SPAWN, call
 from ors.environment import Environment
 from ors.errors import BadRequest, InvalidEnvironment, ServerFailed
 from ors.server.episode import Episode, whose
+from ors.server.forks import end_copy
 from ors.server.house import House
 from ors.server.wording import trace
 from ors.types import JSONObject, ListToolsOutput, Split
@@ -178,6 +179,8 @@ class Offer:
         except (asyncio.CancelledError, IndexError, NotImplementedError):
             raise
         except BaseException as error:  # SystemExit too: an author's listing must not end the server
+            if self._house.threads.copied:
+                end_copy(error)
             log.error("environment %s: %s failed\n%s", self.cls.name(), what, trace(error))
             words = self._house.wording.told(f"Environment failed in {what}", error)
             raise ServerFailed(words, reason=whose(error)) from None

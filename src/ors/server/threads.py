@@ -6,12 +6,14 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from queue import Empty, SimpleQueue
-from typing import Any
+from typing import Any, NoReturn
 
 from ors.server.ending import told
 
 _Job = tuple[asyncio.Future[Any], contextvars.Context, Callable[..., Any], tuple[Any, ...]]
+_Result = tuple[asyncio.Future[Any], Any, BaseException | None]
 
 IDLE_SECONDS = 30.0
 
@@ -36,14 +38,16 @@ class Threads:
 
     def __init__(self) -> None:
         self._jobs: SimpleQueue[_Job] = SimpleQueue()
-        self._results: deque[tuple[asyncio.Future[Any], Any, BaseException | None]] = deque()
-        self._lock = threading.Lock()
+        self._results: deque[_Result] = deque()
+        self._lock: AbstractContextManager[Any] = threading.Lock()
         self._free = 0  # threads that wait for a job, less the jobs that wait for a thread
         self._waking = False
         self._number = 0
         self._running: set[asyncio.Future[Any]] = set()
         self._overs: dict[asyncio.Future[Any], asyncio.Future[None]] = {}
         self._all: set[threading.Thread] = set()
+        self.copied = False
+        """Whether this is a copy of the process that the threads were started in."""
 
     def run(self, fn: Callable[..., Any], /, *args: Any) -> asyncio.Future[Any]:
         """Starts `fn(*args)` in a thread; the future has its result. If cancelled before, it never runs.
@@ -92,6 +96,12 @@ class Threads:
         found = [(thread, frames.get(thread.ident or 0)) for thread in list(self._all)]
         waits = Threads._work.__code__
         return [told(thread, frame) for thread, frame in found if frame and frame.f_code is not waits]
+
+    def end_with_job(self, end: Callable[[BaseException | None], NoReturn]) -> None:
+        """Lets the process end with the job that runs in this thread: it is a copy, and has no other."""
+        self.copied = True
+        self._results.clear()  # of other threads' jobs
+        self._lock = _Last(self._results, end)
 
     def _work(self, loop: asyncio.AbstractEventLoop) -> None:
         self._all.add(threading.current_thread())
@@ -149,3 +159,18 @@ class Threads:
                 future.set_exception(RuntimeError(f"StopIteration: {error}"))
             else:
                 future.set_exception(error)
+
+
+class _Last(AbstractContextManager[None]):
+    """Taken instead of the lock when the last job of a process is done."""
+
+    def __init__(self, results: deque[_Result], end: Callable[[BaseException | None], NoReturn]) -> None:
+        self._results = results
+        self._end = end
+
+    def __enter__(self) -> None:
+        """Ends the process."""
+        self._end(self._results[-1][2] if self._results else None)
+
+    def __exit__(self, *error: object) -> None:
+        """Is never reached."""
