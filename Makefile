@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help install run test test-field test-ray check format bench bench-quick bench-cluster nodes profile soak fuzz idle cost killed screenshots clean
+.PHONY: help install run test test-field test-ray attack check format bench bench-quick bench-cluster nodes profile soak fuzz idle cost killed screenshots clean
 
 help: ## what there is to do
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -32,6 +32,9 @@ test-field: install ## the tests beside the field's packages, each in an environ
 
 test-ray: install ## the tests on a real Ray cluster of three nodes: about two minutes
 	$(BIN)/python -m pytest -n 0 $(RAY)
+
+attack: install ## the attacks in their long form, and a report of them: under ten minutes
+	ORS_ATTACK=1 $(BIN)/python -m pytest -n 2 tests/attack
 
 check: install ## formatting, lint, types, import rules
 	$(BIN)/ruff format --check .
