@@ -1,13 +1,16 @@
 """An answer whose server is still to be found."""
 
 import asyncio
+import logging
 from collections.abc import Coroutine
 from typing import Any
 
 from ors.errors import ORSError
-from ors.server.answers import refusal
+from ors.server.answers import failure, refusal
 from ors.server.relay import Relay, Sink
 from ors.server.requests import Request
+
+log = logging.getLogger("ors.cluster")
 
 
 class Asking(Relay):
@@ -28,6 +31,9 @@ class Asking(Relay):
             outcome = await self._finding
         except ORSError as error:
             outcome = refusal(error)
+        except Exception as error:
+            log.error("%s %s failed", self._request.method, self._request.path, exc_info=error)
+            outcome = failure()
         if not self._left:
             sink.settle(self._request, outcome)
         elif asyncio.iscoroutine(outcome):

@@ -2,17 +2,20 @@
 
 import logging
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
 
 from ors._protocol import CREATE_SESSION, HEALTH, Limits
+from ors.cluster.guests import Guests
 from ors.cluster.peers import Peers
 from ors.cluster.router import Router
 from ors.errors import ORSError, Unavailable
 from ors.server import is_loopback
 from ors.server._uvicorn import Runner
 from ors.server.access import LOOPBACK, Door
-from ors.server.answers import Answer, answer, refusal
+from ors.server.answers import Answer, answer, failure, refusal
 from ors.server.endpoints import new_session
+from ors.server.intake import STRANGERS_BODY_BYTES
 from ors.server.outcomes import Later, Outcome
 from ors.server.pulse import Pulse
 from ors.server.requests import Request
@@ -33,34 +36,51 @@ class Front:
         self._door = door or Door()
         self.opening = self.pings = Pulse(limits.ping_seconds)
         self.peers = Peers(api_key=api_key)
+        self._guests = Guests(self.peers, api_key, limits.body_bytes)
         self._router = Router(self.peers)
         self.threads = Threads()
         self.ending_seconds = limits.grace_seconds + 10
 
+    def admit(self, request: Request) -> int | Coroutine[Any, Any, int]:
+        """How long the body may be of a request whose headers alone are there: servers know the keys.
+
+        Raises:
+            Forbidden: its host or origin is foreign.
+        """
+        self._door.check(request)
+        if is_preflight(request):
+            return STRANGERS_BODY_BYTES
+        return self.limits.body_bytes if self._guests.knows(request) else self._guests.ask(request)
+
     def take(self, request: Request) -> Outcome:
-        """What becomes of a client's request. Servers ask for the key themselves."""
+        """What becomes of a client's request. Servers ask for the key themselves. Never raises."""
         try:
             self._door.check(request)
             return self._taken(request)
         except ORSError as error:
             return refusal(error)
+        except Exception as error:
+            return _failure(request, error)
 
     def _taken(self, request: Request) -> Outcome:
         if is_preflight(request):
             return preflight()
-        if (request.method, request.path) == (CREATE_SESSION.method, _PATHS[0]):
+        path = request.path.rstrip("/")
+        if (request.method, path) == (CREATE_SESSION.method, _PATHS[0]):
             return self._create_session(request)
-        if request.method in ("GET", "HEAD") and request.path == _PATHS[1]:
+        if request.method in ("GET", "HEAD") and path == _PATHS[1]:
             return answer({"status": "ok"})
         outcome: Outcome | None = self._router.elsewhere(request)
         return refusal(_nobody()) if outcome is None else outcome
 
     async def finish(self, request: Request, later: Later) -> Answer:
-        """Waits for an answer."""
+        """Waits for an answer. Never raises."""
         try:
             return await later
         except ORSError as error:
             return refusal(error)
+        except Exception as error:
+            return _failure(request, error)
 
     def refused(self, error: ORSError) -> Answer:
         """What is answered to a request that is turned away."""
@@ -127,6 +147,11 @@ class FrontRunner(Runner):
         if missing:
             log.warning("no answer yet from %s", ", ".join(missing))
         await super().startup(sockets)
+
+
+def _failure(request: Request, error: Exception) -> Answer:
+    log.error("%s %s failed", request.method, request.path, exc_info=error)
+    return failure()
 
 
 def _nobody() -> Unavailable:

@@ -62,6 +62,11 @@ def refusal(error: ORSError) -> Answer:
     return Answer(error.status, dumps({"detail": str(error)}), headers)
 
 
+def failure() -> Answer:
+    """What is said when something went wrong here that should not have; the log has the rest."""
+    return Answer(500, dumps({"detail": "Internal Server Error"}))
+
+
 class Redirect(ORSError):
     """The path means something elsewhere."""
 

@@ -15,6 +15,7 @@ from ors.server.frames import PATH as LINK
 from ors.server.frames import PROTOCOL as LINK_PROTOCOL
 from ors.server.house import House
 from ors.server.inspector import FILES, HOME, Inspector
+from ors.server.intake import STRANGERS_BODY_BYTES
 from ors.server.journal import Journal
 from ors.server.live import Live
 from ors.server.metrics import Metrics
@@ -80,6 +81,19 @@ class App:
         """The names of what is served, the default first."""
         return list(self._offers)
 
+    def admit(self, request: Request) -> int:
+        """How long the body may be of a request whose headers alone are there.
+
+        Raises:
+            Forbidden: its host or origin is foreign.
+            AuthenticationError: it needs a key, and has none.
+        """
+        self.door.check(request)
+        if not self._keyed:
+            return self.limits.body_bytes
+        self._recognise(request)
+        return self.limits.body_bytes if request.key else min(STRANGERS_BODY_BYTES, self.limits.body_bytes)
+
     def take(self, request: Request) -> Outcome:
         """What becomes of a client's request. Never raises."""
         if self.house.loop is None:
@@ -93,7 +107,7 @@ class App:
                 elsewhere: Outcome | None = self.neighbours.elsewhere(request)
                 if elsewhere is not None:
                     return elsewhere
-            if request.path == LINK and request.header(b"upgrade") == LINK_PROTOCOL:
+            if request.path == LINK and _asks_for_link(request):
                 return SWITCH
             route = self._routes.exact.get((request.method, request.path)) or self._routes.find(request)
             return route[0](request, route[1])
@@ -221,6 +235,13 @@ class App:
             await asyncio.wait(last, timeout=LAST_WORDS_SECONDS)
 
 
+def _asks_for_link(request: Request) -> bool:
+    # Only GET, for which a key was asked: a preflight carries none.
+    return request.method == "GET" and request.header(b"upgrade") == LINK_PROTOCOL
+
+
 def _is_open(path: str) -> bool:
     # The inspector's page holds nothing secret, and asks for the key.
-    return path in _OPEN_PATHS or path.startswith(FILES)
+    if path in _OPEN_PATHS or path.startswith(FILES):
+        return True
+    return path[-1:] == "/" and path.rstrip("/") in _OPEN_PATHS

@@ -10,10 +10,19 @@ from ors.errors import NotFound, ORSError
 from ors.server.answers import STREAM, Answer, refusal
 from ors.server.calls import Call
 from ors.server.feeds import Feed
+from ors.server.intake import Intake, seconds_for, too_slow
 from ors.server.port import Front
 from ors.server.pulse import Pulse
 from ors.server.relay import Relay, Switch
-from ors.server.requests import Request, too_large
+from ors.server.requests import (
+    MAX_HEADER_BYTES,
+    MAX_TARGET_BYTES,
+    Request,
+    too_large,
+    too_long,
+    too_many_headers,
+    two_hosts,
+)
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -31,6 +40,7 @@ class ASGI:
 
     def __init__(self, app: Front) -> None:
         self._app = app
+        self._intake = Intake(app.limits.arriving_bytes)
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """Serves one request, or the life of the server."""
@@ -48,17 +58,19 @@ class ASGI:
         await send({"type": "lifespan.shutdown.complete"})
 
     async def _serve(self, scope: Message, receive: Receive, send: Send) -> None:
+        request = Request(
+            scope["method"], scope["path"], scope.get("query_string", b""), dict(scope["headers"]), b""
+        )
         try:
-            body = await _body(receive, self._app.limits.body_bytes)
+            _check_size(scope)
+            there = await self._read(request, receive)
         except ORSError as error:
-            await _send(send, self._app.refused(error))
+            await _send(send, self._app.refused(error), _pairs(request))
             return
-        if body is None:  # the client left before it was through
+        if not there:  # the client left before it was through
             return
-        query = scope.get("query_string", b"")
-        request = Request(scope["method"], scope["path"], query, dict(scope["headers"]), body)
         outcome = self._app.take(request)
-        more = () if request.more is None else request.more.pairs
+        more = _pairs(request)
         if isinstance(outcome, Relay | Switch):  # neighbours and links need our own connections
             outcome = refusal(NotFound("There is nothing at this path"))
         if isinstance(outcome, Call):
@@ -68,6 +80,24 @@ class ASGI:
         else:
             whole = outcome if isinstance(outcome, Answer) else await self._app.finish(request, outcome)
             await _send(send, whole, more)
+
+    async def _read(self, request: Request, receive: Receive) -> bool:
+        """Reads the body; says whether all of it has come."""
+        message = await receive()
+        if message["type"] != "http.request":
+            return False
+        request.body = message.get("body", b"")
+        if message.get("more_body"):  # it is not kept for anybody
+            most = self._app.admit(request)
+            most = most if isinstance(most, int) else await most
+            arriving = _Arriving(self._intake, request.body)
+            try:
+                return await arriving.read(request, receive, most)
+            finally:
+                self._intake.remove(len(arriving.body))
+        if len(request.body) > self._app.limits.body_bytes:
+            raise too_large(self._app.limits.body_bytes)
+        return True
 
     async def _stream(self, send: Send, call: Call, more: Pairs) -> None:
         if not await _done(call, self._app.opening):
@@ -141,17 +171,56 @@ async def _write(parts: asyncio.Queue[bytes], send: Send) -> None:
         await send({"type": "http.response.body", "body": await parts.get(), "more_body": True})
 
 
-async def _body(receive: Receive, limit: int) -> bytes | None:
-    body = bytearray()
-    while True:
-        message = await receive()
-        if message["type"] != "http.request":
-            return None
-        body += message.get("body", b"")
-        if len(body) > limit:
-            raise too_large(limit)
-        if not message.get("more_body"):
-            return bytes(body)
+class _Arriving:
+    """A body that comes in parts."""
+
+    def __init__(self, intake: Intake, body: bytes) -> None:
+        self.body = bytearray(body)
+        self._intake = intake
+        self._begun = asyncio.get_running_loop().time()
+        intake.bytes += len(body)
+
+    async def read(self, request: Request, receive: Receive, most: int) -> bool:
+        """Reads the rest of it; says whether all has come.
+
+        Raises:
+            ORSError: it is too long, or too slow, or one too many.
+        """
+        message: Message = {"more_body": True}
+        while message.get("more_body"):
+            self._intake.add(0)
+            if len(self.body) > most:
+                raise too_large(most)
+            try:
+                async with asyncio.timeout_at(self._begun + seconds_for(len(self.body))):
+                    message = await receive()
+            except TimeoutError:
+                raise too_slow() from None
+            if message["type"] != "http.request":
+                return False
+            self._intake.bytes += len(message.get("body", b""))
+            self.body += message.get("body", b"")
+        if len(self.body) > most:
+            raise too_large(most)
+        request.body = bytes(self.body)
+        return True
+
+
+def _check_size(scope: Message) -> None:
+    # Other servers have other limits than our own connections.
+    path = scope.get("raw_path") or scope["path"].encode("utf-8", "surrogateescape")
+    query = scope.get("query_string", b"")
+    if len(path) + len(query) + bool(query) > MAX_TARGET_BYTES:
+        raise too_long()
+    headers = scope["headers"]
+    if sum(len(name) + len(value) + 4 for name, value in headers) > MAX_HEADER_BYTES:
+        raise too_many_headers()
+    if sum(name == b"host" for name, _ in headers) > 1:
+        raise two_hosts()
+
+
+def _pairs(request: Request) -> Pairs:
+    return () if request.more is None else request.more.pairs
 
 
 async def _send(send: Send, answer: Answer, more: Pairs = ()) -> None:

@@ -6,35 +6,27 @@ call's cost. It stands in for uvicorn's own HTTP protocol, and keeps to what uvi
 """
 
 import asyncio
+import logging
 import socket
-from collections import deque
-from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
 from ors._sse import PING
-from ors.errors import BadRequest, ORSError
-from ors.server.answers import STREAM, Answer
+from ors.errors import BadRequest
+from ors.server.answers import STREAM, Answer, failure
 from ors.server.app import App
 from ors.server.calls import Call
 from ors.server.dock import Dock
 from ors.server.feeds import Feed
 from ors.server.outcomes import Later, Outcome
-from ors.server.port import (
-    KEEP_ALIVE_SECONDS,
-    LAST_READ_SECONDS,
-    MOVE_AFTER,
-    ONE_WRITE_BYTES,
-    REQUEST_SECONDS,
-    STATUS,
-    Port,
-)
+from ors.server.port import MOVE_AFTER, ONE_WRITE_BYTES, STATUS, Port
 from ors.server.reader import Reader
 from ors.server.relay import Elsewhere, Relay, Switch
 from ors.server.requests import Request
+
+log = logging.getLogger("ors.server")
 
 
 class Connection(Reader):
@@ -48,13 +40,8 @@ class Connection(Reader):
         app_state: dict[str, Any],
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
-        super().__init__(port.app.limits, _loop or asyncio.get_running_loop())
-        self._port = port
-        self._app = port.app
+        super().__init__(port, _loop or asyncio.get_running_loop())
         self._state = server_state
-        self._transport: asyncio.Transport | None = None
-        self._waiting: deque[Callable[[], None]] = deque()  # answers to pipelined requests
-        self._busy = False  # a request is being answered
         self._keep_alive = True
         self._chunked = True  # an HTTP/1.0 client gets its stream until the connection ends
         self._bodyless = False  # the answer to a HEAD
@@ -75,13 +62,15 @@ class Connection(Reader):
         """A client has connected."""
         self._transport = transport  # type: ignore[assignment]
         self._state.connections.add(self)  # type: ignore[arg-type]
+        self._port.came()
 
     def connection_lost(self, error: Exception | None) -> None:
         """The client has gone. Its calls go on: it may come back for them."""
         self._state.connections.discard(self)
         self._transport = None
-        self._parser = None
-        self._waiting.clear()
+        self._stop_reading()
+        self._leave_line()
+        self._port.left()
         self._leave_call()
         self._leave_feed()
         relay, self._relay = self._relay, None
@@ -106,24 +95,21 @@ class Connection(Reader):
 
     def _received(self, request: Request, modern: bool, keep_alive: bool) -> None:
         if self._busy:
-            self._waiting.append(partial(self._take_next, request, modern, keep_alive))
-            if self._transport is not None:
-                self._transport.pause_reading()
+            self._wait(request, modern, keep_alive)
             return
         self._busy = True
         self._chunked = modern
         self._keep_alive = keep_alive and not self._port.leaving
         self._bodyless = request.method == "HEAD"
-        outcome = self._app.take(request)
-        self._more = b"" if request.more is None else request.more.wire
-        if type(outcome) is Call:
-            self._follow(outcome)
-        else:
-            self.settle(request, outcome)
-
-    def _take_next(self, request: Request, modern: bool, keep_alive: bool) -> None:
-        self._busy = False
-        self._received(request, modern, keep_alive)
+        try:
+            outcome = self._app.take(request)
+            self._more = b"" if request.more is None else request.more.wire
+            if type(outcome) is Call:
+                self._follow(outcome)
+            else:
+                self._settle(request, outcome)
+        except Exception as error:
+            self._fail(request, error)
 
     def _go_on(self) -> None:
         if not self._busy:
@@ -133,6 +119,21 @@ class Connection(Reader):
 
     def settle(self, request: Request, outcome: Outcome) -> None:
         """Answers with what `take` gave."""
+        try:
+            self._settle(request, outcome)
+        except Exception as error:
+            self._fail(request, error)
+
+    def _fail(self, request: Request, error: Exception) -> None:
+        """Whatever went wrong here, the client learns that no answer will come."""
+        log.error("%s %s was not answered", request.method, request.path, exc_info=error)
+        if self._busy and self._feed is None:
+            self._keep_alive = False
+            self._answer(failure())
+        else:
+            self.broken()
+
+    def _settle(self, request: Request, outcome: Outcome) -> None:
         self._relay = None
         if type(outcome) is Call:
             self._follow(outcome)
@@ -173,17 +174,9 @@ class Connection(Reader):
             (STATUS.get(status, STATUS[500]), self._port.date, headers, self._more, framing, close, b"\r\n")
         )
 
-    def _refuse(self, error: ORSError) -> None:
-        """Answers what cannot be read on from, behind all that came before it, and closes."""
-        if self._parser is None or self._transport is None or self._transport.is_closing():
-            return
-        self._parser = None
-        answer = partial(self._answer_last, self._app.refused(error))
-        self._waiting.append(answer) if self._busy else answer()
-
-    def _answer_last(self, answer: Answer) -> None:
+    def _answer_last(self, answer: Answer, more: bytes) -> None:
         self._busy = self._keep_alive = False
-        self._more = b""
+        self._more = more
         self._write(self._head(answer.status, answer.headers.wire, len(answer.body)) + answer.body)
         self._since = self._loop.time()
         transport = self._transport
@@ -199,6 +192,7 @@ class Connection(Reader):
         self._received(Request(method, path, b"", self._headers, b""), True, False)
         if self._dock is not None and self._transport is not None:
             self._state.connections.discard(self)
+            self._stop_reading()
             transport, self._transport = self._transport, None
             self._dock.take_over(transport, rest)
 
@@ -333,6 +327,7 @@ class Connection(Reader):
         if self._transport is None:
             return
         if not self._keep_alive:
+            self._stop_reading()  # what has come behind it would run, and not be answered
             self._transport.close()
         elif self._waiting and not self._transport.is_closing():
             # Not from here, or a thousand pipelined requests would be a thousand frames deep.
@@ -365,25 +360,6 @@ class Connection(Reader):
             return None
         end = transport.get_extra_info("socket")  # by a unix socket comes a link, which is for this server
         return None if end.family == socket.AF_UNIX else int(end.fileno())
-
-    def sweep(self, now: float) -> None:
-        """Closes the connection if nothing has happened on it for too long."""
-        if self._transport is None:
-            return
-        unread = self._transport.get_write_buffer_size()
-        if unread != self._unread:  # what was written is being read, however slowly
-            self._unread, self._since = unread, now
-        quiet = now - self._since
-        if unread and quiet > REQUEST_SECONDS:
-            self._transport.abort()
-        elif not self._busy and quiet > self._patience:
-            self._transport.close()
-
-    @property
-    def _patience(self) -> float:
-        if self._parser is None:
-            return LAST_READ_SECONDS
-        return REQUEST_SECONDS if self._reading else KEEP_ALIVE_SECONDS
 
     def relays(self, feeds: bool) -> bool:
         """Whether the answer comes from another server; that of a feed counts if wanted."""

@@ -9,7 +9,7 @@ from uvicorn.server import ServerState
 from ors._json import dumps
 from ors._sse import PING
 from ors.server import frames
-from ors.server.answers import STREAM, Answer
+from ors.server.answers import STREAM, Answer, failure
 from ors.server.app import App
 from ors.server.calls import Call
 from ors.server.feeds import Feed
@@ -183,7 +183,12 @@ class _Exchange:
             self._later.add_done_callback(self._dock.state.tasks.discard)
 
     async def _answer_later(self, outcome: Any) -> None:
-        self._answer(await self._dock.app.finish(self._request, outcome))
+        try:
+            answer = await self._dock.app.finish(self._request, outcome)
+        except asyncio.CancelledError:
+            self._answer(failure())  # cancelled from within: whoever is still there waits for an answer
+            raise
+        self._answer(answer)
 
     def _answer(self, answer: Answer) -> None:
         if len(answer.body) <= frames.PIECE_BYTES:

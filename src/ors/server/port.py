@@ -1,12 +1,15 @@
 """What all connections of one server share: who answers them, their limits, the date."""
 
+import asyncio
+from collections.abc import Coroutine
 from email.utils import formatdate
 from http import HTTPStatus
-from typing import Protocol
+from typing import Any, Protocol
 
 from ors._protocol import Limits
 from ors.errors import ORSError
 from ors.server.answers import STREAM, Answer
+from ors.server.intake import Intake
 from ors.server.outcomes import Later, Outcome
 from ors.server.pulse import Pulse
 from ors.server.relay import Elsewhere
@@ -29,20 +32,19 @@ ONE_WRITE_BYTES = 64 * 1024
 STATUS = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
 
 
-class Front(Protocol):
-    """What answers the requests of connections: a server, or a router alone."""
+class Answering(Protocol):
+    """What answers the requests of connections."""
 
     limits: Limits
     opening: Pulse
     pings: Pulse
 
-    @property
-    def threads(self) -> Threads:
-        """Where code runs that is not async."""
+    def admit(self, request: Request) -> int | Coroutine[Any, Any, int]:
+        """How long the body may be of a request whose headers alone are there, or what finds that out.
 
-    @property
-    def ending_seconds(self) -> float:
-        """The longest that an end takes."""
+        Raises:
+            ORSError: whoever sends it may not ask.
+        """
 
     def take(self, request: Request) -> Outcome:
         """What becomes of a client's request."""
@@ -52,6 +54,18 @@ class Front(Protocol):
 
     def refused(self, error: ORSError) -> Answer:
         """What is answered to a request that is turned away."""
+
+
+class Front(Answering, Protocol):
+    """What a process serves: a server, or a router alone."""
+
+    @property
+    def threads(self) -> Threads:
+        """Where code runs that is not async."""
+
+    @property
+    def ending_seconds(self) -> float:
+        """The longest that an end takes."""
 
     @property
     def empty(self) -> bool:
@@ -76,8 +90,13 @@ class Front(Protocol):
 class Port:
     """What the connections to one server share."""
 
-    def __init__(self, app: Front) -> None:
+    patience = KEEP_ALIVE_SECONDS
+    """How long a connection may be without a request."""
+
+    def __init__(self, app: Answering) -> None:
         self.app = app
+        self.intake = Intake(app.limits.arriving_bytes)
+        self._tasks: set[asyncio.Task[None]] = set()
         self.date = b""
         self.stream = b""
         """How the answer to a call begins, up to its length."""
@@ -90,3 +109,15 @@ class Port:
         """Sets the date that answers carry, once a second: writing it costs as much as routing does."""
         self.date = b"date: " + formatdate(now, usegmt=True).encode() + b"\r\n"
         self.stream = STATUS[200] + self.date + STREAM.wire
+
+    def beside(self, work: Coroutine[Any, Any, None]) -> None:
+        """Does something beside."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def came(self) -> None:
+        """A connection has come."""
+
+    def left(self) -> None:
+        """A connection has gone."""
