@@ -7,6 +7,7 @@ import math
 import signal
 import socket
 import ssl
+import sys
 import threading
 import time
 from collections.abc import Callable, Coroutine, Sized
@@ -21,8 +22,10 @@ from ors.server.connection import Connection
 from ors.server.dock import Dock
 from ors.server.ending import Deadline, leave_threads
 from ors.server.executor import Executor
+from ors.server.listener import Listener
+from ors.server.lobby import Lobby
 from ors.server.memory import Memory
-from ors.server.port import Front, Port
+from ors.server.port import REQUEST_SECONDS, Front, Port
 from ors.server.relay import Elsewhere
 
 log = logging.getLogger("ors.server")
@@ -52,6 +55,8 @@ class Runner(uvicorn.Server):
         ssl_keyfile: str | None = None,
     ) -> None:
         self._port = Port(app)
+        self._lobby = Lobby(app, lambda: len(self.server_state.connections))
+        self._lobby.tick(time.time())
         self._port.tick(time.time())
         super().__init__(
             uvicorn.Config(
@@ -116,17 +121,40 @@ class Runner(uvicorn.Server):
         """Listens, and says so."""
         asyncio.get_running_loop().set_default_executor(Executor(self._app.threads))
         await super().startup(sockets)
+        if self.started and sys.platform != "win32":  # whose event loop can only accept by itself
+            self.servers = [listener for server in self.servers for listener in self._bounded(server)]
         if self.started and self._on_start is not None:
             self._on_start(self.url)
 
+    def _bounded(self, server: asyncio.Server) -> list[asyncio.Server]:
+        """The same server, once it listens, with a bound to its connections."""
+        listening = [each.dup() for each in server.sockets]
+        server.close()
+        return [self._listener(each, self.config.ssl) for each in listening]
+
+    def _listener(self, listening: socket.socket, tls: ssl.SSLContext | None) -> asyncio.Server:
+        # uvicorn asks no more of its servers than this one has.
+        return Listener(listening, self._lobby, self._open, self._port.beside, tls)  # type: ignore[return-value]
+
     async def listen(self, listener: socket.socket, tls: ssl.SSLContext | None = None) -> asyncio.Server:
-        """Serves on one more socket, until it is closed."""
-        loop = asyncio.get_running_loop()
-        server = await loop.create_server(
-            self._connected, sock=listener, ssl=tls, backlog=self.config.backlog
-        )
+        """Serves on one more socket, until it is closed; servers of this machine are always let in."""
+        if listener.family == socket.AF_UNIX:
+            loop = asyncio.get_running_loop()
+            server = await loop.create_server(self._connected, sock=listener, backlog=self.config.backlog)
+        else:
+            listener.listen(self.config.backlog)
+            server = self._listener(listener, tls)
         self.servers.append(server)
         return server
+
+    async def _open(self, client: socket.socket, tls: ssl.SSLContext | None, fits: bool) -> None:
+        port = self._port if fits else self._lobby
+        await asyncio.get_running_loop().connect_accepted_socket(
+            lambda: Connection(port, self.config, self.server_state, {}),
+            client,
+            ssl=tls,
+            ssl_handshake_timeout=REQUEST_SECONDS if tls is not None else None,
+        )
 
     def beside(self, work: Coroutine[Any, Any, None]) -> None:
         """Does something beside; uvicorn waits for it at the end."""
@@ -164,6 +192,7 @@ class Runner(uvicorn.Server):
         """uvicorn's clock: also sweeps connections on which nothing happens."""
         if counter % TICKS_A_SECOND == 0:
             self._port.tick(time.time())
+            self._lobby.tick(time.time())
             now = asyncio.get_running_loop().time()
             for connection in list(self.server_state.connections):
                 connection.sweep(now)  # type: ignore[union-attr]
