@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import uvicorn
+
 from ors import Server
 
 
@@ -24,6 +26,29 @@ def serving(server: Server, **options: Any) -> Iterator[str]:
     try:
         assert up.wait(20), "the server did not start"
         yield urls[0]
+    finally:
+        runner.should_exit = True
+        thread.join(30)
+        assert not thread.is_alive(), "the server did not stop"
+
+
+@contextmanager
+def hosted(server: Server) -> Iterator[str]:
+    """The same as an ASGI application of uvicorn's own connections; gives the URL."""
+    config = uvicorn.Config(server.app, port=0, http="httptools", log_level="error")
+    runner = uvicorn.Server(config)
+    up = threading.Event()
+
+    async def started(sockets: Any = None) -> None:
+        await uvicorn.Server.startup(runner, sockets)
+        up.set()
+
+    runner.startup = started  # type: ignore[method-assign]
+    thread = threading.Thread(target=runner.run)
+    thread.start()
+    try:
+        assert up.wait(20), "the server did not start"
+        yield f"http://127.0.0.1:{runner.servers[0].sockets[0].getsockname()[1]}"
     finally:
         runner.should_exit = True
         thread.join(30)

@@ -99,6 +99,10 @@ class Limits:
 
     body_bytes: int = 32 * 2**20
     """A request body over this is answered 413."""
+    arriving_bytes: int = 256 * 2**20
+    """Bytes of request bodies that are still arriving, of all clients together; further ones get 503."""
+    connections: int | None = 10_000
+    """Connections at once, of each process, if it may open as many files; further ones get 503."""
     result_bytes: int = 64 * 2**20
     """A tool's result over this is an `error` event, or cut if the tool says so."""
     reply_tasks: int = 100_000

@@ -15,7 +15,7 @@ import pytest
 from ors import Limits
 from ors.cluster.asking import Asking
 from ors.cluster.frames import read_request, request_frame
-from ors.cluster.pages import _answer, _Collected
+from ors.cluster.pages import _Collected, answer_of
 from ors.errors import BadRequest
 from ors.server.answers import Answer
 from ors.server.requests import Request
@@ -136,7 +136,7 @@ def test_what_fits_into_no_frame_is_refused(pair: list[Door], path: str, query: 
         request_frame(1, request)
     (peer,) = pair[0].member.peers
     loop = pair[0].member.servers[0].get_loop()
-    assert asyncio.run_coroutine_threadsafe(_answer(peer, request), loop).result(20).status == 400
+    assert asyncio.run_coroutine_threadsafe(answer_of(peer, request), loop).result(20).status == 400
 
 
 def test_what_just_fits_into_a_frame_arrives_whole() -> None:
@@ -166,7 +166,7 @@ def test_a_fault_of_ours_while_forwarding_is_answered(
     (peer,) = pair[0].member.peers
     loop = pair[0].member.servers[0].get_loop()
     faulty = Request("GET", "/health", b"", None, b"")  # type: ignore[arg-type]
-    assert asyncio.run_coroutine_threadsafe(_answer(peer, faulty), loop).result(20).status == 500
+    assert asyncio.run_coroutine_threadsafe(answer_of(peer, faulty), loop).result(20).status == 500
     assert "was not forwarded" in caplog.text
 
 

@@ -199,6 +199,42 @@ def test_chosen_origins_may_call_and_are_told_so() -> None:
         assert raw.get("/health", headers={"Origin": "https://other.example"}).status == 403
 
 
+LINK = {"Connection": "Upgrade", "Upgrade": "ors-link", "Origin": "https://app.example"}
+
+
+@pytest.mark.parametrize("method", ["OPTIONS", "POST", "HEAD", "PUT", "DELETE"])
+def test_a_link_begins_by_get_alone(method: str) -> None:
+    with serving(Server([Lab], api_keys=KEYS, cors_origins=["https://app.example"])) as url:
+        for key in ({}, {"X-API-Key": "secret-1"}):
+            assert Raw(url)(method, "/-/link", headers={**LINK, **key}).status in (401, 404, 405)
+        assert Raw(url)(method, "/nowhere", headers=LINK).status != 101
+
+
+def test_a_link_begins_with_a_key_alone(keyed: Raw) -> None:
+    wish = {"Connection": "Upgrade", "Upgrade": "ors-link"}
+    assert keyed.get("/-/link", headers=wish).status == 401
+    assert keyed.get("/-/link", headers={**wish, "X-API-Key": "wrong"}).status == 401
+    connection = keyed.connection()
+    connection.request("GET", "/-/link", headers={**wish, "X-API-Key": "secret-1"})
+    assert connection.getresponse().status == 101
+    connection.close()
+
+
+def test_a_wish_for_a_link_elsewhere_is_passed_over(keyed: Raw) -> None:
+    wish = {"Connection": "Upgrade", "Upgrade": "ors-link", "X-API-Key": "secret-1"}
+    body = {"split": "train"}
+    assert keyed.post("/guarded/num_tasks", body, headers=wish).json() == {"num_tasks": 5}
+    assert keyed.get("/list_environments", headers=wish).json() == ["guarded"]
+
+
+@pytest.mark.parametrize("path", ["/-/api/about", "/-/api/environments", "/-/page/index.html"])
+def test_a_slash_changes_nothing_of_the_inspector(path: str) -> None:
+    with serving(Server([Lab], api_keys=KEYS, inspector=True)) as url:
+        answers = [Raw(url).get(each, headers={"X-API-Key": "secret-1"}) for each in (path, f"{path}/")]
+    assert [answer.status for answer in answers] == [200, 200]
+    assert answers[0].body == answers[1].body
+
+
 def test_without_keys_only_loopback_is_served_unless_told() -> None:
     server = Server([Lab])
     with pytest.raises(ValueError, match="insecure"):

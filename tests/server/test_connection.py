@@ -2,6 +2,7 @@
 
 import socket
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import pytest
@@ -9,10 +10,12 @@ from uvicorn.server import ServerState
 
 from ors import Limits, Server
 from ors.server import connection as wire
+from ors.server.intake import BODY_SECONDS, LEAST_BYTES_A_SECOND
 from ors.server.port import LAST_READ_SECONDS, REQUEST_SECONDS, Port
 from ors.server.reader import MOST_WISHES
 from tests.lab import Lab
 from tests.raw import Raw, as_body
+from tests.requirements import proves
 from tests.serving import serving
 
 HOST = b"Host: 127.0.0.1\r\n"
@@ -77,6 +80,25 @@ def test_endless_headers_and_trailers_are_431(raw: Raw, begin: bytes, line: byte
         except OSError:
             return  # the server has closed: the answer may be lost behind what we still sent
         assert status(connection) == 431
+
+
+def test_headers_behind_a_long_body_have_the_same_limit(raw: Raw) -> None:
+    long = b"GET /health HTTP/1.1\r\n" + HOST + b"X-More: y\r\n" * 9000 + b"\r\n"
+    with connected(raw) as connection:
+        connection.sendall(post("/lab/nowhere", b"x" * 100_000) + long)
+        received = read_all(connection)
+    assert [part[:3] for part in received.split(b"HTTP/1.1 ")[1:]] == [b"404", b"431"]
+
+
+def test_any_number_of_requests_may_come_at_once(raw: Raw) -> None:
+    get = b"GET /health HTTP/1.1\r\n" + HOST + b"%b\r\n"
+    long, last = get % (b"X: %b\r\n" % (b"y" * 60_000)), get % b"Connection: close\r\n"
+    nowhere = post("/lab/nowhere", b"x" * 100_000)
+    with connected(raw) as connection, ThreadPoolExecutor(1) as pool:
+        received = pool.submit(read_all, connection)
+        connection.sendall((get % b"") * 5000 + long + nowhere + long + last)
+        statuses = [part[:3] for part in received.result(20).split(b"HTTP/1.1 ")[1:]]
+    assert statuses == [b"200"] * 5001 + [b"404", b"200", b"200"]
 
 
 def test_a_trailer_is_no_header(raw: Raw) -> None:
@@ -197,6 +219,28 @@ def test_nothing_is_read_behind_what_was_refused(raw: Raw) -> None:
     assert Lab.counts["behind.hold"] == 1
 
 
+@proves("http.half-closed")
+def test_whoever_stops_sending_has_left(raw: Raw) -> None:
+    sid = raw.session(task={"id": "half"})
+    key = f"X-Session-ID: {sid}\r\nIdempotency-Key: half\r\n".encode()
+    with connected(raw) as connection:
+        connection.sendall(post("/lab/call", b'{"name": "hold", "input": {}}', key))
+        assert Lab.gates["half.held"].wait(20)
+        connection.shutdown(socket.SHUT_WR)
+        read_all(connection)  # it ends, and the call does not
+    Lab.gates["half.hold"].set()
+    assert raw.call(sid, "hold", headers={"Idempotency-Key": "half"}).result()["ok"]
+    assert Lab.counts["half.hold"] == 1
+
+
+@proves("http.half-closed")
+def test_whoever_stops_sending_gets_what_is_answered_at_once(raw: Raw) -> None:
+    with connected(raw) as connection:
+        connection.sendall(b"GET /health HTTP/1.1\r\n" + HOST + b"\r\n")
+        connection.shutdown(socket.SHUT_WR)
+        assert read_all(connection).endswith(b'{"status":"ok"}')
+
+
 class Clock:
     """As much of an event loop as a connection asks for while nothing is answered."""
 
@@ -211,6 +255,7 @@ class Pipe:
 
     def __init__(self) -> None:
         self.unread = 0
+        self.sent = b""
         self.end = ""
 
     def is_closing(self) -> bool:
@@ -221,6 +266,7 @@ class Pipe:
 
     def write(self, data: bytes) -> None:
         self.unread += len(data)
+        self.sent += data
 
     def can_write_eof(self) -> bool:
         return False
@@ -289,15 +335,56 @@ def test_headers_that_drip_have_one_deadline(ends: tuple[wire.Connection, Pipe, 
     assert pipe.end == "closed"
 
 
-def test_a_body_may_take_its_time(ends: tuple[wire.Connection, Pipe, Clock]) -> None:
+def test_line_breaks_that_drip_before_a_request_have_the_same_deadline(
+    ends: tuple[wire.Connection, Pipe, Clock],
+) -> None:
     connection, pipe, clock = ends
-    connection.data_received(b"POST /create HTTP/1.1\r\nContent-Length: 500\r\n\r\n")
-    for _ in range(100):
-        connection.data_received(b"x")
-        pass_time(connection, clock, REQUEST_SECONDS - 1)
-    assert pipe.end == ""
-    pass_time(connection, clock, 2)
+    for _ in range(int(REQUEST_SECONDS)):
+        assert pipe.end == ""
+        connection.data_received(b"\r\n")
+        pass_time(connection, clock, 1.01)
     assert pipe.end == "closed"
+
+
+def test_a_long_body_may_take_its_time(ends: tuple[wire.Connection, Pipe, Clock]) -> None:
+    connection, pipe, clock = ends
+    connection.data_received(b"POST /create HTTP/1.1\r\nContent-Length: 30000000\r\n\r\n")
+    for _ in range(100):
+        connection.data_received(b"x" * 200_000)
+        pass_time(connection, clock, 200_000 / LEAST_BYTES_A_SECOND)
+    assert (pipe.end, pipe.sent) == ("", b"")
+    pass_time(connection, clock, BODY_SECONDS + 1)
+    assert pipe.sent.startswith(b"HTTP/1.1 408 ")
+
+
+DRIPPING = {
+    "body": (b"Content-Length: 500\r\n\r\n", b"x"),
+    "chunks": (b"Transfer-Encoding: chunked\r\n\r\n", b"1\r\nx\r\n"),
+    "trailers": (b"Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n0\r\n", b"X: y\r\n"),
+}
+
+
+@proves("http.limits")
+@pytest.mark.parametrize(("begin", "drop"), DRIPPING.values(), ids=DRIPPING)
+def test_a_body_that_drips_is_408(
+    ends: tuple[wire.Connection, Pipe, Clock], begin: bytes, drop: bytes
+) -> None:
+    connection, pipe, clock = ends
+    connection.data_received(b"POST /create HTTP/1.1\r\n" + begin)
+    for _ in range(3):
+        connection.data_received(drop)
+        pass_time(connection, clock, BODY_SECONDS / 2)
+    assert pipe.sent.startswith(b"HTTP/1.1 408 ")
+    assert b"ors-reason: limit" in pipe.sent
+    assert b"comes too slowly" in pipe.sent
+
+
+def test_headers_over_the_limit_are_431_also_if_they_come_at_once(
+    ends: tuple[wire.Connection, Pipe, Clock],
+) -> None:
+    connection, pipe, _ = ends
+    connection.data_received(b"GET /health HTTP/1.1\r\n" + b"X-More: y\r\n" * 6000 + b"\r\n")
+    assert pipe.sent.startswith(b"HTTP/1.1 431 ")
 
 
 def test_whoever_is_refused_and_stays_is_cut_off(ends: tuple[wire.Connection, Pipe, Clock]) -> None:

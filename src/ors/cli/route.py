@@ -58,6 +58,13 @@ PLAIN = "--print can route to http://HOST:PORT only, not to {url}; `ors route` i
     show_default=True,
     help="On shutdown, open streams may go on for this long; then clients come back through another router.",
 )
+@click.option(
+    "--connections",
+    type=click.IntRange(1),
+    default=Limits().connections,
+    show_default=True,
+    help="Connections at once, if it may open as many files; further ones get 503.",
+)
 @log_flags
 @click.option("--insecure", is_flag=True, help="Listen on other hosts than loopback without any key.")
 @click.option("--cors-origin", multiple=True, metavar="ORIGIN", help="Web page that may call from a browser.")
@@ -70,6 +77,7 @@ def route(
     port: int,
     printed: str | None,
     grace_seconds: float,
+    connections: int,
     log_level: str,
     log_json: bool,
     insecure: bool,
@@ -93,7 +101,7 @@ def route(
         list(found.values()),
         host,
         port,
-        Limits(grace_seconds=grace_seconds),
+        Limits(grace_seconds=grace_seconds, connections=connections),
         api_key or "",
         _announce,
         cors_origins=cors_origin,

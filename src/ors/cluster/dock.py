@@ -8,7 +8,7 @@ from uvicorn.server import ServerState
 from ors._json import dumps
 from ors.cluster import frames
 from ors.errors import BadRequest, Unavailable
-from ors.server.answers import Answer, Headers, refusal
+from ors.server.answers import Answer, Headers, failure, refusal
 from ors.server.app import App
 from ors.server.port import REQUEST_SECONDS, Upgrade
 from ors.server.streams import Outcome, Stream
@@ -33,7 +33,7 @@ def upgrade(app: App) -> tuple[bytes, Upgrade]:
     def take_over(transport: asyncio.Transport, state: ServerState, rest: bytes) -> None:
         Dock(app, state).take_over(transport, rest)
 
-    return frames.PROTOCOL, Upgrade(frames.PATH, take_over)
+    return frames.PROTOCOL, Upgrade(frames.PATH.encode(), take_over)
 
 
 class Dock(asyncio.Protocol):
@@ -270,7 +270,7 @@ class _Exchange:
 
     def abort(self) -> None:
         # Only what has not begun breaks off here: nothing is forwarded twice.
-        self.answer(refusal(Unavailable("The server could not answer", retry_after=1)))
+        self.answer(failure())
 
     def _send_rest(self, rest: memoryview) -> None:
         while len(rest) <= frames.PIECE_BYTES or self._credit > 0:

@@ -3,9 +3,11 @@
 import asyncio
 import logging
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
 
 from ors._protocol import CREATE_SESSION, HEALTH, Limits
+from ors.cluster.guests import Guests
 from ors.cluster.peers import Peers
 from ors.cluster.router import Router
 from ors.cluster.runner import ClusterRunner
@@ -14,6 +16,7 @@ from ors.server import is_loopback
 from ors.server.access import LOOPBACK, Door
 from ors.server.answers import Answer, answer, failure, refusal
 from ors.server.endpoints import new_session
+from ors.server.intake import STRANGERS_BODY_BYTES
 from ors.server.requests import Request
 from ors.server.routes import is_preflight, preflight
 from ors.server.streams import Outcome
@@ -33,9 +36,21 @@ class Front:
         self._door = door or Door()
         self.tasks: set[asyncio.Task[None]] = set()
         self.peers = Peers(api_key=api_key)
+        self._guests = Guests(self.peers, api_key, limits.body_bytes)
         self._router = Router(self.peers)
         self.threads = Threads()
         self.ending_seconds = limits.grace_seconds + 10
+
+    def admit(self, request: Request) -> int | Coroutine[Any, Any, int]:
+        """How long the body may be of a request whose headers alone are there: servers know the keys.
+
+        Raises:
+            Forbidden: its host or origin is foreign.
+        """
+        self._door.check(request)
+        if is_preflight(request):
+            return STRANGERS_BODY_BYTES
+        return self.limits.body_bytes if self._guests.knows(request) else self._guests.ask(request)
 
     def take(self, request: Request) -> Outcome:
         """What becomes of a client's request. Never raises. Servers ask for the key themselves."""
@@ -47,20 +62,13 @@ class Front:
         except Exception as error:
             return _failed(request, error)
 
-    def admit(self, request: Request) -> Answer | None:
-        """Checks host and origin; gives the answer that turns the request away, if it is to be."""
-        try:
-            self._door.check(request)
-        except ORSError as error:
-            return refusal(error)
-        return None
-
     def _taken(self, request: Request) -> Outcome:
         if is_preflight(request):
             return preflight()
-        if (request.method, request.path) == (CREATE_SESSION.method, _PATHS[0]):
+        path = request.path.rstrip("/")
+        if (request.method, path) == (CREATE_SESSION.method, _PATHS[0]):
             return self._create_session(request)
-        if request.method in ("GET", "HEAD") and request.path == _PATHS[1]:
+        if request.method in ("GET", "HEAD") and path == _PATHS[1]:
             return answer({"status": "ok"})
         outcome = self._router.elsewhere(request)
         return refusal(_nobody()) if outcome is None else outcome

@@ -50,9 +50,10 @@ class Merged:
 
     def page(self, request: Request) -> Outcome | None:
         """What gives the page, if the request is for one of these."""
-        if (request.method, request.path) == ("GET", WATCH):
+        path = request.path.rstrip("/")
+        if (request.method, path) == ("GET", WATCH):
             return self._watch(request)
-        page = self._pages.get((request.method, request.path))
+        page = self._pages.get((request.method, path))
         return None if page is None else Asking(request, page(request), self._tasks)
 
     def _watch(self, request: Request) -> Outcome:
@@ -67,7 +68,7 @@ class Merged:
 
     async def _watch_if_offered(self, request: Request) -> Outcome:
         about = Request("GET", ABOUT, b"", request.headers, b"")
-        answers = [await _answer(peer, about) for peer in list(self._peers)[:1]]
+        answers = [await answer_of(peer, about) for peer in list(self._peers)[:1]]
         if not answers:
             raise Unavailable("No server is up", retry_after=1)
         return live(request, self._peers, self._all) if answers[0].status == 200 else answers[0]
@@ -81,7 +82,7 @@ class Merged:
     def _asked(self) -> dict[str, Ask]:
         """How to ask each server, by name: its slot, and for one that is being replaced its life too."""
         every: list[tuple[int, int, Ask]] = [
-            (peer.slot, peer.incarnation, partial(_answer, peer)) for peer in self._peers
+            (peer.slot, peer.incarnation, partial(answer_of, peer)) for peer in self._peers
         ]
         if self._at_home is not None and self._own is not None:
             every.append((self._own.slot, self._own.incarnation, partial(_here, self._at_home)))
@@ -174,7 +175,8 @@ class _Collected:
         return True
 
 
-async def _answer(peer: Peer, request: Request) -> Answer:
+async def answer_of(peer: Peer, request: Request) -> Answer:
+    """What one server answers, whole."""
     if peer.link is None:
         return refusal(Unavailable("The server has died", retry_after=1))
     return await _collected(peer.link.ask(request))

@@ -95,6 +95,7 @@ def listeners(host: str, port: int, count: int, *, shared: bool = False) -> list
     made: list[socket.socket] = []
     for _ in range(count):
         listener = socket.socket(family, socket.SOCK_STREAM)
+        listener.setblocking(False)
         made.append(listener)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if made[1:] or shared:

@@ -22,7 +22,7 @@ def named(request: Request) -> str:
     """The session that it names by its path: to end it, or to look at its calls."""
     for method, start in (("DELETE", f"{SESSIONS}/"), ("GET", CALLS)):
         if request.method == method and request.path.startswith(start):
-            return request.path[len(start) :]
+            return request.path[len(start) :].rstrip("/")
     return ""
 
 

@@ -45,19 +45,19 @@ class ClusterRunner(Runner):
     # ── More to listen to ────────────────────────────────────────────────────────────────────────
 
     async def listen(self, listener: socket.socket, tls: ssl.SSLContext | None = None) -> asyncio.Server:
-        """Serves on one more socket, until it is closed."""
-        loop = asyncio.get_running_loop()
-        server = await loop.create_server(
-            self._connected, sock=listener, ssl=tls, backlog=self.config.backlog
-        )
+        """Serves on one more socket, until it is closed; servers of this machine are always let in."""
+        if listener.family == socket.AF_UNIX:
+            loop = asyncio.get_running_loop()
+            server = await loop.create_server(self._connected, sock=listener, backlog=self.config.backlog)
+        else:
+            listener.listen(self.config.backlog)
+            server = self._listener(listener, tls)
         self.servers.append(server)
         return server
 
     def beside(self, work: Coroutine[Any, Any, None]) -> None:
         """Runs a coroutine beside; uvicorn waits for it at the end."""
-        task = asyncio.get_running_loop().create_task(work)
-        self.server_state.tasks.add(task)
-        task.add_done_callback(self.server_state.tasks.discard)
+        self._port.beside(work)
 
     async def go_on(self, client: socket.socket) -> None:
         """Serves a connection that another server has accepted."""

@@ -40,6 +40,9 @@ class Worker(Member):
     ) -> None:
         self._assignment = assignment
         self._sockets = [socket.socket(fileno=number) for number in assignment.listeners]
+        for each in self._sockets:
+            # All workers share them, and whether they block too: another one would wait in accept() for ever.
+            each.setblocking(False)
         self._control = socket.socket(fileno=assignment.control)
         self._channel = Channel(self._control)
         self._lines = Lines()

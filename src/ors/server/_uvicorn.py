@@ -6,6 +6,8 @@ import logging
 import math
 import signal
 import socket
+import ssl
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sized
@@ -20,8 +22,10 @@ from ors.server.connection import Connection
 from ors.server.ending import Deadline, leave_threads
 from ors.server.executor import Executor
 from ors.server.forks import disown, disown_signals
+from ors.server.listener import Listener
+from ors.server.lobby import Lobby
 from ors.server.memory import Memory
-from ors.server.port import Front, Port, Upgrade, Upgraded
+from ors.server.port import REQUEST_SECONDS, Front, Port, Upgrade, Upgraded
 
 log = logging.getLogger("ors.server")
 
@@ -50,6 +54,8 @@ class Runner(uvicorn.Server):
         ssl_keyfile: str | None = None,
     ) -> None:
         self._port = Port(app)
+        self._lobby = Lobby(app, lambda: len(self.server_state.connections))
+        self._lobby.tick(time.time())
         self._port.tick(time.time())
         super().__init__(
             uvicorn.Config(
@@ -121,8 +127,29 @@ class Runner(uvicorn.Server):
         """Listens, and says so."""
         asyncio.get_running_loop().set_default_executor(Executor(self._app.threads))
         await super().startup(sockets)
+        if self.started and sys.platform != "win32":  # whose event loop can only accept by itself
+            self.servers = [listener for server in self.servers for listener in self._bounded(server)]
         if self.started and self._on_start is not None:
             self._on_start(self.url)
+
+    def _bounded(self, server: asyncio.Server) -> list[asyncio.Server]:
+        """The same server, once it listens, with a bound to its connections."""
+        listening = [each.dup() for each in server.sockets]
+        server.close()
+        return [self._listener(each, self.config.ssl) for each in listening]
+
+    def _listener(self, listening: socket.socket, tls: ssl.SSLContext | None) -> asyncio.Server:
+        # uvicorn asks no more of its servers than this one has.
+        return Listener(listening, self._lobby, self._open, self._port.beside, tls)  # type: ignore[return-value]
+
+    async def _open(self, client: socket.socket, tls: ssl.SSLContext | None, fits: bool) -> None:
+        port = self._port if fits else self._lobby
+        await asyncio.get_running_loop().connect_accepted_socket(
+            lambda: Connection(port, self.config, self.server_state, {}),
+            client,
+            ssl=tls,
+            ssl_handshake_timeout=REQUEST_SECONDS if tls is not None else None,
+        )
 
     def clients(self) -> list[Connection]:
         """The connections of clients."""
@@ -136,6 +163,7 @@ class Runner(uvicorn.Server):
         """uvicorn's clock: also sweeps connections on which nothing happens."""
         if counter % TICKS_A_SECOND == 0:
             self._port.tick(time.time())
+            self._lobby.tick(time.time())
             now = asyncio.get_running_loop().time()
             for connection in list(self.server_state.connections):
                 connection.sweep(now)  # type: ignore[union-attr]

@@ -61,7 +61,7 @@ class Keys:
         ]
         self.by_name = {key.name: key for key in parsed}
         # By digest: finding one takes the same time however much of a guess is right.
-        self._by_digest = {_digest(key.secret.encode()): key.name for key in parsed}
+        self._by_digest = {digest(key.secret.encode()): key.name for key in parsed}
         if len(self.by_name) < len(parsed) or len(self._by_digest) < len(parsed):
             raise ValueError("two API keys have one name, or one secret")
 
@@ -74,11 +74,7 @@ class Keys:
         Raises:
             AuthenticationError: it carries none, or an unknown one.
         """
-        secret = request.header(_API_KEY)
-        if secret is None:
-            scheme, _, secret = (request.header(b"authorization") or b"").partition(b" ")
-            secret = secret.strip() if scheme.lower() == b"bearer" else b""
-        name = self._by_digest.get(_digest(secret))
+        name = self._by_digest.get(digest(credentials(request)))
         if name is None:
             raise AuthenticationError(
                 f"The API key is missing or wrong; send it as {_protocol.API_KEY}", reason="key"
@@ -96,7 +92,17 @@ class Keys:
         return otherwise if key is None or key.sessions is None else key.sessions
 
 
-def _digest(secret: bytes) -> bytes:
+def credentials(request: Request) -> bytes:
+    """The key that a request carries, or nothing."""
+    secret = request.headers.get(_API_KEY)
+    if secret is None:
+        scheme, _, secret = request.headers.get(b"authorization", b"").partition(b" ")
+        secret = secret.strip() if scheme.lower() == b"bearer" else b""
+    return secret
+
+
+def digest(secret: bytes) -> bytes:
+    """By what a key is found."""
     return hashlib.blake2b(secret).digest()  # half the time of SHA-256 for something so short
 
 

@@ -75,7 +75,7 @@ def refusal(error: ORSError) -> Answer:
 
 
 def failure() -> Answer:
-    """What is said of a fault of ours, which the log tells more about."""
+    """What is said when something went wrong here that should not have; the log has the rest."""
     return Answer(500, dumps({"detail": "Internal Server Error"}))
 
 

@@ -14,6 +14,7 @@ from ors.server.answers import Answer, refusal
 from ors.server.endpoints import Endpoints
 from ors.server.house import SHUTDOWN, House
 from ors.server.inspector import FILES, HOME, Inspector
+from ors.server.intake import STRANGERS_BODY_BYTES
 from ors.server.journal import Journal
 from ors.server.live import Live
 from ors.server.metrics import Metrics
@@ -86,6 +87,19 @@ class App:
         """The names of what is served, the default first."""
         return list(self._offers)
 
+    def admit(self, request: Request) -> int:
+        """How long the body may be of a request whose headers alone are there.
+
+        Raises:
+            Forbidden: its host or origin is foreign.
+            AuthenticationError: it needs a key, and has none.
+        """
+        self.door.check(request)
+        if not self._keyed:
+            return self.limits.body_bytes
+        self._recognise(request)
+        return self.limits.body_bytes if request.key else min(STRANGERS_BODY_BYTES, self.limits.body_bytes)
+
     def take(self, request: Request, *, forwarded: bool = False) -> Outcome:
         """What becomes of a request. Never raises.
 
@@ -116,16 +130,6 @@ class App:
         if isinstance(outcome, Coroutine):
             return Later(request, self._finish(request, outcome), self.tasks)
         return outcome
-
-    def admit(self, request: Request) -> Answer | None:
-        """Checks host, origin and key; gives the answer that turns the request away, if it is to be."""
-        try:
-            self.door.check(request)
-            if self._keyed:
-                request.key = self.keys.name_of(request)
-        except ORSError as error:
-            return self.refused(error)
-        return None
 
     async def _finish(self, request: Request, coming: Coming) -> Answer:
         try:
@@ -238,4 +242,6 @@ class App:
 
 def _is_open(path: str) -> bool:
     # The inspector's page holds nothing secret, and asks for the key.
-    return path in _OPEN_PATHS or path.startswith(FILES)
+    if path in _OPEN_PATHS or path.startswith(FILES):
+        return True
+    return path[-1:] == "/" and path.rstrip("/") in _OPEN_PATHS

@@ -8,8 +8,17 @@ from typing import Any
 
 from ors.errors import ORSError
 from ors.server.answers import Answer, Headers
+from ors.server.intake import Intake, seconds_for, too_slow
 from ors.server.port import Front
-from ors.server.requests import Request, too_large
+from ors.server.requests import (
+    MAX_HEADER_BYTES,
+    MAX_TARGET_BYTES,
+    Request,
+    too_large,
+    too_long,
+    too_many_headers,
+    two_hosts,
+)
 from ors.server.streams import Outcome, Stream
 
 Message = MutableMapping[str, Any]
@@ -28,6 +37,7 @@ class ASGI:
 
     def __init__(self, app: Front) -> None:
         self._app = app
+        self._intake = Intake(app.limits.arriving_bytes)
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """Serves one request, or the life of the server."""
@@ -36,6 +46,9 @@ class ASGI:
         elif scope["type"] == "lifespan":
             with suppress(asyncio.CancelledError):  # told to end at once: uvicorn would log a stack trace
                 await self._live(receive, send)
+        elif scope["type"] == "websocket":
+            await receive()
+            await send({"type": "websocket.close"})  # which refuses it: the server answers 403
 
     async def _live(self, receive: Receive, send: Send) -> None:
         while (await receive())["type"] == "lifespan.startup":
@@ -45,17 +58,37 @@ class ASGI:
         await send({"type": "lifespan.shutdown.complete"})
 
     async def _serve(self, scope: Message, receive: Receive, send: Send) -> None:
+        request = Request(
+            scope["method"], scope["path"], scope.get("query_string", b""), dict(scope["headers"]), b""
+        )
         try:
-            body = await _body(receive, self._app.limits.body_bytes)
+            _check_size(scope)
+            there = await self._read(request, receive)
         except ORSError as error:
-            await _Response(None).run(self._app.refused(error), receive, send)
+            await _Response(request.more).run(self._app.refused(error), receive, send)
             return
-        if body is None:  # the client left before it was through
+        if not there:  # the client left before it was through
             return
-        query = scope.get("query_string", b"")
-        request = Request(scope["method"], scope["path"], query, dict(scope["headers"]), body)
         outcome = self._app.take(request)
         await _Response(request.more).run(outcome, receive, send)
+
+    async def _read(self, request: Request, receive: Receive) -> bool:
+        """Reads the body; says whether all of it has come."""
+        message = await receive()
+        if message["type"] != "http.request":
+            return False
+        request.body = message.get("body", b"")
+        if message.get("more_body"):  # it is not kept for anybody
+            most = self._app.admit(request)
+            most = most if isinstance(most, int) else await most
+            arriving = _Arriving(self._intake, request.body)
+            try:
+                return await arriving.read(request, receive, most)
+            finally:
+                self._intake.remove(len(arriving.body))
+        if len(request.body) > self._app.limits.body_bytes:
+            raise too_large(self._app.limits.body_bytes)
+        return True
 
 
 class _Response:
@@ -150,14 +183,49 @@ class _Response:
         self._arrived.set()
 
 
-async def _body(receive: Receive, limit: int) -> bytes | None:
-    body = bytearray()
-    while True:
-        message = await receive()
-        if message["type"] != "http.request":
-            return None
-        body += message.get("body", b"")
-        if len(body) > limit:
-            raise too_large(limit)
-        if not message.get("more_body"):
-            return bytes(body)
+class _Arriving:
+    """A body that comes in parts."""
+
+    def __init__(self, intake: Intake, body: bytes) -> None:
+        self.body = bytearray(body)
+        self._intake = intake
+        self._begun = asyncio.get_running_loop().time()
+        intake.bytes += len(body)
+
+    async def read(self, request: Request, receive: Receive, most: int) -> bool:
+        """Reads the rest of it; says whether all has come.
+
+        Raises:
+            ORSError: it is too long, or too slow, or one too many.
+        """
+        message: Message = {"more_body": True}
+        while message.get("more_body"):
+            self._intake.add(0)
+            if len(self.body) > most:
+                raise too_large(most)
+            try:
+                async with asyncio.timeout_at(self._begun + seconds_for(len(self.body))):
+                    message = await receive()
+            except TimeoutError:
+                raise too_slow() from None
+            if message["type"] != "http.request":
+                return False
+            self._intake.bytes += len(message.get("body", b""))
+            self.body += message.get("body", b"")
+        if len(self.body) > most:
+            raise too_large(most)
+        request.body = bytes(self.body)
+        return True
+
+
+def _check_size(scope: Message) -> None:
+    # Other servers have other limits than our own connections.
+    path = scope.get("raw_path") or scope["path"].encode("utf-8", "surrogateescape")
+    query = scope.get("query_string", b"")
+    if len(path) + len(query) + bool(query) > MAX_TARGET_BYTES:
+        raise too_long()
+    headers = scope["headers"]
+    if sum(len(name) + len(value) + 4 for name, value in headers) > MAX_HEADER_BYTES:
+        raise too_many_headers()
+    if sum(name == b"host" for name, _ in headers) > 1:
+        raise two_hosts()

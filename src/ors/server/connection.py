@@ -6,28 +6,21 @@ call's cost. It stands in for uvicorn's own HTTP protocol, and keeps to what uvi
 """
 
 import asyncio
+import logging
 import socket
-from collections import deque
-from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
-from ors.errors import BadRequest, NotFound, ORSError
-from ors.server.answers import STREAM, Answer, Headers, refusal
-from ors.server.port import (
-    KEEP_ALIVE_SECONDS,
-    LAST_READ_SECONDS,
-    ONE_WRITE_BYTES,
-    REQUEST_SECONDS,
-    STATUS,
-    Port,
-)
+from ors.errors import BadRequest, ORSError
+from ors.server.answers import STREAM, Answer, Headers, failure
+from ors.server.port import ONE_WRITE_BYTES, STATUS, Port, Upgrade
 from ors.server.reader import Reader
 from ors.server.requests import Request
 from ors.server.streams import Outcome, Stream
+
+log = logging.getLogger("ors.server")
 
 
 class Connection(Reader):
@@ -41,13 +34,8 @@ class Connection(Reader):
         app_state: dict[str, Any],
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
-        super().__init__(port.app.limits, port.upgrades, _loop or asyncio.get_running_loop())
-        self._port = port
-        self._app = port.app
+        super().__init__(port, _loop or asyncio.get_running_loop())
         self._state = server_state
-        self._transport: asyncio.Transport | None = None
-        self._waiting: deque[Callable[[], None]] = deque()  # answers to pipelined requests
-        self._busy = False  # a request is being answered
         self._keep_alive = True
         self._chunked = True  # an HTTP/1.0 client gets its stream until the connection ends
         self._bodyless = False  # the answer to a HEAD
@@ -56,7 +44,7 @@ class Connection(Reader):
         """What gives the answer, if it takes time."""
         self.tag: object = None
         """What the port's `after_answer` remembers of this connection."""
-        self._paused = False  # the client reads slower than we write
+        self._headed = False  # an answer of unknown length has begun
 
     # ── What the event loop tells ────────────────────────────────────────────────────────────────
 
@@ -64,36 +52,42 @@ class Connection(Reader):
         """A client has connected."""
         self._transport = transport  # type: ignore[assignment]
         self._state.connections.add(self)  # type: ignore[arg-type]
+        self._port.came()
 
     def connection_lost(self, error: Exception | None) -> None:
         """The client has gone. Its calls go on: it may come back for them."""
         self._state.connections.discard(self)
         self._transport = None
-        self._parser = None
-        self._waiting.clear()
+        self._stop_reading()
+        self._leave_line()
+        self._port.left()
         stream, self.stream = self.stream, None
         if stream is not None:
             stream.leave()
 
     def pause_writing(self) -> None:
-        """The client reads slower than we write."""
+        """Holds back, and reads no further requests: the client reads slower than we write."""
         self._paused = True
+        if self._transport is not None:
+            self._transport.pause_reading()
         if self.stream is not None:
             self.stream.pause()
 
     def resume_writing(self) -> None:
-        """It has caught up."""
+        """Goes on: the client has caught up."""
         self._paused = False
         if self.stream is not None:
             self.stream.resume()
+        if not self._waiting and self._transport is not None:
+            self._transport.resume_reading()
+        elif not self._busy and self._waiting:
+            self._take_waiting()
 
     # ── What the reader tells ────────────────────────────────────────────────────────────────────
 
     def _received(self, request: Request, modern: bool, keep_alive: bool) -> None:
         if self._busy:
-            self._waiting.append(partial(self._take_next, request, modern, keep_alive))
-            if self._transport is not None:
-                self._transport.pause_reading()
+            self._wait(request, modern, keep_alive)
             return
         self._busy = True
         self._chunked = modern
@@ -102,10 +96,6 @@ class Connection(Reader):
         outcome = self._app.take(request)
         self._more = b"" if request.more is None else request.more.wire
         self.answer(outcome)
-
-    def _take_next(self, request: Request, modern: bool, keep_alive: bool) -> None:
-        self._busy = False
-        self._received(request, modern, keep_alive)
 
     def _go_on(self) -> None:
         if not self._busy:
@@ -122,7 +112,18 @@ class Connection(Reader):
         self.stream = outcome
         if self._paused:
             outcome.pause()
-        outcome.begin(self)
+        try:
+            outcome.begin(self)
+        except Exception as error:  # a fault of ours: the client learns that no answer will come
+            self._fail(error)
+
+    def _fail(self, error: Exception) -> None:
+        log.error("a request was not answered", exc_info=error)
+        if self._headed:
+            self.abort()
+        else:
+            self._keep_alive = False
+            self.answer(failure())
 
     def whole(self, status: int, headers: Headers, body: bytes, rest: bytes = b"") -> bool:
         """Sends a complete answer; says whether the client was still there."""
@@ -145,6 +146,7 @@ class Connection(Reader):
 
     def head(self, status: int, headers: Headers, body: bytes = b"") -> None:
         """Begins an answer whose length is not known."""
+        self._headed = True
         self._keep_alive = self._keep_alive and self._chunked and not self._bodyless
         first = self._part(body) if body and not self._bodyless else b""
         self._write(self._head(status, headers.wire, None) + first)
@@ -163,6 +165,7 @@ class Connection(Reader):
             last = b"0\r\n\r\n"
             framed = (b"%x\r\n" % len(data), data, b"\r\n" + last) if data else (last,)
             transport.writelines(framed if self._chunked else (data,))  # not joined: it may be long
+        self._headed = False
         self._next()
         return True
 
@@ -184,39 +187,28 @@ class Connection(Reader):
             (STATUS.get(status, STATUS[500]), self._port.date, headers, self._more, framing, close, b"\r\n")
         )
 
-    def _refuse(self, error: ORSError) -> None:
-        """Answers what cannot be read on from, behind all that came before it, and closes."""
-        if self._parser is None or self._transport is None or self._transport.is_closing():
-            return
-        self._parser = None
-        answer = partial(self._answer_last, self._app.refused(error))
-        self._waiting.append(answer) if self._busy else answer()
-
-    def _answer_last(self, answer: Answer) -> None:
+    def _answer_last(self, answer: Answer, more: bytes) -> None:
         self._busy = self._keep_alive = False
-        self._more = b""
+        self._more = more
         self._write(self._head(answer.status, answer.headers.wire, len(answer.body)) + answer.body)
         self._since = self._loop.time()
         transport = self._transport
         if transport is not None and transport.can_write_eof() and not transport.is_closing():
             transport.write_eof()  # it closes when the client does, or is swept
 
-    def _upgraded(self, rest: bytes) -> None:
+    def _change_to(self, upgrade: Upgrade, rest: bytes) -> None:
         if self._busy:  # nothing else is spoken before the answer to an earlier request
             self._refuse(BadRequest("A change of protocol begins with its own request"))
             return
-        self._reading = False
-        method, path = self._parser.get_method().decode(), self._url.decode("ascii", "replace")
-        request = Request(method, path, b"", self._headers, b"")
-        upgrade = self._port.upgrades[self._headers[b"upgrade"]]
-        refused = self._app.admit(request)
-        if refused is None and (method, path) != ("GET", upgrade.path):
-            refused = refusal(NotFound("There is nothing at this path"))
-        if refused is not None:
-            self._busy, self._keep_alive = True, False
-            self.answer(refused)
-        elif self._transport is not None:
+        try:
+            self._app.admit(Request("GET", upgrade.path.decode(), b"", self._headers, b""))
+        except ORSError as error:
+            self._refuse(error)
+            return
+        if self._transport is not None:
             self._state.connections.discard(self)
+            self._stop_reading()
+            self._port.left()
             transport, self._transport = self._transport, None
             upgrade.take_over(transport, self._state, rest)
 
@@ -235,15 +227,20 @@ class Connection(Reader):
         if self._transport is None:
             return
         if not self._keep_alive:
+            self._stop_reading()  # what has come behind it would run, and not be answered
             self._transport.close()
-        elif self._waiting and not self._transport.is_closing():
-            # Not from here, or a thousand pipelined requests would be a thousand frames deep.
-            self._busy = True
-            self._loop.call_soon(self._waiting.popleft())
-            if not self._waiting:
-                self._transport.resume_reading()
+        elif self._waiting:
+            if not self._paused and not self._transport.is_closing():
+                self._take_waiting()
         else:
             self._since = self._loop.time()
+
+    def _take_waiting(self) -> None:
+        # Not from here, or a thousand pipelined requests would be a thousand frames deep.
+        self._busy = True
+        self._loop.call_soon(self._waiting.popleft())
+        if not self._waiting and self._transport is not None:
+            self._transport.resume_reading()
 
     def let_go(self) -> None:
         """Closes it here alone: another process has it, and the client's end stays open."""
@@ -259,25 +256,6 @@ class Connection(Reader):
             return None
         end = transport.get_extra_info("socket")  # by a unix socket comes a link, which is for this server
         return None if end.family == socket.AF_UNIX else int(end.fileno())
-
-    def sweep(self, now: float) -> None:
-        """Closes the connection if nothing has happened on it for too long."""
-        if self._transport is None:
-            return
-        unread = self._transport.get_write_buffer_size()
-        if unread != self._unread:  # what was written is being read, however slowly
-            self._unread, self._since = unread, now
-        quiet = now - self._since
-        if unread and quiet > REQUEST_SECONDS:
-            self._transport.abort()
-        elif not self._busy and quiet > self._patience:
-            self._transport.close()
-
-    @property
-    def _patience(self) -> float:
-        if self._parser is None:
-            return LAST_READ_SECONDS
-        return REQUEST_SECONDS if self._reading else KEEP_ALIVE_SECONDS
 
     def shutdown(self) -> None:
         """uvicorn's word to end: now, or after the answer that is under way."""

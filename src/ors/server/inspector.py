@@ -68,7 +68,7 @@ class Inspector:
 
     def get(self, request: Request, now: float) -> Answer | Feed | None:
         """The answer to a request, if there is one at its path."""
-        path = request.path
+        path = request.path if request.path == HOME else request.path.rstrip("/")
         if path == HOME[:-1]:
             raise Redirect(HOME.encode())
         if path == ABOUT:

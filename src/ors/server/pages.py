@@ -88,7 +88,7 @@ class Pages:
         return Answer(200, b"", STREAM) if request.method == "HEAD" and isinstance(found, Stream) else found
 
     async def _end(self, request: Request, offer: Offer) -> Answer:
-        sid = request.path[len(SESSIONS) + 1 :]
+        sid = request.path[len(SESSIONS) + 1 :].rstrip("/")
         ending = self._sessions.delete(sid, asyncio.get_running_loop().time(), request.key)
         if ending is not None:
             await asyncio.wait({ending})

@@ -1,16 +1,17 @@
 """What all connections of one server share: who answers them, their limits, the date."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from email.utils import formatdate
 from http import HTTPStatus
-from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 from uvicorn.server import ServerState
 
 from ors._protocol import Limits
 from ors.errors import ORSError
 from ors.server.answers import STREAM, Answer
+from ors.server.intake import Intake
 from ors.server.requests import Request
 from ors.server.streams import Outcome
 from ors.server.threads import Threads
@@ -30,12 +31,29 @@ ONE_WRITE_BYTES = 64 * 1024
 STATUS = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
 
 
-class Front(Protocol):
-    """What answers the requests of connections: a server, or a router alone."""
+class Answering(Protocol):
+    """What answers the requests of connections."""
 
     limits: Limits
     tasks: set[asyncio.Task[None]]
     """Those that work on answers."""
+
+    def admit(self, request: Request) -> int | Coroutine[Any, Any, int]:
+        """How long the body may be of a request whose headers alone are there, or what finds that out.
+
+        Raises:
+            ORSError: whoever sends it may not ask.
+        """
+
+    def take(self, request: Request) -> Outcome:
+        """What becomes of a client's request."""
+
+    def refused(self, error: ORSError) -> Answer:
+        """What is answered to a request that is turned away."""
+
+
+class Front(Answering, Protocol):
+    """What a process serves: a server, or a router alone."""
 
     @property
     def threads(self) -> Threads:
@@ -44,15 +62,6 @@ class Front(Protocol):
     @property
     def ending_seconds(self) -> float:
         """The longest that an end takes."""
-
-    def take(self, request: Request) -> Outcome:
-        """What becomes of a client's request."""
-
-    def admit(self, request: Request) -> Answer | None:
-        """Checks host, origin and key; gives the answer that turns the request away, if it is to be."""
-
-    def refused(self, error: ORSError) -> Answer:
-        """What is answered to a request that is turned away."""
 
     @property
     def empty(self) -> bool:
@@ -77,7 +86,7 @@ class Front(Protocol):
 class Upgrade(NamedTuple):
     """Another protocol that a connection can change to."""
 
-    path: str
+    path: bytes
     """Where it is asked for."""
     take_over: Callable[[asyncio.Transport, ServerState, bytes], None]
     """Speaks it from now on; is given what has come of it already."""
@@ -100,8 +109,13 @@ class Upgraded(Protocol):
 class Port:
     """What the connections to one server share."""
 
-    def __init__(self, app: Front) -> None:
+    patience = KEEP_ALIVE_SECONDS
+    """How long a connection may be without a request."""
+
+    def __init__(self, app: Answering) -> None:
         self.app = app
+        self.intake = Intake(app.limits.arriving_bytes)
+        self._tasks = app.tasks
         self.date = b""
         self.stream = b""
         """How the answer to a call begins, up to its length."""
@@ -116,3 +130,15 @@ class Port:
         """Sets the date that answers carry, once a second: writing it costs as much as routing does."""
         self.date = b"date: " + formatdate(now, usegmt=True).encode() + b"\r\n"
         self.stream = STATUS[200] + self.date + STREAM.wire
+
+    def beside(self, work: Coroutine[Any, Any, None]) -> None:
+        """Does something beside."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def came(self) -> None:
+        """A connection has come."""
+
+    def left(self) -> None:
+        """A connection has gone."""

@@ -2,32 +2,52 @@
 
 import asyncio
 from abc import abstractmethod
-from collections.abc import Container
-from functools import lru_cache
+from collections import deque
+from collections.abc import Callable, Coroutine
+from functools import lru_cache, partial
 from typing import Any
 from urllib.parse import unquote
 
 import httptools
 
-from ors._protocol import Limits
-from ors.errors import BadRequest, ORSError, ResponseError
-from ors.server.requests import Request, too_large
+from ors.errors import BadRequest, ORSError
+from ors.server.answers import Answer
+from ors.server.intake import seconds_for, too_slow
+from ors.server.port import LAST_READ_SECONDS, REQUEST_SECONDS, Port, Upgrade
+from ors.server.requests import (
+    MAX_HEADER_BYTES,
+    MAX_TARGET_BYTES,
+    Request,
+    too_large,
+    too_long,
+    too_many_headers,
+    two_hosts,
+)
 
-MAX_HEADER_BYTES = 64 * 1024
 MOST_WISHES = 8
 """Requests behind each other that ask for another protocol; clients do so with one."""
 KNOWN_TARGETS = 1024
 LONGEST_KNOWN = 256
 """Bytes of a target that is remembered once it is taken apart: the same few come again and again."""
+MOST_AT_ONCE = MAX_HEADER_BYTES + 1
+"""More is read in pieces, so that headers over the limit are noticed ..."""
+HEADER_PIECE, BODY_PIECE = 4 * 1024, 16 * 1024
+"""... which are not long: in that which ends one request, those of the next are not counted."""
 
 
 class Reader(asyncio.Protocol):
     """Reads requests with httptools, and refuses what cannot be one."""
 
-    def __init__(self, limits: Limits, upgrades: Container[bytes], loop: asyncio.AbstractEventLoop) -> None:
-        self._limits = limits
-        self._upgrades = upgrades  # the protocols that this connection can change to
+    def __init__(self, port: Port, loop: asyncio.AbstractEventLoop) -> None:
+        self._port = port
+        self._app = port.app
         self._loop = loop
+        self._transport: asyncio.Transport | None = None
+        self._busy = False  # a request is being answered
+        self._paused = False  # the client reads slower than we write: nothing is read then
+        self._waiting: deque[Callable[[], None]] = (
+            deque()
+        )  # answers to pipelined requests; nothing is read then
         self._lines: dict[bytes, bytes] = {}  # headers, then trailers, as they come
         self._parser: Any = httptools.HttpRequestParser(self)
         self._reading = False  # a request has begun to arrive
@@ -42,6 +62,12 @@ class Reader(asyncio.Protocol):
         self._body = b""
         self._parts: list[bytes] = []  # more of the body
         self._body_bytes = 0
+        self._most = self._app.limits.body_bytes  # that the body may have
+        self._arriving = False  # the headers are through, the body is not
+        self._begun = 0.0  # since when
+        self._counted = 0  # bytes of it that the intake knows of
+        self._aside = b""  # headers that a refusal of it has besides
+        self._ahead = 0  # bytes of bodies whose turn has not come
 
     @abstractmethod
     def _received(self, request: Request, modern: bool, keep_alive: bool) -> None:
@@ -52,12 +78,12 @@ class Reader(asyncio.Protocol):
         """The client waits for a word before it sends the body."""
 
     @abstractmethod
-    def _refuse(self, error: ORSError) -> None:
-        """Nothing more can be read."""
+    def _answer_last(self, answer: Answer, more: bytes) -> None:
+        """Answers, and closes; `more` are headers that the answer has besides."""
 
     @abstractmethod
-    def _upgraded(self, rest: bytes) -> None:
-        """The client asks for one of `upgrades` from here on; `rest` has come already."""
+    def _change_to(self, upgrade: Upgrade, rest: bytes) -> None:
+        """Speaks another protocol from here on; `rest` of it has come already."""
 
     def data_received(self, data: bytes) -> None:
         """Bytes have arrived."""
@@ -65,31 +91,109 @@ class Reader(asyncio.Protocol):
             return
         if not self._heading and not self._unread:  # headers have one deadline, however slowly they drip
             self._since = self._loop.time()
+        if not self._reading:
+            self._reading = self._heading = True
+        size = len(data)
+        if self._header_bytes + size > MOST_AT_ONCE:
+            self._read_in_pieces(data)
+            return
         self._moved = False
-        self._reading = True
         try:
             self._parser.feed_data(data)
+            if self._reading and self._parser is not None:
+                self._wait_for_the_rest(size)
         except httptools.HttpParserUpgrade as upgrade:
-            self._pass_over_upgrade(data[upgrade.args[0] :])
+            if self._parser is not None:
+                self._pass_over_upgrade(data[upgrade.args[0] :])
         except httptools.HttpParserCallbackError as error:
             # One of our callbacks refused what it was told.
             cause = error.__context__
             self._refuse(cause if isinstance(cause, ORSError) else BadRequest("Invalid HTTP request"))
         except httptools.HttpParserError:
             self._refuse(BadRequest("Invalid HTTP request"))
-        if self._reading and not self._moved:
+        except ORSError as error:
+            self._refuse(error)
+
+    def _read_in_pieces(self, data: bytes) -> None:
+        # Small enough to be taken at once, so that whatever the parser gathers is counted.
+        at = 0
+        while at < len(data) and self._parser is not None:
+            heading = self._heading or not self._reading
+            end = at + min(HEADER_PIECE if heading else BODY_PIECE, MOST_AT_ONCE - self._header_bytes)
+            self.data_received(data[at:end])
+            at = end
+
+    def _wait_for_the_rest(self, size: int) -> None:
+        """Looks at a request of which more is to come: it is kept within bounds, and not for anybody.
+
+        What comes whole at once is looked at once, when it is taken.
+        """
+        if not self._moved:
             # The parser gathers a header, or a trailer, until it is whole; we would not hear of it.
-            self._header_bytes += len(data)
+            self._header_bytes += size
+            if len(self._url) > MAX_TARGET_BYTES:
+                raise too_long()
             if self._header_bytes > MAX_HEADER_BYTES:
-                text = f"The request's headers are over {MAX_HEADER_BYTES} bytes"
-                self._refuse(ResponseError(text, status=431))
+                raise too_many_headers()
+        if not self._heading:
+            if not self._arriving:
+                self._admit()
+            grown, self._counted = self._body_bytes - self._counted, self._body_bytes
+            self._port.intake.add(grown)
+
+    def _admit(self) -> None:
+        """Lets the body come, if whoever sends it may ask."""
+        self._arriving = True
+        self._begun = self._loop.time()
+        url = self._url
+        path, query = _target(url) if len(url) <= LONGEST_KNOWN else _long_target(url)
+        request = Request(self._parser.get_method().decode(), path, query, self._headers, b"")
+        try:
+            most = self._app.admit(request)
+        finally:
+            self._aside = b"" if request.more is None else request.more.wire
+        if isinstance(most, int):
+            self._most = most
+            if self._body_bytes > most:
+                raise too_large(most)
+        else:
+            self._port.beside(self._admit_later(request.headers, most))
+
+    async def _admit_later(self, headers: dict[bytes, bytes], asking: Coroutine[Any, Any, int]) -> None:
+        transport = self._transport
+        if transport is not None:
+            transport.pause_reading()
+        try:
+            most = await asking
+            if self._headers is headers:
+                self._most = most
+        except ORSError as error:
+            if self._headers is headers and self._arriving:
+                self._refuse(error)
+        if transport is not None and not self._waiting and not self._paused and not transport.is_closing():
+            transport.resume_reading()
+
+    def _let_go(self) -> None:
+        """Keeps nothing more of the body, which is whole, or will never be."""
+        self._port.intake.remove(self._counted)
+        self._counted = 0
+        self._arriving = False
+        self._aside = b""
+        self._most = self._app.limits.body_bytes
+
+    def _stop_reading(self) -> None:
+        """Drops what has come of a request, and all that comes from now on."""
+        self._parser = None
+        self._let_go()
+        self._forget()
 
     def _pass_over_upgrade(self, rest: bytes) -> None:
         # A server need not follow to HTTP/2 (RFC 9110, 7.8), but the parser reads no body after such a wish.
-        if self._headers.get(b"upgrade") in self._upgrades:
-            self._upgraded(rest)
-            return
         method, version = self._parser.get_method(), self._parser.get_http_version().encode()
+        upgrade = self._port.upgrades.get(self._headers.get(b"upgrade", b""))
+        if upgrade is not None and (method, self._url) == (b"GET", upgrade.path):
+            self._change_to(upgrade, rest)
+            return
         if method == b"CONNECT" or self._wishes == MOST_WISHES:
             self._refuse(BadRequest("This server speaks HTTP/1.1, and is no proxy"))
             return
@@ -109,12 +213,15 @@ class Reader(asyncio.Protocol):
 
     def on_url(self, url: bytes) -> None:
         """A part of the request's target: a request begins."""
-        self._heading = True
+        self._reading = self._heading = True
         self._url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """A header, or a trailer."""
-        self._lines[name.lower()] = value
+        name = name.lower()
+        if name in self._lines and name == b"host":
+            raise two_hosts()
+        self._lines[name] = value
 
     def on_headers_complete(self) -> None:
         """All headers are there. What comes later are trailers: nothing of ours may stand there."""
@@ -122,9 +229,10 @@ class Reader(asyncio.Protocol):
         self._headers = headers = self._lines
         self._lines = {}
         length = headers.get(b"content-length")
-        if length is not None and int(length) > self._limits.body_bytes:
-            raise too_large(self._limits.body_bytes)
+        if length is not None and int(length) > self._most:
+            raise too_large(self._most)
         if b"expect" in headers and headers[b"expect"].lower() == b"100-continue":
+            self._admit()
             self._go_on()
 
     def on_body(self, body: bytes) -> None:
@@ -136,8 +244,8 @@ class Reader(asyncio.Protocol):
         self._moved = True
         self._header_bytes = 0
         self._body_bytes += len(body)
-        if self._body_bytes > self._limits.body_bytes:
-            raise too_large(self._limits.body_bytes)
+        if self._body_bytes > self._most:
+            raise too_large(self._most)
 
     def on_message_complete(self) -> None:
         """The request is whole."""
@@ -145,10 +253,12 @@ class Reader(asyncio.Protocol):
         if parser.should_upgrade():  # it is read again, without that wish
             return
         url = self._url
-        path, query = _target(url) if len(url) <= LONGEST_KNOWN else _target.__wrapped__(url)
+        path, query = _target(url) if len(url) <= LONGEST_KNOWN else _long_target(url)
         method = parser.get_method()
         body = self._body if not self._parts else b"".join((self._body, *self._parts))
         request = Request(_METHODS.get(method) or method.decode(), path, query, self._headers, body)
+        if self._arriving:
+            self._let_go()
         self._forget()
         keep_alive = parser.should_keep_alive()
         # Without a word about it only HTTP/1.1 keeps a connection; to ask for the version takes 0.3 µs.
@@ -163,6 +273,62 @@ class Reader(asyncio.Protocol):
         if self._lines or self._parts:
             self._lines, self._parts = {}, []
 
+    # ── What has to wait, or to go ───────────────────────────────────────────────────────────────
+
+    def _wait(self, request: Request, modern: bool, keep_alive: bool) -> None:
+        self._waiting.append(partial(self._take_next, request, modern, keep_alive))
+        self._ahead += len(request.body)
+        self._port.intake.bytes += len(request.body)
+        if self._transport is not None:
+            self._transport.pause_reading()
+
+    def _take_next(self, request: Request, modern: bool, keep_alive: bool) -> None:
+        self._busy = False
+        self._ahead -= len(request.body)
+        self._port.intake.remove(len(request.body))
+        self._received(request, modern, keep_alive)
+
+    def _leave_line(self) -> None:
+        self._waiting.clear()
+        self._port.intake.remove(self._ahead)
+        self._ahead = 0
+
+    def _refuse(self, error: ORSError) -> None:
+        """Answers what cannot be read on from, behind all that came before it, and closes."""
+        if self._parser is None or self._transport is None or self._transport.is_closing():
+            return
+        answer = partial(self._answer_last, self._app.refused(error), self._aside)
+        self._stop_reading()
+        self._waiting.append(answer) if self._busy else answer()
+
+    # ── What takes too long ──────────────────────────────────────────────────────────────────────
+
+    def sweep(self, now: float) -> None:
+        """Closes the connection if nothing has happened on it for too long."""
+        if self._transport is None:
+            return
+        unread = self._transport.get_write_buffer_size()
+        if unread != self._unread:  # what was written is being read, however slowly
+            self._unread, self._since = unread, now
+        quiet = now - self._since
+        if unread and quiet > REQUEST_SECONDS:
+            self._transport.abort()
+        elif self._arriving and self._is_late(now):
+            self._refuse(too_slow())
+        elif not self._busy and quiet > self._patience:
+            self._transport.close()
+
+    def _is_late(self, now: float) -> bool:
+        if self._waiting or self._paused:  # it is we who do not read
+            self._begun = now
+        return now - self._begun > seconds_for(self._body_bytes)
+
+    @property
+    def _patience(self) -> float:
+        if self._parser is None:
+            return LAST_READ_SECONDS
+        return REQUEST_SECONDS if self._reading else self._port.patience
+
 
 _METHODS = {b"GET": "GET", b"POST": "POST"}
 
@@ -175,3 +341,9 @@ def _target(url: bytes) -> tuple[str, bytes]:
     if not text.startswith("/"):  # "http://host/path", as clients ask a proxy
         text = "/" + text.partition("://")[2].partition("/")[2]
     return (unquote(text) if "%" in text else text), query
+
+
+def _long_target(url: bytes) -> tuple[str, bytes]:
+    if len(url) > MAX_TARGET_BYTES:
+        raise too_long()
+    return _target.__wrapped__(url)

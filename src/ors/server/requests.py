@@ -10,7 +10,7 @@ from pydantic import BaseModel, ValidationError
 from ors import _protocol
 from ors._json import loads
 from ors._problems import problems
-from ors.errors import BadRequest, TooLarge
+from ors.errors import BadRequest, ResponseError, TooLarge
 from ors.server.answers import Headers
 from ors.types import ToolCall
 
@@ -23,6 +23,11 @@ MOST_DIGITS = 19
 _SESSION_ID = _protocol.SESSION_ID.lower().encode()
 _SECRETS = _protocol.SECRETS.lower().encode()
 _EVENT_STREAM = _protocol.EVENT_STREAM.encode()
+
+MAX_TARGET_BYTES = 16 * 1024
+"""Of a request's path and query together."""
+MAX_HEADER_BYTES = 64 * 1024
+"""Of all its headers."""
 
 
 class Request:
@@ -186,6 +191,23 @@ class Request:
 def too_large(limit: int) -> TooLarge:
     """What is said of a body over the limit."""
     return TooLarge(f"The request body is over the limit of {limit} bytes", reason="limit")
+
+
+def too_long() -> ResponseError:
+    """What is said of a path and query over the limit."""
+    text = f"The path and query of the request are over the limit of {MAX_TARGET_BYTES} bytes"
+    return ResponseError(text, status=414, reason="limit")
+
+
+def too_many_headers() -> ResponseError:
+    """What is said of headers over the limit."""
+    text = f"The headers of the request are over the limit of {MAX_HEADER_BYTES} bytes"
+    return ResponseError(text, status=431, reason="limit")
+
+
+def two_hosts() -> BadRequest:
+    """What is said of a request that names its host twice: whoever reads the other one would differ."""
+    return BadRequest("The request has two Host headers; send one")
 
 
 def _checked(value: str, header: str) -> str:

@@ -244,10 +244,8 @@ class Later(Stream):
         if sink is None:
             if isinstance(outcome, Stream):
                 outcome.leave()
-        elif outcome is None:  # cancelled from within
-            sink.abort()
         else:
-            sink.answer(outcome)
+            sink.answer(outcome or failure())  # none if it was cancelled from within
 
     def leave(self) -> None:
         """Answers nobody. What waits in line is given up."""
