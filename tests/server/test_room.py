@@ -4,6 +4,7 @@ import http.client
 import logging
 import re
 import select
+import selectors
 import socket
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -204,14 +206,18 @@ def test_a_crowd_of_clients_leaves_files_for_tools() -> None:
         kept = raw.connection()
         outcomes = [_opened(kept, sid)]
         with ExitStack() as stack:
-            crowd = [stack.enter_context(socket.socket()) for _ in range(1000)]
-            for one in crowd:
+            crowd = stack.enter_context(selectors.DefaultSelector())
+            for _ in range(1000):
+                one = stack.enter_context(socket.socket())
                 one.setblocking(False)
                 one.connect_ex((raw.host, raw.port))
+                crowd.register(one, selectors.EVENT_READ)
             refused: set[socket.socket] = set()
             while len(refused) < 1000 - 256:
                 outcomes.append(_opened(kept, sid))
-                refused |= set(select.select(set(crowd) - refused, [], [], 0)[0])
+                for key, _ in crowd.select(0):
+                    refused.add(cast("socket.socket", key.fileobj))
+                    crowd.unregister(key.fileobj)
             outcomes += [_opened(kept, sid) for _ in range(20)]
             answers = [one.recv(2**16) for one in refused]
         kept.close()
