@@ -9,8 +9,8 @@ import pytest
 
 from ors import Limits, Server
 from ors.errors import Unavailable
-from ors.server.access import ApiKey, Keys
 from ors.server.admission import Admission
+from ors.server.keys import ApiKey, Keys
 from tests.lab import Lab, Other
 from tests.raw import Raw
 from tests.serving import serving

@@ -9,10 +9,11 @@ import pytest
 
 from ors._protocol import Limits, error_event, task_ids
 from ors.errors import BadRequest, Gone, NotFound
-from ors.server.calls import Call, Calls, Result
+from ors.server.calls import Call, Calls
 from ors.server.house import House
 from ors.server.kept import AT_ONCE, RECORD_BYTES
 from ors.server.observers import Observers
+from ors.server.result import Result
 from ors.server.session import TRANSITIONS, Session, State
 from ors.server.sessions import Sessions
 from ors.server.turns import Turns

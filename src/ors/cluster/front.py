@@ -13,10 +13,10 @@ from ors.cluster.router import Router
 from ors.cluster.runner import ClusterRunner
 from ors.errors import ORSError, Unavailable
 from ors.server import is_loopback
-from ors.server.access import LOOPBACK, Door
 from ors.server.answers import Answer, answer, failure, refusal
 from ors.server.endpoints import new_session
 from ors.server.intake import STRANGERS_BODY_BYTES
+from ors.server.origin_check import LOOPBACK, Door
 from ors.server.requests import Request
 from ors.server.routes import is_preflight, preflight
 from ors.server.streams import Outcome

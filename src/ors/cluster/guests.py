@@ -6,7 +6,7 @@ from ors import _protocol
 from ors.cluster.pages import answer_of
 from ors.cluster.peers import Peers
 from ors.errors import AuthenticationError, Unavailable
-from ors.server.access import credentials, digest
+from ors.server.keys import digest
 from ors.server.requests import Request
 
 MOST_KNOWN = 1024
@@ -24,7 +24,7 @@ class Guests:
 
     def knows(self, request: Request) -> bool:
         """Whether the key of a request is known to be a right one."""
-        return not self._keyed or digest(credentials(request)) in self._known
+        return not self._keyed or digest(request.api_key()) in self._known
 
     async def ask(self, request: Request) -> int:
         """Asks a server; gives how long the body may be.
@@ -43,5 +43,5 @@ class Guests:
                 f"The API key is missing or wrong; send it as {_protocol.API_KEY}", reason="key"
             )
         if found.status == 200 and len(self._known) < MOST_KNOWN:
-            self._known.add(digest(credentials(request)))
+            self._known.add(digest(request.api_key()))
         return self._body_bytes

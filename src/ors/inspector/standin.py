@@ -9,8 +9,8 @@ from typing import Any
 from ors import __version__
 from ors.client import Response, Transport
 from ors.errors import Forbidden, TransportError
-from ors.server.access import LOOPBACK, Door
 from ors.server.inspector import ABOUT, HOME, page_files
+from ors.server.origin_check import LOOPBACK, Door
 from ors.server.requests import Request
 
 __all__ = ["StandIn"]

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 from ors._protocol import Limits
 from ors.environment import Environment
-from ors.server.access import ApiKey, Keys
 from ors.server.app import App
 from ors.server.asgi import ASGI
 from ors.server.house import House
 from ors.server.identity import Identity
+from ors.server.keys import ApiKey, Keys
 from ors.server.metrics import Reader
 from ors.server.observers import Observer, Observers
 from ors.server.offers import offers

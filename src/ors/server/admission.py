@@ -7,7 +7,7 @@ from itertools import chain
 
 from ors._protocol import Limits
 from ors.errors import Unavailable
-from ors.server.access import Keys
+from ors.server.keys import Keys
 
 RETRY_SECONDS = 1
 

@@ -9,17 +9,18 @@ from ors import _protocol
 from ors._json import dumps
 from ors._protocol import Limits
 from ors.errors import ORSError
-from ors.server.access import LOOPBACK, Door, Keys
 from ors.server.answers import Answer, refusal
 from ors.server.endpoints import Endpoints
 from ors.server.house import SHUTDOWN, House
 from ors.server.inspector import FILES, HOME, Inspector
 from ors.server.intake import STRANGERS_BODY_BYTES
 from ors.server.journal import Journal
+from ors.server.keys import Keys
 from ors.server.live import Live
 from ors.server.metrics import Metrics
 from ors.server.observers import Closing, Rejected
 from ors.server.offers import Offer
+from ors.server.origin_check import LOOPBACK, Door
 from ors.server.pages import HEALTH_PATHS, Pages
 from ors.server.requests import Request
 from ors.server.routes import Coming, Routes, is_preflight
@@ -141,7 +142,7 @@ class App:
 
     def _recognise(self, request: Request) -> None:
         if not is_preflight(request) and not _is_open(request.path):
-            request.key = self.keys.name_of(request)
+            request.key = self.keys.name_of(request.api_key())
 
     def refused(self, error: ORSError) -> Answer:
         """What is answered to a request that is turned away, which is counted."""

@@ -7,12 +7,12 @@ and whoever comes back with its task id or its idempotency key gets its stream f
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterator
-from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
 from ors._protocol import RESULT_GONE, error_event, task_id_event
 from ors.server.house import House
+from ors.server.result import Result, failed
 
 log = logging.getLogger("ors.server")
 
@@ -22,23 +22,6 @@ SPENT_KEYS = 65_536
 
 Each takes about 75 bytes: 75 KB in a session of 1,000 calls, 10 MB in one of 131,072 and more.
 """
-
-
-@dataclass(slots=True)
-class Result:
-    """How a call went, and the events that tell it."""
-
-    events: bytes
-    kind: str = "ok"
-    """"ok", "refused" or "failed"."""
-    reason: str = ""
-    reward: float | None = None
-    finished: bool = False
-
-
-def failed(message: str, reason: str) -> Result:
-    """The result of a call that failed."""
-    return Result(error_event(message, reason), "failed", reason)
 
 
 Work = Callable[[str, dict[str, Any]], Coroutine[Any, Any, Result]]

@@ -10,10 +10,10 @@ from ors._protocol import Endpoint
 from ors._sse import encode
 from ors._version import __version__
 from ors.errors import NotFound, ORSError, Unavailable
-from ors.server.access import Keys
 from ors.server.answers import STREAM, Answer, answer
 from ors.server.calls import Call
 from ors.server.house import SHUTDOWN, House
+from ors.server.keys import Keys
 from ors.server.offers import Offer
 from ors.server.requests import IDEMPOTENCY_KEY, TRACE, Request
 from ors.server.routes import Coming, Handler, unknown_environment

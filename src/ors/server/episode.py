@@ -14,11 +14,11 @@ from ors._protocol import Limits, result_events
 from ors._tools import SPAWN, ToolDef, call, checked, method
 from ors.environment import Environment, Secrets
 from ors.errors import Gone, ServerFailed, ToolError
-from ors.server.calls import Result, failed
 from ors.server.cutting import cut
 from ors.server.forks import end_copy
 from ors.server.house import House
 from ors.server.masking import hidden
+from ors.server.result import Result, failed
 from ors.server.threads import NoThread
 from ors.server.turns import Turns
 from ors.server.wording import trace

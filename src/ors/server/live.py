@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from ors._sse import PING
-from ors.server.access import Keys
 from ors.server.house import House
+from ors.server.keys import Keys
 from ors.server.offers import Offer
 from ors.server.session import Session
 from ors.server.sessions import Sessions

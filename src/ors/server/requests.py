@@ -20,6 +20,7 @@ IDEMPOTENCY_KEY = _protocol.IDEMPOTENCY_KEY.lower().encode()
 TRACE = _protocol.TRACE.encode()
 MOST_DIGITS = 19
 """Of a number in a query."""
+_API_KEY = _protocol.API_KEY.lower().encode()
 _SESSION_ID = _protocol.SESSION_ID.lower().encode()
 _SECRETS = _protocol.SECRETS.lower().encode()
 _EVENT_STREAM = _protocol.EVENT_STREAM.encode()
@@ -124,6 +125,14 @@ class Request:
     def wants_events(self) -> bool:
         """Whether the client asks for an event stream."""
         return _EVENT_STREAM in self.headers.get(b"accept", b"").lower()
+
+    def api_key(self) -> bytes:
+        """The secret of the API key that it carries, or nothing."""
+        secret = self.headers.get(_API_KEY)
+        if secret is None:
+            scheme, _, secret = self.headers.get(b"authorization", b"").partition(b" ")
+            secret = secret.strip() if scheme.lower() == b"bearer" else b""
+        return secret
 
     def secrets(self) -> dict[str, str]:
         """The secrets of the `X-Secrets` header: base64 of JSON `{"name": {"value": "…"}}`.

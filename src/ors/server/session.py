@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from ors._protocol import UNKNOWN_TASK_ID, Limits, error_event
 from ors.errors import Gone, NotFound, ORSError, ServerFailed, Unavailable
-from ors.server.calls import GONE, Call, Calls, Result, failed
+from ors.server.calls import GONE, Call, Calls
 from ors.server.episode import Episode, SetupTimeout, whose
 from ors.server.house import House
 from ors.server.observers import (
@@ -26,6 +26,7 @@ from ors.server.observers import (
     SessionReady,
     ThreadLost,
 )
+from ors.server.result import Result, failed
 from ors.types import JSONObject
 
 log = logging.getLogger("ors.server")

@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 from ors._protocol import Limits
 from ors.errors import BadRequest, Gone, NotFound, ORSError
-from ors.server.access import Keys
 from ors.server.admission import Admission
 from ors.server.house import House
+from ors.server.keys import Keys
 from ors.server.session import Session, State
 
 COMING_BACK_SECONDS = 0.05

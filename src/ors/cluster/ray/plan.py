@@ -16,7 +16,7 @@ from ors.cluster.directory import Directory
 from ors.cluster.ray.front import Front
 from ors.cluster.ray.heart import DIRECTORY
 from ors.cluster.ray.host import Host
-from ors.server.access import Keys
+from ors.server.keys import Keys
 
 LEAST_CPUS = 0.01
 """An actor without any CPU is placed anywhere, whatever is asked for."""

@@ -1,0 +1,91 @@
+"""API keys: who may use a server, and whose a session is."""
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from ors import _protocol
+from ors.errors import AuthenticationError
+
+
+@dataclass(frozen=True, slots=True)
+class ApiKey:
+    """A key that clients may use, with a name for logs and limits of its own."""
+
+    name: str
+    secret: str = field(repr=False)
+    sessions: int | None = None
+    """Sessions at once, instead of the server's limit per key."""
+    private: bool = False
+    """Whether task listings show it the private fields."""
+
+    @classmethod
+    def parse(cls, text: str, number: int = 1) -> "ApiKey":
+        """A key from `SECRET`, or `NAME=SECRET`, each with `sessions=N` and `private` behind it.
+
+        Raises:
+            ValueError: it is none of these; the text does not show the secret.
+        """
+        words = text.split()
+        if not words:
+            raise ValueError("an API key is empty")
+        name, equals, secret = words[0].partition("=")
+        sessions, private = None, False
+        for word in words[1:]:
+            if word == "private":
+                private = True
+            elif word.startswith("sessions=") and word[9:].isdigit():
+                sessions = int(word[9:])
+            else:
+                raise ValueError("after an API key comes sessions=N or private, and nothing else")
+        if not equals:
+            name, secret = f"key{number}", name
+        if not name or not secret:
+            raise ValueError("an API key is NAME=SECRET, with neither of them empty")
+        return cls(name, secret, sessions, private)
+
+
+class Keys:
+    """The API keys of a server. Without any, everyone is let in, under an empty name."""
+
+    def __init__(self, keys: Iterable[ApiKey | str] = ()) -> None:
+        parsed = [
+            key if isinstance(key, ApiKey) else ApiKey.parse(key, number)
+            for number, key in enumerate(keys, 1)
+        ]
+        self.by_name = {key.name: key for key in parsed}
+        # By digest: finding one takes the same time however much of a guess is right.
+        self._by_digest = {digest(key.secret.encode()): key.name for key in parsed}
+        if len(self.by_name) < len(parsed) or len(self._by_digest) < len(parsed):
+            raise ValueError("two API keys have one name, or one secret")
+
+    def __bool__(self) -> bool:
+        return bool(self.by_name)
+
+    def name_of(self, secret: bytes) -> str:
+        """The name of the key with that secret.
+
+        Raises:
+            AuthenticationError: there is none.
+        """
+        name = self._by_digest.get(digest(secret))
+        if name is None:
+            raise AuthenticationError(
+                f"The API key is missing or wrong; send it as {_protocol.API_KEY}", reason="key"
+            )
+        return name
+
+    def sees_private(self, name: str) -> bool:
+        """Whether listings show that key the private fields of tasks."""
+        key = self.by_name.get(name)
+        return key is not None and key.private
+
+    def sessions(self, name: str, otherwise: int | None) -> int | None:
+        """How many sessions that key may have at once."""
+        key = self.by_name.get(name)
+        return otherwise if key is None or key.sessions is None else key.sessions
+
+
+def digest(secret: bytes) -> bytes:
+    """By what a key is found."""
+    return hashlib.blake2b(secret).digest()  # half the time of SHA-256 for something so short

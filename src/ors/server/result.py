@@ -1,0 +1,22 @@
+"""How a call ended."""
+
+from dataclasses import dataclass
+
+from ors._protocol import error_event
+
+
+@dataclass(slots=True)
+class Result:
+    """How a call went, and the events that tell it."""
+
+    events: bytes
+    kind: str = "ok"
+    """"ok", "refused" or "failed"."""
+    reason: str = ""
+    reward: float | None = None
+    finished: bool = False
+
+
+def failed(message: str, reason: str) -> Result:
+    """The result of a call that failed."""
+    return Result(error_event(message, reason), "failed", reason)
