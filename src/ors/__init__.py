@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from ors._version import __version__
 
 if TYPE_CHECKING:
-    from ors._protocol import Limits
     from ors.environment import Environment, Toolset, terminal, tool
     from ors.errors import ToolError
+    from ors.limits import Limits
     from ors.server import ApiKey, Server
     from ors.types import (
         Blocks,
@@ -61,7 +61,7 @@ __all__ = [
 _HOMES = {
     "ApiKey": "ors.server",
     "Environment": "ors.environment",
-    "Limits": "ors._protocol",
+    "Limits": "ors.limits",
     "Server": "ors.server",
     "ToolError": "ors.errors",
     "Toolset": "ors.environment",

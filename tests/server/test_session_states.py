@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from ors._protocol import Limits, error_event, task_ids
+from ors._protocol import error_event, task_ids
 from ors.errors import BadRequest, Gone, NotFound
+from ors.limits import Limits
 from ors.server.calls import Call, Calls
 from ors.server.house import House
 from ors.server.kept import AT_ONCE, RECORD_BYTES

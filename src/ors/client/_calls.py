@@ -6,14 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ors._json import dumps
-from ors._protocol import (
-    CALL,
-    IDEMPOTENCY_KEY,
-    RESULT_GONE,
-    SESSION_OVER,
-    UNKNOWN_TASK_ID,
-    CallReader,
-)
+from ors._protocol import CALL, IDEMPOTENCY_KEY, RESULT_GONE, SESSION_OVER, UNKNOWN_TASK_ID, CallReader
 from ors.client._failures import certainly_not_run, failure, too_large
 from ors.client._pending import Pending
 from ors.client._remote import Remote, whole

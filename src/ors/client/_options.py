@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from ors._protocol import PING_SECONDS
+from ors.limits import PING_SECONDS
 
 __all__ = ["Options"]
 

@@ -6,17 +6,7 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, overload
 
-from ors._protocol import (
-    CALL,
-    DELETE,
-    EVENT_STREAM,
-    PING,
-    PROMPT,
-    SESSION_ID,
-    TASK_TOOLS,
-    TOOLS,
-    Endpoint,
-)
+from ors._protocol import CALL, DELETE, EVENT_STREAM, PING, PROMPT, SESSION_ID, TASK_TOOLS, TOOLS, Endpoint
 from ors.client._calls import Call, OnTaskId
 from ors.client._leftovers import deleted
 from ors.client._opening import create, new_sid

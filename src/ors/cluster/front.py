@@ -6,12 +6,13 @@ import socket
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
-from ors._protocol import CREATE_SESSION, HEALTH, Limits
+from ors._protocol import CREATE_SESSION, HEALTH
 from ors.cluster.guests import Guests
 from ors.cluster.peers import Peers
 from ors.cluster.router import Router
 from ors.cluster.runner import ClusterRunner
 from ors.errors import ORSError, Unavailable
+from ors.limits import Limits
 from ors.server import is_loopback
 from ors.server.answers import Answer, answer, failure, refusal
 from ors.server.endpoints import new_session

@@ -8,8 +8,8 @@ from ipaddress import ip_address
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING
 
-from ors._protocol import Limits
 from ors.environment import Environment
+from ors.limits import Limits
 from ors.server.app import App
 from ors.server.asgi import ASGI
 from ors.server.house import House

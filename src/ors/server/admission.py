@@ -5,8 +5,8 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 from itertools import chain
 
-from ors._protocol import Limits
 from ors.errors import Unavailable
+from ors.limits import Limits
 from ors.server.keys import Keys
 
 RETRY_SECONDS = 1

@@ -7,8 +7,8 @@ from typing import Protocol
 
 from ors import _protocol
 from ors._json import dumps
-from ors._protocol import Limits
 from ors.errors import ORSError
+from ors.limits import Limits
 from ors.server.answers import Answer, refusal
 from ors.server.endpoints import Endpoints
 from ors.server.house import SHUTDOWN, House

@@ -10,10 +10,11 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from ors._json import dumps
-from ors._protocol import Limits, result_events
+from ors._protocol import result_events
 from ors._tools import SPAWN, ToolDef, call, checked, method
 from ors.environment import Environment, Secrets
 from ors.errors import Gone, ServerFailed, ToolError
+from ors.limits import Limits
 from ors.server.cutting import cut
 from ors.server.forks import end_copy
 from ors.server.house import House

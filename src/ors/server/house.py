@@ -3,8 +3,9 @@
 import asyncio
 import math
 
-from ors._protocol import Limits, task_ids
+from ors._protocol import task_ids
 from ors.errors import Unavailable
+from ors.limits import Limits
 from ors.server.forks import Copies
 from ors.server.identity import Identity
 from ors.server.kept import Kept

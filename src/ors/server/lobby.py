@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable
 
 from ors import _protocol
-from ors._protocol import Limits
 from ors.errors import ORSError, Unavailable
+from ors.limits import Limits
 from ors.server.answers import Answer
 from ors.server.pages import HEALTH_PATHS
 from ors.server.port import LAST_READ_SECONDS, STATUS, Answering, Port

@@ -10,10 +10,11 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from ors._protocol import RESERVED_NAMES, Limits
+from ors._protocol import RESERVED_NAMES
 from ors._tools import SPAWN, call
 from ors.environment import Environment
 from ors.errors import BadRequest, InvalidEnvironment, ServerFailed
+from ors.limits import Limits
 from ors.server.episode import Episode, whose
 from ors.server.forks import end_copy
 from ors.server.house import House

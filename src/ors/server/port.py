@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 from uvicorn.server import ServerState
 
-from ors._protocol import Limits
 from ors.errors import ORSError
+from ors.limits import Limits
 from ors.server.answers import STREAM, Answer
 from ors.server.intake import Intake
 from ors.server.requests import Request

@@ -11,8 +11,9 @@ import logging
 from collections.abc import Coroutine, Iterable
 from typing import Any, NamedTuple, NoReturn
 
-from ors._protocol import UNKNOWN_TASK_ID, Limits, error_event
+from ors._protocol import UNKNOWN_TASK_ID, error_event
 from ors.errors import Gone, NotFound, ORSError, ServerFailed, Unavailable
+from ors.limits import Limits
 from ors.server.calls import GONE, Call, Calls
 from ors.server.episode import Episode, SetupTimeout, whose
 from ors.server.house import House

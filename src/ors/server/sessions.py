@@ -8,8 +8,8 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from ors._protocol import Limits
 from ors.errors import BadRequest, Gone, NotFound, ORSError
+from ors.limits import Limits
 from ors.server.admission import Admission
 from ors.server.house import House
 from ors.server.keys import Keys

@@ -7,12 +7,12 @@ from functools import partial
 
 import ray
 
-from ors._protocol import Limits
 from ors.cluster.directory import Places
 from ors.cluster.front import FrontRunner
 from ors.cluster.processes import listeners
 from ors.cluster.ray.heart import Heart, directory
 from ors.cluster.ray.host import START_SECONDS
+from ors.limits import Limits
 
 
 class Front:

@@ -1,0 +1,62 @@
+"""The endpoints of the standard, as a table."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """One way into a server. `per_environment` ones live below `/{env}`."""
+
+    name: str
+    method: str
+    per_environment: bool = False
+    needs_session: bool = False
+
+    def path(self, environment: str = "") -> str:
+        """The path of this endpoint, for one environment where it has one."""
+        return f"/{environment}/{self.name}" if self.per_environment and environment else f"/{self.name}"
+
+
+HEALTH = Endpoint("health", "GET")
+VERSION = Endpoint("version", "GET")
+LIST_ENVIRONMENTS = Endpoint("list_environments", "GET")
+CREATE_SESSION = Endpoint("create_session", "POST")
+CREATE = Endpoint("create", "POST", needs_session=True)
+DELETE = Endpoint("delete", "POST", needs_session=True)
+DELETE_SESSION = Endpoint("delete_session", "POST", needs_session=True)
+PING = Endpoint("ping", "POST", needs_session=True)
+TOOLS = Endpoint("tools", "GET", per_environment=True)
+SPLITS = Endpoint("splits", "GET", per_environment=True)
+TASKS = Endpoint("tasks", "POST", per_environment=True)
+NUM_TASKS = Endpoint("num_tasks", "POST", per_environment=True)
+TASK = Endpoint("task", "POST", per_environment=True)
+TASK_RANGE = Endpoint("task_range", "POST", per_environment=True)
+TASK_TOOLS = Endpoint("task_tools", "GET", per_environment=True, needs_session=True)
+PROMPT = Endpoint("prompt", "GET", per_environment=True, needs_session=True)
+CALL = Endpoint("call", "POST", per_environment=True, needs_session=True)
+
+ENDPOINTS = (
+    HEALTH,
+    VERSION,
+    LIST_ENVIRONMENTS,
+    CREATE_SESSION,
+    CREATE,
+    DELETE,
+    DELETE_SESSION,
+    PING,
+    TOOLS,
+    SPLITS,
+    TASKS,
+    NUM_TASKS,
+    TASK,
+    TASK_RANGE,
+    TASK_TOOLS,
+    PROMPT,
+    CALL,
+)
+
+OWN_PREFIX = "-"
+"""What is ours and not the standard's lives below `/-/`, which no environment name can reach."""
+
+RESERVED_NAMES = frozenset({endpoint.name for endpoint in ENDPOINTS} | {OWN_PREFIX, ""})
+"""First segments of paths that mean something without an environment, so none may be named so."""
