@@ -22,7 +22,7 @@ run: install ## serve the example environments on http://127.0.0.1:8080
 	$(BIN)/python -m examples
 
 FIELD := tests/compat tests/conformance/test_field.py
-RAY := tests/cluster/test_ray.py
+RAY := tests/cluster/ray/test_ray.py
 
 test: install ## run all tests but those beside other packages and on Ray
 	$(BIN)/python -m pytest $(foreach path,$(FIELD) $(RAY),--ignore $(path))

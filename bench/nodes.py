@@ -18,10 +18,10 @@ import ors
 from bench import machine
 from bench.witnesses import Witnesses
 from ors.client import AsyncORS
-from tests.cluster.fleet import Fleet, add_node, clustered, family, frozen, raylet, until
-from tests.cluster.ledger import Place
-from tests.cluster.yard import Yard
-from tests.raw import Raw
+from tests.support.call_ledger import Place
+from tests.support.raw_http import Raw
+from tests.support.ray_cluster import Fleet, add_node, clustered, family, frozen, raylet, until
+from tests.support.traced_environment import Yard
 
 if TYPE_CHECKING:
     from ray.cluster_utils import Cluster

@@ -22,7 +22,7 @@ def measure(figures: Figures, rounds: int, subjects: tuple[Subject, ...] = SUBJE
     """Times whole processes, the packages taking turns. The first, uncounted one fills the file caches."""
     print("  imports, help and start-up", flush=True)
     for number in range(rounds + 1):
-        for row, subject in _turns(subjects):
+        for row, subject in _order(subjects):
             seconds, noise = _timed([*python_of(subject), *COMMANDS[row]])
             if number:
                 figures.add(row, subject, seconds * 1e3, noise)
@@ -33,7 +33,7 @@ def measure(figures: Figures, rounds: int, subjects: tuple[Subject, ...] = SUBJE
                 figures.add("startup", subject, server.started_in * 1e3, noise)
 
 
-def _turns(subjects: tuple[Subject, ...]) -> Iterator[tuple[str, Subject]]:
+def _order(subjects: tuple[Subject, ...]) -> Iterator[tuple[str, Subject]]:
     for row in COMMANDS:
         for subject in subjects:
             if subject == "ours" or (subject == "reference" and row not in OURS_ALONE):

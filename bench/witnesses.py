@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ors.client import AsyncORS
 from ors.errors import ORSError
-from tests.cluster.ledger import Called, Ledger, Place
+from tests.support.call_ledger import Called, Ledger, Place
 
 LINGERING = 24
 """Calls that are open when it happens, in a session each."""

@@ -14,8 +14,8 @@ from examples.__main__ import EXAMPLES
 from ors import JSONObject, Server
 from ors.client import ORS
 from ors.errors import ORSError
-from tests.inspector.browser import Page, chromium
-from tests.serving import serving
+from tests.support.browser import Page, chromium
+from tests.support.live_server import serving
 
 WORDS = ["crane", "slate", "beach", "grape", "honey", "dance", "chair", "flame"]
 

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 import pytest
 
 from ors import Server
-from tests.lab import Lab, Other
-from tests.raw import Raw
-from tests.serving import serving
+from tests.support.environments import Lab, Other
+from tests.support.live_server import serving
+from tests.support.raw_http import Raw
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -15,10 +15,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from ors import Limits, Server
 from ors.cli import ors
-from tests.cli.commands import running, variables
-from tests.lab import Lab
-from tests.raw import Raw
-from tests.serving import serving
+from tests.support.commands import running, variables
+from tests.support.environments import Lab
+from tests.support.live_server import serving
+from tests.support.raw_http import Raw
 
 ROOT = Path(__file__).parents[1]
 DEPLOY = ROOT / "deploy"

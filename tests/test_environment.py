@@ -12,9 +12,9 @@ from ors import Environment, Server, TextBlock, ToolError, ToolOutput, Toolset, 
 from ors.environment import Secrets
 from ors.errors import InvalidEnvironment
 from ors.types import Blocks, JSONObject, RunToolError, RunToolOutput, RunToolSuccess, TerminalToolSpec
-from tests.lab import said
-from tests.raw import Raw
-from tests.serving import serving
+from tests.support.environments import said
+from tests.support.live_server import serving
+from tests.support.raw_http import Raw
 
 
 class Basic(Environment):

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Mapping, Sequence
 from inspect import getattr_static
 from typing import Any, ClassVar
 
-from ors._listing import Listing
+from ors._task_lists import Listing
 from ors._tools import Toolbox, call, checked, terminal, tool
 from ors.errors import ToolError
 from ors.types import (

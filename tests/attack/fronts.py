@@ -12,8 +12,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.cli.commands import ORS, PATIENCE, variables
-from tests.raw import Raw
+from tests.support.commands import ORS, PATIENCE, variables
+from tests.support.raw_http import Raw
 
 ROOT = Path(__file__).parents[2]
 GROUND = str(Path(__file__).with_name("ground.py"))

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from ors import Blocks, Environment, JSONObject, Server, TextBlock, ToolOutput, tool
-from ors.server.asgi import ASGI
+from ors.server.connections.asgi import ASGI
 
 TASKS = 400
 """So many make a listing of about 50 KB, which goes over a link in one frame."""

@@ -1,6 +1,6 @@
 """What became of a call, in one word."""
 
-from tests.raw import Answer
+from tests.support.raw_http import Answer
 
 
 def outcome(answer: Answer) -> str:

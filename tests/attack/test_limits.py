@@ -14,7 +14,7 @@ from tests.attack.conftest import Scale, Tally
 from tests.attack.fronts import Front, front, until
 from tests.attack.link import stuffed
 from tests.attack.moments import outcome
-from tests.raw import Raw
+from tests.support.raw_http import Raw
 
 pytestmark = pytest.mark.xdist_group("attack-limits")
 

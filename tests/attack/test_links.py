@@ -15,7 +15,7 @@ from tests.attack import link
 from tests.attack.conftest import Scale, Tally
 from tests.attack.fronts import ALONE, Front, front, until
 from tests.attack.wire import Hung, Malformed, answers, talk
-from tests.raw import Raw
+from tests.support.raw_http import Raw
 
 pytestmark = pytest.mark.xdist_group("attack-links")
 

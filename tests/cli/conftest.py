@@ -4,8 +4,8 @@ from pathlib import Path
 import pytest
 
 from ors import Server
-from tests.cli.park import Other, Park
-from tests.serving import serving
+from tests.support.cli_environments import Other, Park
+from tests.support.live_server import serving
 
 PARK = Path(__file__).with_name("park.py")
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from ors.client import ORS
-from tests.cli.commands import run, running
-from tests.raw import Raw
+from tests.support.commands import run, running
+from tests.support.raw_http import Raw
 
 TLS = Path(__file__).parents[1] / "client" / "tls"
 CERTIFICATE, KEY = str(TLS / "cert.pem"), str(TLS / "key.pem")

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from ors.cli.load import Latencies
-from tests.cli.commands import Terminal, run
+from tests.support.commands import Terminal, run
 
 FAST = ["--seconds", "0.5", "--concurrency", "2"]
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.commands import PATIENCE, Running, running
-from tests.raw import Raw
+from tests.support.commands import PATIENCE, Running, running
+from tests.support.raw_http import Raw
 
 CLINGING = str(Path(__file__).with_name("clinging.py"))
 

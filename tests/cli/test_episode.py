@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.commands import run
-from tests.cli.park import PICTURE
+from tests.support.cli_environments import PICTURE
+from tests.support.commands import run
 
 
 def test_a_prompt_is_shown_and_its_images_are_saved(url: str, tmp_path: Path) -> None:

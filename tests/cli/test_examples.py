@@ -13,8 +13,8 @@ import click
 import pytest
 
 from ors.cli import COMMANDS, ors
-from ors.cli.options import Command
-from tests.cli.commands import run, running, variables
+from ors.cli.options.shared import Command
+from tests.support.commands import run, running, variables
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "cli.md"
@@ -69,7 +69,7 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workshop]:
 
 
 @pytest.mark.parametrize(
-    # `ors hosts` needs a Ray cluster: tests/cluster/test_ray.py
+    # `ors hosts` needs a Ray cluster: tests/cluster/ray/test_ray.py
     "example",
     [line for line in EXAMPLES if not re.match("ors (serve|init|inspect|hosts)", line)],
 )

@@ -8,7 +8,7 @@ import pytest
 
 from ors import __version__
 from ors.cli import COMMANDS, ors
-from tests.cli.commands import run
+from tests.support.commands import run
 
 
 def loaded(name: str) -> click.Command:
@@ -26,7 +26,16 @@ def test_help_is_a_table_of_contents_of_all_commands() -> None:
 
 
 def test_help_imports_no_command_and_nothing_heavy() -> None:
-    heavy = ["pydantic", "rich", "uvicorn", "aiohttp", "asyncio", "ors.client", "ors.server", "ors.cli.serve"]
+    heavy = [
+        "pydantic",
+        "rich",
+        "uvicorn",
+        "aiohttp",
+        "asyncio",
+        "ors.client",
+        "ors.server",
+        "ors.cli.commands.serve",
+    ]
     code = (
         "import sys\nfrom ors.cli import ors\n"
         "try: ors(['--help'])\nexcept SystemExit: pass\n"

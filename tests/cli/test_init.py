@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.commands import run, variables
+from tests.support.commands import run, variables
 
 TEMPLATES = ["basic", "game", "sandbox"]
 

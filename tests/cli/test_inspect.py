@@ -9,11 +9,11 @@ from typing import Any, ClassVar
 import pytest
 
 from ors import Server
-from tests.cli.commands import Running, run, running
-from tests.cli.park import Park
-from tests.feeds import following
-from tests.raw import Answer, Raw
-from tests.serving import serving
+from tests.support.cli_environments import Park
+from tests.support.commands import Running, run, running
+from tests.support.feeds import following
+from tests.support.live_server import serving
+from tests.support.raw_http import Answer, Raw
 
 WHERE = r"on (http://127\.0\.0\.1:\d+)/-/\?token=([\w-]{40,})"
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tests.cli.commands import Terminal, run
+from tests.support.commands import Terminal, run
 
 ROOT = Path(__file__).parents[2]
 
@@ -87,7 +87,7 @@ def test_one_tool_is_shown_whole(url: str) -> None:
 
 def test_what_cannot_be_counted_is_explained(tmp_path: Path) -> None:
     (tmp_path / "env.py").write_text(
-        f"import sys\nsys.path.insert(0, {str(ROOT)!r})\nfrom tests.cli.park import Park\n"
+        f"import sys\nsys.path.insert(0, {str(ROOT)!r})\nfrom tests.support.cli_environments import Park\n"
         "class Lost(Park):\n    @classmethod\n    def list_tasks(cls, split):\n"
         "        raise OSError('no file')\n"
     )

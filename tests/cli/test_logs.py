@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from ors.cli.logs import JSONLines, Lines
+from ors.cli.logging import JSONLogLines, TextLines
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def record(text: str, **extra: object) -> logging.LogRecord:
 
 
 def test_a_record_is_one_json_object_with_its_extras() -> None:
-    line = json.loads(JSONLines().format(record("a\nb", session="s1", tool="submit")))
+    line = json.loads(JSONLogLines().format(record("a\nb", session="s1", tool="submit")))
     assert line.pop("time").endswith("+00:00")
     assert line == {
         "level": "info",
@@ -40,12 +40,12 @@ def test_an_exception_is_in_the_line() -> None:
         raise ValueError("broken")
     except ValueError as error:
         given = record("failed", exc_info=(type(error), error, error.__traceback__))
-    assert "ValueError: broken" in json.loads(JSONLines().format(given))["exception"]
+    assert "ValueError: broken" in json.loads(JSONLogLines().format(given))["exception"]
 
 
 def test_a_full_pipe_drops_lines_and_tells_how_many_when_it_is_read_again(pipe: tuple[int, int]) -> None:
-    lines = Lines(pipe[1], capacity=3)
-    lines.setFormatter(JSONLines())
+    lines = TextLines(pipe[1], capacity=3)
+    lines.setFormatter(JSONLogLines())
     for n in range(50):
         # The pipe holds 64 KB: after that the writer is stuck, the queue fills up, and this must not block.
         lines.emit(record("x" * 10_000, number=n))
@@ -66,7 +66,7 @@ def test_a_full_pipe_drops_lines_and_tells_how_many_when_it_is_read_again(pipe: 
 
 
 def test_closing_does_not_wait_for_a_reader_that_is_not_there(pipe: tuple[int, int]) -> None:
-    lines = Lines(pipe[1], capacity=2)
+    lines = TextLines(pipe[1], capacity=2)
     for _ in range(20):
         lines.emit(record("x" * 10_000))
     lines.close()

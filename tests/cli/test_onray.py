@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.commands import run
+from tests.support.commands import run
 
 
 @pytest.mark.parametrize("words", [["serve", "x.py", "--ray", "--host", "127.0.0.1"], ["hosts"]])

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tests.cli.commands import Terminal, run
+from tests.support.commands import Terminal, run
 
 
 def test_an_episode_is_played_from_a_pipe(park: str, tmp_path: Path) -> None:

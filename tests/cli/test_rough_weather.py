@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from ors import Server
-from ors.server import reader
-from tests.cli.commands import ORS as COMMAND
-from tests.cli.commands import PATIENCE, Running, running, variables
-from tests.lab import Lab
-from tests.raw import Raw
-from tests.serving import serving
+from ors.server.connections import parser as reader
+from tests.support.commands import ORS as COMMAND
+from tests.support.commands import PATIENCE, Running, running, variables
+from tests.support.environments import Lab
+from tests.support.live_server import serving
+from tests.support.raw_http import Raw
 
 LAB = f"{Path(__file__).parents[1] / 'lab.py'}:Lab"
 KEY = "key-4f1c0a77e2"

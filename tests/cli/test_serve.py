@@ -15,9 +15,9 @@ import pytest
 from ors import Limits
 from ors.client import ORS, Session, ToolCallError
 from ors.errors import ToolFailed
-from tests.cli.commands import ORS as COMMAND
-from tests.cli.commands import PATIENCE, Running, run, running, variables
-from tests.raw import Raw
+from tests.support.commands import ORS as COMMAND
+from tests.support.commands import PATIENCE, Running, run, running, variables
+from tests.support.raw_http import Raw
 
 QUICK = """\
 import asyncio
@@ -143,7 +143,7 @@ def test_a_key_that_is_none_is_used_wrongly(park: str) -> None:
 def test_every_limit_is_a_flag_with_its_words_and_its_default(field: "dataclasses.Field[object]") -> None:
     from click import Context
 
-    from ors.cli.serve import serve
+    from ors.cli.commands.serve import serve
 
     option = next(param for param in serve.params if param.name == field.name)
     assert f"--{field.name.replace('_', '-')}" in option.opts

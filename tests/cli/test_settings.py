@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.commands import Done, run
+from tests.support.commands import Done, run
 
 FILE = """
 [tool.ors]

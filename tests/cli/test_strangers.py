@@ -9,9 +9,9 @@ from threading import Thread
 import pytest
 
 from ors.cli import connect
-from ors.cli.faults import Unreachable
+from ors.cli.errors import Unreachable
 from ors.client import Options
-from tests.cli.commands import run
+from tests.support.commands import run
 
 
 @contextmanager

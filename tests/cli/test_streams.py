@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.commands import ORS, PATIENCE, variables
-from tests.raw import Raw
+from tests.support.commands import ORS, PATIENCE, variables
+from tests.support.raw_http import Raw
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="needs a POSIX shell")
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.commands import run, running
+from tests.support.commands import run, running
 
 ENVIRONMENT = """\
 from ors import Environment, TextBlock, ToolOutput, tool

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from ors import Server
-from tests.cli.commands import run
-from tests.lastword import Essay, Garden
-from tests.serving import serving
+from tests.support.commands import run
+from tests.support.live_server import serving
+from tests.support.terminal_environment import Essay, Garden
 
 LASTWORD = Path(__file__).parents[1] / "lastword.py"
 ESSAY = f"{LASTWORD}:Essay"

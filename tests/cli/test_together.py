@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.commands import run, running
-from tests.cluster.crew import alive
-from tests.raw import Raw
+from tests.support.commands import run, running
+from tests.support.raw_http import Raw
+from tests.support.worker_command import alive
 
 RAY = ("--ray", "--host", "127.0.0.1")
 

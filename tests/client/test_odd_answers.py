@@ -11,9 +11,9 @@ import pytest
 
 from ors._protocol import CallReader
 from ors.client import AsyncEnvironment, AsyncORS, Options, Task
-from ors.client._direct import MAX_HEAD_BYTES
+from ors.client.transports.http import MAX_HEAD_BYTES
 from ors.errors import BadRequest, ORSError, ResponseError, ServerFailed, ToolFailed, TransportError
-from tests.client.scripted import (
+from tests.support.scripted_server import (
     Reply,
     Scripted,
     answer,

@@ -11,7 +11,8 @@ import pytest
 
 from ors.client import AsyncORS, Options, Task
 from ors.errors import BadRequest, ServerFailed, SessionLost, TransportError
-from tests.client.scripted import (
+from tests.requirements import proves
+from tests.support.scripted_server import (
     Reply,
     Scripted,
     answer,
@@ -22,7 +23,6 @@ from tests.client.scripted import (
     stream,
     stream_headers,
 )
-from tests.requirements import proves
 
 QUICK = Options(backoff_seconds=0.001, backoff_limit_seconds=0.01, retries=3)
 PINGING = Options(ping_seconds=0.02, ping_failures=3, backoff_seconds=0.001)

@@ -14,8 +14,8 @@ import pytest
 
 from ors.client import ORS, Environment, Options, Task
 from ors.errors import ToolCallError
-from tests.lab import Lab
-from tests.raw import Raw
+from tests.support.environments import Lab
+from tests.support.raw_http import Raw
 
 PRELUDE = """
 import os, sys, threading

@@ -8,9 +8,9 @@ import pytest
 from ors import Server
 from ors.client import ORS, AsyncORS, Provider, TerminalToolSpec
 from ors.errors import ServerFailed, ToolCallError
-from tests.client.scripted import answer, scripted
-from tests.lastword import Essay, Garden, Plain
-from tests.serving import serving
+from tests.support.live_server import serving
+from tests.support.scripted_server import answer, scripted
+from tests.support.terminal_environment import Essay, Garden, Plain
 
 
 @pytest.fixture(scope="module")

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.commands import running
-from tests.compat.side import OPENREWARD, ORS_SDK, SCRIPTS, Package, environ
 from tests.compat.test_pairings import check
+from tests.support.commands import running
+from tests.support.side_venvs import OPENREWARD, ORS_SDK, SCRIPTS, Package, environ
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300), pytest.mark.xdist_group("compat")]
 ENVIRONMENT = """

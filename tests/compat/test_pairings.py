@@ -15,9 +15,9 @@ from ors.client import ORS, AsyncORS, Environment, Options
 from ors.errors import CallOutcomeUnknown, SessionLost, ToolCallError, ToolFailed
 from tests.compat.scripts.abacus import made
 from tests.compat.scripts.their_episode import played
-from tests.compat.side import OPENREWARD, ORS_SDK, SCRIPTS, Package, environ
-from tests.interaction.proxying import Cutting, listening
-from tests.serving import serving
+from tests.support.cutting_proxy import Cutting, listening
+from tests.support.live_server import serving
+from tests.support.side_venvs import OPENREWARD, ORS_SDK, SCRIPTS, Package, environ
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 BOTH = pytest.mark.parametrize("package", [ORS_SDK, OPENREWARD], ids=lambda package: package.name)

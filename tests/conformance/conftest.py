@@ -4,7 +4,7 @@ import pytest
 
 from ors import Server
 from ors.conformance.probe import Probe, ProbeIndexed
-from tests.serving import serving
+from tests.support.live_server import serving
 
 
 @pytest.fixture(scope="session")

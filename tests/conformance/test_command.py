@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from ors.conformance import requirements
-from tests.cli.commands import run
 from tests.conformance.faults import status
 from tests.conformance.proxy import spoiled
+from tests.support.commands import run
 
 # The proxy is cut off with connections in every state; what it leaves open is no fault of what is tested.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")

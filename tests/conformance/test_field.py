@@ -13,7 +13,7 @@ import pytest
 import ors.conformance.probe
 from ors.conformance import Report, check
 from ors.conformance.checks import all_checks
-from tests.compat.side import OPENREWARD, ORS_SDK, Package, environ
+from tests.support.side_venvs import OPENREWARD, ORS_SDK, Package, environ
 
 DOCS = Path(__file__).parents[2] / "docs" / "conformance.md"
 BY_CHANCE = {"create.race"}

@@ -5,8 +5,8 @@ import pytest
 from examples.__main__ import EXAMPLES
 from ors import Server
 from tests.examples.episode import Episode
-from tests.raw import Raw
-from tests.serving import serving
+from tests.support.live_server import serving
+from tests.support.raw_http import Raw
 
 Play = Callable[[str, str, int], Episode]
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tests.raw import Raw
+from tests.support.raw_http import Raw
 
 
 class Episode:

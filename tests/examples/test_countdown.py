@@ -7,7 +7,7 @@ from examples.countdown import Countdown, Puzzle, evaluated
 from ors import ToolError
 from tests.examples.conftest import Play
 from tests.examples.episode import text
-from tests.raw import Raw
+from tests.support.raw_http import Raw
 
 LAST = 999_999
 

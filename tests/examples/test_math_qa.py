@@ -2,7 +2,7 @@ import pytest
 
 from tests.examples.conftest import Play
 from tests.examples.episode import text
-from tests.raw import Raw
+from tests.support.raw_http import Raw
 
 
 def test_its_splits_have_tasks_of_their_own(examples: Raw) -> None:

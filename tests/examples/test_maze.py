@@ -8,7 +8,7 @@ from typing import Any
 from examples.maze import AGENT, COLOURS, DIRECTIONS, EXIT, PIXELS, WALL, Square, dig, distance
 from tests.examples.conftest import Play
 from tests.examples.episode import text
-from tests.raw import Raw
+from tests.support.raw_http import Raw
 
 
 def read_png(data: bytes) -> list[list[int]]:

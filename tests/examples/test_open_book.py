@@ -3,7 +3,7 @@ import threading
 from examples.open_book import HANDBOOK
 from tests.examples.conftest import Play
 from tests.examples.episode import text
-from tests.raw import Raw
+from tests.support.raw_http import Raw
 
 OPEN, CHOICE = 0, 1
 

@@ -14,8 +14,8 @@ import pytest
 
 from ors import Environment, Server
 from tests.examples.episode import text
-from tests.raw import Raw
-from tests.serving import serving
+from tests.support.live_server import serving
+from tests.support.raw_http import Raw
 
 ROOT = Path(__file__).parents[2]
 

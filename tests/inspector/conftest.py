@@ -6,9 +6,9 @@ from selenium import webdriver
 from examples.countdown import Countdown
 from examples.word_hunt import WordHunt
 from ors import Server
-from tests.inspector.browser import Page, chromium
-from tests.inspector.stage import Stage
-from tests.serving import serving
+from tests.support.browser import Page, chromium
+from tests.support.hostile_environment import Stage
+from tests.support.live_server import serving
 
 
 @pytest.fixture(scope="session")

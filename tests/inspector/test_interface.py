@@ -7,11 +7,11 @@ import pytest
 
 from ors import Server
 from ors.client import ASGITransport
-from ors.server.inspector import page_files
-from tests.feeds import Following, following
-from tests.lab import Lab, Other
-from tests.raw import Raw
-from tests.serving import serving
+from ors.server.admin.inspector_api import page_files
+from tests.support.environments import Lab, Other
+from tests.support.feeds import Following, following
+from tests.support.live_server import serving
+from tests.support.raw_http import Raw
 
 
 def test_the_page_is_served_with_a_strict_policy(raw: Raw) -> None:
@@ -163,7 +163,7 @@ def test_with_nobody_looking_nobody_is_told() -> None:
     server = Server([Lab])
     with serving(server) as url:
         raw = Raw(url)
-        observers = server._app.house.observers
+        observers = server._app.runtime.observers
         quiet = len(observers.all)
         sid = raw.session()
         with following(raw, "/-/api/live") as live, following(raw, f"/-/api/calls/{sid}") as calls:

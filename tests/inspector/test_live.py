@@ -6,8 +6,8 @@ import pytest
 
 from ors.client import ORS
 from ors.errors import SessionLost, ToolCallError
-from tests.inspector.browser import Page
-from tests.inspector.stage import HOSTILE, Stage
+from tests.support.browser import Page
+from tests.support.hostile_environment import HOSTILE, Stage
 
 pytestmark = pytest.mark.xdist_group("browser")
 

@@ -9,10 +9,10 @@ from selenium.webdriver.common.keys import Keys
 
 from ors import Limits, Server
 from ors.client import ORS
-from tests.inspector.browser import Page, replace
-from tests.inspector.stage import HOSTILE, Stage
-from tests.lastword import Essay
-from tests.serving import serving
+from tests.support.browser import Page, replace
+from tests.support.hostile_environment import HOSTILE, Stage
+from tests.support.live_server import serving
+from tests.support.terminal_environment import Essay
 
 pytestmark = pytest.mark.xdist_group("browser")
 

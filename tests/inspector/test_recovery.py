@@ -8,9 +8,9 @@ from threading import Thread
 import pytest
 
 from ors import Server
-from tests.inspector.browser import Page
-from tests.inspector.stage import Stage
-from tests.serving import serving
+from tests.support.browser import Page
+from tests.support.hostile_environment import Stage
+from tests.support.live_server import serving
 
 pytestmark = pytest.mark.xdist_group("browser")
 

@@ -3,10 +3,10 @@
 import pytest
 
 from ors import Server
-from tests.cli.commands import running
-from tests.inspector.browser import Page
-from tests.inspector.stage import Stage
-from tests.serving import serving
+from tests.support.browser import Page
+from tests.support.commands import running
+from tests.support.hostile_environment import Stage
+from tests.support.live_server import serving
 
 pytestmark = pytest.mark.xdist_group("browser")
 

@@ -3,7 +3,7 @@
 import pytest
 from selenium.webdriver.common.keys import Keys
 
-from tests.inspector.browser import Page, replace
+from tests.support.browser import Page, replace
 
 pytestmark = pytest.mark.xdist_group("browser")
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.inspector.browser import Page
+from tests.support.browser import Page
 
 pytestmark = pytest.mark.xdist_group("browser")
 

@@ -5,10 +5,10 @@ import pytest
 import ors.testing
 from ors import Server
 from ors.client import AsyncORS
-from tests.interaction.proxying import http_proxy, listening
-from tests.lab import Lab, Other
-from tests.raw import Raw
-from tests.serving import serving
+from tests.support.cutting_proxy import http_proxy, listening
+from tests.support.environments import Lab, Other
+from tests.support.live_server import serving
+from tests.support.raw_http import Raw
 
 
 @pytest.fixture(scope="session")

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from ors.client import AsyncORS, AsyncSession, Options, Task, ToolOutput
-from tests.interaction.proxying import Cutting, listening
-from tests.lab import Lab
+from tests.support.cutting_proxy import Cutting, listening
+from tests.support.environments import Lab
 
 CALLS, SESSIONS = 2000, 40
 PATIENT = Options(backoff_seconds=0.001, backoff_limit_seconds=0.2, retries=20)

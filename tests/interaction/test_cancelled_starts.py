@@ -13,8 +13,8 @@ import pytest
 from ors import Environment, Limits, Server, TextBlock, ToolOutput, tool
 from ors.client import AsyncORS, Options, Task
 from ors.types import Blocks, JSONObject
-from tests.raw import Raw
-from tests.serving import serving
+from tests.support.live_server import serving
+from tests.support.raw_http import Raw
 
 MOMENTS = 60
 

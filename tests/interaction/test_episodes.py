@@ -16,7 +16,7 @@ from ors.errors import (
     ToolFailed,
 )
 from ors.types import ImageBlock, TextBlock
-from tests.lab import Lab
+from tests.support.environments import Lab
 
 
 def task(**spec: str) -> Task:

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 from ors.client import AsyncORS, AsyncSession, Options, Task
 from ors.errors import CallOutcomeUnknown, ORSError, SessionLost
-from tests.interaction.elsewhere import server_elsewhere
+from tests.support.server_process import server_elsewhere
 
 CALLS = 100
 LONG = {"seconds": 600}

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from ors.client import AsyncORS, Task
-from tests.interaction.elsewhere import server_elsewhere
+from tests.support.server_process import server_elsewhere
 
 SESSIONS = 5000
 TOOL = {"seconds": 2.0}

@@ -6,7 +6,7 @@ import pytest
 
 from ors.client import ORS, AsyncORS, Options, Task
 from ors.errors import CallOutcomeUnknown, SessionLost, TransportError
-from tests.interaction.elsewhere import server_elsewhere
+from tests.support.server_process import server_elsewhere
 
 QUICK = Options(backoff_seconds=0.01, backoff_limit_seconds=0.2, rejoins=4, retries=2, ping_seconds=0.2)
 LONG = {"seconds": 60}

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from ors import Server
-from tests.cli.commands import run, running
-from tests.quality import park
-from tests.serving import serving
+from tests.support import faulty_environments as park
+from tests.support.commands import run, running
+from tests.support.live_server import serving
 
 PARK = Path(park.__file__)
 QUICK = ("--sample", "2", "--episodes", "20")

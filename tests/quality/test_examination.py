@@ -13,8 +13,9 @@ from ors import Environment, Server
 from ors.quality import Plan, Report, as_json, as_text, examine
 from tests.conformance.faults import refuses
 from tests.conformance.proxy import Fault, spoiled
-from tests.quality import marsh, park
-from tests.serving import serving
+from tests.support import faulty_environments as park
+from tests.support import intermittent_environments as marsh
+from tests.support.live_server import serving
 
 PLAN = Plan(sample=3, episodes=30)
 

@@ -9,8 +9,8 @@ import pytest
 
 from ors import Environment
 from ors.quality import Plan, Report, as_text, examine
-from tests.cli.commands import run
-from tests.quality import marsh
+from tests.support import intermittent_environments as marsh
+from tests.support.commands import run
 
 MARSH = Path(marsh.__file__)
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from ors import Limits, Server
-from tests.lab import Lab
-from tests.raw import Raw
-from tests.serving import serving
+from tests.support.environments import Lab
+from tests.support.live_server import serving
+from tests.support.raw_http import Raw
 
 PAGE = (Path(__file__).parents[2] / "docs" / "operations.md").read_text(encoding="utf-8")
 
@@ -24,7 +24,7 @@ def test_every_limit_is_in_the_table_with_its_default() -> None:
 
 
 def test_every_limit_that_an_environment_may_set_is_named() -> None:
-    from ors.server.offers import OWN_LIMITS
+    from ors.server.episodes.environments import OWN_LIMITS
 
     told = re.search(r"^An environment may set (.*) for itself", PAGE, re.MULTILINE)
     assert told is not None

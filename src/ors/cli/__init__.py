@@ -5,28 +5,29 @@ from importlib import import_module
 
 import click
 
-from ors.cli import faults, settings
-from ors.cli.streams import open_streams
+from ors.cli import errors as faults
+from ors.cli import settings
+from ors.cli.standard_streams import open_streams
 
 __all__ = ["COMMANDS", "main", "ors"]
 
 COMMANDS = {
-    "init": ("ors.cli.init:init", "Make a package with a new environment."),
-    "serve": ("ors.cli.serve:serve", "Serve environments over HTTP."),
-    "route": ("ors.cli.route:route", "Put several servers behind one address."),
-    "hosts": ("ors.cli.hosts:hosts", "List, scale and drain the servers in a Ray cluster."),
-    "list": ("ors.cli.listing:list_command", "List environments, their tasks and tools."),
-    "tasks": ("ors.cli.listing:tasks", "List the tasks of a split, or show one."),
-    "tools": ("ors.cli.listing:tools", "List tools and their parameters."),
-    "prompt": ("ors.cli.episode:prompt", "Show what an agent is told first."),
-    "call": ("ors.cli.episode:call", "Call one tool on a task."),
-    "play": ("ors.cli.play:play", "Play an episode by hand."),
-    "inspect": ("ors.cli.inspect:inspect_command", "Look at a server in a browser."),
-    "test": ("ors.cli.test:test_command", "Test whether an environment is fit to train on."),
-    "check": ("ors.cli.check:check", "Check a server against the standard."),
-    "bench": ("ors.cli.bench:bench", "Measure calls and episodes per second."),
-    "config": ("ors.cli.config:config", "Show every setting and where it came from."),
-    "completion": ("ors.cli.completion:completion", "Print a shell's completion script."),
+    "init": ("ors.cli.commands.init:init", "Make a package with a new environment."),
+    "serve": ("ors.cli.commands.serve:serve", "Serve environments over HTTP."),
+    "route": ("ors.cli.commands.route:route", "Put several servers behind one address."),
+    "hosts": ("ors.cli.commands.hosts:hosts", "List, scale and drain the servers in a Ray cluster."),
+    "list": ("ors.cli.commands.listing:list_command", "List environments, their tasks and tools."),
+    "tasks": ("ors.cli.commands.listing:tasks", "List the tasks of a split, or show one."),
+    "tools": ("ors.cli.commands.listing:tools", "List tools and their parameters."),
+    "prompt": ("ors.cli.commands.episode:prompt", "Show what an agent is told first."),
+    "call": ("ors.cli.commands.episode:call", "Call one tool on a task."),
+    "play": ("ors.cli.commands.play:play", "Play an episode by hand."),
+    "inspect": ("ors.cli.commands.inspect:inspect_command", "Look at a server in a browser."),
+    "test": ("ors.cli.commands.test:test_command", "Test whether an environment is fit to train on."),
+    "check": ("ors.cli.commands.check:check", "Check a server against the standard."),
+    "bench": ("ors.cli.commands.bench:bench", "Measure calls and episodes per second."),
+    "config": ("ors.cli.commands.config:config", "Show every setting and where it came from."),
+    "completion": ("ors.cli.commands.completion:completion", "Print a shell's completion script."),
 }
 """Each command's place and its line in `ors --help`, which imports none of them."""
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from ors import JSONObject
-from ors.cli.faults import Unreachable, Wrong, clean
+from ors.cli.errors import Unreachable, Wrong, clean
 from ors.cli.targets import as_url, built, environments
 from ors.client import ORS, ASGITransport, Environment, Options, Session, Task
 from ors.errors import AuthenticationError, Forbidden, ORSError, Unavailable

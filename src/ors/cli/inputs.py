@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ors import JSONObject, ToolSpec
-from ors.cli.faults import Wrong
+from ors.cli.errors import Wrong
 from ors.cli.output import signature
 from ors.schemas import TYPES, flattened, sample
 

@@ -12,7 +12,7 @@ from typing import Any
 from ors.client import AsyncEnvironment
 from ors.errors import ORSError, ToolCallError, ToolFailed
 
-__all__ = ["Latencies", "Plan", "Tally", "run"]
+__all__ = ["Latencies", "LoadPlan", "Tally", "run"]
 
 OVERTIME_SECONDS = 5.0
 """Calls that run when time is up may still finish, for this long."""
@@ -22,7 +22,7 @@ MOST_TASKS = 1000
 
 
 @dataclass(frozen=True)
-class Plan:
+class LoadPlan:
     """What each episode does: opens a task, reads its prompt, calls one tool some times."""
 
     tool: str
@@ -90,7 +90,7 @@ class Tally:
         return count / self.seconds if self.seconds else 0.0
 
 
-async def run(env: AsyncEnvironment, plan: Plan, seconds: float, tally: Tally) -> None:
+async def run(env: AsyncEnvironment, plan: LoadPlan, seconds: float, tally: Tally) -> None:
     """Runs episodes for some seconds, and adds what they measured to `tally`."""
     start = time.perf_counter()
     indices = plan.indices()
@@ -110,7 +110,7 @@ async def run(env: AsyncEnvironment, plan: Plan, seconds: float, tally: Tally) -
 
 
 async def _episodes(
-    env: AsyncEnvironment, plan: Plan, deadline: float, indices: Iterator[int], tally: Tally
+    env: AsyncEnvironment, plan: LoadPlan, deadline: float, indices: Iterator[int], tally: Tally
 ) -> None:
     while time.perf_counter() < deadline:
         try:
@@ -120,7 +120,7 @@ async def _episodes(
             await asyncio.sleep(PAUSE_SECONDS)
 
 
-async def _episode(env: AsyncEnvironment, plan: Plan, deadline: float, index: int, tally: Tally) -> None:
+async def _episode(env: AsyncEnvironment, plan: LoadPlan, deadline: float, index: int, tally: Tally) -> None:
     start = time.perf_counter()
     async with env.session(split=plan.split, index=index) as session:
         await session.get_prompt()

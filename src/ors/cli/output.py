@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from ors import ImageBlock, TextBlock, ToolOutput
-from ors.cli.faults import clean, shown_path
+from ors.cli.errors import clean, shown_path
 from ors.schemas import flattened
 
 __all__ = [

@@ -12,9 +12,9 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from types import FrameType
 
-from ors.cli.faults import shown_path
-from ors.cli.logs import Lines
-from ors.server.lifeline import LIFELINE, tied
+from ors.cli.errors import shown_path
+from ors.cli.logging import TextLines
+from ors.server.process.lifeline import LIFELINE, tied
 
 __all__ = ["LISTENER", "changed", "seen", "supervise"]
 
@@ -41,7 +41,7 @@ def supervise(roots: Sequence[Path], listener: socket.socket, ending_seconds: fl
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, on_signal)
-    lines = Lines(sys.stderr.fileno())  # which never waits for whoever reads them
+    lines = TextLines(sys.stderr.fileno())  # which never waits for whoever reads them
     going_on = True
     with closing(lines), tied() as lifeline:
         while going_on:
@@ -93,7 +93,7 @@ def _signalled(signals: Signals) -> bool:
 
 
 def _wait_for_change(
-    server: subprocess.Popen[bytes], roots: Sequence[Path], before: Seen, signals: Signals, lines: Lines
+    server: subprocess.Popen[bytes], roots: Sequence[Path], before: Seen, signals: Signals, lines: TextLines
 ) -> bool:
     """Says whether a file has changed; otherwise a signal came."""
     told = False

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from ors.cli.faults import Wrong, shown_path
+from ors.cli.errors import Wrong, shown_path
 
 __all__ = [
     "SECRET",

@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any
 
 import ors
-from ors.cli.faults import Unreachable, Wrong, one_line, shown_path
+from ors.cli.errors import Unreachable, Wrong, one_line, shown_path
 from ors.errors import InvalidEnvironment
 
 __all__ = ["as_url", "built", "environments", "roots"]

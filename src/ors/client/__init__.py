@@ -1,12 +1,7 @@
 """The client of the Open Reward Standard: async, and the same without `await`."""
 
-from ors.client._asgi import ASGITransport
-from ors.client._async import AsyncEnvironment, AsyncEnvironmentsAPI, AsyncORS, http_transport
-from ors.client._options import Options
-from ors.client._session import AsyncSession
-from ors.client._sync import ORS, Environment, EnvironmentsAPI, Session
-from ors.client._transport import Response, Transport
-from ors.client._wire import Task
+from ors.client.client import AsyncEnvironment, AsyncEnvironmentsAPI, AsyncORS, http_transport
+from ors.client.decode import Task
 from ors.client.formats import (
     Provider,
     ToolInvocation,
@@ -14,6 +9,11 @@ from ors.client.formats import (
     convert_tools,
     parse_tool_call,
 )
+from ors.client.options import Options
+from ors.client.session import AsyncSession
+from ors.client.sync import ORS, Environment, EnvironmentsAPI, Session
+from ors.client.transports.asgi import ASGITransport
+from ors.client.transports.base import Response, Transport
 from ors.errors import AuthenticationError, ToolCallError
 from ors.types import ImageBlock, TerminalToolSpec, TextBlock, ToolOutput, ToolSpec
 

@@ -4,24 +4,24 @@ import asyncio
 import socket
 from collections.abc import Callable, Iterator
 
-from ors.cluster.dock import upgrade
-from ors.cluster.moving import Inlet
-from ors.cluster.peers import Peers
-from ors.cluster.router import Router
+from ors.cluster.handover import Inlet
+from ors.cluster.link.server import upgrade
+from ors.cluster.routing.peers import Peers
+from ors.cluster.routing.router import Router
 from ors.cluster.runner import ClusterRunner
 from ors.server import Server
 from ors.server.app import App
+from ors.server.http.requests import Request
+from ors.server.http.streams import Outcome
 from ors.server.identity import Identity
-from ors.server.requests import Request
-from ors.server.streams import Outcome
 
 
-class _Home:
+class _LocalServer:
     """This server, as its router sees it."""
 
     def __init__(self, app: App) -> None:
         self._app = app
-        self.identity = app.house.identity
+        self.identity = app.runtime.identity
 
     def has(self, sid: str) -> bool:
         return sid in self._app.sessions
@@ -34,11 +34,11 @@ class _Home:
 
     @property
     def taking(self) -> bool:
-        return self._app.house.taking
+        return self._app.runtime.taking
 
     @property
     def leaving(self) -> bool:
-        return self._app.house.leaving
+        return self._app.runtime.leaving
 
     @property
     def sessions(self) -> int:
@@ -63,12 +63,12 @@ class Member(ClusterRunner):
     ) -> None:
         self.app: App = server._app
         server._guard(host, insecure)
-        self.app.house.identity = identity or self.app.house.identity
+        self.app.runtime.identity = identity or self.app.runtime.identity
         super().__init__(self.app, host, port, on_start, ssl_certfile, ssl_keyfile)
         keys = list(self.app.keys.by_name.values())
         self.peers = Peers(self.app.environments, keys[0].secret if keys else "")
         self.add_upgrade(*upgrade(self.app))
-        self.app.peers = Router(self.peers, _Home(self.app))
+        self.app.peers = Router(self.peers, _LocalServer(self.app))
         self._link = link
         self._inlet: Inlet | None = None
 

@@ -6,12 +6,12 @@ import ssl
 from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple
 
-from ors.cluster.asking import Asking
-from ors.cluster.link import Exchange
-from ors.cluster.moving import Receiver
-from ors.server._uvicorn import Runner
-from ors.server.connection import Connection
-from ors.server.port import Front
+from ors.cluster.handover import Receiver
+from ors.cluster.link.client import Forwarded
+from ors.cluster.routing.lookup import Lookup
+from ors.server.connections.connection import Connection
+from ors.server.connections.listener import Application
+from ors.server.process.runner import Runner
 
 MOVE_AFTER = 16
 """A connection moves to another server of the machine when so many requests in a row were for it.
@@ -31,7 +31,7 @@ class ClusterRunner(Runner):
 
     def __init__(
         self,
-        app: Front,
+        app: Application,
         host: str,
         port: int,
         on_start: Callable[[str], None] | None = None,
@@ -39,8 +39,8 @@ class ClusterRunner(Runner):
         ssl_keyfile: str | None = None,
     ) -> None:
         super().__init__(app, host, port, on_start, ssl_certfile, ssl_keyfile)
-        self._port.after_answer = self._answered
-        self._heir: Receiver | None = None  # takes all clients' connections over, between two requests
+        self._listener.after_answer = self._answered
+        self._successor: Receiver | None = None  # takes all clients' connections over, between two requests
 
     # ── More to listen to ────────────────────────────────────────────────────────────────────────
 
@@ -51,49 +51,49 @@ class ClusterRunner(Runner):
             server = await loop.create_server(self._connected, sock=listener, backlog=self.config.backlog)
         else:
             listener.listen(self.config.backlog)
-            server = self._listener(listener, tls)
+            server = self._acceptor(listener, tls)
         self.servers.append(server)
         return server
 
     def beside(self, work: Coroutine[Any, Any, None]) -> None:
         """Runs a coroutine beside; uvicorn waits for it at the end."""
-        self._port.beside(work)
+        self._listener.beside(work)
 
     async def go_on(self, client: socket.socket) -> None:
         """Serves a connection that another server has accepted."""
         await asyncio.get_running_loop().connect_accepted_socket(self._connected, client)
 
     def _connected(self) -> Connection:
-        return Connection(self._port, self.config, self.server_state, {})
+        return Connection(self._listener, self.config, self.server_state, {})
 
     # ── Moving connections ───────────────────────────────────────────────────────────────────────
 
     def _answered(self, connection: Connection) -> None:
         stream, row = connection.stream, connection.tag
-        receiver = stream.receiver if isinstance(stream, Exchange) else None
+        receiver = stream.receiver if isinstance(stream, Forwarded) else None
         if receiver is None:
             connection.tag = row = None
         else:
             before = row.length if isinstance(row, _Row) and row.receiver is receiver else 0
             connection.tag = row = _Row(receiver, before + 1)
-        if self._heir is not None or (row is not None and row.length >= MOVE_AFTER):
+        if self._successor is not None or (row is not None and row.length >= MOVE_AFTER):
             asyncio.get_running_loop().call_soon(self._move, connection)  # when the answer is written
 
     def _move(self, connection: Connection) -> None:
         row, spare = connection.tag, connection.spare
-        receiver = self._heir or (row.receiver if isinstance(row, _Row) else None)
+        receiver = self._successor or (row.receiver if isinstance(row, _Row) else None)
         if receiver is not None and spare is not None:
             connection.tag = None
             if receiver.give(spare):
                 connection.let_go()
 
-    def hand_over(self, heir: Receiver, most: int) -> None:
+    def hand_over(self, successor: Receiver, most: int) -> None:
         """Gives the clients' connections to another server: those that are quiet now, others soon."""
-        self._heir = heir
+        self._successor = successor
         spare = [(each, number) for each in self.clients() if (number := each.spare) is not None]
         for start in range(0, len(spare), most):
             some = spare[start : start + most]
-            if not heir.give(*(number for _, number in some)):
+            if not successor.give(*(number for _, number in some)):
                 break  # it has many to take already
             for connection, _ in some:
                 connection.let_go()
@@ -121,4 +121,4 @@ class ClusterRunner(Runner):
 
 def _is_forwarded(connection: Connection, feeds: bool) -> bool:
     stream = connection.stream
-    return isinstance(stream, Asking) or (isinstance(stream, Exchange) and (feeds or stream.ends))
+    return isinstance(stream, Lookup) or (isinstance(stream, Forwarded) and (feeds or stream.ends))

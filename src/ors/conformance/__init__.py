@@ -3,11 +3,13 @@
 `check(url)` runs the suite; `ors.conformance.probe` has the environments that deeper checks need there.
 """
 
-from ors.conformance.faults import Unreachable
+from ors.conformance.faults import ServerUnreachable as Unreachable
 from ors.conformance.report import as_badge, as_json, as_junit, as_text
 from ors.conformance.requirements import Requirement, requirements
 from ors.conformance.subject import Times
-from ors.conformance.suite import Report, Result, check
+from ors.conformance.suite import CheckResult as Result
+from ors.conformance.suite import ConformanceReport as Report
+from ors.conformance.suite import check
 
 __all__ = [
     "Report",

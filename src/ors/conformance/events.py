@@ -4,12 +4,12 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
-from ors.conformance.faults import Fault
+from ors.conformance.faults import Violation
 from ors.conformance.http import Head
 
 
 @dataclass(frozen=True)
-class Event:
+class RawEvent:
     """One event, as it was written and as it is read."""
 
     name: str
@@ -23,7 +23,7 @@ class Event:
 class EventReader:
     """Takes bytes, gives events; comments are noted with the time at which they came."""
 
-    events: list[Event] = field(default_factory=list)
+    events: list[RawEvent] = field(default_factory=list)
     comments: list[tuple[float, bytes]] = field(default_factory=list)
     body: bytes = b""
     _line: bytearray = field(default_factory=bytearray)
@@ -66,7 +66,7 @@ class EventReader:
             elif key == b"data":
                 data.append(_text(value, raw))
         if data:
-            self.events.append(Event(name or "message", "\n".join(data), raw, now))
+            self.events.append(RawEvent(name or "message", "\n".join(data), raw, now))
 
     @property
     def unfinished(self) -> bytes:
@@ -83,15 +83,15 @@ def _text(value: bytes, raw: bytes) -> str:
     try:
         return value.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise Fault(f"an event is not UTF-8: {error}", raw) from None
+        raise Violation(f"an event is not UTF-8: {error}", raw) from None
 
 
 @dataclass
-class Stream:
+class RawStream:
     """What came back for a tool call."""
 
     head: Head
-    events: list[Event]
+    events: list[RawEvent]
     comments: list[tuple[float, bytes]]
     body: bytes
     unfinished: bytes = b""
@@ -115,10 +115,10 @@ class Stream:
         for event in self.events:
             if event.name == "task_id":
                 return event.data
-        raise Fault("no task_id event", self.seen)
+        raise Violation("no task_id event", self.seen)
 
     @property
-    def pieces(self) -> list[Event]:
+    def pieces(self) -> list[RawEvent]:
         """The events that carry the result."""
         return [event for event in self.events if event.name in ("chunk", "end")]
 
@@ -129,13 +129,13 @@ class Stream:
             Fault: there is no `end` event, or the pieces do not make a JSON object.
         """
         if not any(event.name == "end" for event in self.events):
-            raise Fault("the call did not finish with an end event", self.seen)
+            raise Violation("the call did not finish with an end event", self.seen)
         try:
             value = json.loads("".join(event.data for event in self.pieces))
         except ValueError as error:
-            raise Fault(f"the pieces do not make JSON: {error}", self.seen) from None
+            raise Violation(f"the pieces do not make JSON: {error}", self.seen) from None
         if not isinstance(value, dict):
-            raise Fault("the result is not an object", self.seen)
+            raise Violation("the result is not an object", self.seen)
         return value
 
     def output(self) -> dict[str, Any]:
@@ -146,7 +146,7 @@ class Stream:
         """
         value = self.value()
         if value.get("ok") is not True or not isinstance(value.get("output"), dict):
-            raise Fault('no {"ok": true, "output": {...}}', self.seen)
+            raise Violation('no {"ok": true, "output": {...}}', self.seen)
         return dict(value["output"])
 
     def text(self) -> str:
@@ -157,7 +157,7 @@ class Stream:
         """
         blocks = self.output().get("blocks")
         if not isinstance(blocks, list) or not all(isinstance(block, dict) for block in blocks):
-            raise Fault("the output has no list of blocks", self.seen)
+            raise Violation("the output has no list of blocks", self.seen)
         return "".join(str(block["text"]) for block in blocks if "text" in block)
 
     def error(self) -> str:
@@ -169,4 +169,4 @@ class Stream:
         for event in self.events:
             if event.name == "error":
                 return event.data
-        raise Fault("no error event", self.seen)
+        raise Violation("no error event", self.seen)

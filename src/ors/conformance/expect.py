@@ -4,51 +4,51 @@ import uuid
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ors.conformance.faults import Fault
-from ors.conformance.http import Answer
+from ors.conformance.faults import Violation
+from ors.conformance.http import RawAnswer
 
 TEXT_KEYS = {"text", "detail", "type"}
 IMAGE_KEYS = {"data", "mimeType", "detail", "type"}
 
 
-def status(answer: Answer, *wanted: int) -> Answer:
+def status(answer: RawAnswer, *wanted: int) -> RawAnswer:
     """The answer has one of these statuses."""
     if answer.status not in wanted:
         names = " or ".join(map(str, wanted))
-        raise Fault(f"answered {answer.status} instead of {names}", answer.seen)
+        raise Violation(f"answered {answer.status} instead of {names}", answer.seen)
     return answer
 
 
-def value(answer: Answer, wanted: Any) -> None:
+def value(answer: RawAnswer, wanted: Any) -> None:
     """The answer is 200 with exactly that JSON."""
     if status(answer, 200).json() != wanted:
-        raise Fault(f"answered something else than {wanted!r}", answer.seen)
+        raise Violation(f"answered something else than {wanted!r}", answer.seen)
 
 
-def mapping(answer: Answer, *keys: str) -> dict[str, Any]:
+def mapping(answer: RawAnswer, *keys: str) -> dict[str, Any]:
     """The answer is 200 with a JSON object that has these keys."""
     given = status(answer, 200).json()
     if not isinstance(given, dict):
-        raise Fault("answered no object", answer.seen)
+        raise Violation("answered no object", answer.seen)
     for key in keys:
         if key not in given:
-            raise Fault(f"the object has no {key!r}", answer.seen)
+            raise Violation(f"the object has no {key!r}", answer.seen)
     return given
 
 
-def array(answer: Answer) -> list[Any]:
+def array(answer: RawAnswer) -> list[Any]:
     """The answer is 200 with a JSON array."""
     given = status(answer, 200).json()
     if not isinstance(given, list):
-        raise Fault("answered no array", answer.seen)
+        raise Violation("answered no array", answer.seen)
     return given
 
 
-def detail(answer: Answer) -> str:
+def detail(answer: RawAnswer) -> str:
     """The answer is an error in the standard's form; gives its message."""
     given = answer.json()
     if not isinstance(given, dict) or not isinstance(given.get("detail"), str):
-        raise Fault('an error that is not {"detail": "<message>"}', answer.seen)
+        raise Violation('an error that is not {"detail": "<message>"}', answer.seen)
     return str(given["detail"])
 
 
@@ -57,20 +57,20 @@ def uuid_format(text: object, seen: bytes) -> None:
     try:
         uuid.UUID(str(text))
     except ValueError:
-        raise Fault(f"{text!r} is not in UUID format", seen) from None
+        raise Violation(f"{text!r} is not in UUID format", seen) from None
 
 
-def tools(answer: Answer) -> list[dict[str, Any]]:
+def tools(answer: RawAnswer) -> list[dict[str, Any]]:
     """The answer is a list of tools in the standard's form."""
     listed = mapping(answer, "tools")["tools"]
     if not isinstance(listed, list):
-        raise Fault("`tools` is not an array", answer.seen)
+        raise Violation("`tools` is not an array", answer.seen)
     for tool in listed:
         if not isinstance(tool, dict):
-            raise Fault("a tool that is not an object", answer.seen)
+            raise Violation("a tool that is not an object", answer.seen)
         for key in ("name", "description"):
             if not isinstance(tool.get(key), str):
-                raise Fault(f"a tool without the string {key!r}", answer.seen)
+                raise Violation(f"a tool without the string {key!r}", answer.seen)
     return listed
 
 
@@ -82,13 +82,13 @@ def names(listed: Iterable[Mapping[str, Any]]) -> set[str]:
 def blocks(given: Any, seen: bytes) -> list[dict[str, Any]]:
     """The value is a list of text and image blocks."""
     if not isinstance(given, list):
-        raise Fault("the blocks are not an array", seen)
+        raise Violation("the blocks are not an array", seen)
     for block in given:
         if not isinstance(block, dict) or block.get("type") not in ("text", "image"):
-            raise Fault("a block that is neither text nor image", seen)
+            raise Violation("a block that is neither text nor image", seen)
         for key in ("text",) if block["type"] == "text" else ("data", "mimeType"):
             if not isinstance(block.get(key), str):
-                raise Fault(f"a block without the string {key!r}", seen)
+                raise Violation(f"a block without the string {key!r}", seen)
     return given
 
 
@@ -97,4 +97,4 @@ def block_keys(given: list[dict[str, Any]], seen: bytes) -> None:
     for block in given:
         wanted = TEXT_KEYS if block["type"] == "text" else IMAGE_KEYS
         if block.keys() != wanted:
-            raise Fault(f"a {block['type']} block with the keys {sorted(block)}", seen)
+            raise Violation(f"a {block['type']} block with the keys {sorted(block)}", seen)

@@ -3,7 +3,7 @@
 SHOWN_BYTES = 400
 
 
-class Fault(Exception):
+class Violation(Exception):
     """The server does not do what the requirement says. `seen` are the bytes that show it."""
 
     def __init__(self, text: str, seen: bytes = b"") -> None:
@@ -16,7 +16,7 @@ class NotTried(Exception):
     """The check cannot tell on this server; the text says why."""
 
 
-class Unreachable(Exception):
+class ServerUnreachable(Exception):
     """There is no server to check."""
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-from ors.conformance.faults import Fault, Unreachable
+from ors.conformance.faults import ServerUnreachable, Violation
 
 _STATUS_LINE = re.compile(rb"HTTP/1\.[01] ([1-5]\d\d) [^\r\n]*\Z")
 _HEADER = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([^\r\n\0]*?)[ \t]*\Z")
@@ -18,7 +18,7 @@ _CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,16})(?:;[^\r\n]*)?\Z")
 _MAX_LINE = 64 * 1024
 
 
-class Malformed(Fault):
+class Malformed(Violation):
     """An answer that is not HTTP."""
 
 
@@ -37,7 +37,7 @@ class Head:
 
 
 @dataclass
-class Answer(Head):
+class RawAnswer(Head):
     """A whole answer."""
 
     body: bytes = b""
@@ -56,14 +56,14 @@ class Answer(Head):
         try:
             return json.loads(self.body.decode("utf-8"), parse_constant=_no_constant)
         except ValueError as error:
-            raise Fault(f"the body is not JSON: {error}", self.seen) from None
+            raise Violation(f"the body is not JSON: {error}", self.seen) from None
 
 
 def _no_constant(name: str) -> None:
     raise ValueError(f"{name} is not JSON")
 
 
-class Connection:
+class RawConnection:
     """One connection: a request is written, then its answer read piece by piece."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -193,7 +193,7 @@ class Http:
         self.prefix = parts.path.rstrip("/")
 
     @asynccontextmanager
-    async def connect(self) -> AsyncIterator[Connection]:
+    async def connect(self) -> AsyncIterator[RawConnection]:
         """A new connection, cut in the end.
 
         Raises:
@@ -204,8 +204,8 @@ class Http:
             async with asyncio.timeout(self.patience):
                 reader, writer = await asyncio.open_connection(self.host, self.port, ssl=context)
         except (OSError, TimeoutError) as error:
-            raise Unreachable(f"{self.url} cannot be reached: {error or 'no answer'}") from None
-        connection = Connection(reader, writer)
+            raise ServerUnreachable(f"{self.url} cannot be reached: {error or 'no answer'}") from None
+        connection = RawConnection(reader, writer)
         try:
             yield connection
         finally:
@@ -231,7 +231,7 @@ class Http:
         *,
         sid: str | None = None,
         headers: Mapping[str, str] | None = None,
-    ) -> Answer:
+    ) -> RawAnswer:
         """One request and its whole answer.
 
         Raises:
@@ -242,14 +242,14 @@ class Http:
             async with asyncio.timeout(self.patience), self.connect() as connection:
                 await connection.write(sent)
                 head = await connection.head()
-                answer = Answer(head.status, head.headers, head.raw)
+                answer = RawAnswer(head.status, head.headers, head.raw)
                 async for piece in connection.body(head, method):
                     answer.body += piece
                 return answer
         except TimeoutError:
-            raise Fault(f"no whole answer to {method} {path} within {self.patience:g} s") from None
+            raise Violation(f"no whole answer to {method} {path} within {self.patience:g} s") from None
         except OSError as error:
-            raise Fault(f"the connection broke during {method} {path}: {error}") from None
+            raise Violation(f"the connection broke during {method} {path}: {error}") from None
 
 
 def encoded(body: Any) -> bytes | None:

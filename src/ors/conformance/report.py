@@ -5,12 +5,12 @@ import xml.etree.ElementTree as ElementTree
 from itertools import groupby
 from typing import Any
 
-from ors.conformance.suite import Report, Result
+from ors.conformance.suite import CheckResult, ConformanceReport
 
 MARKS = {"passed": "✓", "failed": "✗", "not tried": "·"}
 
 
-def as_text(report: Report, *, verbose: bool = False) -> str:
+def as_text(report: ConformanceReport, *, verbose: bool = False) -> str:
     """A table by chapter. Without `verbose`, what passed is only counted."""
     lines = [f"{report.url}: {', '.join(report.environments) or 'no environments'}", ""]
     if not report.probed:
@@ -23,7 +23,7 @@ def as_text(report: Report, *, verbose: bool = False) -> str:
     return "\n".join([*lines, *_totals(report)]) + "\n"
 
 
-def _chapter(name: str, results: list[Result], verbose: bool) -> list[str]:
+def _chapter(name: str, results: list[CheckResult], verbose: bool) -> list[str]:
     count = {outcome: sum(r.outcome == outcome for r in results) for outcome in MARKS}
     words = [f"{number} {outcome}" for outcome, number in count.items() if number]
     lines = [f"{name}: {', '.join(words)}"]
@@ -35,7 +35,7 @@ def _chapter(name: str, results: list[Result], verbose: bool) -> list[str]:
     return [*lines, ""]
 
 
-def _not_tried(results: list[Result]) -> list[str]:
+def _not_tried(results: list[CheckResult]) -> list[str]:
     reasons: dict[str, list[str]] = {}
     for result in results:
         if result.outcome == "not tried":
@@ -43,7 +43,7 @@ def _not_tried(results: list[Result]) -> list[str]:
     return [f"  · not tried: {reason} ({', '.join(ids)})" for reason, ids in reasons.items()]
 
 
-def _lines(result: Result) -> list[str]:
+def _lines(result: CheckResult) -> list[str]:
     wanted = result.requirement
     lines = [f"  {MARKS[result.outcome]} {wanted.level:6} {wanted.id:32} {wanted.text}"]
     if result.outcome == "failed":
@@ -55,7 +55,7 @@ def _lines(result: Result) -> list[str]:
     return lines
 
 
-def _totals(report: Report) -> list[str]:
+def _totals(report: ConformanceReport) -> list[str]:
     lines = []
     for level in ("must", "should"):
         passed, failed = len(report.of("passed", level)), len(report.of("failed", level))
@@ -64,7 +64,7 @@ def _totals(report: Report) -> list[str]:
     return lines
 
 
-def as_json(report: Report) -> str:
+def as_json(report: ConformanceReport) -> str:
     """All of it."""
     value: dict[str, Any] = {
         "url": report.url,
@@ -80,7 +80,7 @@ def as_json(report: Report) -> str:
     return json.dumps(value, indent=2, ensure_ascii=False)
 
 
-def _as_dict(result: Result) -> dict[str, Any]:
+def _as_dict(result: CheckResult) -> dict[str, Any]:
     wanted = result.requirement
     return {
         "id": wanted.id,
@@ -96,7 +96,7 @@ def _as_dict(result: Result) -> dict[str, Any]:
     }
 
 
-def as_junit(report: Report) -> str:
+def as_junit(report: ConformanceReport) -> str:
     """JUnit's XML, a test case for each requirement."""
     suites = ElementTree.Element("testsuites", name="ors check")
     for chapter, group in groupby(report.results, key=lambda result: result.requirement.chapter):
@@ -115,7 +115,7 @@ def as_junit(report: Report) -> str:
     return ElementTree.tostring(suites, encoding="unicode", xml_declaration=True) + "\n"
 
 
-def _test_case(suite: ElementTree.Element, result: Result) -> None:
+def _test_case(suite: ElementTree.Element, result: CheckResult) -> None:
     wanted = result.requirement
     case = ElementTree.SubElement(
         suite, "testcase", classname=wanted.level, name=wanted.id, time=f"{result.seconds:.3f}"
@@ -127,7 +127,7 @@ def _test_case(suite: ElementTree.Element, result: Result) -> None:
         ElementTree.SubElement(case, "skipped", message=result.reason)
 
 
-def as_badge(report: Report) -> str:
+def as_badge(report: ConformanceReport) -> str:
     """A line for a README: a picture that says how much passed."""
     passed, tried = len(report.of("passed")), len(report.of("passed")) + len(report.of("failed"))
     color = "red" if not report.conforms else "yellow" if report.of("failed") else "brightgreen"

@@ -9,9 +9,9 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from ors.conformance.events import EventReader, Stream
-from ors.conformance.faults import Fault, NotTried
-from ors.conformance.http import Answer, Connection, Head, Http, encoded, headed
+from ors.conformance.events import EventReader, RawStream
+from ors.conformance.faults import NotTried, Violation
+from ors.conformance.http import Head, Http, RawAnswer, RawConnection, encoded, headed
 from ors.schemas import Inputs
 
 PROBE_TOOLS = {"echo", "give", "slow", "strange_reward", "notes"}
@@ -31,7 +31,7 @@ class Times:
 
 
 @dataclass
-class Subject:
+class ServerUnderTest:
     """A server, and what was found out about it."""
 
     http: Http
@@ -49,7 +49,7 @@ class Subject:
         await self.http.ask("GET", "/health")
         try:
             listed = (await self.http.ask("GET", "/list_environments")).json()
-        except Fault:
+        except Violation:
             return
         if not isinstance(listed, list):
             return
@@ -63,7 +63,7 @@ class Subject:
         try:
             tools = (await self.http.ask("GET", f"/{name}/tools")).json()["tools"]
             names = {tool["name"] for tool in tools}
-        except (Fault, KeyError, TypeError):
+        except (Violation, KeyError, TypeError):
             return
         if names >= (PROBE_TOOLS if name.lower() == "probe" else {"always"}):
             self._probes.add(name.lower())
@@ -74,7 +74,7 @@ class Subject:
             try:
                 self._tasks[name] = await self._first_task(name)
                 return name
-            except Fault:
+            except Violation:
                 continue
         return None
 
@@ -82,7 +82,7 @@ class Subject:
         """What `/create` needs for the first task that the environment has."""
         splits = (await self.http.ask("GET", f"/{name}/splits")).json()
         if not isinstance(splits, list):
-            raise Fault("no splits")
+            raise Violation("no splits")
         for split in splits:
             given = {"split": split.get("name") if isinstance(split, dict) else split, "index": 0}
             task = (await self.http.ask("POST", f"/{name}/task", given)).json()
@@ -91,7 +91,7 @@ class Subject:
             listed = (await self.http.ask("POST", f"/{name}/tasks", given)).json()
             if isinstance(listed, dict) and listed.get("tasks"):
                 return {"task_spec": listed["tasks"][0]}
-        raise Fault("no tasks")
+        raise Violation("no tasks")
 
     @property
     def has_probe(self) -> bool:
@@ -137,7 +137,7 @@ class Subject:
                 return name
         raise NotTried("the server has one environment only")
 
-    async def ask(self, method: str, path: str, body: Any = None, **more: Any) -> Answer:
+    async def ask(self, method: str, path: str, body: Any = None, **more: Any) -> RawAnswer:
         """One request and its answer."""
         return await self.http.ask(method, path, body, **more)
 
@@ -162,7 +162,7 @@ class Subject:
             raise NotTried("the environment does not list its tasks")
         value = answer.json()
         if not isinstance(value, dict) or not isinstance(value.get("tasks"), list):
-            raise Fault('no {"tasks": [...]}', answer.seen)
+            raise Violation('no {"tasks": [...]}', answer.seen)
         return list(value["tasks"])
 
     async def new_sid(self) -> str:
@@ -189,7 +189,7 @@ class Subject:
         *,
         must_open: bool = False,
         **task: Any,
-    ) -> AsyncIterator["Episode"]:
+    ) -> AsyncIterator["TestEpisode"]:
         """An open session, deleted in the end.
 
         Raises:
@@ -199,37 +199,37 @@ class Subject:
         sid = await self.new_sid()
         answer = await self.ask("POST", "/create", given, sid=sid, headers=headers)
         if answer.status != 200 and must_open:
-            raise Fault(f"/create answered {answer.status} instead of 200", answer.seen)
+            raise Violation(f"/create answered {answer.status} instead of 200", answer.seen)
         if answer.status != 200:
             raise NotTried(f"no session: /create answered {answer.status} {answer.body[:200]!r}")
-        episode = Episode(self, sid, str(given.get("env_name", self.first)))
+        episode = TestEpisode(self, sid, str(given.get("env_name", self.first)))
         try:
             yield episode
         finally:
-            with suppress(Fault):  # whether it deletes well is another check's question
+            with suppress(Violation):  # whether it deletes well is another check's question
                 await self.ask("POST", "/delete", sid=sid)
 
 
 @dataclass
-class Episode:
+class TestEpisode:
     """One session of the server."""
 
-    server: Subject
+    server: ServerUnderTest
     sid: str
     environment: str
 
-    async def get(self, action: str) -> Answer:
+    async def get(self, action: str) -> RawAnswer:
         """A question to the episode: prompt or task_tools."""
         return await self.server.ask("GET", f"/{self.environment}/{action}", sid=self.sid)
 
-    async def post(self, path: str) -> Answer:
+    async def post(self, path: str) -> RawAnswer:
         """A word to the session: /ping, /delete."""
         return await self.server.ask("POST", path, sid=self.sid)
 
     @asynccontextmanager
     async def opened(
         self, name: str, given: Any = None, *, headers: Mapping[str, str] | None = None, **more: Any
-    ) -> AsyncIterator["Live"]:
+    ) -> AsyncIterator["LiveServer"]:
         """A call whose answer has begun; its connection is cut in the end."""
         http = self.server.http
         body = {"name": name, "input": {} if given is None else given, **more}
@@ -244,14 +244,14 @@ class Episode:
             await connection.write(sent)
             async with self._patience(0):
                 head = await connection.head()
-            yield Live(connection, head, http.patience, started)
+            yield LiveServer(connection, head, http.patience, started)
 
-    async def call(self, name: str, given: Any = None, *, takes: float = 0, **more: Any) -> Stream:
+    async def call(self, name: str, given: Any = None, *, takes: float = 0, **more: Any) -> RawStream:
         """A tool call and all that comes back; `takes` are seconds that the tool itself needs."""
         async with self.opened(name, given, **more) as live, self._patience(takes):
             return await live.rest()
 
-    async def some(self) -> Stream:
+    async def some(self) -> RawStream:
         """The stream of a call of some tool: of the probe's echo, or of any tool with a made-up input.
 
         Raises:
@@ -274,14 +274,14 @@ class Episode:
             async with asyncio.timeout(seconds):
                 yield
         except TimeoutError:
-            raise Fault(f"the call was not answered within {seconds:g} s") from None
+            raise Violation(f"the call was not answered within {seconds:g} s") from None
 
 
 @dataclass
-class Live:
+class LiveServer:
     """A call's stream while it comes in."""
 
-    connection: Connection
+    connection: RawConnection
     head: Head
     patience: float
     started: float
@@ -303,17 +303,17 @@ class Live:
             async with asyncio.timeout(self.patience):
                 while not self.reader.events:
                     if not await self._piece():
-                        raise Fault(
+                        raise Violation(
                             "the stream ended before its first event", self.head.raw + self.reader.body
                         )
         except TimeoutError:
-            raise Fault(f"no event within {self.patience:g} s", self.head.raw) from None
+            raise Violation(f"no event within {self.patience:g} s", self.head.raw) from None
         event = self.reader.events[0]
         if event.name != "task_id":
-            raise Fault("the first event is not task_id", event.raw)
+            raise Violation("the first event is not task_id", event.raw)
         return event.data
 
-    async def rest(self) -> Stream:
+    async def rest(self) -> RawStream:
         """Everything, once the body has ended."""
         seen = -1
         arrivals = 0
@@ -322,8 +322,8 @@ class Live:
                 if len(self.reader.events) != seen:
                     seen, arrivals = len(self.reader.events), self.connection.arrivals
         except OSError as error:
-            raise Fault(f"the connection broke: {error}", self.reader.body) from None
-        return Stream(
+            raise Violation(f"the connection broke: {error}", self.reader.body) from None
+        return RawStream(
             self.head,
             self.reader.events,
             self.reader.comments,

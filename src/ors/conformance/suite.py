@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ors.conformance.checks import Check, all_checks
-from ors.conformance.faults import Fault, NotTried, Unreachable, shown
+from ors.conformance.faults import NotTried, ServerUnreachable, Violation, shown
 from ors.conformance.http import Http
 from ors.conformance.requirements import Requirement, requirements
-from ors.conformance.subject import Subject, Times
+from ors.conformance.subject import ServerUnderTest, Times
 
 Outcome = Literal["passed", "failed", "not tried"]
 
 
 @dataclass(frozen=True)
-class Result:
+class CheckResult:
     """What one check found."""
 
     requirement: Requirement
@@ -29,16 +29,16 @@ class Result:
 
 
 @dataclass(frozen=True)
-class Report:
+class ConformanceReport:
     """What all checks found on one server."""
 
     url: str
     environments: tuple[str, ...]
     probed: bool
     """Whether the server hosts the probe environment."""
-    results: tuple[Result, ...]
+    results: tuple[CheckResult, ...]
 
-    def of(self, outcome: Outcome, level: str | None = None) -> list[Result]:
+    def of(self, outcome: Outcome, level: str | None = None) -> list[CheckResult]:
         """The results of one outcome, of one level if given."""
         return [r for r in self.results if r.outcome == outcome and level in (None, r.requirement.level)]
 
@@ -57,8 +57,8 @@ def check(
     headers: Mapping[str, str] | None = None,
     times: Times | None = None,
     patience: float = 10.0,
-    on_result: Callable[[Result], None] | None = None,
-) -> Report:
+    on_result: Callable[[CheckResult], None] | None = None,
+) -> ConformanceReport:
     """Checks the server at that URL.
 
     `only` names requirements, whole or by their first part ("call" for all of "call.*").
@@ -68,7 +68,7 @@ def check(
     """
     http = Http(url, patience, dict(headers or {}))
     checks = _chosen(tuple(only))
-    subject = Subject(http, times or Times(), wanted=environment)
+    subject = ServerUnderTest(http, times or Times(), wanted=environment)
     return asyncio.run(_run(subject, checks, slow, on_result or (lambda result: None)))
 
 
@@ -84,11 +84,11 @@ def _chosen(only: tuple[str, ...]) -> list[Check]:
 
 
 async def _run(
-    server: Subject, checks: list[Check], slow: bool, on_result: Callable[[Result], None]
-) -> Report:
+    server: ServerUnderTest, checks: list[Check], slow: bool, on_result: Callable[[CheckResult], None]
+) -> ConformanceReport:
     await _greet(server)
 
-    async def one(check: Check) -> Result:
+    async def one(check: Check) -> CheckResult:
         result = await _tried(check, server, slow)
         on_result(result)
         return result
@@ -98,36 +98,36 @@ async def _run(
     found += await asyncio.gather(*(one(check) for check in checks if check.slow))
     order = {check.id: number for number, check in enumerate(checks)}
     found.sort(key=lambda result: order[result.requirement.id])
-    return Report(server.http.url, tuple(server.environments), server.has_probe, tuple(found))
+    return ConformanceReport(server.http.url, tuple(server.environments), server.has_probe, tuple(found))
 
 
-async def _greet(server: Subject) -> None:
+async def _greet(server: ServerUnderTest) -> None:
     try:
         await server.discover()
-    except Fault as fault:
+    except Violation as fault:
         if not server.environments:
-            raise Unreachable(f"{server.http.url} does not answer as a server: {fault}") from None
+            raise ServerUnreachable(f"{server.http.url} does not answer as a server: {fault}") from None
     if server.wanted and server.wanted.lower() not in {name.lower() for name in server.environments}:
         raise ValueError(f"the server has no environment {server.wanted!r}")
 
 
-async def _tried(check: Check, server: Subject, slow: bool) -> Result:
+async def _tried(check: Check, server: ServerUnderTest, slow: bool) -> CheckResult:
     requirement = requirements()[check.id]
     obstacle = check.obstacle(server, slow)
     if obstacle:
-        return Result(requirement, "not tried", obstacle)
+        return CheckResult(requirement, "not tried", obstacle)
     began = time.perf_counter()
 
-    def result(outcome: Outcome, reason: str = "", seen: bytes = b"") -> Result:
-        return Result(requirement, outcome, reason, shown(seen), time.perf_counter() - began)
+    def result(outcome: Outcome, reason: str = "", seen: bytes = b"") -> CheckResult:
+        return CheckResult(requirement, outcome, reason, shown(seen), time.perf_counter() - began)
 
     try:
         await check.run(server)
     except NotTried as why:
         return result("not tried", str(why))
-    except Fault as fault:
+    except Violation as fault:
         return result("failed", fault.text, fault.seen)
-    except Unreachable as gone:
+    except ServerUnreachable as gone:
         return result("failed", f"the server has gone: {gone}")
     except (KeyError, TypeError, IndexError, AttributeError, ValueError) as error:
         # An answer of a form that the check did not expect.

@@ -9,9 +9,9 @@ from typing import Any
 from ors import __version__
 from ors.client import Response, Transport
 from ors.errors import Forbidden, TransportError
-from ors.server.inspector import ABOUT, HOME, page_files
-from ors.server.origin_check import LOOPBACK, Door
-from ors.server.requests import Request
+from ors.server.admin.inspector_api import ABOUT, HOME, page_files
+from ors.server.http.origin_check import LOOPBACK, OriginCheck
+from ors.server.http.requests import Request
 
 __all__ = ["StandIn"]
 
@@ -42,7 +42,7 @@ class StandIn:
             self._headers["x-api-key"] = api_key
         # Whoever reaches this server acts with our key: only pages of ours may, and no other process of
         # this machine. The page gets the token from the address by which it was opened.
-        self._door = Door(LOOPBACK)
+        self._door = OriginCheck(LOOPBACK)
         self.token = secrets.token_urlsafe(32)
         """What the page shows with every request."""
 

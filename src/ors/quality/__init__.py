@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ors.quality.examination import examine
-    from ors.quality.findings import Finding, Report, as_json, as_text
-    from ors.quality.subject import Plan
+    from ors.quality.findings import Finding, as_json, as_text
+    from ors.quality.findings import QualityReport as Report
+    from ors.quality.subject import TestPlan as Plan
 
 __all__ = ["Finding", "Plan", "Report", "as_json", "as_text", "examine"]
 

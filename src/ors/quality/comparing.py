@@ -4,19 +4,19 @@ from collections.abc import Sequence
 
 from ors.client import AsyncSession
 from ors.errors import ORSError
-from ors.quality.subject import Action, Move, Sample, Stuck, Subject, reason
+from ors.quality.subject import Action, EnvironmentUnderTest, Move, Sample, Stuck, reason
 
 FEWEST_PLAYS = 10
 """What happens in one episode of five is then seen nine times in ten, also where there is one sample only."""
 
 
-def plays(subject: Subject) -> int:
+def plays(subject: EnvironmentUnderTest) -> int:
     """How often each sample is played."""
     return max(subject.plan.repeat, -(-FEWEST_PLAYS // max(1, len(subject.samples))))
 
 
 def rewards_alike(
-    subject: Subject, sample: Sample, actions: Sequence[Action], alone: Sequence[Sequence[Move]]
+    subject: EnvironmentUnderTest, sample: Sample, actions: Sequence[Action], alone: Sequence[Sequence[Move]]
 ) -> bool:
     """Whether the same actions were rewarded alike, as often as they were played; it is reported if not."""
     first = alone[0]
@@ -35,7 +35,7 @@ def rewards_alike(
 
 
 async def examine_apart(
-    subject: Subject,
+    subject: EnvironmentUnderTest,
     sample: Sample,
     actions: Sequence[Action],
     alone: Sequence[Sequence[Move]],
@@ -61,7 +61,7 @@ async def examine_apart(
             return
 
 
-def _neighbours(subject: Subject, sample: Sample) -> list[Sample]:
+def _neighbours(subject: EnvironmentUnderTest, sample: Sample) -> list[Sample]:
     """The same task, and the next one of those that are examined."""
     known = subject.samples
     following = known[(known.index(sample) + 1) % len(known)]
@@ -69,7 +69,7 @@ def _neighbours(subject: Subject, sample: Sample) -> list[Sample]:
 
 
 async def _changes(
-    subject: Subject,
+    subject: EnvironmentUnderTest,
     sample: Sample,
     actions: Sequence[Action],
     alone: Sequence[Sequence[Move]],
@@ -88,7 +88,7 @@ async def _changes(
 
 
 async def _in_turns(
-    subject: Subject,
+    subject: EnvironmentUnderTest,
     session: AsyncSession,
     actions: Sequence[Action],
     theirs: AsyncSession,
@@ -115,7 +115,7 @@ def _told(moves: Sequence[Move], alone: Sequence[Sequence[Move]]) -> list[tuple[
     return [(*_gain(move), move.text if stable else "") for move in moves]
 
 
-def _found_not_apart(subject: Subject, sample: Sample) -> None:
+def _found_not_apart(subject: EnvironmentUnderTest, sample: Sample) -> None:
     subject.report.found(
         "not-apart",
         "a session changes what another one gets",

@@ -7,7 +7,17 @@ from typing import Any
 from ors import ImageBlock, JSONObject, TextBlock, ToolSpec
 from ors.errors import ORSError
 from ors.quality.comparing import examine_apart, plays, rewards_alike
-from ors.quality.subject import Action, Move, Sample, Stuck, Subject, answers, earned, reason, short
+from ors.quality.subject import (
+    Action,
+    EnvironmentUnderTest,
+    Move,
+    Sample,
+    Stuck,
+    answers,
+    earned,
+    reason,
+    short,
+)
 from ors.quality.tools import examine_tool
 from ors.schemas import emptiest, needs_choice
 
@@ -15,7 +25,7 @@ SURE_LENGTH = 4
 """An answer of fewer characters may stand in a prompt by chance."""
 
 
-async def examine(subject: Subject) -> None:
+async def examine(subject: EnvironmentUnderTest) -> None:
     """All sampled tasks."""
     told: list[bool] = []
     earnings: dict[str, list[float]] = {"do-nothing earns": [], "random earns": []}
@@ -40,7 +50,7 @@ async def examine(subject: Subject) -> None:
 # ── Opening ──────────────────────────────────────────────────────────────────────────────────────
 
 
-async def _opens(subject: Subject, sample: Sample, told: list[bool]) -> list[ToolSpec] | None:
+async def _opens(subject: EnvironmentUnderTest, sample: Sample, told: list[bool]) -> list[ToolSpec] | None:
     report = subject.report
     try:
         async with subject.session(sample) as session:
@@ -71,7 +81,7 @@ async def _opens(subject: Subject, sample: Sample, told: list[bool]) -> list[Too
 
 
 def _looks_for_answers(
-    subject: Subject, sample: Sample, prompt: Sequence[TextBlock | ImageBlock], told: list[bool]
+    subject: EnvironmentUnderTest, sample: Sample, prompt: Sequence[TextBlock | ImageBlock], told: list[bool]
 ) -> None:
     text = "\n".join(block.text for block in prompt if isinstance(block, TextBlock))
     task = sample.task
@@ -92,7 +102,7 @@ def _is_choice(answer: str, task: Any) -> bool:
     return isinstance(task, list) and len(task) > 1 and answer in map(str, task)
 
 
-def _found_answer(subject: Subject, where: str) -> None:
+def _found_answer(subject: EnvironmentUnderTest, where: str) -> None:
     subject.report.found(
         "answer-in-prompt",
         "the answer stands in the prompt",
@@ -104,7 +114,7 @@ def _found_answer(subject: Subject, where: str) -> None:
 # ── Doing nothing ────────────────────────────────────────────────────────────────────────────────
 
 
-async def _does_nothing(subject: Subject, sample: Sample, tools: Sequence[ToolSpec]) -> float:
+async def _does_nothing(subject: EnvironmentUnderTest, sample: Sample, tools: Sequence[ToolSpec]) -> float:
     """Calls every tool once with the emptiest input that it takes."""
     actions: list[Action] = [(tool.name, emptiest(tool.input_schema)) for tool in tools]
     chosen = any(needs_choice(tool.input_schema) for tool in tools)
@@ -119,7 +129,7 @@ async def _does_nothing(subject: Subject, sample: Sample, tools: Sequence[ToolSp
     return total
 
 
-def _always_pays(subject: Subject, rewards: Sequence[float]) -> None:
+def _always_pays(subject: EnvironmentUnderTest, rewards: Sequence[float]) -> None:
     """A choice may be right by chance, but not on every task."""
     found = any(finding.id == "do-nothing" for finding in subject.report.findings)
     if len(rewards) > 2 and min(rewards) > 0 and not found:
@@ -134,7 +144,7 @@ def _always_pays(subject: Subject, rewards: Sequence[float]) -> None:
 # ── Random inputs ────────────────────────────────────────────────────────────────────────────────
 
 
-async def _plays_by_chance(subject: Subject, sample: Sample, tools: Sequence[ToolSpec]) -> float:
+async def _plays_by_chance(subject: EnvironmentUnderTest, sample: Sample, tools: Sequence[ToolSpec]) -> float:
     actions = subject.random_actions(tools, subject.plan.seed)
     first = await _played(subject, sample, actions, tools)
     alone = [first]
@@ -147,7 +157,7 @@ async def _plays_by_chance(subject: Subject, sample: Sample, tools: Sequence[Too
 
 
 async def _played(
-    subject: Subject, sample: Sample, actions: Sequence[Action], tools: Sequence[ToolSpec]
+    subject: EnvironmentUnderTest, sample: Sample, actions: Sequence[Action], tools: Sequence[ToolSpec]
 ) -> list[Move]:
     try:
         moves = await subject.play(sample, actions)
@@ -167,7 +177,9 @@ async def _played(
     return moves
 
 
-def _judge(subject: Subject, tool: str, given: JSONObject, made: Move, schema: JSONObject | None) -> None:
+def _judge(
+    subject: EnvironmentUnderTest, tool: str, given: JSONObject, made: Move, schema: JSONObject | None
+) -> None:
     if made.failed:
         subject.report.found(
             "raises",

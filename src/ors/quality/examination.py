@@ -8,11 +8,11 @@ from ors import Environment, Limits, Server
 from ors.client import AsyncORS, Options
 from ors.errors import ServerFailed
 from ors.quality import episodes, gold, leftovers, listings, tools
-from ors.quality.findings import Report
+from ors.quality.findings import QualityReport
 from ors.quality.serving import while_serving
-from ors.quality.subject import Plan, Subject
+from ors.quality.subject import EnvironmentUnderTest, TestPlan
 
-Step = Callable[[Subject], Awaitable[None]]
+Step = Callable[[EnvironmentUnderTest], Awaitable[None]]
 
 PATIENCE = Options(retries=2, connect_seconds=5)
 """A person waits: a server that is not there is said to be so at once."""
@@ -33,9 +33,9 @@ def examine(
     elsewhere: str | None = None,
     environment: str | None = None,
     api_key: str | None = None,
-    plan: Plan | None = None,
+    plan: TestPlan | None = None,
     on_step: Callable[[str, str], None] | None = None,
-) -> list[Report]:
+) -> list[QualityReport]:
     """Examines the environments of a server, or classes, which are served for it in this process.
 
     `classes` are by their name on the wire; they are examined for leftovers too. `elsewhere` is the URL of
@@ -48,9 +48,9 @@ def examine(
     """
     if (url is None) == (classes is None):
         raise ValueError("give either the URL of a server, or classes")
-    plan = plan or Plan()
+    plan = plan or TestPlan()
 
-    def work(where: str) -> list[Report]:
+    def work(where: str) -> list[QualityReport]:
         return asyncio.run(_examine(where, classes or {}, elsewhere, environment, api_key, plan, on_step))
 
     if url is not None:
@@ -65,9 +65,9 @@ async def _examine(
     elsewhere: str | None,
     environment: str | None,
     api_key: str | None,
-    plan: Plan,
+    plan: TestPlan,
     on_step: Callable[[str, str], None] | None,
-) -> list[Report]:
+) -> list[QualityReport]:
     reports = []
     async with AsyncExitStack() as stack:
         client = await stack.enter_async_context(AsyncORS(url, api_key, options=PATIENCE))
@@ -75,7 +75,9 @@ async def _examine(
         if elsewhere is not None:
             other = await stack.enter_async_context(AsyncORS(elsewhere, options=PATIENCE))
         for name in _chosen(await client.list_environments(), environment):
-            subject = Subject(client.environment(name), plan, Report(name), classes.get(name))
+            subject = EnvironmentUnderTest(
+                client.environment(name), plan, QualityReport(name), classes.get(name)
+            )
             subject.elsewhere = other.environment(name) if other else None
             await _steps(subject, on_step)
             reports.append(subject.report)
@@ -92,7 +94,7 @@ def _chosen(names: list[str], environment: str | None) -> list[str]:
     return [environment.lower()]
 
 
-async def _steps(subject: Subject, on_step: Callable[[str, str], None] | None) -> None:
+async def _steps(subject: EnvironmentUnderTest, on_step: Callable[[str, str], None] | None) -> None:
     for what, step in STEPS.items():
         if subject.stuck:
             subject.report.not_tried[what] = subject.stuck

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ors.server.folders import own_folder
+from ors.server.process.folders import own_folder
 
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 NOT_FILES = ("/dev/", "/proc/", "/sys/")

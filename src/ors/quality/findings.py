@@ -24,7 +24,7 @@ class Finding:
 
 
 @dataclass
-class Report:
+class QualityReport:
     """All that was found out about one environment."""
 
     environment: str
@@ -59,12 +59,12 @@ class Report:
         }
 
 
-def as_json(reports: list[Report]) -> str:
+def as_json(reports: list[QualityReport]) -> str:
     """The reports as JSON."""
     return json.dumps([report.as_dict() for report in reports], indent=2, ensure_ascii=False)
 
 
-def as_text(report: Report) -> str:
+def as_text(report: QualityReport) -> str:
     """A report for people: a line for each finding, and how to fix it."""
     lines = [f"{report.environment}: {_verdict(report)}"]
     for finding in report.findings:
@@ -76,7 +76,7 @@ def as_text(report: Report) -> str:
     return "\n".join(_printable(line) for line in lines) + "\n"
 
 
-def _verdict(report: Report) -> str:
+def _verdict(report: QualityReport) -> str:
     faults = len(report.faults)
     warnings = len(report.findings) - faults
     if not report.findings:

@@ -5,13 +5,13 @@ import inspect
 from typing import Any
 
 from ors.quality.comparing import examine_apart, plays, rewards_alike
-from ors.quality.subject import Action, Sample, Stuck, Subject, earned, reason, short
+from ors.quality.subject import Action, EnvironmentUnderTest, Sample, Stuck, earned, reason, short
 
 MOST_BESIDE = 2
 """Samples whose solution is also played beside another session."""
 
 
-async def examine(subject: Subject) -> None:
+async def examine(subject: EnvironmentUnderTest) -> None:
     """Plays what the environment's own `solve(task_spec)` says."""
     solve = getattr(subject.cls, "solve", None)
     if solve is None:
@@ -39,7 +39,9 @@ async def _solved(solve: Any, sample: Sample) -> list[Action]:
     return [(str(tool), given) for tool, given in calls]
 
 
-async def _earns(subject: Subject, sample: Sample, actions: list[Action], *, beside: bool) -> float:
+async def _earns(
+    subject: EnvironmentUnderTest, sample: Sample, actions: list[Action], *, beside: bool
+) -> float:
     alone = [await subject.play(sample, actions) for _ in range(plays(subject))]
     rewards_alike(subject, sample, actions, alone)
     total, wanted = min(map(earned, alone)), float(getattr(subject.cls, "max_reward", 1.0))

@@ -16,7 +16,7 @@ from typing import Any
 from ors import Environment
 from ors.errors import ORSError
 from ors.quality.files import below, files_made, own_tempdir, still_there
-from ors.quality.subject import Sample, Stuck, Subject, reason
+from ors.quality.subject import EnvironmentUnderTest, Sample, Stuck, reason
 
 OURS = ("ors-", "asyncio_", "AnyIO", "uvicorn")
 SETTLE_SECONDS = 2.0
@@ -63,7 +63,7 @@ def watched(cls: type[Environment]) -> Iterator[Teardowns]:
             del cls.teardown
 
 
-async def examine(subject: Subject) -> None:
+async def examine(subject: EnvironmentUnderTest) -> None:
     """Plays episodes and looks at what is left of them."""
     if subject.cls is None:
         for name in ("teardown", "threads, processes and files", "memory"):
@@ -79,7 +79,7 @@ async def examine(subject: Subject) -> None:
             return
 
 
-async def _leftovers(subject: Subject, home: Path, teardowns: Teardowns, made: set[str]) -> None:
+async def _leftovers(subject: EnvironmentUnderTest, home: Path, teardowns: Teardowns, made: set[str]) -> None:
     await _episode(subject, subject.samples[0])  # whatever is made once, for all episodes, is made here
     kept = below(home) | still_there(made, home)
     threads, processes = set(threading.enumerate()), _processes(home)
@@ -92,7 +92,7 @@ async def _leftovers(subject: Subject, home: Path, teardowns: Teardowns, made: s
         await _memory(subject)
 
 
-async def _episode(subject: Subject, sample: Sample) -> None:
+async def _episode(subject: EnvironmentUnderTest, sample: Sample) -> None:
     try:
         await subject.play(sample, subject.random_actions(subject.tools, subject.plan.seed))
     except Stuck:
@@ -109,7 +109,11 @@ async def _settled(done: Callable[[], bool]) -> None:
 
 
 def _report(
-    subject: Subject, teardowns: Teardowns, threads: set[str], processes: set[int], files: set[str]
+    subject: EnvironmentUnderTest,
+    teardowns: Teardowns,
+    threads: set[str],
+    processes: set[int],
+    files: set[str],
 ) -> None:
     report = subject.report
     if teardowns.failures:
@@ -156,7 +160,7 @@ def _processes(home: Path) -> set[int]:
 # ── Memory ───────────────────────────────────────────────────────────────────────────────────────
 
 
-async def _memory(subject: Subject) -> None:
+async def _memory(subject: EnvironmentUnderTest) -> None:
     until = time.monotonic() + subject.plan.seconds
     tracemalloc.start()
     try:
@@ -182,7 +186,7 @@ async def _memory(subject: Subject) -> None:
         )
 
 
-async def _round(subject: Subject, episodes: int, until: float) -> int:
+async def _round(subject: EnvironmentUnderTest, episodes: int, until: float) -> int:
     for number in range(episodes):
         if time.monotonic() > until:
             return number

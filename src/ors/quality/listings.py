@@ -10,12 +10,12 @@ from typing import Any
 from ors import JSONObject
 from ors.client import AsyncEnvironment
 from ors.errors import BadRequest, ORSError
-from ors.quality.subject import Sample, Stuck, Subject, looks_like_answer, reason
+from ors.quality.subject import EnvironmentUnderTest, Sample, Stuck, looks_like_answer, reason
 
 MOST_LISTED = 5_000
 
 
-async def examine(subject: Subject) -> None:
+async def examine(subject: EnvironmentUnderTest) -> None:
     """All splits of the environment."""
     report = subject.report
     try:
@@ -50,7 +50,9 @@ async def examine(subject: Subject) -> None:
     ]
 
 
-async def _split(subject: Subject, split: str, count: int) -> tuple[list[JSONObject], list[JSONObject]]:
+async def _split(
+    subject: EnvironmentUnderTest, split: str, count: int
+) -> tuple[list[JSONObject], list[JSONObject]]:
     """The tasks as they are listed, and whole."""
     report = subject.report
     if not count:
@@ -72,7 +74,7 @@ async def _split(subject: Subject, split: str, count: int) -> tuple[list[JSONObj
     return first, whole
 
 
-async def _whole(subject: Subject, split: str, first: list[JSONObject]) -> list[JSONObject]:
+async def _whole(subject: EnvironmentUnderTest, split: str, first: list[JSONObject]) -> list[JSONObject]:
     """The tasks from the author's own method, with all fields. No cache stands before it: it is compared."""
     asked = await _asked(subject, split)
     if asked is None:
@@ -89,12 +91,14 @@ async def _whole(subject: Subject, split: str, first: list[JSONObject]) -> list[
     return plain if len(plain) == len(first) else first
 
 
-def _compare(subject: Subject, split: str, first: list[JSONObject], again: list[JSONObject]) -> None:
+def _compare(
+    subject: EnvironmentUnderTest, split: str, first: list[JSONObject], again: list[JSONObject]
+) -> None:
     if _key(first) != _key(again):
         _found_unstable(subject, split)
 
 
-def _found_unstable(subject: Subject, split: str) -> None:
+def _found_unstable(subject: EnvironmentUnderTest, split: str) -> None:
     subject.report.found(
         "unstable",
         f"two listings of {split!r} differ",
@@ -102,7 +106,9 @@ def _found_unstable(subject: Subject, split: str) -> None:
     )
 
 
-async def _compare_elsewhere(subject: Subject, split: str, first: list[JSONObject], count: int) -> None:
+async def _compare_elsewhere(
+    subject: EnvironmentUnderTest, split: str, first: list[JSONObject], count: int
+) -> None:
     if subject.elsewhere is None:
         return
     try:
@@ -134,7 +140,7 @@ async def _listing(env: AsyncEnvironment, split: str, count: int) -> list[JSONOb
     return [task.task_spec for task in tasks]
 
 
-async def _asked(subject: Subject, split: str) -> list[Any] | None:
+async def _asked(subject: EnvironmentUnderTest, split: str) -> list[Any] | None:
     """What the author's own method gives; None if it cannot be asked."""
     if subject.cls is None:
         return None
@@ -153,7 +159,7 @@ async def _asked(subject: Subject, split: str) -> list[Any] | None:
         return None
 
 
-def _overlap(subject: Subject, listed: dict[str, list[JSONObject]]) -> None:
+def _overlap(subject: EnvironmentUnderTest, listed: dict[str, list[JSONObject]]) -> None:
     keys = {split: {json.dumps(task, sort_keys=True) for task in tasks} for split, tasks in listed.items()}
     names = list(keys)
     for number, first in enumerate(names):
@@ -168,7 +174,7 @@ def _overlap(subject: Subject, listed: dict[str, list[JSONObject]]) -> None:
                 )
 
 
-def _answers(subject: Subject, listed: dict[str, list[JSONObject]]) -> None:
+def _answers(subject: EnvironmentUnderTest, listed: dict[str, list[JSONObject]]) -> None:
     fields = {name for tasks in listed.values() for task in tasks[:100] for name in _names(task)}
     exposed = sorted(name for name in fields if looks_like_answer(name))
     if exposed:

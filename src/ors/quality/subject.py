@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from ors import Environment, JSONObject, TextBlock, ToolSpec
 from ors.client import AsyncEnvironment, AsyncSession
 from ors.errors import ORSError, ToolCallError, ToolFailed
-from ors.quality.findings import Report
+from ors.quality.findings import QualityReport
 from ors.schemas import Inputs
 
 Action = tuple[str, JSONObject]
@@ -40,7 +40,7 @@ class Sample:
 
 
 @dataclass(frozen=True)
-class Plan:
+class TestPlan:
     """How thoroughly to examine."""
 
     sample: int = 5
@@ -79,12 +79,12 @@ class Move:
 
 
 @dataclass
-class Subject:
+class EnvironmentUnderTest:
     """One environment: by its client, and by its class if that is at hand."""
 
     env: AsyncEnvironment
-    plan: Plan
-    report: Report
+    plan: TestPlan
+    report: QualityReport
     cls: type[Environment] | None = None
     elsewhere: AsyncEnvironment | None = None
     """The same environment, served by another process."""

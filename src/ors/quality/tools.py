@@ -5,13 +5,13 @@ from typing import get_args
 from ors import ToolSpec
 from ors.client import Provider, convert_tools
 from ors.errors import ORSError
-from ors.quality.subject import Subject, reason
+from ors.quality.subject import EnvironmentUnderTest, reason
 from ors.schemas import problems
 
 PROVIDERS = get_args(Provider)
 
 
-async def examine(subject: Subject) -> None:
+async def examine(subject: EnvironmentUnderTest) -> None:
     """The tools that every task has, the one for the agent's last message among them."""
     try:
         subject.tools = await subject.env.list_tools(terminal=True)
@@ -23,7 +23,7 @@ async def examine(subject: Subject) -> None:
         examine_tool(subject, tool)
 
 
-def examine_tool(subject: Subject, tool: ToolSpec) -> None:
+def examine_tool(subject: EnvironmentUnderTest, tool: ToolSpec) -> None:
     """One tool."""
     report = subject.report
     wrong = problems(tool.input_schema)

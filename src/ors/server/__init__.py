@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING
 from ors.environment import Environment
 from ors.limits import Limits
 from ors.server.app import App
-from ors.server.asgi import ASGI
-from ors.server.house import House
+from ors.server.connections.asgi import ASGI
+from ors.server.episodes.environments import served_environments
+from ors.server.episodes.error_text import ErrorText, ReturnErrors
 from ors.server.identity import Identity
-from ors.server.keys import ApiKey, Keys
-from ors.server.metrics import Reader
-from ors.server.observers import Observer, Observers
-from ors.server.offers import offers
-from ors.server.wording import ReturnErrors, Wording
+from ors.server.observe.events import Observer, Observers
+from ors.server.observe.prometheus import MetricsReader
+from ors.server.runtime import Runtime
+from ors.server.sessions.keys import ApiKey, Keys
 
 if TYPE_CHECKING:
-    from ors.server._uvicorn import Runner
+    from ors.server.process.runner import Runner
 
 __all__ = ["ApiKey", "Limits", "Observer", "Server"]
 
@@ -31,7 +31,7 @@ TELEMETRY_VARIABLE = "OTEL_EXPORTER_OTLP_ENDPOINT"
 """OpenTelemetry's own: with it set and the extra installed, spans and metrics are sent there."""
 
 
-LINK = "ors.cluster.dock:upgrade"
+LINK = "ors.cluster.link.server:upgrade"
 """What lets routers link to a server. By name, since the cluster stands on the server."""
 
 
@@ -63,10 +63,10 @@ class Server:
     ) -> None:
         self.limits = limits or Limits()
         watching = [*observers, *_telemetry()]
-        house = House(self.limits, Wording(return_errors), Observers(watching), Identity(slot))
-        self._app = App(offers(environments, house), house, Keys(api_keys), cors_origins)
+        runtime = Runtime(self.limits, ErrorText(return_errors), Observers(watching), Identity(slot))
+        self._app = App(served_environments(environments, runtime), runtime, Keys(api_keys), cors_origins)
         for one in watching:
-            if isinstance(one, Reader):
+            if isinstance(one, MetricsReader):
                 one.read_from(self._app.metrics)
         self._inspector = inspector
         self._app.pages.inspecting = bool(inspector)
@@ -113,7 +113,7 @@ class Server:
         Raises:
             ValueError: as `run` does.
         """
-        from ors.server._uvicorn import Runner
+        from ors.server.process.runner import Runner
 
         self._guard(host, insecure)
         runner = Runner(self._app, host, port, on_start, ssl_certfile, ssl_keyfile)
@@ -137,7 +137,8 @@ def _telemetry() -> Sequence[Observer]:
     if not any(os.environ.get(name) for name in (TELEMETRY_VARIABLE, *_OF_SIGNALS.values())):
         return ()
     try:
-        from ors.server import metering, tracing
+        from ors.server.observe import otel_metrics as metering
+        from ors.server.observe import otel_traces as tracing
 
         return [
             *(tracing.exported() if _is_wanted("TRACES") else ()),

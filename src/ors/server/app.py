@@ -9,24 +9,23 @@ from ors import _protocol
 from ors._json import dumps
 from ors.errors import ORSError
 from ors.limits import Limits
-from ors.server.answers import Answer, refusal
-from ors.server.endpoints import Endpoints
-from ors.server.house import SHUTDOWN, House
-from ors.server.inspector import FILES, HOME, Inspector
-from ors.server.intake import STRANGERS_BODY_BYTES
-from ors.server.journal import Journal
-from ors.server.keys import Keys
-from ors.server.live import Live
-from ors.server.metrics import Metrics
-from ors.server.observers import Closing, Rejected
-from ors.server.offers import Offer
-from ors.server.origin_check import LOOPBACK, Door
-from ors.server.pages import HEALTH_PATHS, Pages
-from ors.server.requests import Request
-from ors.server.routes import Coming, Routes, is_preflight
-from ors.server.sessions import Sessions
-from ors.server.streams import CallStream, CallTimers, Later, Outcome
-from ors.server.threads import NoThread, Threads
+from ors.server.admin.inspector_api import FILES, HOME, Inspector
+from ors.server.admin.live_sessions import LiveSessions
+from ors.server.admin.pages import HEALTH_PATHS, Pages
+from ors.server.episodes.environments import ServedEnvironment
+from ors.server.episodes.threads import NoThread, Threads
+from ors.server.http.answers import Answer, refusal
+from ors.server.http.endpoints import Endpoints
+from ors.server.http.origin_check import LOOPBACK, OriginCheck
+from ors.server.http.requests import KEYLESS_BODY_BYTES, Request
+from ors.server.http.routes import Coming, Routes, is_preflight
+from ors.server.http.streams import CallStream, CallTimers, Later, Outcome
+from ors.server.observe.events import Closing, Rejected
+from ors.server.observe.log import EventLog
+from ors.server.observe.prometheus import Metrics
+from ors.server.runtime import SHUTDOWN, Runtime
+from ors.server.sessions.keys import Keys
+from ors.server.sessions.registry import Sessions
 
 log = logging.getLogger("ors.server")
 
@@ -39,7 +38,7 @@ _REJECTIONS = {"limit", "shutdown", "key", "host", "origin"}
 _OPEN_PATHS = {_protocol.HEALTH.path(), *HEALTH_PATHS, HOME, HOME.rstrip("/")}
 
 
-class Peers(Protocol):
+class Forwarding(Protocol):
     """The other servers, as far as this one needs to know of them."""
 
     def elsewhere(self, request: Request) -> Outcome | None:
@@ -52,41 +51,49 @@ class Peers(Protocol):
 class App:
     """The server without a wire. `take` every request; the rest is life: drain, close."""
 
-    def __init__(self, offers: dict[str, Offer], house: House, keys: Keys, origins: Sequence[str]) -> None:
-        self.limits: Limits = house.limits
-        self.house = house
+    def __init__(
+        self, environments: dict[str, ServedEnvironment], runtime: Runtime, keys: Keys, origins: Sequence[str]
+    ) -> None:
+        self.limits: Limits = runtime.limits
+        self.runtime = runtime
         self.keys = keys
         self._keyed = bool(keys)
         self._origins = origins
-        self.door = Door(None, origins)
-        self._offers = offers
-        self.sessions = Sessions(house, keys)
+        self.origin_check = OriginCheck(None, origins)
+        self._environments = environments
+        self.sessions = Sessions(runtime, keys)
         self.sessions.admission.per_environment = {
-            name: offer.limits.sessions_per_environment for name, offer in offers.items()
+            name: environment.limits.sessions_per_environment for name, environment in environments.items()
         }
         self.timers = CallTimers(self.limits.ping_seconds)
         self.tasks: set[asyncio.Task[None]] = set()
         """Those that work on answers."""
         self.metrics = Metrics(
-            house, self.sessions, {name: offer.tool_names for name, offer in offers.items()}
+            runtime,
+            self.sessions,
+            {name: environment.tool_names for name, environment in environments.items()},
         )
-        house.observers.own += [self.metrics, Journal()]
-        inspector = Inspector(Live(house, self.sessions, offers, keys), self.sessions, offers)
+        runtime.observers.own += [self.metrics, EventLog()]
+        inspector = Inspector(
+            LiveSessions(runtime, self.sessions, environments, keys), self.sessions, environments
+        )
         self.pages = Pages(self.sessions, self.metrics, inspector, self._is_ready)
-        endpoints = Endpoints(offers, house, keys, self.sessions, self.timers, self._new_session_id)
-        self._routes = Routes(endpoints.handlers(), endpoints.bare, offers, self.pages.route)
-        self.peers: Peers | None = None
+        endpoints = Endpoints(environments, runtime, keys, self.sessions, self.timers, self._new_session_id)
+        self._routes = Routes(endpoints.handlers(), endpoints.bare, environments, self.pages.route)
+        self.peers: Forwarding | None = None
         """The other servers, if this one forwards requests to them."""
         self._reaping: asyncio.TimerHandle | None = None
 
     def guard(self, host: str, *, loopback: bool) -> None:
         """On loopback and without keys, only a name of this machine's own is a host we answer to."""
-        self.door = Door(LOOPBACK | {host.lower()} if loopback and not self.keys else None, self._origins)
+        self.origin_check = OriginCheck(
+            LOOPBACK | {host.lower()} if loopback and not self.keys else None, self._origins
+        )
 
     @property
     def environments(self) -> list[str]:
         """The names of what is served, the default first."""
-        return list(self._offers)
+        return list(self._environments)
 
     def admit(self, request: Request) -> int:
         """How long the body may be of a request whose headers alone are there.
@@ -95,11 +102,11 @@ class App:
             Forbidden: its host or origin is foreign.
             AuthenticationError: it needs a key, and has none.
         """
-        self.door.check(request)
+        self.origin_check.check(request)
         if not self._keyed:
             return self.limits.body_bytes
         self._recognise(request)
-        return self.limits.body_bytes if request.key else min(STRANGERS_BODY_BYTES, self.limits.body_bytes)
+        return self.limits.body_bytes if request.key else min(KEYLESS_BODY_BYTES, self.limits.body_bytes)
 
     def take(self, request: Request, *, forwarded: bool = False) -> Outcome:
         """What becomes of a request. Never raises.
@@ -107,13 +114,14 @@ class App:
         One that another server has `forwarded` goes no further. That server has looked at its host and
         origin; the key is looked at again, since this server decides whose a session is.
         """
-        if self.house.loop is None:
+        if self.runtime.loop is None:
             self.start()
         try:
             if not forwarded and (
-                request.headers.get(b"host", b"") not in self.door.good or b"origin" in request.headers
+                request.headers.get(b"host", b"") not in self.origin_check.good
+                or b"origin" in request.headers
             ):
-                self.door.check(request)
+                self.origin_check.check(request)
             if self._keyed:
                 self._recognise(request)
             if self.peers is not None and not forwarded:
@@ -147,55 +155,55 @@ class App:
     def refused(self, error: ORSError) -> Answer:
         """What is answered to a request that is turned away, which is counted."""
         if error.reason in _REJECTIONS:
-            self.house.observers.tell(Rejected(error.reason))
+            self.runtime.observers.tell(Rejected(error.reason))
         return refusal(error)
 
     def _failure(self, request: Request, error: Exception) -> Answer:
         log.error("%s %s failed", request.method, request.path, exc_info=error)
-        return Answer(500, dumps({"detail": self.house.wording.told("Internal Server Error", error)}))
+        return Answer(500, dumps({"detail": self.runtime.error_text.told("Internal Server Error", error)}))
 
     def _new_session_id(self) -> str:
-        return (self.peers or self.house.identity).new_session_id()
+        return (self.peers or self.runtime.identity).new_session_id()
 
     # ── Life ─────────────────────────────────────────────────────────────────────────────────────
 
     def start(self) -> None:
         """Begins to reap, on the running loop."""
         # By a timer, not a task: under a server that sends no lifespan events nobody would end the task.
-        self.house.loop = asyncio.get_running_loop()
-        self.house.copies.begin(self.house.loop)
-        self.metrics.lag.start(self.house.loop)
-        self.timers.start(self.house.loop)
+        self.runtime.loop = asyncio.get_running_loop()
+        self.runtime.copies.begin(self.runtime.loop)
+        self.metrics.lag.start(self.runtime.loop)
+        self.timers.start(self.runtime.loop)
         self._later_reap()
 
     def _reap(self) -> None:
-        assert self.house.loop is not None
-        now = self.house.loop.time()
+        assert self.runtime.loop is not None
+        now = self.runtime.loop.time()
         self.sessions.reap(now)
         self._reap_results()
         self._later_reap()
 
     def _reap_results(self) -> None:
-        assert self.house.loop is not None
-        if self.house.kept.reap(self.house.loop.time()):  # others get their turn before the next of them
-            self.house.loop.call_later(BETWEEN_SECONDS, self._reap_results)
+        assert self.runtime.loop is not None
+        if self.runtime.kept.reap(self.runtime.loop.time()):  # others get their turn before the next of them
+            self.runtime.loop.call_later(BETWEEN_SECONDS, self._reap_results)
 
     def _later_reap(self) -> None:
-        assert self.house.loop is not None
-        self._reaping = self.house.loop.call_later(REAP_SECONDS, self._reap)
+        assert self.runtime.loop is not None
+        self._reaping = self.runtime.loop.call_later(REAP_SECONDS, self._reap)
 
     def _is_ready(self) -> bool:
-        return self.house.taking and not self.sessions.admission.saturated
+        return self.runtime.taking and not self.sessions.admission.saturated
 
     @property
     def threads(self) -> Threads:
         """Where authors' code runs that is not async."""
-        return self.house.threads
+        return self.runtime.threads
 
     @property
     def ending_seconds(self) -> float:
         """The longest that an end takes, if no code of an author's holds up the event loop."""
-        teardown = max(offer.limits.teardown_seconds for offer in self._offers.values())
+        teardown = max(environment.limits.teardown_seconds for environment in self._environments.values())
         # Calls that are stopped may clean up first; then there are last writes, last words, last tasks.
         return self.limits.grace_seconds + 2 * teardown + 15
 
@@ -206,15 +214,15 @@ class App:
 
     def retire(self) -> None:
         """Takes no new sessions from now on."""
-        self.house.retiring = True
+        self.runtime.retiring = True
 
     def leave(self) -> None:
         """Has had its last session: what other servers still send goes elsewhere."""
-        self.house.leaving = True
+        self.runtime.leaving = True
 
     async def drain(self) -> None:
         """Takes nothing new, lets running calls go on for the grace period, then ends their streams."""
-        self.house.draining = True
+        self.runtime.draining = True
         self.sessions.turn_away(asyncio.get_running_loop().time(), SHUTDOWN)
         try:
             async with asyncio.timeout(self.limits.grace_seconds):
@@ -224,18 +232,18 @@ class App:
 
     async def close(self) -> None:
         """Ends every session."""
-        self.house.draining = True
+        self.runtime.draining = True
         self.metrics.lag.stop()
         if self._reaping is not None:
             self._reaping.cancel()
         await self.sessions.close(asyncio.get_running_loop().time(), SHUTDOWN)
-        last = [task for observer in self.house.observers.closing if (task := self._closing(observer))]
+        last = [task for observer in self.runtime.observers.closing if (task := self._closing(observer))]
         if last:
             await asyncio.wait(last, timeout=LAST_WORDS_SECONDS)
 
     def _closing(self, observer: Closing) -> asyncio.Future[None] | None:
         try:
-            return self.house.threads.run(observer.close)
+            return self.runtime.threads.run(observer.close)
         except NoThread as error:  # the others are still to be told
             log.error("%s was not told of the end: %s", type(observer).__name__, error)
             return None

@@ -6,11 +6,11 @@ from typing import Any
 import ray
 
 from ors import Environment
-from ors.cluster.bounds import Bounds
+from ors.cluster.autoscale import Bounds
 from ors.cluster.directory import Row
+from ors.cluster.ray.actors import ActorPlan
 from ors.cluster.ray.deployment import Deployment
-from ors.cluster.ray.heart import directory
-from ors.cluster.ray.plan import Plan
+from ors.cluster.ray.heartbeat import directory
 
 __all__ = ["Deployment", "Row", "deploy", "directory"]
 
@@ -54,7 +54,7 @@ def deploy(
     if not ray.is_initialized():  # or Ray would start a cluster of its own, on this machine
         raise RuntimeError("Not connected to a Ray cluster: call ray.init(address=...) first")
     where = (host, port, insecure, num_cpus, num_gpus, resources or {}, runtime_env or {}, namespace)
-    plan = Plan(environments, options, *where)
+    plan = ActorPlan(environments, options, *where)
     least, most = _around(hosts, min_hosts, max_hosts)
     bounds = Bounds(least, most, sessions_per_host, calm_seconds, drain_seconds)
     deployment = Deployment(plan, bounds, fronts)

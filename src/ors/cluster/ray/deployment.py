@@ -9,10 +9,10 @@ from typing import Any
 import ray
 
 from ors._protocol import MAX_SLOT
-from ors.cluster.bounds import Bounds, Calm
+from ors.cluster.autoscale import Bounds, ScaleDownDelay
 from ors.cluster.directory import SILENCE_SECONDS, Row, Wishes
-from ors.cluster.ray.heart import HEARTBEAT_SECONDS
-from ors.cluster.ray.plan import Plan
+from ors.cluster.ray.actors import ActorPlan
+from ors.cluster.ray.heartbeat import HEARTBEAT_SECONDS
 
 log = logging.getLogger("ors.cluster")
 
@@ -44,7 +44,7 @@ class _Host:
 class Deployment:
     """What `deploy` has started. A thread places hosts until it is stopped; no request goes through it."""
 
-    def __init__(self, plan: Plan, bounds: Bounds, fronts: int) -> None:
+    def __init__(self, plan: ActorPlan, bounds: Bounds, fronts: int) -> None:
         self._plan = plan
         self._directory = plan.directory()
         self._bounds = bounds
@@ -54,7 +54,7 @@ class Deployment:
         self._ending: dict[int, tuple[Any, Any]] = {}  # by slot: the actor, and its word that it has ended
         self._wishes = Wishes()
         self._directory_life = ""
-        self._calm = Calm()
+        self._calm = ScaleDownDelay()
         self._stopped = threading.Event()
         self._keeper = threading.Thread(target=self._keep, name="ors-keeper", daemon=True)
 

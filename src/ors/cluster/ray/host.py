@@ -11,7 +11,7 @@ import ray
 from ors import Environment, Server
 from ors.cluster.directory import Places, Row
 from ors.cluster.member import Member
-from ors.cluster.ray.heart import Heart, directory
+from ors.cluster.ray.heartbeat import Heartbeat, directory
 from ors.server.identity import Identity
 
 START_SECONDS = 60.0
@@ -45,13 +45,13 @@ class Host:
         if not up.wait(START_SECONDS):
             raise TimeoutError("the server does not start")
         self._url = self._member.url
-        self._heart = Heart(lambda: known.beat.remote(self.info()), self._meet)
+        self._heart = Heartbeat(lambda: known.beat.remote(self.info()), self._meet)
 
     def info(self) -> Row:
         """Who and where it is."""
-        house = self._member.app.house
-        me, sessions = house.identity, len(self._member.app.sessions)
-        return Row(me.slot, me.incarnation, self._url, sessions, self._node, house.retiring)
+        runtime = self._member.app.runtime
+        me, sessions = runtime.identity, len(self._member.app.sessions)
+        return Row(me.slot, me.incarnation, self._url, sessions, self._node, runtime.retiring)
 
     def pid(self) -> int:
         """Its process."""
@@ -59,7 +59,7 @@ class Host:
 
     def retire(self, whether: bool = True) -> int:
         """Takes no new sessions, or takes them again; says how many there are, and calls of others."""
-        self._member.app.house.retiring = whether
+        self._member.app.runtime.retiring = whether
         return len(self._member.app.sessions) + len(self._member.forwarding())
 
     def stop(self) -> None:

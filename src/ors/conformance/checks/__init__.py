@@ -6,9 +6,9 @@ from functools import cache
 from importlib import import_module
 from types import ModuleType
 
-from ors.conformance.subject import Subject
+from ors.conformance.subject import ServerUnderTest
 
-Run = Callable[[Subject], Awaitable[None]]
+Run = Callable[[ServerUnderTest], Awaitable[None]]
 
 MODULES = (
     "messages",
@@ -43,7 +43,7 @@ class Check:
     slow: bool = False
     """It waits for the times of the specification."""
 
-    def obstacle(self, server: Subject, slow: bool) -> str | None:
+    def obstacle(self, server: ServerUnderTest, slow: bool) -> str | None:
         """Why it cannot be tried on this server, if so."""
         if self.slow and not slow:
             return "slow"

@@ -6,9 +6,9 @@ from typing import Any
 
 from ors.conformance import expect
 from ors.conformance.checks import Check, check
-from ors.conformance.events import Stream
-from ors.conformance.faults import Fault
-from ors.conformance.subject import Subject
+from ors.conformance.events import RawStream
+from ors.conformance.faults import Violation
+from ors.conformance.subject import ServerUnderTest
 
 TEXTS = (
     "",
@@ -22,30 +22,30 @@ TEXTS = (
 
 
 @check("call.stream")
-async def stream(server: Subject) -> None:
+async def stream(server: ServerUnderTest) -> None:
     """Status and content type."""
     async with server.session() as episode:
         given = await episode.some()
         if given.head.status != 200:
-            raise Fault(f"answered {given.head.status} instead of 200", given.seen)
+            raise Violation(f"answered {given.head.status} instead of 200", given.seen)
         kind = (given.head.header("content-type") or "").split(";")[0].strip().lower()
         if kind != "text/event-stream":
-            raise Fault("the answer is not text/event-stream", given.head.raw)
+            raise Violation("the answer is not text/event-stream", given.head.raw)
 
 
 @check("call.without-accept", probe=True)
-async def without_accept(server: Subject) -> None:
+async def without_accept(server: ServerUnderTest) -> None:
     """No Accept, and another one."""
     async with server.session() as episode:
         for headers in ({}, {"Accept": "application/json"}):
             given = await episode.call("echo", {"text": "x"}, headers=headers)
             if "text/event-stream" not in (given.head.header("content-type") or ""):
-                raise Fault("the answer is not text/event-stream", given.head.raw)
+                raise Violation("the answer is not text/event-stream", given.head.raw)
             given.output()
 
 
 @check("call.order")
-async def order(server: Subject) -> None:
+async def order(server: ServerUnderTest) -> None:
     """Of a small result; of a large one and of an error too, where the probe can make them."""
     async with server.session() as episode:
         streams = [await episode.some()]
@@ -55,33 +55,33 @@ async def order(server: Subject) -> None:
         for given in streams:
             names = [event.name for event in given.events]
             if names[:1] != ["task_id"]:
-                raise Fault("the first event is not task_id", given.seen)
+                raise Violation("the first event is not task_id", given.seen)
             if names[-1:] not in (["end"], ["error"]) or set(names[1:-1]) - {"chunk"}:
-                raise Fault(f"the events are {', '.join(names)}", given.seen)
+                raise Violation(f"the events are {', '.join(names)}", given.seen)
 
 
 @check("call.task-id")
-async def task_id(server: Subject) -> None:
+async def task_id(server: ServerUnderTest) -> None:
     """Of two calls."""
     async with server.session() as episode:
         first, second = await episode.some(), await episode.some()
         expect.uuid_format(first.task_id, first.seen)
         if first.task_id == second.task_id:
-            raise Fault("two calls of one task id", second.seen)
+            raise Violation("two calls of one task id", second.seen)
 
 
 @check("call.task-id-early", probe=True)
-async def task_id_early(server: Subject) -> None:
+async def task_id_early(server: ServerUnderTest) -> None:
     """While the tool runs."""
     async with server.session() as episode:
         given = await episode.call("slow", {"seconds": 1}, takes=1)
         given.output()
         if given.events[0].at - given.started > 0.8:
-            raise Fault("the first event came with the result", given.seen)
+            raise Violation("the first event came with the result", given.seen)
 
 
 @check("call.envelope")
-async def envelope(server: Subject) -> None:
+async def envelope(server: ServerUnderTest) -> None:
     """Two forms, no third."""
     async with server.session() as episode:
         given = await episode.some()
@@ -89,61 +89,61 @@ async def envelope(server: Subject) -> None:
         good = value.get("ok") is True and isinstance(value.get("output"), dict)
         bad = value.get("ok") is False and isinstance(value.get("error"), str)
         if not good and not bad:
-            raise Fault("neither of the two forms of a result", given.seen)
+            raise Violation("neither of the two forms of a result", given.seen)
 
 
-def _check_output(given: Stream) -> Mapping[str, Any]:
+def _check_output(given: RawStream) -> Mapping[str, Any]:
     output = given.output()
     expect.blocks(output.get("blocks"), given.seen)
     if not isinstance(output.get("finished"), bool):
-        raise Fault("`finished` is not there", given.seen)
+        raise Violation("`finished` is not there", given.seen)
     reward = output.get("reward")
     if reward is not None and (isinstance(reward, bool) or not isinstance(reward, int | float)):
-        raise Fault("`reward` is neither a number nor null", given.seen)
+        raise Violation("`reward` is neither a number nor null", given.seen)
     if not isinstance(output.get("metadata"), dict | None):
-        raise Fault("`metadata` is neither an object nor null", given.seen)
+        raise Violation("`metadata` is neither an object nor null", given.seen)
     return output
 
 
 @check("call.output")
-async def output(server: Subject) -> None:
+async def output(server: ServerUnderTest) -> None:
     """Types of what is in it."""
     async with server.session() as episode:
         _check_output(await episode.some())
 
 
 @check("call.all-keys")
-async def all_keys(server: Subject) -> None:
+async def all_keys(server: ServerUnderTest) -> None:
     """Nothing left out because it is null."""
     async with server.session() as episode:
         given = await episode.some()
         output = _check_output(given)
         if list(output) != ["blocks", "metadata", "reward", "finished"]:
-            raise Fault(f"the output has the keys {list(output)}", given.seen)
+            raise Violation(f"the output has the keys {list(output)}", given.seen)
         expect.block_keys(output["blocks"], given.seen)
         if any(list(block)[-1] != "type" for block in output["blocks"]):
-            raise Fault("`type` is not the last key of a block", given.seen)
+            raise Violation("`type` is not the last key of a block", given.seen)
 
 
 @check("call.no-input", probe=True)
-async def no_input(server: Subject) -> None:
+async def no_input(server: ServerUnderTest) -> None:
     """add takes nothing."""
     async with server.session() as episode:
         (await episode.call("add", {})).output()
 
 
 @check("call.text", probe=True)
-async def text(server: Subject) -> None:
+async def text(server: ServerUnderTest) -> None:
     """Unusual characters."""
     async with server.session() as episode:
         for wanted in TEXTS:
             given = await episode.call("echo", {"text": wanted})
             if given.text() != wanted:
-                raise Fault(f"{wanted!r} came back as {given.text()!r}", given.seen)
+                raise Violation(f"{wanted!r} came back as {given.text()!r}", given.seen)
 
 
 @check("call.reward", probe=True)
-async def reward(server: Subject) -> None:
+async def reward(server: ServerUnderTest) -> None:
     """Some values, the last one ends the episode."""
     async with server.session() as episode:
         for wanted in (
@@ -156,21 +156,21 @@ async def reward(server: Subject) -> None:
             output = _check_output(given)
             for key, value in wanted.items():
                 if output.get(key) != value or type(output.get(key)) is bool is not type(value):
-                    raise Fault(f"`{key}` is not {value!r}", given.seen)
+                    raise Violation(f"`{key}` is not {value!r}", given.seen)
 
 
 @check("call.image", probe=True)
-async def image(server: Subject) -> None:
+async def image(server: ServerUnderTest) -> None:
     """A text, then an image."""
     async with server.session() as episode:
         given = await episode.call("picture")
         found = expect.blocks(given.output().get("blocks"), given.seen)
         if [block["type"] for block in found] != ["text", "image"]:
-            raise Fault("not a text and an image", given.seen)
+            raise Violation("not a text and an image", given.seen)
 
 
 def _incomplete(id: str, body: Mapping[str, Any]) -> Check:
-    async def run(server: Subject) -> None:
+    async def run(server: ServerUnderTest) -> None:
         async with server.session() as episode:
             path = f"/{server.environment}/call"
             expect.status(await server.ask("POST", path, body, sid=episode.sid), 400)
@@ -184,42 +184,42 @@ INCOMPLETE = (
 )
 
 
-def _refused(given: Stream, *statuses: int) -> None:
+def _refused(given: RawStream, *statuses: int) -> None:
     if given.head.status in statuses:
         return
     if given.head.status != 200:
-        raise Fault(f"answered {given.head.status}", given.seen)
+        raise Violation(f"answered {given.head.status}", given.seen)
     if any(event.name == "error" for event in given.events):
         return
     if given.value().get("ok") is not False:
-        raise Fault("the call was not refused", given.seen)
+        raise Violation("the call was not refused", given.seen)
 
 
 @check("call.unknown-tool")
-async def unknown_tool(server: Subject) -> None:
+async def unknown_tool(server: ServerUnderTest) -> None:
     """However it is refused."""
     async with server.session() as episode:
         _refused(await episode.call("no_such_tool"), 400, 404)
 
 
 @check("call.unknown-tool-recoverable")
-async def unknown_tool_recoverable(server: Subject) -> None:
+async def unknown_tool_recoverable(server: ServerUnderTest) -> None:
     """The agent is told."""
     async with server.session() as episode:
         _told(await episode.call("no_such_tool"), "not_found")
 
 
-def _told(given: Stream, reason: str) -> str:
+def _told(given: RawStream, reason: str) -> str:
     value = given.value()
     if value.get("ok") is not False or not isinstance(value.get("error"), str):
-        raise Fault('no {"ok": false, "error": ...}', given.seen)
+        raise Violation('no {"ok": false, "error": ...}', given.seen)
     if value.get("reason") != reason:
-        raise Fault(f"the reason is not {reason!r}", given.seen)
+        raise Violation(f"the reason is not {reason!r}", given.seen)
     return str(value["error"])
 
 
 @check("call.bad-input", probe=True)
-async def bad_input(server: Subject) -> None:
+async def bad_input(server: ServerUnderTest) -> None:
     """A field of the wrong type, and one that is missing."""
     async with server.session() as episode:
         _refused(await episode.call("echo", {"text": [1]}), 400)
@@ -227,35 +227,35 @@ async def bad_input(server: Subject) -> None:
 
 
 @check("call.bad-input-recoverable", probe=True)
-async def bad_input_recoverable(server: Subject) -> None:
+async def bad_input_recoverable(server: ServerUnderTest) -> None:
     """The agent is told what is wrong."""
     async with server.session() as episode:
         given = await episode.call("echo", {"text": [1]})
         if not _told(given, "input_validation").startswith("Tool input validation error"):
-            raise Fault("the text does not begin with 'Tool input validation error'", given.seen)
+            raise Violation("the text does not begin with 'Tool input validation error'", given.seen)
 
 
 @check("call.raises", probe=True)
-async def raises(server: Subject) -> None:
+async def raises(server: ServerUnderTest) -> None:
     """An exception."""
     async with server.session() as episode:
         given = await episode.call("fail", {"text": "broken today"})
         given.error()
         if given.pieces:
-            raise Fault("the error event is not alone", given.seen)
+            raise Violation("the error event is not alone", given.seen)
 
 
 @check("call.raises-text", probe=True)
-async def raises_text(server: Subject) -> None:
+async def raises_text(server: ServerUnderTest) -> None:
     """With two lines."""
     async with server.session() as episode:
         given = await episode.call("fail", {"text": "broken today\ncome back tomorrow"})
         if given.error() != "Tool execution failed: broken today\ncome back tomorrow":
-            raise Fault("the message is another one", given.seen)
+            raise Violation("the message is another one", given.seen)
 
 
 @check("call.raises-lives", probe=True)
-async def raises_lives(server: Subject) -> None:
+async def raises_lives(server: ServerUnderTest) -> None:
     """A call after it."""
     async with server.session() as episode:
         await episode.call("fail", {"text": "broken today"})
@@ -263,7 +263,7 @@ async def raises_lives(server: Subject) -> None:
 
 
 @check("call.strange-reward", probe=True)
-async def strange_reward(server: Subject) -> None:
+async def strange_reward(server: ServerUnderTest) -> None:
     """All three."""
     async with server.session() as episode:
         for name in (str(math.nan), str(math.inf), str(-math.inf)):
@@ -271,7 +271,7 @@ async def strange_reward(server: Subject) -> None:
 
 
 @check("call.after-finished", probe=True)
-async def after_finished(server: Subject) -> None:
+async def after_finished(server: ServerUnderTest) -> None:
     """A second reward must not be had."""
     async with server.session() as episode:
         await episode.call("give", {"reward": 1.0, "finished": True})
@@ -279,7 +279,7 @@ async def after_finished(server: Subject) -> None:
 
 
 @check("call.environment-mismatch", several=True)
-async def environment_mismatch(server: Subject) -> None:
+async def environment_mismatch(server: ServerUnderTest) -> None:
     """The path names another environment."""
     async with server.session() as episode:
         body = {"name": "echo", "input": {"text": "x"}}

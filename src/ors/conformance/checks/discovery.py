@@ -6,114 +6,114 @@ from urllib.parse import urlsplit
 
 from ors.conformance import expect
 from ors.conformance.checks import Check, check
-from ors.conformance.faults import Fault
-from ors.conformance.http import Answer
-from ors.conformance.subject import Subject
+from ors.conformance.faults import Violation
+from ors.conformance.http import RawAnswer
+from ors.conformance.subject import ServerUnderTest
 from ors.schemas import problems
 
 UNKNOWN = "no-such-environment"
 
 
 @check("health.ok")
-async def health(server: Subject) -> None:
+async def health(server: ServerUnderTest) -> None:
     """Exactly that."""
     expect.value(await server.ask("GET", "/health"), {"status": "ok"})
 
 
 @check("environments.list")
-async def environments(server: Subject) -> None:
+async def environments(server: ServerUnderTest) -> None:
     """An array of strings."""
     answer = await server.ask("GET", "/list_environments")
     if not all(isinstance(name, str) for name in expect.array(answer)):
-        raise Fault("a name that is not a string", answer.seen)
+        raise Violation("a name that is not a string", answer.seen)
 
 
 @check("environments.usable")
-async def usable(server: Subject) -> None:
+async def usable(server: ServerUnderTest) -> None:
     """Tools and splits of each."""
     for name in [server.first, *server.environments[1:]]:
         expect.status(await server.ask("GET", f"/{name}/tools"), 200)
         expect.status(await server.ask("GET", f"/{name}/splits"), 200)
 
 
-async def _tools(server: Subject) -> list[tuple[Answer, list[dict[str, Any]]]]:
+async def _tools(server: ServerUnderTest) -> list[tuple[RawAnswer, list[dict[str, Any]]]]:
     answers = [await server.ask("GET", f"/{name}/tools") for name in [server.first, *server.environments[1:]]]
     return [(answer, expect.tools(answer)) for answer in answers]
 
 
 @check("tools.shape")
-async def shape(server: Subject) -> None:
+async def shape(server: ServerUnderTest) -> None:
     """Of every environment."""
     await _tools(server)
 
 
 @check("tools.schema-present")
-async def schema_present(server: Subject) -> None:
+async def schema_present(server: ServerUnderTest) -> None:
     """Of every tool."""
     for answer, tools in await _tools(server):
         for tool in tools:
             if not isinstance(tool.get("input_schema", 0), dict | None):
-                raise Fault(f"the tool {tool['name']!r} has no input_schema", answer.seen)
+                raise Violation(f"the tool {tool['name']!r} has no input_schema", answer.seen)
 
 
 @check("tools.schema-valid")
-async def schema_valid(server: Subject) -> None:
+async def schema_valid(server: ServerUnderTest) -> None:
     """Of every tool that has one."""
     for answer, tools in await _tools(server):
         for tool in tools:
             found = problems(tool.get("input_schema"))
             if found:
-                raise Fault(f"the schema of {tool['name']!r}: {found[0]}", answer.seen)
+                raise Violation(f"the schema of {tool['name']!r}: {found[0]}", answer.seen)
 
 
 @check("tools.exact-keys")
-async def exact_keys(server: Subject) -> None:
+async def exact_keys(server: ServerUnderTest) -> None:
     """Three keys, no more."""
     for answer, tools in await _tools(server):
         for tool in tools:
             if tool.keys() != {"name", "description", "input_schema"}:
-                raise Fault(f"the tool {tool['name']!r} has the keys {sorted(tool)}", answer.seen)
+                raise Violation(f"the tool {tool['name']!r} has the keys {sorted(tool)}", answer.seen)
 
 
 @check("tools.distinct")
-async def distinct(server: Subject) -> None:
+async def distinct(server: ServerUnderTest) -> None:
     """No name twice."""
     for answer, tools in await _tools(server):
         if len(expect.names(tools)) != len(tools):
-            raise Fault("two tools of one name", answer.seen)
+            raise Violation("two tools of one name", answer.seen)
 
 
 @check("tools.shared-only", probe=True)
-async def shared_only(server: Subject) -> None:
+async def shared_only(server: ServerUnderTest) -> None:
     """The probe's hint is not shared."""
     answer = await server.ask("GET", "/probe/tools")
     if "hint" in expect.names(expect.tools(answer)):
-        raise Fault("a task-specific tool is listed without a session", answer.seen)
+        raise Violation("a task-specific tool is listed without a session", answer.seen)
 
 
 @check("splits.shape")
-async def splits(server: Subject) -> None:
+async def splits(server: ServerUnderTest) -> None:
     """Of every environment."""
     for name in [server.first, *server.environments[1:]]:
         answer = await server.ask("GET", f"/{name}/splits")
         for split in expect.array(answer):
             if not isinstance(split, dict) or not isinstance(split.get("name"), str):
-                raise Fault("a split without a name", answer.seen)
+                raise Violation("a split without a name", answer.seen)
             if split.get("type") not in ("train", "validation", "test"):
-                raise Fault("a split of no known type", answer.seen)
+                raise Violation("a split of no known type", answer.seen)
 
 
 @check("splits.types", probe=True)
-async def split_types(server: Subject) -> None:
+async def split_types(server: ServerUnderTest) -> None:
     """The probe has one of each."""
     answer = await server.ask("GET", "/probe/splits")
     wanted = {"train": "train", "test": "test", "validation": "validation", "extra": "validation"}
     if {split["name"]: split["type"] for split in expect.array(answer)} != wanted:
-        raise Fault(f"the types are not {wanted}", answer.seen)
+        raise Violation(f"the types are not {wanted}", answer.seen)
 
 
 def _unknown(id: str, method: str, name: str, body: Mapping[str, Any] | None = None) -> Check:
-    async def run(server: Subject) -> None:
+    async def run(server: ServerUnderTest) -> None:
         answer = await server.ask(method, f"/{UNKNOWN}/{name}", body)
         where = urlsplit(answer.header("location") or "").path
         if answer.status in (301, 302, 307, 308) and UNKNOWN in where:

@@ -6,60 +6,60 @@ from typing import Any
 from ors.conformance import expect
 from ors.conformance.checks import Check, check
 from ors.conformance.checks.opening import expect_notes
-from ors.conformance.faults import Fault
-from ors.conformance.subject import Episode, Subject
+from ors.conformance.faults import Violation
+from ors.conformance.subject import ServerUnderTest, TestEpisode
 
 UNKNOWN = "no-such-session"
 CALL: dict[str, Any] = {"name": "no_such_tool", "input": {}}
 
 
 @check("ping.ok")
-async def ping(server: Subject) -> None:
+async def ping(server: ServerUnderTest) -> None:
     """Exactly that."""
     async with server.session() as episode:
         expect.value(await episode.post("/ping"), {"status": "ok"})
 
 
 @check("ping.unknown")
-async def ping_unknown(server: Subject) -> None:
+async def ping_unknown(server: ServerUnderTest) -> None:
     """An id that never was."""
     expect.status(await server.ask("POST", "/ping", sid=UNKNOWN), 404)
 
 
-async def _deleted(server: Subject) -> Episode:
+async def _deleted(server: ServerUnderTest) -> TestEpisode:
     async with server.session() as episode:
         await episode.get("prompt")
     return episode
 
 
 @check("ping.gone")
-async def ping_gone(server: Subject) -> None:
+async def ping_gone(server: ServerUnderTest) -> None:
     """An id that was."""
     expect.status(await (await _deleted(server)).post("/ping"), 410)
 
 
 @check("delete.ok")
-async def delete(server: Subject) -> None:
+async def delete(server: ServerUnderTest) -> None:
     """Exactly that."""
     async with server.session() as episode:
         expect.value(await episode.post("/delete"), {"sid": episode.sid})
 
 
 @check("delete.unknown")
-async def delete_unknown(server: Subject) -> None:
+async def delete_unknown(server: ServerUnderTest) -> None:
     """An id that never was."""
     expect.status(await server.ask("POST", "/delete", sid=UNKNOWN), 404)
 
 
 @check("delete.twice")
-async def delete_twice(server: Subject) -> None:
+async def delete_twice(server: ServerUnderTest) -> None:
     """A client may not have heard the first answer."""
     episode = await _deleted(server)
     expect.value(await episode.post("/delete"), {"sid": episode.sid})
 
 
 @check("delete.teardown", probe=True)
-async def teardown(server: Subject) -> None:
+async def teardown(server: ServerUnderTest) -> None:
     """The probe notes it."""
     run = f"d{server.run[:30]}"
     async with server.session(run=run) as episode:
@@ -69,7 +69,7 @@ async def teardown(server: Subject) -> None:
 
 
 @check("delete.teardown-once", probe=True)
-async def teardown_once(server: Subject) -> None:
+async def teardown_once(server: ServerUnderTest) -> None:
     """Four at once, while teardown takes its time."""
     run = f"o{server.run[:30]}"
     async with server.session(run=run, teardown_seconds=0.2) as episode:
@@ -79,7 +79,7 @@ async def teardown_once(server: Subject) -> None:
 
 
 @check("delete.running-call", probe=True)
-async def running_call(server: Subject) -> None:
+async def running_call(server: ServerUnderTest) -> None:
     """The stream must end, and say how."""
     async with server.session() as episode, episode.opened("slow", {"seconds": 20}) as live:
         await live.first()
@@ -88,11 +88,11 @@ async def running_call(server: Subject) -> None:
             async with asyncio.timeout(5):
                 (await live.rest()).error()
         except TimeoutError:
-            raise Fault("the stream goes on after the session was deleted") from None
+            raise Violation("the stream goes on after the session was deleted") from None
 
 
 @check("delete.running-setup", probe=True)
-async def running_setup(server: Subject) -> None:
+async def running_setup(server: ServerUnderTest) -> None:
     """Setup would take longer than anyone waits."""
     async with server.session(setup_seconds=60) as episode:
         expect.status(await episode.post("/delete"), 200)
@@ -100,7 +100,7 @@ async def running_setup(server: Subject) -> None:
 
 
 @check("delete.hanging-teardown", probe=True, slow=True)
-async def hanging_teardown(server: Subject) -> None:
+async def hanging_teardown(server: ServerUnderTest) -> None:
     """Twice as long as it may take."""
     limit = server.times.teardown
     async with server.session(teardown_seconds=2 * limit + server.http.patience) as episode:
@@ -109,31 +109,31 @@ async def hanging_teardown(server: Subject) -> None:
         done, _ = await asyncio.wait({asked}, timeout=limit + 5)
         if not done:
             asked.cancel()
-            raise Fault(f"no answer after {limit + 5:g} s")
+            raise Violation(f"no answer after {limit + 5:g} s")
         expect.status(await asked, 200)
 
 
-def _patient(server: Subject) -> Subject:
+def _patient(server: ServerUnderTest) -> ServerUnderTest:
     from dataclasses import replace
 
     return replace(server, http=replace(server.http, patience=3600))
 
 
 @check("delete-session.ok")
-async def delete_session(server: Subject) -> None:
+async def delete_session(server: ServerUnderTest) -> None:
     """After /delete, as the text has it."""
     episode = await _deleted(server)
     expect.value(await episode.post("/delete_session"), {"sid": episode.sid})
 
 
 @check("delete-session.unknown")
-async def delete_session_unknown(server: Subject) -> None:
+async def delete_session_unknown(server: ServerUnderTest) -> None:
     """An id that never was."""
     expect.value(await server.ask("POST", "/delete_session", sid=UNKNOWN), {"sid": UNKNOWN})
 
 
 @check("delete-session.deletes-nothing")
-async def delete_session_deletes_nothing(server: Subject) -> None:
+async def delete_session_deletes_nothing(server: ServerUnderTest) -> None:
     """The session answers afterwards."""
     async with server.session() as episode:
         await episode.post("/delete_session")
@@ -142,7 +142,7 @@ async def delete_session_deletes_nothing(server: Subject) -> None:
 
 
 def _absent(id: str, method: str, name: str, deleted: bool) -> Check:
-    async def run(server: Subject) -> None:
+    async def run(server: ServerUnderTest) -> None:
         sid = (await _deleted(server)).sid if deleted else UNKNOWN
         body = CALL if name == "call" else None
         answer = await server.ask(method, f"/{server.environment}/{name}", body, sid=sid)
@@ -162,7 +162,7 @@ ABSENT = (
 
 
 @check("gone.create-again")
-async def create_again(server: Subject) -> None:
+async def create_again(server: ServerUnderTest) -> None:
     """The id is free."""
     episode = await _deleted(server)
     answer = await server.ask("POST", "/create", server.task(), sid=episode.sid)
@@ -173,26 +173,26 @@ async def create_again(server: Subject) -> None:
 
 
 @check("state.kept", probe=True)
-async def state_kept(server: Subject) -> None:
+async def state_kept(server: ServerUnderTest) -> None:
     """The probe counts."""
     async with server.session() as episode:
         seen = [(await episode.call("add")).text() for _ in range(3)]
     if seen != ["1", "2", "3"]:
-        raise Fault(f"counted {seen}")
+        raise Violation(f"counted {seen}")
 
 
 @check("state.apart", probe=True)
-async def state_apart(server: Subject) -> None:
+async def state_apart(server: ServerUnderTest) -> None:
     """Two sessions of one task."""
     async with server.session() as first, server.session() as second:
         await first.call("add")
         seen = (await second.call("add")).text()
     if seen != "1":
-        raise Fault(f"the second session counted {seen}")
+        raise Violation(f"the second session counted {seen}")
 
 
 @check("state.finished-stays", probe=True)
-async def finished_stays(server: Subject) -> None:
+async def finished_stays(server: ServerUnderTest) -> None:
     """Alive, and not torn down."""
     run = f"e{server.run[:30]}"
     async with server.session(run=run) as episode:

@@ -4,38 +4,38 @@ from typing import Any
 
 from ors.conformance import expect
 from ors.conformance.checks import check
-from ors.conformance.faults import Fault
-from ors.conformance.subject import Subject
+from ors.conformance.faults import Violation
+from ors.conformance.subject import ServerUnderTest
 
 
 @check("task-tools.shape")
-async def shape(server: Subject) -> None:
+async def shape(server: ServerUnderTest) -> None:
     """Of the same form as /tools."""
     async with server.session() as episode:
         answer = await episode.get("task_tools")
         for tool in expect.tools(answer):
             if not isinstance(tool.get("input_schema", 0), dict | None):
-                raise Fault(f"the tool {tool['name']!r} has no input_schema", answer.seen)
+                raise Violation(f"the tool {tool['name']!r} has no input_schema", answer.seen)
 
 
 @check("task-tools.shared-too")
-async def shared_too(server: Subject) -> None:
+async def shared_too(server: ServerUnderTest) -> None:
     """Nothing of /tools is missing."""
     shared = expect.names(expect.tools(await server.ask("GET", f"/{server.environment}/tools")))
     async with server.session() as episode:
         answer = await episode.get("task_tools")
         missing = shared - expect.names(expect.tools(answer))
         if missing:
-            raise Fault(f"{', '.join(sorted(missing))} not listed", answer.seen)
+            raise Violation(f"{', '.join(sorted(missing))} not listed", answer.seen)
 
 
 @check("task-tools.specific", probe=True)
-async def specific(server: Subject) -> None:
+async def specific(server: ServerUnderTest) -> None:
     """The probe's hint."""
     async with server.session() as episode:
         answer = await episode.get("task_tools")
         if "hint" not in expect.names(expect.tools(answer)):
-            raise Fault("a tool with shared=False is not listed", answer.seen)
+            raise Violation("a tool with shared=False is not listed", answer.seen)
 
 
 def _indexed(index: int) -> dict[str, Any]:
@@ -43,29 +43,29 @@ def _indexed(index: int) -> dict[str, Any]:
 
 
 @check("task-tools.listed", indexed=True)
-async def listed(server: Subject) -> None:
+async def listed(server: ServerUnderTest) -> None:
     """What list_task_tools returns for this task."""
     async with server.session(_indexed(0)) as episode:
         answer = await episode.get("task_tools")
         if "pick" not in expect.names(expect.tools(answer)):
-            raise Fault("a tool that list_task_tools returned is not listed", answer.seen)
+            raise Violation("a tool that list_task_tools returned is not listed", answer.seen)
 
 
 @check("task-tools.override-stands", indexed=True)
-async def override_stands(server: Subject) -> None:
+async def override_stands(server: ServerUnderTest) -> None:
     """The other task's tool is neither there nor callable."""
     async with server.session(_indexed(1)) as episode:
         answer = await episode.get("task_tools")
         if expect.names(expect.tools(answer)) != {"always", "skip"}:
-            raise Fault("the tools are not always and skip", answer.seen)
+            raise Violation("the tools are not always and skip", answer.seen)
         (await episode.call("skip")).output()
         refused = await episode.call("pick")
         if any(event.name == "end" for event in refused.events) and refused.value().get("ok") is True:
-            raise Fault("a tool that this task has not was run", refused.seen)
+            raise Violation("a tool that this task has not was run", refused.seen)
 
 
 @check("prompt.blocks")
-async def blocks(server: Subject) -> None:
+async def blocks(server: ServerUnderTest) -> None:
     """Text or images."""
     async with server.session() as episode:
         answer = await episode.get("prompt")
@@ -73,7 +73,7 @@ async def blocks(server: Subject) -> None:
 
 
 @check("prompt.keys")
-async def keys(server: Subject) -> None:
+async def keys(server: ServerUnderTest) -> None:
     """No key more or less."""
     async with server.session() as episode:
         answer = await episode.get("prompt")
@@ -81,21 +81,21 @@ async def keys(server: Subject) -> None:
 
 
 @check("prompt.image", probe=True)
-async def image(server: Subject) -> None:
+async def image(server: ServerUnderTest) -> None:
     """A text, then an image."""
     async with server.session(image=True) as episode:
         answer = await episode.get("prompt")
         found = expect.blocks(expect.array(answer), answer.seen)
         if [block["type"] for block in found] != ["text", "image"]:
-            raise Fault("not a text and an image", answer.seen)
+            raise Violation("not a text and an image", answer.seen)
         expect.block_keys(found, answer.seen)
 
 
 @check("prompt.any-environment", several=True)
-async def any_environment(server: Subject) -> None:
+async def any_environment(server: ServerUnderTest) -> None:
     """The path names another environment."""
     async with server.session() as episode:
         answer = await server.ask("GET", f"/{server.other}/prompt", sid=episode.sid)
         own = await episode.get("prompt")
         if expect.array(answer) != expect.array(own):
-            raise Fault("not the prompt of the session", answer.seen)
+            raise Violation("not the prompt of the session", answer.seen)

@@ -5,22 +5,22 @@ import asyncio
 from ors.conformance import expect
 from ors.conformance.checks import check
 from ors.conformance.checks.opening import expect_notes
-from ors.conformance.faults import Fault
-from ors.conformance.subject import Subject
+from ors.conformance.faults import Violation
+from ors.conformance.subject import ServerUnderTest
 
 
-def _nearly(server: Subject) -> float:
+def _nearly(server: ServerUnderTest) -> float:
     """Nearly the time after which a session expires."""
     return server.times.idle * 0.9
 
 
-def _surely(server: Subject) -> float:
+def _surely(server: ServerUnderTest) -> float:
     """A time after which it has expired."""
     return server.times.idle + server.times.slack
 
 
 @check("expiry.idle", slow=True)
-async def idle(server: Subject) -> None:
+async def idle(server: ServerUnderTest) -> None:
     """Left alone, it is gone."""
     async with server.session() as episode:
         await episode.get("prompt")
@@ -29,7 +29,7 @@ async def idle(server: Subject) -> None:
 
 
 @check("expiry.not-before", slow=True)
-async def not_before(server: Subject) -> None:
+async def not_before(server: ServerUnderTest) -> None:
     """Left alone for nearly as long, it is there."""
     async with server.session() as episode:
         await episode.get("prompt")
@@ -38,7 +38,7 @@ async def not_before(server: Subject) -> None:
 
 
 @check("expiry.ping", slow=True)
-async def pinged(server: Subject) -> None:
+async def pinged(server: ServerUnderTest) -> None:
     """Pinged for longer than that."""
     async with server.session() as episode:
         await episode.get("prompt")
@@ -48,7 +48,7 @@ async def pinged(server: Subject) -> None:
 
 
 @check("expiry.any-request", slow=True)
-async def any_request(server: Subject) -> None:
+async def any_request(server: ServerUnderTest) -> None:
     """Kept alive by questions about the environment that carry its id."""
     async with server.session() as episode:
         await episode.get("prompt")
@@ -59,7 +59,7 @@ async def any_request(server: Subject) -> None:
 
 
 @check("expiry.running-call", probe=True, slow=True)
-async def running_call(server: Subject) -> None:
+async def running_call(server: ServerUnderTest) -> None:
     """A call that takes longer than a session may be idle."""
     seconds = _surely(server) + 1
     async with server.session() as episode:
@@ -69,7 +69,7 @@ async def running_call(server: Subject) -> None:
 
 
 @check("expiry.gone", probe=True, slow=True)
-async def gone(server: Subject) -> None:
+async def gone(server: ServerUnderTest) -> None:
     """410, and torn down."""
     run = f"x{server.run[:30]}"
     async with server.session(run=run) as episode:
@@ -77,6 +77,6 @@ async def gone(server: Subject) -> None:
         await asyncio.sleep(_surely(server))
         answer = await episode.get("prompt")
         if answer.status == 404:
-            raise Fault("an expired session is forgotten, not gone", answer.seen)
+            raise Violation("an expired session is forgotten, not gone", answer.seen)
         expect.status(answer, 410)
         await expect_notes(server, run, ["setup", "ready", "teardown"])

@@ -6,18 +6,18 @@ from typing import Any
 
 from ors.conformance import expect
 from ors.conformance.checks import Check, Run, check
-from ors.conformance.faults import Fault
-from ors.conformance.subject import Subject
+from ors.conformance.faults import Violation
+from ors.conformance.subject import ServerUnderTest
 
 PRINTABLE = "".join(c for c in string.ascii_letters + string.digits + string.punctuation)
 
 
-def _path(server: Subject, name: str) -> str:
+def _path(server: ServerUnderTest, name: str) -> str:
     return f"/{server.environment}/{name}" if name in ("prompt", "task_tools", "call") else f"/{name}"
 
 
 def _required(id: str, method: str, name: str, body: Mapping[str, Any] | None = None) -> Check:
-    async def run(server: Subject) -> None:
+    async def run(server: ServerUnderTest) -> None:
         given = server.task() if name == "create" else body
         expect.status(await server.ask(method, _path(server, name), given), 400)
 
@@ -37,7 +37,7 @@ REQUIRED = (
 
 
 @check("sid.not-needed")
-async def not_needed(server: Subject) -> None:
+async def not_needed(server: ServerUnderTest) -> None:
     """Everything that asks, without a session."""
     name, split = server.environment, {"split": await server.split()}
     for method, path, body in (
@@ -54,7 +54,7 @@ async def not_needed(server: Subject) -> None:
 
 
 @check("sid.blank")
-async def blank(server: Subject) -> None:
+async def blank(server: ServerUnderTest) -> None:
     """A header of spaces."""
     expect.status(await server.ask("POST", "/ping", headers={"X-Session-ID": " "}), 400)
     answer = await server.ask("POST", "/create", server.task(), headers={"X-Session-ID": " "})
@@ -62,15 +62,15 @@ async def blank(server: Subject) -> None:
 
 
 @check("sid.before-body")
-async def before_body(server: Subject) -> None:
+async def before_body(server: ServerUnderTest) -> None:
     """With both wrong, the message is about the header."""
     answer = expect.status(await server.ask("POST", "/create", b"{"), 400)
     if "session" not in expect.detail(answer).lower():
-        raise Fault("the error is not about the session", answer.seen)
+        raise Violation("the error is not about the session", answer.seen)
 
 
 @check("sid.any")
-async def any_id(server: Subject) -> None:
+async def any_id(server: ServerUnderTest) -> None:
     """All of ASCII, and 256 characters."""
     for sid in (f"{PRINTABLE}{server.run}", (server.run * 8)[:256]):
         answer = await server.ask("POST", "/create", server.task(), sid=sid)

@@ -4,9 +4,9 @@ import asyncio
 
 from ors.conformance import expect
 from ors.conformance.checks import check
-from ors.conformance.faults import Fault, NotTried
-from ors.conformance.http import Answer
-from ors.conformance.subject import Subject
+from ors.conformance.faults import NotTried, Violation
+from ors.conformance.http import RawAnswer
+from ors.conformance.subject import ServerUnderTest
 
 MANY_BYTES = 64 * 2**30
 UNKNOWN = "no-such-environment"
@@ -14,7 +14,7 @@ VALUE = "s3cr3t-v4lu3"
 
 
 @check("http.well-formed")
-async def well_formed(server: Subject) -> None:
+async def well_formed(server: ServerUnderTest) -> None:
     """The strict reader reads a bit of everything; it raises at what is not HTTP."""
     await server.ask("GET", "/health")
     await server.ask("GET", "/list_environments")
@@ -23,16 +23,16 @@ async def well_formed(server: Subject) -> None:
 
 
 @check("http.json-type")
-async def json_type(server: Subject) -> None:
+async def json_type(server: ServerUnderTest) -> None:
     """The header of answers and of errors."""
     for method, path in (("GET", "/health"), ("GET", "/list_environments"), ("POST", "/ping")):
         answer = await server.ask(method, path)
         if (answer.header("content-type") or "").split(";")[0].strip().lower() != "application/json":
-            raise Fault(f"{path} is not sent as application/json", answer.raw)
+            raise Violation(f"{path} is not sent as application/json", answer.raw)
 
 
 @check("http.error-format")
-async def error_format(server: Subject) -> None:
+async def error_format(server: ServerUnderTest) -> None:
     """A 400, a 404 and the error of a bad body."""
     for answer in (
         await server.ask("POST", "/ping"),
@@ -41,41 +41,41 @@ async def error_format(server: Subject) -> None:
         await server.ask("POST", f"/{server.first}/num_tasks", {}),
     ):
         if answer.status < 400:
-            raise Fault("an error was expected", answer.seen)
+            raise Violation("an error was expected", answer.seen)
         expect.detail(answer)
 
 
-async def _num_tasks(server: Subject, body: object) -> Answer:
+async def _num_tasks(server: ServerUnderTest, body: object) -> RawAnswer:
     return await server.ask("POST", f"/{server.first}/num_tasks", body)
 
 
 @check("http.bad-json")
-async def bad_json(server: Subject) -> None:
+async def bad_json(server: ServerUnderTest) -> None:
     """Half an object."""
     expect.status(await _num_tasks(server, b'{"split": "tr'), 400)
 
 
 @check("http.missing-field")
-async def missing_field(server: Subject) -> None:
+async def missing_field(server: ServerUnderTest) -> None:
     """num_tasks without split."""
     expect.status(await _num_tasks(server, {}), 400)
 
 
 @check("http.empty-body")
-async def empty_body(server: Subject) -> None:
+async def empty_body(server: ServerUnderTest) -> None:
     """No body at all."""
     expect.status(await _num_tasks(server, b""), 400)
 
 
 @check("http.not-an-object")
-async def not_an_object(server: Subject) -> None:
+async def not_an_object(server: ServerUnderTest) -> None:
     """An array, a string and null."""
     for body in (b'["train"]', b'"train"', b"null"):
         expect.status(await _num_tasks(server, body), 400)
 
 
 @check("http.wrong-type")
-async def wrong_type(server: Subject) -> None:
+async def wrong_type(server: ServerUnderTest) -> None:
     """A number as a split, words as an index."""
     expect.status(await _num_tasks(server, {"split": 7}), 400)
     body = {"split": await server.split(), "index": "first"}
@@ -83,18 +83,18 @@ async def wrong_type(server: Subject) -> None:
 
 
 @check("http.detail-names-field")
-async def detail_names_field(server: Subject) -> None:
+async def detail_names_field(server: ServerUnderTest) -> None:
     """The field's name is in the message, the value is not."""
     body = {"split": await server.split(), "index": VALUE}
     answer = await server.ask("POST", f"/{server.environment}/task", body)
     if VALUE.encode() in answer.body:
-        raise Fault("the error repeats the value", answer.seen)
+        raise Violation("the error repeats the value", answer.seen)
     if "index" not in expect.detail(answer):
-        raise Fault("the error does not name the field", answer.seen)
+        raise Violation("the error does not name the field", answer.seen)
 
 
 @check("http.unknown-keys")
-async def unknown_keys(server: Subject) -> None:
+async def unknown_keys(server: ServerUnderTest) -> None:
     """A key that nobody knows, in a question and in a create."""
     split = await server.split()
     path = f"/{server.environment}/num_tasks"
@@ -106,7 +106,7 @@ async def unknown_keys(server: Subject) -> None:
 
 
 @check("http.content-type")
-async def content_type(server: Subject) -> None:
+async def content_type(server: ServerUnderTest) -> None:
     """As curl -d sends it, and without any."""
     split, path = await server.split(), f"/{server.environment}/num_tasks"
     for kind in ("application/x-www-form-urlencoded", ""):
@@ -115,7 +115,7 @@ async def content_type(server: Subject) -> None:
 
 
 @check("http.body-limit")
-async def body_limit(server: Subject) -> None:
+async def body_limit(server: ServerUnderTest) -> None:
     """64 GiB are announced; the answer must come without waiting for them."""
     http = server.http
     headers = {"Content-Length": str(MANY_BYTES), "Content-Type": "application/json"}
@@ -125,15 +125,15 @@ async def body_limit(server: Subject) -> None:
             await connection.write(sent)
             head = await connection.head()
     except TimeoutError:
-        raise Fault("the server waits for a body of 64 GiB") from None
+        raise Violation("the server waits for a body of 64 GiB") from None
     except OSError as error:
-        raise Fault(f"the connection broke instead of an answer: {error}") from None
+        raise Violation(f"the connection broke instead of an answer: {error}") from None
     if head.status != 413:
-        raise Fault(f"answered {head.status} instead of 413", head.raw)
+        raise Violation(f"answered {head.status} instead of 413", head.raw)
 
 
 @check("http.deep-json")
-async def deep_json(server: Subject) -> None:
+async def deep_json(server: ServerUnderTest) -> None:
     """Arrays in arrays, a hundred thousand deep."""
     body = b'{"split": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"
     expect.status(await _num_tasks(server, body), 400)
@@ -141,47 +141,47 @@ async def deep_json(server: Subject) -> None:
 
 
 @check("http.wrong-method")
-async def wrong_method(server: Subject) -> None:
+async def wrong_method(server: ServerUnderTest) -> None:
     """DELETE on a path that is there."""
     for path, allowed in (("/health", "GET"), ("/create_session", "POST"), (f"/{server.first}/tools", "GET")):
         answer = expect.status(await server.ask("DELETE", path), 405)
         if allowed not in (answer.header("allow") or ""):
-            raise Fault(f"Allow does not name {allowed}", answer.raw)
+            raise Violation(f"Allow does not name {allowed}", answer.raw)
 
 
 @check("http.head-health")
-async def head_health(server: Subject) -> None:
+async def head_health(server: ServerUnderTest) -> None:
     """HEAD; a body would be read as the next answer."""
     expect.status(await server.ask("HEAD", "/health"), 200)
 
 
 @check("http.single-redirect", single=True)
-async def single_redirect(server: Subject) -> None:
+async def single_redirect(server: ServerUnderTest) -> None:
     """/tools of a server with one environment."""
     answer = expect.status(await server.ask("GET", "/tools"), 301, 302, 303, 307, 308)
     if not (answer.header("location") or "").endswith(f"/{server.first}/tools"):
-        raise Fault("the redirect does not go to the environment", answer.raw)
+        raise Violation("the redirect does not go to the environment", answer.raw)
 
 
 @check("http.single-redirect-308", single=True)
-async def single_redirect_308(server: Subject) -> None:
+async def single_redirect_308(server: ServerUnderTest) -> None:
     """Method and query survive."""
     answer = expect.status(await server.ask("POST", "/tasks?a=1&b=2", {"split": "x"}), 308)
     if not (answer.header("location") or "").endswith(f"/{server.first}/tasks?a=1&b=2"):
-        raise Fault("the redirect loses path or query", answer.raw)
+        raise Violation("the redirect loses path or query", answer.raw)
 
 
 @check("http.bare-discovery", several=True)
-async def bare_discovery(server: Subject) -> None:
+async def bare_discovery(server: ServerUnderTest) -> None:
     """Paths without environment go to the first one."""
     for method, name in (("GET", "tools"), ("GET", "splits"), ("POST", "tasks"), ("POST", "num_tasks")):
         answer = expect.status(await server.ask(method, f"/{name}"), 308)
         if not (answer.header("location") or "").endswith(f"/{server.first}/{name}"):
-            raise Fault("the redirect does not go to the first environment", answer.raw)
+            raise Violation("the redirect does not go to the first environment", answer.raw)
 
 
 @check("http.bare-session", several=True)
-async def bare_session(server: Subject) -> None:
+async def bare_session(server: ServerUnderTest) -> None:
     """The session knows its environment."""
     async with server.session() as episode:
         for name in ("prompt", "task_tools"):
@@ -191,29 +191,29 @@ async def bare_session(server: Subject) -> None:
 
 
 @check("http.environment-case")
-async def environment_case(server: Subject) -> None:
+async def environment_case(server: ServerUnderTest) -> None:
     """The name in capitals."""
     name = server.environment
     if name != name.lower():
-        raise Fault(f"the name {name!r} is listed with capitals", name.encode())
+        raise Violation(f"the name {name!r} is listed with capitals", name.encode())
     if name.upper() == name:
         raise NotTried("the environment's name has no letters")
     expect.status(await server.ask("GET", f"/{name.upper()}/tools"), 200)
     answer = await server.ask("POST", f"/{name.upper()}/tasks", {"split": await server.split()})
     if answer.status == 200 and expect.mapping(answer, "env_name")["env_name"] != name:
-        raise Fault("env_name is not in lower case", answer.seen)
+        raise Violation("env_name is not in lower case", answer.seen)
 
 
 @check("http.unknown-environment-at-once", several=True)
-async def unknown_environment_at_once(server: Subject) -> None:
+async def unknown_environment_at_once(server: ServerUnderTest) -> None:
     """No redirect to the first environment."""
     expect.status(await server.ask("GET", f"/{UNKNOWN}/tools"), 404)
     expect.status(await server.ask("POST", f"/{UNKNOWN}/tasks", {"split": "train"}), 404)
 
 
 @check("http.version")
-async def version(server: Subject) -> None:
+async def version(server: ServerUnderTest) -> None:
     """A string."""
     answer = await server.ask("GET", "/version")
     if not isinstance(expect.mapping(answer, "version")["version"], str):
-        raise Fault("the version is not a string", answer.seen)
+        raise Violation("the version is not a string", answer.seen)

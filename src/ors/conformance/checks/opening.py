@@ -8,36 +8,36 @@ from typing import Any
 from ors.conformance import expect
 from ors.conformance.checks import Check, check
 from ors.conformance.events import EventReader
-from ors.conformance.faults import Fault
-from ors.conformance.http import Answer
-from ors.conformance.subject import EVENTS, Subject
+from ors.conformance.faults import Violation
+from ors.conformance.http import RawAnswer
+from ors.conformance.subject import EVENTS, ServerUnderTest
 
 SETUP_SECONDS = 1.5
 SECRET = "s3cr3t-v4lu3"
 
 
-async def _sid(server: Subject) -> str:
+async def _sid(server: ServerUnderTest) -> str:
     answer = await server.ask("POST", "/create_session")
     return str(expect.mapping(answer, "sid")["sid"])
 
 
 @check("create-session.sid")
-async def sid(server: Subject) -> None:
+async def sid(server: ServerUnderTest) -> None:
     """A plain request gets plain JSON."""
     answer = await server.ask("POST", "/create_session")
     expect.uuid_format(expect.mapping(answer, "sid")["sid"], answer.seen)
 
 
 @check("create-session.fresh")
-async def fresh(server: Subject) -> None:
+async def fresh(server: ServerUnderTest) -> None:
     """Ten are ten."""
     ids = [await server.new_sid() for _ in range(10)]
     if len(set(ids)) != 10:
-        raise Fault("an id was given out twice", " ".join(ids).encode())
+        raise Violation("an id was given out twice", " ".join(ids).encode())
 
 
 @check("create-session.only-an-id")
-async def only_an_id(server: Subject) -> None:
+async def only_an_id(server: ServerUnderTest) -> None:
     """A fresh id has no episode."""
     new = await server.new_sid()
     expect.status(await server.ask("POST", "/ping", sid=new), 404)
@@ -45,13 +45,13 @@ async def only_an_id(server: Subject) -> None:
 
 
 @check("create-session.stream")
-async def stream(server: Subject) -> None:
+async def stream(server: ServerUnderTest) -> None:
     """As the field's clients ask."""
     answer = expect.status(await server.ask("POST", "/create_session", headers=EVENTS), 200)
     reader = EventReader()
     reader.feed(answer.body, 0)
     if [event.name for event in reader.events] != ["task_id", "end"]:
-        raise Fault("the events are not task_id and end", answer.seen)
+        raise Violation("the events are not task_id and end", answer.seen)
     given, end = reader.events
     expect.uuid_format(given.data, answer.seen)
     if end.data != json.dumps({"sid": given.data}, separators=(",", ":")):
@@ -60,15 +60,15 @@ async def stream(server: Subject) -> None:
         except ValueError:
             same = False
         if not same:
-            raise Fault('the end event is not {"sid": <the same>}', answer.seen)
+            raise Violation('the end event is not {"sid": <the same>}', answer.seen)
 
 
-async def _create(server: Subject, body: Any) -> tuple[str, Answer]:
+async def _create(server: ServerUnderTest, body: Any) -> tuple[str, RawAnswer]:
     sid = await server.new_sid()
     return sid, await server.ask("POST", "/create", body, sid=sid)
 
 
-async def _refused(server: Subject, body: Any, status: int) -> None:
+async def _refused(server: ServerUnderTest, body: Any, status: int) -> None:
     sid, answer = await _create(server, body)
     if answer.status == 200:
         await server.ask("POST", "/delete", sid=sid)
@@ -76,7 +76,7 @@ async def _refused(server: Subject, body: Any, status: int) -> None:
 
 
 @check("create.task-spec")
-async def task_spec(server: Subject) -> None:
+async def task_spec(server: ServerUnderTest) -> None:
     """The task as it was listed."""
     sid, answer = await _create(server, server.task())
     await server.ask("POST", "/delete", sid=sid)
@@ -84,7 +84,7 @@ async def task_spec(server: Subject) -> None:
 
 
 @check("create.split-index")
-async def split_index(server: Subject) -> None:
+async def split_index(server: ServerUnderTest) -> None:
     """The probe shows which task it got; others just have to open."""
     body = {"env_name": server.environment, "split": await server.split(), "index": 0}
     if server.environment.lower() == "probe":
@@ -95,11 +95,11 @@ async def split_index(server: Subject) -> None:
     expect.value(answer, {"sid": sid})
     expect.status(prompt, 200)
     if server.environment.lower() == "probe" and b"-3" not in prompt.body:
-        raise Fault("not the task at that index", prompt.seen)
+        raise Violation("not the task at that index", prompt.seen)
 
 
 @check("create.default-environment")
-async def default_environment(server: Subject) -> None:
+async def default_environment(server: ServerUnderTest) -> None:
     """The session has the first environment's tools."""
     splits = expect.array(await server.ask("GET", f"/{server.first}/splits"))
     sid, answer = await _create(server, {"split": splits[0]["name"], "index": 0})
@@ -108,11 +108,11 @@ async def default_environment(server: Subject) -> None:
     expect.status(answer, 200)
     shared = expect.tools(await server.ask("GET", f"/{server.first}/tools"))
     if not expect.names(shared) <= expect.names(expect.tools(tools)):
-        raise Fault("the session is of another environment", tools.seen)
+        raise Violation("the session is of another environment", tools.seen)
 
 
 def _refuses(id: str, status: int, **body: Any) -> Check:
-    async def run(server: Subject) -> None:
+    async def run(server: ServerUnderTest) -> None:
         known = {"split": await server.split(), "index": 0, **server.task()}
         given = {key: known.get(key) if value is ... else value for key, value in body.items()}
         await _refused(server, {"env_name": server.environment, **given}, status)
@@ -132,7 +132,7 @@ REFUSED = (
 
 
 @check("create.exists")
-async def exists(server: Subject) -> None:
+async def exists(server: ServerUnderTest) -> None:
     """The second time it is taken."""
     async with server.session() as episode:
         answer = await server.ask("POST", "/create", server.task(), sid=episode.sid)
@@ -140,28 +140,28 @@ async def exists(server: Subject) -> None:
 
 
 @check("create.race")
-async def race(server: Subject) -> None:
+async def race(server: ServerUnderTest) -> None:
     """Eight at once."""
     sid = await server.new_sid()
     asked = (server.ask("POST", "/create", server.task(), sid=sid) for _ in range(8))
     answers = await asyncio.gather(*asked)
     await server.ask("POST", "/delete", sid=sid)
     if sorted(answer.status for answer in answers) != [200] + [400] * 7:
-        raise Fault(f"answered {sorted(answer.status for answer in answers)}", answers[0].seen)
+        raise Violation(f"answered {sorted(answer.status for answer in answers)}", answers[0].seen)
 
 
 @check("create.answers-first", probe=True)
-async def answers_first(server: Subject) -> None:
+async def answers_first(server: ServerUnderTest) -> None:
     """Setup takes longer than the answer."""
     clock = asyncio.get_running_loop()
     began = clock.time()
     async with server.session(setup_seconds=SETUP_SECONDS):
         if clock.time() - began > SETUP_SECONDS * 0.8:
-            raise Fault("/create was answered only after setup")
+            raise Violation("/create was answered only after setup")
 
 
 def _waits(id: str, name: str) -> Check:
-    async def run(server: Subject) -> None:
+    async def run(server: ServerUnderTest) -> None:
         async with server.session(setup_seconds=SETUP_SECONDS / 3) as episode:
             expect.status(await episode.get(name), 200)
 
@@ -172,14 +172,14 @@ WAITING = (_waits("create.prompt-waits", "prompt"), _waits("create.task-tools-wa
 
 
 @check("create.call-waits", probe=True)
-async def call_waits(server: Subject) -> None:
+async def call_waits(server: ServerUnderTest) -> None:
     """A call right after /create."""
     async with server.session(setup_seconds=SETUP_SECONDS / 3) as episode:
         (await episode.call("add")).output()
 
 
 @check("create.call-opens", probe=True)
-async def call_opens(server: Subject) -> None:
+async def call_opens(server: ServerUnderTest) -> None:
     """The task id comes while setup runs."""
     async with server.session(setup_seconds=SETUP_SECONDS) as episode:
         clock = asyncio.get_running_loop()
@@ -189,18 +189,18 @@ async def call_opens(server: Subject) -> None:
             late = clock.time() - began > SETUP_SECONDS * 0.8
             (await live.rest()).output()
         if late:
-            raise Fault("the stream opened only after setup")
+            raise Violation("the stream opened only after setup")
 
 
 @check("setup-failed.status", probe=True)
-async def setup_failed(server: Subject) -> None:
+async def setup_failed(server: ServerUnderTest) -> None:
     """A setup that raises."""
     async with server.session(setup_fails=True) as episode:
         expect.status(await episode.get("prompt"), 500)
 
 
 @check("setup-failed.reason", probe=True)
-async def setup_failed_reason(server: Subject) -> None:
+async def setup_failed_reason(server: ServerUnderTest) -> None:
     """Every question has the reason, /ping too."""
     async with server.session(setup_fails=True) as episode:
         for answer in (
@@ -209,21 +209,21 @@ async def setup_failed_reason(server: Subject) -> None:
             await episode.post("/ping"),
         ):
             if "told to fail" not in expect.detail(expect.status(answer, 500)):
-                raise Fault("the reason is not told", answer.seen)
+                raise Violation("the reason is not told", answer.seen)
 
 
 @check("setup-failed.call", probe=True)
-async def setup_failed_call(server: Subject) -> None:
+async def setup_failed_call(server: ServerUnderTest) -> None:
     """A stream, because a client may be waiting in it."""
     async with server.session(setup_fails=True) as episode:
         stream = await episode.call("add")
         if stream.head.status != 200:
-            raise Fault(f"answered {stream.head.status} instead of a stream", stream.seen)
+            raise Violation(f"answered {stream.head.status} instead of a stream", stream.seen)
         stream.error()
 
 
 @check("setup-failed.teardown", probe=True)
-async def setup_failed_teardown(server: Subject) -> None:
+async def setup_failed_teardown(server: ServerUnderTest) -> None:
     """What setup began has to be cleaned up."""
     run = f"f{server.run[:30]}"
     async with server.session(setup_fails=True, run=run) as episode:
@@ -231,23 +231,23 @@ async def setup_failed_teardown(server: Subject) -> None:
     await expect_notes(server, run, ["setup", "teardown"])
 
 
-async def expect_notes(server: Subject, run: str, wanted: list[str]) -> None:
+async def expect_notes(server: ServerUnderTest, run: str, wanted: list[str]) -> None:
     """The life of the environments of a run went like this."""
     async with server.session() as reader:
         stream = await reader.call("notes", {"name": run})
         await reader.call("forget", {"name": run})
     if stream.text().split() != wanted:
-        raise Fault(f"expected {wanted}, but what ran was {stream.text().split()}", stream.seen)
+        raise Violation(f"expected {wanted}, but what ran was {stream.text().split()}", stream.seen)
 
 
 @check("secrets.body", probe=True)
-async def secrets_body(server: Subject) -> None:
+async def secrets_body(server: ServerUnderTest) -> None:
     """The environment has the secret."""
     body = {**server.task(), "secrets": {"key": SECRET}}
     async with server.session(body, must_open=True) as episode:
         stream = await episode.call("secret", {"name": "key"})
         if stream.text() != SECRET:
-            raise Fault("the environment did not get the secret", stream.seen)
+            raise Violation("the environment did not get the secret", stream.seen)
 
 
 def _header(secrets: dict[str, str]) -> dict[str, str]:
@@ -256,18 +256,18 @@ def _header(secrets: dict[str, str]) -> dict[str, str]:
 
 
 @check("secrets.header", probe=True)
-async def secrets_header(server: Subject) -> None:
+async def secrets_header(server: ServerUnderTest) -> None:
     """Both, and the header wins."""
     body = {**server.task(), "secrets": {"key": "of the body", "second": "2"}}
     async with server.session(body, _header({"key": SECRET}), must_open=True) as episode:
         for name, wanted in (("key", SECRET), ("second", "2")):
             stream = await episode.call("secret", {"name": name})
             if stream.text() != wanted:
-                raise Fault(f"the environment did not get {name!r} as sent", stream.seen)
+                raise Violation(f"the environment did not get {name!r} as sent", stream.seen)
 
 
 @check("secrets.bad-header")
-async def secrets_bad_header(server: Subject) -> None:
+async def secrets_bad_header(server: ServerUnderTest) -> None:
     """Not base64, and base64 of something else."""
     for value in ("%%%", base64.b64encode(b'["key"]').decode()):
         sid = await server.new_sid()
@@ -277,7 +277,7 @@ async def secrets_bad_header(server: Subject) -> None:
 
 
 @check("secrets.hidden", probe=True)
-async def secrets_hidden(server: Subject) -> None:
+async def secrets_hidden(server: ServerUnderTest) -> None:
     """An exception with the secret in its text, given in the way that the server takes."""
     body = {**server.task(), "secrets": {"key": SECRET}}
     sid, taken = await _create(server, body)
@@ -287,4 +287,4 @@ async def secrets_hidden(server: Subject) -> None:
         stream = await episode.call("fail_with_secret", {"name": "key"})
         stream.error()
         if SECRET.encode() in stream.body:
-            raise Fault("the secret is in the error", stream.seen)
+            raise Violation("the secret is in the error", stream.seen)

@@ -4,24 +4,24 @@ import asyncio
 import uuid
 
 from ors.conformance.checks import check
-from ors.conformance.events import Stream
-from ors.conformance.faults import Fault
-from ors.conformance.subject import Episode, Subject
+from ors.conformance.events import RawStream
+from ors.conformance.faults import Violation
+from ors.conformance.subject import ServerUnderTest, TestEpisode
 
 
-async def _counted(episode: Episode, wanted: str) -> None:
+async def _counted(episode: TestEpisode, wanted: str) -> None:
     given = await episode.call("counted")
     if given.text() != wanted:
-        raise Fault(f"the tool has run {given.text()} times instead of {wanted}", given.seen)
+        raise Violation(f"the tool has run {given.text()} times instead of {wanted}", given.seen)
 
 
-def _same(first: Stream, again: Stream) -> None:
+def _same(first: RawStream, again: RawStream) -> None:
     if first.value() != again.value():
-        raise Fault("the result is another one", again.seen)
+        raise Violation("the result is another one", again.seen)
 
 
 @check("rejoin.finished", probe=True)
-async def finished(server: Subject) -> None:
+async def finished(server: ServerUnderTest) -> None:
     """A call that is done."""
     async with server.session() as episode:
         first = await episode.call("add")
@@ -30,7 +30,7 @@ async def finished(server: Subject) -> None:
 
 
 @check("rejoin.running", probe=True)
-async def running(server: Subject) -> None:
+async def running(server: ServerUnderTest) -> None:
     """A call that is not."""
     async with server.session() as episode:
         async with episode.opened("slow", {"seconds": 0.5}) as live:
@@ -41,29 +41,29 @@ async def running(server: Subject) -> None:
 
 
 @check("rejoin.dropped", probe=True)
-async def dropped(server: Subject) -> None:
+async def dropped(server: ServerUnderTest) -> None:
     """The connection is cut while the tool runs."""
     async with server.session() as episode:
         async with episode.opened("slow", {"seconds": 0.4}) as live:
             task_id = await live.first()
         again = await episode.call("slow", {"seconds": 0.4}, task_id=task_id, takes=1)
         if again.text() != "1":
-            raise Fault("not the result of the call", again.seen)
+            raise Violation("not the result of the call", again.seen)
         await _counted(episode, "1")
 
 
 @check("rejoin.task-id-first", probe=True)
-async def task_id_first(server: Subject) -> None:
+async def task_id_first(server: ServerUnderTest) -> None:
     """The same id as before."""
     async with server.session() as episode:
         first = await episode.call("add")
         again = await episode.call("add", task_id=first.task_id)
         if not again.events or again.events[0].name != "task_id" or again.task_id != first.task_id:
-            raise Fault("the first event is not task_id with that id", again.seen)
+            raise Violation("the first event is not task_id with that id", again.seen)
 
 
 @check("rejoin.whatever-input", probe=True)
-async def whatever_input(server: Subject) -> None:
+async def whatever_input(server: ServerUnderTest) -> None:
     """Another tool is named, with another input."""
     async with server.session() as episode:
         first = await episode.call("add")
@@ -71,36 +71,36 @@ async def whatever_input(server: Subject) -> None:
 
 
 @check("rejoin.error", probe=True)
-async def error(server: Subject) -> None:
+async def error(server: ServerUnderTest) -> None:
     """A call that raised."""
     async with server.session() as episode:
         first = await episode.call("fail", {"text": "broken today"})
         again = await episode.call("fail", {"text": "broken today"}, task_id=first.task_id)
         if first.error() != again.error():
-            raise Fault("another error event", again.seen)
+            raise Violation("another error event", again.seen)
 
 
 @check("rejoin.unknown")
-async def unknown(server: Subject) -> None:
+async def unknown(server: ServerUnderTest) -> None:
     """An id that nobody gave out."""
     async with server.session() as episode:
         given = await episode.call("echo", {"text": "x"}, task_id=uuid.uuid4().hex)
         if given.error() != "unknown task_id":
-            raise Fault("the error is another one", given.seen)
+            raise Violation("the error is another one", given.seen)
 
 
 @check("rejoin.unknown-echo")
-async def unknown_echo(server: Subject) -> None:
+async def unknown_echo(server: ServerUnderTest) -> None:
     """The first event in every stream."""
     async with server.session() as episode:
         task_id = uuid.uuid4().hex
         given = await episode.call("echo", {"text": "x"}, task_id=task_id)
         if given.task_id != task_id or given.events[0].name != "task_id":
-            raise Fault("the stream does not begin with that task_id", given.seen)
+            raise Violation("the stream does not begin with that task_id", given.seen)
 
 
 @check("rejoin.unknown-runs-nothing", probe=True)
-async def unknown_runs_nothing(server: Subject) -> None:
+async def unknown_runs_nothing(server: ServerUnderTest) -> None:
     """The tool counts."""
     async with server.session() as episode:
         await episode.call("add", task_id=uuid.uuid4().hex)
@@ -108,17 +108,17 @@ async def unknown_runs_nothing(server: Subject) -> None:
 
 
 @check("rejoin.other-session", probe=True)
-async def other_session(server: Subject) -> None:
+async def other_session(server: ServerUnderTest) -> None:
     """An id that another session got."""
     async with server.session() as first, server.session() as second:
         given = await first.call("echo", {"text": "of the first session"})
         stolen = await second.call("echo", {"text": "x"}, task_id=given.task_id)
         if stolen.error() != "unknown task_id":
-            raise Fault("the error is another one", stolen.seen)
+            raise Violation("the error is another one", stolen.seen)
 
 
 @check("rejoin.kept", probe=True, slow=True)
-async def kept(server: Subject) -> None:
+async def kept(server: ServerUnderTest) -> None:
     """Shortly before the end of its time."""
     async with server.session() as episode:
         first = await episode.call("add")
@@ -127,7 +127,7 @@ async def kept(server: Subject) -> None:
 
 
 @check("rejoin.expired", probe=True, slow=True)
-async def expired(server: Subject) -> None:
+async def expired(server: ServerUnderTest) -> None:
     """Well after the end of its time."""
     async with server.session() as episode:
         first = await episode.call("add")

@@ -5,27 +5,27 @@ from itertools import pairwise
 
 from ors.conformance import expect
 from ors.conformance.checks import check
-from ors.conformance.events import Stream
-from ors.conformance.faults import Fault
-from ors.conformance.subject import Episode, Subject
+from ors.conformance.events import RawStream
+from ors.conformance.faults import Violation
+from ors.conformance.subject import ServerUnderTest, TestEpisode
 
 PATIENCE = 5.0
 
 
 @check("call.cancelled", probe=True)
-async def cancelled(server: Subject) -> None:
+async def cancelled(server: ServerUnderTest) -> None:
     """It must end at all."""
     async with server.session() as episode:
         try:
             async with asyncio.timeout(PATIENCE):
                 given = await episode.call("cancel")
         except TimeoutError:
-            raise Fault(f"the stream had not ended after {PATIENCE:g} s") from None
+            raise Violation(f"the stream had not ended after {PATIENCE:g} s") from None
         given.error()
 
 
 @check("call.queued-after-finished", probe=True)
-async def queued_after_finished(server: Subject) -> None:
+async def queued_after_finished(server: ServerUnderTest) -> None:
     """Sent while the finishing call runs."""
     async with server.session() as episode:
         async with episode.opened("give", {"reward": 1.0, "finished": True, "seconds": 0.4}) as first:
@@ -33,25 +33,25 @@ async def queued_after_finished(server: Subject) -> None:
             second = await episode.call("give", {"reward": 1.0}, takes=1)
             (await first.rest()).output()
         if second.value().get("ok") is not False:
-            raise Fault("the second call was run after the end", second.seen)
+            raise Violation("the second call was run after the end", second.seen)
 
 
 @check("call.in-order", probe=True)
-async def in_order(server: Subject) -> None:
+async def in_order(server: ServerUnderTest) -> None:
     """Three calls, each sent when the one before has its task id."""
     async with server.session() as episode:
-        tasks: list[asyncio.Task[Stream]] = []
+        tasks: list[asyncio.Task[RawStream]] = []
         for name in "abc":
             tasks.append(await _begun(episode, name))
         last = (await asyncio.gather(*tasks))[-1]
     if last.text() != "+a -a +b -b +c -c":
-        raise Fault(f"they ran as {last.text()}", last.seen)
+        raise Violation(f"they ran as {last.text()}", last.seen)
 
 
-async def _begun(episode: Episode, name: str) -> asyncio.Task[Stream]:
+async def _begun(episode: TestEpisode, name: str) -> asyncio.Task[RawStream]:
     begun: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
-    async def call() -> Stream:
+    async def call() -> RawStream:
         try:
             async with episode.opened("step", {"name": name, "seconds": 0.2}) as live:
                 begun.set_result(await live.first())
@@ -67,7 +67,7 @@ async def _begun(episode: Episode, name: str) -> asyncio.Task[Stream]:
 
 
 @check("call.others-go-on", probe=True)
-async def others_go_on(server: Subject) -> None:
+async def others_go_on(server: ServerUnderTest) -> None:
     """A plain function that sleeps."""
     seconds = 2.0
     clock = asyncio.get_running_loop()
@@ -81,11 +81,11 @@ async def others_go_on(server: Subject) -> None:
             waited = clock.time() - began
             await live.rest()
     if waited > seconds * 0.6:
-        raise Fault(f"another session waited {waited:.1f} s for it")
+        raise Violation(f"another session waited {waited:.1f} s for it")
 
 
 @check("call.once", probe=True)
-async def once(server: Subject) -> None:
+async def once(server: ServerUnderTest) -> None:
     """After its end, and while it runs."""
     headers = {"Idempotency-Key": server.run, "Accept": "text/event-stream"}
     async with server.session() as episode:
@@ -96,14 +96,14 @@ async def once(server: Subject) -> None:
         third = await episode.call("slow", {"seconds": 0.3}, headers=headers)
         for given in (second, third):
             if given.task_id != task_id:
-                raise Fault("a call with the same key is another call", given.seen)
+                raise Violation("a call with the same key is another call", given.seen)
         counted = await episode.call("counted")
         if counted.text() != "1":
-            raise Fault(f"the tool ran {counted.text()} times", counted.seen)
+            raise Violation(f"the tool ran {counted.text()} times", counted.seen)
 
 
 @check("call.pings", probe=True, slow=True)
-async def pings(server: Subject) -> None:
+async def pings(server: ServerUnderTest) -> None:
     """Two of them, and in time."""
     period = server.times.ping
     async with server.session() as episode:
@@ -111,14 +111,14 @@ async def pings(server: Subject) -> None:
     given.output()
     moments = [given.started, *(at for at, _ in given.comments)]
     if len(moments) < 3:
-        raise Fault(f"{len(moments) - 1} comment lines in {2.5 * period:g} s", given.seen)
+        raise Violation(f"{len(moments) - 1} comment lines in {2.5 * period:g} s", given.seen)
     longest = max(later - earlier for earlier, later in pairwise(moments))
     if longest > period * 1.3:
-        raise Fault(f"{longest:.1f} s without a comment line", given.seen)
+        raise Violation(f"{longest:.1f} s without a comment line", given.seen)
 
 
 @check("call.long", probe=True, slow=True)
-async def long(server: Subject) -> None:
+async def long(server: ServerUnderTest) -> None:
     """Longer than results are kept, and than most proxies wait."""
     seconds = server.times.kept * 1.5
     async with server.session() as episode:

@@ -5,9 +5,9 @@ import re
 from typing import Any
 
 from ors.conformance.checks import check
-from ors.conformance.events import Stream, lines_of
-from ors.conformance.faults import Fault
-from ors.conformance.subject import Episode, Subject
+from ors.conformance.events import RawStream, lines_of
+from ors.conformance.faults import Violation
+from ors.conformance.subject import ServerUnderTest, TestEpisode
 
 CHUNK = 4096
 TRIES = 8
@@ -20,41 +20,41 @@ _LINE = re.compile(rb"(event|data): |:|\Z")
 
 
 @check("format.events")
-async def events(server: Subject) -> None:
+async def events(server: ServerUnderTest) -> None:
     """Whole events, each with type and data."""
     async with server.session() as episode:
         given = await episode.some()
         if given.unfinished or not given.events:
-            raise Fault("the last event does not end with a blank line", given.seen)
+            raise Violation("the last event does not end with a blank line", given.seen)
         if any(event.name == "message" for event in given.events):
-            raise Fault("an event without a type", given.seen)
+            raise Violation("an event without a type", given.seen)
 
 
 @check("format.lines")
-async def lines(server: Subject) -> None:
+async def lines(server: ServerUnderTest) -> None:
     """To the byte."""
     async with server.session() as episode:
         given = await episode.some()
         if b"\r" in given.body:
-            raise Fault("lines end with CR", given.seen)
+            raise Violation("lines end with CR", given.seen)
         for line in lines_of(given.body):
             if not _LINE.match(line):
-                raise Fault("a line of another form", line)
+                raise Violation("a line of another form", line)
 
 
 @check("format.headers")
-async def headers(server: Subject) -> None:
+async def headers(server: ServerUnderTest) -> None:
     """For whatever stands between."""
     async with server.session() as episode:
         given = await episode.some()
         if "no-cache" not in (given.head.header("cache-control") or "").replace("no-store", "no-cache"):
-            raise Fault("no Cache-Control: no-cache", given.head.raw)
+            raise Violation("no Cache-Control: no-cache", given.head.raw)
         if given.head.header("x-accel-buffering") != "no":
-            raise Fault("no X-Accel-Buffering: no", given.head.raw)
+            raise Violation("no X-Accel-Buffering: no", given.head.raw)
 
 
 @check("format.at-once", probe=True)
-async def at_once(server: Subject) -> None:
+async def at_once(server: ServerUnderTest) -> None:
     """One of several times: a busy machine may find no tool done at once."""
     async with server.session() as episode:
         await episode.get("prompt")
@@ -62,11 +62,11 @@ async def at_once(server: Subject) -> None:
             given = await episode.call("echo", {"text": "x"})
             if given.head.header("content-length") is not None:
                 return
-        raise Fault("no Content-Length", given.head.raw)
+        raise Violation("no Content-Length", given.head.raw)
 
 
 @check("format.end-of-body", probe=True)
-async def end_of_body(server: Subject) -> None:
+async def end_of_body(server: ServerUnderTest) -> None:
     """Of a stream that was open for a while."""
     async with server.session() as episode:
         for _ in range(TRIES):
@@ -74,54 +74,54 @@ async def end_of_body(server: Subject) -> None:
             given.output()
             if given.arrivals_after_last == 0 or given.ended - given.events[-1].at < TOGETHER_SECONDS:
                 return
-        raise Fault("the end of the body came later than the last event", given.seen)
+        raise Violation("the end of the body came later than the last event", given.seen)
 
 
-async def _sized(episode: Episode, size: int) -> Stream:
+async def _sized(episode: TestEpisode, size: int) -> RawStream:
     """A result of so many bytes."""
     small = await episode.call("big", {"characters": 100})
     overhead = sum(len(event.data.encode()) for event in small.pieces) - 100
     given = await episode.call("big", {"characters": size - overhead})
     if len("".join(event.data for event in given.pieces).encode()) != size:
-        raise Fault("a result is not as long as a hundred characters more make it", given.seen)
+        raise Violation("a result is not as long as a hundred characters more make it", given.seen)
     return given
 
 
 @check("format.small", probe=True)
-async def small(server: Subject) -> None:
+async def small(server: ServerUnderTest) -> None:
     """Exactly 4096 bytes."""
     async with server.session() as episode:
         for size in (1000, CHUNK):
             given = await _sized(episode, size)
             if [event.name for event in given.pieces] != ["end"]:
-                raise Fault(f"{size} bytes were sent in {len(given.pieces)} pieces", given.seen)
+                raise Violation(f"{size} bytes were sent in {len(given.pieces)} pieces", given.seen)
 
 
 @check("format.large", probe=True)
-async def large(server: Subject) -> None:
+async def large(server: ServerUnderTest) -> None:
     """One byte more."""
     async with server.session() as episode:
         given = await _sized(episode, CHUNK + 1)
         if [event.name for event in given.pieces] != ["chunk", "end"]:
-            raise Fault(f"4097 bytes were sent as {[event.name for event in given.pieces]}", given.seen)
+            raise Violation(f"4097 bytes were sent as {[event.name for event in given.pieces]}", given.seen)
 
 
-def _check_sizes(given: Stream) -> None:
+def _check_sizes(given: RawStream) -> None:
     given.output()
     longest = max(len(event.data.encode()) for event in given.pieces)
     if longest > CHUNK:
-        raise Fault(f"a piece of {longest} bytes", given.seen)
+        raise Violation(f"a piece of {longest} bytes", given.seen)
 
 
 @check("format.chunk-size", probe=True)
-async def chunk_size(server: Subject) -> None:
+async def chunk_size(server: ServerUnderTest) -> None:
     """Of plain letters."""
     async with server.session() as episode:
         _check_sizes(await episode.call("big", {"characters": 50_000}))
 
 
 @check("format.chunk-size-utf8", probe=True)
-async def chunk_size_utf8(server: Subject) -> None:
+async def chunk_size_utf8(server: ServerUnderTest) -> None:
     """Of letters of three and four bytes."""
     async with server.session() as episode:
         for character in "漢🎉":
@@ -129,52 +129,54 @@ async def chunk_size_utf8(server: Subject) -> None:
 
 
 @check("format.reassembly", probe=True)
-async def reassembly(server: Subject) -> None:
+async def reassembly(server: ServerUnderTest) -> None:
     """A megabyte; and characters of all widths at every possible cut."""
     async with server.session() as episode:
         given = await episode.call("big", {"characters": 1_000_000})
         if given.text() != "x" * 1_000_000:
-            raise Fault("a megabyte did not come back whole", given.seen)
+            raise Violation("a megabyte did not come back whole", given.seen)
         for shift in range(8):
             text = "-" * shift + MIXED * 2_000
             given = await episode.call("echo", {"text": text})
             if given.text() != text:
-                raise Fault("the text that came back is another one", given.seen)
+                raise Violation("the text that came back is another one", given.seen)
 
 
 @check("format.no-edge-space", probe=True)
-async def no_edge_space(server: Subject) -> None:
+async def no_edge_space(server: ServerUnderTest) -> None:
     """Nothing but white space, of every kind."""
     async with server.session() as episode:
         for character in SPACES:
             given = await episode.call("big", {"characters": 10_000, "character": character})
             if given.text() != character * 10_000:
-                raise Fault("white space was lost", given.seen)
+                raise Violation("white space was lost", given.seen)
             for event in given.pieces:
                 if event.data != event.data.strip().strip("\ufeff"):
-                    raise Fault("a piece begins or ends with white space", event.raw[:20] + event.raw[-20:])
+                    raise Violation(
+                        "a piece begins or ends with white space", event.raw[:20] + event.raw[-20:]
+                    )
 
 
 @check("format.no-separators", probe=True)
-async def no_separators(server: Subject) -> None:
+async def no_separators(server: ServerUnderTest) -> None:
     """Characters at which str.splitlines() splits."""
     async with server.session() as episode:
         text = "-".join(SEPARATORS)
         given = await episode.call("echo", {"text": text})
         if given.text() != text:
-            raise Fault("the text that came back is another one", given.seen)
+            raise Violation("the text that came back is another one", given.seen)
         if any(character in event.data for event in given.pieces for character in SEPARATORS):
-            raise Fault("a line separator is not escaped", given.seen)
+            raise Violation("a line separator is not escaped", given.seen)
 
 
 @check("format.surrogate", probe=True)
-async def surrogate(server: Subject) -> None:
+async def surrogate(server: ServerUnderTest) -> None:
     """The words around it arrive."""
     async with server.session() as episode:
         given = await episode.call("surrogate")
         text = given.text()
         if not text.startswith("before ") or not text.endswith(" after"):
-            raise Fault("the text around a lone surrogate is lost", given.seen)
+            raise Violation("the text around a lone surrogate is lost", given.seen)
 
 
 def python_example(body: str) -> Any:
@@ -208,7 +210,7 @@ def javascript_example(body: str) -> Any:
 
 
 @check("format.example-clients", probe=True)
-async def example_clients(server: Subject) -> None:
+async def example_clients(server: ServerUnderTest) -> None:
     """A small result and one in pieces, of plain text without spaces."""
     async with server.session() as episode:
         for characters in (10, 20_000):
@@ -217,6 +219,6 @@ async def example_clients(server: Subject) -> None:
                 try:
                     found = read(given.body.decode())
                 except ValueError as error:
-                    raise Fault(f"{read.__name__} fails: {error}", given.seen) from None
+                    raise Violation(f"{read.__name__} fails: {error}", given.seen) from None
                 if found != given.value():
-                    raise Fault(f"{read.__name__} reads something else", given.seen)
+                    raise Violation(f"{read.__name__} reads something else", given.seen)

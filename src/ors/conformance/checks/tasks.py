@@ -4,15 +4,15 @@ from typing import Any
 
 from ors.conformance import expect
 from ors.conformance.checks import Check, check
-from ors.conformance.faults import Fault, NotTried
-from ors.conformance.subject import Subject
+from ors.conformance.faults import NotTried, Violation
+from ors.conformance.subject import ServerUnderTest
 
 NO_SPLIT = "no-such-split"
 FAR = 10**12
 
 
 @check("tasks.shape")
-async def shape(server: Subject) -> None:
+async def shape(server: ServerUnderTest) -> None:
     """Tasks are objects, env_name is the environment's."""
     split = await server.split()
     answer = await server.ask("POST", f"/{server.environment}/tasks", {"split": split})
@@ -20,13 +20,13 @@ async def shape(server: Subject) -> None:
         raise NotTried("the environment does not list its tasks")
     given = expect.mapping(answer, "tasks", "env_name")
     if not isinstance(given["tasks"], list) or not all(isinstance(task, dict) for task in given["tasks"]):
-        raise Fault("`tasks` is not an array of objects", answer.seen)
+        raise Violation("`tasks` is not an array of objects", answer.seen)
     if str(given["env_name"]).lower() != server.environment.lower():
-        raise Fault("`env_name` is not the environment's name", answer.seen)
+        raise Violation("`env_name` is not the environment's name", answer.seen)
 
 
 def _bad_split(id: str, name: str, **body: Any) -> Check:
-    async def run(server: Subject) -> None:
+    async def run(server: ServerUnderTest) -> None:
         path = f"/{server.environment}/{name}"
         expect.status(await server.ask("POST", path, {"split": NO_SPLIT, **body}), 400)
 
@@ -42,46 +42,46 @@ BAD_SPLIT = (
 
 
 @check("tasks.not-listed", indexed=True)
-async def not_listed(server: Subject) -> None:
+async def not_listed(server: ServerUnderTest) -> None:
     """Too many to list, but there one by one."""
     split = {"split": "train"}
     answer = expect.status(await server.ask("POST", "/probe_indexed/tasks", split), 400)
     if "index-based API" not in expect.detail(answer):
-        raise Fault("the error does not name the index-based API", answer.seen)
+        raise Violation("the error does not name the index-based API", answer.seen)
     expect.value(await server.ask("POST", "/probe_indexed/num_tasks", split), {"num_tasks": 1_000_000})
     task = await server.ask("POST", "/probe_indexed/task", {**split, "index": 999_999})
     if expect.mapping(task, "task")["task"] != {"number": 999_999, "tool": "skip"}:
-        raise Fault("not the last task", task.seen)
+        raise Violation("not the last task", task.seen)
     some = await server.ask("POST", "/probe_indexed/task_range", {**split, "start": -1})
     if expect.mapping(some, "tasks")["tasks"] != [{"number": 999_999, "tool": "skip"}]:
-        raise Fault("not the last task", some.seen)
+        raise Violation("not the last task", some.seen)
 
 
 @check("num-tasks.count")
-async def count(server: Subject) -> None:
+async def count(server: ServerUnderTest) -> None:
     """As many as are listed."""
     split = await server.split()
     answer = await server.ask("POST", f"/{server.environment}/num_tasks", {"split": split})
     found = expect.mapping(answer, "num_tasks")["num_tasks"]
     if type(found) is not int or found < 0:
-        raise Fault("`num_tasks` is not a number of tasks", answer.seen)
+        raise Violation("`num_tasks` is not a number of tasks", answer.seen)
     if found != len(await server.tasks(split)):
-        raise Fault("`num_tasks` is not the number of tasks that are listed", answer.seen)
+        raise Violation("`num_tasks` is not the number of tasks that are listed", answer.seen)
 
 
 @check("task.by-index")
-async def by_index(server: Subject) -> None:
+async def by_index(server: ServerUnderTest) -> None:
     """The first and the last."""
     split = await server.split()
     tasks = await server.tasks(split)
     for index in (0, len(tasks) - 1):
         answer = await server.ask("POST", f"/{server.environment}/task", {"split": split, "index": index})
         if expect.mapping(answer, "task")["task"] != tasks[index]:
-            raise Fault(f"not the task that is listed at {index}", answer.seen)
+            raise Violation(f"not the task that is listed at {index}", answer.seen)
 
 
 @check("task.out-of-range")
-async def out_of_range(server: Subject) -> None:
+async def out_of_range(server: ServerUnderTest) -> None:
     """Right behind the last, and far out."""
     split = await server.split()
     path = f"/{server.environment}/num_tasks"
@@ -92,33 +92,33 @@ async def out_of_range(server: Subject) -> None:
 
 
 @check("task.negative")
-async def negative(server: Subject) -> None:
+async def negative(server: ServerUnderTest) -> None:
     """Minus one is no zero-based index."""
     body = {"split": await server.split(), "index": -1}
     expect.status(await server.ask("POST", f"/{server.environment}/task", body), 400)
 
 
 @check("task.env-name")
-async def env_name(server: Subject) -> None:
+async def env_name(server: ServerUnderTest) -> None:
     """In both."""
     split = await server.split()
     for name, body in (("task", {"index": 0}), ("task_range", {"start": 0, "stop": 1})):
         answer = await server.ask("POST", f"/{server.environment}/{name}", {"split": split, **body})
         if expect.mapping(answer, "env_name")["env_name"] != server.environment.lower():
-            raise Fault("`env_name` is not the environment's name", answer.seen)
+            raise Violation("`env_name` is not the environment's name", answer.seen)
 
 
-async def _range(server: Subject, wanted: slice, split: str, tasks: list[Any]) -> None:
+async def _range(server: ServerUnderTest, wanted: slice, split: str, tasks: list[Any]) -> None:
     body: dict[str, Any] = {"split": split}
     body |= {} if wanted.start is None else {"start": wanted.start}
     body |= {} if wanted.stop is None else {"stop": wanted.stop}
     answer = await server.ask("POST", f"/{server.environment}/task_range", body)
     if expect.mapping(answer, "tasks")["tasks"] != tasks[wanted]:
-        raise Fault(f"not the tasks [{wanted.start}:{wanted.stop}]", answer.seen)
+        raise Violation(f"not the tasks [{wanted.start}:{wanted.stop}]", answer.seen)
 
 
 def _ranges(id: str, *wanted: slice) -> Check:
-    async def run(server: Subject) -> None:
+    async def run(server: ServerUnderTest) -> None:
         split = await server.split()
         tasks = await server.tasks(split)
         for each in wanted:

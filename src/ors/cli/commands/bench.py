@@ -1,0 +1,206 @@
+"""`ors bench`: calls and episodes per second."""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import AsyncExitStack, ExitStack
+from dataclasses import dataclass, field
+from typing import Any
+
+import click
+
+from ors import JSONObject, ToolSpec
+from ors.cli.connect import PATIENCE, greet, known_name
+from ors.cli.errors import Wrong
+from ors.cli.inputs import found_tool, tool_input
+from ors.cli.load import LoadPlan, Tally, run
+from ors.cli.options.shared import JSON, WHERE, Command, api_key, as_json, environment
+from ors.cli.output import print_json, print_table, shortened
+from ors.cli.progress import progress
+from ors.cli.target_process import served
+from ors.cli.targets import as_url
+from ors.client import AsyncEnvironment, AsyncORS
+from ors.schemas import sample
+
+ROUNDS = 5
+"""Two servers take turns this often, so that what else the machine does strikes both alike."""
+PERCENTILES = (50, 90, 99)
+
+
+@dataclass
+class BenchTarget:
+    """One server that is measured."""
+
+    where: str
+    env: AsyncEnvironment
+    tally: Tally = field(default_factory=Tally)
+
+    def figures(self) -> dict[str, float | None]:
+        """What was measured."""
+        tally = self.tally
+        figures: dict[str, float | None] = {
+            "calls_per_second": tally.per_second(tally.calls.count),
+            "episodes_per_second": tally.per_second(tally.episodes),
+        }
+        for name, latencies in (("call", tally.calls), ("open", tally.opened)):
+            figures |= {f"{name}_p{p}_ms": latencies.percentile(p) for p in PERCENTILES}
+            figures[f"{name}_max_ms"] = latencies.highest * 1000 if latencies.count else None
+        return figures
+
+    def as_json(self) -> dict[str, Any]:
+        """For `--json`."""
+        tally = self.tally
+        counts = {"calls": tally.calls.count, "episodes": tally.episodes, "errors": dict(tally.errors)}
+        return {"where": self.where, "seconds": tally.seconds, **counts, **self.figures()}
+
+
+@click.command(
+    cls=Command,
+    examples=[
+        "ors bench adder --seconds 2",
+        "ors bench http://127.0.0.1:8080 --input '{\"answer\": 3}' --seconds 2 --concurrency 32",
+        "ors bench http://127.0.0.1:8080 --compare adder --seconds 2 --json",
+    ],
+)
+@WHERE
+@click.option("--compare", metavar="URL|TARGET", help="Measure this server too, in turns, and print ratios.")
+@click.option(
+    "--seconds", type=click.FloatRange(min=0.1), default=5, show_default=True, help="How long, each."
+)
+@click.option(
+    "--concurrency", type=click.IntRange(1, 100_000), default=8, show_default=True, help="Episodes at once."
+)
+@click.option(
+    "--calls", type=click.IntRange(min=1), default=10, show_default=True, help="Most calls in an episode."
+)
+@click.option("--tool", help="Tool to call.  [default: one that needs no input, or the first]")
+@click.option("--input", "given", type=JSON, help="Its input.  [default: made from its schema]")
+@environment
+@click.option("--split", metavar="NAME", help="Split of the tasks.  [default: the first]")
+@api_key
+@as_json
+def bench(
+    where: str, compare: str | None, seconds: float, as_json: bool, api_key: str | None, **how: Any
+) -> None:
+    """Measure calls per second, episodes per second, latencies and errors.
+
+    Episodes run side by side: each opens a task, reads the prompt, and calls one tool until it finishes the
+    episode. All load comes from this one process. A TARGET is served by a process of its own.
+    """
+    subjects: list[BenchTarget] = []
+    with ExitStack() as stack:
+        urls = {
+            place: as_url(place) or stack.enter_context(served(place)) for place in _places(where, compare)
+        }
+        for url in urls.values():
+            greet(url, api_key)
+        try:
+            plan = asyncio.run(_measure(urls, subjects, seconds, api_key, how, quiet=as_json))
+        except KeyboardInterrupt:
+            plan = None
+    _print(subjects, plan, as_json)
+    if not subjects or any(subject.tally.error_count for subject in subjects):
+        raise click.exceptions.Exit(1)
+
+
+def _places(where: str, compare: str | None) -> list[str]:
+    if where == compare:
+        raise Wrong("--compare needs another server than the first")
+    return [where] if compare is None else [where, compare]
+
+
+async def _measure(
+    urls: dict[str, str],
+    subjects: list[BenchTarget],
+    seconds: float,
+    api_key: str | None,
+    how: dict[str, Any],
+    quiet: bool,
+) -> LoadPlan:
+    async with AsyncExitStack() as stack:
+        for where, url in urls.items():
+            client = await stack.enter_async_context(AsyncORS(url, api_key, options=PATIENCE))
+            subjects.append(BenchTarget(where, await _environment(client, how["env"])))
+        plan = await _plan(subjects[0].env, **{key: value for key, value in how.items() if key != "env"})
+        with progress(seconds * len(subjects), lambda: [subject.tally for subject in subjects], quiet=quiet):
+            if len(subjects) == 1:
+                await run(subjects[0].env, plan, seconds, subjects[0].tally)
+            else:
+                for turn in range(ROUNDS):
+                    for subject in subjects if turn % 2 == 0 else reversed(subjects):
+                        await run(subject.env, plan, seconds / ROUNDS, subject.tally)
+    return plan
+
+
+async def _environment(client: AsyncORS, name: str | None) -> AsyncEnvironment:
+    return client.environment(known_name(await client.list_environments(), name))
+
+
+async def _plan(
+    env: AsyncEnvironment,
+    tool: str | None,
+    given: JSONObject | None,
+    split: str | None,
+    calls: int,
+    concurrency: int,
+) -> LoadPlan:
+    split = split or (await env.list_splits())[0]
+    num_tasks = await env.num_tasks(split)
+    if not num_tasks:
+        raise Wrong(f"{env.name} has no tasks in {split}")
+    async with env.session(split=split, index=0) as session:
+        tools = await session.list_tools(terminal=True)
+    spec = _easiest(tools) if tool is None else found_tool(tools, tool)
+    values = sample(spec.input_schema) if given is None else tool_input(spec, (), given)
+    return LoadPlan(spec.name, values, split, num_tasks, calls, concurrency)
+
+
+def _easiest(tools: Sequence[ToolSpec]) -> ToolSpec:
+    if not tools:
+        raise Wrong("The environment has no tool to call")
+    return next((spec for spec in tools if not (spec.input_schema or {}).get("required")), tools[0])
+
+
+def _print(subjects: Sequence[BenchTarget], plan: LoadPlan | None, as_json: bool) -> None:
+    if as_json:
+        found: dict[str, Any] = {"subjects": [subject.as_json() for subject in subjects]}
+        if len(subjects) == 2:
+            found["ratios"] = _ratios(subjects)
+        print_json(found)
+        return
+    if plan is not None:
+        click.echo(f"{plan.tool} {shortened(plan.input)}: {plan.concurrency} episodes at once\n")
+    _print_figures(subjects)
+    for subject in subjects:
+        for kind, count in subject.tally.errors.most_common():
+            click.echo(f"{count:,} × {kind} ({subject.where})", err=True)
+
+
+def _print_figures(subjects: Sequence[BenchTarget]) -> None:
+    ratios = _ratios(subjects) if len(subjects) == 2 else {}
+    all_figures = [subject.figures() for subject in subjects]
+    rows = [
+        [name.replace("_", " "), *(_told(figures[name]) for figures in all_figures), *_ratio(ratios, name)]
+        for name in (all_figures[0] if all_figures else ())
+    ]
+    counts = [f"{subject.tally.error_count:,}" for subject in subjects]
+    rows.append(["errors", *counts, *_ratio(ratios, "errors")])
+    print_table(["", *(subject.where for subject in subjects), *(["RATIO"] if ratios else [])], rows)
+
+
+def _ratios(subjects: Sequence[BenchTarget]) -> dict[str, float | None]:
+    """The first server's figures as multiples of the second's."""
+    first, second = (subject.figures() for subject in subjects)
+    return {name: value / second[name] if value and second[name] else None for name, value in first.items()}  # type: ignore[operator]
+
+
+def _ratio(ratios: dict[str, float | None], name: str) -> list[str]:
+    if not ratios:
+        return []
+    value = ratios.get(name)
+    return ["-" if value is None else f"{value:.2f}×"]
+
+
+def _told(value: float | None) -> str:
+    if value is None:
+        return "-"
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"

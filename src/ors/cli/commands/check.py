@@ -1,0 +1,122 @@
+"""`ors check`: the conformance suite."""
+
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+from ors import conformance
+from ors.cli.errors import Unreachable, Wrong
+from ors.cli.options.shared import URL_OR_TARGET, Command, api_key, as_json, environment
+from ors.cli.output import print_json
+from ors.cli.targets import as_url, built, environments
+from ors.quality.serving import while_serving
+
+SLOW_MINUTES = 18
+
+
+@click.command(
+    cls=Command,
+    examples=[
+        "ors check http://127.0.0.1:8080",
+        "ors check ors.conformance.probe --verbose",
+        "ors check http://127.0.0.1:8080 --only create --only rejoin --json",
+    ],
+)
+@click.argument("where", metavar="URL|TARGET", type=URL_OR_TARGET, required=False)
+@click.option("--only", metavar="ID", multiple=True, help="Requirement to check, or first part of several.")
+@click.option("--slow", is_flag=True, help=f"Check pings, expiry and the like too: {SLOW_MINUTES} minutes.")
+@click.option("--strict", is_flag=True, help="Take what a server should do for what it must do.")
+@click.option("--verbose", "-v", is_flag=True, help="Print what passed, too.")
+@click.option("--junit", type=click.Path(dir_okay=False, path_type=Path), help="Write JUnit XML to a file.")
+@click.option("--badge", is_flag=True, help="Print a line for a README instead.")
+@click.option("--list", "list_only", is_flag=True, help="Print the requirements, and check nothing.")
+@environment
+@api_key
+@as_json
+def check(
+    where: str | None,
+    only: tuple[str, ...],
+    slow: bool,
+    strict: bool,
+    verbose: bool,
+    junit: Path | None,
+    badge: bool,
+    list_only: bool,
+    env: str | None,
+    api_key: str | None,
+    as_json: bool,
+) -> None:
+    """Check a server, anyone's, against the Open Reward Standard.
+
+    Deeper checks need our probe environment on the server: `ors serve ors.conformance.probe`. What cannot be
+    told is "not tried". Found a fault (exit code 1) means: something that a server must do failed.
+    """
+    if list_only:
+        _print_requirements(as_json)
+        return
+    if where is None:
+        raise click.UsageError("Missing argument 'URL|TARGET'.")
+
+    def work(url: str) -> conformance.Report:
+        return _checked(url, only, slow, env, api_key, quiet=as_json or badge)
+
+    there = as_url(where)
+    report = work(there) if there else while_serving(built(environments([where])), work)
+    if junit is not None:
+        junit.write_text(conformance.as_junit(report), encoding="utf-8")
+    click.echo(_printed(report, verbose, as_json, badge), nl=False)
+    if report.of("failed") if strict else not report.conforms:
+        raise click.exceptions.Exit(1)
+
+
+def _checked(
+    url: str, only: tuple[str, ...], slow: bool, env: str | None, api_key: str | None, *, quiet: bool
+) -> conformance.Report:
+    headers = {"X-API-Key": api_key} if api_key else {}
+    told = _Told(quiet)
+    try:
+        return conformance.check(
+            url, slow=slow, environment=env, only=only, headers=headers, on_result=told.result
+        )
+    except conformance.Unreachable as error:
+        raise Unreachable(str(error)) from None
+    except ValueError as error:
+        raise Wrong(str(error)) from None
+    finally:
+        told.done()
+
+
+def _printed(report: conformance.Report, verbose: bool, as_json: bool, badge: bool) -> str:
+    if as_json:
+        return conformance.as_json(report) + "\n"
+    return conformance.as_badge(report) + "\n" if badge else conformance.as_text(report, verbose=verbose)
+
+
+def _print_requirements(as_json: bool) -> None:
+    known = conformance.requirements().values()
+    if as_json:
+        print_json([asdict(requirement) for requirement in known])
+        return
+    for requirement in known:
+        click.echo(f"{requirement.level:6} {requirement.id:32} {requirement.text} [{requirement.source}]")
+
+
+class _Told:
+    """How far the checks are, on a terminal."""
+
+    def __init__(self, quiet: bool) -> None:
+        self._shows = not quiet and sys.stderr.isatty()
+        self._count = 0
+
+    def result(self, result: conformance.Result) -> None:
+        """One more is done."""
+        self._count += 1
+        if self._shows:
+            click.echo(f"\r\x1b[K{self._count} {result.requirement.id}", nl=False, err=True)
+
+    def done(self) -> None:
+        """Clears the line."""
+        if self._shows:
+            click.echo("\r\x1b[K", nl=False, err=True)

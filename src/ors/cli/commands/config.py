@@ -1,0 +1,111 @@
+"""`ors config`: every setting, its value, and where that came from."""
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+from ors.cli import COMMANDS
+from ors.cli.errors import CommandError, shown_path
+from ors.cli.options.shared import Command, as_json
+from ors.cli.output import print_json, print_table
+from ors.cli.settings import SECRET, defaults, file_settings, label, settable, unknown
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One option of one command."""
+
+    command: str
+    option: str
+    value: Any
+    source: str
+
+    def as_json(self) -> dict[str, Any]:
+        """For `--json`."""
+        value = str(self.value) if isinstance(self.value, Path) else self.value
+        return {"command": self.command, "option": self.option, "value": value, "source": self.source}
+
+    @property
+    def shown(self) -> str:
+        """The value, as it would be typed."""
+        if self.value is None or self.value == ():
+            return "-"
+        return str(self.value) if isinstance(self.value, str | Path) else json.dumps(self.value)
+
+
+@click.command(cls=Command, examples=["ors config serve", "ORS_PORT=9000 ors config --json"])
+@click.argument("command", required=False, type=click.Choice([*COMMANDS]), metavar="[COMMAND]")
+@as_json
+@click.pass_context
+def config(ctx: click.Context, command: str | None, as_json: bool) -> None:
+    """Show every setting and where it came from, of all commands or one COMMAND.
+
+    \b
+    An option is taken from, first match wins:
+      the command line        ors serve --port 9000
+      a variable              ORS_SERVE_PORT for this command, ORS_PORT for all
+      pyproject.toml          [tool.ors.serve] port = 9000, or [tool.ors] for all
+      its default
+    The nearest pyproject.toml upward with a table [tool.ors] counts.
+    """
+    found = [setting for name in ([command] if command else COMMANDS) for setting in _settings(ctx, name)]
+    if as_json:
+        print_json([setting.as_json() for setting in found])
+    else:
+        rows = [(setting.command, setting.option, setting.shown, setting.source) for setting in found]
+        print_table(("COMMAND", "OPTION", "VALUE", "FROM"), rows)
+    if command is None:
+        _check_known(ctx, {setting.option for setting in found})
+
+
+def _settings(ctx: click.Context, name: str) -> Iterator[Setting]:
+    command = _command(ctx, name)
+    set_there = defaults(name, command)
+    within = click.Context(command, parent=ctx.find_root(), info_name=name, default_map=set_there)
+    for option in settable(command):
+        if not option.hidden:
+            yield _setting(within, name, option)
+
+
+def _command(ctx: click.Context, name: str) -> click.Command:
+    root = ctx.find_root()
+    assert isinstance(root.command, click.Group)
+    command = root.command.get_command(root, name)
+    assert command is not None
+    return command
+
+
+def _setting(ctx: click.Context, name: str, option: click.Option) -> Setting:
+    option.handle_parse_result(ctx, {}, [])
+    source = ctx.get_parameter_source(str(option.name))
+    value = ctx.params[str(option.name)]
+    if isinstance(value, Enum):  # click 8.3 and later: a sentinel, for what nobody set
+        value = None
+    if label(option) in SECRET:
+        value = "(set)" if value else None
+    return Setting(name, label(option).replace("_", "-"), value, _from(option, source))
+
+
+def _from(option: click.Option, source: ParameterSource | None) -> str:
+    if source is ParameterSource.ENVIRONMENT:
+        names = [option.envvar] if isinstance(option.envvar, str) else option.envvar or ()
+        return next(name for name in names if os.environ.get(name))
+    if source is ParameterSource.DEFAULT_MAP:
+        return shown_path(file_settings()[0] or "pyproject.toml")
+    return "default"
+
+
+def _check_known(ctx: click.Context, options: set[str]) -> None:
+    path, table = file_settings()
+    known = {option.replace("-", "_") for option in options} | set(COMMANDS)
+    wrong = sorted(key for key in table if key not in known)
+    wrong += [key for name in COMMANDS for key in unknown(name, _command(ctx, name))]
+    if wrong:
+        raise CommandError(f"{shown_path(path or '')} sets what no command has: {', '.join(wrong)}")

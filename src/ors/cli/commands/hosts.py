@@ -1,0 +1,90 @@
+"""`ors hosts`: what runs in a Ray cluster, and how much of it."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+import click
+
+from ors.cli.errors import Unreachable
+from ors.cli.options.ray import connected
+from ors.cli.options.shared import Command, as_json
+
+__all__ = ["hosts"]
+
+
+class _Bounds(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no such arguments
+    """A number of hosts, or two with a colon between them."""
+
+    name = "N|MIN:MAX"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """At least and at most."""
+        least, _, most = str(value).partition(":")
+        numbers = [int(word) for word in (least, most or least) if word.isdigit()]
+        if len(numbers) < 2 or not 1 <= numbers[0] <= numbers[1]:
+            self.fail(f"{value!r} is neither a number of 1 or more nor MIN:MAX", param, ctx)
+        return numbers[0], numbers[1]
+
+
+@click.command(
+    cls=Command,
+    examples=["ors hosts", "ors hosts --scale 4:16", "ors hosts --drain 1d2c3b"],
+)
+@click.option(
+    "--ray", "address", metavar="ADDRESS", default="auto", show_default=True, help="The Ray cluster."
+)
+@click.option("--ray-namespace", default="ors", show_default=True, help="Under which name they serve.")
+@click.option("--scale", type=_Bounds(), help="So many hosts from now on, or as many as the load needs.")
+@click.option("--drain", multiple=True, metavar="NODE", help="No hosts on that node: its sessions may end.")
+@click.option("--undrain", multiple=True, metavar="NODE", help="Hosts may be on that node again.")
+@as_json
+def hosts(
+    address: str,
+    ray_namespace: str,
+    scale: tuple[int, int] | None,
+    drain: Sequence[str],
+    undrain: Sequence[str],
+    as_json: bool,
+) -> None:
+    """List the hosts that `ors serve --ray` runs, change their number, or drain a node.
+
+    A NODE is Ray's id of it, or the first letters. Hosts that go take no new sessions, and end with their
+    last one.
+    """
+    ray = connected(address)
+    try:
+        from ors.cluster.ray import directory
+
+        try:
+            known = directory(ray_namespace)
+        except ValueError:
+            raise Unreachable(
+                f"Nothing is served as {ray_namespace!r} in the Ray cluster at {address}"
+            ) from None
+        if scale is not None:
+            ray.get(known.wish.remote(*scale))
+        for word in drain:
+            ray.get(known.drain.remote(_node(ray, word)))
+        for word in undrain:
+            ray.get(known.undrain.remote(_node(ray, word)))
+        _print(ray.get(known.rows.remote()), as_json)
+    finally:
+        ray.shutdown()
+
+
+def _node(ray: Any, word: str) -> str:
+    found = [node["NodeID"] for node in ray.nodes() if node["NodeID"].startswith(word)]
+    if len(found) != 1:
+        raise Unreachable(f"{len(found)} nodes have ids that begin with {word!r}")
+    return str(found[0])
+
+
+def _print(rows: Sequence[Any], as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps([asdict(row) for row in rows]))
+        return
+    for row in rows:
+        going = ", goes with its last session" if row.retiring else ""
+        click.echo(f"{row.slot}  {row.url}  {row.sessions} sessions  on {row.node[:12]}{going}")

@@ -1,0 +1,97 @@
+"""`ors init`: a package with a new environment."""
+
+import keyword
+import re
+import sys
+from dataclasses import dataclass
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from pathlib import Path
+
+import click
+
+from ors import __version__
+from ors.cli.errors import Wrong
+from ors.cli.options.shared import Command, as_json
+from ors.cli.output import print_json
+
+TEMPLATES = ("basic", "game", "sandbox")
+TAKEN_CLASSES = frozenset(
+    {"Blocks", "Environment", "Field", "Path", "Task", "TextBlock", "ToolError", "ToolOutput"}
+)
+"""Names that the templates use for something else."""
+TAKEN_MODULES = frozenset({"ors", "test", "tests"})
+
+
+@dataclass(frozen=True)
+class Names:
+    """What the new package and its class are called."""
+
+    name: str
+    package: str
+    cls: str
+
+    def filled(self, text: str) -> str:
+        """A template's text with these names in it."""
+        values = {"name": self.name, "package": self.package, "Class": self.cls, "version": __version__}
+        return re.sub(r"\{\{(\w+)\}\}", lambda found: values[found[1]], text)
+
+
+@click.command(cls=Command, examples=["ors init adder", "ors init word-game --template game"])
+@click.argument("name", type=click.Path(path_type=Path))
+@click.option(
+    "--template",
+    type=click.Choice(TEMPLATES),
+    default="basic",
+    show_default=True,
+    help="One question and answer, a game of many turns, or files and commands.",
+)
+@as_json
+def init(name: Path, template: str, as_json: bool) -> None:
+    """Make a package with a new environment, its tests, a Dockerfile and a README.
+
+    The folder NAME must not exist, or be empty. The last part of NAME is what the package is called.
+    """
+    names = _names(name.name)
+    if name.exists() and (not name.is_dir() or any(name.iterdir())):
+        raise Wrong(f"{name} exists already; nothing was changed")
+    written = _write(name, names, template)
+    if as_json:
+        print_json({"folder": str(name), "class": names.cls, "files": written})
+        return
+    for path in written:
+        click.echo(f"  {name / path}")
+    click.echo(f"\nTry it:    ors play {name}\nServe it:  ors serve {name} --reload")
+    click.echo(f"Test it:   cd {name} && pip install -e '.[dev]' && pytest")
+
+
+def _names(given: str) -> Names:
+    name = given.lower().replace("_", "-")
+    package = name.replace("-", "_")
+    if not re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", name):
+        raise Wrong(f"{given!r} cannot be a package's name: use letters, digits and dashes, such as my-env")
+    if keyword.iskeyword(package) or package in sys.stdlib_module_names | TAKEN_MODULES:
+        raise Wrong(f"{given!r} would hide Python's own {package!r}; choose another name")
+    cls = "".join(part.capitalize() for part in name.split("-"))
+    return Names(name, package, f"{cls}Environment" if cls in TAKEN_CLASSES else cls)
+
+
+def _write(folder: Path, names: Names, template: str) -> list[str]:
+    templates = files("ors.cli") / "templates"
+    found = {**_files(templates / "common"), **_files(templates / template)}
+    written = {names.filled(path).removesuffix(".tmpl"): names.filled(text) for path, text in found.items()}
+    for path, text in sorted(written.items()):
+        target = folder / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text, encoding="utf-8")
+    return sorted(written)
+
+
+def _files(folder: Traversable, at: str = "") -> dict[str, str]:
+    found: dict[str, str] = {}
+    for entry in folder.iterdir():
+        if entry.is_dir():
+            found |= _files(entry, f"{at}{entry.name}/")
+        else:
+            found[f"{at}{entry.name}"] = entry.read_text(encoding="utf-8")
+    return found

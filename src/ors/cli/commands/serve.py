@@ -1,0 +1,303 @@
+"""`ors serve`: environments over HTTP, until Ctrl-C."""
+
+import json
+import os
+import socket
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, fields
+from typing import Any
+
+import click
+
+from ors import Environment, Limits, Server
+from ors.cli import logging as logs
+from ors.cli import reload
+from ors.cli.errors import Wrong
+from ors.cli.options.access import Access, access_flags
+from ors.cli.options.conflicts import check_together
+from ors.cli.options.limits import limit_flags
+from ors.cli.options.ray import OnRay, ray_flags
+from ors.cli.options.shared import TARGET, Command, as_json, given, log_flags
+from ors.cli.options.workers import Workers, worker_flags
+from ors.cli.sockets import in_words
+from ors.cli.sockets import listener as listening
+from ors.cli.summary import Offered, offered, print_offered
+from ors.cli.targets import built, environments, roots
+from ors.client import ORS, Options
+from ors.cluster.local.messages import Assignment
+from ors.errors import ORSError
+from ors.server import ApiKey, is_loopback
+from ors.server.process.lifeline import LIFELINE, Lifeline
+
+COUNTING_SECONDS = 2.0
+"""Counting tasks may mean listing them all: what takes longer is shown as "?"."""
+RELOAD_LAST_SECONDS = 30.0
+"""What a server may take for its end, besides its grace period and teardowns, before it is killed."""
+PATIENCE = Options(retries=0, request_seconds=10)
+HASTE = Options(retries=0, request_seconds=COUNTING_SECONDS)
+CLOSED = (
+    "On {host}, whoever can reach this machine could list all tasks with their answers and run the tools: "
+    "set a key in ORS_API_KEYS, or say --insecure if that is meant"
+)
+OPEN = (
+    "Whoever can reach this machine can list all tasks with their answers and run the tools: "
+    "this server asks for no API key."
+)
+UNENCRYPTED = "Keys travel unencrypted: use --ssl-certfile, or a proxy that does https."
+
+
+@dataclass(frozen=True)
+class Serving:
+    """How to serve, apart from what."""
+
+    host: str
+    port: int
+    log_level: str
+    log_json: bool
+    as_json: bool
+    access: Access
+    keys: Sequence[ApiKey]
+
+    def run(
+        self,
+        classes: Sequence[type[Environment]],
+        server: Server,
+        inherited: socket.socket | None,
+        lifeline: Lifeline | None,
+    ) -> None:
+        """Serves until it is told to stop, on an inherited socket if there is one."""
+        listener = listening(self.host, self.port) if inherited is None else inherited
+        names = [cls.name().lower() for cls in classes]
+        runner = server.runner(
+            self.host,
+            self.port,
+            insecure=self.access.insecure,
+            ssl_certfile=self.access.ssl_certfile,
+            ssl_keyfile=self.access.ssl_keyfile,
+            on_start=lambda url: self.announce([url], names),
+        )
+        if lifeline is not None:
+            lifeline.end = runner.orphaned
+        with self._logging():
+            runner.run(sockets=[listener])
+            runner.leave()
+
+    def work(self, server: Server, assignment: Assignment, lifeline: Lifeline) -> None:
+        """Serves as one worker of several."""
+        from ors.cluster.local.worker import Worker
+
+        worker = Worker(
+            server,
+            self.host,
+            assignment,
+            lifeline,
+            insecure=self.access.insecure,
+            ssl_certfile=self.access.ssl_certfile,
+            ssl_keyfile=self.access.ssl_keyfile,
+        )
+        with self._logging():
+            worker.work()
+            worker.leave()
+
+    def deploy(
+        self, on_ray: OnRay, classes: Sequence[type[Environment]], drain_seconds: float, how: dict[str, Any]
+    ) -> None:
+        """Serves in a Ray cluster. The command's own log comes here, that of servers to Ray's files."""
+        names = [cls.name().lower() for cls in classes]
+        how = {"host": self.host, "port": self.port, "insecure": self.access.insecure, **how}
+        with self._logging():
+            on_ray.serve(classes, lambda urls: self.announce(urls, names), drain_seconds=drain_seconds, **how)
+
+    @contextmanager
+    def _logging(self) -> Iterator[None]:
+        lines = logs.configure(self.log_level, self.log_json)
+        try:
+            yield
+        finally:
+            lines.close()
+
+    def announce(self, urls: Sequence[str], names: list[str]) -> None:
+        """Prints what is served, and where: at each of these."""
+        # In a thread: the server answers while tasks are counted, and while nobody reads what it says.
+        threading.Thread(target=self._announce, args=(urls, names), daemon=True).start()
+
+    def _announce(self, urls: Sequence[str], names: list[str]) -> None:
+        local = urls[0].replace("0.0.0.0", "127.0.0.1").replace("[::]", "[::1]")
+        key = next((key.secret for key in self.keys), None)
+        try:
+            with ORS(local, key, options=PATIENCE) as client, ORS(local, key, options=HASTE) as counter:
+                found = offered(client, counter, COUNTING_SECONDS)
+        except ORSError:
+            # It cannot reach itself: because of a proxy, a certificate for another name, or its own end.
+            found = [Offered(name, {}, []) for name in names]
+        try:
+            self._print(urls, local, found)
+        except OSError:
+            return  # nobody reads it
+
+    def _print(self, urls: Sequence[str], local: str, found: list[Offered]) -> None:
+        if self.as_json:
+            told = {"url": urls[0], "urls": urls, "environments": [one.as_json() for one in found]}
+            click.echo(json.dumps(told))
+            return
+        for url in urls:
+            click.echo(f"Serving on {url} (stop with Ctrl-C)")
+        click.echo()
+        print_offered(found)
+        if not self._private:
+            click.echo("\n" + (UNENCRYPTED if self.keys and local.startswith("http:") else OPEN))
+        header = '-H "X-API-Key: $ORS_API_KEY" ' if self.keys else ""
+        if self.access.inspector or (self.access.inspector is None and self._private):
+            click.echo(f"\nLook: {local}/-/")
+        click.echo(f"\nTry: curl -s {header}{local}/{found[0].name}/tools")
+
+    @property
+    def _private(self) -> bool:
+        return is_loopback(self.host)
+
+
+@click.command(
+    cls=Command,
+    examples=["ors serve adder", "ors serve adder/src/adder/environment.py:Adder --port 8000 --reload"],
+)
+@click.argument("targets", nargs=-1, required=True, type=TARGET, metavar="TARGET...")
+@click.option(
+    "--host",
+    default="127.0.0.1",
+    show_default=True,
+    help="Address to listen on. Others than loopback need a key, or --insecure.",
+)
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=8080,
+    show_default=True,
+    help="Port to listen on; 0 takes any free one.",
+)
+@click.option(
+    "--reload",
+    "reloading",
+    is_flag=True,
+    help="Restart when a file changes. Open calls end with an error that says so.",
+)
+@log_flags
+@click.option(
+    "--return-errors",
+    type=click.Choice(["none", "exception", "stacktrace"]),
+    default="exception",
+    show_default=True,
+    help="What clients see of an exception.",
+)
+@as_json
+@click.option("--fd", type=int, hidden=True, help="Serve on this inherited socket.")
+@click.option("--lifeline", type=int, hidden=True, help="End when the other end of this pipe closes.")
+@click.option("--assignment", type=Assignment.read, hidden=True, help="Serve as one of several workers.")
+@worker_flags
+@ray_flags
+@access_flags
+@limit_flags
+def serve(
+    targets: Sequence[str],
+    host: str,
+    port: int,
+    reloading: bool,
+    log_level: str,
+    log_json: bool,
+    return_errors: str,
+    as_json: bool,
+    fd: int | None,
+    lifeline: int | None,
+    assignment: Assignment | None,
+    slot: int,
+    **flags: Any,
+) -> None:
+    """Serve environments over HTTP.
+
+    Each TARGET is package.module, package.module:Class, path/file.py, path/file.py:Class, or a folder.
+    Without :Class, all environments that are found there are served.
+    """
+    inherited, line = _inherited(fd, lifeline, assignment)
+    access: Access = _taken(Access, flags)
+    on_ray: OnRay = _taken(OnRay, flags)
+    workers: Workers = _taken(Workers, flags)
+    check_together(on_ray, workers, access, reloading)
+    access.check_certificate()
+    keys = access.all_keys()
+    host = "" if on_ray.ray is not None and not given("host") else host  # on Ray, that of each node
+    if not (is_loopback(host) or keys or access.insecure):
+        raise Wrong(CLOSED.format(host=host or "the addresses of nodes"))
+    if reloading and fd is None:
+        raise click.exceptions.Exit(_reload(targets, host, port, flags))
+    serving = Serving(host, port, log_level, log_json, as_json, access, keys)
+    how: dict[str, Any] = {"limits": Limits(**flags), "return_errors": return_errors}
+    how |= {"inspector": access.inspector, "api_keys": keys, "cors_origins": access.cors_origin}
+    supervised = workers.supervised and on_ray.ray is None and assignment is None and fd is None
+    if supervised and not workers.preload:
+        raise click.exceptions.Exit(supervise(serving, workers, how["limits"], None))
+    classes = environments(targets)
+    if on_ray.ray is not None:
+        serving.deploy(on_ray, classes, workers.drain_seconds, how)
+    elif assignment is not None and line is not None:
+        serving.work(built(classes, **how), assignment, line)
+    elif supervised:
+        raise click.exceptions.Exit(supervise(serving, workers, how["limits"], built(classes, **how)))
+    else:
+        serving.run(classes, built(classes, slot=slot, **how), inherited, line)
+
+
+def _inherited(
+    fd: int | None, lifeline: int | None, assignment: Assignment | None
+) -> tuple[socket.socket | None, Lifeline | None]:
+    """Takes over what was handed down, before any author's code can hand it on to its own children."""
+    from ors.cluster.local.spawn import take
+
+    for name in (reload.LISTENER, LIFELINE):
+        os.environ.pop(name, None)
+    if assignment is not None:
+        return None, take(assignment)
+    line = None if lifeline is None else Lifeline(lifeline)
+    if fd is None:
+        return None, line
+    os.set_inheritable(fd, False)
+    return socket.socket(fileno=fd), line
+
+
+def supervise(serving: Serving, workers: Workers, limits: Limits, preloaded: Server | None) -> int:
+    """Keeps so many workers running; gives the exit code."""
+    from ors.cluster.local.spawn import Process, forked, listeners, spawned, take
+    from ors.cluster.local.supervisor import Supervisor
+
+    with in_words(serving.host, serving.port):
+        sockets = listeners(serving.host, serving.port, workers.workers)
+
+    def start(assignment: Assignment) -> Process:
+        if preloaded is None:
+            return spawned([sys.executable, "-m", "ors", *sys.argv[1:]], assignment, os.environ)
+        return forked(
+            lambda given: serving.work(preloaded, given, take(given)), assignment, supervisor.forget
+        )
+
+    lines = logs.TextLines(sys.stderr.fileno())  # which never waits: a supervisor must go on
+
+    def say(line: str) -> None:
+        lines.write(json.dumps({"message": line}) if serving.log_json else line)
+
+    policy = workers.policy(limits)
+    supervisor = Supervisor(start, sockets, policy, lambda url, names: serving.announce([url], names), say)
+    with closing(lines):
+        return supervisor.run()
+
+
+def _reload(targets: Sequence[str], host: str, port: int, limits: dict[str, Any]) -> int:
+    if os.name != "posix":
+        raise Wrong("--reload needs a POSIX system")
+    ending_seconds = limits["grace_seconds"] + 2 * limits["teardown_seconds"] + RELOAD_LAST_SECONDS
+    return reload.supervise(roots(targets), listening(host, port), ending_seconds)
+
+
+def _taken(kind: type[Any], flags: dict[str, Any]) -> Any:
+    """The flags that one kind of things has, out of all."""
+    return kind(**{field.name: flags.pop(field.name) for field in fields(kind)})

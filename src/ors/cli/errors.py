@@ -1,0 +1,96 @@
+"""What ends a command early: one line to the user and an exit code."""
+
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+
+from ors.errors import (
+    AuthenticationError,
+    BadRequest,
+    Forbidden,
+    MethodNotAllowed,
+    NotFound,
+    ORSError,
+    TooLarge,
+    TransportError,
+)
+
+__all__ = ["CommandError", "Unreachable", "Wrong", "clean", "in_one_line", "one_line", "shown_path"]
+
+INTERRUPTED = 130
+LONGEST_LINE = 500
+
+
+class CommandError(click.ClickException):
+    """Something was found to be wrong with a server or an environment."""
+
+    exit_code = 1
+
+
+class Wrong(click.ClickException):
+    """The command was used wrongly."""
+
+    exit_code = 2
+
+
+class Unreachable(click.ClickException):
+    """A server could not be reached, or what was to be served could not be started."""
+
+    exit_code = 3
+
+
+_USED_WRONGLY = (AuthenticationError, BadRequest, Forbidden, MethodNotAllowed, NotFound, TooLarge)
+
+
+@contextmanager
+def in_one_line() -> Iterator[None]:
+    """Turns every error into one that click shows in one line: no user sees a stack trace."""
+    try:
+        yield
+    except (click.ClickException, click.Abort, click.exceptions.Exit, BrokenPipeError):
+        raise
+    except KeyboardInterrupt:
+        raise click.exceptions.Exit(INTERRUPTED) from None
+    except ORSError as error:
+        raise _translated(error) from error
+    except OSError as error:
+        raise CommandError(
+            f"{error.strerror or error}: {error.filename}" if error.filename else str(error)
+        ) from error
+    except Exception as error:
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        where = f"{shown_path(place.filename)}:{place.lineno}"
+        raise CommandError(f"This is a fault of ors itself: {one_line(error)} ({where})") from error
+
+
+def _translated(error: ORSError) -> click.ClickException:
+    text = clean(str(error)) or type(error).__name__
+    if isinstance(error, AuthenticationError):
+        text += " (give a key with --api-key or in ORS_API_KEY)"
+    if isinstance(error, TransportError):
+        return Unreachable(text)
+    return Wrong(text) if isinstance(error, _USED_WRONGLY) else CommandError(text)
+
+
+def clean(text: str) -> str:
+    """Text of a server without what would steer the terminal."""
+    return "".join(c if c.isprintable() or c in "\n\t" else f"\\x{ord(c):02x}" for c in text)
+
+
+def one_line(error: BaseException) -> str:
+    """An exception's type and text, in one line of bearable length."""
+    text = " ".join((error.msg if isinstance(error, SyntaxError) else str(error)).split())
+    if len(text) > LONGEST_LINE:
+        text = text[: LONGEST_LINE - 1] + "…"
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def shown_path(path: str | Path) -> str:
+    """A path as a user would write it: from the current folder, if it is below that."""
+    try:
+        return str(Path(path).resolve().relative_to(Path.cwd()))
+    except ValueError:
+        return str(path)

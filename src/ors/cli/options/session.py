@@ -1,0 +1,66 @@
+"""The session that a command works in, and the options that choose it."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from functools import wraps
+from typing import Any
+
+from ors import JSONObject
+from ors.cli.connect import chosen, connected, opened
+from ors.cli.errors import Wrong
+from ors.cli.options.shared import api_key, environment, images, secrets, task_choice
+from ors.client import Environment, Session
+from ors.errors import SessionLost
+
+__all__ = ["Choice", "opening"]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which session a command works in: a new one on a task, or one that is open."""
+
+    where: str
+    env: str | None
+    api_key: str | None
+    split: str | None
+    index: int
+    task: JSONObject | None
+    secret: Sequence[tuple[str, str]]
+    session: str | None = None
+
+    @contextmanager
+    def opened(self, *, keep: bool = False) -> Iterator[Session]:
+        """The session, open; ended afterwards unless it is to be kept."""
+        with connected(self.where, self.api_key) as client:
+            env = chosen(client, self.env)
+            if self.session is not None:
+                made = _attached(env, self.session)
+            else:
+                made = opened(env, self.split, self.index, self.task, self.secret)
+            if not keep:
+                with made:
+                    yield made
+            else:
+                yield made.start()
+
+
+def _attached(env: Environment, sid: str) -> Session:
+    try:
+        return env.attach(sid).start()
+    except SessionLost as error:
+        raise Wrong(f"{sid!r} is no open session: {error}") from None
+
+
+def opening(command: Callable[..., None]) -> Callable[..., None]:
+    """Adds the options that choose a session and `--images`; the command gets them as one `choice`."""
+
+    @wraps(command)
+    def with_choice(**given: Any) -> None:
+        taken = {field.name: given.pop(field.name) for field in fields(Choice) if field.name in given}
+        command(choice=Choice(**taken), **given)
+
+    made: Callable[..., None] = with_choice
+    for option in (api_key, images, secrets, task_choice, environment):
+        made = option(made)
+    return made

@@ -1,0 +1,199 @@
+"""Options that several commands share, and how their help is laid out."""
+
+import json
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+from click.core import ParameterSource
+from click.shell_completion import CompletionItem
+
+from ors import JSONObject
+from ors.cli import logging as logs
+
+__all__ = [
+    "JSON",
+    "TARGET",
+    "URL_OR_TARGET",
+    "WHERE",
+    "Command",
+    "Grouped",
+    "api_key",
+    "as_json",
+    "environment",
+    "given",
+    "images",
+    "log_flags",
+    "secrets",
+    "task_choice",
+    "typed",
+]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Command(click.Command):
+    """A command whose help ends with examples that work as they stand."""
+
+    def __init__(self, *args: Any, examples: Sequence[str] = (), **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.examples = examples
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The options, those of a group below a title of their own."""
+        groups: dict[str, list[tuple[str, str]]] = {}
+        for param in self.get_params(ctx):
+            record = param.get_help_record(ctx)
+            if record is not None and isinstance(param, click.Option):
+                groups.setdefault(getattr(param, "group", "Options"), []).append(record)
+        for title, records in groups.items():
+            with formatter.section(title):
+                formatter.write_dl(records)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The examples, as they are to be typed."""
+        with formatter.section("Example" if len(self.examples) == 1 else "Examples"):
+            for line in self.examples:
+                formatter.write(f"{'':{formatter.current_indent}}{line}\n")
+
+
+class Grouped(click.Option):
+    """An option that is listed below a title of its own."""
+
+    def __init__(self, *args: Any, group: str, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.group = group
+
+
+def given(name: str) -> bool:
+    """Whether somebody has set an option: on the command line, by a variable or in pyproject.toml."""
+    return click.get_current_context().get_parameter_source(name) is not ParameterSource.DEFAULT
+
+
+def typed(name: str) -> bool:
+    """Whether an option stands on the command line."""
+    return click.get_current_context().get_parameter_source(name) is ParameterSource.COMMANDLINE
+
+
+class _Place(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no such arguments
+    """Text that the shell completes as a path."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """Files and folders."""
+        return [CompletionItem(incomplete, type="file")]
+
+
+TARGET = _Place("TARGET")
+URL_OR_TARGET = _Place("URL|TARGET")
+WHERE = click.argument("where", metavar="URL|TARGET", type=URL_OR_TARGET)
+
+
+class _JSONObject(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no such arguments
+    """A JSON object: as it is, `@file`, or `-` for what stands on standard input."""
+
+    name = "JSON"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> JSONObject:
+        """The object."""
+        if isinstance(value, dict):
+            return value
+        try:
+            if value == "-":
+                value = sys.stdin.read()
+            elif value.startswith("@"):
+                value = Path(value[1:]).read_text(encoding="utf-8")
+            found = json.loads(value)
+        except OSError as error:
+            self.fail(f"{error.strerror}: {error.filename}", param, ctx)
+        except ValueError as error:
+            self.fail(f"this is not JSON: {error}", param, ctx)
+        if not isinstance(found, dict):
+            self.fail("a JSON object is needed, such as '{\"answer\": 4}'", param, ctx)
+        return found
+
+
+JSON = _JSONObject()
+
+
+class _Secret(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no such arguments
+    """NAME=VALUE, or NAME alone for the variable of that name."""
+
+    name = "NAME[=VALUE]"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, str]:
+        """The name and the value."""
+        if isinstance(value, tuple):
+            return value
+        name, equals, secret = value.partition("=")
+        if not equals and name not in os.environ:
+            self.fail(f"there is no environment variable {name}", param, ctx)
+        return name, secret if equals else os.environ[name]
+
+
+def as_json(command: F) -> F:
+    """`--json`."""
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
+
+
+def api_key(command: F) -> F:
+    """`--api-key`."""
+    return click.option("--api-key", metavar="KEY", help="Key of the server. Better: ORS_API_KEY.")(command)
+
+
+def log_flags(command: F) -> F:
+    """Options of commands that serve: what is logged, and in which form."""
+    command = click.option("--log-json", is_flag=True, help="Log JSON objects, one a line.")(command)
+    return click.option(
+        "--log-level",
+        type=click.Choice(logs.LEVELS),
+        default="info",
+        show_default=True,
+        help="What is logged, to standard error.",
+    )(command)
+
+
+def environment(command: F) -> F:
+    """`--env`."""
+    return click.option("--env", metavar="NAME", help="Environment, where there are several.")(command)
+
+
+def secrets(command: F) -> F:
+    """`--secret`."""
+    return click.option(
+        "--secret", type=_Secret(), multiple=True, help="Secret for the environment; NAME alone takes $NAME."
+    )(command)
+
+
+def task_choice(command: F) -> F:
+    """`--split`, `--index` and `--task`."""
+    for option in (
+        click.option("--task", type=JSON, help="A task of your own instead: JSON, @file, or - for stdin."),
+        click.option(
+            "--index", type=click.IntRange(min=0), default=0, show_default=True, help="Index of the task."
+        ),
+        click.option("--split", metavar="NAME", help="Split of the task.  [default: the first]"),
+    ):
+        command = option(command)
+    return command
+
+
+def images(command: F) -> F:
+    """`--images`."""
+    return click.option(
+        "--images",
+        type=click.Path(file_okay=False, path_type=Path),
+        default=".",
+        show_default=True,
+        metavar="FOLDER",
+        help="Where images are saved.",
+    )(command)

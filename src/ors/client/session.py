@@ -1,0 +1,322 @@
+"""AsyncSession: one episode, from its opening to its end."""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, overload
+
+from ors._protocol import CALL, DELETE, EVENT_STREAM, PING, PROMPT, SESSION_ID, TASK_TOOLS, TOOLS, Endpoint
+from ors.client.call import OnTaskId, PendingCall
+from ors.client.cleanup import deleted
+from ors.client.create import create, new_sid
+from ors.client.decode import Task, blocks, terminal_tool, tool_output, tools
+from ors.client.formats import Provider, convert_tool_response
+from ors.client.interruptible import Interruptible
+from ors.errors import Gone, NotFound, ORSError, SessionLost, ToolCallError, TransportError
+from ors.types import ImageBlock, JSONObject, TerminalToolSpec, TextBlock, ToolOutput, ToolSpec
+
+if TYPE_CHECKING:
+    from ors.client.client import AsyncEnvironment
+
+__all__ = ["AsyncSession"]
+
+logger = logging.getLogger("ors.client")
+
+
+class AsyncSession:
+    """One episode. `async with` opens and ends it; so do `start()` and `close()`.
+
+    With `sid` it stands for a session that is open already, and leaving `async with` does not end that one.
+    """
+
+    def __init__(
+        self,
+        env: "AsyncEnvironment",
+        task: Task | None = None,
+        secrets: Mapping[str, str] | None = None,
+        api_key: str | None = None,
+        split: str | None = None,
+        index: int | None = None,
+        *,
+        sid: str | None = None,
+    ) -> None:
+        if (split is None) != (index is None):
+            raise ValueError("split and index must both be provided together")
+        if [task is not None, split is not None, sid is not None].count(True) != 1:
+            raise ValueError("Provide either task or both split and index, not both/neither")
+        self.env = env
+        self.task = task
+        self.split = split
+        self.index = index
+        self.sid = sid
+        self.kept = False
+        self.due = 0.0
+        self.heard = 0.0
+        self.misses = 0
+        self._attached = sid is not None
+        self._lost: tuple[str, str | None] | None = None  # what is said of its end, and the server's reason
+        self._pending: set[Interruptible] = set()
+        self._terminal: tuple[TerminalToolSpec | None] | None = None  # once the server has been asked
+        self._secrets = dict(secrets or {})
+        self._remote = env.client
+        self._environment = (task.environment_name if task is not None else "") or env.name
+        self._call_path = self._remote.path(CALL, self._environment)
+        self._headers = self._remote.headers(api_key)
+        self._call_headers: dict[str, str] = {}
+        if sid is not None:
+            self._named(sid)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._environment} sid={self.sid}>"
+
+    async def start(self) -> Self:
+        """Opens the session: from here on it is pinged.
+
+        Raises:
+            ResponseError: the server refused. TransportError: it was not reached.
+            SessionLost: an attached session is not there.
+        """
+        if self.kept:
+            return self
+        if self.sid is None:
+            sid = await new_sid(self._remote, self._headers)
+            await create(self._remote, {**self._headers, SESSION_ID: sid}, self._task(), self._secrets)
+            self._named(sid)
+        else:
+            await self._remote.retry().until_answered(self.ping)
+        self.heard = asyncio.get_running_loop().time()
+        self.kept = True
+        self._remote.keeper.keep(self)
+        return self
+
+    async def close(self) -> None:
+        """Ends the session on the server. One that cannot be ended is left to expire there, and logged."""
+        self.kept = False
+        if self.sid is None or self._lost is not None:
+            return
+        self._lost = ("closed by this client", None)
+        try:
+            await self._remote.ask(DELETE, headers=self._headers)
+        except (NotFound, Gone):
+            return
+        except asyncio.CancelledError:
+            self._remote.leftovers.delete(self._deleted())
+            raise
+        except ORSError as error:
+            logger.warning("session %s could not be deleted, it will expire: %s", self.sid, error)
+
+    def _abandon(self) -> None:
+        """Ends the session as leaving its block does, without waiting for it."""
+        self.kept = False
+        if self.sid is not None and self._lost is None and not self._attached:
+            self._lost = ("closed by this client", None)
+            self._remote.leftovers.delete(self._deleted())
+
+    async def _deleted(self) -> None:
+        await deleted(self._remote, self._headers, self._remote.options.cleanup_seconds)
+
+    async def __aenter__(self) -> Self:
+        return await self.start()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, raised: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._attached:
+            self.kept = False
+        else:
+            await self.close()
+
+    async def ping(self) -> None:
+        """Asks the server, once, whether the session is there, which also keeps it alive.
+
+        Raises:
+            SessionLost: it is not. TransportError: the server was not reached.
+        """
+        try:
+            await self._remote.exchange(PING.method, PING.path(), self._headers_if_open(), None)
+        except (NotFound, Gone) as error:
+            raise self._over(str(error), error.reason) from None
+        self.heard = asyncio.get_running_loop().time()
+
+    async def get_prompt(self) -> list[TextBlock | ImageBlock]:
+        """What the agent is told first. Waits for the environment's setup.
+
+        Raises:
+            SessionLost, ResponseError, TransportError.
+        """
+        return blocks(await self._ask(PROMPT))
+
+    @overload
+    async def list_tools(self, format: None = None, *, terminal: bool = False) -> list[ToolSpec]: ...
+
+    @overload
+    async def list_tools(self, format: Provider, *, terminal: bool = False) -> list[dict[str, Any]]: ...
+
+    async def list_tools(
+        self, format: Provider | None = None, *, terminal: bool = False
+    ) -> list[ToolSpec] | list[dict[str, Any]]:
+        """The tools of this task, as `ToolSpec` or in a provider's format.
+
+        The `@terminal` tool is among them only if `terminal` is set.
+
+        Raises:
+            SessionLost, ResponseError, TransportError.
+        """
+        try:
+            answer = await self._ask(TASK_TOOLS)
+        except NotFound:
+            # ors-sdk 0.1.0: its client takes servers without /task_tools for older ones.
+            answer = await self._ask(TOOLS)
+        listed = tools(answer, terminal=terminal)
+        self._terminal = (terminal_tool(answer),)
+        return convert_tool_response(listed, format)
+
+    async def terminal_tool(self) -> TerminalToolSpec | None:
+        """The `@terminal` tool, which takes the agent's last message; None if there is none. Asked for once.
+
+        Raises:
+            SessionLost, ResponseError, TransportError.
+        """
+        if self._terminal is None:
+            await self.list_tools()
+        assert self._terminal is not None
+        return self._terminal[0]
+
+    async def is_assistant_message_final(self) -> bool:
+        """Whether an agent's message without tool calls ends the episode.
+
+        It does if there is a `@terminal` tool: give the text to `call_terminal_tool`, and stop.
+
+        Raises:
+            SessionLost, ResponseError, TransportError.
+        """
+        return await self.terminal_tool() is not None
+
+    async def call_terminal_tool(
+        self, message: str = "", *, on_task_id: OnTaskId | None = None
+    ) -> ToolOutput:
+        """What the `@terminal` tool gives for the agent's last message. One that takes nothing gets nothing.
+
+        Raises:
+            ToolCallError: there is none (`reason` is "not_found"). Otherwise as `call_tool`.
+        """
+        found = await self.terminal_tool()
+        if found is None:
+            text = f"The environment {self._environment!r} has no @terminal tool"
+            raise ToolCallError(text, reason="not_found")
+        given = {} if found.arg is None else {found.arg: message}
+        return await self.call_tool(found.name, given, on_task_id=on_task_id)
+
+    async def call_tool(
+        self,
+        tool_name: str,
+        input: JSONObject = {},  # noqa: B006 - never changed, and the signature of ors-sdk 0.1.0
+        *,
+        on_task_id: OnTaskId | None = None,
+    ) -> ToolOutput:
+        """What the tool gives. It runs once, whatever happens to the connection.
+
+        `on_task_id` is told the call's id when the server has it: with that and `sid`, another process
+        can `rejoin` the call.
+
+        Raises:
+            ToolCallError: the tool said no; tell the model. ToolFailed: it raised.
+            SessionLost: the session is gone. CallOutcomeUnknown: the tool may or may not have run.
+            TransportError: the server was not reached, and has not seen the call.
+        """
+        if not isinstance(input, Mapping):
+            raise ToolCallError(f"Tool input must be a dictionary, got {type(input).__name__}")
+        for key in input:
+            if not isinstance(key, str):
+                raise ToolCallError(f"All keys in tool input must be strings, found {key!r}")
+        return await self._call({"name": tool_name, "input": input}, on_task_id)
+
+    async def rejoin(self, task_id: str) -> ToolOutput:
+        """What a call gives that was started before, by this process or another one.
+
+        Raises:
+            CallOutcomeUnknown: the server no longer has it. Otherwise as `call_tool`.
+        """
+        return await self._call({"name": "", "input": {}, "task_id": task_id}, None)
+
+    def lose(self, message: str, reason: str | None = None) -> None:
+        """The session is gone: what waits for it, and all that is asked of it later, raises `SessionLost`."""
+        self.kept = False
+        error = self._over(message, reason)
+        for pending in tuple(self._pending):
+            pending.interrupt(error)
+
+    async def _call(self, body: dict[str, Any], on_task_id: OnTaskId | None) -> ToolOutput:
+        await self._opened_headers()
+        pending = Interruptible()
+        self._pending.add(pending)
+        call = PendingCall(self._remote, pending, self._call_path, self._call_headers, body, on_task_id)
+        try:
+            result = await call.result()
+        except SessionLost as error:
+            raise self._over(str(error), error.reason) from None
+        except (NotFound, Gone) as error:
+            raise await self._diagnosed(error) from None
+        finally:
+            self._pending.discard(pending)
+        self.heard = asyncio.get_running_loop().time()
+        return tool_output(result)
+
+    async def _ask(self, endpoint: Endpoint) -> Any:
+        headers = await self._opened_headers()
+        pending = Interruptible()
+        self._pending.add(pending)
+        try:
+            with pending:
+                answer = await self._remote.ask(
+                    endpoint, self._environment, headers=headers, seconds=self._remote.options.setup_seconds
+                )
+        except (NotFound, Gone) as error:
+            raise await self._diagnosed(error) from None
+        finally:
+            self._pending.discard(pending)
+        self.heard = asyncio.get_running_loop().time()
+        return answer
+
+    async def _diagnosed(self, error: NotFound | Gone) -> ORSError:
+        # 404 says that there is no such session, or no such path: a ping tells which.
+        if isinstance(error, Gone):
+            return self._over(str(error), error.reason)
+        try:
+            # More than once: a connection to a server that was killed breaks only when it is used again.
+            await self._remote.retry().until_answered(self.ping)
+        except SessionLost as lost:
+            return lost
+        except TransportError:
+            return error
+        return error
+
+    def _task(self) -> dict[str, Any]:
+        if self.task is not None:
+            return {"env_name": self._environment, "task_spec": self.task.task_spec}
+        return {"env_name": self._environment, "split": self.split, "index": self.index}
+
+    def _over(self, message: str, reason: str | None) -> SessionLost:
+        self.kept = False
+        self._lost = self._lost or (message, reason)
+        return SessionLost(message, sid=self.sid, reason=reason)
+
+    async def _opened_headers(self) -> dict[str, str]:
+        headers = self._headers_if_open()
+        if self._attached and not self.kept:
+            await self.start()  # it is kept alive from its first use on, and the server gets known
+        return headers
+
+    def _headers_if_open(self) -> dict[str, str]:
+        if self._lost is not None:
+            message, reason = self._lost
+            raise SessionLost(message, sid=self.sid, reason=reason)
+        if self.sid is None:
+            raise RuntimeError("the session is not open: use it as a context manager, or start() it")
+        return self._headers
+
+    def _named(self, sid: str) -> None:
+        self.sid = sid
+        self._headers = {**self._headers, SESSION_ID: sid}
+        self._call_headers = {**self._headers, "Accept": EVENT_STREAM}

@@ -1,0 +1,102 @@
+"""What a server's answer says went wrong: status codes and texts to the errors of this package."""
+
+from collections.abc import Mapping
+from time import time
+
+from ors._json import loads
+from ors._protocol import REASON
+from ors.client.transports.base import NotSent
+from ors.errors import (
+    AuthenticationError,
+    BadRequest,
+    Forbidden,
+    Gone,
+    MethodNotAllowed,
+    NotFound,
+    ORSError,
+    ResponseError,
+    ServerFailed,
+    TooLarge,
+    TransportError,
+    Unavailable,
+)
+
+__all__ = ["StillStarting", "certainly_not_run", "failure", "too_large"]
+
+_NOT_NOW = frozenset({429, 502, 503, 504})
+_BY_STATUS: dict[int, type[ResponseError]] = {
+    error.status: error
+    for error in (BadRequest, AuthenticationError, Forbidden, NotFound, Gone, TooLarge, ServerFailed)
+}
+_MAX_TEXT = 2000
+
+
+class StillStarting(Unavailable):
+    """503, but only because setup() is still at work: no failure, however often it is said."""
+
+
+def failure(status: int, headers: Mapping[str, str], body: bytes) -> ORSError:
+    """The error that an answer other than 2xx stands for."""
+    text = _detail(body) or f"the server answered {status}"
+    if status in _NOT_NOW:
+        # openreward 0.1.167 says so every 25 s, however long an environment's setup takes.
+        kind = StillStarting if headers.get("X-Backend-State") == "starting" else Unavailable
+        return kind(text, retry_after=_retry_after(headers), status=status, reason=headers.get(REASON))
+    if status < 300 or (status < 400 and not headers.get("Location")):
+        return ResponseError(
+            f"the server answered {status}, which is no answer to this request", status=status
+        )
+    if status < 400:
+        return ResponseError(f"redirected to {headers['Location']}: use it as base_url", status=status)
+    if status == MethodNotAllowed.status:
+        return MethodNotAllowed(text, allow=headers.get("Allow", ""))
+    if status == AuthenticationError.status:
+        return AuthenticationError(f"{text} (pass api_key, or set ORS_API_KEY)", reason=headers.get(REASON))
+    nearest = BadRequest if status < 500 else ServerFailed
+    return _BY_STATUS.get(status, nearest)(text, status=status, reason=headers.get(REASON))
+
+
+def certainly_not_run(error: TransportError) -> bool:
+    """Whether the server has done nothing of a request that ended so."""
+    # A 503 that says when to come back is the server's own; one that does not may be a proxy's, whose
+    # server has the request.
+    if isinstance(error, Unavailable):
+        return error.status == 429 or (error.status == 503 and error.retry_after is not None)
+    return isinstance(error, NotSent)
+
+
+def too_large(what: str, limit: int) -> str:
+    """The text of an error about too many bytes."""
+    return f"the {what} is over this client's limit of {limit} bytes; Options(answer_bytes=...) sets another"
+
+
+def _detail(body: bytes) -> str:
+    try:
+        value = loads(body)
+    except ValueError:
+        return body[:_MAX_TEXT].decode(errors="replace").strip()
+    detail = value.get("detail", value) if isinstance(value, dict) else value
+    if isinstance(detail, list):
+        return "; ".join(map(_field, detail))
+    return str(detail)
+
+
+def _field(problem: object) -> str:
+    # FastAPI's 422 repeats the values that it refuses, secrets among them: only their places are told.
+    if not isinstance(problem, dict):
+        return str(problem)
+    loc = problem.get("loc")
+    place = ".".join(map(str, loc)) if isinstance(loc, list) else "body"
+    return f"{place}: {problem.get('msg', 'not valid')}"
+
+
+def _retry_after(headers: Mapping[str, str]) -> float | None:
+    value = headers.get("Retry-After", "").strip()
+    if value.isascii() and value.isdigit():
+        return float(value)
+    from email.utils import parsedate_to_datetime
+
+    try:
+        return max(0.0, parsedate_to_datetime(value).timestamp() - time())
+    except (TypeError, ValueError):
+        return None

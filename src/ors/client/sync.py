@@ -1,0 +1,276 @@
+"""The client without `await`: each class stands for its async one, waited for on a background loop."""
+
+import os
+from collections.abc import Iterator, Mapping
+from types import TracebackType
+from typing import Any, Self, overload
+
+from ors._protocol import API_KEY_VARIABLE
+from ors.client.call import OnTaskId
+from ors.client.client import DEFAULT_BASE_URL, AsyncEnvironment, AsyncEnvironmentsAPI
+from ors.client.decode import Task
+from ors.client.formats import Provider
+from ors.client.options import Options
+from ors.client.portal import Portal
+from ors.client.session import AsyncSession
+from ors.client.transports.base import Transport
+from ors.types import ImageBlock, JSONObject, TerminalToolSpec, TextBlock, ToolOutput, ToolSpec
+
+__all__ = ["ORS", "Environment", "EnvironmentsAPI", "Session"]
+
+
+class Session:
+    """One episode: `AsyncSession`, waited for."""
+
+    def __init__(self, async_session: AsyncSession, loop: Portal) -> None:
+        self._async = async_session
+        self._loop = loop
+
+    def __repr__(self) -> str:
+        return repr(self._async).replace("AsyncSession", "Session")
+
+    @property
+    def sid(self) -> str | None:
+        """The session's id, once it is open."""
+        return self._async.sid
+
+    @property
+    def task(self) -> Task | None:
+        """The task it was made for, when it was given whole."""
+        return self._async.task
+
+    @property
+    def split(self) -> str | None:
+        """The split of the task, when it was given by split and index."""
+        return self._async.split
+
+    @property
+    def index(self) -> int | None:
+        """The index of the task, when it was given by split and index."""
+        return self._async.index
+
+    def start(self) -> Self:
+        """Opens the session: see `AsyncSession.start`."""
+        undo = None if self._async.kept else self._async._abandon
+        self._loop.run(self._async.start, undo=undo)
+        return self
+
+    def close(self) -> None:
+        """Ends the session on the server: see `AsyncSession.close`."""
+        self._loop.run(self._async.close)
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, raised: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._loop.run(lambda: self._async.__aexit__(kind, raised, trace))
+
+    def ping(self) -> None:
+        """Asks the server whether the session is there: see `AsyncSession.ping`."""
+        self._loop.run(self._async.ping)
+
+    def get_prompt(self) -> list[TextBlock | ImageBlock]:
+        """What the agent is told first: see `AsyncSession.get_prompt`."""
+        return self._loop.run(self._async.get_prompt)
+
+    @overload
+    def list_tools(self, format: None = None, *, terminal: bool = False) -> list[ToolSpec]: ...
+
+    @overload
+    def list_tools(self, format: Provider, *, terminal: bool = False) -> list[dict[str, Any]]: ...
+
+    def list_tools(
+        self, format: Provider | None = None, *, terminal: bool = False
+    ) -> list[ToolSpec] | list[dict[str, Any]]:
+        """The tools of this task: see `AsyncSession.list_tools`."""
+
+        async def listed() -> list[ToolSpec] | list[dict[str, Any]]:
+            return await self._async.list_tools(format, terminal=terminal)
+
+        return self._loop.run(listed)
+
+    def terminal_tool(self) -> TerminalToolSpec | None:
+        """The `@terminal` tool: see `AsyncSession.terminal_tool`."""
+        return self._loop.run(self._async.terminal_tool)
+
+    def is_assistant_message_final(self) -> bool:
+        """Whether a message ends the episode: see `AsyncSession.is_assistant_message_final`."""
+        return self._loop.run(self._async.is_assistant_message_final)
+
+    def call_terminal_tool(self, message: str = "", *, on_task_id: OnTaskId | None = None) -> ToolOutput:
+        """What the `@terminal` tool gives: see `AsyncSession.call_terminal_tool`."""
+        return self._loop.run(lambda: self._async.call_terminal_tool(message, on_task_id=on_task_id))
+
+    def call_tool(
+        self,
+        tool_name: str,
+        input: JSONObject = {},  # noqa: B006 - never changed, and the signature of ors-sdk 0.1.0
+        *,
+        on_task_id: OnTaskId | None = None,
+    ) -> ToolOutput:
+        """What the tool gives: see `AsyncSession.call_tool`. `on_task_id` is called on another thread."""
+        return self._loop.run(lambda: self._async.call_tool(tool_name, input, on_task_id=on_task_id))
+
+    def rejoin(self, task_id: str) -> ToolOutput:
+        """What a call gives that was started before: see `AsyncSession.rejoin`."""
+        return self._loop.run(lambda: self._async.rejoin(task_id))
+
+
+class Environment:
+    """One environment of a server: `AsyncEnvironment`, waited for."""
+
+    def __init__(self, async_env: AsyncEnvironment, loop: Portal) -> None:
+        self._async = async_env
+        self._loop = loop
+
+    def __repr__(self) -> str:
+        return repr(self._async).replace("AsyncEnvironment", "Environment")
+
+    @property
+    def name(self) -> str:
+        """The environment's name."""
+        return self._async.name
+
+    def list_splits(self) -> list[str]:
+        """The names of the splits: see `AsyncEnvironment.list_splits`."""
+        return self._loop.run(self._async.list_splits)
+
+    def list_tasks(self, split: str) -> list[Task]:
+        """All tasks of a split at once: see `AsyncEnvironment.list_tasks`."""
+        return self._loop.run(lambda: self._async.list_tasks(split))
+
+    def num_tasks(self, split: str) -> int:
+        """How many tasks a split has: see `AsyncEnvironment.num_tasks`."""
+        return self._loop.run(lambda: self._async.num_tasks(split))
+
+    def get_task(self, split: str, index: int) -> Task:
+        """One task of a split: see `AsyncEnvironment.get_task`."""
+        return self._loop.run(lambda: self._async.get_task(split, index))
+
+    def get_task_range(self, split: str, start: int | None = None, stop: int | None = None) -> list[Task]:
+        """Some tasks of a split: see `AsyncEnvironment.get_task_range`."""
+        return self._loop.run(lambda: self._async.get_task_range(split, start, stop))
+
+    def tasks(self, split: str, *, page_size: int | None = None) -> Iterator[Task]:
+        """The tasks of a split one by one: see `AsyncEnvironment.tasks`."""
+        return self._loop.iterate(self._async.tasks(split, page_size=page_size))
+
+    @overload
+    def list_tools(self, format: None = None, *, terminal: bool = False) -> list[ToolSpec]: ...
+
+    @overload
+    def list_tools(self, format: Provider, *, terminal: bool = False) -> list[dict[str, Any]]: ...
+
+    def list_tools(
+        self, format: Provider | None = None, *, terminal: bool = False
+    ) -> list[ToolSpec] | list[dict[str, Any]]:
+        """The tools that all tasks share: see `AsyncEnvironment.list_tools`."""
+
+        async def listed() -> list[ToolSpec] | list[dict[str, Any]]:
+            return await self._async.list_tools(format, terminal=terminal)
+
+        return self._loop.run(listed)
+
+    def terminal_tool(self) -> TerminalToolSpec | None:
+        """The `@terminal` tool: see `AsyncEnvironment.terminal_tool`."""
+        return self._loop.run(self._async.terminal_tool)
+
+    def is_assistant_message_final(self) -> bool:
+        """Whether a message ends the episode: see `AsyncEnvironment.is_assistant_message_final`."""
+        return self._loop.run(self._async.is_assistant_message_final)
+
+    def session(
+        self,
+        task: Task | None = None,
+        secrets: Mapping[str, str] | None = None,
+        *,
+        split: str | None = None,
+        index: int | None = None,
+    ) -> Session:
+        """A session of a task, not open yet: see `AsyncEnvironment.session`."""
+        return Session(self._async.session(task, secrets, split=split, index=index), self._loop)
+
+    def attach(self, sid: str) -> Session:
+        """The session of that id, which is open already: see `AsyncEnvironment.attach`."""
+        return Session(self._async.attach(sid), self._loop)
+
+
+class EnvironmentsAPI:
+    """The environments that a client can reach: `AsyncEnvironmentsAPI`, waited for."""
+
+    def __init__(
+        self,
+        base_url: str,
+        api_key: str | None = None,
+        *,
+        options: Options | None = None,
+        transport: Transport | None = None,
+    ) -> None:
+        self._async = AsyncEnvironmentsAPI(base_url, api_key, options=options, transport=transport)
+        self._loop = Portal(self._async.close)
+
+    def get(self, name: str, base_url: str | None = None) -> Environment:
+        """The environment of that name: see `AsyncEnvironmentsAPI.get`."""
+        return Environment(self._async.get(name, base_url), self._loop)
+
+    def list_environments(self) -> list[str]:
+        """The names of all environments of the server: see `AsyncORS.list_environments`."""
+        return self._loop.run(self._async.list_environments)
+
+    def health(self) -> dict[str, Any]:
+        """What the server says of its health: see `AsyncORS.health`."""
+        return self._loop.run(self._async.health)
+
+    def close(self) -> None:
+        """Gives up all connections and the background loop. Open sessions are left to expire."""
+        self._loop.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, raised: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class ORS:
+    """A client of ORS servers. Make one and share it, also between threads: it owns all connections."""
+
+    def __init__(
+        self,
+        base_url: str = DEFAULT_BASE_URL,
+        api_key: str | None = None,
+        *,
+        options: Options | None = None,
+        transport: Transport | None = None,
+    ) -> None:
+        self.base_url = base_url
+        self.api_key = api_key or os.getenv(API_KEY_VARIABLE)
+        self.environments = EnvironmentsAPI(base_url, self.api_key, options=options, transport=transport)
+
+    def environment(self, name: str) -> Environment:
+        """The environment of that name."""
+        return self.environments.get(name)
+
+    def list_environments(self) -> list[str]:
+        """The names of all environments of the server: see `AsyncORS.list_environments`."""
+        return self.environments.list_environments()
+
+    def health(self) -> dict[str, Any]:
+        """What the server says of its health: see `AsyncORS.health`."""
+        return self.environments.health()
+
+    def close(self) -> None:
+        """Gives up all connections and the background loop. Open sessions are left to expire."""
+        self.environments.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, raised: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

@@ -1,0 +1,1 @@
+"""Ways to reach a server: HTTP, an HTTP proxy, an ASGI application in this process."""

@@ -1,0 +1,176 @@
+"""A server in this process: its ASGI application, called without sockets, streaming all the same."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
+from typing import Any, Self
+from urllib.parse import unquote, urlsplit
+
+from ors.client.transports.base import Broken, Response
+from ors.client.transports.headers import HeaderFields
+
+__all__ = ["ASGIApp", "ASGITransport"]
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+ASGIApp = Callable[[Any, Receive, Send], Awaitable[None]]
+"""Any ASGI application, such as `Server([...]).app`."""
+
+
+class ASGITransport:
+    """Carries requests to an ASGI application in this process; its lifespan is as long as the transport's."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self._lifespan: _Lifespan | None = None
+        self._exchanges: set[asyncio.Task[None]] = set()
+
+    async def send(self, method: str, path: str, headers: Mapping[str, str], body: bytes | None) -> Response:
+        """The answer, as soon as its status and headers are here."""
+        if self._lifespan is None:
+            self._lifespan = _Lifespan(self._app)
+        await self._lifespan.started()
+        exchange = _Exchange(body or b"")
+        task = asyncio.create_task(exchange.run(self._app, _scope(method, path, headers)))
+        self._exchanges.add(task)
+        task.add_done_callback(self._exchanges.discard)
+        try:
+            await exchange.begun.wait()
+        except asyncio.CancelledError:
+            exchange.close()
+            raise
+        exchange.check()
+        return exchange
+
+    async def close(self) -> None:
+        """Ends what is running, then the application."""
+        running = tuple(self._exchanges)
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+        lifespan, self._lifespan = self._lifespan, None
+        if lifespan is not None:
+            await lifespan.stop()
+
+
+class _Exchange:
+    """One request and its response: both ends of it."""
+
+    def __init__(self, body: bytes) -> None:
+        self._request: bytes | None = body
+        self._chunks: asyncio.Queue[bytes | None] = asyncio.Queue()
+        self._gone = asyncio.Event()
+        self._whole = False
+        self._failure: Exception | None = None
+        self.begun = asyncio.Event()
+        self.status = 0
+        self.headers = HeaderFields()
+        self.ended = False
+
+    @property
+    def body(self) -> AsyncIterator[bytes]:
+        return self
+
+    def close(self) -> None:
+        self._gone.set()
+
+    def check(self) -> None:
+        if not self.status:
+            raise Broken(f"the application ended without an answer: {self._failure!r}") from self._failure
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> bytes:
+        chunk = None if self.ended else await self._chunks.get()
+        if chunk is not None:
+            self.ended = self._whole and self._chunks.qsize() == 1
+            return chunk
+        self.ended = True
+        if not self._whole:
+            raise Broken(f"the application broke off its answer: {self._failure!r}") from self._failure
+        raise StopAsyncIteration
+
+    async def run(self, app: ASGIApp, scope: dict[str, Any]) -> None:
+        try:
+            await app(scope, self._receive, self._send)
+        except Exception as error:
+            # Whatever it raises, the client sees what it would see of a server: a broken connection.
+            self._failure = error
+        finally:
+            self._chunks.put_nowait(None)
+            self.begun.set()
+
+    async def _receive(self) -> Message:
+        if self._request is not None:
+            body, self._request = self._request, None
+            return {"type": "http.request", "body": body, "more_body": False}
+        await self._gone.wait()
+        return {"type": "http.disconnect"}
+
+    async def _send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            for name, value in message.get("headers", ()):
+                self.headers[name.decode("latin-1")] = value.decode("latin-1")
+            self.status = message["status"]
+            self.begun.set()
+        elif message["type"] == "http.response.body" and not self._gone.is_set():
+            if message.get("body"):
+                self._chunks.put_nowait(bytes(message["body"]))
+            if not message.get("more_body", False):
+                self._whole = True
+                self._chunks.put_nowait(None)
+
+
+class _Lifespan:
+    """The application's own beginning and end."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._inbox: asyncio.Queue[Message] = asyncio.Queue()
+        self._started = asyncio.Event()
+        self._task = asyncio.create_task(self._run(app))
+        self._failed: str | None = None
+
+    async def started(self) -> None:
+        await self._started.wait()
+        if self._failed is not None:
+            raise Broken(f"the application did not start: {self._failed}")
+
+    async def stop(self) -> None:
+        self._inbox.put_nowait({"type": "lifespan.shutdown"})
+        await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _run(self, app: ASGIApp) -> None:
+        self._inbox.put_nowait({"type": "lifespan.startup"})
+        try:
+            await app(
+                {"type": "lifespan", "asgi": {"version": "3.0"}, "state": {}}, self._inbox.get, self._note
+            )
+        finally:
+            # One that knows no lifespan ends, or raises, at once: then it needs none.
+            self._started.set()
+
+    async def _note(self, message: Message) -> None:
+        if message["type"] == "lifespan.startup.failed":
+            self._failed = str(message.get("message", ""))
+        if message["type"].startswith("lifespan.startup"):
+            self._started.set()
+
+
+def _scope(method: str, path: str, headers: Mapping[str, str]) -> dict[str, Any]:
+    parts = urlsplit(path)
+    pairs = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
+    return {
+        "type": "http",
+        "asgi": {"version": "3.0", "spec_version": "2.3"},
+        "http_version": "1.1",
+        "method": method,
+        "scheme": "http",
+        "path": unquote(parts.path),
+        "raw_path": parts.path.encode("ascii"),
+        "query_string": parts.query.encode("ascii"),
+        "root_path": "",
+        "headers": [(b"host", b"in-process"), *pairs],
+        "client": ("127.0.0.1", 0),
+        "server": ("in-process", 80),
+    }

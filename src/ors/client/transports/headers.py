@@ -1,0 +1,20 @@
+"""Header fields of an answer."""
+
+__all__ = ["HeaderFields"]
+
+
+class HeaderFields(dict[str, str]):
+    """Header names are not case-sensitive; of several with one name the last counts."""
+
+    def __setitem__(self, name: str, value: str) -> None:
+        super().__setitem__(name.lower(), value)
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and super().__contains__(name.lower())
+
+    def __getitem__(self, name: str) -> str:
+        return super().__getitem__(name.lower())
+
+    def get(self, name: str, default: str = "") -> str:  # type: ignore[override]
+        """The value of a header, or `default`."""
+        return super().get(name.lower(), default)

@@ -1,0 +1,88 @@
+"""The same HTTP by way of a proxy."""
+
+import asyncio
+from urllib.parse import SplitResult
+
+from ors.client.options import Options
+from ors.client.transports.http import DirectTransport, HTTPConnection
+from ors.client.transports.urls import authorization, port_of
+
+__all__ = ["ProxiedTransport"]
+
+LONGEST_HEAD_BYTES = 2**16
+
+
+class ProxiedTransport(DirectTransport):
+    """Carries requests to the server at `base_url` through `proxy`; those to an https server by a tunnel."""
+
+    def __init__(self, base_url: SplitResult, proxy: SplitResult, options: Options) -> None:
+        super().__init__(base_url, options)
+        self._next = proxy
+        self._server = base_url
+        login = authorization("Proxy-Authorization", proxy)
+        host = f"[{base_url.hostname}]" if ":" in (base_url.hostname or "") else base_url.hostname
+        target = f"{host}:{port_of(base_url)}"
+        self._ask = "\r\n".join([f"CONNECT {target} HTTP/1.1", f"Host: {target}", *login, "", ""])
+        if base_url.scheme == "http":
+            self._prefix = f"{self._where}{self._prefix}"
+            self._fixed += login
+        self._through = f" through the proxy {proxy.hostname}:{port_of(proxy)}"
+
+    async def _connected(self, loop: asyncio.AbstractEventLoop) -> HTTPConnection:
+        if self._server.scheme == "http":
+            return await super()._connected(loop)
+        tunnel = await self._with_protocol(loop, _Tunnel(loop))
+        try:
+            plain = await tunnel.opened(self._ask)
+            connection = HTTPConnection(self, loop)
+            secured = await loop.start_tls(
+                plain, connection, self._tls_context(), server_hostname=self._server.hostname
+            )
+        except BaseException:
+            tunnel.cut()
+            raise
+        if secured is None:
+            raise ConnectionError("the proxy closed the tunnel")
+        connection.connection_made(secured)  # which start_tls leaves to us
+        return connection
+
+
+class _Tunnel(asyncio.Protocol):
+    """Reads a proxy's answer to CONNECT, up to where the server's bytes begin."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._head = b""
+        self._answered: asyncio.Future[None] = loop.create_future()
+        self._transport: asyncio.Transport | None = None
+
+    async def opened(self, request: str) -> asyncio.Transport:
+        """Asks for the tunnel; gives what carries its bytes.
+
+        Raises:
+            OSError: the proxy makes none.
+        """
+        assert self._transport is not None
+        self._transport.write(request.encode("latin-1"))
+        await self._answered
+        status = self._head.partition(b"\r\n")[0].decode("latin-1")
+        if not status.startswith("HTTP/1.") or status[8:10] != " 2":
+            raise ConnectionRefusedError(f"the proxy answered {status[9:109] or 'nothing'}")
+        return self._transport
+
+    def cut(self) -> None:
+        """Closes at once."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport  # type: ignore[assignment]  # uvloop's are not, by name
+
+    def data_received(self, data: bytes) -> None:
+        self._head += data
+        ended = b"\r\n\r\n" in self._head or len(self._head) > LONGEST_HEAD_BYTES
+        if ended and not self._answered.done():
+            self._answered.set_result(None)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if not self._answered.done():
+            self._answered.set_exception(ConnectionError(f"the proxy hung up: {exc or 'without an answer'}"))

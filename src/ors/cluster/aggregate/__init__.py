@@ -1,0 +1,1 @@
+"""Pages and feeds that combine those of all servers."""

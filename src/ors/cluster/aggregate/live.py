@@ -1,0 +1,182 @@
+"""The sessions and the traffic of all servers, as one feed for those who look."""
+
+import asyncio
+from collections.abc import Callable
+from itertools import groupby
+from typing import Any
+from urllib.parse import urlencode
+
+from ors._json import loads
+from ors._sse import Decoder
+from ors.cluster.aggregate.deep_pages import AskAll, deep_page, newest_first
+from ors.cluster.routing.peers import Peers
+from ors.server.admin.inspector_api import MAX_PAGE, PAGE
+from ors.server.admin.live_sessions import TICK_SECONDS
+from ors.server.http.answers import Headers
+from ors.server.http.requests import Request
+from ors.server.http.streams import Feed, Outcome, Stream, event
+
+FIRST_SECONDS = 0.1
+"""So soon all servers should have told what they know."""
+_COUNTS = ("sessions", "running", "calls", "refused", "failed")
+_SHARES = ("p50", "p95", "p99")
+
+
+def live(
+    request: Request,
+    peers: Peers,
+    ask_all: AskAll,
+    answer_locally: Callable[[Request], Outcome] | None = None,
+    own: str = "",
+) -> Feed:
+    """The sessions that are asked for, wherever they are, the newest first.
+
+    `own` is how the ids of this server begin, if it has sessions itself.
+
+    Raises:
+        BadRequest: the query is wrong.
+    """
+    return _MergedFeed(request, peers, ask_all, answer_locally, own).feed
+
+
+class _ServerFeed:
+    """What one server has told of itself: the sink of its feed."""
+
+    def __init__(self) -> None:
+        self._events = Decoder()
+        self.history: list[dict[str, Any]] = []
+        self.point: dict[str, Any] | None = None
+        self.total = 0
+        self.sessions: list[dict[str, Any]] = []
+
+    def answer(self, outcome: Outcome) -> None:
+        """It is over: the server has died."""
+        if isinstance(outcome, Stream):
+            outcome.leave()
+
+    def whole(self, status: int, headers: Headers, body: bytes, rest: bytes = b"") -> bool:
+        """It has nothing to tell."""
+        return True
+
+    def head(self, status: int, headers: Headers, body: bytes = b"") -> None:
+        """It begins."""
+        self.part(body)
+
+    def part(self, data: bytes) -> None:
+        """More of it."""
+        for told in self._events.feed(data):
+            if told.event == "history":
+                self.history = loads(told.data.encode())
+            elif told.event == "point":
+                self.point = loads(told.data.encode())
+            elif told.event == "sessions":
+                page = loads(told.data.encode())
+                self.total, self.sessions = page["total"], page["sessions"]
+
+    def end(self, data: bytes) -> bool:
+        """It is over; the server is about to leave."""
+        return True
+
+    def abort(self) -> None:
+        """It is over."""
+
+
+class _MergedFeed:
+    """One reader's feed, put together once a second."""
+
+    def __init__(
+        self,
+        request: Request,
+        peers: Peers,
+        ask_all: AskAll,
+        answer_locally: Callable[[Request], Outcome] | None,
+        own: str,
+    ) -> None:
+        self._first, self._count = request.number("offset", 0), min(request.number("limit", PAGE), MAX_PAGE)
+        self._deep = self._first + self._count > MAX_PAGE  # more than one server tells by itself
+        self._ask_all = ask_all
+        self._looking: asyncio.Task[None] | None = None  # for what is so deep
+        wanted = {"environment": request.asked("environment"), "state": request.asked("state")}
+        wanted |= {"offset": "0", "limit": "0" if self._deep else str(self._first + self._count)}
+        self._request = request.like(urlencode(wanted).encode())
+        self._peers = peers
+        self._answer_locally = answer_locally
+        self._prefix = own
+        self._told: dict[str, _ServerFeed] = {}  # by how the ids of each server begin
+        self._streams: dict[str, Stream] = {}
+        self._own: Stream | None = None
+        self._sent = b""
+        self._begun = False
+        self._timer: asyncio.TimerHandle | None = None
+        self.feed = Feed(self._open, self._close)
+
+    def _open(self, feed: Feed) -> None:
+        own = self._answer_locally(self._request) if self._answer_locally is not None else None
+        if isinstance(own, Feed):
+            self._own = own
+            own.begin(self._told.setdefault(self._prefix, _ServerFeed()))
+        self._meet()
+        self._timer = asyncio.get_running_loop().call_later(FIRST_SECONDS, self._tick)
+
+    def _close(self, feed: Feed) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._own is not None:
+            self._own.leave()
+        if self._looking is not None:
+            self._looking.cancel()
+        for stream in self._streams.values():
+            stream.leave()
+
+    def _meet(self) -> None:
+        """Servers come and go while somebody looks."""
+        for prefix in self._streams.keys() - self._peers.by_prefix.keys():
+            del self._streams[prefix], self._told[prefix]
+        for prefix, peer in self._peers.by_prefix.items():
+            if prefix not in self._streams and peer.link is not None:
+                self._told[prefix] = told = _ServerFeed()
+                self._streams[prefix] = stream = peer.link.ask(self._request)
+                stream.begin(told)
+
+    def _tick(self) -> None:
+        if self._begun:
+            self.feed.tell(event("point", _sum([each.point for each in self._told.values() if each.point])))
+        else:
+            self._begun = True
+            self.feed.tell(event("history", _history(list(self._told.values()))))
+        if not self._deep:
+            self._show(self._page())
+        elif self._looking is None or self._looking.done():
+            self._looking = asyncio.get_running_loop().create_task(self._look())
+        self._meet()
+        self._timer = asyncio.get_running_loop().call_later(TICK_SECONDS, self._tick)
+
+    def _show(self, page: bytes) -> None:
+        if page != self._sent:
+            self._sent = page
+            self.feed.tell(page)
+
+    async def _look(self) -> None:
+        page = await deep_page(self._request, self._first, self._count, self._ask_all)
+        if page is not None:
+            self._show(event("sessions", page))
+
+    def _page(self) -> bytes:
+        rows = newest_first(self._told[prefix].sessions for prefix in sorted(self._told))
+        shown = rows[self._first : self._first + self._count]
+        total = sum(each.total for each in self._told.values())
+        return event("sessions", {"total": total, "offset": self._first, "sessions": shown})
+
+
+def _history(told: list[_ServerFeed]) -> list[dict[str, Any]]:
+    points = sorted((point for each in told for point in each.history), key=lambda point: point["at"])
+    return [_sum(list(same)) for _, same in groupby(points, lambda point: round(point["at"]))]
+
+
+def _sum(points: list[dict[str, Any]]) -> dict[str, Any]:
+    """One point for all servers; of percentiles the largest, since the calls themselves are not known."""
+    made: dict[str, Any] = {"at": max((point["at"] for point in points), default=0.0)}
+    made |= {name: sum(point[name] for point in points) for name in _COUNTS}
+    for name in _SHARES:
+        made[name] = max((point[name] for point in points if point[name] is not None), default=None)
+    return made

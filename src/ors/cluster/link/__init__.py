@@ -1,0 +1,1 @@
+"""The multiplexed connection between two servers."""

@@ -1,0 +1,302 @@
+"""The end of a link at the server that answers: other servers forward requests to it."""
+
+import asyncio
+import struct
+
+from uvicorn.server import ServerState
+
+from ors._json import dumps
+from ors.cluster.link import frames
+from ors.errors import BadRequest, Unavailable
+from ors.server.app import App
+from ors.server.connections.listener import REQUEST_SECONDS, Upgrade
+from ors.server.http.answers import Answer, Headers, failure, refusal
+from ors.server.http.streams import Outcome, Stream
+
+LOAD_SECONDS = 0.25
+"""How old another server's picture of our load may be."""
+HEARTBEAT_TICKS = 8
+"""Without news, one is sent every so many times, so that others can tell silence from death."""
+FRAME_ROOM = 128 * 1024
+"""What a request's frame holds besides its body."""
+MOST_EXCHANGES = 50_000
+"""Requests of one link that may be under way."""
+
+_SWITCHING = (
+    b"HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: %b\r\n\r\n" % frames.PROTOCOL
+)
+
+
+def upgrade(app: App) -> tuple[bytes, Upgrade]:
+    """How a connection to `app` becomes a link."""
+
+    def take_over(transport: asyncio.Transport, state: ServerState, rest: bytes) -> None:
+        LinkServer(app, state).take_over(transport, rest)
+
+    return frames.PROTOCOL, Upgrade(frames.PATH.encode(), take_over)
+
+
+class LinkServer(asyncio.Protocol):
+    """One link: requests come in, answers go out, many at a time."""
+
+    def __init__(self, app: App, state: ServerState) -> None:
+        self.app = app
+        self.state = state
+        self.paused = False
+        """Whether the other server reads slower than we write."""
+        self._transport: asyncio.Transport | None = None
+        self._frames = frames.Frames(app.limits.body_bytes + FRAME_ROOM)
+        self._exchanges: dict[int, _Reply] = {}
+        self._told: tuple[int, bool] | None = None
+        self._ticks = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._ending = False
+        self._unread = 0  # bytes that the other server had not taken when we looked last
+        self._since = 0.0  # when it took some last
+
+    def take_over(self, transport: asyncio.Transport, rest: bytes) -> None:
+        """Reads frames from what was a connection of HTTP; `rest` has come already."""
+        transport.write(_SWITCHING)
+        transport.set_protocol(self)
+        self.connection_made(transport)
+        if rest:
+            self.data_received(rest)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Tells the other server who we are."""
+        self._transport = transport  # type: ignore[assignment]
+        self.state.connections.add(self)  # type: ignore[arg-type]
+        me = self.app.runtime.identity
+        hello = {
+            "slot": me.slot,
+            "incarnation": me.incarnation,
+            "environments": self.app.environments,
+            "body_bytes": self.app.limits.body_bytes,
+        }
+        self.write(frames.frame(frames.HELLO, 0, dumps(hello)))
+        self._tell_load()
+        if self.app.runtime.leaving:
+            self.goodbye()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Leaves all answers. Calls go on: their clients may come back through another server."""
+        self.state.connections.discard(self)
+        self._transport = None
+        if self._timer is not None:
+            self._timer.cancel()
+        for exchange in list(self._exchanges.values()):
+            exchange.leave()
+        self._exchanges.clear()
+
+    def data_received(self, data: bytes) -> None:
+        """Takes the frames that have arrived."""
+        try:
+            for kind, number, payload in self._frames.feed(data):
+                self._take(kind, number, payload)
+        except (ValueError, struct.error):  # it speaks something else
+            if self._transport is not None:
+                self._transport.abort()
+
+    def _take(self, kind: int, number: int, payload: bytes) -> None:
+        if kind == frames.REQUEST and self.app.runtime.leaving:
+            self.write(frames.frame(frames.REFUSED, number))
+        elif kind == frames.REQUEST:
+            if number in self._exchanges:
+                raise ValueError(f"the number {number} is in use")
+            exchange = _Reply(self, number)
+            if len(self._exchanges) >= MOST_EXCHANGES:
+                exchange.answer(refusal(_too_many()))
+            else:
+                self._exchanges[number] = exchange
+                exchange.take(payload)
+        elif kind == frames.FIND:
+            found = self.app.sessions.standing(payload.decode(), asyncio.get_running_loop().time())
+            self.write(frames.frame(frames.FOUND, number, b"%d" % found))
+        elif exchange := self._exchanges.get(number):  # type: ignore[assignment]
+            if kind == frames.LEAVE:
+                self.done(number)
+                exchange.leave()
+            elif kind == frames.CREDIT:
+                exchange.credit(int.from_bytes(payload))
+
+    def _tell_load(self) -> None:
+        load = (len(self.app.sessions), self.app.runtime.taking)
+        self._ticks += 1
+        if not self.paused and (load != self._told or self._ticks % HEARTBEAT_TICKS == 0):
+            self._told = load
+            self.write(frames.frame(frames.LOAD, 0, dumps(load)))
+        self._timer = asyncio.get_running_loop().call_later(LOAD_SECONDS, self._tell_load)
+
+    def write(self, data: bytes) -> None:
+        """Sends a frame."""
+        if self._transport is not None:
+            self._transport.write(data)
+
+    def done(self, number: int) -> None:
+        """Forgets an exchange that is over."""
+        self._exchanges.pop(number, None)
+        if self._ending and not self._exchanges and self._transport is not None:
+            self._transport.close()
+
+    # ── Back-pressure ────────────────────────────────────────────────────────────────────────────
+
+    def pause_writing(self) -> None:
+        """Reads no further requests, whose answers would pile up: the other server does not read them."""
+        self.paused = True
+        if self._transport is not None:
+            self._transport.pause_reading()
+        for exchange in list(self._exchanges.values()):
+            exchange.hold()
+
+    def resume_writing(self) -> None:
+        """Goes on: the other server has caught up."""
+        self.paused = False
+        if self._transport is not None:
+            self._transport.resume_reading()
+        for exchange in list(self._exchanges.values()):
+            if self.paused:
+                return
+            exchange.credit(0)
+
+    def sweep(self, now: float) -> None:
+        """Ends a link whose other end reads nothing; one that is only quiet stays."""
+        if self._transport is None:
+            return
+        unread = self._transport.get_write_buffer_size()
+        if not unread or unread != self._unread:
+            self._unread, self._since = unread, now
+        elif now - self._since > REQUEST_SECONDS:
+            self._transport.abort()
+
+    # ── The end ──────────────────────────────────────────────────────────────────────────────────
+
+    def goodbye(self) -> None:
+        """Asks the other server to go elsewhere, and to close the link when it has all its answers."""
+        self.write(frames.frame(frames.BYE, 0))
+        for exchange in list(self._exchanges.values()):
+            exchange.stop()
+
+    def shutdown(self) -> None:
+        """uvicorn's word to end: now, or after the answers that are under way."""
+        self._ending = True
+        for exchange in list(self._exchanges.values()):
+            exchange.stop()
+        if not self._exchanges and self._transport is not None:
+            self._transport.close()
+
+
+class _Reply:
+    """One request and its answer: the sink of a link."""
+
+    __slots__ = ("_credit", "_dock", "_number", "_rest", "_stream")
+
+    def __init__(self, dock: LinkServer, number: int) -> None:
+        self._dock = dock
+        self._number = number
+        self._credit = frames.WINDOW_BYTES
+        self._rest: memoryview | None = None  # the last of the answer, as far as it has not been sent
+        self._stream: Stream | None = None
+
+    def take(self, payload: bytes) -> None:
+        try:
+            request = frames.read_request(payload)
+        except BadRequest as error:
+            self.answer(self._dock.app.refused(error))
+            return
+        self.answer(self._dock.app.take(request, forwarded=True))
+
+    def leave(self) -> None:
+        """Nobody is there any more to read the answer."""
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            stream.leave()
+        self._rest = None
+
+    def stop(self) -> None:
+        """Ends what would go on for as long as its reader stays."""
+        if self._stream is not None:
+            self._stream.stop()
+
+    def hold(self) -> None:
+        """Sends no more for now."""
+        if self._stream is not None:
+            self._stream.pause()
+
+    def credit(self, more: int) -> None:
+        """Goes on: the client has read so much, and as much again may follow."""
+        self._credit += more
+        if self._dock.paused:
+            return
+        if self._rest is not None:
+            self._send_rest(self._rest)
+        elif self._stream is not None and self._credit > 0:
+            self._stream.resume()
+
+    # ── As a sink ────────────────────────────────────────────────────────────────────────────────
+
+    def answer(self, outcome: Outcome) -> None:
+        if isinstance(outcome, Answer):
+            self.whole(outcome.status, outcome.headers, outcome.body)
+            return
+        self._stream = outcome
+        if self._dock.paused:
+            outcome.pause()
+        outcome.begin(self)
+
+    def whole(self, status: int, headers: Headers, body: bytes, rest: bytes = b"") -> bool:
+        if len(body) + len(rest) > frames.PIECE_BYTES:
+            self.head(status, headers)
+            return self.end(body + rest)
+        self._stream = None
+        whole = frames.answer_frame(frames.WHOLE, self._number, status, headers.wire, body + rest)
+        self._dock.write(whole)
+        self._dock.done(self._number)
+        return True
+
+    def head(self, status: int, headers: Headers, body: bytes = b"") -> None:
+        self._dock.write(frames.answer_frame(frames.HEAD, self._number, status, headers.wire, body))
+
+    def part(self, data: bytes) -> None:
+        self._credit -= len(data)
+        self._dock.write(frames.frame(frames.PART, self._number, data))
+        if self._credit <= 0 and self._stream is not None:
+            self._stream.pause()
+
+    def end(self, data: bytes) -> bool:
+        self._stream = None
+        self._rest = memoryview(data)
+        self.credit(0)
+        return True
+
+    def abort(self) -> None:
+        # Only what has not begun breaks off here: nothing is forwarded twice.
+        self.answer(failure())
+
+    def _send_rest(self, rest: memoryview) -> None:
+        while len(rest) <= frames.PIECE_BYTES or self._credit > 0:
+            piece, left = _cut(rest)
+            self._credit -= len(piece)
+            self._rest = left
+            if left is None:
+                self._dock.write(frames.frame(frames.END, self._number, piece))
+                self._dock.done(self._number)
+                return
+            self._dock.write(frames.frame(frames.PART, self._number, piece))
+            if self._dock.paused:
+                return
+            rest = left
+
+
+def _too_many() -> Unavailable:
+    text = f"{MOST_EXCHANGES} requests of this link are under way already"
+    return Unavailable(text, retry_after=1, reason="limit")
+
+
+def _cut(data: memoryview) -> tuple[bytes, memoryview | None]:
+    if len(data) <= frames.PIECE_BYTES:
+        return bytes(data), None
+    piece = bytes(data[: frames.PIECE_BYTES])
+    # Between two events where there are some: should this server die, an `error` event can follow.
+    end = piece.rfind(b"\n\n") + 2
+    piece = piece[:end] if end > 1 else piece
+    return piece, data[len(piece) :]

@@ -1,0 +1,1 @@
+"""Workers: server processes of this machine, and their supervisor."""

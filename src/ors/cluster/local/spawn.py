@@ -1,0 +1,113 @@
+"""Worker processes: a command run anew, or a copy of this process."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from ors.cluster.local.messages import VARIABLE, Assignment
+from ors.server.process.lifeline import Lifeline
+
+
+class Process(Protocol):
+    """A process that was started."""
+
+    pid: int
+
+    def poll(self) -> int | None:
+        """Its exit code, once it has ended."""
+
+
+@dataclass(slots=True)
+class _Forked:
+    pid: int
+    code: int | None = None
+
+    def poll(self) -> int | None:
+        if self.code is None:
+            ended, status = os.waitpid(self.pid, os.WNOHANG)
+            self.code = os.waitstatus_to_exitcode(status) if ended else None
+        return self.code
+
+
+def spawned(command: Sequence[str], assignment: Assignment, environment: Mapping[str, str]) -> Process:
+    """A worker as a fresh process that runs `command`."""
+    return subprocess.Popen(
+        command,
+        env={**environment, VARIABLE: assignment.text()},
+        pass_fds=assignment.descriptors,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,  # standard output is the supervisor's
+        process_group=0,  # Ctrl-C reaches a worker once, through its supervisor
+    )
+
+
+def forked(work: Callable[[Assignment], None], assignment: Assignment, forget: Callable[[], None]) -> Process:
+    """A worker as a copy of this process, which shares the memory of what is imported already."""
+    pid = os.fork()
+    if pid:
+        return _Forked(pid)
+    code = 1
+    try:
+        os.setpgid(0, 0)
+        signal.set_wakeup_fd(-1)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD):
+            signal.signal(number, signal.SIG_DFL)
+        forget()
+        work(assignment)
+        code = 0
+    except SystemExit as ended:
+        code = ended.code if isinstance(ended.code, int) else 1
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+    finally:
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def take(assignment: Assignment) -> Lifeline:
+    """Takes over what a worker was given, before any author's code can hand it on to others."""
+    os.environ.pop(VARIABLE, None)
+    for number in assignment.descriptors:
+        os.set_inheritable(number, False)
+    return Lifeline(assignment.control)
+
+
+def memory(pid: int) -> int | None:
+    """Bytes of memory that a process has, where the system tells."""
+    try:
+        with open(f"/proc/{pid}/statm", encoding="ascii") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, IndexError):  # another system; or it has just ended
+        return None
+
+
+def listeners(host: str, port: int, count: int, *, shared: bool = False) -> list[socket.socket]:
+    """So many sockets that share a port: the system spreads the clients over them.
+
+    With `shared`, the port may be shared with others of this user who share it too.
+    """
+    family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    made: list[socket.socket] = []
+    for _ in range(count):
+        listener = socket.socket(family, socket.SOCK_STREAM)
+        listener.setblocking(False)
+        made.append(listener)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if made[1:] or shared:
+            _share(made)
+        listener.bind(made[0].getsockname() if made[1:] else address)
+        if not made[1:]:
+            # Taken without sharing first: a port that another server has is refused, not shared with it.
+            _share(made)
+        listener.listen(2048)
+    return made
+
+
+def _share(sockets: Sequence[socket.socket]) -> None:
+    for each in sockets:
+        each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)

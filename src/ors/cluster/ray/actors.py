@@ -1,0 +1,90 @@
+"""How hosts and routers are made, and where they may be."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import ray
+from ray.util.scheduling_strategies import (
+    NodeAffinitySchedulingStrategy,
+    NodeLabelSchedulingStrategy,
+    NotIn,
+)
+
+from ors import Environment, Limits
+from ors.cluster.directory import Directory
+from ors.cluster.ray.heartbeat import DIRECTORY
+from ors.cluster.ray.host import Host
+from ors.cluster.ray.router import RouterActor
+from ors.server.sessions.keys import Keys
+
+LEAST_CPUS = 0.01
+"""An actor without any CPU is placed anywhere, whatever is asked for."""
+_SMALL: dict[str, Any] = {"num_cpus": LEAST_CPUS, "max_restarts": -1, "max_task_retries": -1}
+# With Ray's own memory of the cluster, without which nothing could be placed either.
+_ON_HEAD = {"node:__internal_head__": 0.001}
+
+
+class Taken(ValueError):
+    """There is a deployment in that namespace: two would take each other's hosts for their own."""
+
+
+@dataclass(frozen=True, slots=True)
+class ActorPlan:
+    """What `deploy` was asked for."""
+
+    environments: Sequence[type[Environment]]
+    options: Mapping[str, Any]
+    host: str
+    port: int
+    insecure: bool
+    num_cpus: float
+    num_gpus: float
+    resources: Mapping[str, float]
+    runtime_env: Mapping[str, Any]
+    namespace: str
+
+    def __post_init__(self) -> None:
+        if self.num_cpus < LEAST_CPUS:
+            raise ValueError(f"num_cpus must be {LEAST_CPUS} or more: Ray places what needs none anywhere")
+
+    def directory(self) -> Any:
+        """The one directory of the namespace.
+
+        Raises:
+            Taken: there is one already.
+        """
+        known = ray.remote(Directory).options(
+            name=DIRECTORY, namespace=self.namespace, resources=_ON_HEAD, **_SMALL
+        )
+        try:
+            return known.remote()
+        except ValueError:
+            raise Taken(f"there is a deployment in the namespace {self.namespace!r}") from None
+
+    def host_actor(self, slot: int, drained: frozenset[str]) -> Any:
+        """A host, on any node but the drained ones."""
+        where = NodeLabelSchedulingStrategy({"ray.io/node-id": NotIn(*drained)}) if drained else "SPREAD"
+        made = ray.remote(Host).options(
+            num_cpus=self.num_cpus,
+            num_gpus=self.num_gpus or None,  # none is not zero, which would hide those that are there
+            resources=dict(self.resources),
+            runtime_env=dict(self.runtime_env) or None,
+            scheduling_strategy=where,
+            max_restarts=-1,
+            max_task_retries=-1,
+            max_concurrency=4,
+        )
+        return made.remote(
+            slot, list(self.environments), dict(self.options), self.host, self.insecure, self.namespace
+        )
+
+    def front_actor(self, node: str) -> Any:
+        """A router on that node."""
+        there = NodeAffinitySchedulingStrategy(node, soft=False)
+        made = ray.remote(RouterActor).options(scheduling_strategy=there, max_concurrency=2, **_SMALL)
+        secrets = [key.secret for key in Keys(self.options.get("api_keys", ())).by_name.values()]
+        limits = self.options.get("limits") or Limits()
+        origins = tuple(self.options.get("cors_origins", ()))
+        key = secrets[0] if secrets else ""
+        return made.remote(self.host, self.port, limits, key, origins, self.namespace)

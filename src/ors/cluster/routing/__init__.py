@@ -1,0 +1,1 @@
+"""Which server a request belongs to, and the way there."""

@@ -1,0 +1,47 @@
+"""Whose bodies a router takes in: it has no list of keys, so servers are asked."""
+
+import random
+
+from ors import _protocol
+from ors.cluster.aggregate.pages import answer_of
+from ors.cluster.routing.peers import Peers
+from ors.errors import AuthenticationError, Unavailable
+from ors.server.http.requests import Request
+from ors.server.sessions.keys import digest
+
+MOST_KNOWN = 1024
+_LIST = _protocol.LIST_ENVIRONMENTS
+
+
+class KnownKeys:
+    """The keys that servers have let in. Each is asked about once, by whoever sends a body in parts."""
+
+    def __init__(self, peers: Peers, api_key: str, body_bytes: int) -> None:
+        self._peers = peers
+        self._keyed = bool(api_key)  # without one for itself, it can only have servers that ask for none
+        self._body_bytes = body_bytes
+        self._known = {digest(api_key.encode())}
+
+    def knows(self, request: Request) -> bool:
+        """Whether the key of a request is known to be a right one."""
+        return not self._keyed or digest(request.api_key()) in self._known
+
+    async def ask(self, request: Request) -> int:
+        """Asks a server; gives how long the body may be.
+
+        Raises:
+            AuthenticationError: the key is wrong.
+            Unavailable: nobody could be asked.
+        """
+        peers = list(self._peers)
+        if not peers:
+            raise Unavailable("No server is up", retry_after=1, reason="worker_lost")
+        question = Request(_LIST.method, _LIST.path(), b"", request.headers, b"")
+        found = await answer_of(random.choice(peers), question)
+        if found.status == AuthenticationError.status:
+            raise AuthenticationError(
+                f"The API key is missing or wrong; send it as {_protocol.API_KEY}", reason="key"
+            )
+        if found.status == 200 and len(self._known) < MOST_KNOWN:
+            self._known.add(digest(request.api_key()))
+        return self._body_bytes

@@ -1,0 +1,1 @@
+"""The pages below /-/: health, metrics, the list of sessions, the inspector."""

@@ -1,0 +1,104 @@
+"""What the inspector's page asks for: its own files, and the interface below `/-/api/`."""
+
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
+from pathlib import PurePosixPath
+
+from ors._version import __version__
+from ors.server.admin.live_sessions import LiveSessions, View
+from ors.server.episodes.environments import ServedEnvironment
+from ors.server.http.answers import Answer, Headers, Redirect, answer
+from ors.server.http.requests import Request
+from ors.server.http.streams import Feed
+from ors.server.sessions.registry import Sessions
+
+HOME = "/-/"
+FILES = "/-/page/"
+ABOUT = "/-/api/about"
+ENVIRONMENTS = "/-/api/environments"
+LIVE = "/-/api/live"
+MARKS = "/-/api/live/marks"
+BEFORE = "/-/api/live/before"
+CALLS = "/-/api/calls/"
+PAGE = 100
+MAX_PAGE = 2000
+MAX_BEFORE = 2 * MAX_PAGE
+"""Sessions that another server may ask for at once: it knows only about where a page of its own begins."""
+
+TYPES = {
+    ".html": b"text/html; charset=utf-8",
+    ".js": b"text/javascript; charset=utf-8",
+    ".css": b"text/css; charset=utf-8",
+    ".svg": b"image/svg+xml",
+}
+# What an environment returns is untrusted: nothing but our own files may run, load or be sent anywhere.
+POLICY = (
+    b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    b"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+
+
+@cache
+def page_files() -> Mapping[str, Answer]:
+    """The files of the page by their paths, read once."""
+    folder = files("ors").joinpath("inspector", "page")
+    found = {FILES + file.name: _file(file.name, file.read_bytes()) for file in folder.iterdir()}
+    return {HOME: found[f"{FILES}index.html"], **found}
+
+
+def _file(name: str, content: bytes) -> Answer:
+    headers = Headers(
+        (b"content-type", TYPES[PurePosixPath(name).suffix]),
+        (b"content-security-policy", POLICY),
+        (b"x-content-type-options", b"nosniff"),
+        (b"referrer-policy", b"no-referrer"),
+        (b"cache-control", b"no-cache"),
+    )
+    return Answer(200, content, headers)
+
+
+class Inspector:
+    """The page and its interface, for GET requests."""
+
+    def __init__(
+        self, live: LiveSessions, sessions: Sessions, environments: Mapping[str, ServedEnvironment]
+    ) -> None:
+        self._live = live
+        self._sessions = sessions
+        self._environments = environments
+
+    def get(self, request: Request, now: float) -> Answer | Feed | None:
+        """The answer to a request, if there is one at its path."""
+        path = request.path if request.path == HOME else request.path.rstrip("/")
+        if path == HOME[:-1]:
+            raise Redirect(HOME.encode())
+        if path == ABOUT:
+            return answer({"version": __version__, "server": None, "live": True})
+        if path == ENVIRONMENTS:
+            return answer([_described(environment) for environment in self._environments.values()])
+        if path == LIVE:
+            return self._live.sessions(_view(request))
+        if path == MARKS:
+            return answer(self._live.marks(_view(request)))
+        if path == BEFORE:
+            return answer(self._live.before(_view(request, MAX_BEFORE), request.number("until", 0)))
+        if path.startswith(CALLS):
+            return self._live.calls(self._sessions.seen(path[len(CALLS) :], now, request.key))
+        return page_files().get(path)
+
+
+def _described(environment: ServedEnvironment) -> dict[str, object]:
+    return {
+        "name": environment.name,
+        "description": environment.description,
+        "splits": environment.splits,
+        "tools": environment.tools.tools,
+        "task_tools": environment.task_tools,
+        "terminal_tool": environment.tools.terminal_tool,
+    }
+
+
+def _view(request: Request, most: int = MAX_PAGE) -> View:
+    start, count = request.number("offset", 0), min(request.number("limit", PAGE), most)
+    return View(request.key, request.asked("environment"), request.asked("state"), start, count)

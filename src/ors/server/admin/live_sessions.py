@@ -1,0 +1,187 @@
+"""Those who look at the server's sessions: all of them every second, or one of them call by call."""
+
+import asyncio
+import time
+from bisect import bisect_left
+from collections.abc import Mapping
+from typing import Any
+
+from ors._sse import PING
+from ors.server.admin.session_feed import SessionFeed
+from ors.server.admin.traffic import Traffic
+from ors.server.episodes.environments import ServedEnvironment
+from ors.server.http.streams import Feed, event
+from ors.server.runtime import Runtime
+from ors.server.sessions.keys import Keys
+from ors.server.sessions.registry import Sessions
+from ors.server.sessions.session import ServerSession
+
+TICK_SECONDS = 1.0
+PING_TICKS = 10
+MOST_MARKS = 1000
+"""When so many sessions were created is told at most, of one in so many."""
+MOST_PREVIEW = 4
+PREVIEW_CHARS = 60
+
+
+class View:
+    """The part of the list of sessions that someone looks at."""
+
+    def __init__(self, key: str, environment: str, state: str, offset: int, limit: int) -> None:
+        self.same = (key, environment, state, offset, limit)
+        self.key, self.environment, self.state, self.offset, self.limit = self.same
+        self.sent = b""
+
+    def shows(self, session: ServerSession) -> bool:
+        """Whether a session belongs to it."""
+        return (
+            session.key == self.key
+            and self.environment in ("", session.environment)
+            and self.state in ("", session.state.value)
+        )
+
+
+class LiveSessions:
+    """Everybody who looks. While nobody does, it listens to nothing and has no timer."""
+
+    def __init__(
+        self, runtime: Runtime, sessions: Sessions, environments: Mapping[str, ServedEnvironment], keys: Keys
+    ) -> None:
+        self._runtime = runtime
+        self._sessions = sessions
+        self._environments = environments
+        self._keys = keys
+        self._traffic = Traffic()
+        self._views: dict[Feed, View] = {}
+        self._watches: dict[Feed, SessionFeed] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._ticks = 0
+        self._calendar = 0.0  # what the loop's clock lacks to be the calendar's
+
+    def sessions(self, view: View) -> Feed:
+        """The sessions of a view and the traffic, every second."""
+
+        def begin(feed: Feed) -> None:
+            self._wake()
+            if not self._views:
+                self._runtime.observers.all.append(self._traffic)
+            self._views[feed] = view
+            feed.tell(event("history", list(self._traffic.points)))
+            self._tell_view(feed, view, self._page(view))
+
+        def end(feed: Feed) -> None:
+            del self._views[feed]
+            if not self._views:
+                self._runtime.observers.all.remove(self._traffic)
+
+        return Feed(begin, end)
+
+    def marks(self, view: View) -> dict[str, Any]:
+        """When sessions of a view were created, in milliseconds: one of so many, from the newest on."""
+        found = self._found(view)
+        every = max(1, -(-len(found) // MOST_MARKS))
+        return {"every": every, "created": [self._born(session) for session in found[::every]]}
+
+    def before(self, view: View, until: int) -> dict[str, Any]:
+        """The sessions of a view that were created by then, and how many are newer."""
+        found = self._found(view)
+        newer = bisect_left(found, -until, key=lambda session: -self._born(session))
+        rows = [self._row(session) for session in found[newer : newer + view.limit]]
+        return {"total": len(found), "newer": newer, "sessions": rows}
+
+    def calls(self, session: ServerSession) -> Feed:
+        """The calls of a session: those that are kept, those that run, and each that follows."""
+        watched = self._runtime.observers.watched
+
+        def begin(feed: Feed) -> None:
+            self._wake()
+            watch = self._watches[feed] = SessionFeed(feed, session)
+            watched.setdefault(session.sid, []).append(watch)
+            watch.begin(self._row(session, whole=True))
+
+        def end(feed: Feed) -> None:
+            watched[session.sid].remove(self._watches.pop(feed))
+            if not watched[session.sid]:
+                del watched[session.sid]
+
+        return Feed(begin, end)
+
+    # ── What is told ─────────────────────────────────────────────────────────────────────────────
+
+    def _found(self, view: View) -> list[ServerSession]:
+        found = [session for session in self._sessions if view.shows(session)]
+        found.reverse()  # the newest first
+        return found
+
+    def _born(self, session: ServerSession) -> int:
+        self._calendar = self._calendar or time.time() - asyncio.get_running_loop().time()
+        return round((session.created + self._calendar) * 1000)
+
+    def _page(self, view: View) -> bytes:
+        found = self._found(view)
+        rows = [self._row(session) for session in found[view.offset : view.offset + view.limit]]
+        return event("sessions", {"total": len(found), "offset": view.offset, "sessions": rows})
+
+    def _tell_view(self, feed: Feed, view: View, page: bytes) -> None:
+        if page != view.sent:
+            view.sent = page
+            feed.tell(page)
+
+    def _row(self, session: ServerSession, *, whole: bool = False) -> dict[str, Any]:
+        task: Any = session.episode.task if session.episode is not None else {}
+        if not self._keys.sees_private(session.key):
+            task = self._environments[session.environment].without_private([task])[0]
+        return {
+            "sid": session.sid,
+            "environment": session.environment,
+            "state": session.state.value,
+            "failure": str(session.failure or ""),
+            "created": self._born(session) / 1000,
+            "seen": round(session.seen + self._calendar, 1),
+            "calls": session.steps,
+            "running": session.running,
+            "reward": round(session.reward, 9),
+            "finished": session.episode is not None and session.episode.finished,
+            "task": task if whole else _preview(task),
+        }
+
+    # ── The clock ────────────────────────────────────────────────────────────────────────────────
+
+    def _wake(self) -> None:
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(TICK_SECONDS, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        self._ticks += 1
+        if self._views:
+            self._tell_views()
+        for watch in list(self._watches.values()):
+            changed = watch.tell_session(self._row(watch.session, whole=True))
+            if not changed and self._ticks % PING_TICKS == 0:
+                watch.feed.tell(PING)
+        if self._views or self._watches:
+            self._wake()
+
+    def _tell_views(self) -> None:
+        point = self._traffic.sum_up(time.time(), len(self._sessions), self._runtime.running)
+        told = event("point", point)
+        pages: dict[tuple[str, str, str, int, int], bytes] = {}  # most look at the same
+        for feed, view in list(self._views.items()):
+            feed.tell(told)
+            if view.same not in pages:
+                pages[view.same] = self._page(view)
+            self._tell_view(feed, view, pages[view.same])
+
+
+def _preview(task: Any) -> dict[str, Any]:
+    items = dict(task).items()
+    return {key: _short(value) for key, value in list(items)[:MOST_PREVIEW]}
+
+
+def _short(value: Any) -> Any:
+    if isinstance(value, str):
+        return value if len(value) <= PREVIEW_CHARS else value[: PREVIEW_CHARS - 1] + "…"
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    return "[…]" if isinstance(value, list | tuple) else "{…}"

@@ -1,0 +1,231 @@
+"""Our application for any ASGI server."""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, MutableMapping
+from contextlib import suppress
+from typing import Any
+
+from ors.errors import ORSError
+from ors.server.connections.body_limits import ArrivingBodies, seconds_for, too_slow
+from ors.server.connections.listener import Application
+from ors.server.http.answers import Answer, Headers
+from ors.server.http.requests import (
+    MAX_HEADER_BYTES,
+    MAX_TARGET_BYTES,
+    Request,
+    too_large,
+    too_long,
+    too_many_headers,
+    two_hosts,
+)
+from ors.server.http.streams import Outcome, Stream
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+
+MOST_UNSENT = 64
+"""Parts of an answer that may wait to be sent; then its stream is paused."""
+FEED_SECONDS = 60.0
+"""A foreign server waits for its open streams when it is told to stop, and cannot tell us: so they end, and
+whoever still watches comes again."""
+
+
+class ASGI:
+    """Turns ASGI messages into requests and answers. Lifespan events are used, and not needed."""
+
+    def __init__(self, app: Application) -> None:
+        self._app = app
+        self._intake = ArrivingBodies(app.limits.arriving_bytes)
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        """Serves one request, or the life of the server."""
+        if scope["type"] == "http":
+            await self._serve(scope, receive, send)
+        elif scope["type"] == "lifespan":
+            with suppress(asyncio.CancelledError):  # told to end at once: uvicorn would log a stack trace
+                await self._live(receive, send)
+        elif scope["type"] == "websocket":
+            await receive()
+            await send({"type": "websocket.close"})  # which refuses it: the server answers 403
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        while (await receive())["type"] == "lifespan.startup":
+            self._app.start()
+            await send({"type": "lifespan.startup.complete"})
+        await self._app.close()
+        await send({"type": "lifespan.shutdown.complete"})
+
+    async def _serve(self, scope: Message, receive: Receive, send: Send) -> None:
+        request = Request(
+            scope["method"], scope["path"], scope.get("query_string", b""), dict(scope["headers"]), b""
+        )
+        try:
+            _check_size(scope)
+            there = await self._read(request, receive)
+        except ORSError as error:
+            await _Response(request.more).run(self._app.refused(error), receive, send)
+            return
+        if not there:  # the client left before it was through
+            return
+        outcome = self._app.take(request)
+        await _Response(request.more).run(outcome, receive, send)
+
+    async def _read(self, request: Request, receive: Receive) -> bool:
+        """Reads the body; says whether all of it has come."""
+        message = await receive()
+        if message["type"] != "http.request":
+            return False
+        request.body = message.get("body", b"")
+        if message.get("more_body"):  # it is not kept for anybody
+            most = self._app.admit(request)
+            most = most if isinstance(most, int) else await most
+            arriving = _Arriving(self._intake, request.body)
+            try:
+                return await arriving.read(request, receive, most)
+            finally:
+                self._intake.remove(len(arriving.body))
+        if len(request.body) > self._app.limits.body_bytes:
+            raise too_large(self._app.limits.body_bytes)
+        return True
+
+
+class _Response:
+    """One answer, as messages that are sent in their order."""
+
+    def __init__(self, more: Headers | None) -> None:
+        self._more = [] if more is None else more.pairs
+        self._messages: deque[Message] = deque()
+        self._arrived = asyncio.Event()
+        self._over = False  # no further message will come
+        self._stream: Stream | None = None
+        self._paused = False
+
+    async def run(self, outcome: Outcome, receive: Receive, send: Send) -> None:
+        """Answers with `outcome`, until it is complete or the client has left."""
+        self.answer(outcome)
+        watching = None if self._over else asyncio.create_task(self._watch(receive))
+        ending = asyncio.get_running_loop().call_later(FEED_SECONDS, self._stop)
+        try:
+            while not self._over or self._messages:
+                if not self._messages:
+                    self._arrived.clear()
+                    await self._arrived.wait()
+                    continue
+                await send(self._messages.popleft())
+                if self._paused and not self._messages and self._stream is not None:
+                    self._paused = False
+                    self._stream.resume()
+        finally:
+            ending.cancel()
+            if watching is not None:
+                watching.cancel()
+            self._leave()
+
+    async def _watch(self, receive: Receive) -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        self._leave()
+        self._messages.clear()
+        self.abort()
+
+    def _leave(self) -> None:
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            stream.leave()
+
+    def _stop(self) -> None:
+        if self._stream is not None:
+            self._stream.stop()
+
+    # ── As a sink ────────────────────────────────────────────────────────────────────────────────
+
+    def answer(self, outcome: Outcome) -> None:
+        self._stream = None
+        if isinstance(outcome, Answer):
+            self.whole(outcome.status, outcome.headers, outcome.body)
+        else:
+            self._stream = outcome
+            outcome.begin(self)
+
+    def whole(self, status: int, headers: Headers, body: bytes, rest: bytes = b"") -> bool:
+        length = (b"content-length", b"%d" % (len(body) + len(rest)))
+        self._start(status, [*headers.pairs, *self._more, length])
+        return self.end(body + rest)
+
+    def head(self, status: int, headers: Headers, body: bytes = b"") -> None:
+        self._start(status, [*headers.pairs, *self._more])
+        if body:
+            self.part(body)
+
+    def _start(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
+        self._put({"type": "http.response.start", "status": status, "headers": headers})
+
+    def part(self, data: bytes) -> None:
+        self._put({"type": "http.response.body", "body": data, "more_body": True})
+        if len(self._messages) >= MOST_UNSENT and self._stream is not None and not self._paused:
+            self._paused = True
+            self._stream.pause()
+
+    def end(self, data: bytes) -> bool:
+        self._stream = None
+        self._over = True
+        self._put({"type": "http.response.body", "body": data})
+        return True
+
+    def abort(self) -> None:
+        self._over = True
+        self._arrived.set()
+
+    def _put(self, message: Message) -> None:
+        self._messages.append(message)
+        self._arrived.set()
+
+
+class _Arriving:
+    """A body that comes in parts."""
+
+    def __init__(self, arriving: ArrivingBodies, body: bytes) -> None:
+        self.body = bytearray(body)
+        self._intake = arriving
+        self._begun = asyncio.get_running_loop().time()
+        arriving.bytes += len(body)
+
+    async def read(self, request: Request, receive: Receive, most: int) -> bool:
+        """Reads the rest of it; says whether all has come.
+
+        Raises:
+            ORSError: it is too long, or too slow, or one too many.
+        """
+        message: Message = {"more_body": True}
+        while message.get("more_body"):
+            self._intake.add(0)
+            if len(self.body) > most:
+                raise too_large(most)
+            try:
+                async with asyncio.timeout_at(self._begun + seconds_for(len(self.body))):
+                    message = await receive()
+            except TimeoutError:
+                raise too_slow() from None
+            if message["type"] != "http.request":
+                return False
+            self._intake.bytes += len(message.get("body", b""))
+            self.body += message.get("body", b"")
+        if len(self.body) > most:
+            raise too_large(most)
+        request.body = bytes(self.body)
+        return True
+
+
+def _check_size(scope: Message) -> None:
+    # Other servers have other limits than our own connections.
+    path = scope.get("raw_path") or scope["path"].encode("utf-8", "surrogateescape")
+    query = scope.get("query_string", b"")
+    if len(path) + len(query) + bool(query) > MAX_TARGET_BYTES:
+        raise too_long()
+    headers = scope["headers"]
+    if sum(len(name) + len(value) + 4 for name, value in headers) > MAX_HEADER_BYTES:
+        raise too_many_headers()
+    if sum(name == b"host" for name, _ in headers) > 1:
+        raise two_hosts()

@@ -1,0 +1,274 @@
+"""One HTTP/1.1 connection, read by httptools, answered without ASGI's messages in between.
+
+This is the hot path: a request is parsed, taken by the application and answered in one write, without a
+task of its own (a call's tool runs in one task, which writes its result). Against ASGI it saves half of a
+call's cost. It stands in for uvicorn's own HTTP protocol, and keeps to what uvicorn expects of one.
+"""
+
+import asyncio
+import logging
+import socket
+from typing import Any
+
+from uvicorn.config import Config
+from uvicorn.server import ServerState
+
+from ors.errors import BadRequest, ORSError
+from ors.server.connections.listener import ONE_WRITE_BYTES, STATUS, Listener, Upgrade
+from ors.server.connections.parser import RequestParser
+from ors.server.http.answers import STREAM, Answer, Headers, failure
+from ors.server.http.requests import Request
+from ors.server.http.streams import Outcome, Stream
+
+log = logging.getLogger("ors.server")
+
+
+class Connection(RequestParser):
+    """A client's connection: requests one after the other, each answered before the next is begun."""
+
+    def __init__(
+        self,
+        port: Listener,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        super().__init__(port, _loop or asyncio.get_running_loop())
+        self._state = server_state
+        self._keep_alive = True
+        self._chunked = True  # an HTTP/1.0 client gets its stream until the connection ends
+        self._bodyless = False  # the answer to a HEAD
+        self._more = b""  # headers that this answer has besides
+        self.stream: Stream | None = None
+        """What gives the answer, if it takes time."""
+        self.tag: object = None
+        """What the port's `after_answer` remembers of this connection."""
+        self._headed = False  # an answer of unknown length has begun
+
+    # ── What the event loop tells ────────────────────────────────────────────────────────────────
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """A client has connected."""
+        self._transport = transport  # type: ignore[assignment]
+        self._state.connections.add(self)  # type: ignore[arg-type]
+        self._listener.came()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """The client has gone. Its calls go on: it may come back for them."""
+        self._state.connections.discard(self)
+        self._transport = None
+        self._stop_reading()
+        self._leave_line()
+        self._listener.left()
+        stream, self.stream = self.stream, None
+        if stream is not None:
+            stream.leave()
+
+    def pause_writing(self) -> None:
+        """Holds back, and reads no further requests: the client reads slower than we write."""
+        self._paused = True
+        if self._transport is not None:
+            self._transport.pause_reading()
+        if self.stream is not None:
+            self.stream.pause()
+
+    def resume_writing(self) -> None:
+        """Goes on: the client has caught up."""
+        self._paused = False
+        if self.stream is not None:
+            self.stream.resume()
+        if not self._waiting and self._transport is not None:
+            self._transport.resume_reading()
+        elif not self._busy and self._waiting:
+            self._take_waiting()
+
+    # ── What the reader tells ────────────────────────────────────────────────────────────────────
+
+    def _received(self, request: Request, modern: bool, keep_alive: bool) -> None:
+        if self._busy:
+            self._wait(request, modern, keep_alive)
+            return
+        self._busy = True
+        self._chunked = modern
+        self._keep_alive = keep_alive and not self._listener.leaving
+        self._bodyless = request.method == "HEAD"
+        outcome = self._app.take(request)
+        self._more = b"" if request.more is None else request.more.wire
+        self.answer(outcome)
+
+    def _go_on(self) -> None:
+        if not self._busy:
+            self._write(b"HTTP/1.1 100 Continue\r\n\r\n")
+
+    # ── Answering ────────────────────────────────────────────────────────────────────────────────
+
+    def answer(self, outcome: Outcome) -> None:
+        """Answers the request with an outcome."""
+        if isinstance(outcome, Answer):
+            self.stream = None
+            self.whole(outcome.status, outcome.headers, outcome.body)
+            return
+        self.stream = outcome
+        if self._paused:
+            outcome.pause()
+        try:
+            outcome.begin(self)
+        except Exception as error:  # a fault of ours: the client learns that no answer will come
+            self._fail(error)
+
+    def _fail(self, error: Exception) -> None:
+        log.error("a request was not answered", exc_info=error)
+        if self._headed:
+            self.abort()
+        else:
+            self._keep_alive = False
+            self.answer(failure())
+
+    def whole(self, status: int, headers: Headers, body: bytes, rest: bytes = b"") -> bool:
+        """Sends a complete answer; says whether the client was still there."""
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return False
+        size = len(body) + len(rest)
+        if headers is STREAM and self._keep_alive and not self._more and not self._bodyless:
+            begin = b"%bcontent-length: %d\r\n\r\n%b" % (self._listener.stream, size, body)
+        elif self._bodyless:
+            begin, rest = self._head(status, headers.wire, size), b""
+        else:
+            begin = self._head(status, headers.wire, size) + body
+        if len(rest) <= ONE_WRITE_BYTES:
+            transport.write(begin + rest)
+        else:
+            transport.writelines((begin, rest))
+        self._next()
+        return True
+
+    def head(self, status: int, headers: Headers, body: bytes = b"") -> None:
+        """Begins an answer whose length is not known."""
+        self._headed = True
+        self._keep_alive = self._keep_alive and self._chunked and not self._bodyless
+        first = self._part(body) if body and not self._bodyless else b""
+        self._write(self._head(status, headers.wire, None) + first)
+
+    def part(self, data: bytes) -> None:
+        """Sends more of the body."""
+        if not self._bodyless:
+            self._write(self._part(data))
+
+    def end(self, data: bytes) -> bool:
+        """Sends the last of the body; says whether the client was still there."""
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return False
+        if not self._bodyless:
+            last = b"0\r\n\r\n"
+            framed = (b"%x\r\n" % len(data), data, b"\r\n" + last) if data else (last,)
+            transport.writelines(framed if self._chunked else (data,))  # not joined: it may be long
+        self._headed = False
+        self._next()
+        return True
+
+    def abort(self) -> None:
+        """Breaks the answer off: the client sees a connection that breaks."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _part(self, data: bytes) -> bytes:
+        return b"%x\r\n%b\r\n" % (len(data), data) if self._chunked else data
+
+    def _head(self, status: int, headers: bytes, length: int | None) -> bytes:
+        if length is not None:
+            framing = b"content-length: %d\r\n" % length
+        else:
+            framing = b"transfer-encoding: chunked\r\n" if self._chunked else b""
+        close = b"" if self._keep_alive else b"connection: close\r\n"
+        return b"".join(
+            (
+                STATUS.get(status, STATUS[500]),
+                self._listener.date,
+                headers,
+                self._more,
+                framing,
+                close,
+                b"\r\n",
+            )
+        )
+
+    def _answer_last(self, answer: Answer, more: bytes) -> None:
+        self._busy = self._keep_alive = False
+        self._more = more
+        self._write(self._head(answer.status, answer.headers.wire, len(answer.body)) + answer.body)
+        self._since = self._loop.time()
+        transport = self._transport
+        if transport is not None and transport.can_write_eof() and not transport.is_closing():
+            transport.write_eof()  # it closes when the client does, or is swept
+
+    def _change_to(self, upgrade: Upgrade, rest: bytes) -> None:
+        if self._busy:  # nothing else is spoken before the answer to an earlier request
+            self._refuse(BadRequest("A change of protocol begins with its own request"))
+            return
+        try:
+            self._app.admit(Request("GET", upgrade.path.decode(), b"", self._headers, b""))
+        except ORSError as error:
+            self._refuse(error)
+            return
+        if self._transport is not None:
+            self._state.connections.discard(self)
+            self._stop_reading()
+            self._listener.left()
+            transport, self._transport = self._transport, None
+            upgrade.take_over(transport, self._state, rest)
+
+    # ── Between requests ─────────────────────────────────────────────────────────────────────────
+
+    def _write(self, data: bytes) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write(data)
+
+    def _next(self) -> None:
+        self._busy = False
+        if self._listener.after_answer is not None:
+            self._listener.after_answer(self)
+        self.stream = None
+        self._state.total_requests += 1
+        if self._transport is None:
+            return
+        if not self._keep_alive:
+            self._stop_reading()  # what has come behind it would run, and not be answered
+            self._transport.close()
+        elif self._waiting:
+            if not self._paused and not self._transport.is_closing():
+                self._take_waiting()
+        else:
+            self._since = self._loop.time()
+
+    def _take_waiting(self) -> None:
+        # Not from here, or a thousand pipelined requests would be a thousand frames deep.
+        self._busy = True
+        self._loop.call_soon(self._waiting.popleft())
+        if not self._waiting and self._transport is not None:
+            self._transport.resume_reading()
+
+    def let_go(self) -> None:
+        """Closes it here alone: another process has it, and the client's end stays open."""
+        self.abort()
+
+    @property
+    def spare(self) -> int | None:
+        """The file descriptor, if it is a client's, nothing is under way, and another process could go on."""
+        transport = None if self._parser is None else self._transport  # what is refused is read by nobody
+        if self._busy or self._reading or transport is None or transport.is_closing():
+            return None
+        if transport.get_write_buffer_size() or transport.get_extra_info("ssl_object") is not None:
+            return None
+        end = transport.get_extra_info("socket")  # by a unix socket comes a link, which is for this server
+        return None if end.family == socket.AF_UNIX else int(end.fileno())
+
+    def shutdown(self) -> None:
+        """uvicorn's word to end: now, or after the answer that is under way."""
+        self._keep_alive = False
+        if self.stream is not None:
+            self.stream.stop()
+        elif not self._busy and self._transport is not None:
+            self._transport.close()

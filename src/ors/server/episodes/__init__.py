@@ -1,0 +1,1 @@
+"""Environment code at work: episodes, threads, and what is told of failures."""

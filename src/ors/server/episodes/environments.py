@@ -1,0 +1,329 @@
+"""What each environment of a server offers: its tools, splits and tasks."""
+
+import asyncio
+import inspect
+import logging
+import threading
+from collections.abc import Awaitable, Coroutine, Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from pydantic import BaseModel
+
+from ors._protocol import RESERVED_NAMES
+from ors._tools import SPAWN, call
+from ors.environment import Environment
+from ors.errors import BadRequest, InvalidEnvironment, ServerFailed
+from ors.limits import Limits
+from ors.server.episodes.episode import Episode, whose
+from ors.server.episodes.error_text import trace
+from ors.server.process.forks import end_copy
+from ors.server.runtime import Runtime
+from ors.types import JSONObject, ListToolsOutput, Split
+
+log = logging.getLogger("ors.server")
+
+INDEX_BASED = (
+    "list_tasks is not supported by this environment. "
+    "Use the index-based API (num_tasks, task, task_range) instead."
+)
+
+
+class ServedEnvironment:
+    """One environment class, checked, with what it offers without a session."""
+
+    def __init__(self, cls: type[Environment], runtime: Runtime) -> None:
+        self.cls = cls
+        _check_complete(cls)
+        self.name = _checked_name(cls)
+        self._runtime = runtime
+        self.description = inspect.cleandoc(cls.__doc__ or "")
+        self.tools = _listed_tools(cls)
+        self.task_tools = cls._tools().specs(shared=False)
+        self.splits = _listed_splits(cls)
+        self.limits = _own_limits(cls, runtime.limits)
+        self._makes_tasks = _overrides(cls, "get_task")
+        self._private = _private_fields(cls)
+        self._split_names = {split.name for split in self.splits}
+        if len(self._split_names) < len(self.splits):
+            raise InvalidEnvironment(f"{cls.__name__}.list_splits gives two splits of one name")
+
+    @property
+    def tool_names(self) -> frozenset[str]:
+        """The tools that are known without a session."""
+        listed = (*self.tools.tools, *self.cls._tools().specs(shared=False))
+        return frozenset(tool.name for tool in listed)
+
+    def episode(self, task: JSONObject, secrets: dict[str, str]) -> Episode:
+        """A new episode on a task."""
+        return Episode(self._runtime, self.limits, self.cls, task, secrets)
+
+    def without_private(self, tasks: Sequence[Any]) -> Sequence[Any]:
+        """Tasks as they are shown to those who may not see everything."""
+        if not self._private:
+            return tasks
+        return [{key: value for key, value in _items(task) if key not in self._private} for task in tasks]
+
+    async def tasks(self, split: str) -> Sequence[JSONObject]:
+        """All tasks of a split.
+
+        Raises:
+            BadRequest: no such split, or too many tasks to list.
+        """
+        self._check_split(split)
+        try:
+            tasks = await self._listed(split)
+        except NotImplementedError:
+            raise BadRequest(INDEX_BASED) from None
+        self._check_count(len(tasks))
+        return tasks
+
+    async def _listed(self, split: str) -> Sequence[JSONObject]:
+        # In our own threads, which do not keep the process when a listing hangs.
+        listing = self.cls._listing.tasks(split, self._runtime.threads.run)
+        tasks: Sequence[JSONObject] = await self._guarded("list_tasks", listing)
+        return tasks
+
+    async def num_tasks(self, split: str) -> int:
+        """How many tasks a split has."""
+        self._check_split(split)
+        try:
+            if not _overrides(self.cls, "num_tasks"):
+                return len(await self._listed(split))
+            count: int = await self._call(self.cls.num_tasks, split)
+        except NotImplementedError:
+            raise BadRequest("num_tasks is not supported by this environment.") from None
+        return count
+
+    def task_at_hand(self, split: str, index: int) -> JSONObject | None:
+        """The task at an index, if no code of the author's has to run for it."""
+        tasks = None if self._makes_tasks else self.cls._listing.known(split)
+        # Another sequence than these may make its items as they are asked for.
+        return tasks[index] if isinstance(tasks, list | tuple) and 0 <= index < len(tasks) else None
+
+    async def task(self, split: str, index: int) -> JSONObject:
+        """The task at an index.
+
+        Raises:
+            BadRequest: no such split, or no such index.
+        """
+        self._check_split(split)
+        if index < 0:
+            raise BadRequest("Invalid index: it must not be negative")
+        count = await self._known_count(split)
+        if count is not None and index >= count:
+            raise _beyond(count)
+        try:
+            if not self._makes_tasks:
+                listed = await self._listed(split)
+                if index >= len(listed):
+                    raise _beyond(len(listed))
+                return listed[index]
+            task: JSONObject = await self._call(self.cls.get_task, split, index)
+        except IndexError:
+            raise BadRequest("Invalid index: the split has no such task") from None
+        except NotImplementedError:
+            raise BadRequest("Tasks by index are not supported by this environment.") from None
+        return task
+
+    async def task_range(self, split: str, start: int | None, stop: int | None) -> list[JSONObject]:
+        """The tasks of a slice.
+
+        Raises:
+            BadRequest: no such split, or a range that the environment refuses.
+        """
+        self._check_split(split)
+        try:
+            if not _overrides(self.cls, "get_task_range") and not _overrides(self.cls, "get_task"):
+                await self._listed(split)  # which the base class's slices
+            count = await self._known_count(split)
+            if count is not None:
+                self._check_count(len(range(count)[start:stop]))
+            tasks: list[JSONObject] = await self._call(self.cls.get_task_range, split, start, stop)
+        except IndexError:
+            raise BadRequest("Invalid index range") from None
+        except NotImplementedError:
+            raise BadRequest("Ranges of tasks are not supported by this environment.") from None
+        return tasks
+
+    def _check_count(self, count: int) -> None:
+        limit = self.limits.reply_tasks
+        if count > limit:
+            raise BadRequest(
+                f"{count} tasks are too many for one reply; ask for at most {limit} by task_range",
+                reason="limit",
+            )
+
+    async def _known_count(self, split: str) -> int | None:
+        # An author's get_task may make a task of any index; their num_tasks says where to stop. The base
+        # class's would list all tasks for it, which an author who wrote get_task wanted to avoid.
+        known = self.cls._listing.known(split)
+        if known is not None:
+            return len(known)
+        if not _overrides(self.cls, "num_tasks"):
+            return None
+        count: int = await self._call(self.cls.num_tasks, split)
+        return count
+
+    def _check_split(self, split: str) -> None:
+        if split not in self._split_names:
+            names = ", ".join(repr(split.name) for split in self.splits)
+            raise BadRequest(f"Invalid split; the splits are {names}")
+
+    async def _call(self, fn: Any, *args: Any) -> Any:
+        SPAWN.set(self._runtime.threads.run)
+        return await self._guarded(fn.__name__, call(fn, *args))
+
+    async def _guarded(self, what: str, work: Awaitable[Any]) -> Any:
+        try:
+            return await work
+        except (asyncio.CancelledError, IndexError, NotImplementedError):
+            raise
+        except BaseException as error:  # SystemExit too: an author's listing must not end the server
+            if self._runtime.threads.copied:
+                end_copy(error)
+            log.error("environment %s: %s failed\n%s", self.cls.name(), what, trace(error))
+            words = self._runtime.error_text.told(f"Environment failed in {what}", error)
+            raise ServerFailed(words, reason=whose(error)) from None
+
+
+def served_environments(
+    environments: Iterable[type[Environment]], runtime: Runtime
+) -> dict[str, ServedEnvironment]:
+    """Every environment by its name on the wire, the first one first.
+
+    Raises:
+        InvalidEnvironment: one of them is written wrongly, or two have one name.
+        TypeError: something is not an environment.
+    """
+    if inspect.isclass(environments):
+        raise TypeError(f"Server takes a list of environments: Server([{environments.__name__}])")
+    found: dict[str, ServedEnvironment] = {}
+    for given in environments:
+        cls = given if inspect.isclass(given) else type(given)
+        if not issubclass(cls, Environment):
+            raise TypeError(f"{given!r} is not an Environment class")
+        environment = ServedEnvironment(cls, runtime)
+        if environment.name in found:
+            raise InvalidEnvironment(
+                f"two environments are named {environment.name!r}; override name() of one"
+            )
+        found[environment.name] = environment
+    if not found:
+        raise ValueError("Server needs at least one environment: Server([MyEnvironment])")
+    return found
+
+
+OWN_LIMITS = (
+    "idle_seconds",
+    "life_seconds",
+    "queued_calls",
+    "reply_tasks",
+    "result_bytes",
+    "sessions_per_environment",
+    "setup_seconds",
+    "teardown_seconds",
+    "tool_seconds",
+)
+
+
+def _beyond(count: int) -> BadRequest:
+    return BadRequest(f"Invalid index: the split has {count} {'task' if count == 1 else 'tasks'}")
+
+
+def _own_limits(cls: type[Environment], limits: Limits) -> Limits:
+    unknown = sorted(set(cls.limits) - set(OWN_LIMITS))
+    if unknown:
+        raise InvalidEnvironment(f"{cls.__name__}.limits: {unknown[0]!r} is none of {', '.join(OWN_LIMITS)}")
+    return replace(limits, **cls.limits)  # type: ignore[arg-type]
+
+
+def _private_fields(cls: type[Environment]) -> frozenset[str]:
+    # Named, or said by a class method, which may be async like any other.
+    fields: Any = _now(cls.private_fields()) if callable(cls.private_fields) else cls.private_fields
+    if isinstance(fields, str):
+        raise InvalidEnvironment(f"{cls.__name__}.private_fields is a list of names, not one string")
+    return frozenset(fields)
+
+
+def _items(task: Any) -> Iterable[tuple[str, Any]]:
+    return task if isinstance(task, BaseModel) else task.items()
+
+
+def _checked_name(cls: type[Environment]) -> str:
+    name = cls.name()
+    if not isinstance(name, str) or name.lower() in RESERVED_NAMES:
+        raise InvalidEnvironment(f"{cls.__name__}: an environment cannot be named {name!r}; override name()")
+    if not name.isprintable() or any(character in "/?#% " for character in name):
+        raise InvalidEnvironment(f"{cls.__name__}: the name {name!r} does not fit into a URL path")
+    return name.lower()
+
+
+_OF_THE_CLASS = ("get_task", "get_task_range", "list_splits", "list_tasks", "list_tools", "name", "num_tasks")
+
+
+def _check_complete(cls: type[Environment]) -> None:
+    for name in _OF_THE_CLASS:
+        if not isinstance(inspect.getattr_static(cls, name), classmethod | staticmethod):
+            raise InvalidEnvironment(f"{cls.__name__}.{name} must be a @classmethod")
+    if inspect.isabstract(cls):
+        missing = ", ".join(sorted(cls.__abstractmethods__))
+        raise InvalidEnvironment(f"{cls.__name__} does not define {missing}")
+    if not any(_overrides(cls, name) for name in ("list_tasks", "get_task")):
+        raise InvalidEnvironment(f"{cls.__name__} has no tasks; define list_tasks, or num_tasks and get_task")
+
+
+def _overrides(cls: type[Environment], name: str) -> bool:
+    return inspect.getattr_static(cls, name) is not inspect.getattr_static(Environment, name)
+
+
+def _listed_tools(cls: type[Environment]) -> ListToolsOutput:
+    if not len(cls._tools()) and not cls._tools().taken_over:
+        raise InvalidEnvironment(f"{cls.__name__} has no tools; mark at least one method with @tool")
+    listed = _now(cls.list_tools())
+    if not isinstance(listed, ListToolsOutput):
+        raise InvalidEnvironment(
+            f"{cls.__name__}.list_tools returns ListToolsOutput, not {type(listed).__name__}"
+        )
+    return listed
+
+
+def _listed_splits(cls: type[Environment]) -> list[Split]:
+    listed = _now(cls.list_splits())
+    if not listed or isinstance(listed, str):
+        raise InvalidEnvironment(f"{cls.__name__}.list_splits must return at least one split, in a list")
+    return [_split(cls, given) for given in listed]
+
+
+def _split(cls: type[Environment], given: object) -> Split:
+    if isinstance(given, Split):
+        return given
+    if given == "train" or given == "test":
+        return Split(name=given, type=given)
+    if isinstance(given, str):
+        return Split(name=given, type="validation")
+    raise InvalidEnvironment(f"{cls.__name__}.list_splits returns strings or Split, not {given!r}")
+
+
+def _now(value: Any) -> Any:
+    """What an author's classmethod gave, waited for if it is `async def`; a loop may be running here."""
+    if not inspect.isawaitable(value):
+        return value
+    box: list[Any] = []
+
+    async def wait() -> None:
+        try:
+            box.append(await value)
+        except BaseException as error:
+            box.append(error)
+
+    thread = threading.Thread(target=_run, args=(wait(),))
+    thread.start()
+    thread.join()
+    if isinstance(box[0], BaseException):
+        raise box[0]
+    return box[0]
+
+
+def _run(work: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(work)

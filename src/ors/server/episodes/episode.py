@@ -1,0 +1,337 @@
+"""One environment at work: setup, prompt, calls in their order, the finished rule, teardown."""
+
+import asyncio
+import inspect
+import logging
+import math
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from ors._json import dumps
+from ors._protocol import result_events
+from ors._tools import SPAWN, ToolDef, call, checked, method
+from ors.environment import Environment, Secrets
+from ors.errors import Gone, ServerFailed, ToolError
+from ors.limits import Limits
+from ors.server.episodes.call_order import CallOrder
+from ors.server.episodes.error_text import trace
+from ors.server.episodes.masking import hidden
+from ors.server.episodes.result import Result, failed
+from ors.server.episodes.threads import NoThread
+from ors.server.episodes.truncation import cut
+from ors.server.process.forks import end_copy
+from ors.server.runtime import Runtime
+from ors.types import (
+    Blocks,
+    JSONObject,
+    ListToolsOutput,
+    RunToolError,
+    RunToolOutput,
+    RunToolSuccess,
+    ToolOutput,
+)
+
+log = logging.getLogger("ors.server")
+
+AGAIN_SECONDS = 0.1
+"""How often a teardown for which no thread can be started is tried again."""
+
+_BLOCKS: TypeAdapter[Any] = TypeAdapter(Blocks)
+
+
+class SetupTimeout(TimeoutError):
+    """A setup took longer than it may."""
+
+
+class Episode:
+    """One instance of an environment, from its constructor to its teardown."""
+
+    __slots__ = (
+        "_busy",
+        "_cls",
+        "_env",
+        "_finished",
+        "_limits",
+        "_order",
+        "_runtime",
+        "_secrets",
+        "_tools",
+        "broken",
+        "task",
+    )
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        limits: Limits,
+        cls: type[Environment],
+        task: JSONObject,
+        secrets: dict[str, str],
+    ) -> None:
+        self._runtime = runtime
+        self._limits = limits  # the server's, with what the class has of its own
+        self._cls = cls
+        self._tools = cls._tools()
+        self.task = task
+        self._secrets = Secrets(secrets) if secrets else None
+        self._env: Environment | None = None
+        self._busy: asyncio.Future[None] | None = None  # the thread of a constructor or setup
+        self._order: CallOrder | None = None
+        self._finished = False
+        self.broken = ""
+        """Why no further call can be made, if so."""
+
+    async def setup(self) -> None:
+        """Makes the environment and prepares it."""
+        seconds = self._limits.setup_seconds
+        limit = asyncio.timeout(seconds)
+        try:
+            async with limit:
+                await self._open()
+        except TimeoutError:
+            if limit.expired():
+                raise SetupTimeout(f"setup did not end within {seconds:g} s") from None
+            raise
+
+    async def _open(self) -> None:
+        if self._made_by_us():
+            self._make()
+        else:
+            await self._in_thread(self._make)
+        setup = method(self._ready, "setup")
+        if inspect.iscoroutinefunction(setup):
+            await setup()
+        elif self._cls.setup is not Environment.setup:
+            result = await self._in_thread(setup)
+            if inspect.isawaitable(result):
+                await result
+
+    async def _in_thread(self, fn: Callable[[], Any]) -> Any:
+        # What a constructor or setup takes must be given back even when nobody waits for it any more:
+        # the teardown waits until its thread is through.
+        running = self._runtime.threads.run(fn)
+        self._busy = self._runtime.threads.over(running)
+        return await running
+
+    def _make(self) -> None:
+        self._env = self._cls(task_spec=self.task, secrets=self._secrets or Secrets())
+
+    def _made_by_us(self) -> bool:
+        # Our own constructor does not block: no thread is needed for it.
+        return self._cls.__init__ is Environment.__init__
+
+    def set_up_at_once(self) -> bool:
+        """Makes the environment here and now, if no code of the author's has to run for it."""
+        if not self._made_by_us() or self._cls.setup is not Environment.setup:
+            return False
+        self._make()
+        return True
+
+    @property
+    def needs_teardown(self) -> bool:
+        """Whether code of the author's has to run at the end."""
+        return self._env is not None and self._cls.teardown is not Environment.teardown
+
+    async def prompt(self) -> Any:
+        """The blocks that the agent is told first.
+
+        Raises:
+            ServerFailed: the environment could not say.
+        """
+        prompt = await self._ask("get_prompt", method(self._ready, "get_prompt"))
+        try:
+            return _BLOCKS.validate_python(prompt)
+        except ValidationError:
+            raise ServerFailed(
+                f"{self._cls.__name__}.get_prompt must return a list of TextBlock and ImageBlock",
+                reason="environment",
+            ) from None
+
+    async def tools(self) -> ListToolsOutput:
+        """Every tool that this task has."""
+        shared = await self._ask("list_tools", self._cls.list_tools)
+        task_specific = await self._ask("list_task_tools", method(self._ready, "list_task_tools"))
+        return ListToolsOutput(
+            tools=[*shared.tools, *task_specific.tools], terminal_tool=shared.terminal_tool
+        )
+
+    async def call(self, name: str, given: dict[str, Any]) -> Result:
+        """Runs a tool when its turn has come; tells how it went."""
+        if self._order is None:
+            self._order = CallOrder()
+        definition = self._tools.by_name.get(name)
+        alone = definition is None or not definition.concurrent
+        if not self._order.enter_at_once(alone):
+            await self._order.enter(alone)
+        try:
+            if self.broken:
+                return failed(self.broken, "tool_timeout")
+            if self._finished and not self._cls.calls_after_finished:
+                return _refused(_already_finished(name))
+            seconds = (definition.timeout if definition else None) or self._limits.tool_seconds
+            if seconds is None:
+                return self._told(name, definition, await self._run(name, definition, given))
+            async with asyncio.timeout(seconds) as limit:
+                return self._told(name, definition, await self._run(name, definition, given))
+        except ToolError as refusal:
+            secrets = (self._secrets or {}).values()
+            reason = None if refusal.reason is None else hidden(str(refusal.reason), secrets)
+            return _refused(RunToolError(error=hidden(str(refusal), secrets), reason=reason))
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:  # SystemExit too: a tool must not end the server
+            if isinstance(error, TimeoutError) and seconds is not None and limit.expired():
+                return self._out_of_time(name, definition, seconds)
+            self._log(f"tool {name!r} failed", error)
+            return failed(self._words("Tool execution failed", error), whose(error))
+        finally:
+            self._order.leave()
+
+    def _out_of_time(self, name: str, definition: ToolDef | None, seconds: float) -> Result:
+        message = f"Tool {name!r} exceeded its time limit of {seconds:g} s"
+        if definition is None or not definition.is_async:
+            # Its thread cannot be stopped, and may change the environment under the next call's feet.
+            message += " and still runs in its thread, so the session has failed"
+            self.broken = message
+            log.error("%s; %d threads are lost now", message, self._runtime.threads.lost)
+        return failed(message, "tool_timeout")
+
+    def _run(self, name: str, definition: ToolDef | None, given: dict[str, Any]) -> Awaitable[ToolOutput]:
+        # An author who takes calls over gets all of them; otherwise they go straight to the tools.
+        if self._tools.taken_over:
+            return self._run_by_author(name, given)
+        return self._tools.run(self._env, name, definition, given, self._runtime.threads.run)
+
+    async def _run_by_author(self, name: str, given: dict[str, Any]) -> ToolOutput:
+        SPAWN.set(self._runtime.threads.run)
+        result = await self._call(method(self._ready, "_call_tool"), name, given)
+        result = result.root if isinstance(result, RunToolOutput) else result
+        if isinstance(result, RunToolSuccess):
+            return result.output
+        if isinstance(result, RunToolError):
+            raise ToolError(result.error, reason=result.reason)
+        if isinstance(result, ToolOutput):
+            return result
+        raise TypeError(f"_call_tool returned {type(result).__name__}; expected RunToolOutput")
+
+    def _told(self, name: str, definition: ToolDef | None, output: ToolOutput) -> Result:
+        if type(output) is not ToolOutput:
+            checked(name, output)
+        reward, finished = output.reward, output.finished
+        if reward is not None and not math.isfinite(reward):
+            raise ValueError(f"{name!r} gave the reward {reward}; a reward is a finite number or None")
+        result = dumps({"ok": True, "output": output.__dict__ if type(output) is ToolOutput else output})
+        limit = self._limits.result_bytes
+        if len(result) > limit:
+            if definition is None or not definition.truncate:
+                size = f"{len(result)} of {limit} bytes"
+                return failed(f"Tool {name!r} exceeded its output limit: {size}", "limit")
+            result = cut(output, limit)
+        if self._finished and not self._cls.calls_after_finished and (finished or reward is not None):
+            # Overlapped with the call that ended the episode: one end, one last reward.
+            return _refused(_finished_meanwhile(name))
+        if finished:
+            self._finished = True
+        return Result(result_events(result), "ok", "", reward, finished)
+
+    async def teardown(self) -> None:
+        """Lets the environment clean up. Never raises; what goes wrong is logged."""
+        seconds = self._limits.teardown_seconds
+        limit = asyncio.timeout(seconds)
+        try:
+            async with limit:
+                if self._busy is not None:
+                    await self._busy
+                env, self._env = self._env, None
+                if env is not None:
+                    await self._tear_down(env)
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:
+            late = f"teardown did not end within {seconds:g} s"
+            self._log(late if limit.expired() else "teardown failed", error)
+
+    def failure(self, error: BaseException) -> str:
+        """What a client is told of an exception of the environment's."""
+        return self._words("Environment setup failed", error)
+
+    @property
+    def finished(self) -> bool:
+        """Whether a tool has ended the episode."""
+        return self._finished
+
+    @property
+    def _ready(self) -> Environment:
+        if self._env is None:  # torn down while something was asked of it
+            raise Gone("Session deleted", reason="deleted")
+        return self._env
+
+    async def _tear_down(self, env: Environment) -> None:
+        # The base class's own does nothing: no thread is needed to find that out.
+        if type(env).teardown is not Environment.teardown:
+            await call(method(env, "teardown"), spawn=self._run_sooner_or_later)
+
+    async def _run_sooner_or_later(self, fn: Callable[..., Any], /, *args: Any) -> Any:
+        # What the episode has taken is given back, even if threads are short at the moment.
+        while True:
+            try:
+                running = self._runtime.threads.run(fn, *args)
+            except NoThread:
+                await asyncio.sleep(AGAIN_SECONDS)
+            else:
+                return await running
+
+    def _call(self, fn: Callable[..., Any], *args: Any) -> Any:
+        return call(fn, *args, spawn=self._runtime.threads.run)
+
+    async def _ask(self, what: str, fn: Callable[..., Any]) -> Any:
+        seconds = self._limits.tool_seconds
+        limit = None if seconds is None else asyncio.timeout(seconds)
+        try:
+            if limit is None:
+                return await self._call(fn)
+            async with limit:
+                return await self._call(fn)
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:
+            if limit is not None and limit.expired():
+                late = f"Environment failed in {what}: it did not end within {seconds:g} s"
+                log.error("environment %s: %s", self._cls.name(), late)
+                raise ServerFailed(late, reason="tool_timeout") from None
+            self._log(f"{what} failed", error)
+            words = self._words(f"Environment failed in {what}", error)
+            raise ServerFailed(words, reason=whose(error)) from None
+
+    def _words(self, what: str, error: BaseException) -> str:
+        return self._runtime.error_text.told(what, error, (self._secrets or {}).values())
+
+    def _log(self, what: str, error: BaseException) -> None:
+        if self._runtime.threads.copied:
+            end_copy(error)
+        secrets = (self._secrets or {}).values()
+        log.error("environment %s: %s\n%s", self._cls.name(), what, hidden(trace(error), secrets))
+
+    def log_failed_setup(self, error: BaseException) -> None:
+        """Writes a failed setup to the log, without secrets."""
+        self._log("setup failed", error)
+
+
+def whose(error: BaseException) -> str:
+    """Who failed, as a reason: mostly the author's code, but not if no thread was to be had for it."""
+    return "limit" if isinstance(error, NoThread) else "environment"
+
+
+def _already_finished(name: str) -> RunToolError:
+    return RunToolError(error=f"{name!r} was not run: the episode has finished", reason="episode_finished")
+
+
+def _finished_meanwhile(name: str) -> RunToolError:
+    text = f"{name!r} was run, but another call finished the episode meanwhile: its result does not count"
+    return RunToolError(error=text, reason="episode_finished")
+
+
+def _refused(error: RunToolError) -> Result:
+    return Result(result_events(dumps(error)), "refused", error.reason or "tool")

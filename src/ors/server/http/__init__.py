@@ -1,0 +1,1 @@
+"""Requests, answers and streams, whichever way they travel."""

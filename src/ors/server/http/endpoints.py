@@ -1,0 +1,276 @@
+"""What each endpoint of the protocol answers."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ors import _protocol
+from ors._json import dumps
+from ors._protocol import Endpoint
+from ors._sse import encode
+from ors._version import __version__
+from ors.errors import NotFound, ORSError, Unavailable
+from ors.server.episodes.environments import ServedEnvironment
+from ors.server.http.answers import STREAM, Answer, answer
+from ors.server.http.requests import IDEMPOTENCY_KEY, TRACE, Request
+from ors.server.http.routes import Coming, Handler, unknown_environment
+from ors.server.http.streams import CallStream, CallTimers, Outcome
+from ors.server.runtime import SHUTDOWN, Runtime
+from ors.server.sessions.calls import Call
+from ors.server.sessions.keys import Keys
+from ors.server.sessions.registry import Sessions
+from ors.server.sessions.session import ServerSession
+from ors.types import CreateSession, GetTask, GetTaskRange, ListTasks, ListToolsOutput, NumTasks
+
+_OK = Answer(200, b'{"status":"ok"}')
+
+
+class Endpoints:
+    """The handlers of all endpoints."""
+
+    def __init__(
+        self,
+        environments: dict[str, ServedEnvironment],
+        runtime: Runtime,
+        keys: Keys,
+        sessions: Sessions,
+        timers: CallTimers,
+        new_session_id: Callable[[], str],
+    ) -> None:
+        self._environments = environments
+        self._runtime = runtime
+        self._limits = runtime.limits
+        self._keys = keys
+        self._sessions = sessions
+        self._timers = timers
+        self._new_session_id = new_session_id
+        self._first = next(iter(environments.values()))
+
+    def handlers(self) -> dict[Endpoint, Handler]:
+        """Each endpoint's."""
+        return {
+            _protocol.HEALTH: self._fixed(_OK),
+            _protocol.VERSION: self._fixed(answer({"version": __version__})),
+            _protocol.LIST_ENVIRONMENTS: self._fixed(answer(list(self._environments))),
+            _protocol.CREATE_SESSION: self._create_session,
+            _protocol.CREATE: self._create,
+            _protocol.DELETE: self._delete,
+            _protocol.DELETE_SESSION: self._delete_session,
+            _protocol.PING: self._ping,
+            _protocol.TOOLS: self._tools,
+            _protocol.SPLITS: self._splits,
+            _protocol.TASKS: self._tasks,
+            _protocol.NUM_TASKS: self._num_tasks,
+            _protocol.TASK: self._task,
+            _protocol.TASK_RANGE: self._task_range,
+            _protocol.TASK_TOOLS: self._task_tools,
+            _protocol.PROMPT: self._prompt,
+            _protocol.CALL: self._call,
+        }
+
+    # ── Discovery ────────────────────────────────────────────────────────────────────────────────
+
+    def _fixed(self, fixed: Answer) -> Handler:
+        def handler(request: Request, environment: ServedEnvironment) -> Answer:
+            self._touch(request)
+            return fixed
+
+        return handler
+
+    def _tools(self, request: Request, environment: ServedEnvironment) -> Answer:
+        self._touch(request)
+        return _tools(environment.tools)
+
+    def _splits(self, request: Request, environment: ServedEnvironment) -> Answer:
+        self._touch(request)
+        return answer(environment.splits)
+
+    async def _tasks(self, request: Request, environment: ServedEnvironment) -> Answer:
+        self._touch(request)
+        tasks = await environment.tasks(request.model(ListTasks).split)
+        return answer({"tasks": self._shown(request, environment, tasks), "env_name": environment.name})
+
+    async def _num_tasks(self, request: Request, environment: ServedEnvironment) -> Answer:
+        self._touch(request)
+        return answer({"num_tasks": await environment.num_tasks(request.model(NumTasks).split)})
+
+    async def _task(self, request: Request, environment: ServedEnvironment) -> Answer:
+        self._touch(request)
+        query = request.model(GetTask)
+        task = await environment.task(query.split, query.index)
+        # ors-sdk 0.1.0 and the specification have no env_name here; openreward 0.1.167 fails without it.
+        return answer({"task": self._shown(request, environment, [task])[0], "env_name": environment.name})
+
+    async def _task_range(self, request: Request, environment: ServedEnvironment) -> Answer:
+        self._touch(request)
+        query = request.model(GetTaskRange)
+        tasks = await environment.task_range(query.split, query.start, query.stop)
+        return answer({"tasks": self._shown(request, environment, tasks), "env_name": environment.name})
+
+    def _shown(self, request: Request, environment: ServedEnvironment, tasks: Sequence[Any]) -> Sequence[Any]:
+        return tasks if self._keys.sees_private(request.key) else environment.without_private(tasks)
+
+    # ── Sessions ─────────────────────────────────────────────────────────────────────────────────
+
+    def _create_session(self, request: Request, environment: ServedEnvironment) -> Answer:
+        sid = self._new_session_id()
+        if self._runtime.retiring and self._runtime.identity.made(sid):  # what it gave away before, it takes
+            raise Unavailable(SHUTDOWN, retry_after=1, reason="shutdown")
+        return new_session(request, sid)
+
+    def _create(self, request: Request, environment: ServedEnvironment) -> Answer | Coming:
+        sid = request.new_session_id()
+        given = request.model(CreateSession)
+        secrets = {**(given.secrets or {}), **request.secrets()}
+        environment = self._offer_named(given.env_name)
+        self._runtime.check_open()
+        if not self._sessions.admission.enter(environment.name, request.key):
+            if not self._limits.queue:
+                raise self._sessions.admission.full()
+            return self._create_in_turn(request, sid, environment, given, secrets)
+        return self._create_now(request, sid, environment, given, secrets)
+
+    async def _create_in_turn(
+        self,
+        request: Request,
+        sid: str,
+        environment: ServedEnvironment,
+        given: CreateSession,
+        secrets: dict[str, str],
+    ) -> Answer:
+        request.waiting = True
+        await self._sessions.admission.wait(environment.name, request.key)
+        request.waiting = False
+        if self._runtime.draining:
+            self._sessions.admission.leave(environment.name, request.key)
+            self._runtime.check_open()
+        created = self._create_now(request, sid, environment, given, secrets)
+        return created if isinstance(created, Answer) else await created
+
+    def _create_now(
+        self,
+        request: Request,
+        sid: str,
+        environment: ServedEnvironment,
+        given: CreateSession,
+        secrets: dict[str, str],
+    ) -> Answer | Coming:
+        try:
+            session = self._sessions.reserve(
+                sid, environment.name, self._now(), environment.limits, request.key
+            )
+        except ORSError:
+            self._sessions.admission.leave(environment.name, request.key)
+            raise
+        task = given.task_spec
+        if task is None:
+            task = environment.task_at_hand(given.split or "", given.index or 0)  # the model has checked both
+            if task is None:
+                return self._create_by_index(session, environment, given, secrets, request.trace())
+        session.start(environment.episode(task, secrets), request.trace())
+        return answer({"sid": sid})
+
+    async def _create_by_index(
+        self,
+        session: ServerSession,
+        environment: ServedEnvironment,
+        given: CreateSession,
+        secrets: dict[str, str],
+        trace: str,
+    ) -> Answer:
+        try:
+            listing = environment.task(given.split or "", given.index or 0)  # the model has checked both
+            task = await session.task(listing)
+            session.start(environment.episode(task, secrets), trace)
+        except BaseException:
+            self._sessions.release(session)
+            self._runtime.check_open()
+            raise
+        return answer({"sid": session.sid})
+
+    def _offer_named(self, name: str | None) -> ServedEnvironment:
+        if name is None:
+            return self._first
+        environment = self._environments.get(name.lower())
+        if environment is None:
+            raise unknown_environment(self._environments)
+        return environment
+
+    def _delete(self, request: Request, environment: ServedEnvironment) -> Answer | Coming:
+        sid = request.session_id()
+        ending = self._sessions.delete(sid, self._now(), request.key)
+        return answer({"sid": sid}) if ending is None else self._deleted(sid, ending)
+
+    async def _deleted(self, sid: str, ending: asyncio.Task[None]) -> Answer:
+        await asyncio.wait({ending})
+        return answer({"sid": sid})
+
+    def _delete_session(self, request: Request, environment: ServedEnvironment) -> Answer:
+        # Deletes nothing: both clients in the field call it after every discovery call.
+        sid = request.session_id()
+        self._touch(request)
+        return answer({"sid": sid})
+
+    def _ping(self, request: Request, environment: ServedEnvironment) -> Answer:
+        self._session(request).check()
+        return _OK
+
+    # ── Episodes ─────────────────────────────────────────────────────────────────────────────────
+
+    async def _prompt(self, request: Request, environment: ServedEnvironment) -> Answer:
+        episode = await self._session(request).ready()
+        return answer(await episode.prompt())
+
+    async def _task_tools(self, request: Request, environment: ServedEnvironment) -> Answer:
+        episode = await self._session(request).ready()
+        return _tools(await episode.tools())
+
+    def _call(self, request: Request, environment: ServedEnvironment) -> Outcome:
+        loop = self._runtime.loop or asyncio.get_running_loop()
+        session = self._sessions.find(request.session_id(), loop.time(), request.key)
+        if environment.name != session.environment:
+            raise NotFound(f"This session is of the environment {session.environment!r}")
+        headers = request.headers
+        key = request.idempotency_key() if IDEMPOTENCY_KEY in headers else None
+        trace = request.trace() if TRACE in headers else ""
+        name, given, task_id = request.tool_call()
+        call = session.submit(name, given, loop, task_id, key, trace)
+        if isinstance(call, Call):
+            return CallStream(call, self._timers)
+        return Answer(200, encode("task_id", call.id) + call.events, STREAM)
+
+    # ── Small things ─────────────────────────────────────────────────────────────────────────────
+
+    def _now(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    def _session(self, request: Request) -> ServerSession:
+        return self._sessions.find(request.session_id(), asyncio.get_running_loop().time(), request.key)
+
+    def _touch(self, request: Request) -> None:
+        sid = request.maybe_session_id()
+        if sid:
+            self._sessions.touch(sid, self._now(), request.key)
+
+    def bare(self, handler: Handler) -> Handler:
+        """The same, for a path that names no environment."""
+
+        # openreward 0.1.167 without a variant: the session knows its environment.
+        def served(request: Request, environment: ServedEnvironment) -> Outcome | Coming:
+            return handler(request, self._environments[self._session(request).environment])
+
+        return served
+
+
+def new_session(request: Request, sid: str) -> Answer:
+    """Tells the id of a session to come."""
+    body = dumps({"sid": sid})
+    if not request.wants_events():
+        return Answer(200, body)
+    # ors-sdk 0.1.0 and openreward 0.1.167 understand only this form.
+    return Answer(200, _protocol.task_id_event(sid) + encode("end", body.decode()), STREAM)
+
+
+def _tools(listed: ListToolsOutput) -> Answer:
+    # The specification knows `tools` alone; the rest is there only for environments that have it.
+    return answer({key: value for key, value in listed if value is not None})

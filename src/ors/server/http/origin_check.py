@@ -1,0 +1,61 @@
+"""The check of Host and Origin headers."""
+
+from collections.abc import Sequence
+
+from ors.errors import Forbidden
+from ors.server.http.answers import Headers
+from ors.server.http.requests import Request
+
+LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
+MOST_HOSTS = 16
+
+
+class OriginCheck:
+    """Turns away what a foreign web page may have sent through a visitor's browser.
+
+    `hosts` are the names by which this server may be addressed, or None for any: a page whose own name was
+    pointed at us (DNS rebinding) is found by that. `origins` are pages that may call us, besides our own.
+    """
+
+    def __init__(self, hosts: frozenset[str] | None = None, origins: Sequence[str] = ()) -> None:
+        self._hosts = hosts
+        self.good = {b""}  # Host headers that have passed: looking closer costs a microsecond
+        self._origins = frozenset(origin.rstrip("/").lower().encode() for origin in origins)
+
+    def check(self, request: Request) -> None:
+        """Lets a request in; an allowed origin is told so with the answer.
+
+        Raises:
+            Forbidden: its host or origin is foreign.
+        """
+        host = request.headers.get(b"host", b"")
+        if host not in self.good:
+            self._check_host(host)
+        origin = request.headers.get(b"origin")
+        if origin is not None:
+            self._check_origin(request, origin, host.lower())
+
+    def _check_host(self, host: bytes) -> None:
+        if self._hosts is not None and _hostname(host.lower()) not in self._hosts:
+            raise Forbidden("This server is not addressed by that host name", reason="host")
+        if len(self.good) < MOST_HOSTS:
+            self.good.add(host)
+
+    def _check_origin(self, request: Request, origin: bytes, host: bytes) -> None:
+        if origin.lower() in self._origins or b"*" in self._origins:
+            request.more = Headers(
+                (b"access-control-allow-origin", origin),
+                (b"access-control-expose-headers", b"*"),  # such as who failed, and when to ask again
+                (b"vary", b"origin"),
+            )
+        elif _netloc(origin.lower()) != host:
+            raise Forbidden("Pages of this origin may not call this server", reason="origin")
+
+
+def _netloc(origin: bytes) -> bytes:
+    return origin.partition(b"://")[2]  # an origin has no path (RFC 6454, 7); "null" has nothing here
+
+
+def _hostname(host: bytes) -> str:
+    name = host.decode("latin-1")
+    return name[: name.index("]") + 1] if name.startswith("[") and "]" in name else name.partition(":")[0]

@@ -1,0 +1,236 @@
+"""One HTTP request, as far as this server reads it."""
+
+import base64
+import binascii
+from typing import Any, TypeVar
+from urllib.parse import parse_qs
+
+from pydantic import BaseModel, ValidationError
+
+from ors import _protocol
+from ors._json import loads
+from ors._validation import problems
+from ors.errors import BadRequest, ResponseError, TooLarge
+from ors.server.http.answers import Headers
+from ors.types import ToolCall
+
+Model = TypeVar("Model", bound=BaseModel)
+
+IDEMPOTENCY_KEY = _protocol.IDEMPOTENCY_KEY.lower().encode()
+TRACE = _protocol.TRACE.encode()
+MOST_DIGITS = 19
+"""Of a number in a query."""
+_API_KEY = _protocol.API_KEY.lower().encode()
+_SESSION_ID = _protocol.SESSION_ID.lower().encode()
+_SECRETS = _protocol.SECRETS.lower().encode()
+_EVENT_STREAM = _protocol.EVENT_STREAM.encode()
+
+KEYLESS_BODY_BYTES = 64 * 1024
+"""The longest body of a request that needs no key, where there are keys: nothing there reads one."""
+MAX_TARGET_BYTES = 16 * 1024
+"""Of a request's path and query together."""
+MAX_HEADER_BYTES = 64 * 1024
+"""Of all its headers."""
+
+
+class Request:
+    """A request with its whole body."""
+
+    __slots__ = ("body", "headers", "key", "method", "more", "path", "query", "waiting")
+
+    def __init__(
+        self, method: str, path: str, query: bytes, headers: dict[bytes, bytes], body: bytes
+    ) -> None:
+        self.method = method
+        self.path = path
+        self.query = query
+        self.headers = headers
+        self.body = body
+        self.key = ""
+        """The name of the API key that it carries, once that is known."""
+        self.more: Headers | None = None
+        """What its answer has to say besides."""
+        self.waiting = False
+        """Whether it waits in line, so that nothing is lost when its client leaves."""
+
+    def like(self, query: bytes) -> "Request":
+        """The same request, with another query."""
+        made = Request(self.method, self.path, query, self.headers, self.body)
+        made.key = self.key
+        return made
+
+    def header(self, name: bytes) -> bytes | None:
+        """The value of a header, given in lower case; the last one if there are several."""
+        return self.headers.get(name)
+
+    def asked(self, name: str) -> str:
+        """A value of the query, or nothing."""
+        return parse_qs(self.query.decode("latin-1")).get(name, [""])[0]
+
+    def number(self, name: str, otherwise: int) -> int:
+        """A number of the query.
+
+        Raises:
+            BadRequest: it is none.
+        """
+        text = self.asked(name) or str(otherwise)
+        if not (text.isascii() and text.isdigit() and len(text) <= MOST_DIGITS):
+            raise BadRequest(f"{name}: a number from 0 to {'9' * MOST_DIGITS} is expected")
+        return int(text)
+
+    def session_id(self) -> str:
+        """The session that the request is about.
+
+        Raises:
+            BadRequest: it names none.
+        """
+        try:
+            sid = self.headers[_SESSION_ID].decode().strip()
+        except (KeyError, UnicodeDecodeError):
+            sid = self.maybe_session_id()
+        if not sid:
+            raise BadRequest(f"The header {_protocol.SESSION_ID} is required")
+        return sid
+
+    def maybe_session_id(self) -> str:
+        """The session that the request names, or nothing."""
+        sid = self.headers.get(_SESSION_ID, b"")
+        try:
+            return sid.decode().strip()
+        except UnicodeDecodeError:
+            return sid.decode("latin-1").strip()  # as HTTP has had it before UTF-8
+
+    def new_session_id(self) -> str:
+        """The id that a new session is to have.
+
+        Raises:
+            BadRequest: it names none, or one that cannot be an id.
+        """
+        return _checked(self.session_id(), _protocol.SESSION_ID)
+
+    def idempotency_key(self) -> str | None:
+        """The key that makes a call once-only.
+
+        Raises:
+            BadRequest: it is not a usable key.
+        """
+        value = self.headers.get(IDEMPOTENCY_KEY)
+        if value is None:
+            return None
+        return _checked(value.decode("latin-1").strip(), _protocol.IDEMPOTENCY_KEY)
+
+    def trace(self) -> str:
+        """The span that the request belongs to, or nothing."""
+        value = self.headers.get(TRACE)
+        return "" if value is None else value.decode("latin-1")
+
+    def wants_events(self) -> bool:
+        """Whether the client asks for an event stream."""
+        return _EVENT_STREAM in self.headers.get(b"accept", b"").lower()
+
+    def api_key(self) -> bytes:
+        """The secret of the API key that it carries, or nothing."""
+        secret = self.headers.get(_API_KEY)
+        if secret is None:
+            scheme, _, secret = self.headers.get(b"authorization", b"").partition(b" ")
+            secret = secret.strip() if scheme.lower() == b"bearer" else b""
+        return secret
+
+    def secrets(self) -> dict[str, str]:
+        """The secrets of the `X-Secrets` header: base64 of JSON `{"name": {"value": "…"}}`.
+
+        Raises:
+            BadRequest: it cannot be read; the text says nothing of what it held.
+        """
+        value = self.header(_SECRETS)
+        if value is None:
+            return {}
+        try:
+            given = loads(base64.b64decode(value, validate=True))
+            secrets = {name: entry["value"] for name, entry in given.items()}
+        except (binascii.Error, ValueError, AttributeError, TypeError, KeyError):
+            secrets = None
+        if secrets is None or not all(isinstance(secret, str) for secret in secrets.values()):
+            raise BadRequest(
+                f'The header {_protocol.SECRETS} must be base64 of JSON like {{"name": {{"value": "…"}}}}'
+            )
+        return secrets
+
+    def json_object(self) -> dict[str, Any]:
+        """The body as a JSON object, whatever its content type says.
+
+        Raises:
+            BadRequest: it is something else.
+        """
+        if not self.body:
+            raise BadRequest("The request body is empty; a JSON object is expected")
+        try:
+            value = loads(self.body)
+        except ValueError:
+            raise BadRequest("The request body is not valid JSON, or nested too deeply") from None
+        if not isinstance(value, dict):
+            raise BadRequest("The request body must be a JSON object")
+        return value
+
+    def model(self, model: type[Model]) -> Model:
+        """The body as one of the wire's models.
+
+        Raises:
+            BadRequest: it does not fit; the text names the fields and never shows their values.
+        """
+        return _fitted(model, self.json_object())
+
+    def tool_call(self) -> tuple[str, dict[str, Any], str | None]:
+        """The body of a call: the tool's name, its input, and the task id to rejoin.
+
+        Raises:
+            BadRequest: it does not fit.
+        """
+        try:
+            value = loads(self.body)
+            name, given, task_id = value["name"], value["input"], value.get("task_id")
+        except (ValueError, TypeError, LookupError, AttributeError):
+            value = self.json_object()
+            name = given = task_id = None
+        # By hand on the hot path; whatever does not fit gets the model's words.
+        if type(name) is not str or type(given) is not dict or not (task_id is None or type(task_id) is str):
+            call = _fitted(ToolCall, value)
+            return call.name, dict(call.input), call.task_id
+        return name, given, task_id
+
+
+def too_large(limit: int) -> TooLarge:
+    """What is said of a body over the limit."""
+    return TooLarge(f"The request body is over the limit of {limit} bytes", reason="limit")
+
+
+def too_long() -> ResponseError:
+    """What is said of a path and query over the limit."""
+    text = f"The path and query of the request are over the limit of {MAX_TARGET_BYTES} bytes"
+    return ResponseError(text, status=414, reason="limit")
+
+
+def too_many_headers() -> ResponseError:
+    """What is said of headers over the limit."""
+    text = f"The headers of the request are over the limit of {MAX_HEADER_BYTES} bytes"
+    return ResponseError(text, status=431, reason="limit")
+
+
+def two_hosts() -> BadRequest:
+    """What is said of a request that names its host twice: whoever reads the other one would differ."""
+    return BadRequest("The request has two Host headers; send one")
+
+
+def _checked(value: str, header: str) -> str:
+    if not _protocol.valid_session_id(value):
+        raise BadRequest(
+            f"The header {header} must be printable, of 1 to {_protocol.MAX_ID_CHARS} characters"
+        )
+    return value
+
+
+def _fitted(model: type[Model], value: dict[str, Any]) -> Model:
+    try:
+        return model.model_validate(value)
+    except ValidationError as error:
+        raise BadRequest(problems(error)) from None

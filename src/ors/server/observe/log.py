@@ -1,0 +1,68 @@
+"""What happens on a server, written to the log."""
+
+import logging
+
+from ors.server.observe.events import (
+    CallFinished,
+    Event,
+    Rejected,
+    SessionClosed,
+    SessionOpened,
+    SessionReady,
+    ThreadLost,
+)
+
+log = logging.getLogger("ors.server")
+
+LONGEST_NAME = 100
+
+
+class EventLog:
+    """Writes a line an event, with its values as fields of the record: `session`, `environment`, `tool`, …"""
+
+    def observe(self, event: Event) -> None:
+        """Writes the event, if anybody reads its level."""
+        usual = type(event) is CallFinished and event.outcome == "ok"
+        level = logging.DEBUG if usual else _level(event)
+        if log.isEnabledFor(level):
+            log.log(level, "%s", _line(event), extra=_fields(event))
+
+
+def _level(event: Event) -> int:
+    if isinstance(event, ThreadLost):
+        return logging.ERROR
+    if isinstance(event, SessionReady):
+        return logging.WARNING if event.reason else logging.DEBUG
+    return (
+        logging.INFO
+        if isinstance(event, CallFinished | SessionOpened | SessionClosed | Rejected)
+        else logging.DEBUG
+    )
+
+
+def _line(event: Event) -> str:
+    if isinstance(event, CallFinished):
+        why = f" ({event.reason})" if event.reason else ""
+        return f"call of {_short(event.tool)!r} {event.outcome}{why} after {event.seconds:.3f} s"
+    if isinstance(event, SessionOpened):
+        return f"session of {event.environment} opened"
+    if isinstance(event, SessionReady):
+        return f"session of {event.environment} {'failed in setup' if event.reason else 'is ready'}"
+    if isinstance(event, SessionClosed):
+        return f"session of {event.environment} {event.reason} after {event.seconds:.1f} s"
+    if isinstance(event, ThreadLost):
+        return f"a thread is lost in {_short(event.tool)!r}; {event.lost} are stuck now"
+    return f"request rejected: {event.reason}" if isinstance(event, Rejected) else "call rejoined"
+
+
+def _short(tool: str) -> str:
+    # What an agent calls may be an invention of any length, and log lines are queued.
+    return tool if len(tool) <= LONGEST_NAME else tool[:LONGEST_NAME] + "…"
+
+
+def _fields(event: Event) -> dict[str, object]:
+    names = {"sid": "session", "bytes": "result_bytes"}
+    fields = {names.get(name, name): getattr(event, name) for name in event._fields}
+    if "tool" in fields:
+        fields["tool"] = _short(fields["tool"])
+    return {"event": type(event).__name__, **{name: value for name, value in fields.items() if value != ""}}

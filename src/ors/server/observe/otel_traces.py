@@ -1,0 +1,124 @@
+"""Sessions and calls as spans of OpenTelemetry.
+
+A span lasts as long as its session, from `/create` to the end of its teardown, and each call is a child of
+it. A request that carries a `traceparent` puts its own span on top: that of `/create` above the session, that
+of `/call` above the call, which is then linked to its session.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+
+from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode, TracerProvider, set_span_in_context
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+from ors import _protocol
+from ors._version import __version__
+from ors.server.observe.events import (
+    CallFinished,
+    Event,
+    Observer,
+    SessionClosed,
+    SessionOpened,
+    SessionReady,
+)
+
+LONGEST_NAME = 100
+_CONTEXTS = TraceContextTextMapPropagator()
+
+
+class OTelTraces:
+    """Makes the spans, with the tracer of `provider`: pass it to `Server(observers=[Tracing(provider)])`."""
+
+    def __init__(self, provider: TracerProvider, on_close: Callable[[], None] = lambda: None) -> None:
+        self.close = on_close
+        self._tracer = provider.get_tracer("ors", __version__)
+        self._sessions: dict[str, Span] = {}
+
+    def observe(self, event: Event) -> None:
+        """Begins or ends a span."""
+        if isinstance(event, CallFinished):
+            self._call(event)
+        elif isinstance(event, SessionOpened):
+            self._open(event)
+        elif isinstance(event, SessionReady):
+            self._ready(event)
+        elif isinstance(event, SessionClosed):
+            self._close(event)
+
+    def _open(self, event: SessionOpened) -> None:
+        self._sessions[event.sid] = self._tracer.start_span(
+            f"session {event.environment}",
+            context=_CONTEXTS.extract({_protocol.TRACE: event.trace}),
+            kind=SpanKind.SERVER,
+            attributes={
+                "ors.session": event.sid,
+                "ors.environment": event.environment,
+                "ors.api_key": event.key,
+            },
+        )
+
+    def _ready(self, event: SessionReady) -> None:
+        span = self._sessions.get(event.sid)
+        if span is not None:
+            span.add_event("ready" if not event.reason else "setup failed", {"ors.reason": event.reason})
+            if event.reason:
+                span.set_status(Status(StatusCode.ERROR, event.reason))
+
+    def _close(self, event: SessionClosed) -> None:
+        span = self._sessions.pop(event.sid, None)
+        if span is not None:
+            span.set_attribute("ors.reason", event.reason)
+            span.end()
+
+    def _call(self, event: CallFinished) -> None:
+        session = self._sessions.get(event.sid)
+        above = set_span_in_context(session) if session is not None else None
+        links = []
+        if event.trace:
+            above = _CONTEXTS.extract({_protocol.TRACE: event.trace})
+            links = [Link(session.get_span_context())] if session is not None else []
+        ended = time.time_ns()
+        span = self._tracer.start_span(
+            "call",  # not the tool: an agent may call anything, and names of spans are to be few
+            context=above,
+            kind=SpanKind.SERVER,
+            start_time=ended - round(event.seconds * 1e9),
+            links=links,
+            attributes=_attributes(event),
+        )
+        if event.outcome == "failed":
+            span.set_status(Status(StatusCode.ERROR, event.reason))
+        span.end(ended)
+
+
+def _attributes(event: CallFinished) -> dict[str, str | int | float | bool]:
+    found: dict[str, str | int | float | bool] = {
+        "ors.session": event.sid,
+        "ors.environment": event.environment,
+        "ors.tool": event.tool[:LONGEST_NAME],
+        "ors.task_id": event.task_id,
+        "ors.outcome": event.outcome,
+        "ors.finished": event.finished,
+    }
+    if event.reason:
+        found["ors.reason"] = event.reason
+    if event.reward is not None:
+        found["ors.reward"] = event.reward
+    return found
+
+
+def exported() -> Sequence[Observer]:
+    """Spans, sent to where OpenTelemetry's variables say.
+
+    Raises:
+        ImportError: the extra is not installed.
+    """
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+    from opentelemetry.sdk.resources import Resource
+    from opentelemetry.sdk.trace import TracerProvider as Provider
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor
+
+    # Ours alone, and not the process's: what else is traced there is not our business.
+    provider = Provider(resource=Resource.create({"service.name": "ors"}))
+    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+    return (OTelTraces(provider, provider.shutdown),)

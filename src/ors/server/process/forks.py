@@ -1,0 +1,122 @@
+"""Copies of this process that authors' code makes by fork: none of them goes on as a server."""
+
+import asyncio
+import gc
+import os
+import signal
+import threading
+import traceback
+from collections import deque
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import Any, NoReturn
+from weakref import WeakSet
+
+from ors.server.episodes.threads import Threads
+
+
+class Copies:
+    """Makes every copy of this process let go of one server, and end where it would serve.
+
+    Authors' code in the copy runs on, such as that of a `multiprocessing.Process`. When it returns to the
+    event loop or to the thread that the server has given it, the copy ends.
+    """
+
+    def __init__(self, threads: Threads) -> None:
+        self._threads = threads
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread = 0
+        self.let_go: Callable[[], None] | None = None
+        """Releases what the server holds: its sockets and signal handlers."""
+
+    def begin(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Starts to look after copies, for a server on this thread's event loop."""
+        self._loop = loop
+        self._thread = threading.get_ident()
+        _ALL.add(self)
+
+    def in_copy(self) -> None:
+        """Acts in a copy, in its only thread, before the author's code goes on there."""
+        if self.let_go is not None:
+            self.let_go()
+        self._threads.end_with_job(end_copy)
+        if self._loop is not None and self._loop.is_running() and threading.get_ident() == self._thread:
+            _end_at_next_step(self._loop)
+
+
+# Module-level, since os.register_at_fork cannot be undone: it is called once, for all servers of a process.
+_ALL: WeakSet[Copies] = WeakSet()
+
+
+_MASKS = threading.local()
+_ENDING = (signal.SIGINT, signal.SIGTERM)
+
+
+def _before() -> None:
+    # A signal to a copy that comes before the server's handlers are gone there would have no effect.
+    _MASKS.before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
+
+
+def _after() -> None:
+    signal.pthread_sigmask(signal.SIG_SETMASK, _MASKS.before)
+
+
+def _in_copy() -> None:
+    try:
+        for copies in list(_ALL):
+            copies.in_copy()
+    finally:
+        _after()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before, after_in_parent=_after, after_in_child=_in_copy)
+
+
+def _end_at_next_step(loop: asyncio.AbstractEventLoop) -> None:
+    """Ends the process as soon as the code that runs now returns to the event loop, or waits."""
+    end = loop.call_soon(os._exit, 0)
+    # Before all that is due already, which is other sessions' code. uvloop does not name its queue.
+    for found in (getattr(loop, "_ready", None), *gc.get_referents(loop)):
+        if isinstance(found, deque) and found and found[-1] is end:
+            found.rotate(1)
+            return
+
+
+def end_copy(error: BaseException | None) -> NoReturn:
+    """Ends a copy with the exit code that Python gives a process whose code returns or raises."""
+    code: Any = 0 if error is None else 1
+    if isinstance(error, SystemExit):
+        code = error.code or 0
+    elif error is not None:
+        # Without its text, which may hold a secret.
+        place = traceback.extract_tb(error.__traceback__)[-1:]
+        where = "".join(f" ({each.filename}:{each.lineno})" for each in place)
+        _say(f"a copy of the server's process, made by fork, failed: {type(error).__name__}{where}")
+    if not isinstance(code, int):
+        _say(str(code))
+        code = 1
+    os._exit(code & 0xFF)
+
+
+def _say(line: str) -> None:
+    # Not by sys.stderr: in a copy its lock may be held by a thread that is not there.
+    with suppress(OSError):
+        os.write(2, f"{line}\n".encode(errors="backslashreplace"))
+
+
+def disown(descriptors: Iterable[int]) -> None:
+    """Closes file descriptors, but keeps their numbers occupied: whoever still has one reaches nothing."""
+    null = os.open(os.devnull, os.O_RDWR)
+    for number in descriptors:
+        with suppress(OSError):
+            os.dup2(null, number, inheritable=False)
+    os.close(null)
+
+
+def disown_signals(handler: Callable[..., Any]) -> None:
+    """Gives the signals that end a process their usual effect, where a server's handler has them."""
+    signal.set_wakeup_fd(-1)
+    for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGTERM, signal.SIG_DFL)):
+        if signal.getsignal(number) == handler:
+            signal.signal(number, usual)

@@ -1,0 +1,195 @@
+"""All sessions of a server: found by id, ended when their time has come.
+
+A session that has ended is no longer found; its id answers 410 while its tombstone lasts.
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from ors.errors import BadRequest, Gone, NotFound, ORSError
+from ors.limits import Limits
+from ors.server.runtime import Runtime
+from ors.server.sessions.admission import Admission
+from ors.server.sessions.keys import Keys
+from ors.server.sessions.session import ServerSession, State
+
+COMING_BACK_SECONDS = 0.05
+"""How often a server that is about to end looks whether all results were taken."""
+ENDED = {
+    "expired": "Session expired",
+    "life": "Session expired",
+    "shutdown": "Session ended: the server is shutting down",
+}
+
+
+class _Tombstone(NamedTuple):
+    """What is remembered of a session that has ended."""
+
+    until: float
+    reason: str
+    key: str
+    """For other keys there has never been one."""
+
+
+class Sessions:
+    """All sessions of a server, and the tombstones of those that ended."""
+
+    def __init__(self, runtime: Runtime, keys: Keys | None = None) -> None:
+        self._runtime = runtime
+        self._limits = runtime.limits
+        self.admission = Admission(runtime.limits, keys or Keys())
+        self._live: dict[str, ServerSession] = {}
+        # Not a plain dict, which takes ever longer to find its first one once many were taken from there.
+        self._ended: OrderedDict[str, _Tombstone] = OrderedDict()
+        self._ending: dict[str, asyncio.Task[None]] = {}
+
+    def __len__(self) -> int:
+        return len(self._live)
+
+    def __iter__(self) -> Iterator[ServerSession]:
+        return iter(self._live.values())
+
+    def reserve(self, sid: str, environment: str, now: float, limits: Limits, key: str = "") -> ServerSession:
+        """A new session under that id, which nobody else can have from now on.
+
+        Raises:
+            BadRequest: the id is taken.
+        """
+        if sid in self._live:
+            raise BadRequest("Session already exists")
+        self._ended.pop(sid, None)
+        session = self._live[sid] = ServerSession(self._runtime, limits, sid, environment, key, now)
+        return session
+
+    def release(self, session: ServerSession) -> None:
+        """Undoes a reservation that came to nothing."""
+        if self._live.get(session.sid) is session:
+            del self._live[session.sid]
+            self.admission.leave(session.environment, session.key)
+
+    def find(self, sid: str, now: float, key: str = "") -> ServerSession:
+        """The session of that id, which counts as activity.
+
+        Raises:
+            Gone: it has ended.
+            NotFound: there is none, or it belongs to another key.
+        """
+        session = self._live.get(sid)
+        if session is None or session.key != key:
+            raise self._absent(sid, now, key)
+        session.seen = now
+        return session
+
+    def seen(self, sid: str, now: float, key: str = "") -> ServerSession:
+        """The session of that id, for someone who only looks.
+
+        Raises:
+            Gone, NotFound: as `find` does.
+        """
+        session = self._live.get(sid)
+        if session is None or session.key != key:
+            raise self._absent(sid, now, key)
+        return session
+
+    def __contains__(self, sid: str) -> bool:
+        return sid in self._live
+
+    def standing(self, sid: str, now: float) -> int:
+        """2 for a session that lives here, 1 for one that has ended here of late, 0 for any other."""
+        if sid in self._live:
+            return 2
+        tombstone = self._ended.get(sid)
+        return int(tombstone is not None and tombstone.until > now)
+
+    def touch(self, sid: str, now: float, key: str = "") -> None:
+        """Counts as activity of that session, if there is one."""
+        session = self._live.get(sid)
+        if session is not None and session.key == key:
+            session.seen = now
+
+    def delete(self, sid: str, now: float, key: str = "") -> asyncio.Task[None] | None:
+        """Ends a session; gives its teardown, if there is one to wait for. The second time is fine too.
+
+        Raises:
+            NotFound: there is none of that id and key, and has not been one of late.
+        """
+        session = self._live.get(sid)
+        if session is not None and session.key == key:
+            self._end(session, "Session deleted", "deleted", now)
+        elif isinstance(absent := self._absent(sid, now, key), NotFound):
+            raise absent
+        return self._ending.get(sid)
+
+    def reap(self, now: float) -> None:
+        """Ends what has been idle or alive for too long; forgets old tombstones."""
+        for session in list(self._live.values()):
+            limits = session.limits
+            if limits.life_seconds is not None and session.created + limits.life_seconds < now:
+                text = f"Session expired: it may live {limits.life_seconds:g} s"
+                self._end(session, text, "life", now)
+            elif session.seen + limits.idle_seconds < now:
+                if session.running:
+                    session.seen = now  # a call in flight counts
+                else:
+                    self._end(session, "Session expired", "expired", now)
+        while self._ended and next(iter(self._ended.values())).until <= now:
+            self._ended.popitem(last=False)
+
+    def turn_away(self, now: float, message: str) -> None:
+        """Whoever waits for a place, or for a session that is not set up yet, waits no longer."""
+        self.admission.send_away(message, "shutdown")
+        for session in list(self._live.values()):
+            if session.state is State.CREATING:
+                self._end(session, message, "shutdown", now)
+
+    async def drain(self) -> None:
+        """Waits until every call is done, and every result taken: who was cut off may come back for it."""
+        while self._runtime.running or self._runtime.kept.awaited:
+            tasks = [task for session in self._live.values() for task in session.call_tasks()]
+            if tasks:
+                await asyncio.wait(tasks)
+            else:
+                await asyncio.sleep(COMING_BACK_SECONDS)
+
+    def stop_calls(self, message: str, reason: str) -> None:
+        """Ends the stream of every running call with an `error` event."""
+        for session in self._live.values():
+            session.stop_calls(message, reason)
+
+    async def close(self, now: float, message: str) -> None:
+        """Ends every session."""
+        self.turn_away(now, message)
+        for session in list(self._live.values()):
+            self._end(session, message, "shutdown", now)
+        while self._ending:
+            await asyncio.wait(set(self._ending.values()))
+
+    def _absent(self, sid: str, now: float, key: str) -> ORSError:
+        tombstone = self._ended.get(sid)
+        if tombstone is not None and tombstone.until > now and tombstone.key == key:
+            return Gone(ENDED.get(tombstone.reason, "Session deleted"), reason=tombstone.reason)
+        if self._runtime.identity.lost(sid):
+            return Gone("Session lost: its server was restarted", reason="worker_lost")
+        return NotFound("Session not found")
+
+    def _end(self, session: ServerSession, message: str, reason: str, now: float) -> None:
+        sid = session.sid
+        del self._live[sid]
+        self._bury(session, now, reason)
+        task = session.end(message, reason)
+        self.admission.leave(session.environment, session.key)
+        if task is not None:
+            self._ending[sid] = task
+            task.add_done_callback(lambda done: self._ended_now(sid, done))
+
+    def _ended_now(self, sid: str, task: asyncio.Task[None]) -> None:
+        if self._ending.get(sid) is task:
+            del self._ending[sid]
+
+    def _bury(self, session: ServerSession, now: float, reason: str) -> None:
+        self._ended.pop(session.sid, None)
+        self._ended[session.sid] = _Tombstone(now + self._limits.tombstone_seconds, reason, session.key)
+        if len(self._ended) > self._limits.tombstones:
+            self._ended.popitem(last=False)

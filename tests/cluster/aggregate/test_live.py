@@ -1,0 +1,157 @@
+"""Looking at the sessions of several servers through one of them, or through a router."""
+
+import asyncio
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from ors import Limits
+from tests.support.environments import Lab
+from tests.support.feeds import following
+from tests.support.in_process_cluster import Door, doors, minted, routing
+from tests.support.raw_http import Raw
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Door]]:
+    limits = Limits(grace_seconds=0.1)
+    with doors(2, tmp_path_factory.mktemp("links"), [Lab], limits=limits) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def views(pair: list[Door]) -> Iterator[list[Raw]]:
+    """Where one can look from: each door, and a router."""
+    with routing([origin_check.raw.url for origin_check in pair]) as router:
+        yield [*(origin_check.raw for origin_check in pair), router]
+
+
+def test_the_sessions_of_all_servers_are_shown_the_newest_first(pair: list[Door], views: list[Raw]) -> None:
+    sids = [minted(pair, slot) for slot in (0, 1, 0)]
+    for raw in views:
+        with following(raw, "/-/api/live?limit=2") as feed:
+            assert isinstance(feed.next("history"), list)
+            told = feed.next("sessions")
+            while told["total"] < sum(origin_check.sessions for origin_check in pair):
+                told = feed.next("sessions")
+            assert len(told["sessions"]) == 2
+            created = [row["created"] for row in told["sessions"]]
+            assert created == sorted(created, reverse=True)
+            point = feed.next("point")
+            while point["sessions"] != told["total"]:
+                point = feed.next("point")
+        with following(raw, "/-/api/live?limit=2&offset=1") as feed:
+            page = feed.next("sessions")
+            while page["total"] < told["total"]:
+                page = feed.next("sessions")
+            assert page["sessions"][0]["sid"] == told["sessions"][1]["sid"]
+    for sid in sids:
+        assert views[0].post("/delete", sid=sid).status == 200
+
+
+def test_the_calls_of_all_servers_are_counted(pair: list[Door], views: list[Raw]) -> None:
+    sids = [minted(pair, slot) for slot in (0, 1)]
+    for raw in views:
+        with following(raw, "/-/api/live") as feed:
+            feed.next("point")
+            for sid in sids:
+                assert raw.call(sid, "nothing").result()["ok"] is True
+            seen = 0
+            while seen < 2:
+                seen += feed.next("point")["calls"]
+            assert seen == 2
+
+
+def test_every_page_is_shown_however_many_sessions_there_are(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    """More sessions on each server than it tells of at once, several in the same millisecond."""
+    with (
+        doors(2, tmp_path_factory.mktemp("links"), [Lab], limits=Limits(grace_seconds=0.1)) as made,
+        routing([origin_check.raw.url for origin_check in made]) as router,
+    ):
+        everywhere = [made[0].raw, made[1].raw, router]
+        newest = _crowd(made, 2600)
+        for number, first in enumerate((0, 1990, 2000, 2600, 3777, 5150, 5199, 5200, 10**18)):
+            _shows(everywhere[number % 3], f"offset={first}&limit=50", newest, first, 50)
+        for number, first in enumerate((1, 2000, 3300)):
+            _shows(everywhere[number % 3], f"offset={first}&limit=2000", newest, first, 2000)
+        with following(router, "/-/api/live?offset=3000&limit=10&environment=other") as feed:
+            assert feed.next("sessions") == {"total": 0, "offset": 3000, "sessions": []}
+        _leave(made)
+
+
+def _shows(raw: Raw, query: str, newest: list[str], first: int, count: int) -> None:
+    with following(raw, f"/-/api/live?{query}") as feed:
+        told = feed.next("sessions")
+        while told["total"] < len(newest):
+            told = feed.next("sessions")
+        assert (told["total"], told["offset"]) == (len(newest), first)
+        assert [row["sid"] for row in told["sessions"]] == newest[first : first + count]
+
+
+def _crowd(made: list[Door], each: int) -> list[str]:
+    """So many sessions on each server, created in turn, two at a time; gives the newest first."""
+    sids: list[tuple[float, int, str]] = []
+
+    async def fill(slot: int, now: float) -> None:
+        app = made[slot].member.app
+        for n in range(each):
+            sid = app.runtime.identity.new_session_id()
+            at = now + (n // 2) * 0.02 + slot * 0.01  # the servers' clocks differ by milliseconds
+            app.sessions.reserve(sid, "lab", at, app.limits)
+            sids.append((at, n, sid))
+
+    now = time.monotonic() - each * 0.01
+    for slot, origin_check in enumerate(made):
+        asyncio.run_coroutine_threadsafe(fill(slot, now), origin_check.member.servers[0].get_loop()).result(
+            20
+        )
+    return [sid for _, _, sid in sorted(sids, reverse=True)]
+
+
+def _leave(made: list[Door]) -> None:
+    for origin_check in made:
+        origin_check.member.app.sessions._live.clear()
+
+
+def test_a_session_is_watched_from_everywhere(pair: list[Door], views: list[Raw]) -> None:
+    for slot in (0, 1):
+        sid = minted(pair, slot)
+        for raw in views:
+            with following(raw, f"/-/api/calls/{sid}") as feed:
+                assert feed.next("session")["sid"] == sid
+                views[0].call(sid, "echo", {"text": "seen"})
+                assert feed.next("started")["input"] == {"text": "seen"}
+                assert "seen" in feed.next("ended")["stream"]
+            assert not pair[slot].member.app.runtime.observers.watched.keys() - {sid}
+
+
+def test_wrong_questions_are_refused_as_by_one_server(pair: list[Door], views: list[Raw]) -> None:
+    for raw in views:
+        assert raw.get("/-/api/live?offset=x").status == 400
+        assert raw.get("/-/api/calls/nobody").status == 404
+        assert raw.get("/-/").status == 200
+        assert raw.get("/-/page/app.js").status == 200
+
+
+def test_a_server_without_an_inspector_shows_nothing_through_a_router(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    with (
+        doors(1, tmp_path_factory.mktemp("links"), [Lab], inspector=False) as made,
+        routing([made[0].raw.url]) as router,
+    ):
+        for raw in (made[0].raw, router):
+            assert raw.get("/-/api/live").status == 404
+            assert raw.get("/-/").status == 404
+
+
+def test_a_server_that_ends_ends_its_feeds(tmp_path_factory: pytest.TempPathFactory) -> None:
+    with doors(2, tmp_path_factory.mktemp("links"), [Lab], limits=Limits(grace_seconds=0.1)) as made:
+        sid = minted(made, 1)
+        with following(made[0].raw, f"/-/api/calls/{sid}") as feed:
+            assert feed.next("session")["sid"] == sid
+            made[1].stop()
+            assert "ended" not in dict(feed)  # and it is over

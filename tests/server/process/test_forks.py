@@ -1,0 +1,119 @@
+"""Processes that tools start, and copies that they make: they have nothing of the server, and are none."""
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from tests.support.commands import Running, running
+from tests.support.raw_http import Raw
+
+pytestmark = [
+    pytest.mark.timeout(120),
+    pytest.mark.skipif(not hasattr(os, "fork"), reason="copies need a POSIX system"),
+]
+
+FORKING = str(Path(__file__).with_name("forking.py"))
+WAYS = [(), ("--workers", "1"), ("--workers", "1", "--preload"), ("--reload",)]
+
+
+@contextmanager
+def served(*words: str) -> Iterator[tuple[Running, Raw]]:
+    quick = ("--grace-seconds", "0.2", "--teardown-seconds", "0.2", "--tool-seconds", "20")
+    with running("serve", FORKING, "--port", "0", *quick, *words, env={"PYTHONUNBUFFERED": "1"}) as server:
+        yield server, Raw(server.line(r"Serving on (http://\S+)")[1])
+
+
+@pytest.fixture(scope="module")
+def raw() -> Iterator[Raw]:
+    with served() as (_, raw):
+        yield raw
+
+
+def told(raw: Raw, tool: str, **given: object) -> str:
+    sid = raw.session("forking")
+    output = raw.call(sid, tool, given, env="forking").result()["output"]
+    return str(output["blocks"][0]["text"]).strip()
+
+
+@pytest.mark.parametrize("words", WAYS, ids=" ".join)
+@pytest.mark.parametrize("tool", ["leave_a_child", "leave_a_copy", "leave_a_copy_on_the_loop"])
+def test_the_port_is_free_after_the_end_whatever_tools_have_left_running(
+    words: tuple[str, ...], tool: str
+) -> None:
+    with served(*words) as (server, raw):
+        pid = int(told(raw, tool))
+        try:
+            server.process.send_signal(signal.SIGTERM)
+            assert server.process.wait(40) == 0
+            with socket.create_server(("127.0.0.1", raw.port)):
+                os.kill(pid, 0)  # it is there still
+        finally:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs Linux")
+@pytest.mark.parametrize("words", WAYS, ids=" ".join)
+def test_a_child_of_a_tool_inherits_nothing_but_the_standard_streams(words: tuple[str, ...]) -> None:
+    with served(*words) as (_, raw):
+        found = told(raw, "inherited").splitlines()
+    assert [line.split()[0] for line in found] == ["0", "1", "2"]
+    assert found[0] == "0 /dev/null"
+
+
+@pytest.mark.parametrize("tool", ["copy", "copy_on_the_loop"])
+@pytest.mark.parametrize(("how", "code"), [("returns", "0"), ("exits", "3"), ("raises", "1")])
+def test_a_copy_that_a_tool_makes_ends_where_the_tool_does(raw: Raw, tool: str, how: str, code: str) -> None:
+    assert told(raw, tool, how=how) == code
+
+
+def test_a_copy_that_waits_for_the_event_loop_ends(raw: Raw) -> None:
+    assert told(raw, "copy_on_the_loop", how="waits") == "0"
+
+
+@pytest.mark.parametrize("how", ["returns", "waits"])
+def test_other_sessions_do_not_go_on_in_a_copy(raw: Raw, how: str, tmp_path: Path) -> None:
+    going = tmp_path / "going"
+    with ThreadPoolExecutor(1) as pool:
+        ticking = pool.submit(told, raw, "tick", file=str(going))
+        try:
+            while not going.exists():
+                assert not ticking.done()
+            for _ in range(20):
+                assert told(raw, "copy_on_the_loop", how=how) == "0"
+        finally:
+            going.unlink(missing_ok=True)
+        pid = ticking.result()
+    assert set((tmp_path / "going.pids").read_text().split()) == {pid}
+
+
+def test_a_copy_can_be_terminated(raw: Raw) -> None:
+    assert told(raw, "terminate") == str(-signal.SIGTERM)
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+@pytest.mark.parametrize("tool", ["copy", "copy_on_the_loop"])
+def test_a_copy_ends_under_another_asgi_server_too(loop: str, tool: str) -> None:
+    script = (
+        "import uvicorn; from ors import Server; from tests.cli.forking import Forking;"
+        f"uvicorn.run(Server([Forking]).app, port=0, loop={loop!r})"
+    )
+    process = subprocess.Popen([sys.executable, "-c", script], stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    try:
+        found = (re.search(r"running on (http://\S+)", line) for line in process.stderr)
+        raw = Raw(next(url[1] for url in found if url))
+        assert told(raw, tool, how="returns") == "0"
+        assert told(raw, tool, how="exits") == "3"
+    finally:
+        process.terminate()
+        process.communicate(timeout=40)

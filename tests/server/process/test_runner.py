@@ -1,0 +1,156 @@
+"""The server as a process of its own: signals, memory, threads."""
+
+import http.client
+import os
+import platform
+import re
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.support.raw_http import Raw
+
+SERVER = textwrap.dedent(
+    """
+    import sys, time
+    sys.path.insert(0, {root!r})
+    from ors import Limits, Server
+    from tests.support.environments import Lab
+    class Sleeper(Lab):
+        def teardown(self):
+            sys.stdout.write("torn down\\n")
+    limits = Limits(grace_seconds=float(sys.argv[1]), kept_seconds=float(sys.argv[2]))
+    Server([Sleeper], limits=limits).runner(port=0, on_start=lambda url: print(url, flush=True)).run()
+    print("over", flush=True)
+    """
+)
+
+
+@contextmanager
+def process(grace: float = 10, kept: float = 60) -> Iterator[tuple[subprocess.Popen[str], Raw]]:
+    root = str(Path(__file__).parents[3])
+    server = subprocess.Popen(
+        [sys.executable, "-c", SERVER.format(root=root), str(grace), str(kept)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert server.stdout is not None
+    try:
+        yield server, Raw(server.stdout.readline().strip())
+    finally:
+        server.kill()
+        server.communicate()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_streams_tears_down_and_exits_with_0(number: signal.Signals) -> None:
+    with process(grace=0.1) as (server, raw):
+        idle = raw.session("sleeper")
+        raw.get("/sleeper/prompt", sid=idle)
+        with raw.opened(raw.session("sleeper"), "stay", env="sleeper") as call:
+            server.send_signal(number)
+            assert "shutting down" in call.rest().error()
+        out, err = server.communicate(timeout=20)
+    assert out.splitlines() == ["torn down", "torn down", "over"]
+    assert server.returncode == 0
+    assert "Traceback" not in err
+
+
+def test_a_second_signal_ends_at_once() -> None:
+    with process(grace=1000) as (server, raw), raw.opened(raw.session("sleeper"), "stay", env="sleeper"):
+        server.send_signal(signal.SIGTERM)
+        while raw.post("/create", {"task_spec": {}}, sid="late").status != 503:
+            pass
+        server.send_signal(signal.SIGTERM)
+        server.communicate(timeout=20)
+    assert server.returncode == 0
+
+
+def test_a_tool_that_hangs_in_a_thread_does_not_keep_the_process() -> None:
+    with process(grace=0.1) as (server, raw):
+        with raw.opened(raw.session("sleeper"), "hold", env="sleeper") as call:
+            server.send_signal(signal.SIGTERM)
+            assert "shutting down" in call.rest().error()
+        server.communicate(timeout=15)
+    assert server.returncode == 0
+
+
+def test_a_taken_port_is_one_clear_line() -> None:
+    with process() as (_, raw):
+        code = f"import sys; sys.path.insert(0, {str(Path(__file__).parents[3])!r})\nfrom ors import Server\n"
+        code += f"from tests.support.environments import Lab\nServer([Lab]).run(port={raw.port})"
+        done = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=False
+        )
+    assert done.returncode == 3
+    assert "address already in use" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def resident(pid: int) -> int:
+    """Kilobytes of memory of a process."""
+    found = re.search(r"VmRSS:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())
+    assert found
+    return int(found[1])
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="needs /proc to read another process's memory")
+def test_memory_does_not_grow_with_calls_sessions_or_unknown_ids() -> None:
+    with process(kept=0) as (server, raw):
+        connection = raw.connection()
+
+        def ask(path: str, body: str, sid: str) -> int:
+            connection.request("POST", path, body, {"X-Session-ID": sid})
+            response = connection.getresponse()
+            response.read()
+            return response.status
+
+        def churn(times: int, name: str) -> None:
+            for n in range(times):
+                assert ask("/ping", "", f"unknown-{name}-{n}" + "x" * 200) == 404
+                assert ask("/create", '{"task_spec": {}}', f"{name}-{n}") == 200
+                body = '{"name": "echo", "input": {"text": "%s"}}' % ("x" * 2000)
+                assert ask("/sleeper/call", body, f"{name}-{n}") == 200
+                assert ask("/delete", "", f"{name}-{n}") == 200
+
+        churn(500, "warm")
+        before = resident(server.pid)
+        churn(1500, "main")
+        grown = resident(server.pid) - before
+        connection.close()
+    # Tombstones are 1,500 × about 200 bytes; a leak of each 2 KB result would be 3 MB, of each session 4 MB.
+    assert grown < 1500, f"{grown} kB"
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries keep nothing")
+def test_memory_of_long_results_is_given_back_though_others_lie_behind_them() -> None:
+    with process() as (server, raw):
+        sids = [raw.session("sleeper") for _ in range(17)]
+        for sid, size in zip(sids, [12_000_000] + [8_000_000] * 16, strict=True):
+            assert raw.call(sid, "echo", {"text": "x" * size}, env="sleeper").status == 200
+            if sid == sids[0]:  # after this one, those that follow lie in the heap
+                assert raw.post("/delete", sid=sid).status == 200
+        most = resident(server.pid)
+        for sid in sids[1::2]:
+            assert raw.post("/delete", sid=sid).status == 200
+        while resident(server.pid) > most - 50_000:
+            assert raw.get("/health").status == 200
+
+
+def test_a_connection_is_kept_for_many_calls(raw: Raw) -> None:
+    sid = raw.session()
+    connection = http.client.HTTPConnection(raw.host, raw.port, timeout=10)
+    connection.connect()
+    first = connection.sock
+    for _ in range(50):
+        connection.request("POST", "/lab/call", '{"name": "nothing", "input": {}}', {"X-Session-ID": sid})
+        assert connection.getresponse().read().endswith(b"\n\n")
+    assert connection.sock is first
+    connection.close()

@@ -1,0 +1,240 @@
+"""Who may have a session: limits, and the line at the limit."""
+
+import asyncio
+import threading
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from ors import Limits, Server
+from ors.errors import Unavailable
+from ors.server.sessions.admission import Admission
+from ors.server.sessions.keys import ApiKey, Keys
+from tests.support.environments import Lab, Other
+from tests.support.live_server import serving
+from tests.support.raw_http import Raw
+
+
+def create(raw: Raw, env: str = "lab", key: str = "", sid: str = "") -> tuple[int, str]:
+    sid = sid or uuid.uuid4().hex
+    headers = {"X-API-Key": key} if key else {}
+    answer = raw.post("/create", {"env_name": env, "task_spec": {}}, sid=sid, headers=headers)
+    if answer.status == 429:
+        assert (answer.headers["retry-after"], answer.headers["ors-reason"]) == ("1", "limit")
+    return answer.status, sid
+
+
+def test_at_the_limit_of_sessions_a_creation_is_429_and_leaves_nothing() -> None:
+    with serving(Server([Lab], limits=Limits(sessions=2))) as url:
+        raw = Raw(url)
+        first, second = create(raw), create(raw)
+        status, sid = create(raw)
+        assert (first[0], second[0], status) == (200, 200, 429)
+        assert raw.post("/ping", sid=sid).status == 404
+        assert raw.get("/-/health/ready").status == 503
+        assert raw.post("/delete", sid=first[1]).status == 200
+        assert raw.get("/-/health/ready").status == 200
+        assert create(raw, sid=sid)[0] == 200
+
+
+def test_environments_and_keys_have_limits_of_their_own() -> None:
+    limits = Limits(sessions_per_environment=2, sessions_per_key=1)
+    keys: list[ApiKey | str] = ["a=secret-a", ApiKey("b", "secret-b", sessions=3)]
+    with serving(Server([Lab, Other], limits=limits, api_keys=keys)) as url:
+        raw = Raw(url)
+        assert create(raw, key="secret-a")[0] == 200
+        assert create(raw, "other", key="secret-a")[0] == 429
+        assert create(raw, key="secret-b")[0] == 200
+        assert create(raw, key="secret-b")[0] == 429
+        assert create(raw, "other", key="secret-b")[0] == 200
+
+
+def test_failed_creations_give_their_place_back() -> None:
+    with serving(Server([Lab], limits=Limits(sessions=1))) as url:
+        raw = Raw(url)
+        for _ in range(3):
+            assert raw.post("/create", {"split": "train", "index": 99}, sid="x").status == 400
+            assert raw.post("/create", {"split": "nope", "index": 0}, sid="x").status == 400
+        assert create(raw, sid="taken")[0] == 200
+        assert create(raw, sid="taken")[0] == 429
+        assert raw.post("/delete", sid="taken").status == 200
+        assert create(raw)[0] == 200
+
+
+def test_in_line_a_creation_waits_for_a_place() -> None:
+    server = Server([Lab], limits=Limits(sessions=1, queue=1))
+    with serving(server) as url, ThreadPoolExecutor(1) as pool:
+        raw = Raw(url)
+        first = create(raw)
+        waiting = pool.submit(create, raw)
+        while server._app.sessions.admission.waiting == 0:
+            pass
+        assert create(raw)[0] == 429  # the line is full
+        assert not waiting.done()
+        raw.post("/delete", sid=first[1])
+        assert waiting.result()[0] == 200
+
+
+def test_a_creation_whose_client_leaves_gives_up_its_place_in_line() -> None:
+    server = Server([Lab], limits=Limits(sessions=1, queue=5))
+    with serving(server) as url:
+        raw = Raw(url)
+        _, sid = create(raw)
+        connection = raw.connection()
+        connection.request("POST", "/create", '{"task_spec": {}}', {"X-Session-ID": "left"})
+        while server._app.sessions.admission.waiting == 0:
+            pass
+        connection.close()
+        while server._app.sessions.admission.waiting:
+            pass
+        raw.post("/delete", sid=sid)
+        assert raw.post("/ping", sid="left").status == 404
+        assert create(raw)[0] == 200
+
+
+async def settle() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+async def test_the_keys_take_turns_in_line() -> None:
+    admission = Admission(Limits(sessions=1, queue=10), Keys())
+    assert admission.enter("env", "a")
+    served: list[str] = []
+
+    async def wait(key: str, name: str) -> None:
+        await admission.wait("env", key)
+        served.append(name)
+
+    tasks = [asyncio.create_task(wait(k, n)) for k, n in [("a", "a1"), ("a", "a2"), ("a", "a3"), ("b", "b1")]]
+    await settle()
+    assert admission.waiting == 4
+    for _ in range(4):
+        admission.leave("env", "a" if not served or served[-1].startswith("a") else "b")
+        await settle()
+    assert served == ["a1", "b1", "a2", "a3"]
+    await asyncio.gather(*tasks)
+
+
+async def test_a_full_environment_keeps_nobody_from_another() -> None:
+    admission = Admission(Limits(sessions_per_environment=1, queue=10), Keys())
+    assert admission.enter("full", "a")
+    waiting = asyncio.create_task(admission.wait("full", "a"))
+    await settle()
+    assert admission.enter("free", "a")
+    second = asyncio.create_task(admission.wait("free", "a"))
+    await settle()
+    admission.leave("free", "a")  # the first in line cannot use it, the second can
+    await second
+    assert not waiting.done()
+    admission.leave("full", "a")
+    await waiting
+
+
+async def test_one_place_may_let_two_in() -> None:
+    admission = Admission(Limits(sessions_per_environment=1, sessions_per_key=1, queue=10), Keys())
+    assert admission.enter("one", "a")
+    same_environment = asyncio.create_task(admission.wait("one", "b"))
+    same_key = asyncio.create_task(admission.wait("two", "a"))
+    await settle()
+    admission.leave("one", "a")
+    await asyncio.gather(same_environment, same_key)
+    assert admission.waiting == 0
+
+
+async def test_patience_ends_and_a_full_line_refuses() -> None:
+    admission = Admission(Limits(sessions=1, queue=1, queue_seconds=0.01), Keys())
+    assert admission.enter("env", "")
+    waiting = asyncio.create_task(admission.wait("env", ""))
+    await settle()
+    with pytest.raises(Unavailable):
+        await admission.wait("env", "")
+    with pytest.raises(Unavailable) as caught:
+        await waiting
+    assert (caught.value.status, caught.value.reason) == (429, "limit")
+    assert admission.waiting == 0
+    admission.leave("env", "")
+    assert admission.enter("env", "")
+
+
+def test_calls_at_once_and_in_line_are_limited() -> None:
+    id = uuid.uuid4().hex
+    with serving(Server([Lab], limits=Limits(calls=3, queued_calls=1, grace_seconds=0.1))) as url:
+        raw = Raw(url)
+        sid = raw.session(task={"id": id})
+        with raw.opened(sid, "hold"), raw.opened(sid, "nothing"):
+            in_line = raw.call(sid, "nothing")
+            assert (in_line.status, in_line.headers["ors-reason"]) == (429, "limit")
+            assert "of this session" in in_line.detail
+            other = raw.session()
+            with raw.opened(other, "stay"):
+                assert "as many as it may" in raw.call(raw.session(), "nothing").detail
+                Lab.gates[f"{id}.hold"].set()
+
+
+def test_a_session_ends_when_its_life_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ors.server.app.REAP_SECONDS", 0.01)
+    id = uuid.uuid4().hex
+    with serving(Server([Lab], limits=Limits(life_seconds=0.2))) as url:
+        raw = Raw(url)
+        sid = raw.session(task={"id": id})
+        with raw.opened(sid, "stay") as call:
+            assert "Session expired: it may live 0.2 s" in call.rest().error()
+        gone = raw.post("/ping", sid=sid)
+        assert (gone.status, gone.headers["ors-reason"]) == (410, "life")
+
+
+def test_an_environment_has_limits_of_its_own() -> None:
+    class Tight(Lab):
+        limits = {"tool_seconds": 0.05, "result_bytes": 500, "setup_seconds": 0.1}
+
+    with serving(Server([Tight, Lab])) as url:
+        raw = Raw(url)
+        sid = raw.session("tight")
+        assert "time limit of 0.05 s" in raw.call(sid, "stay", env="tight").error()
+        assert "output limit" in raw.call(sid, "echo", {"text": "x" * 600}, env="tight").error()
+        assert raw.call(raw.session(), "echo", {"text": "x" * 600}).result()["ok"] is True
+        slow = raw.session("tight", {"setup_gate": True, "id": "tight-setup"})
+        failed = raw.get("/tight/prompt", sid=slow)
+        assert "setup did not end within 0.1 s" in failed.detail
+        assert failed.headers["ors-reason"] == "setup_timeout"
+        assert Lab.counts["tight-setup.teardown"] == 0  # which waits for the thread of the setup
+        Lab.gates["tight-setup.setup"].set()
+
+
+def test_an_environment_has_limits_of_its_own_to_sessions_calls_and_tasks() -> None:
+    class Small(Lab):
+        limits = {"sessions_per_environment": 1, "queued_calls": 0, "reply_tasks": 2}
+
+    with serving(Server([Small, Lab], limits=Limits(sessions_per_environment=2, grace_seconds=0.1))) as url:
+        raw = Raw(url)
+        assert [create(raw)[0] for _ in range(3)] == [200, 200, 429]
+        sid = raw.session("small", {"id": "small"})
+        assert create(raw, "small")[0] == 429
+        with raw.opened(sid, "hold", env="small"):
+            assert raw.call(sid, "nothing", env="small").headers["ors-reason"] == "limit"
+            Lab.gates["small.hold"].set()
+        assert raw.post("/small/tasks", {"split": "train"}).headers["ors-reason"] == "limit"
+        assert raw.post("/lab/tasks", {"split": "train"}).status == 200
+
+
+def test_more_tasks_than_a_reply_may_have_are_400() -> None:
+    with serving(Server([Lab], limits=Limits(reply_tasks=3))) as url:
+        raw = Raw(url)
+        assert "too many" in raw.post("/lab/tasks", {"split": "train"}).detail
+        assert raw.post("/lab/task_range", {"split": "train"}).status == 400
+        assert len(raw.post("/lab/task_range", {"split": "train", "stop": 3}).json()["tasks"]) == 3
+
+
+def test_lost_threads_are_counted() -> None:
+    id = uuid.uuid4().hex
+    before = threading.active_count()
+    with serving(Server([Lab], limits=Limits(tool_seconds=0.05))) as url:
+        raw = Raw(url)
+        raw.call(raw.session(task={"id": id}), "hold").error()
+        assert "ors_threads_lost 1.0" in raw.get("/-/metrics").body.decode()
+        Lab.gates[f"{id}.hold"].set()
+        while "ors_threads_lost 0.0" not in raw.get("/-/metrics").body.decode():
+            pass
+    assert threading.active_count() <= before + 2

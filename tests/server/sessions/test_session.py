@@ -1,0 +1,358 @@
+"""Sessions, calls and results as state machines: no sockets, and time is an argument."""
+
+import asyncio
+import gc
+import itertools
+from typing import Any
+
+import pytest
+
+from ors._protocol import error_event, task_ids
+from ors.errors import BadRequest, Gone, NotFound
+from ors.limits import Limits
+from ors.server.episodes.call_order import CallOrder
+from ors.server.episodes.error_text import ErrorText
+from ors.server.episodes.result import Result
+from ors.server.observe.events import Observers
+from ors.server.runtime import Runtime
+from ors.server.sessions.calls import Call, Calls
+from ors.server.sessions.registry import Sessions
+from ors.server.sessions.results import AT_ONCE, RECORD_BYTES
+from ors.server.sessions.session import TRANSITIONS, ServerSession, State
+from tests.requirements import proves
+
+IDS = task_ids()
+
+
+def runtime(**limits: Any) -> Runtime:
+    return Runtime(Limits(**limits), ErrorText("exception"), Observers())
+
+
+def calls_of(runtime: Runtime) -> Calls:
+    return Calls(runtime, lambda call, outcome: None)
+
+
+LEGAL = {
+    (State.CREATING, State.READY),
+    (State.CREATING, State.FAILED),
+    (State.CREATING, State.DELETED),
+    (State.READY, State.FAILED),
+    (State.READY, State.DELETED),
+    (State.FAILED, State.DELETED),
+}
+
+
+@pytest.mark.parametrize(("before", "after"), list(itertools.product(State, State)))
+def test_every_pair_of_states(before: State, after: State) -> None:
+    session = ServerSession(runtime(), Limits(), "sid", "env", "", 0.0)
+    session.state = before
+    if (before, after) in LEGAL:
+        session._become(after)
+        assert session.state is after
+    else:
+        with pytest.raises(RuntimeError, match="cannot become"):
+            session._become(after)
+    assert (after in TRANSITIONS[before]) == ((before, after) in LEGAL)
+
+
+def store(**limits: Any) -> Sessions:
+    return Sessions(runtime(**limits))
+
+
+def reserve(sessions: Sessions, sid: str) -> ServerSession:
+    assert sessions.admission.enter("env", "")
+    return sessions.reserve(sid, "env", 0.0, sessions._limits)
+
+
+async def settle() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+@proves("sessions.expiry", "sessions.after-end")
+async def test_idle_sessions_expire_and_their_tombstones_too() -> None:
+    sessions = store(idle_seconds=900, tombstone_seconds=900)
+    reserve(sessions, "a")
+    sessions.reap(now=900)
+    assert sessions.find("a", now=900).sid == "a"
+    sessions.reap(now=1800)
+    assert len(sessions) == 1
+    sessions.reap(now=1801)
+    await settle()
+    with pytest.raises(Gone):
+        sessions.find("a", now=2700)
+    sessions.delete("a", now=2700)
+    sessions.reap(now=2702)
+    with pytest.raises(NotFound):
+        sessions.find("a", now=2702)
+    with pytest.raises(NotFound):
+        sessions.delete("a", now=2702)
+
+
+@proves("sessions.expiry")
+async def test_any_request_with_the_id_counts() -> None:
+    sessions = store(idle_seconds=10)
+    reserve(sessions, "a")
+    sessions.touch("a", now=8)
+    sessions.touch("unknown", now=8)
+    sessions.reap(now=17)
+    assert len(sessions) == 1
+    sessions.find("a", now=17)
+    sessions.reap(now=26)
+    assert len(sessions) == 1
+    sessions.reap(now=28)
+    assert len(sessions) == 0
+    await settle()
+
+
+@proves("sessions.expiry")
+async def test_a_call_in_flight_counts() -> None:
+    sessions = store(idle_seconds=10)
+    session = reserve(sessions, "a")
+    gate = asyncio.Event()
+
+    async def work(name: str, given: dict[str, Any]) -> Result:
+        await gate.wait()
+        return Result(b"")
+
+    call = session._calls.start(work, "x", {}, "t")
+    sessions.reap(now=100)
+    assert sessions.find("a", now=105)
+    gate.set()
+    await settle()
+    assert call.tail == b""
+    sessions.reap(now=call.finished_at + 9)  # its end was activity too
+    assert len(sessions) == 1
+    sessions.reap(now=call.finished_at + 11)
+    assert len(sessions) == 0
+    await settle()
+
+
+@proves("sessions.expiry")
+async def test_unknown_ids_leave_no_trace() -> None:
+    sessions = store()
+    for n in range(1000):
+        with pytest.raises(NotFound):
+            sessions.find(f"id-{n}", now=0)
+        sessions.touch(f"id-{n}", now=0)
+        with pytest.raises(NotFound):
+            sessions.delete(f"id-{n}", now=0)
+    assert len(sessions) == len(sessions._ended) == 0
+
+
+@proves("sessions.after-end")
+async def test_tombstones_are_bounded_in_number() -> None:
+    sessions = store(tombstones=10)
+    for n in range(25):
+        reserve(sessions, f"id-{n}")
+        sessions.delete(f"id-{n}", now=0)
+    with pytest.raises(NotFound):
+        sessions.find("id-14", now=0)
+    with pytest.raises(Gone):
+        sessions.find("id-15", now=0)
+
+
+async def test_a_taken_id_is_refused_and_a_released_one_is_free() -> None:
+    sessions = store()
+    session = reserve(sessions, "a")
+    with pytest.raises(BadRequest, match="Session already exists"):
+        reserve(sessions, "a")
+    sessions.release(session)
+    with pytest.raises(NotFound):
+        sessions.find("a", now=0)
+
+
+async def finished(calls: Calls, tail: bytes, key: str | None = None) -> Call:
+    async def work(name: str, given: dict[str, Any]) -> Result:
+        return Result(tail)
+
+    call = calls.start(work, "x", {}, next(IDS), key)
+    await settle()
+    assert call.tail == tail
+    return call
+
+
+@proves("calls.rejoin", "calls.once")
+async def test_results_are_kept_for_their_time_then_forgotten_but_for_the_key() -> None:
+    shared = runtime(kept_seconds=60, kept_bytes=10**6)
+    kept, calls = shared.kept, calls_of(shared)
+    call = await finished(calls, b"result", key="k")
+    for found in (calls.by_id(call.id), calls.by_key("k")):
+        assert found is not None
+        assert (found.id, found.tool, found.tail, found.seconds) == (call.id, "x", b"result", call.seconds)
+    kept.reap(call.finished_at + 59)
+    assert calls.by_id(call.id) is not None
+    kept.reap(call.finished_at + 62)
+    assert calls.by_id(call.id) is None
+    assert calls.by_key("k") is None
+    assert calls.spent("k")
+    assert not calls.spent("other")
+    assert kept.bytes == len(kept) == 0
+
+
+@proves("calls.rejoin")
+async def test_over_the_budget_delivered_results_go_first_oldest_first() -> None:
+    shared = runtime(kept_seconds=60, kept_bytes=10_000)
+    kept, calls = shared.kept, calls_of(shared)
+
+    def held(*wanted: Call) -> list[bytes | None]:
+        return [call.tail if (call := calls.by_id(each.id)) else None for each in wanted]
+
+    gone, one, two = error_event("result no longer kept"), b"x" * 2600, b"y" * 900
+    first, second, third = [await finished(calls, one, key) for key in ("a", "b", "c")]
+    for taken in (second, third):
+        taken.taken()
+    fourth = await finished(calls, two)
+    assert held(first, second, third, fourth) == [one, gone, one, two]
+    assert calls.spent("b")  # and never runs again
+    assert kept.bytes == 2 * 2600 + 900 + 3 * RECORD_BYTES
+    fifth = await finished(calls, b"z" * 8500)
+    assert held(first, third, fourth, fifth) == [gone, gone, gone, b"z" * 8500]
+    assert kept.bytes == 8500 + RECORD_BYTES
+    assert kept.awaited
+    kept.reap(fifth.finished_at + 62)
+    assert kept.bytes == len(kept) == 0
+    assert not kept.awaited
+    assert held(second, fourth, fifth) == [None, None, None]
+
+
+async def test_of_many_old_results_some_go_at_once_and_a_session_takes_its_own_along() -> None:
+    shared = runtime(kept_seconds=60)
+    kept, calls, others = shared.kept, calls_of(shared), calls_of(shared)
+    for _ in range(AT_ONCE + 5):
+        call = await finished(calls, b"x")
+    await finished(others, b"y")
+    assert kept.reap(call.finished_at + 62)
+    assert len(kept) == 6
+    calls.close()
+    assert len(kept) == 1
+    assert kept.bytes == 1 + RECORD_BYTES
+    assert not kept.reap(call.finished_at + 62)
+    assert kept.bytes == len(kept) == 0
+
+
+async def test_what_was_discarded_goes_with_its_session_too() -> None:
+    shared = runtime(kept_bytes=1000)
+    calls = calls_of(shared)
+    for key in (None, "k", None):
+        (await finished(calls, b"x" * 600, key)).taken()
+    assert len(shared.kept) == 1
+    assert len(list(calls)) == 3
+    calls.close()
+    assert not shared.kept._latest.discarded
+    assert shared.kept.bytes == len(shared.kept) == 0
+
+
+async def test_nothing_is_left_of_seconds_whose_results_went_with_their_sessions() -> None:
+    shared = runtime()
+    for second in range(5):
+        calls = calls_of(shared)
+        call = Call(calls, "x", f"t{second}", None, "")
+        call.finished_at = second + 0.5
+        assert shared.kept.add(call, calls, b"x") == second
+        calls._by_id = {call.id: second}
+        calls.close()
+    assert list(shared.kept._by_second) == [4]
+    assert shared.kept.bytes == len(shared.kept) == 0
+
+
+async def test_a_result_that_is_kept_is_nothing_for_the_collector() -> None:
+    shared = runtime()
+    calls = calls_of(shared)
+    seen = []
+    for _ in range(2):
+        for _ in range(300):
+            await finished(calls, b"x" * 100)
+        gc.collect()
+        seen.append(len(gc.get_objects()))
+    assert len(shared.kept) == 600
+    assert seen[1] - seen[0] < 30
+
+
+async def test_stopping_calls_that_have_not_begun_leaves_nothing_behind() -> None:
+    calls = calls_of(runtime())
+
+    async def work(name: str, given: dict[str, Any]) -> Result:
+        raise AssertionError("it must not begin")
+
+    call = calls.start(work, "x", {}, "t")
+    calls.stop("over", "cancelled")
+    await settle()
+    assert call.tail == error_event("over", "cancelled")
+    assert calls.running == 0
+
+
+@proves("calls.turns")
+class Preparing:
+    """An episode that is set up when the test says so, and notes its calls."""
+
+    broken = ""
+    needs_teardown = False
+
+    def __init__(self) -> None:
+        self.go = asyncio.Event()
+        self.called: list[str] = []
+
+    def set_up_at_once(self) -> bool:
+        return False
+
+    async def setup(self) -> None:
+        await self.go.wait()
+
+    async def call(self, name: str, given: dict[str, Any]) -> Result:
+        self.called.append(name)
+        return Result(b"")
+
+
+async def test_a_call_that_comes_as_the_setup_ends_overtakes_no_earlier_one() -> None:
+    session, episode = reserve(store(), "a"), Preparing()
+    session.start(episode)  # type: ignore[arg-type]
+    for number in range(30):  # one in each turn of the loop, before, while and after the setup ends
+        if number == 15:
+            episode.go.set()
+        session.submit(f"{number:02}", {}, asyncio.get_running_loop())
+        await asyncio.sleep(0)
+    while session.running:
+        await asyncio.sleep(0)
+    assert episode.called == sorted(episode.called)
+    assert len(episode.called) == 30
+    assert session._early is None
+
+
+async def test_turns_come_in_order_and_concurrent_ones_together() -> None:
+    turns, log = CallOrder(), []
+
+    async def take(name: str, alone: bool) -> None:
+        await turns.enter(alone)
+        log.append(f"+{name}")
+        await settle()
+        log.append(f"-{name}")
+        turns.leave()
+
+    order = [("a", True), ("b", False), ("c", False), ("d", True), ("e", False)]
+    await asyncio.gather(*(take(name, alone) for name, alone in order))
+    assert log == ["+a", "-a", "+b", "+c", "-b", "-c", "+d", "-d", "+e", "-e"]
+
+
+@proves("calls.turns")
+async def test_a_turn_that_is_given_up_holds_nobody_back() -> None:
+    turns = CallOrder()
+    await turns.enter(False)
+    waiting = asyncio.create_task(turns.enter(True))
+    behind = asyncio.create_task(turns.enter(False))
+    await settle()
+    assert not behind.done()
+    waiting.cancel()
+    await settle()
+    assert behind.done()
+    turns.leave()
+    turns.leave()
+    last = asyncio.create_task(turns.enter(True))
+    await settle()
+    assert last.done()
+    cancelled = asyncio.create_task(turns.enter(True))
+    await settle()
+    turns.leave()  # gives the turn to the task that is cancelled in the same moment
+    cancelled.cancel()
+    await settle()
+    await asyncio.wait_for(turns.enter(True), 1)

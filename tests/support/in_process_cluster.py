@@ -1,0 +1,124 @@
+"""Several servers of one process, each a door to all."""
+
+import asyncio
+import socket
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from ors import Environment, Limits, Server
+from ors.cluster.member import Member
+from ors.cluster.router_server import RouterServer
+from ors.cluster.routing.peers import UNIX
+from tests.support.raw_http import Raw
+
+
+class Door:
+    """One of the servers, in a thread of its own."""
+
+    def __init__(
+        self,
+        slot: int,
+        folder: Path,
+        environments: Sequence[type[Environment]],
+        tls: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> None:
+        self.place = f"{UNIX}{folder / str(slot)}.sock"
+        link = socket.socket(socket.AF_UNIX)
+        link.bind(self.place.removeprefix(UNIX))
+        self._up = threading.Event()
+        self._urls: list[str] = []
+        server = Server(environments, slot=slot, **options)
+        self.member = Member(server, "127.0.0.1", 0, on_start=self._started, link=link, **(tls or {}))
+        self._thread = threading.Thread(target=self.member.run)
+
+    def _started(self, url: str) -> None:
+        self._urls.append(url)
+        self._up.set()
+
+    def start(self) -> None:
+        self._thread.start()
+        assert self._up.wait(20)
+
+    def meet(self, places: Sequence[str]) -> None:
+        """Knows these others from now on, and is linked to them."""
+        loop = self.member.servers[0].get_loop()
+        others = [place for place in places if place != self.place]
+        asyncio.run_coroutine_threadsafe(self._meet(others), loop).result(20)
+
+    async def _meet(self, others: list[str]) -> None:
+        self.member.peers.meet(others)
+        while {peer.place for peer in self.member.peers if peer.taking} != set(others):
+            await asyncio.sleep(0)
+
+    def stop(self) -> None:
+        self.member.should_exit = True
+        self._thread.join(30)
+        assert not self._thread.is_alive()
+
+    def cut(self) -> None:
+        """Breaks all its connections, as its death would."""
+
+        def abort() -> None:
+            for server in self.member.servers:
+                server.close()
+            for connection in list(self.member.server_state.connections):
+                connection._transport.abort()  # type: ignore[union-attr]
+
+        self.member.servers[0].get_loop().call_soon_threadsafe(abort)
+
+    @property
+    def raw(self) -> Raw:
+        return Raw(self._urls[0])
+
+    @property
+    def sessions(self) -> int:
+        return len(self.member.app.sessions)
+
+
+@contextmanager
+def doors(
+    count: int, folder: Path, environments: Sequence[type[Environment]], **options: Any
+) -> Iterator[list[Door]]:
+    """So many servers that know each other."""
+    with ExitStack() as stack:
+        made = [Door(slot, folder, environments, **options) for slot in range(count)]
+        for origin_check in made:
+            origin_check.start()
+            stack.callback(origin_check.stop)
+        for origin_check in made:
+            origin_check.meet([each.place for each in made])
+        yield made
+
+
+@contextmanager
+def routing(urls: Sequence[str], api_key: str = "", **options: Any) -> Iterator[Raw]:
+    """A router alone before these servers, in a thread of its own."""
+    up = threading.Event()
+    found: list[str] = []
+
+    def started(url: str) -> None:
+        found.append(url)
+        up.set()
+
+    runner = RouterServer(urls, "127.0.0.1", 0, Limits(grace_seconds=0.1), api_key, started, **options)
+    thread = threading.Thread(target=runner.run)
+    thread.start()
+    try:
+        assert up.wait(20)
+        yield Raw(found[0])
+    finally:
+        runner.should_exit = True
+        thread.join(30)
+        assert not thread.is_alive()
+
+
+def minted(doors: Sequence[Door], slot: int, environment: str = "lab", task: Any = None) -> str:
+    """A new session on the server of that slot, created through the first door."""
+    sid = doors[slot].member.app.runtime.identity.new_session_id()
+    answer = doors[0].raw.post("/create", {"env_name": environment, "task_spec": task or {}}, sid=sid)
+    assert answer.status == 200, answer
+    return sid

@@ -1,0 +1,192 @@
+"""A real Ray cluster of three raylets on this machine, and what tests ask of it."""
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from tests.support.call_ledger import Place
+from tests.support.raw_http import Raw
+from tests.support.worker_command import alive
+
+if TYPE_CHECKING:
+    from ray.cluster_utils import Cluster
+
+    from ors.cluster.ray import Deployment, Row
+
+MEMORY = 80 * 2**20
+# Ray's own defaults take a minute to notice that a node is gone.
+HEALTH = {
+    "health_check_initial_delay_ms": 0,
+    "health_check_period_ms": 500,
+    "health_check_timeout_ms": 1000,
+    "health_check_failure_threshold": 4,
+}
+
+
+def until(what: Callable[[], Any]) -> Any:
+    """Asks again and again until it is so; gives what it is."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        try:
+            if found := what():
+                return found
+        except OSError:
+            pass
+        time.sleep(0.05)
+    raise AssertionError("it is never so")
+
+
+def gone(pid: int) -> None:
+    """Waits until a process is no more."""
+    until(lambda: not alive(pid))
+
+
+@contextmanager
+def clustered() -> Iterator["Cluster"]:
+    """A head and two more nodes; this process is connected to them."""
+    import ray
+    from ray.cluster_utils import Cluster
+
+    head: dict[str, Any] = {"num_cpus": 1, "include_dashboard": False, "object_store_memory": MEMORY}
+    made = Cluster(initialize_head=True, head_node_args={**head, "_system_config": HEALTH})
+    try:
+        for _ in range(2):
+            add_node(made)
+        ray.init(address=made.address, namespace="ors", logging_level="ERROR", log_to_driver=False)
+        yield made
+    finally:
+        ray.shutdown()
+        made.shutdown()
+
+
+def add_node(cluster: "Cluster", gpus: int = 0) -> Any:
+    """One more node. Ray takes our word for its GPUs, and places what needs none rather elsewhere."""
+    return cluster.add_node(num_cpus=1, num_gpus=gpus, object_store_memory=MEMORY)
+
+
+def raylet(node: Any) -> int:
+    """The process of a node's raylet."""
+    return int(node.all_processes["raylet"][0].process.pid)
+
+
+def family(pid: int) -> list[int]:
+    """A process and all that it has started."""
+    parents = {}
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{name}/stat", encoding="ascii", errors="replace") as file:
+                parents[int(name)] = int(file.read().rpartition(")")[2].split()[1])
+        except OSError:
+            continue
+    found = [pid]
+    for each in found:
+        found += [child for child, parent in parents.items() if parent == each]
+    return found
+
+
+def titled(title: str) -> int:
+    """The process of that name, of those that this one has started."""
+    (found,) = (pid for pid in family(os.getpid()) if _title(pid).startswith(title))
+    return found
+
+
+def _title(pid: int) -> str:
+    try:
+        with open(f"/proc/{pid}/cmdline", encoding="utf-8", errors="replace") as file:
+            return file.read()
+    except OSError:
+        return ""
+
+
+@contextmanager
+def frozen(pids: list[int]) -> Iterator[None]:
+    """These processes stand still."""
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for pid in pids:
+            try:
+                os.kill(pid, signal.SIGCONT)
+            except ProcessLookupError:
+                continue
+
+
+class Fleet:
+    """Hosts that run, with a session where one is wanted."""
+
+    def __init__(self, cluster: "Cluster", deployment: "Deployment") -> None:
+        self.cluster = cluster
+        self.deployment = deployment
+
+    def look(self) -> Any:
+        """What the directory knows, in its next life if this one has ended."""
+        import ray
+
+        return ray.get(self.deployment._directory.look.remote(), timeout=60)
+
+    @property
+    def rows(self) -> "list[Row]":
+        return self.deployment.rows()
+
+    def row(self, slot: int) -> "Row":
+        return next(row for row in self.rows if row.slot == slot)
+
+    def pid(self, slot: int) -> int:
+        return self.process(self.deployment.actor(slot))
+
+    def process(self, actor: Any) -> int:
+        """The process of an actor, in its next life if this one has ended."""
+        import ray
+
+        return int(ray.get(actor.pid.remote(), timeout=60))
+
+    def place(self, actor: Any) -> Place:
+        """The slot and incarnation of a host."""
+        import ray
+
+        row = ray.get(actor.info.remote(), timeout=60)
+        return row.slot, row.incarnation
+
+    def settled(self, count: int = 3) -> "list[Row]":
+        """Waits until there are so many hosts, none of which is to go, each linked to all others."""
+        until(lambda: len(self.rows) == count and not any(row.retiring for row in self.rows))
+        until(lambda: all(self.linked(row, count) for row in self.rows))
+        return self.rows
+
+    def linked(self, row: "Row", count: int) -> bool:
+        text = Raw(row.url).get("/-/metrics").body.decode()
+        return text.count("ors_calls_running{") == count
+
+    def session(self, origin_check: Raw, slot: int, env: str = "lab") -> str:
+        """A new session on that host, created through that door."""
+        return str(until(lambda: self._session(origin_check, slot, env)))
+
+    def _session(self, origin_check: Raw, slot: int, env: str) -> str:
+        answer = origin_check.post("/create_session")
+        sid = str(answer.json()["sid"]) if answer.status == 200 else ""
+        if not sid or int(sid[:4], 16) != slot:
+            return ""
+        created = origin_check.post("/create", {"env_name": env, "task_spec": {}}, sid=sid)
+        return sid if created.status == 200 else ""
+
+    def away(self, slot: int) -> "Row":
+        """A host on another node than that one's."""
+        node = self.row(slot).node
+        return next(row for row in self.rows if row.node != node)
+
+    def on_worker(self) -> "tuple[Row, Any]":
+        """A host on a node that is not the head, and that node."""
+        nodes = {node.node_id: node for node in self.cluster.worker_nodes}
+        row = next(row for row in self.rows if row.node in nodes)
+        return row, nodes[row.node]
+
+    def back(self, was: "Row") -> "Row":
+        """The next life of a host, once it is there."""
+        return next(
+            iter(until(lambda: [r for r in self.rows if r.slot == was.slot and r.url != was.url])), was
+        )
