@@ -26,15 +26,13 @@ def test_only_folders_whose_lock_is_free_are_removed(tmp_path: Path, monkeypatch
     assert [path.name for path in tmp_path.iterdir()] == ["ors-without-a-lock"]
 
 
-def test_a_lifeline_ends_with_its_other_end_and_not_with_data() -> None:
+def test_a_lifeline_ends_with_its_other_end() -> None:
     theirs, ours = os.pipe()
     ended = threading.Event()
     try:
         line = Lifeline(theirs)
         line.end = ended.set
         assert not os.get_inheritable(theirs)
-        os.write(ours, b"data")
-        assert not ended.is_set()
         os.close(ours)
         assert ended.wait(10)
     finally:

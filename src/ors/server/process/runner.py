@@ -44,6 +44,9 @@ TICKS_A_SECOND = 10
 class Runner(uvicorn.Server):
     """uvicorn with our connections, a drain before its shutdown, and an exit that is not an error."""
 
+    _deadline: Deadline | None = None
+    _retires_until = math.inf
+
     def __init__(
         self,
         app: Application,
@@ -78,8 +81,6 @@ class Runner(uvicorn.Server):
         self._app = app
         self.server_state.tasks = app.tasks
         self._on_start = on_start
-        self._deadline: Deadline | None = None
-        self._retires_until = math.inf
         self._last_needed = 0.0  # when it had a session last, while it retires
         self._memory = FreedMemory()
         if isinstance(app, App):
