@@ -1,4 +1,4 @@
-"""The Open Reward Standard, said once: endpoints, headers, the events of a call, ids."""
+"""The Open Reward Standard: endpoints, headers, the events of a call, ids. Defined only here."""
 
 from ors._protocol.endpoints import (
     CALL,

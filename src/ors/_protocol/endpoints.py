@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """One way into a server. `per_environment` ones live below `/{env}`."""
+    """One endpoint. With `per_environment`, its path is below `/{environment}`."""
 
     name: str
     method: str
@@ -13,7 +13,7 @@ class Endpoint:
     needs_session: bool = False
 
     def path(self, environment: str = "") -> str:
-        """The path of this endpoint, for one environment where it has one."""
+        """The path of this endpoint, for one environment if it is per environment."""
         return f"/{environment}/{self.name}" if self.per_environment and environment else f"/{self.name}"
 
 
@@ -56,7 +56,7 @@ ENDPOINTS = (
 )
 
 OWN_PREFIX = "-"
-"""What is ours and not the standard's lives below `/-/`, which no environment name can reach."""
+"""Paths that are not of the standard begin with `/-/`, which cannot be an environment name."""
 
 RESERVED_NAMES = frozenset({endpoint.name for endpoint in ENDPOINTS} | {OWN_PREFIX, ""})
-"""First segments of paths that mean something without an environment, so none may be named so."""
+"""First path segments with a meaning of their own: no environment may have such a name."""

@@ -1,4 +1,4 @@
-"""The events of a call: how they are written, and how they are read."""
+"""Writes and reads the events of a call."""
 
 from ors._json import loads
 from ors._sse import Decoder, Event, encode
@@ -12,33 +12,33 @@ _LINE_SEPARATORS = (
 
 
 UNKNOWN_TASK_ID = "unknown task_id"
-"""The `error` event of a rejoin whose task id the session does not know."""
+"""The `error` event for a task id that the session does not know."""
 
 RESULT_GONE = "result no longer kept"
-"""The `error` event of a call that has run, and whose result has been dropped since."""
+"""The `error` event of a call whose result is no longer kept."""
 
 SESSION_OVER = ("Session lost", "Session deleted", "Session expired")
-"""An `error` event that begins so ends the session, not just the call."""
+"""An `error` event that begins with one of these ends the session, not only the call."""
 
 
 def task_id_event(task_id: str) -> bytes:
-    """The first event of every call: the id to come back with."""
+    """The first event of every call, with the id for rejoining it."""
     return b"event: task_id\ndata: " + task_id.encode() + b"\n\n"
 
 
 def error_event(message: str, reason: str = "") -> bytes:
-    """The last event of a call that has no result; `reason` is a word for programs."""
+    """The last event of a call without a result. `reason` is for programs."""
     return encode("error", message, reason=reason) if reason else encode("error", message)
 
 
 def result_events(result: bytes) -> bytes:
-    """The events that carry a result, given as compact JSON: `chunk`* and `end`.
+    """The events of a result, given as compact JSON: `chunk`* and `end`.
 
-    Every reader in the field gets the same text back: no piece begins or ends with white space (they
-    strip it), and no character stands in it that some readers take for the end of a line.
+    Every reader gets the same text: no piece begins or ends with white space, which some strip, and none
+    contains a character that some take for a line end.
     """
-    # One byte is found forty times faster than three, and as a number ten times faster than as bytes, since
-    # `in` tries those as a number first, and fails.
+    # Searching one byte is forty times faster than three, and as a number ten times faster than as bytes,
+    # which `in` first tries to convert to a number.
     if 0xE2 in result or 0xC2 in result:
         for raw, escaped in _LINE_SEPARATORS:
             result = result.replace(raw, escaped)
@@ -48,13 +48,13 @@ def result_events(result: bytes) -> bytes:
 
 
 def _parts(text: bytes) -> list[bytes | memoryview]:
-    view = memoryview(text)  # its slices copy nothing: a fresh megabyte costs more than all the rest
+    view = memoryview(text)  # its slices copy nothing: allocating a megabyte costs more than all the rest
     parts: list[bytes | memoryview] = []
     start = 0
-    lead = b""  # the first character of this piece, where it had to be written as an escape
+    lead = b""  # the first character of this piece, if it had to be escaped
     while len(text) - start + len(lead) > CHUNK_BYTES:
         end = start + CHUNK_BYTES - len(lead)
-        # Nearly always it can be cut right there: looking here first saves a function for every piece.
+        # Usually the text can be cut right here: checking first saves a function call per piece.
         if (0x20 < text[end] < 0x7F and 0x20 < text[end - 1] < 0x7F) or (end := _plain_cut(text, end)):
             parts += (b"event: chunk\ndata: ", lead, view[start:end], b"\n\n")
             start, lead = end, b""
@@ -67,7 +67,7 @@ def _parts(text: bytes) -> list[bytes | memoryview]:
 
 
 def _plain_cut(text: bytes, limit: int) -> int:
-    # Nearly every text has, within a few bytes, two neighbours that are ASCII and not a space.
+    # Nearly every text has two adjacent ASCII characters, neither a space, within a few bytes.
     for end in range(limit, limit - 64, -1):
         if 0x20 < text[end] < 0x7F and 0x20 < text[end - 1] < 0x7F:
             return end
@@ -75,7 +75,7 @@ def _plain_cut(text: bytes, limit: int) -> int:
 
 
 def _escaped_cut(text: bytes, start: int, end: int) -> tuple[bytes, int, bytes]:
-    # The 5 bytes of room are what the last character may grow by when it is written as an escape.
+    # The last character may grow by 5 bytes when it is escaped.
     while text[end] & 0xC0 == 0x80:
         end -= 1
     before = text[max(start, end - 4) : end].decode(errors="ignore")[-1]
@@ -89,7 +89,7 @@ def _escaped_cut(text: bytes, start: int, end: int) -> tuple[bytes, int, bytes]:
 
 
 def _stripped(character: str) -> bool:
-    return character.isspace() or character == "\ufeff"  # the latter by JavaScript's trim()
+    return character.isspace() or character == "\ufeff"  # JavaScript's trim() strips it too
 
 
 def _escape(character: str) -> bytes:
@@ -99,7 +99,7 @@ def _escape(character: str) -> bytes:
 class CallReader:
     """Reads the stream of one call: feed it bytes until it is `done`.
 
-    Then either `result` is the call's result as JSON text, or `error` the message of its `error` event.
+    Then `result` is the result as JSON text, or `error` is the message of the `error` event.
     """
 
     __slots__ = ("_decoder", "_pieces", "error", "reason", "result", "task_id")
@@ -118,7 +118,7 @@ class CallReader:
         return self.result is not None or self.error is not None
 
     def feed(self, chunk: bytes) -> bool:
-        """Takes the next bytes; says whether the call is done."""
+        """Reads the next bytes; returns whether the call is done."""
         for event in self._decoder.feed(chunk):
             if not self.done:
                 self._take(event)
@@ -140,6 +140,6 @@ class CallReader:
         """The result, parsed.
 
         Raises:
-            ValueError: what arrived is not JSON.
+            ValueError: the result is not JSON.
         """
         return loads(self.result or "null")

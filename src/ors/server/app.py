@@ -223,7 +223,7 @@ class App:
     async def drain(self) -> None:
         """Takes nothing new, lets running calls go on for the grace period, then ends their streams."""
         self.runtime.draining = True
-        self.sessions.turn_away(asyncio.get_running_loop().time(), SHUTDOWN)
+        self.sessions.refuse_waiting(asyncio.get_running_loop().time(), SHUTDOWN)
         try:
             async with asyncio.timeout(self.limits.grace_seconds):
                 await self.sessions.drain()

@@ -12,7 +12,7 @@ from opentelemetry.sdk.metrics.export import HistogramDataPoint, InMemoryMetricR
 from prometheus_client.parser import text_string_to_metric_families
 
 from ors import Limits, Server
-from ors.server.observe.counters import SECONDS
+from ors.server.observe.histogram import SECONDS
 from ors.server.observe.otel_metrics import OTelMetrics
 from tests.support.environments import Lab
 from tests.support.live_server import serving

@@ -238,3 +238,34 @@ def test_lost_threads_are_counted() -> None:
         while "ors_threads_lost 0.0" not in raw.get("/-/metrics").body.decode():
             pass
     assert threading.active_count() <= before + 2
+
+
+@pytest.mark.parametrize("granted", [False, True])
+async def test_a_creation_cancelled_as_its_turn_comes_gives_the_place_to_the_next(
+    granted: bool,
+) -> None:
+    admission = Admission(Limits(sessions=1, queue=3), Keys())
+    assert admission.enter("env", "")
+    first, second = (asyncio.create_task(admission.wait("env", "")) for _ in range(2))
+    await asyncio.sleep(0)
+    if granted:
+        admission.leave("env", "")
+    first.cancel()
+    await asyncio.wait({first})
+    assert first.cancelled()
+    if not granted:
+        admission.leave("env", "")
+    await asyncio.wait_for(second, 10)
+    assert (admission.waiting, admission.saturated, admission._queues) == (0, True, {})
+    admission.leave("env", "")
+    assert not admission.saturated
+
+
+async def test_creations_in_the_queue_are_refused_on_shutdown() -> None:
+    admission = Admission(Limits(sessions=0, queue=3), Keys())
+    waiting = asyncio.create_task(admission.wait("env", ""))
+    await asyncio.sleep(0)
+    admission.refuse_waiting("no more", "shutdown")
+    with pytest.raises(Unavailable, match="no more"):
+        await asyncio.wait_for(waiting, 10)
+    assert admission.waiting == 0

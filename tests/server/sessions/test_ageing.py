@@ -21,7 +21,7 @@ async def test_a_tombstone_is_of_its_key() -> None:
     with pytest.raises(NotFound):
         sessions.delete("a", now=1, key="two")
     sessions.delete("a", now=1, key="one")
-    for look in (sessions.find, sessions.seen):
+    for look in (sessions.find, sessions.peek):
         with pytest.raises(Gone):
             look("a", 2, "one")
         with pytest.raises(NotFound):

@@ -47,11 +47,11 @@ def test_every_pair_of_states(before: State, after: State) -> None:
     session = ServerSession(runtime(), Limits(), "sid", "env", "", 0.0)
     session.state = before
     if (before, after) in LEGAL:
-        session._become(after)
+        session._set_state(after)
         assert session.state is after
     else:
         with pytest.raises(RuntimeError, match="cannot become"):
-            session._become(after)
+            session._set_state(after)
     assert (after in TRANSITIONS[before]) == ((before, after) in LEGAL)
 
 
@@ -239,7 +239,7 @@ async def test_what_was_discarded_goes_with_its_session_too() -> None:
     assert len(shared.kept) == 1
     assert len(list(calls)) == 3
     calls.close()
-    assert not shared.kept._latest.discarded
+    assert not shared.kept._latest.evicted
     assert shared.kept.bytes == len(shared.kept) == 0
 
 

@@ -1,4 +1,4 @@
-"""What the inspector's page asks for: its own files, and the interface below `/-/api/`."""
+"""The inspector: the files of its page, and its interface below `/-/api/`."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -24,7 +24,7 @@ CALLS = "/-/api/calls/"
 PAGE = 100
 MAX_PAGE = 2000
 MAX_BEFORE = 2 * MAX_PAGE
-"""Sessions that another server may ask for at once: it knows only about where a page of its own begins."""
+"""Most sessions that a peer may ask for at once: it knows only roughly where its own page begins."""
 
 TYPES = {
     ".html": b"text/html; charset=utf-8",
@@ -32,7 +32,7 @@ TYPES = {
     ".css": b"text/css; charset=utf-8",
     ".svg": b"image/svg+xml",
 }
-# What an environment returns is untrusted: nothing but our own files may run, load or be sent anywhere.
+# The output of environments is untrusted: only our own files may run or load, and no data may leave.
 POLICY = (
     b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
     b"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -41,7 +41,7 @@ POLICY = (
 
 @cache
 def page_files() -> Mapping[str, Answer]:
-    """The files of the page by their paths, read once."""
+    """The files of the page by path, read once."""
     folder = files("ors").joinpath("inspector", "page")
     found = {FILES + file.name: _file(file.name, file.read_bytes()) for file in folder.iterdir()}
     return {HOME: found[f"{FILES}index.html"], **found}
@@ -69,7 +69,7 @@ class Inspector:
         self._environments = environments
 
     def get(self, request: Request, now: float) -> Answer | Feed | None:
-        """The answer to a request, if there is one at its path."""
+        """The answer to a request, or None if nothing has its path."""
         path = request.path if request.path == HOME else request.path.rstrip("/")
         if path == HOME[:-1]:
             raise Redirect(HOME.encode())
@@ -84,7 +84,7 @@ class Inspector:
         if path == BEFORE:
             return answer(self._live.before(_view(request, MAX_BEFORE), request.number("until", 0)))
         if path.startswith(CALLS):
-            return self._live.calls(self._sessions.seen(path[len(CALLS) :], now, request.key))
+            return self._live.calls(self._sessions.peek(path[len(CALLS) :], now, request.key))
         return page_files().get(path)
 
 

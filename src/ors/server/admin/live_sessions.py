@@ -1,4 +1,4 @@
-"""Those who look at the server's sessions: all of them every second, or one of them call by call."""
+"""Live feeds of the server's sessions: all of them every second, or one of them call by call."""
 
 import asyncio
 import time
@@ -19,13 +19,13 @@ from ors.server.sessions.session import ServerSession
 TICK_SECONDS = 1.0
 PING_TICKS = 10
 MOST_MARKS = 1000
-"""When so many sessions were created is told at most, of one in so many."""
+"""Most creation times in one answer; with more sessions, every n-th is given."""
 MOST_PREVIEW = 4
 PREVIEW_CHARS = 60
 
 
 class View:
-    """The part of the list of sessions that someone looks at."""
+    """The part of the list of sessions that a reader has selected."""
 
     def __init__(self, key: str, environment: str, state: str, offset: int, limit: int) -> None:
         self.same = (key, environment, state, offset, limit)
@@ -33,7 +33,7 @@ class View:
         self.sent = b""
 
     def shows(self, session: ServerSession) -> bool:
-        """Whether a session belongs to it."""
+        """Whether the view includes a session."""
         return (
             session.key == self.key
             and self.environment in ("", session.environment)
@@ -42,7 +42,7 @@ class View:
 
 
 class LiveSessions:
-    """Everybody who looks. While nobody does, it listens to nothing and has no timer."""
+    """All feeds of sessions. Without readers, it observes nothing and has no timer."""
 
     def __init__(
         self, runtime: Runtime, sessions: Sessions, environments: Mapping[str, ServedEnvironment], keys: Keys
@@ -56,7 +56,7 @@ class LiveSessions:
         self._watches: dict[Feed, SessionFeed] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._ticks = 0
-        self._calendar = 0.0  # what the loop's clock lacks to be the calendar's
+        self._clock_offset = 0.0  # wall-clock time minus the loop's time
 
     def sessions(self, view: View) -> Feed:
         """The sessions of a view and the traffic, every second."""
@@ -77,20 +77,20 @@ class LiveSessions:
         return Feed(begin, end)
 
     def marks(self, view: View) -> dict[str, Any]:
-        """When sessions of a view were created, in milliseconds: one of so many, from the newest on."""
+        """Creation times of a view's sessions in milliseconds, newest first: one of every n."""
         found = self._found(view)
         every = max(1, -(-len(found) // MOST_MARKS))
-        return {"every": every, "created": [self._born(session) for session in found[::every]]}
+        return {"every": every, "created": [self._created_ms(session) for session in found[::every]]}
 
     def before(self, view: View, until: int) -> dict[str, Any]:
-        """The sessions of a view that were created by then, and how many are newer."""
+        """The sessions of a view that were created before `until`, and the number of newer ones."""
         found = self._found(view)
-        newer = bisect_left(found, -until, key=lambda session: -self._born(session))
+        newer = bisect_left(found, -until, key=lambda session: -self._created_ms(session))
         rows = [self._row(session) for session in found[newer : newer + view.limit]]
         return {"total": len(found), "newer": newer, "sessions": rows}
 
     def calls(self, session: ServerSession) -> Feed:
-        """The calls of a session: those that are kept, those that run, and each that follows."""
+        """The calls of a session: kept, running and following ones."""
         watched = self._runtime.observers.watched
 
         def begin(feed: Feed) -> None:
@@ -106,16 +106,16 @@ class LiveSessions:
 
         return Feed(begin, end)
 
-    # ── What is told ─────────────────────────────────────────────────────────────────────────────
+    # ── Contents ─────────────────────────────────────────────────────────────────────────────
 
     def _found(self, view: View) -> list[ServerSession]:
         found = [session for session in self._sessions if view.shows(session)]
         found.reverse()  # the newest first
         return found
 
-    def _born(self, session: ServerSession) -> int:
-        self._calendar = self._calendar or time.time() - asyncio.get_running_loop().time()
-        return round((session.created + self._calendar) * 1000)
+    def _created_ms(self, session: ServerSession) -> int:
+        self._clock_offset = self._clock_offset or time.time() - asyncio.get_running_loop().time()
+        return round((session.created + self._clock_offset) * 1000)
 
     def _page(self, view: View) -> bytes:
         found = self._found(view)
@@ -136,8 +136,8 @@ class LiveSessions:
             "environment": session.environment,
             "state": session.state.value,
             "failure": str(session.failure or ""),
-            "created": self._born(session) / 1000,
-            "seen": round(session.seen + self._calendar, 1),
+            "created": self._created_ms(session) / 1000,
+            "seen": round(session.seen + self._clock_offset, 1),
             "calls": session.steps,
             "running": session.running,
             "reward": round(session.reward, 9),
@@ -165,10 +165,10 @@ class LiveSessions:
 
     def _tell_views(self) -> None:
         point = self._traffic.sum_up(time.time(), len(self._sessions), self._runtime.running)
-        told = event("point", point)
-        pages: dict[tuple[str, str, str, int, int], bytes] = {}  # most look at the same
+        traffic = event("point", point)
+        pages: dict[tuple[str, str, str, int, int], bytes] = {}  # most readers see the same page
         for feed, view in list(self._views.items()):
-            feed.tell(told)
+            feed.tell(traffic)
             if view.same not in pages:
                 pages[view.same] = self._page(view)
             self._tell_view(feed, view, pages[view.same])

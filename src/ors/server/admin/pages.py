@@ -1,4 +1,4 @@
-"""What the server offers besides the standard, below `/-/`: health, metrics, sessions, the inspector."""
+"""Routes of the pages below `/-/`: health, metrics, sessions, the inspector."""
 
 import asyncio
 from collections.abc import Callable
@@ -42,11 +42,11 @@ class Pages:
         }
 
     def route(self, method: str, path: str) -> Handler:
-        """The page of a path.
+        """The handler of a page.
 
         Raises:
-            NotFound: there is none.
-            MethodNotAllowed: there is one, with another method.
+            NotFound: there is no such page.
+            MethodNotAllowed: the page has another method.
         """
         pages = self._pages.get(path)
         if pages is None and path.startswith(f"{SESSIONS}/"):
@@ -75,7 +75,7 @@ class Pages:
         ]
         start, count = request.number("offset", 0), min(request.number("limit", PAGE), MAX_PAGE)
         now = asyncio.get_running_loop().time()
-        page = [_told(session, now) for session in found[start : start + count]]
+        page = [_session_json(session, now) for session in found[start : start + count]]
         return answer({"total": len(found), "offset": start, "sessions": page})
 
     def _inspect(self, request: Request, environment: ServedEnvironment) -> Outcome:
@@ -84,7 +84,7 @@ class Pages:
             found = self._inspector.get(request, asyncio.get_running_loop().time())
         if found is None:
             raise NotFound("There is nothing at this path")
-        # A feed has no end for a HEAD to wait for.
+        # A feed never ends, so a HEAD must not wait for it.
         return Answer(200, b"", STREAM) if request.method == "HEAD" and isinstance(found, Stream) else found
 
     async def _end(self, request: Request, environment: ServedEnvironment) -> Answer:
@@ -95,7 +95,7 @@ class Pages:
         return answer({"sid": sid})
 
 
-def _told(session: ServerSession, now: float) -> dict[str, object]:
+def _session_json(session: ServerSession, now: float) -> dict[str, object]:
     return {
         "sid": session.sid,
         "environment": session.environment,

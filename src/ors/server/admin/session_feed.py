@@ -1,4 +1,4 @@
-"""The calls of one session, shown to one reader as they happen."""
+"""Shows the calls of one session to one reader as they happen."""
 
 import time
 from typing import Any
@@ -14,7 +14,7 @@ MOST_SHOWN_BYTES = 2**20
 
 
 class SessionFeed:
-    """A reader who follows one session."""
+    """The feed of one reader who follows one session."""
 
     def __init__(self, feed: Feed, session: ServerSession) -> None:
         self.feed = feed
@@ -22,31 +22,31 @@ class SessionFeed:
         self._sent = b""
 
     def begin(self, row: dict[str, Any]) -> None:
-        """Tells how the session stands: the calls that run, and those whose results are still kept."""
+        """Sends the session, its running calls, and the kept results."""
         self.tell_session(row)
         self.feed.tell(event("before", [_before(call) for call in self.session.calls()]))
 
     def tell_session(self, row: dict[str, Any]) -> bool:
-        """Tells how the session stands, if that has changed."""
-        told = event("session", row)
-        if told == self._sent:
+        """Sends the session, if it has changed; returns whether it has."""
+        update = event("session", row)
+        if update == self._sent:
             return False
-        self._sent = told
-        self.feed.tell(told)
+        self._sent = update
+        self.feed.tell(update)
         return True
 
-    def show(self, told: CallStarted | CallEnded) -> None:
-        """A call has begun or ended."""
-        name = "started" if isinstance(told, CallStarted) else "ended"
-        known = {"task_id": told.task_id, "tool": told.tool, "at": round(time.time(), 3)}
-        self.feed.tell(event(name, {**known, **_more(told)}))
+    def show(self, happened: CallStarted | CallEnded) -> None:
+        """Sends the begin or the end of a call."""
+        name = "started" if isinstance(happened, CallStarted) else "ended"
+        known = {"task_id": happened.task_id, "tool": happened.tool, "at": round(time.time(), 3)}
+        self.feed.tell(event(name, {**known, **_more(happened)}))
 
 
-def _more(told: CallStarted | CallEnded) -> dict[str, Any]:
-    if isinstance(told, CallEnded):
-        return {"seconds": round(told.seconds, 6), **_stream(told.events)}
-    fits = len(dumps(told.input)) <= MOST_SHOWN_BYTES
-    return {"input": told.input if fits else None}
+def _more(happened: CallStarted | CallEnded) -> dict[str, Any]:
+    if isinstance(happened, CallEnded):
+        return {"seconds": round(happened.seconds, 6), **_stream(happened.events)}
+    fits = len(dumps(happened.input)) <= MOST_SHOWN_BYTES
+    return {"input": happened.input if fits else None}
 
 
 def _before(call: Call) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What the last minutes were like, second by second."""
+"""The traffic of the last minutes, second by second."""
 
 from collections import deque
 from typing import Any
@@ -7,11 +7,11 @@ from ors.server.observe.events import CallFinished, Event
 
 MINUTES = 5
 MOST_SAMPLES = 2000
-"""Of a second's calls, this many are kept for the percentiles: sorting them takes a fraction of a ms."""
+"""Calls of a second that are kept for percentiles: sorting them takes a fraction of a millisecond."""
 
 
 class Traffic:
-    """Counts calls while it is told of them, and sums each second up when it is over."""
+    """Counts calls, and sums them up every second."""
 
     def __init__(self) -> None:
         self.points: deque[dict[str, Any]] = deque(maxlen=MINUTES * 60)
@@ -33,7 +33,7 @@ class Traffic:
             self._failed += 1
 
     def sum_up(self, at: float, sessions: int, running: int) -> dict[str, Any]:
-        """The point of the second that ends at `at`."""
+        """Ends a second: returns its point, and starts the next."""
         ordered = sorted(self._seconds)
         point = {
             "at": round(at, 3),

@@ -1,1 +1,1 @@
-"""Environment code at work: episodes, threads, and what is told of failures."""
+"""Runs environment code: episodes, threads, and the wording of failures."""

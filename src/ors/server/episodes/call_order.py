@@ -1,11 +1,11 @@
-"""Whose turn it is among the calls of one session."""
+"""The order in which the calls of one session run."""
 
 import asyncio
 from collections import deque
 
 
 class CallOrder:
-    """Calls run one at a time, in the order they came; concurrent ones may overlap with each other."""
+    """Runs calls one at a time, in the order of arrival. Concurrent ones may overlap with each other."""
 
     __slots__ = ("_alone", "_queue", "_running")
 
@@ -15,7 +15,7 @@ class CallOrder:
         self._queue: deque[tuple[bool, asyncio.Future[None]]] | None = None
 
     def enter_at_once(self, alone: bool) -> bool:
-        """Takes the turn if nobody is before us; says whether it did."""
+        """Takes the turn if no other call is first, and returns whether it did."""
         if self._queue or (self._running and (alone or self._alone)):
             return False
         self._running += 1
@@ -42,7 +42,7 @@ class CallOrder:
             raise
 
     def leave(self) -> None:
-        """The turn is over; the next may go."""
+        """Ends the turn, and lets the next call run."""
         self._running -= 1
         self._alone = False
         if self._queue:

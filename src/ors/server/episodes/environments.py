@@ -1,4 +1,4 @@
-"""What each environment of a server offers: its tools, splits and tasks."""
+"""The environments of a server: their tools, splits and tasks."""
 
 import asyncio
 import inspect
@@ -15,7 +15,7 @@ from ors._tools import SPAWN, call
 from ors.environment import Environment
 from ors.errors import BadRequest, InvalidEnvironment, ServerFailed
 from ors.limits import Limits
-from ors.server.episodes.episode import Episode, whose
+from ors.server.episodes.episode import Episode, failure_reason
 from ors.server.episodes.error_text import trace
 from ors.server.process.forks import end_copy
 from ors.server.runtime import Runtime
@@ -30,7 +30,7 @@ INDEX_BASED = (
 
 
 class ServedEnvironment:
-    """One environment class, checked, with what it offers without a session."""
+    """One checked environment class, with everything that needs no session."""
 
     def __init__(self, cls: type[Environment], runtime: Runtime) -> None:
         self.cls = cls
@@ -59,7 +59,7 @@ class ServedEnvironment:
         return Episode(self._runtime, self.limits, self.cls, task, secrets)
 
     def without_private(self, tasks: Sequence[Any]) -> Sequence[Any]:
-        """Tasks as they are shown to those who may not see everything."""
+        """Tasks without their private fields."""
         if not self._private:
             return tasks
         return [{key: value for key, value in _items(task) if key not in self._private} for task in tasks]
@@ -79,7 +79,7 @@ class ServedEnvironment:
         return tasks
 
     async def _listed(self, split: str) -> Sequence[JSONObject]:
-        # In our own threads, which do not keep the process when a listing hangs.
+        # In our own threads, which do not keep the process alive when a listing hangs.
         listing = self.cls._listing.tasks(split, self._runtime.threads.run)
         tasks: Sequence[JSONObject] = await self._guarded("list_tasks", listing)
         return tasks
@@ -96,9 +96,9 @@ class ServedEnvironment:
         return count
 
     def task_at_hand(self, split: str, index: int) -> JSONObject | None:
-        """The task at an index, if no code of the author's has to run for it."""
+        """The task at an index, if no author's code has to run for it."""
         tasks = None if self._makes_tasks else self.cls._listing.known(split)
-        # Another sequence than these may make its items as they are asked for.
+        # Other sequences may compute their items.
         return tasks[index] if isinstance(tasks, list | tuple) and 0 <= index < len(tasks) else None
 
     async def task(self, split: str, index: int) -> JSONObject:
@@ -135,7 +135,7 @@ class ServedEnvironment:
         self._check_split(split)
         try:
             if not _overrides(self.cls, "get_task_range") and not _overrides(self.cls, "get_task"):
-                await self._listed(split)  # which the base class's slices
+                await self._listed(split)  # the base class slices this list
             count = await self._known_count(split)
             if count is not None:
                 self._check_count(len(range(count)[start:stop]))
@@ -155,8 +155,8 @@ class ServedEnvironment:
             )
 
     async def _known_count(self, split: str) -> int | None:
-        # An author's get_task may make a task of any index; their num_tasks says where to stop. The base
-        # class's would list all tasks for it, which an author who wrote get_task wanted to avoid.
+        # An author's get_task may accept any index; their num_tasks gives the limit. The base class's would
+        # list all tasks, which an author who wrote get_task wanted to avoid.
         known = self.cls._listing.known(split)
         if known is not None:
             return len(known)
@@ -184,16 +184,16 @@ class ServedEnvironment:
                 end_copy(error)
             log.error("environment %s: %s failed\n%s", self.cls.name(), what, trace(error))
             words = self._runtime.error_text.told(f"Environment failed in {what}", error)
-            raise ServerFailed(words, reason=whose(error)) from None
+            raise ServerFailed(words, reason=failure_reason(error)) from None
 
 
 def served_environments(
     environments: Iterable[type[Environment]], runtime: Runtime
 ) -> dict[str, ServedEnvironment]:
-    """Every environment by its name on the wire, the first one first.
+    """Every environment by its name in URLs, in the given order.
 
     Raises:
-        InvalidEnvironment: one of them is written wrongly, or two have one name.
+        InvalidEnvironment: a class is invalid, or two have the same name.
         TypeError: something is not an environment.
     """
     if inspect.isclass(environments):
@@ -239,8 +239,8 @@ def _own_limits(cls: type[Environment], limits: Limits) -> Limits:
 
 
 def _private_fields(cls: type[Environment]) -> frozenset[str]:
-    # Named, or said by a class method, which may be async like any other.
-    fields: Any = _now(cls.private_fields()) if callable(cls.private_fields) else cls.private_fields
+    # A list, or a class method, which may be async.
+    fields: Any = _awaited(cls.private_fields()) if callable(cls.private_fields) else cls.private_fields
     if isinstance(fields, str):
         raise InvalidEnvironment(f"{cls.__name__}.private_fields is a list of names, not one string")
     return frozenset(fields)
@@ -259,11 +259,19 @@ def _checked_name(cls: type[Environment]) -> str:
     return name.lower()
 
 
-_OF_THE_CLASS = ("get_task", "get_task_range", "list_splits", "list_tasks", "list_tools", "name", "num_tasks")
+_CLASS_METHODS = (
+    "get_task",
+    "get_task_range",
+    "list_splits",
+    "list_tasks",
+    "list_tools",
+    "name",
+    "num_tasks",
+)
 
 
 def _check_complete(cls: type[Environment]) -> None:
-    for name in _OF_THE_CLASS:
+    for name in _CLASS_METHODS:
         if not isinstance(inspect.getattr_static(cls, name), classmethod | staticmethod):
             raise InvalidEnvironment(f"{cls.__name__}.{name} must be a @classmethod")
     if inspect.isabstract(cls):
@@ -280,7 +288,7 @@ def _overrides(cls: type[Environment], name: str) -> bool:
 def _listed_tools(cls: type[Environment]) -> ListToolsOutput:
     if not len(cls._tools()) and not cls._tools().taken_over:
         raise InvalidEnvironment(f"{cls.__name__} has no tools; mark at least one method with @tool")
-    listed = _now(cls.list_tools())
+    listed = _awaited(cls.list_tools())
     if not isinstance(listed, ListToolsOutput):
         raise InvalidEnvironment(
             f"{cls.__name__}.list_tools returns ListToolsOutput, not {type(listed).__name__}"
@@ -289,7 +297,7 @@ def _listed_tools(cls: type[Environment]) -> ListToolsOutput:
 
 
 def _listed_splits(cls: type[Environment]) -> list[Split]:
-    listed = _now(cls.list_splits())
+    listed = _awaited(cls.list_splits())
     if not listed or isinstance(listed, str):
         raise InvalidEnvironment(f"{cls.__name__}.list_splits must return at least one split, in a list")
     return [_split(cls, given) for given in listed]
@@ -305,8 +313,8 @@ def _split(cls: type[Environment], given: object) -> Split:
     raise InvalidEnvironment(f"{cls.__name__}.list_splits returns strings or Split, not {given!r}")
 
 
-def _now(value: Any) -> Any:
-    """What an author's classmethod gave, waited for if it is `async def`; a loop may be running here."""
+def _awaited(value: Any) -> Any:
+    """The result of an author's classmethod, awaited in a thread, since a loop may be running here."""
     if not inspect.isawaitable(value):
         return value
     box: list[Any] = []

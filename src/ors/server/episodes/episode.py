@@ -1,4 +1,4 @@
-"""One environment at work: setup, prompt, calls in their order, the finished rule, teardown."""
+"""Episode: one environment instance with its setup, prompt, calls and teardown."""
 
 import asyncio
 import inspect
@@ -36,13 +36,13 @@ from ors.types import (
 log = logging.getLogger("ors.server")
 
 AGAIN_SECONDS = 0.1
-"""How often a teardown for which no thread can be started is tried again."""
+"""How often a teardown is retried when no thread can be started for it."""
 
 _BLOCKS: TypeAdapter[Any] = TypeAdapter(Blocks)
 
 
 class SetupTimeout(TimeoutError):
-    """A setup took longer than it may."""
+    """A setup exceeded its time limit."""
 
 
 class Episode:
@@ -71,7 +71,7 @@ class Episode:
         secrets: dict[str, str],
     ) -> None:
         self._runtime = runtime
-        self._limits = limits  # the server's, with what the class has of its own
+        self._limits = limits  # the server's, overridden by those of the class
         self._cls = cls
         self._tools = cls._tools()
         self.task = task
@@ -81,7 +81,7 @@ class Episode:
         self._order: CallOrder | None = None
         self._finished = False
         self.broken = ""
-        """Why no further call can be made, if so."""
+        """Why no further call can run; empty if calls can run."""
 
     async def setup(self) -> None:
         """Makes the environment and prepares it."""
@@ -96,7 +96,7 @@ class Episode:
             raise
 
     async def _open(self) -> None:
-        if self._made_by_us():
+        if self._has_default_constructor():
             self._make()
         else:
             await self._in_thread(self._make)
@@ -109,8 +109,8 @@ class Episode:
                 await result
 
     async def _in_thread(self, fn: Callable[[], Any]) -> Any:
-        # What a constructor or setup takes must be given back even when nobody waits for it any more:
-        # the teardown waits until its thread is through.
+        # Resources of a constructor or setup must be released even when nobody waits for it any more:
+        # the teardown waits until its thread has ended.
         running = self._runtime.threads.run(fn)
         self._busy = self._runtime.threads.over(running)
         return await running
@@ -118,27 +118,27 @@ class Episode:
     def _make(self) -> None:
         self._env = self._cls(task_spec=self.task, secrets=self._secrets or Secrets())
 
-    def _made_by_us(self) -> bool:
-        # Our own constructor does not block: no thread is needed for it.
+    def _has_default_constructor(self) -> bool:
+        # The default constructor does not block, so it needs no thread.
         return self._cls.__init__ is Environment.__init__
 
     def set_up_at_once(self) -> bool:
-        """Makes the environment here and now, if no code of the author's has to run for it."""
-        if not self._made_by_us() or self._cls.setup is not Environment.setup:
+        """Makes the environment at once, if no author's code has to run for it."""
+        if not self._has_default_constructor() or self._cls.setup is not Environment.setup:
             return False
         self._make()
         return True
 
     @property
     def needs_teardown(self) -> bool:
-        """Whether code of the author's has to run at the end."""
+        """Whether author's code has to run at the end."""
         return self._env is not None and self._cls.teardown is not Environment.teardown
 
     async def prompt(self) -> Any:
-        """The blocks that the agent is told first.
+        """The blocks that the agent sees first.
 
         Raises:
-            ServerFailed: the environment could not say.
+            ServerFailed: the environment raised, or returned no blocks.
         """
         prompt = await self._ask("get_prompt", method(self._ready, "get_prompt"))
         try:
@@ -150,7 +150,7 @@ class Episode:
             ) from None
 
     async def tools(self) -> ListToolsOutput:
-        """Every tool that this task has."""
+        """All tools of this task."""
         shared = await self._ask("list_tools", self._cls.list_tools)
         task_specific = await self._ask("list_task_tools", method(self._ready, "list_task_tools"))
         return ListToolsOutput(
@@ -158,7 +158,7 @@ class Episode:
         )
 
     async def call(self, name: str, given: dict[str, Any]) -> Result:
-        """Runs a tool when its turn has come; tells how it went."""
+        """Runs a tool when its turn has come."""
         if self._order is None:
             self._order = CallOrder()
         definition = self._tools.by_name.get(name)
@@ -172,9 +172,9 @@ class Episode:
                 return _refused(_already_finished(name))
             seconds = (definition.timeout if definition else None) or self._limits.tool_seconds
             if seconds is None:
-                return self._told(name, definition, await self._run(name, definition, given))
+                return self._result(name, definition, await self._run(name, definition, given))
             async with asyncio.timeout(seconds) as limit:
-                return self._told(name, definition, await self._run(name, definition, given))
+                return self._result(name, definition, await self._run(name, definition, given))
         except ToolError as refusal:
             secrets = (self._secrets or {}).values()
             reason = None if refusal.reason is None else hidden(str(refusal.reason), secrets)
@@ -185,21 +185,21 @@ class Episode:
             if isinstance(error, TimeoutError) and seconds is not None and limit.expired():
                 return self._out_of_time(name, definition, seconds)
             self._log(f"tool {name!r} failed", error)
-            return failed(self._words("Tool execution failed", error), whose(error))
+            return failed(self._words("Tool execution failed", error), failure_reason(error))
         finally:
             self._order.leave()
 
     def _out_of_time(self, name: str, definition: ToolDef | None, seconds: float) -> Result:
         message = f"Tool {name!r} exceeded its time limit of {seconds:g} s"
         if definition is None or not definition.is_async:
-            # Its thread cannot be stopped, and may change the environment under the next call's feet.
+            # Its thread cannot be stopped, and may change the environment while the next call runs.
             message += " and still runs in its thread, so the session has failed"
             self.broken = message
             log.error("%s; %d threads are lost now", message, self._runtime.threads.lost)
         return failed(message, "tool_timeout")
 
     def _run(self, name: str, definition: ToolDef | None, given: dict[str, Any]) -> Awaitable[ToolOutput]:
-        # An author who takes calls over gets all of them; otherwise they go straight to the tools.
+        # An author who overrides _call_tool gets all calls; otherwise they go straight to the tools.
         if self._tools.taken_over:
             return self._run_by_author(name, given)
         return self._tools.run(self._env, name, definition, given, self._runtime.threads.run)
@@ -216,7 +216,7 @@ class Episode:
             return result
         raise TypeError(f"_call_tool returned {type(result).__name__}; expected RunToolOutput")
 
-    def _told(self, name: str, definition: ToolDef | None, output: ToolOutput) -> Result:
+    def _result(self, name: str, definition: ToolDef | None, output: ToolOutput) -> Result:
         if type(output) is not ToolOutput:
             checked(name, output)
         reward, finished = output.reward, output.finished
@@ -230,14 +230,14 @@ class Episode:
                 return failed(f"Tool {name!r} exceeded its output limit: {size}", "limit")
             result = cut(output, limit)
         if self._finished and not self._cls.calls_after_finished and (finished or reward is not None):
-            # Overlapped with the call that ended the episode: one end, one last reward.
+            # Overlapped with the call that ended the episode, which has only one end and one last reward.
             return _refused(_finished_meanwhile(name))
         if finished:
             self._finished = True
         return Result(result_events(result), "ok", "", reward, finished)
 
     async def teardown(self) -> None:
-        """Lets the environment clean up. Never raises; what goes wrong is logged."""
+        """Lets the environment clean up. Never raises; logs errors."""
         seconds = self._limits.teardown_seconds
         limit = asyncio.timeout(seconds)
         try:
@@ -254,7 +254,7 @@ class Episode:
             self._log(late if limit.expired() else "teardown failed", error)
 
     def failure(self, error: BaseException) -> str:
-        """What a client is told of an exception of the environment's."""
+        """The error text for a client whose setup has failed."""
         return self._words("Environment setup failed", error)
 
     @property
@@ -264,17 +264,17 @@ class Episode:
 
     @property
     def _ready(self) -> Environment:
-        if self._env is None:  # torn down while something was asked of it
+        if self._env is None:  # torn down meanwhile
             raise Gone("Session deleted", reason="deleted")
         return self._env
 
     async def _tear_down(self, env: Environment) -> None:
-        # The base class's own does nothing: no thread is needed to find that out.
+        # The base class's teardown does nothing, so it needs no thread.
         if type(env).teardown is not Environment.teardown:
-            await call(method(env, "teardown"), spawn=self._run_sooner_or_later)
+            await call(method(env, "teardown"), spawn=self._run_with_retry)
 
-    async def _run_sooner_or_later(self, fn: Callable[..., Any], /, *args: Any) -> Any:
-        # What the episode has taken is given back, even if threads are short at the moment.
+    async def _run_with_retry(self, fn: Callable[..., Any], /, *args: Any) -> Any:
+        # An episode must release its resources, even if no thread can be started at the moment.
         while True:
             try:
                 running = self._runtime.threads.run(fn, *args)
@@ -303,7 +303,7 @@ class Episode:
                 raise ServerFailed(late, reason="tool_timeout") from None
             self._log(f"{what} failed", error)
             words = self._words(f"Environment failed in {what}", error)
-            raise ServerFailed(words, reason=whose(error)) from None
+            raise ServerFailed(words, reason=failure_reason(error)) from None
 
     def _words(self, what: str, error: BaseException) -> str:
         return self._runtime.error_text.told(what, error, (self._secrets or {}).values())
@@ -315,12 +315,12 @@ class Episode:
         log.error("environment %s: %s\n%s", self._cls.name(), what, hidden(trace(error), secrets))
 
     def log_failed_setup(self, error: BaseException) -> None:
-        """Writes a failed setup to the log, without secrets."""
+        """Logs a failed setup, without secrets."""
         self._log("setup failed", error)
 
 
-def whose(error: BaseException) -> str:
-    """Who failed, as a reason: mostly the author's code, but not if no thread was to be had for it."""
+def failure_reason(error: BaseException) -> str:
+    """The reason to report: "environment", or "limit" if no thread could be started."""
     return "limit" if isinstance(error, NoThread) else "environment"
 
 

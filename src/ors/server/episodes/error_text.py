@@ -1,4 +1,4 @@
-"""What clients and logs are told of an exception."""
+"""Describes exceptions to clients and logs."""
 
 import traceback
 from collections.abc import Iterable
@@ -18,11 +18,11 @@ SIGNALS = (
     "signals need the main thread, and a plain `def` runs in another: make the method `async def`, which "
     "`ors serve` runs in the main one, or switch off the timeout that uses a signal"
 )
-"""What to do about `signal.alarm` in a tool: graders such as math-verify use it, and say less."""
+"""A hint for `signal.alarm` in a tool, which graders such as math-verify use."""
 
 
 class ErrorText:
-    """Puts exceptions into words, by the server's `return_errors`: nothing, the message, or the traceback."""
+    """Describes exceptions according to `return_errors`: nothing, the message, or the traceback."""
 
     def __init__(self, return_errors: ReturnErrors) -> None:
         if return_errors not in ("none", "exception", "stacktrace"):
@@ -30,7 +30,7 @@ class ErrorText:
         self._how = return_errors
 
     def told(self, what: str, error: BaseException, secrets: Iterable[str] = ()) -> str:
-        """`what` failed, with as much of `error` as a client may see."""
+        """`what`, with as much of `error` as a client may see."""
         if self._how == "none":
             return what
         text = message(error) if self._how == "exception" else trace(error)
@@ -38,7 +38,7 @@ class ErrorText:
 
 
 def message(error: BaseException) -> str:
-    """An exception in one phrase, with what to do about it if that is known."""
+    """An exception in one phrase, with a hint if there is one."""
     try:
         text = problems(error) if isinstance(error, ValidationError) else str(error)
     except Exception:  # an author's __str__ may fail too
@@ -49,7 +49,7 @@ def message(error: BaseException) -> str:
 
 
 def trace(error: BaseException) -> str:
-    """An exception with its traceback, and what to do about it if that is known."""
+    """An exception with its traceback, and a hint if there is one."""
     try:
         text = "".join(traceback.format_exception(error)).rstrip()
     except Exception:
@@ -58,7 +58,7 @@ def trace(error: BaseException) -> str:
 
 
 def _wants_signals(error: BaseException | None) -> bool:
-    """Whether it came about because a signal was set in a thread, however it was wrapped."""
+    """Whether a signal handler set in a thread caused it, however deep in the chain."""
     for _ in range(_LONGEST_CHAIN):
         if error is None:
             return False

@@ -1,4 +1,4 @@
-"""Secrets masked in a text, in whatever spelling they got there."""
+"""Masks secrets in texts, in all their spellings."""
 
 import html
 import json
@@ -14,15 +14,15 @@ _SHORT = 4
 """A secret shorter than this is masked only where it stands alone: hiding every "a" would hide the text."""
 _BASE64_LEAST = 6
 _OF_URLS = "!$&'()*+,;=:@/?~"
-"""What a URL may hold as it is (RFC 3986, 3.3 and 3.4), and what some libraries leave so."""
+"""Characters that URLs may hold unquoted (RFC 3986, 3.3 and 3.4), or that some libraries leave unquoted."""
 _MOST_WORK = 100_000_000
-"""Characters that are looked at, which takes about a tenth of a second, and the event loop does it."""
+"""Characters to search, at most: this blocks the event loop for about a tenth of a second."""
 _WORK_A_SECRET = 100_000
-"""What it takes to spell a secret, in the same measure."""
+"""Cost of the spellings of a secret, in the same unit."""
 _WORK_A_CHARACTER = 500
-"""The same for each of its characters."""
+"""Cost of each of its characters."""
 _MOST_PLACES = 20_000
-"""Places at which secrets are found."""
+"""Places where secrets are found, at most."""
 
 
 def hidden(text: str, secrets: Iterable[str]) -> str:
@@ -35,7 +35,7 @@ def hidden(text: str, secrets: Iterable[str]) -> str:
 
 
 def _spans(text: str, secrets: Collection[str]) -> list[tuple[int, int]] | None:
-    """Where the secrets are; None if it would take too long to find them all."""
+    """The places of the secrets, or None if finding all of them would take too long."""
     work = sum(_WORK_A_SECRET + _WORK_A_CHARACTER * len(secret) for secret in secrets)
     if work > _MOST_WORK:
         return None
@@ -54,8 +54,8 @@ def _spans(text: str, secrets: Collection[str]) -> list[tuple[int, int]] | None:
 
 
 def _folded(text: str) -> str:
-    """`text` without regard to case, each character in its place."""
-    # "İ" is the only character that becomes two, and "Σ" the only one that depends on its place.
+    """`text` in lower case, with every character at its old position."""
+    # Only "İ" becomes two characters, and only "Σ" depends on its position.
     return text.lower() if text.isascii() else text.replace("İ", "i").lower().replace("ς", "σ")
 
 
@@ -72,7 +72,7 @@ def _is_alone(text: str, start: int, end: int) -> bool:
 
 
 def _masked(text: str, spans: list[tuple[int, int]]) -> str:
-    pieces, shown = [], -1  # up to where it is told already
+    pieces, shown = [], -1  # the end of what is written already
     for start, end in sorted(spans):
         if start > shown:
             pieces += [text[max(shown, 0) : start], MASK]
@@ -81,12 +81,12 @@ def _masked(text: str, spans: list[tuple[int, int]]) -> str:
 
 
 def _spellings(secret: str) -> Iterator[str]:
-    """How a secret may look in a text."""
+    """The spellings of a secret."""
     yield secret
     yield from _in_urls(secret)
     for escaped in _escaped(secret):
         yield escaped
-        yield from _escaped(escaped)  # JSON within JSON, or within what is printed in quotes
+        yield from _escaped(escaped)  # JSON within JSON, or within a quoted text
     yield html.escape(secret)
     yield html.escape(secret, quote=False)
     if len(secret) >= _SHORT:
@@ -111,7 +111,7 @@ def _escaped(text: str) -> Iterator[str]:
 
 
 def _in_base64(data: bytes) -> Iterator[str]:
-    """The part that is the same whatever stands before and after, as in `user:secret`."""
+    """The part that does not depend on the bytes before and after, as in `user:secret`."""
     for before in range(3):
         encoded = b64encode(bytes(before) + data).decode()
         same = encoded[-(-8 * before // 6) : 8 * (before + len(data)) // 6]

@@ -7,7 +7,7 @@ from ors._protocol import error_event
 
 @dataclass(slots=True)
 class Result:
-    """How a call went, and the events that tell it."""
+    """The end of a call, with the events for its client."""
 
     events: bytes
     kind: str = "ok"

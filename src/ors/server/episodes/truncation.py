@@ -1,4 +1,4 @@
-"""Results that are too long, cut to fit."""
+"""Truncates results that are too long."""
 
 from ors._json import dumps
 from ors.types import TextBlock, ToolOutput
@@ -7,10 +7,10 @@ MARKER = "\n… [cut: {shown} of {whole} characters are shown]"
 
 
 def cut(output: ToolOutput, limit: int) -> bytes:
-    """The result of a tool as JSON of at most `limit` bytes: the longest texts lose their ends.
+    """The result of a tool as JSON of at most `limit` bytes, with the longest texts cut.
 
     Raises:
-        ValueError: it is too long even without any text.
+        ValueError: the result is too long even without text.
     """
     texts = {index: block.text for index, block in enumerate(output.blocks) if isinstance(block, TextBlock)}
     kept = {index: len(text) for index, text in texts.items()}
@@ -21,7 +21,7 @@ def cut(output: ToolOutput, limit: int) -> bytes:
         longest = max(kept, key=lambda index: kept[index], default=None)
         if longest is None or kept[longest] == 0:
             raise ValueError(f"the result is over {limit} bytes even without its text")
-        # A character takes up to 12 bytes as JSON, so what is over may have to be taken off in steps.
+        # A character takes up to 12 bytes as JSON, so cutting may take several steps.
         kept[longest] = max(0, kept[longest] - max(64, (len(result) - limit) // 2))
 
 

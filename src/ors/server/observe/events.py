@@ -1,7 +1,7 @@
-"""What the server tells those who watch it: metrics, logs, the inspector.
+"""Events of a server, and its observers: metrics, logs, the inspector.
 
-Each is told in the moment it happens, on the event loop, so it must be quick and must not raise. Events are
-tuples with names: one a call is made, and a frozen dataclass would cost four times as much.
+Observers are called on the event loop when something happens, so they must be quick and must not raise.
+Events are named tuples: every call makes one, and a frozen dataclass would cost four times as much.
 """
 
 from collections.abc import Sequence
@@ -9,18 +9,18 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 
 class SessionOpened(NamedTuple):
-    """An episode was asked for, and accepted."""
+    """A session was created."""
 
     sid: str
     environment: str
     key: str
-    """The name of the API key that it belongs to, or nothing."""
+    """The name of its API key; empty without keys."""
     trace: str = ""
     """The `traceparent` of the request that created it."""
 
 
 class SessionReady(NamedTuple):
-    """Its setup is over. `reason` says why it failed, and is empty if it did not."""
+    """A setup has ended. `reason` is empty unless it failed."""
 
     sid: str
     environment: str
@@ -29,9 +29,9 @@ class SessionReady(NamedTuple):
 
 
 class CallFinished(NamedTuple):
-    """A call is over.
+    """A call has ended.
 
-    `outcome` is "ok", "refused" (the agent was told no) or "failed"; `reason` says why it was not ok.
+    `outcome` is "ok", "refused" (by the tool or the server) or "failed"; `reason` says why it is not "ok".
     """
 
     sid: str
@@ -49,7 +49,7 @@ class CallFinished(NamedTuple):
 
 
 class CallStarted(NamedTuple):
-    """A call was accepted. Told only to those who watch its session."""
+    """A call has begun. Only for watchers of its session."""
 
     sid: str
     tool: str
@@ -58,7 +58,7 @@ class CallStarted(NamedTuple):
 
 
 class CallEnded(NamedTuple):
-    """A call is over, with all of its events. Told only to those who watch its session."""
+    """A call has ended, with all its events. Only for watchers of its session."""
 
     sid: str
     tool: str
@@ -68,7 +68,7 @@ class CallEnded(NamedTuple):
 
 
 class CallReplayed(NamedTuple):
-    """A client came back for a call that it had started before."""
+    """A client rejoined a call that it had started before."""
 
     sid: str
     environment: str
@@ -76,7 +76,7 @@ class CallReplayed(NamedTuple):
 
 
 class SessionClosed(NamedTuple):
-    """An episode has ended and is torn down. `reason` is "deleted", "expired", "life" or "shutdown"."""
+    """A session has ended and was torn down. `reason` is "deleted", "expired", "life" or "shutdown"."""
 
     sid: str
     environment: str
@@ -105,39 +105,39 @@ Event = SessionOpened | SessionReady | CallFinished | CallReplayed | SessionClos
 
 
 class Observer(Protocol):
-    """Someone who watches."""
+    """Receives the events of a server."""
 
     def observe(self, event: Event) -> None:
-        """Something has happened."""
+        """Receives an event."""
 
 
 @runtime_checkable
 class Closing(Protocol):
-    """An observer who has something to do at the end."""
+    """An observer that has a `close()`."""
 
     def close(self) -> None:
-        """Nothing more will happen. May take a while: it is called in a thread."""
+        """Called in a thread after the last event; may block."""
 
 
 class Watcher(Protocol):
-    """Someone who watches the calls of one session."""
+    """Watches the calls of one session."""
 
-    def show(self, told: CallStarted | CallEnded) -> None:
-        """A call of that session has begun or ended."""
+    def show(self, event: CallStarted | CallEnded) -> None:
+        """Receives the begin or the end of a call."""
 
 
 class Observers:
-    """All who watch a server. With nobody there, telling costs a look at an empty list."""
+    """All observers of a server."""
 
     def __init__(self, observers: Sequence[Observer] = ()) -> None:
         self.all = list(observers)
         self.own: list[Observer] = []
-        """The server's metrics and log. They need not be told of calls that went well."""
+        """The server's metrics and log, which do not need successful calls."""
         self.watched: dict[str, list[Watcher]] = {}
-        """Who watches which session, by its id. Look here first: mostly nobody does."""
+        """Watchers by session id. Check this before `show`: most sessions have none."""
 
     def tell(self, event: Event) -> None:
-        """Tells everyone."""
+        """Passes an event to all observers."""
         for observer in self.own:
             observer.observe(event)
         for observer in self.all:
@@ -145,10 +145,10 @@ class Observers:
 
     @property
     def closing(self) -> list[Closing]:
-        """Those who want to know when this was all."""
+        """Observers that have a `close()`."""
         return [observer for observer in self.all if isinstance(observer, Closing)]
 
-    def show(self, told: CallStarted | CallEnded) -> None:
-        """Tells those who watch that session."""
-        for watcher in self.watched.get(told.sid, ()):
-            watcher.show(told)
+    def show(self, event: CallStarted | CallEnded) -> None:
+        """Passes an event to the watchers of its session."""
+        for watcher in self.watched.get(event.sid, ()):
+            watcher.show(event)

@@ -1,4 +1,4 @@
-"""What happens on a server, written to the log."""
+"""Writes the events of a server to the log."""
 
 import logging
 
@@ -18,10 +18,10 @@ LONGEST_NAME = 100
 
 
 class EventLog:
-    """Writes a line an event, with its values as fields of the record: `session`, `environment`, `tool`, …"""
+    """Logs one line per event, with its values as fields of the record: `session`, `tool`, …"""
 
     def observe(self, event: Event) -> None:
-        """Writes the event, if anybody reads its level."""
+        """Logs the event, if its level is enabled."""
         usual = type(event) is CallFinished and event.outcome == "ok"
         level = logging.DEBUG if usual else _level(event)
         if log.isEnabledFor(level):
@@ -56,7 +56,7 @@ def _line(event: Event) -> str:
 
 
 def _short(tool: str) -> str:
-    # What an agent calls may be an invention of any length, and log lines are queued.
+    # Agents may invent names of any length, and log lines are queued.
     return tool if len(tool) <= LONGEST_NAME else tool[:LONGEST_NAME] + "…"
 
 

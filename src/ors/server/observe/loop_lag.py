@@ -1,36 +1,36 @@
-"""How late the event loop was of late."""
+"""Measures recent event-loop lag."""
 
 import asyncio
 from collections import deque
 
 EVERY_SECONDS = 0.25
-OF_LATE = 120
-"""Looks back so many times: half a minute, so that no scrape misses what happened since the one before."""
+SAMPLES = 120
+"""Half a minute, so that no scrape misses a peak since the previous one."""
 
 
 class LoopLag:
-    """Sets a clock and looks how late it rings: whatever blocks the loop for long enough is seen."""
+    """Sets a timer again and again, and measures how late it fires."""
 
     def __init__(self) -> None:
-        self._late: deque[float] = deque(maxlen=OF_LATE)
+        self._samples: deque[float] = deque(maxlen=SAMPLES)
         self._due = 0.0
         self._timer: asyncio.TimerHandle | None = None
 
     @property
     def seconds(self) -> float:
-        """The worst of late."""
-        return max(list(self._late), default=0.0)
+        """The largest recent lag."""
+        return max(list(self._samples), default=0.0)
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Looks from now on."""
+        """Starts measuring."""
         self._due = loop.time() + EVERY_SECONDS
-        self._timer = loop.call_at(self._due, self._ring, loop)
+        self._timer = loop.call_at(self._due, self._fire, loop)
 
     def stop(self) -> None:
-        """Looks no more."""
+        """Stops measuring."""
         if self._timer is not None:
             self._timer.cancel()
 
-    def _ring(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._late.append(max(0.0, loop.time() - self._due))
+    def _fire(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._samples.append(max(0.0, loop.time() - self._due))
         self.start(loop)

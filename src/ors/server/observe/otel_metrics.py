@@ -1,4 +1,4 @@
-"""The server's metrics by OpenTelemetry: those of the page for Prometheus, under the same names."""
+"""The server's metrics for OpenTelemetry, under the names that Prometheus sees."""
 
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -8,20 +8,22 @@ from opentelemetry.metrics import CallbackOptions, Histogram, MeterProvider, Obs
 from prometheus_client.core import Metric
 
 from ors._version import __version__
-from ors.server.observe.counters import SECONDS
-from ors.server.observe.events import CallFinished, Event, Observer, SessionClosed, SessionReady
+from ors.server.observe.events import CallFinished, Event, Observer
+from ors.server.observe.histogram import SECONDS
+from ors.server.observe.metrics import METRICS
 from ors.server.observe.prometheus import Metrics
 
+_TIMED = {row.event: row for row in METRICS if row.kind == "histogram"}
 UNITS = {"seconds": "s", "bytes": "By"}
-SAME_LOOK_SECONDS = 0.5
-"""A reader asks for one metric after the other, and is told of one moment."""
+SAME_MOMENT_SECONDS = 0.5
+"""A reader asks for one metric after the other; all of them show the same moment."""
 
 
 class OTelMetrics:
-    """Makes the metrics, with the meter of `provider`: pass it to `Server(observers=[Metering(provider)])`.
+    """Makes the metrics with the meter of `provider`: `Server(observers=[OTelMetrics(provider)])`.
 
-    Counters and gauges are read off our own when OpenTelemetry asks, so they cost a call nothing; a histogram
-    must be told of each time as it passes.
+    Counters and gauges are read from the server's own when OpenTelemetry asks, so they cost a call nothing.
+    A histogram must get each measurement as it happens.
     """
 
     def __init__(self, provider: MeterProvider, on_close: Callable[[], None] = lambda: None) -> None:
@@ -30,21 +32,18 @@ class OTelMetrics:
         self._metrics: Metrics | None = None
         self._histograms: dict[str, Histogram] = {}
         self._found: dict[str, Metric] = {}
-        self._looked = 0.0
+        self._read_at = 0.0
 
     def read_from(self, metrics: Metrics) -> None:
-        """From now on there is something to read."""
+        """Creates the instruments that read `metrics`."""
         self._metrics = metrics
         make = {
             "counter": self._meter.create_observable_counter,
             "gauge": self._meter.create_observable_gauge,
         }
         for family in metrics.families():
-            name, text, unit = (
-                family.name,
-                family.documentation,
-                UNITS.get(family.name.rpartition("_")[2], ""),
-            )
+            name, text = family.name, family.documentation
+            unit = UNITS.get(name.rpartition("_")[2], "")
             if family.type in make:
                 make[family.type](name, [partial(self._read, name)], unit, text)
             elif family.type == "histogram":
@@ -53,17 +52,14 @@ class OTelMetrics:
                 )
 
     def observe(self, event: Event) -> None:
-        """Tells the histograms how long something took."""
-        if self._metrics is None:
+        """Records durations in the histograms."""
+        row = _TIMED.get(type(event))
+        if self._metrics is None or row is None:
             return
+        labels = {label: getattr(event, label) for label in row.labels}
         if isinstance(event, CallFinished):
-            labels = {"environment": event.environment, "tool": self._metrics.tool_of(event)}
-            self._histograms["ors_call_seconds"].record(event.seconds, labels)
-        elif isinstance(event, SessionReady):
-            self._histograms["ors_setup_seconds"].record(event.seconds, {"environment": event.environment})
-        elif isinstance(event, SessionClosed):
-            labels = {"environment": event.environment}
-            self._histograms["ors_teardown_seconds"].record(event.teardown_seconds, labels)
+            labels["tool"] = self._metrics.tool_of(event)
+        self._histograms[row.name].record(getattr(event, row.seconds), labels)
 
     def _read(self, name: str, options: CallbackOptions) -> Iterable[Observation]:
         family = self._families().get(name)
@@ -77,15 +73,15 @@ class OTelMetrics:
         ]
 
     def _families(self) -> dict[str, Metric]:
-        # In a thread of the reader's, beside the event loop.
-        if self._metrics is not None and time.monotonic() - self._looked > SAME_LOOK_SECONDS:
-            self._looked = time.monotonic()
+        # Runs in a thread of the reader, beside the event loop.
+        if self._metrics is not None and time.monotonic() - self._read_at > SAME_MOMENT_SECONDS:
+            self._read_at = time.monotonic()
             self._found = {family.name: family for family in self._metrics.families()}
         return self._found
 
 
 def exported() -> Sequence[Observer]:
-    """Metrics, sent to where OpenTelemetry's variables say.
+    """Metrics, sent to where OpenTelemetry's environment variables say.
 
     Raises:
         ImportError: the extra is not installed.
@@ -95,7 +91,7 @@ def exported() -> Sequence[Observer]:
     from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
     from opentelemetry.sdk.resources import Resource
 
-    # Ours alone, as the spans' provider is.
+    # Not the process's provider, for the same reason as with spans.
     reader = PeriodicExportingMetricReader(OTLPMetricExporter())
     provider = Provider([reader], Resource.create({"service.name": "ors"}))
     return (OTelMetrics(provider, provider.shutdown),)

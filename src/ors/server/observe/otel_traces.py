@@ -1,8 +1,8 @@
 """Sessions and calls as spans of OpenTelemetry.
 
-A span lasts as long as its session, from `/create` to the end of its teardown, and each call is a child of
-it. A request that carries a `traceparent` puts its own span on top: that of `/create` above the session, that
-of `/call` above the call, which is then linked to its session.
+A span lasts as long as its session, from `/create` to the end of its teardown. Each call is its child. A
+`traceparent` of the request becomes the parent: that of `/create` of the session, that of `/call` of the
+call, which is then linked to its session.
 """
 
 import time
@@ -27,7 +27,7 @@ _CONTEXTS = TraceContextTextMapPropagator()
 
 
 class OTelTraces:
-    """Makes the spans, with the tracer of `provider`: pass it to `Server(observers=[Tracing(provider)])`."""
+    """Makes spans with the tracer of `provider`: `Server(observers=[OTelTraces(provider)])`."""
 
     def __init__(self, provider: TracerProvider, on_close: Callable[[], None] = lambda: None) -> None:
         self.close = on_close
@@ -35,7 +35,7 @@ class OTelTraces:
         self._sessions: dict[str, Span] = {}
 
     def observe(self, event: Event) -> None:
-        """Begins or ends a span."""
+        """Starts or ends a span."""
         if isinstance(event, CallFinished):
             self._call(event)
         elif isinstance(event, SessionOpened):
@@ -79,7 +79,7 @@ class OTelTraces:
             links = [Link(session.get_span_context())] if session is not None else []
         ended = time.time_ns()
         span = self._tracer.start_span(
-            "call",  # not the tool: an agent may call anything, and names of spans are to be few
+            "call",  # not the tool: agents may invent names, and span names should be few
             context=above,
             kind=SpanKind.SERVER,
             start_time=ended - round(event.seconds * 1e9),
@@ -108,7 +108,7 @@ def _attributes(event: CallFinished) -> dict[str, str | int | float | bool]:
 
 
 def exported() -> Sequence[Observer]:
-    """Spans, sent to where OpenTelemetry's variables say.
+    """Spans, sent to where OpenTelemetry's environment variables say.
 
     Raises:
         ImportError: the extra is not installed.
@@ -118,7 +118,7 @@ def exported() -> Sequence[Observer]:
     from opentelemetry.sdk.trace import TracerProvider as Provider
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
-    # Ours alone, and not the process's: what else is traced there is not our business.
+    # Not the process's provider: other traces of the process are not ours to send.
     provider = Provider(resource=Resource.create({"service.name": "ors"}))
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
     return (OTelTraces(provider, provider.shutdown),)

@@ -1,4 +1,4 @@
-"""Temporary folders of our own, which the next start removes if their process was killed."""
+"""Temporary folders. If their process was killed, the next start removes them."""
 
 import os
 import shutil
@@ -11,7 +11,7 @@ from pathlib import Path
 
 try:
     import fcntl
-except ImportError:  # not a POSIX system: folders are made, and none is removed later
+except ImportError:  # not a POSIX system: folders of killed processes stay
     fcntl = None  # type: ignore[assignment]
 
 PREFIX = "ors-"
@@ -20,36 +20,36 @@ LOCK = "lock"
 
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """A folder that is in use for as long as some process has its lock open."""
+    """A folder that is in use as long as some process holds its lock."""
 
     path: Path
     lock: int
-    """The file descriptor of the lock: processes that use the folder too are given it."""
+    """The file descriptor of the lock, to be inherited by processes that also use the folder."""
 
 
 @contextmanager
 def own_folder(prefix: str = PREFIX) -> Iterator[Folder]:
     """A new temporary folder, removed at the end of the block."""
     remove_dead()
-    made = _made(prefix)
+    folder = _create(prefix)
     try:
-        yield made
+        yield folder
     finally:
-        shutil.rmtree(made.path, ignore_errors=True)
-        os.close(made.lock)
+        shutil.rmtree(folder.path, ignore_errors=True)
+        os.close(folder.lock)
 
 
-def _made(prefix: str) -> Folder:
+def _create(prefix: str) -> Folder:
     while True:
         path = Path(tempfile.mkdtemp(prefix=prefix))
         lock = os.open(path / LOCK, os.O_CREAT | os.O_RDWR, 0o600)
         if fcntl is None or (_locked(lock) and os.fstat(lock).st_nlink):
             return Folder(path, lock)
-        os.close(lock)  # another start took it for dead before it was locked
+        os.close(lock)  # another process removed it before it was locked
 
 
 def remove_dead() -> None:
-    """Removes the folders of this user whose processes are all gone: nobody holds the lock any more."""
+    """Removes the folders of this user whose lock no process holds."""
     if fcntl is None:
         return
     for path in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
@@ -60,7 +60,7 @@ def remove_dead() -> None:
 
 
 def _remove_if_dead(path: Path) -> None:
-    lock = os.open(path / LOCK, os.O_RDWR | os.O_NOFOLLOW)  # whoever has none may be alive
+    lock = os.open(path / LOCK, os.O_RDWR | os.O_NOFOLLOW)  # a folder without a lock may be in use
     try:
         if _locked(lock):
             shutil.rmtree(path, ignore_errors=True)

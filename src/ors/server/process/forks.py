@@ -1,4 +1,4 @@
-"""Copies of this process that authors' code makes by fork: none of them goes on as a server."""
+"""Ensures that a copy of the process, forked by authors' code, does not serve."""
 
 import asyncio
 import gc
@@ -16,29 +16,29 @@ from ors.server.episodes.threads import Threads
 
 
 class Copies:
-    """Makes every copy of this process let go of one server, and end where it would serve.
+    """Makes every forked copy release one server, and exit instead of serving.
 
-    Authors' code in the copy runs on, such as that of a `multiprocessing.Process`. When it returns to the
-    event loop or to the thread that the server has given it, the copy ends.
+    Authors' code continues in the copy, such as in a `multiprocessing.Process`. When it returns to the event
+    loop or to its thread of the server, the copy exits.
     """
 
     def __init__(self, threads: Threads) -> None:
         self._threads = threads
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = 0
-        self.let_go: Callable[[], None] | None = None
+        self.release: Callable[[], None] | None = None
         """Releases what the server holds: its sockets and signal handlers."""
 
     def begin(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Starts to look after copies, for a server on this thread's event loop."""
+        """Starts to handle forks, for a server on this thread's event loop."""
         self._loop = loop
         self._thread = threading.get_ident()
         _ALL.add(self)
 
     def in_copy(self) -> None:
-        """Acts in a copy, in its only thread, before the author's code goes on there."""
-        if self.let_go is not None:
-            self.let_go()
+        """Runs in a copy, in its only thread, before the author's code continues."""
+        if self.release is not None:
+            self.release()
         self._threads.end_with_job(end_copy)
         if self._loop is not None and self._loop.is_running() and threading.get_ident() == self._thread:
             _end_at_next_step(self._loop)
@@ -53,7 +53,7 @@ _ENDING = (signal.SIGINT, signal.SIGTERM)
 
 
 def _before() -> None:
-    # A signal to a copy that comes before the server's handlers are gone there would have no effect.
+    # A signal would have no effect in a copy that still has the server's handlers.
     _MASKS.before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
 
 
@@ -74,9 +74,9 @@ if hasattr(os, "register_at_fork"):
 
 
 def _end_at_next_step(loop: asyncio.AbstractEventLoop) -> None:
-    """Ends the process as soon as the code that runs now returns to the event loop, or waits."""
+    """Ends the process when the running code returns to the event loop, or awaits."""
     end = loop.call_soon(os._exit, 0)
-    # Before all that is due already, which is other sessions' code. uvloop does not name its queue.
+    # Before other ready callbacks, which are other sessions' code. uvloop's queue has no name.
     for found in (getattr(loop, "_ready", None), *gc.get_referents(loop)):
         if isinstance(found, deque) and found and found[-1] is end:
             found.rotate(1)
@@ -100,13 +100,13 @@ def end_copy(error: BaseException | None) -> NoReturn:
 
 
 def _say(line: str) -> None:
-    # Not by sys.stderr: in a copy its lock may be held by a thread that is not there.
+    # Not by sys.stderr: its lock may be held by a thread that the copy does not have.
     with suppress(OSError):
         os.write(2, f"{line}\n".encode(errors="backslashreplace"))
 
 
 def disown(descriptors: Iterable[int]) -> None:
-    """Closes file descriptors, but keeps their numbers occupied: whoever still has one reaches nothing."""
+    """Closes file descriptors but keeps their numbers in use, so that objects which hold them do no harm."""
     null = os.open(os.devnull, os.O_RDWR)
     for number in descriptors:
         with suppress(OSError):
@@ -115,7 +115,7 @@ def disown(descriptors: Iterable[int]) -> None:
 
 
 def disown_signals(handler: Callable[..., Any]) -> None:
-    """Gives the signals that end a process their usual effect, where a server's handler has them."""
+    """Restores the default handlers of the ending signals, where the server's handler is set."""
     signal.set_wakeup_fd(-1)
     for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGTERM, signal.SIG_DFL)):
         if signal.getsignal(number) == handler:

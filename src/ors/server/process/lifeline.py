@@ -1,4 +1,4 @@
-"""The tie between this process and the one that has started it."""
+"""Ends this process when the one that started it dies."""
 
 import os
 import select
@@ -8,12 +8,12 @@ from contextlib import contextmanager
 from functools import partial
 
 LIFELINE = "ORS_SERVE_LIFELINE"
-"""The environment variable by which `ors serve` learns of a pipe whose other end is its starter's."""
+"""Environment variable with the descriptor of a pipe whose other end the parent of `ors serve` holds."""
 
 
 @contextmanager
 def tied() -> Iterator[int]:
-    """A descriptor for processes that are to end with this one, or at the end of the block."""
+    """A descriptor for child processes, which end with this process or at the end of the block."""
     theirs, ours = os.pipe()
     try:
         yield theirs
@@ -29,14 +29,14 @@ class Lifeline:
     """
 
     def __init__(self, descriptor: int) -> None:
-        os.set_inheritable(descriptor, False)  # it was handed down, and is handed on to nobody
+        os.set_inheritable(descriptor, False)  # not for children of this process
         self.descriptor = descriptor
         self.end: Callable[[], None] = partial(os._exit, 1)
-        """Ends the process; before anything is served, at once."""
+        """Ends the process: at once, until a server sets its own."""
         threading.Thread(target=self._watch, name="ors-lifeline", daemon=True).start()
 
     def _watch(self) -> None:
         watch = select.poll()
-        watch.register(self.descriptor, 0)  # not for data, only for the end
+        watch.register(self.descriptor, 0)  # no data, only hang-up
         watch.poll()
         self.end()

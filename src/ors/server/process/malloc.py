@@ -1,21 +1,21 @@
-"""Memory that was let go, given back to the system."""
+"""Returns freed heap memory to the operating system."""
 
 import ctypes
 import time
 from collections.abc import Callable
 
-RARELY = 1000
-"""Giving back takes a thousandth of the time at most: looking through a heap of many small pieces is slow."""
+PAUSE_FACTOR = 1000
+"""Trimming may take a thousandth of the time: with many small blocks it is slow."""
 
 
 class FreedMemory:
-    """What the C library keeps of it.
+    """Trims the heap of the C library.
 
-    Once a long result has been freed, glibc puts those that follow into its heap (its threshold for blocks of
-    their own follows the longest that was freed, up to 32 MiB), where what lies behind a hole keeps the hole:
-    in a soak with results of 10 MB, 55 of 178 MB were such holes. Having every long result in a block of its
-    own would avoid it too, but a result of 3 MB then takes five times as long, since all its pages are new.
-    Looking for holes takes 0.1 ms, and giving 10 MB back up to 4.
+    After a long result was freed, glibc allocates the next ones in its heap (its mmap threshold follows the
+    longest freed block, up to 32 MiB), where a later block keeps the hole before it: in a soak test with
+    results of 10 MB, 55 of 178 MB were such holes. A fixed threshold would avoid it too, but then a result of
+    3 MB takes five times as long, since all its pages are new. Finding holes takes 0.1 ms, and returning
+    10 MB up to 4.
     """
 
     def __init__(self) -> None:
@@ -23,16 +23,16 @@ class FreedMemory:
         self._not_before = 0.0
 
     def give_back(self, now: float) -> None:
-        """Gives back what is free, unless it was done just now."""
+        """Trims the heap, unless that was done just now."""
         if self._trim is None or now < self._not_before:
             return
         began = time.perf_counter()
         self._trim(0)
-        self._not_before = now + RARELY * (time.perf_counter() - began)
+        self._not_before = now + PAUSE_FACTOR * (time.perf_counter() - began)
 
 
 def _malloc_trim() -> Callable[[int], int] | None:
-    # glibc alone has it; the C libraries of macOS and Alpine need none.
+    # Only glibc has and needs it.
     try:
         trim = ctypes.CDLL(None).malloc_trim
     except (AttributeError, OSError, TypeError):

@@ -1,4 +1,4 @@
-"""Our application under uvicorn: how it starts, drains and stops."""
+"""Runs the application under uvicorn: start, drain, stop."""
 
 import asyncio
 import gc
@@ -31,18 +31,21 @@ log = logging.getLogger("ors.server")
 
 LAST_WRITES_SECONDS = 5
 LAST_TASKS_SECONDS = 1
-"""For tasks that authors' code has left, to be cancelled."""
-PARTING_SECONDS = 2.0
-"""How long a server that ends waits for others to take note of it."""
-UNNEEDED_SECONDS = 3.0
-"""A server that retires goes on empty for so long: a client may have an id for it, and no session yet."""
+"""Time for the remaining tasks of authors' code to be cancelled."""
+LEAVE_SECONDS = 2.0
+"""How long a server that ends waits for its peers to close their links."""
+EMPTY_SECONDS = 3.0
+"""How long a retiring server stays up without sessions: a client may hold an id and create one."""
 AT_ONCE_SECONDS = 2
-"""A second signal ends the process within this, even if the event loop is blocked."""
+"""After a second signal the process ends within this time, even if the event loop is blocked."""
 TICKS_A_SECOND = 10
 
 
 class Runner(uvicorn.Server):
     """uvicorn with our connections, a drain before its shutdown, and an exit that is not an error."""
+
+    _deadline: Deadline | None = None
+    _retires_until = math.inf
 
     def __init__(
         self,
@@ -78,30 +81,28 @@ class Runner(uvicorn.Server):
         self._app = app
         self.server_state.tasks = app.tasks
         self._on_start = on_start
-        self._deadline: Deadline | None = None
-        self._retires_until = math.inf
-        self._needed = 0.0  # when somebody needed it last, if it is to retire
+        self._last_needed = 0.0  # when it had a session last, while it retires
         self._memory = FreedMemory()
         if isinstance(app, App):
-            app.runtime.copies.let_go = self._let_go
+            app.runtime.copies.release = self._release
 
     def add_upgrade(self, protocol: bytes, upgrade: Upgrade) -> None:
-        """Lets connections change to another protocol."""
+        """Lets connections upgrade to another protocol."""
         self._listener.upgrades[protocol] = upgrade
 
     @property
     def url(self) -> str:
-        """Where it listens."""
+        """The URL of the first socket."""
         host, port = self.servers[0].sockets[0].getsockname()[:2]
         scheme = "https" if self.config.is_ssl else "http"
         return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
 
     def run(self, sockets: list[socket.socket] | None = None) -> None:
-        """Serves until it is told to stop. What authors' code has left running is logged, not waited for."""
+        """Serves until it is told to stop. Logs what authors' code left running, and does not wait for it."""
         self._deadline = Deadline()
         if self._is_ours():
-            # What was loaded so far, authors' data included, is here to stay: Python's collector looks at it
-            # no more, which takes 20 ms each time even without data.
+            # Modules and authors' data stay for good. Python's garbage collector need not visit them, which
+            # would take 20 ms each time even without data.
             gc.freeze()
         loop = (self.config.get_loop_factory() or asyncio.new_event_loop)()
         try:
@@ -120,26 +121,26 @@ class Runner(uvicorn.Server):
                     log.warning("left behind: %s", left)
 
     def leave(self) -> None:
-        """Ends the process, if it would wait for threads that authors' code has left."""
+        """Ends the process, if threads of authors' code would keep it alive."""
         leave_threads(self._app.limits.grace_seconds)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listens, and says so."""
+        """Starts to listen, and calls `on_start`."""
         asyncio.get_running_loop().set_default_executor(Executor(self._app.threads))
         await super().startup(sockets)
-        if self.started and sys.platform != "win32":  # whose event loop can only accept by itself
+        if self.started and sys.platform != "win32":  # where only the event loop can accept
             self.servers = [listener for server in self.servers for listener in self._bounded(server)]
         if self.started and self._on_start is not None:
             self._on_start(self.url)
 
     def _bounded(self, server: asyncio.Server) -> list[asyncio.Server]:
-        """The same server, once it listens, with a bound to its connections."""
+        """Replaces a listening server by one that limits its connections."""
         listening = [each.dup() for each in server.sockets]
         server.close()
         return [self._acceptor(each, self.config.ssl) for each in listening]
 
     def _acceptor(self, listening: socket.socket, tls: ssl.SSLContext | None) -> asyncio.Server:
-        # uvicorn asks no more of its servers than this one has.
+        # Has all that uvicorn uses of a server.
         return Acceptor(listening, self._overflow, self._open, self._listener.beside, tls)  # type: ignore[return-value]
 
     async def _open(self, client: socket.socket, tls: ssl.SSLContext | None, fits: bool) -> None:
@@ -156,11 +157,11 @@ class Runner(uvicorn.Server):
         return [each for each in list(self.server_state.connections) if isinstance(each, Connection)]
 
     def say_goodbye(self) -> None:
-        """Every client is told with its next answer to connect anew."""
+        """Asks every client, with its next answer, to reconnect."""
         self._listener.leaving = True
 
     async def on_tick(self, counter: int) -> bool:
-        """uvicorn's clock: also sweeps connections on which nothing happens."""
+        """Called by uvicorn ten times a second; also closes idle connections."""
         if counter % TICKS_A_SECOND == 0:
             self._listener.tick(time.time())
             self._overflow.tick(time.time())
@@ -174,7 +175,7 @@ class Runner(uvicorn.Server):
         return await super().on_tick(counter)
 
     def held(self) -> Iterator[int]:
-        """The file descriptors of this server's sockets, as numbers."""
+        """The file descriptors of this server's sockets."""
         yield from self.listening()
         for each in list(self.server_state.connections):
             transport = each._transport  # type: ignore[union-attr]
@@ -182,34 +183,34 @@ class Runner(uvicorn.Server):
                 yield transport.get_extra_info("socket").fileno()
 
     def listening(self) -> Iterator[int]:
-        """Those on which clients connect."""
+        """The file descriptors of listening sockets."""
         for server in getattr(self, "servers", ()):  # uvicorn sets it when it starts
             yield from (each.fileno() for each in server.sockets)
 
-    def _let_go(self) -> None:
+    def _release(self) -> None:
         disown(self.held())
         disown_signals(self.handle_exit)
 
     def orphaned(self) -> None:
-        """Ends, from whichever thread, since the process that has started this one is gone.
+        """Ends the server, from any thread, since its parent process is gone.
 
-        The port is free at once, also if the event loop is blocked: the next server may want it.
+        Frees the port at once, even if the event loop is blocked: the next server may want it.
         """
         disown(self.listening())
         self._end()
 
     def _is_ours(self) -> bool:
-        """Whether the process is there for this server alone, as far as one can tell."""
+        """Whether the process seems to exist for this server alone."""
         return threading.current_thread() is threading.main_thread()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """A signal to end, when all sessions have if it is to wait for them; the next one ends at once."""
+        """Handles a signal: retires or ends the server; the next signal ends it at once."""
         seconds = self._app.limits.retire_seconds
         waits = self._retires_until == math.inf and not self.should_exit
         if sig == signal.SIGTERM and seconds and waits:
             self._app.retire()
             self._retires_until = time.monotonic() + seconds
-            self._needed = time.monotonic()
+            self._last_needed = time.monotonic()
             return
         if self.should_exit:
             self.force_exit = True
@@ -227,15 +228,15 @@ class Runner(uvicorn.Server):
 
     def _retire(self, now: float) -> None:
         if self.needed:
-            self._needed = now
-        if now > self._retires_until or now - self._needed > UNNEEDED_SECONDS:
+            self._last_needed = now
+        if now > self._retires_until or now - self._last_needed > EMPTY_SECONDS:
             self._retires_until = math.inf
             self._end()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Lets running calls finish for the grace period, ends the rest, tears every session down."""
+        """Drains for the grace period, ends the remaining calls, and tears down all sessions."""
         if self._app.empty:
-            await self._part()
+            await self._leave_peers()
         ends = {asyncio.create_task(self._drain())}
         while ends and not self.force_exit:
             _, ends = await asyncio.wait(ends, timeout=0.1)
@@ -248,32 +249,32 @@ class Runner(uvicorn.Server):
     async def _drain(self) -> None:
         await self._app.drain()
 
-    async def _part(self) -> None:
-        """Lets other servers go: what they have sent is answered, what they would send goes elsewhere."""
+    async def _leave_peers(self) -> None:
+        """Closes the links to peers: answers what they have sent, and makes them send elsewhere."""
         self._app.leave()
         for upgraded in self._upgraded():
             upgraded.goodbye()
-        await self._wait_for(self._upgraded, PARTING_SECONDS)
+        await self._wait_for(self._upgraded, LEAVE_SECONDS)
 
     def _upgraded(self) -> list[Upgraded]:
         return [each for each in list(self.server_state.connections) if isinstance(each, Upgraded)]
 
     async def _wait_for(self, rest: Callable[[], Sized], seconds: float) -> None:
-        """Waits until nothing is left, but not for longer."""
+        """Waits until nothing is left, for `seconds` at most."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds
-        # As uvicorn waits for connections: nobody tells when one is done.
+        # Polls, as uvicorn does with connections: there is no event for it.
         while rest() and loop.time() < deadline and not self.force_exit:  # noqa: ASYNC110
             await asyncio.sleep(0.02)
 
 
 async def _cancel_the_rest() -> None:
-    # As asyncio.run does it, but not for ever: a task may refuse to be cancelled.
+    # As asyncio.run does, but not for ever: a task may refuse to be cancelled.
     tasks = asyncio.all_tasks() - {asyncio.current_task()}
     for task in tasks:
         task.cancel()
     if tasks:
         _, pending = await asyncio.wait(tasks, timeout=LAST_TASKS_SECONDS)
         for task in pending:
-            log.warning("left behind: a task that does not let itself be cancelled: %s", task.get_coro())
+            log.warning("left behind: a task that refuses to be cancelled: %s", task.get_coro())
     await asyncio.get_running_loop().shutdown_asyncgens()

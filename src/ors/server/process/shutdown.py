@@ -1,4 +1,4 @@
-"""An end of the process that comes, whatever authors' code does."""
+"""Guarantees that the process exits even if environment code hangs."""
 
 import atexit
 import logging
@@ -16,25 +16,25 @@ from types import FrameType
 log = logging.getLogger("ors.server")
 
 LAST_ACTS_SECONDS = 5.0
-"""For what was registered to be done at exit, such as sending the last spans."""
+"""Time for functions registered with atexit, such as sending the last spans."""
 
-_OURS = str(Path(__file__).parent)
+_OURS = str(Path(__file__).parents[1])
 _STDLIB = sysconfig.get_path("stdlib")
 
 
 class Deadline:
-    """Ends the process when its end takes too long, such as by a tool that blocks the event loop."""
+    """Ends the process if its shutdown takes too long, such as with a tool that blocks the event loop."""
 
     def __init__(self) -> None:
-        self._seconds: SimpleQueue[float | None] = SimpleQueue()  # which a signal handler may put into
+        self._seconds: SimpleQueue[float | None] = SimpleQueue()  # safe in a signal handler
         threading.Thread(target=self._watch, name="ors-end", daemon=True).start()
 
     def set(self, seconds: float) -> None:
-        """The end is to come within so many seconds."""
+        """Ends the process after `seconds`, unless it ends before."""
         self._seconds.put(seconds)
 
     def lift(self) -> None:
-        """It has come."""
+        """Cancels the deadline."""
         self._seconds.put(None)
 
     def _watch(self) -> None:
@@ -44,15 +44,15 @@ class Deadline:
             while seconds is not None:
                 if time.monotonic() + seconds < until:  # a further signal never gives more time
                     until = time.monotonic() + seconds
-                    log.info("told to end, which takes %g s at most", seconds)
+                    log.info("told to end; this takes %g s at most", seconds)
                 seconds = self._seconds.get(timeout=max(0.0, until - time.monotonic()))
         except Empty:
-            log.error("the end did not come in time; left behind: %s", "; ".join(at_work()))
+            log.error("did not end in time; left behind: %s", "; ".join(other_threads()))
             leave()
 
 
 def leave() -> None:
-    """Ends the process now, with 0, and without waiting for any thread."""
+    """Ends the process now, with exit code 0, without waiting for threads."""
     acts = threading.Thread(target=atexit._run_exitfuncs, name="ors-last-acts", daemon=True)
     if _started(acts):
         acts.join(LAST_ACTS_SECONDS)
@@ -62,22 +62,22 @@ def leave() -> None:
 def _started(thread: threading.Thread) -> bool:
     try:
         thread.start()
-    except RuntimeError as error:  # there are too many: the end comes all the same
-        log.error("the end comes without %s: %s", thread.name, error)
+    except RuntimeError as error:  # too many threads: the process ends all the same
+        log.error("ending without %s: %s", thread.name, error)
         return False
     return True
 
 
 def leave_threads(seconds: float) -> None:
-    """Ends the process if there are threads, after so many seconds, that Python would wait for.
+    """Ends the process if, after `seconds`, threads remain that Python would wait for.
 
-    If there are none, it is about to end by itself, and what was registered for that may not hang either.
+    Otherwise it ends by itself; a timer makes sure that functions registered with atexit do not hang.
     """
     deadline = time.monotonic() + seconds
     for thread, _ in _others():
         if not thread.daemon:
             thread.join(max(0.0, deadline - time.monotonic()))
-    left = [told(thread, frame) for thread, frame in _others() if not thread.daemon]
+    left = [describe_thread(thread, frame) for thread, frame in _others() if not thread.daemon]
     if left:
         log.warning("left behind: %s", "; ".join(left))
         leave()
@@ -87,14 +87,14 @@ def leave_threads(seconds: float) -> None:
     _started(last)
 
 
-def at_work() -> list[str]:
-    """What all threads do, this one apart."""
-    return [told(thread, frame) for thread, frame in _others(main=True)]
+def other_threads() -> list[str]:
+    """Describes all other threads."""
+    return [describe_thread(thread, frame) for thread, frame in _others(main=True)]
 
 
-def told(thread: threading.Thread, frame: FrameType) -> str:
-    """Where a thread is, in words."""
-    # The author's own line says more than the lock that it waits for, deep in a library.
+def describe_thread(thread: threading.Thread, frame: FrameType) -> str:
+    """The name of a thread and the line that it runs."""
+    # The author's own line says more than a lock deep in a library.
     place: FrameType | None = frame
     while place is not None and place.f_code.co_filename.startswith((_OURS, _STDLIB)):
         place = place.f_back

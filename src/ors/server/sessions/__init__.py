@@ -1,1 +1,1 @@
-"""Sessions, their calls and results, and who may have them. Nothing of HTTP."""
+"""Sessions with their calls and results, API keys and admission. Knows nothing of HTTP."""

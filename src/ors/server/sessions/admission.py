@@ -1,4 +1,4 @@
-"""Who may have a session, and who waits for one."""
+"""Admission: limits the number of sessions, and queues creations at the limit."""
 
 import asyncio
 from collections import Counter, deque
@@ -20,7 +20,7 @@ class _Waiting:
 
 
 class Admission:
-    """Counts sessions against the limits; at the limit, creations wait in line, the keys taking turns."""
+    """Counts sessions against the limits. At the limit, creations queue, and API keys take turns."""
 
     def __init__(self, limits: Limits, keys: Keys) -> None:
         self._limits = limits
@@ -28,21 +28,21 @@ class Admission:
         self._total = 0
         self._of_environment: Counter[str] = Counter()
         self._of_key: Counter[str] = Counter()
-        self._lines: dict[str, deque[_Waiting]] = {}  # by key, the one whose turn it is first
+        self._queues: dict[str, deque[_Waiting]] = {}  # by key; the first key is next
         self.waiting = 0
         self.per_environment: dict[str, int | None] = {}
         """The limits of environments that have their own."""
 
     def enter(self, environment: str, key: str) -> bool:
-        """Takes a place if there is one; says whether it did."""
-        # Nobody in line could have it: whenever a place gets free, those who can take it do.
+        """Takes a place if there is one, and returns whether it did."""
+        # The queue need not be asked: a place that gets free is given to it at once.
         if not self._free(environment, key):
             return False
         self._take(environment, key)
         return True
 
     def leave(self, environment: str, key: str) -> None:
-        """Gives a place back, to whoever is next."""
+        """Frees a place, and admits the next in the queue."""
         self._total -= 1
         self._of_environment[environment] -= 1
         self._of_key[key] -= 1
@@ -52,7 +52,7 @@ class Admission:
             self._admit()
 
     def full(self) -> Unavailable:
-        """What is said to those who find no place."""
+        """The error for a creation that finds no place."""
         return Unavailable(
             "The server has as many sessions as it may; try again later",
             retry_after=RETRY_SECONDS,
@@ -62,62 +62,62 @@ class Admission:
 
     @property
     def saturated(self) -> bool:
-        """Whether no session at all could be opened now."""
+        """Whether the server has reached its limit of sessions."""
         return self._limits.sessions is not None and self._total >= self._limits.sessions
 
     async def wait(self, environment: str, key: str) -> None:
-        """Waits for a place in line, and takes it.
+        """Waits in the queue for a place, and takes it.
 
         Raises:
-            Unavailable: the line is full, it took too long, or everyone was sent away.
+            Unavailable: the queue is full, the wait took too long, or the server shuts down.
         """
         if self.waiting >= self._limits.queue:
             raise self.full()
         waiting = _Waiting(environment, key)
-        self._lines.setdefault(key, deque()).append(waiting)
+        self._queues.setdefault(key, deque()).append(waiting)
         self.waiting += 1
         try:
             async with asyncio.timeout(self._limits.queue_seconds):
                 await waiting.turn
         except BaseException as error:
-            if _came(waiting.turn):  # with the end of patience
+            if _granted(waiting.turn):  # in the moment in which the wait ended
                 self.leave(environment, key)
             else:
                 self._give_up(waiting)
             raise self.full() if isinstance(error, TimeoutError) else error from None
 
-    def send_away(self, message: str, reason: str) -> None:
-        """Nobody waits any longer."""
-        lines, self._lines = self._lines, {}
+    def refuse_waiting(self, message: str, reason: str) -> None:
+        """Refuses all creations in the queue."""
+        queues, self._queues = self._queues, {}
         self.waiting = 0
-        for waiting in chain.from_iterable(lines.values()):
+        for waiting in chain.from_iterable(queues.values()):
             if not waiting.turn.done():
                 waiting.turn.set_exception(Unavailable(message, retry_after=RETRY_SECONDS, reason=reason))
 
     def _give_up(self, waiting: _Waiting) -> None:
-        line = self._lines.get(waiting.key)
-        if line and waiting in line:
-            line.remove(waiting)
+        queue = self._queues.get(waiting.key)
+        if queue and waiting in queue:
+            queue.remove(waiting)
             self.waiting -= 1
-            if not line:
-                del self._lines[waiting.key]
+            if not queue:
+                del self._queues[waiting.key]
 
     def _admit(self) -> None:
-        # A place of one environment and one key may be for two: until nobody in line finds any.
+        # One free place may admit several, since limits also hold per environment and key.
         while not self.saturated and (waiting := self._next()) is not None:
-            line = self._lines.pop(waiting.key)
-            line.remove(waiting)
+            queue = self._queues.pop(waiting.key)
+            queue.remove(waiting)
             self.waiting -= 1
-            if line:
-                self._lines[waiting.key] = line  # the keys take turns: whoever was served goes to the end
+            if queue:
+                self._queues[waiting.key] = queue  # keys take turns: this one goes to the end
             if not waiting.turn.done():
                 self._take(waiting.environment, waiting.key)
                 waiting.turn.set_result(None)
 
     def _next(self) -> _Waiting | None:
-        """The first in line who finds a place; one who wants a full environment keeps nobody else back."""
+        """The first creation that finds a place; one for a full environment does not block the others."""
         return next(
-            (one for line in self._lines.values() for one in line if self._free(one.environment, one.key)),
+            (one for queue in self._queues.values() for one in queue if self._free(one.environment, one.key)),
             None,
         )
 
@@ -136,7 +136,7 @@ class Admission:
         self._of_key[key] += 1
 
 
-def _came(turn: asyncio.Future[None]) -> bool:
+def _granted(turn: asyncio.Future[None]) -> bool:
     return turn.done() and not turn.cancelled() and turn.exception() is None
 
 

@@ -1,7 +1,7 @@
-"""The calls of one session: running, lingering, replayed, each of them once.
+"""The calls of one session: running, finished, rejoined; each runs once.
 
-A call belongs to its session, not to the connection that started it: it goes on when the client vanishes,
-and whoever comes back with its task id or its idempotency key gets its stream from the beginning.
+A call belongs to its session, not to the connection that started it. It continues when the client
+disconnects; a client that returns with its task id or idempotency key gets the stream from the beginning.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ log = logging.getLogger("ors.server")
 
 GONE = error_event(RESULT_GONE)
 SPENT_KEYS = 65_536
-"""Idempotency keys that a session remembers at least after their results, and at most twice as many.
+"""Idempotency keys that a session remembers after their results are gone: at least this many, at most twice.
 
 Each takes about 75 bytes: 75 KB in a session of 1,000 calls, 10 MB in one of 131,072 and more.
 """
@@ -30,7 +30,7 @@ Listener = Callable[[], None]
 
 
 class Call:
-    """One run of a tool. `tail` holds its events after `task_id`, once it is done."""
+    """One tool call. Once it is done, `tail` holds its events after `task_id`."""
 
     __slots__ = (
         "_listeners",
@@ -57,39 +57,39 @@ class Call:
         self.finished_at = 0.0
         self._owner = owner
         self.listener: Listener | None = None
-        """Who waits for the result; others are rare."""
+        """Called with the end of the call; most calls have one listener."""
         self._listeners: list[Listener] | None = None
 
     @property
     def head(self) -> bytes:
-        """Its first event, which tells its id."""
+        """The first event, with the task id."""
         return task_id_event(self.id)
 
     @property
     def age(self) -> float:
-        """Seconds that it has run, or did."""
+        """Seconds since the call began, or its duration once it is done."""
         return self.seconds + perf_counter() if self.tail is None else self.seconds
 
     def listen(self, listener: Listener) -> None:
-        """`listener` is called once it is done, which it must not be yet."""
+        """Calls `listener` when the call ends. It must still be running."""
         if self.listener is None:
             self.listener = listener
         else:
             self._listeners = [*(self._listeners or ()), listener]
 
     def unlisten(self, listener: Listener) -> None:
-        """`listener` no longer cares."""
+        """Removes a listener."""
         if self.listener == listener:
             self.listener = None
         elif self._listeners:
             self._listeners = [other for other in self._listeners if other != listener]
 
     def finish(self, result: Result) -> None:
-        """Ends the call: its result is booked, then delivered. The first result stands."""
+        """Ends the call: keeps and counts the result, then delivers it. Only the first result counts."""
         if self.tail is not None:
             return
         self.tail = result.events
-        # Not asked for again: finding the running loop takes a system call in CPython 3.11.
+        # By the task: get_running_loop() takes a system call in CPython 3.11.
         loop = asyncio.get_running_loop() if self.task is None else self.task.get_loop()
         self.task = None
         self.finished_at = loop.time()
@@ -103,11 +103,11 @@ class Call:
             listener()
 
     def taken(self) -> None:
-        """A client has come back for the result."""
+        """Marks the result as delivered."""
         self._owner.taken(self.id)
 
     def missed(self) -> None:
-        """The client that waited for the result did not get it."""
+        """Marks the result as not delivered: the client disconnected."""
         self._owner.missed(self.id)
 
 
@@ -118,11 +118,11 @@ class Calls:
 
     def __init__(self, runtime: Runtime, watch: Watch) -> None:
         self._runtime = runtime
-        self._watch = watch  # is told of each call that is done
-        self._by_id: dict[str, Call | int] | None = None  # done calls by the second in which they are kept
-        self._by_key: dict[str, str] | None = None  # most clients in the field send none
+        self._watch = watch  # called with each finished call
+        self._by_id: dict[str, Call | int] | None = None  # a finished call as the second it is kept under
+        self._by_key: dict[str, str] | None = None  # most clients send no keys
         self._spent: set[int] | None = None
-        self._spent_before: set[int] | None = None  # once there were SPENT_KEYS after them, they go
+        self._spent_before: set[int] | None = None  # forgotten after SPENT_KEYS more
         self.running = 0
 
     def __iter__(self) -> Iterator[Call]:
@@ -147,7 +147,7 @@ class Calls:
         return call
 
     def spent(self, key: str) -> bool:
-        """Whether a call with that key has run, and its result is no longer kept."""
+        """Whether a call with that key has run and its result is no longer kept."""
         if self._spent is None:
             return False
         number = hash(key)
@@ -163,7 +163,7 @@ class Calls:
         trace: str = "",
         loop: asyncio.AbstractEventLoop | None = None,
     ) -> Call:
-        """Runs `work(name, given)`, which gives the events after `task_id`, as a new call."""
+        """Starts a new call, which runs `work(name, given)`."""
         call = Call(self, name, id, key, trace)
         if self._by_id is None:
             self._by_id = {}
@@ -176,20 +176,20 @@ class Calls:
         self._runtime.running += 1
         loop = loop or asyncio.get_running_loop()
         run = _run(call, work, name, given)
-        # Without a factory by ourselves, and with a name at hand: uvloop takes 0.8 µs longer.
+        # Not by create_task, and with a name: with uvloop, that takes 0.8 µs longer.
         ours = loop.get_task_factory() is None
         call.task = asyncio.Task(run, loop=loop, name=id) if ours else loop.create_task(run, name=id)
         return call
 
     def tasks(self) -> list[asyncio.Task[None]]:
-        """The tasks of the calls that run."""
+        """The asyncio tasks of running calls."""
         return [call.task for call in self._running() if call.task is not None]
 
     def _running(self) -> list[Call]:
         return [known for known in (self._by_id or {}).values() if isinstance(known, Call)]
 
     def finished(self, call: Call, result: Result) -> None:
-        """A call of ours is done."""
+        """Keeps and counts the result of a call."""
         self.running -= 1
         self._runtime.running -= 1
         if self._by_id is None:
@@ -198,11 +198,11 @@ class Calls:
         self._watch(call, result)
 
     def stop(self, message: str, reason: str) -> list[asyncio.Task[None]]:
-        """Ends every running call with an `error` event; gives the tasks that are about to end."""
+        """Ends every running call with an `error` event, and returns the cancelled tasks."""
         tasks = []
         for call in self._running():
             task = call.task
-            if task is not None:  # otherwise it is done
+            if task is not None:  # otherwise it has finished
                 call.finish(failed(message, reason))
                 task.cancel()
                 tasks.append(task)
@@ -215,28 +215,28 @@ class Calls:
                 self._runtime.kept.remove(id, known)
         self._by_id = self._by_key = self._spent = self._spent_before = None
 
-    # ── What is kept of us ───────────────────────────────────────────────────────────────────────
+    # ── For KeptResults ───────────────────────────────────────────────────────────────────────
 
     def taken(self, id: str) -> None:
-        """A client has come back for a result."""
+        """Marks a result as delivered."""
         self._runtime.kept.taken(id)
 
     def missed(self, id: str) -> None:
-        """A client may come back for a result."""
+        """Marks a result as not delivered."""
         self._runtime.kept.missed(id)
 
     def forget(self, id: str, key: str | None) -> None:
-        """Nothing is kept of a call any more."""
+        """Forgets a call whose result has expired."""
         if self._by_id is not None:
             self._by_id.pop(id, None)
         if key is not None:
             self.spend(key)
 
     def spend(self, key: str) -> None:
-        """The result of the call with that key is gone. Whoever asks is told so; it never runs again."""
+        """Remembers that the result of a key is gone: the call never runs again."""
         if self._by_key is not None:
             self._by_key.pop(key, None)
-        # By hash: 64 bits tell keys apart, and a long key must not stay.
+        # By hash: 64 bits tell keys apart, and long keys would take memory.
         if self._spent is None:
             self._spent = set()
         elif len(self._spent) >= SPENT_KEYS:
@@ -250,7 +250,7 @@ async def _run(call: Call, work: Work, name: str, given: dict[str, Any]) -> None
     except asyncio.CancelledError:
         result = failed("Tool call cancelled", "cancelled")
     except BaseException:
-        # Not even the failure could be told, such as an exception that cannot be put into words.
+        # Even describing the failure has failed, such as with an exception whose __str__ raises.
         log.exception("call of %r failed", name)
         result = failed("Tool execution failed", "environment")
     call.finish(result)

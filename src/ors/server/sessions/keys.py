@@ -1,4 +1,4 @@
-"""API keys: who may use a server, and whose a session is."""
+"""API keys: access to a server, and ownership of sessions."""
 
 import hashlib
 from collections.abc import Iterable
@@ -10,21 +10,21 @@ from ors.errors import AuthenticationError
 
 @dataclass(frozen=True, slots=True)
 class ApiKey:
-    """A key that clients may use, with a name for logs and limits of its own."""
+    """An API key, with a name for logs and its own limits."""
 
     name: str
     secret: str = field(repr=False)
     sessions: int | None = None
-    """Sessions at once, instead of the server's limit per key."""
+    """Most sessions at once; overrides the server's limit per key."""
     private: bool = False
-    """Whether task listings show it the private fields."""
+    """Whether clients with this key see the private fields of tasks."""
 
     @classmethod
     def parse(cls, text: str, number: int = 1) -> "ApiKey":
-        """A key from `SECRET`, or `NAME=SECRET`, each with `sessions=N` and `private` behind it.
+        """Parses `SECRET` or `NAME=SECRET`, optionally followed by `sessions=N` and `private`.
 
         Raises:
-            ValueError: it is none of these; the text does not show the secret.
+            ValueError: the text has another form; the message does not show the secret.
         """
         words = text.split()
         if not words:
@@ -46,7 +46,7 @@ class ApiKey:
 
 
 class Keys:
-    """The API keys of a server. Without any, everyone is let in, under an empty name."""
+    """The API keys of a server. Without any, every client is accepted, under an empty name."""
 
     def __init__(self, keys: Iterable[ApiKey | str] = ()) -> None:
         parsed = [
@@ -54,7 +54,7 @@ class Keys:
             for number, key in enumerate(keys, 1)
         ]
         self.by_name = {key.name: key for key in parsed}
-        # By digest: finding one takes the same time however much of a guess is right.
+        # By digest: the time of a lookup tells nothing about how much of a guess is right.
         self._by_digest = {digest(key.secret.encode()): key.name for key in parsed}
         if len(self.by_name) < len(parsed) or len(self._by_digest) < len(parsed):
             raise ValueError("two API keys have one name, or one secret")
@@ -76,16 +76,16 @@ class Keys:
         return name
 
     def sees_private(self, name: str) -> bool:
-        """Whether listings show that key the private fields of tasks."""
+        """Whether that key sees the private fields of tasks."""
         key = self.by_name.get(name)
         return key is not None and key.private
 
-    def sessions(self, name: str, otherwise: int | None) -> int | None:
-        """How many sessions that key may have at once."""
+    def sessions(self, name: str, default: int | None) -> int | None:
+        """The most sessions that key may have at once."""
         key = self.by_name.get(name)
-        return otherwise if key is None or key.sessions is None else key.sessions
+        return default if key is None or key.sessions is None else key.sessions
 
 
 def digest(secret: bytes) -> bytes:
-    """By what a key is found."""
-    return hashlib.blake2b(secret).digest()  # half the time of SHA-256 for something so short
+    """The digest under which a key is stored."""
+    return hashlib.blake2b(secret).digest()  # takes half the time of SHA-256 for short texts

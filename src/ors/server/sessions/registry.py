@@ -1,6 +1,6 @@
-"""All sessions of a server: found by id, ended when their time has come.
+"""All sessions of a server: finds them by id, and ends them when they expire.
 
-A session that has ended is no longer found; its id answers 410 while its tombstone lasts.
+The id of an ended session is answered with 410 as long as its tombstone lasts.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from ors.server.sessions.keys import Keys
 from ors.server.sessions.session import ServerSession, State
 
 COMING_BACK_SECONDS = 0.05
-"""How often a server that is about to end looks whether all results were taken."""
+"""How often a draining server checks whether all results were delivered."""
 ENDED = {
     "expired": "Session expired",
     "life": "Session expired",
@@ -25,12 +25,12 @@ ENDED = {
 
 
 class _Tombstone(NamedTuple):
-    """What is remembered of a session that has ended."""
+    """Remembers a session that has ended."""
 
     until: float
     reason: str
     key: str
-    """For other keys there has never been one."""
+    """Only this API key is told that the session existed."""
 
 
 class Sessions:
@@ -41,7 +41,7 @@ class Sessions:
         self._limits = runtime.limits
         self.admission = Admission(runtime.limits, keys or Keys())
         self._live: dict[str, ServerSession] = {}
-        # Not a plain dict, which takes ever longer to find its first one once many were taken from there.
+        # Not a plain dict, where finding the first item gets slow after many were removed from the front.
         self._ended: OrderedDict[str, _Tombstone] = OrderedDict()
         self._ending: dict[str, asyncio.Task[None]] = {}
 
@@ -52,7 +52,7 @@ class Sessions:
         return iter(self._live.values())
 
     def reserve(self, sid: str, environment: str, now: float, limits: Limits, key: str = "") -> ServerSession:
-        """A new session under that id, which nobody else can have from now on.
+        """Creates a session under that id, which is taken from now on.
 
         Raises:
             BadRequest: the id is taken.
@@ -64,13 +64,13 @@ class Sessions:
         return session
 
     def release(self, session: ServerSession) -> None:
-        """Undoes a reservation that came to nothing."""
+        """Undoes a reservation whose creation failed."""
         if self._live.get(session.sid) is session:
             del self._live[session.sid]
             self.admission.leave(session.environment, session.key)
 
     def find(self, sid: str, now: float, key: str = "") -> ServerSession:
-        """The session of that id, which counts as activity.
+        """Finds a session. This counts as activity.
 
         Raises:
             Gone: it has ended.
@@ -82,8 +82,8 @@ class Sessions:
         session.seen = now
         return session
 
-    def seen(self, sid: str, now: float, key: str = "") -> ServerSession:
-        """The session of that id, for someone who only looks.
+    def peek(self, sid: str, now: float, key: str = "") -> ServerSession:
+        """Finds a session. This does not count as activity.
 
         Raises:
             Gone, NotFound: as `find` does.
@@ -97,23 +97,23 @@ class Sessions:
         return sid in self._live
 
     def standing(self, sid: str, now: float) -> int:
-        """2 for a session that lives here, 1 for one that has ended here of late, 0 for any other."""
+        """2 for a session of this server, 1 for one that ended here recently, 0 for any other id."""
         if sid in self._live:
             return 2
         tombstone = self._ended.get(sid)
         return int(tombstone is not None and tombstone.until > now)
 
     def touch(self, sid: str, now: float, key: str = "") -> None:
-        """Counts as activity of that session, if there is one."""
+        """Counts as activity of the session, if it exists."""
         session = self._live.get(sid)
         if session is not None and session.key == key:
             session.seen = now
 
     def delete(self, sid: str, now: float, key: str = "") -> asyncio.Task[None] | None:
-        """Ends a session; gives its teardown, if there is one to wait for. The second time is fine too.
+        """Ends a session, and returns its teardown if there is one to wait for. May be repeated.
 
         Raises:
-            NotFound: there is none of that id and key, and has not been one of late.
+            NotFound: no session has, or recently had, that id and key.
         """
         session = self._live.get(sid)
         if session is not None and session.key == key:
@@ -123,7 +123,7 @@ class Sessions:
         return self._ending.get(sid)
 
     def reap(self, now: float) -> None:
-        """Ends what has been idle or alive for too long; forgets old tombstones."""
+        """Ends sessions that were idle or alive for too long, and removes old tombstones."""
         for session in list(self._live.values()):
             limits = session.limits
             if limits.life_seconds is not None and session.created + limits.life_seconds < now:
@@ -131,21 +131,21 @@ class Sessions:
                 self._end(session, text, "life", now)
             elif session.seen + limits.idle_seconds < now:
                 if session.running:
-                    session.seen = now  # a call in flight counts
+                    session.seen = now  # a running call counts as activity
                 else:
                     self._end(session, "Session expired", "expired", now)
         while self._ended and next(iter(self._ended.values())).until <= now:
             self._ended.popitem(last=False)
 
-    def turn_away(self, now: float, message: str) -> None:
-        """Whoever waits for a place, or for a session that is not set up yet, waits no longer."""
-        self.admission.send_away(message, "shutdown")
+    def refuse_waiting(self, now: float, message: str) -> None:
+        """Refuses queued creations, and ends sessions that are not set up yet."""
+        self.admission.refuse_waiting(message, "shutdown")
         for session in list(self._live.values()):
             if session.state is State.CREATING:
                 self._end(session, message, "shutdown", now)
 
     async def drain(self) -> None:
-        """Waits until every call is done, and every result taken: who was cut off may come back for it."""
+        """Waits until every call has ended and every result was delivered: clients may return for them."""
         while self._runtime.running or self._runtime.kept.awaited:
             tasks = [task for session in self._live.values() for task in session.call_tasks()]
             if tasks:
@@ -160,7 +160,7 @@ class Sessions:
 
     async def close(self, now: float, message: str) -> None:
         """Ends every session."""
-        self.turn_away(now, message)
+        self.refuse_waiting(now, message)
         for session in list(self._live.values()):
             self._end(session, message, "shutdown", now)
         while self._ending:
@@ -177,18 +177,18 @@ class Sessions:
     def _end(self, session: ServerSession, message: str, reason: str, now: float) -> None:
         sid = session.sid
         del self._live[sid]
-        self._bury(session, now, reason)
+        self._add_tombstone(session, now, reason)
         task = session.end(message, reason)
         self.admission.leave(session.environment, session.key)
         if task is not None:
             self._ending[sid] = task
-            task.add_done_callback(lambda done: self._ended_now(sid, done))
+            task.add_done_callback(lambda done: self._forget_ending(sid, done))
 
-    def _ended_now(self, sid: str, task: asyncio.Task[None]) -> None:
+    def _forget_ending(self, sid: str, task: asyncio.Task[None]) -> None:
         if self._ending.get(sid) is task:
             del self._ending[sid]
 
-    def _bury(self, session: ServerSession, now: float, reason: str) -> None:
+    def _add_tombstone(self, session: ServerSession, now: float, reason: str) -> None:
         self._ended.pop(session.sid, None)
         self._ended[session.sid] = _Tombstone(now + self._limits.tombstone_seconds, reason, session.key)
         if len(self._ended) > self._limits.tombstones:

@@ -1,0 +1,68 @@
+"""Temporary folders, a lifeline and the description of threads, in real processes and threads."""
+
+import os
+import sys
+import tempfile
+import threading
+from pathlib import Path
+
+import pytest
+
+from ors.server.process.folders import own_folder, remove_dead
+from ors.server.process.lifeline import Lifeline
+from ors.server.process.malloc import FreedMemory
+from ors.server.process.shutdown import describe_thread
+
+
+def test_only_folders_whose_lock_is_free_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    (tmp_path / "ors-dead").mkdir()
+    (tmp_path / "ors-dead" / "lock").touch()
+    (tmp_path / "ors-without-a-lock").mkdir()
+    with own_folder() as used:
+        assert used.path.parent == tmp_path
+        remove_dead()
+        assert {path.name for path in tmp_path.iterdir()} == {"ors-without-a-lock", used.path.name}
+    assert [path.name for path in tmp_path.iterdir()] == ["ors-without-a-lock"]
+
+
+def test_a_lifeline_ends_with_its_other_end() -> None:
+    theirs, ours = os.pipe()
+    ended = threading.Event()
+    try:
+        line = Lifeline(theirs)
+        line.end = ended.set
+        assert not os.get_inheritable(theirs)
+        os.close(ours)
+        assert ended.wait(10)
+    finally:
+        os.close(theirs)
+
+
+def test_memory_is_trimmed_again_only_after_a_pause() -> None:
+    memory, trimmed = FreedMemory(), []
+    memory._trim = lambda pad: trimmed.append(pad) or 0  # type: ignore[func-returns-value]
+    memory.give_back(1.0)
+    memory.give_back(1.0)
+    assert trimmed == [0]
+    memory.give_back(memory._not_before)
+    assert trimmed == [0, 0]
+
+
+def test_a_thread_is_described_by_the_authors_line_and_not_by_ours() -> None:
+    gate, waiting = threading.Event(), threading.Event()
+
+    def authors_code() -> None:
+        waiting.set()
+        gate.wait()
+
+    thread = threading.Thread(target=authors_code, name="worker")
+    thread.start()
+    try:
+        assert waiting.wait(10)
+        while "wait" not in (frame := sys._current_frames()[thread.ident or 0]).f_code.co_name:
+            pass
+        assert describe_thread(thread, frame).startswith(f"thread worker in authors_code ({__file__}:")
+    finally:
+        gate.set()
+        thread.join()

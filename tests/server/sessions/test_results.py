@@ -1,0 +1,84 @@
+"""Kept results, and the listeners of a call, without a server."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from ors.limits import Limits
+from ors.server.episodes.error_text import ErrorText
+from ors.server.episodes.result import Result
+from ors.server.observe.events import Observers
+from ors.server.runtime import Runtime
+from ors.server.sessions.calls import Call, Calls
+from ors.server.sessions.results import RECORD_BYTES, KeptResults
+
+
+@dataclass
+class Finished:
+    id: str
+    finished_at: float = 0.0
+    key: str | None = None
+    tool: str = "tool"
+    seconds: float = 0.5
+    listener: Callable[[], None] | None = print
+
+
+@dataclass
+class Owner:
+    spent: list[str] = field(default_factory=list)
+    forgotten: list[str] = field(default_factory=list)
+
+    def spend(self, key: str) -> None:
+        self.spent.append(key)
+
+    def forget(self, id: str, key: str | None) -> None:
+        self.forgotten.append(id)
+
+
+def test_over_budget_the_oldest_delivered_results_are_evicted_first() -> None:
+    owner, kept = Owner(), KeptResults(60, 3 * (RECORD_BYTES + 100) + 10)
+    kept.add(Finished("missed", listener=None), owner, bytes(100))
+    seconds = [kept.add(Finished(id, key=f"key of {id}"), owner, bytes(100)) for id in ("a", "b")]
+    assert not owner.spent
+    kept.add(Finished("c"), owner, bytes(100))
+    assert owner.spent == ["key of a"]
+    assert kept.get("a", seconds[0]) is None
+    assert kept.get("b", seconds[1]) == (bytes(100), "tool", 0.5, "key of b")
+    assert (len(kept), kept.bytes) == (3, 3 * (RECORD_BYTES + 100))
+
+
+def test_what_has_expired_is_forgotten_once_evicted_results_too() -> None:
+    owner, kept = Owner(), KeptResults(60, RECORD_BYTES + 100)
+    for id in ("a", "b"):
+        kept.add(Finished(id), owner, bytes(100))
+    assert not kept.reap(60.9)
+    assert not owner.forgotten
+    assert not kept.reap(61)
+    assert sorted(owner.forgotten) == ["a", "b"]
+    kept.reap(1000)
+    assert len(owner.forgotten) == 2
+    assert (len(kept), kept.bytes, kept._by_second) == (0, 0, {})
+
+
+def test_an_empty_second_is_dropped_with_its_last_result() -> None:
+    owner, kept = Owner(), KeptResults(60, 10**6)
+    first = kept.add(Finished("a"), owner, b"")
+    second = kept.add(Finished("b", finished_at=1.0), owner, b"")
+    kept.remove("a", first)
+    assert list(kept._by_second) == [second]
+
+
+async def test_every_listener_but_a_removed_one_hears_of_the_end() -> None:
+    runtime = Runtime(Limits(), ErrorText("none"), Observers())
+    runtime.running = 3
+    calls, heard = Calls(runtime, lambda call, result: None), list[str]()
+    listeners = [lambda name=name: heard.append(name) for name in ("a", "b", "c")]
+    for removed, left in ((0, ["b", "c"]), (1, ["a", "c"]), (2, ["a", "b"])):
+        heard.clear()
+        call = Call(calls, "tool", f"id{removed}", None, "")
+        for listener in listeners:
+            call.listen(listener)
+        call.unlisten(listeners[removed])
+        assert 0 <= call.age < 60
+        call.finish(Result(b"end"))
+        call.finish(Result(b"a second end"))
+        assert (heard, call.tail, call.age) == (left, b"end", call.seconds)
