@@ -52,14 +52,14 @@ class Routes:
         route = self.exact.get((method, path))
         if route is not None:
             return route
+        if is_preflight(request):
+            return (lambda request, environment: preflight()), self._first
         if f"{path}/".startswith(_OWN):
             return self._page(method, path), self._first
         allowed = {verb for verb, where in self.exact if where == path}
-        if allowed and not is_preflight(request):
+        if allowed:
             allow = ", ".join(sorted(allowed | {"HEAD"} if "GET" in allowed else allowed))
             raise MethodNotAllowed(f"{request.method} is not allowed here; use {allow}", allow=allow)
-        if is_preflight(request):
-            return (lambda request, environment: preflight()), self._first
         raise self._elsewhere(request, first.lower())
 
     def _elsewhere(self, request: Request, first: str) -> ORSError:

@@ -140,7 +140,7 @@ class Runner(uvicorn.Server):
 
     def _acceptor(self, listening: socket.socket, tls: ssl.SSLContext | None) -> asyncio.Server:
         # uvicorn asks no more of its servers than this one has.
-        return Acceptor(listening, self._overflow, self._open, self._listener.beside, tls)  # type: ignore[return-value]
+        return Acceptor(listening, self._overflow, self._open, self._listener.start_task, tls)  # type: ignore[return-value]
 
     async def _open(self, client: socket.socket, tls: ssl.SSLContext | None, fits: bool) -> None:
         port = self._listener if fits else self._overflow
