@@ -164,6 +164,7 @@ async def test_a_call_whose_reader_leaves_writes_no_more_and_goes_on(turn: Turn,
         await turn.told(1)
     turn.stream.leave()
     before = list(turn.sink.told)
+    assert turn.call.listener is None
     assert not turn.timers.opening._due
     assert not turn.timers.pings._due
     turn.stream.open()
