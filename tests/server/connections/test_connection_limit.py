@@ -46,7 +46,7 @@ def connected(raw: Raw, count: int = 1) -> Iterator[list[socket.socket]]:
 
 
 def told(connection: socket.socket) -> bytes:
-    """What has come of the next answer, up to the end of its headers."""
+    """Reads the next answer, up to the end of its headers."""
     received = b""
     while b"\r\n\r\n" not in received:
         part = connection.recv(2**16)
