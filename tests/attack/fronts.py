@@ -91,7 +91,7 @@ class Front:
         raise AssertionError(f"no session on slot {slot}")
 
     def told(self, sid: str, tool: str, **given: object) -> str:
-        """What a tool says."""
+        """Calls a tool and returns its text."""
         answer = self.raw.call(sid, tool, given, env="ground", headers=self.headers)
         return str(answer.result()["output"]["blocks"][0]["text"])
 

@@ -93,7 +93,7 @@ class Noise:
         self._sid = sid.encode()
 
     def asked(self) -> bytes:
-        """What a door may send, or nearly."""
+        """Makes a frame that a router may send, or nearly."""
         if self._random.random() < 0.4:
             return self._mutated(self._request())
         return self._random.choice((self._request, self._word, self._word, self._odd))()
@@ -135,7 +135,7 @@ class Noise:
         return bytes(changed)
 
     def answered(self, numbers: list[int]) -> bytes:
-        """What a server may send, or nearly, with numbers that a door has given."""
+        """Makes a frame that a server may send, or nearly, with numbers of the router."""
         pick = self._random.choice
         number = pick((*numbers, 0, self._random.randrange(2**32)))
         headers = pick(

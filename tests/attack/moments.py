@@ -1,4 +1,4 @@
-"""What became of a call, in one word."""
+"""The outcome of a call, in one word."""
 
 from tests.support.raw_http import Answer
 

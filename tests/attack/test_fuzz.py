@@ -23,7 +23,7 @@ _STATUS = re.compile(rb"HTTP/1\.1 (\d{3}) ")
 
 
 def statuses(where: Front, sent: bytes, half_close: bool = False) -> list[int]:
-    """Those of all answers to these bytes."""
+    """Returns the statuses of all answers to these bytes."""
     heard = talk((where.raw.host, where.raw.port), [sent], half_close=half_close, patience=30)
     return [int(status) for status in _STATUS.findall(heard) if status != b"100"]
 

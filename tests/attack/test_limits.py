@@ -102,7 +102,7 @@ class _Kept:
         self._connection.close()
 
     def files(self) -> str:
-        """What becomes of a tool that opens files."""
+        """Calls a tool that opens files, and returns the outcome."""
         body = b'{"name": "files", "input": {"count": %d}}' % TOOL_FILES
         self._connection.request("POST", "/ground/call", body, {"X-Session-ID": self._sid})
         response = self._connection.getresponse()

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.xdist_group("attack-memory")
 
 GROWTH_MB = 100
 UNFINISHED_MB = 300
-"""What bodies that are not whole may hold in one process; with keys, since without one none is kept."""
+"""Memory that incomplete bodies may hold in one process; with keys, since without one none is kept."""
 BODY_BYTES = 31 * 2**20
 
 

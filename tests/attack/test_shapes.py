@@ -30,7 +30,7 @@ def fronts(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 def came(where: Front, shape: Shape, sid: str, cuts: random.Random | None) -> str:
-    """What comes of a shape, sent at once or cut somewhere."""
+    """Returns the outcome of a shape, sent at once or in pieces."""
     sent = shape.sent.replace(SID, sid.encode())
     pieces = [sent if shape.half_close else sent + LAST]
     if cuts is not None:
@@ -95,7 +95,7 @@ def test_front_ends_that_were_tried_live_and_have_logged_no_fault(
 
 @pytest.mark.parametrize("fronts", [KEY], indirect=True)
 @pytest.mark.parametrize("shape", ACCESS, ids=lambda shape: shape.name)
-def test_a_shape_at_a_door_with_a_key_comes_to_the_same_everywhere(
+def test_a_shape_comes_to_the_same_at_every_front_end_with_a_key(
     fronts: Fronts, shape: Shape, scale: Scale, counts: Counter[str]
 ) -> None:
     counts["requests with keys"] += held_against(shape, fronts, scale)

@@ -58,7 +58,7 @@ async def storm(url: str, count: int, calls: int, seed: str) -> Counter[str]:
 
 
 async def settled(server: Watched, count: int, calls: int, seed: str) -> tuple[Counter[str], dict[str, int]]:
-    """What became of a storm, and what is left of it."""
+    """The outcome of a storm, and what is left of it."""
     before = await server.left()
     became = await storm(server.url, count, calls, seed)
     left = await server.settled(before, SETTLING_SECONDS)

@@ -22,7 +22,7 @@ class Hung(AssertionError):
 
 
 class Malformed(AssertionError):
-    """What came is no sequence of answers."""
+    """The bytes are not a sequence of answers."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,7 +57,7 @@ class ClusterRunner(Runner):
 
     def beside(self, work: Coroutine[Any, Any, None]) -> None:
         """Runs a coroutine beside; uvicorn waits for it at the end."""
-        self._listener.beside(work)
+        self._listener.start_task(work)
 
     async def go_on(self, client: socket.socket) -> None:
         """Serves a connection that another server has accepted."""
@@ -85,7 +85,7 @@ class ClusterRunner(Runner):
         if receiver is not None and spare is not None:
             connection.tag = None
             if receiver.give(spare):
-                connection.let_go()
+                connection.detach()
 
     def hand_over(self, successor: Receiver, most: int) -> None:
         """Gives the clients' connections to another server: those that are quiet now, others soon."""
@@ -96,7 +96,7 @@ class ClusterRunner(Runner):
             if not successor.give(*(number for _, number in some)):
                 break  # it has many to take already
             for connection, _ in some:
-                connection.let_go()
+                connection.detach()
 
     # ── The end ──────────────────────────────────────────────────────────────────────────────────
 

@@ -1,4 +1,4 @@
-"""The server: checks environments, wires the parts, runs them."""
+"""The public server: checks environments, builds the application, runs it."""
 
 import logging
 import os
@@ -32,7 +32,7 @@ TELEMETRY_VARIABLE = "OTEL_EXPORTER_OTLP_ENDPOINT"
 
 
 LINK = "ors.cluster.link.server:upgrade"
-"""What lets routers link to a server. By name, since the cluster stands on the server."""
+"""Makes links to a server possible. By name, since the cluster imports the server."""
 
 
 class Server:
@@ -95,7 +95,7 @@ class Server:
             insecure=insecure,
             ssl_certfile=ssl_certfile,
             ssl_keyfile=ssl_keyfile,
-            on_start=lambda url: _say(f"Serving {names} on {url} (Ctrl-C ends it)"),
+            on_start=lambda url: _print(f"Serving {names} on {url} (Ctrl-C ends it)"),
         ).run()
 
     def runner(
@@ -133,7 +133,7 @@ class Server:
 
 
 def _telemetry() -> Sequence[Observer]:
-    # OpenTelemetry is an extra, and is not loaded unless it is wanted.
+    # OpenTelemetry is optional, and loaded only if configured.
     if not any(os.environ.get(name) for name in (TELEMETRY_VARIABLE, *_OF_SIGNALS.values())):
         return ()
     try:
@@ -158,13 +158,13 @@ def _is_wanted(signal: str) -> bool:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach a server that listens there."""
+    """Whether only this machine can reach a server on that host."""
     try:
         return ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
 
 
-def _say(line: str) -> None:
-    if sys.stderr is not None:  # whoever has started the process may have closed it
+def _print(line: str) -> None:
+    if sys.stderr is not None:  # may be closed by the parent process
         sys.stderr.write(f"{line}\n")

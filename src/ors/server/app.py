@@ -1,4 +1,4 @@
-"""What the server does with a request, whoever read it from the wire."""
+"""The server application: takes requests, independent of how they were read."""
 
 import asyncio
 import logging
@@ -31,25 +31,25 @@ log = logging.getLogger("ors.server")
 
 REAP_SECONDS = 5.0
 BETWEEN_SECONDS = 0.01
-LAST_WORDS_SECONDS = 5.0
-"""For observers to pass on what they were told, such as the last spans."""
+OBSERVER_CLOSE_SECONDS = 5.0
+"""Time for observers to send their last data, such as spans."""
 
 _REJECTIONS = {"limit", "shutdown", "key", "host", "origin"}
 _OPEN_PATHS = {_protocol.HEALTH.path(), *HEALTH_PATHS, HOME, HOME.rstrip("/")}
 
 
 class Forwarding(Protocol):
-    """The other servers, as far as this one needs to know of them."""
+    """The peers, as far as this server needs to know them."""
 
     def elsewhere(self, request: Request) -> Outcome | None:
-        """What gives the answer if another server has it; None if this one does."""
+        """Returns the outcome from a peer; None if this server answers itself."""
 
     def new_session_id(self) -> str:
-        """An id that leads to the server that should have the next session."""
+        """Returns an id for the server that should have the next session."""
 
 
 class App:
-    """The server without a wire. `take` every request; the rest is life: drain, close."""
+    """Takes requests, and starts, drains and closes the server."""
 
     def __init__(
         self, environments: dict[str, ServedEnvironment], runtime: Runtime, keys: Keys, origins: Sequence[str]
@@ -67,7 +67,7 @@ class App:
         }
         self.timers = CallTimers(self.limits.ping_seconds)
         self.tasks: set[asyncio.Task[None]] = set()
-        """Those that work on answers."""
+        """Tasks that produce answers."""
         self.metrics = Metrics(
             runtime,
             self.sessions,
@@ -81,22 +81,22 @@ class App:
         endpoints = Endpoints(environments, runtime, keys, self.sessions, self.timers, self._new_session_id)
         self._routes = Routes(endpoints.handlers(), endpoints.bare, environments, self.pages.route)
         self.peers: Forwarding | None = None
-        """The other servers, if this one forwards requests to them."""
+        """The peers, if this server forwards requests to them."""
         self._reaping: asyncio.TimerHandle | None = None
 
     def guard(self, host: str, *, loopback: bool) -> None:
-        """On loopback and without keys, only a name of this machine's own is a host we answer to."""
+        """Sets the Host check: on loopback and without keys, only names of this machine pass."""
         self.origin_check = OriginCheck(
             LOOPBACK | {host.lower()} if loopback and not self.keys else None, self._origins
         )
 
     @property
     def environments(self) -> list[str]:
-        """The names of what is served, the default first."""
+        """Names of the environments, the default first."""
         return list(self._environments)
 
     def admit(self, request: Request) -> int:
-        """How long the body may be of a request whose headers alone are there.
+        """Returns the longest body that a request may have, from its headers.
 
         Raises:
             Forbidden: its host or origin is foreign.
@@ -109,10 +109,10 @@ class App:
         return self.limits.body_bytes if request.key else min(KEYLESS_BODY_BYTES, self.limits.body_bytes)
 
     def take(self, request: Request, *, forwarded: bool = False) -> Outcome:
-        """What becomes of a request. Never raises.
+        """Returns the outcome of a request. Never raises.
 
-        One that another server has `forwarded` goes no further. That server has looked at its host and
-        origin; the key is looked at again, since this server decides whose a session is.
+        A request that a peer has `forwarded` is answered locally. The peer has checked its host and origin;
+        the key is checked again, since this server knows which key owns a session.
         """
         if self.runtime.loop is None:
             self.start()
@@ -134,7 +134,7 @@ class App:
             return self.refused(error)
         except Exception as error:
             return self._failure(request, error)
-        if type(outcome) is CallStream:  # as nearly always: the next check takes longer
+        if type(outcome) is CallStream:  # the common case: the next check takes longer
             return outcome
         if isinstance(outcome, Coroutine):
             return Later(request, self._finish(request, outcome), self.tasks)
@@ -153,7 +153,7 @@ class App:
             request.key = self.keys.name_of(request.api_key())
 
     def refused(self, error: ORSError) -> Answer:
-        """What is answered to a request that is turned away, which is counted."""
+        """Returns the answer to a request that is refused, and counts it."""
         if error.reason in _REJECTIONS:
             self.runtime.observers.tell(Rejected(error.reason))
         return refusal(error)
@@ -165,30 +165,30 @@ class App:
     def _new_session_id(self) -> str:
         return (self.peers or self.runtime.identity).new_session_id()
 
-    # ── Life ─────────────────────────────────────────────────────────────────────────────────────
+    # ── Lifecycle ────────────────────────────────────────────────────────────────────────────────
 
     def start(self) -> None:
-        """Begins to reap, on the running loop."""
-        # By a timer, not a task: under a server that sends no lifespan events nobody would end the task.
+        """Starts on the running loop, with the timer that expires sessions."""
+        # A timer, not a task: without lifespan events nothing would end a task.
         self.runtime.loop = asyncio.get_running_loop()
         self.runtime.copies.begin(self.runtime.loop)
         self.metrics.lag.start(self.runtime.loop)
         self.timers.start(self.runtime.loop)
-        self._later_reap()
+        self._schedule_reap()
 
     def _reap(self) -> None:
         assert self.runtime.loop is not None
         now = self.runtime.loop.time()
         self.sessions.reap(now)
         self._reap_results()
-        self._later_reap()
+        self._schedule_reap()
 
     def _reap_results(self) -> None:
         assert self.runtime.loop is not None
-        if self.runtime.kept.reap(self.runtime.loop.time()):  # others get their turn before the next of them
+        if self.runtime.kept.reap(self.runtime.loop.time()):  # the loop runs others in between
             self.runtime.loop.call_later(BETWEEN_SECONDS, self._reap_results)
 
-    def _later_reap(self) -> None:
+    def _schedule_reap(self) -> None:
         assert self.runtime.loop is not None
         self._reaping = self.runtime.loop.call_later(REAP_SECONDS, self._reap)
 
@@ -197,14 +197,14 @@ class App:
 
     @property
     def threads(self) -> Threads:
-        """Where authors' code runs that is not async."""
+        """Run environment code that is not async."""
         return self.runtime.threads
 
     @property
     def ending_seconds(self) -> float:
-        """The longest that an end takes, if no code of an author's holds up the event loop."""
+        """The longest that shutdown takes, if environment code does not block the event loop."""
         teardown = max(environment.limits.teardown_seconds for environment in self._environments.values())
-        # Calls that are stopped may clean up first; then there are last writes, last words, last tasks.
+        # Stopped calls may clean up first; then come last writes, observers and tasks.
         return self.limits.grace_seconds + 2 * teardown + 15
 
     @property
@@ -213,15 +213,15 @@ class App:
         return not len(self.sessions)
 
     def retire(self) -> None:
-        """Takes no new sessions from now on."""
+        """Takes no new sessions."""
         self.runtime.retiring = True
 
     def leave(self) -> None:
-        """Has had its last session: what other servers still send goes elsewhere."""
+        """Refuses what peers forward: the last session has ended."""
         self.runtime.leaving = True
 
     async def drain(self) -> None:
-        """Takes nothing new, lets running calls go on for the grace period, then ends their streams."""
+        """Takes no new work, lets calls run for the grace period, then stops them."""
         self.runtime.draining = True
         self.sessions.refuse_waiting(asyncio.get_running_loop().time(), SHUTDOWN)
         try:
@@ -239,13 +239,13 @@ class App:
         await self.sessions.close(asyncio.get_running_loop().time(), SHUTDOWN)
         last = [task for observer in self.runtime.observers.closing if (task := self._closing(observer))]
         if last:
-            await asyncio.wait(last, timeout=LAST_WORDS_SECONDS)
+            await asyncio.wait(last, timeout=OBSERVER_CLOSE_SECONDS)
 
     def _closing(self, observer: Closing) -> asyncio.Future[None] | None:
         try:
             return self.runtime.threads.run(observer.close)
-        except NoThread as error:  # the others are still to be told
-            log.error("%s was not told of the end: %s", type(observer).__name__, error)
+        except NoThread as error:  # the other observers are still closed
+            log.error("%s was not closed: %s", type(observer).__name__, error)
             return None
 
 

@@ -1,4 +1,4 @@
-"""What all parts of one server share."""
+"""State that all parts of one server share."""
 
 import asyncio
 import math
@@ -18,7 +18,7 @@ SHUTDOWN = "Server is shutting down"
 
 
 class Runtime:
-    """Limits, wording, threads, kept results, observers, who this is, and how much is going on."""
+    """Limits, error texts, threads, kept results, observers, identity and counters of one server."""
 
     def __init__(
         self,
@@ -36,28 +36,28 @@ class Runtime:
         self.calls = CallCounters()
         self.kept = KeptResults(limits.kept_seconds, limits.kept_bytes)
         self.loop: asyncio.AbstractEventLoop | None = None
-        """Where it all runs; to ask which loop runs takes a system call in CPython 3.11."""
+        """The event loop; finding the running one takes a system call in CPython 3.11."""
         self.task_ids = task_ids()
         self.running = 0
-        """Calls that run or wait for their turn."""
+        """Calls that run or are queued."""
         self.most_running: float = math.inf if limits.calls is None else limits.calls
         self.draining = False
-        """Whether it is about to end: nothing new may begin."""
+        """Whether it shuts down: no new work begins."""
         self.retiring = False
-        """Whether it ends when its last session has ended: new ones belong elsewhere."""
+        """Whether it takes no new sessions and ends with its last one."""
         self.leaving = False
-        """Whether it has had its last session: what comes for it now begins with its successor."""
+        """Whether its last session has ended: its successor takes what comes now."""
 
     @property
     def taking(self) -> bool:
-        """Whether new sessions may come here."""
+        """Whether it takes new sessions."""
         return not self.draining and not self.retiring
 
     def check_open(self) -> None:
-        """Lets something new begin.
+        """Checks that new work may begin.
 
         Raises:
-            Unavailable: the server is about to end.
+            Unavailable: the server shuts down.
         """
         if self.draining:
             raise Unavailable(SHUTDOWN, retry_after=1, reason="shutdown")

@@ -1,4 +1,4 @@
-"""One thing that a client may send, and what must come of it."""
+"""Bytes that a client may send, and the outcomes that are right."""
 
 from dataclasses import dataclass
 
@@ -16,7 +16,7 @@ class Shape:
 
     An outcome is the statuses in their order, then "on" if what is sent behind is answered too, or "close" if
     the connection is closed and nothing behind is read. Several outcomes may be right: "400 close | 200 on".
-    "stays" is for uvicorn, which keeps a connection after a wish for another protocol and reads no more of it.
+    "stays" is for uvicorn, which keeps a connection after a request for another protocol and reads no more of it.
     """
 
     name: str
@@ -43,7 +43,7 @@ class Shape:
         return {"asgi": self.asgi, "router": self.router}.get(front, "")
 
     def outcome(self, given: list[Answered]) -> str:
-        """What came of it, from all answers."""
+        """Returns the outcome, from all answers."""
         statuses = [str(answer.status) for answer in given]
         if given and given[-1].body.startswith(b'{"version":'):
             return " ".join([*statuses[:-1], "on"])

@@ -18,7 +18,7 @@ from typing import cast
 import pytest
 
 from ors import Limits, Server
-from ors.server.connections.connection_limit import MOST_GUESTS, ConnectionLimit
+from ors.server.connections.connection_limit import MAX_OVERFLOW, ConnectionLimit
 from tests.support.environments import Lab
 from tests.support.live_server import hosted, serving
 from tests.support.raw_http import Raw
@@ -46,7 +46,7 @@ def connected(raw: Raw, count: int = 1) -> Iterator[list[socket.socket]]:
 
 
 def told(connection: socket.socket) -> bytes:
-    """What has come of the next answer, up to the end of its headers."""
+    """Reads the next answer, up to the end of its headers."""
     received = b""
     while b"\r\n\r\n" not in received:
         part = connection.recv(2**16)
@@ -122,7 +122,7 @@ def test_one_connection_too_many_is_told_so_and_health_is_told_all_the_same(
 def test_many_connections_too_many_are_refused_at_once() -> None:
     with (
         serving(Server([Lab], limits=Limits(connections=0))) as url,
-        connected(Raw(url), MOST_GUESTS + 5) as all,
+        connected(Raw(url), MAX_OVERFLOW + 5) as all,
     ):
         ready: set[socket.socket] = set()
         while len(ready) < 5:
@@ -164,9 +164,9 @@ def test_no_body_is_taken_from_one_connection_too_many() -> None:
 )
 def test_a_reserve_of_files_is_kept_for_tools(connections: int, files: int | None, most: int) -> None:
     room = ConnectionLimit(connections, files)
-    assert room.takes(most - 1, most - 1)
-    assert not room.takes(most, most)
-    assert ConnectionLimit(None, None).takes(10**6, 10**6)
+    assert room.has_room(most - 1, most - 1)
+    assert not room.has_room(most, most)
+    assert ConnectionLimit(None, None).has_room(10**6, 10**6)
 
 
 SERVER = textwrap.dedent(

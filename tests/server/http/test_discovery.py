@@ -1,4 +1,4 @@
-"""What a server tells without a session."""
+"""Discovery endpoints, without a session."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor

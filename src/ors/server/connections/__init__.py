@@ -1,1 +1,1 @@
-"""How requests arrive and answers leave: our own HTTP/1.1 connections, and ASGI."""
+"""Reading requests and writing answers: our own HTTP/1.1 connections, and ASGI."""

@@ -1,4 +1,4 @@
-"""A socket on which clients connect, and what becomes of those for whom there is no room."""
+"""Accepts clients on a listening socket, and refuses those over the connection limit."""
 
 import asyncio
 import errno
@@ -11,48 +11,48 @@ from typing import Any
 from ors.server.connections.connection_limit import OverflowListener
 
 AT_ONCE = 32
-"""Connections that are accepted before others get their turn."""
+"""Connections accepted in one turn of the event loop."""
 PAUSE_SECONDS = 0.5
-"""When no file can be opened at all, it is tried again after so long."""
+"""Wait before the next try, when the process has no file descriptors left."""
 _EXHAUSTED = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
 Opening = Callable[[socket.socket, ssl.SSLContext | None, bool], Coroutine[Any, Any, None]]
 
 
 class Acceptor:
-    """Accepts one by one, unlike event loops, which open all that wait before anyone can refuse one."""
+    """Accepts clients one by one; event loops accept all that wait, before one can be refused."""
 
     def __init__(
         self,
         listening: socket.socket,
-        lobby: OverflowListener,
+        overflow: OverflowListener,
         open_: Opening,
-        beside: Callable[[Coroutine[Any, Any, None]], None],
+        start_task: Callable[[Coroutine[Any, Any, None]], None],
         tls: ssl.SSLContext | None = None,
     ) -> None:
         listening.setblocking(False)
         self.sockets = (listening,)
-        self._overflow = lobby
+        self._overflow = overflow
         self._open = open_
-        self._beside = beside
+        self._start_task = start_task
         self._tls = tls
         self._loop = asyncio.get_running_loop()
         self._closed = False
         self._resume()
 
     def get_loop(self) -> asyncio.AbstractEventLoop:
-        """The loop on which it accepts."""
+        """Returns the event loop."""
         return self._loop
 
     def close(self) -> None:
-        """Accepts no more."""
+        """Stops accepting."""
         if not self._closed:
             self._closed = True
             self._loop.remove_reader(self.sockets[0])
             self.sockets[0].close()
 
     async def wait_closed(self) -> None:
-        """Returns: it is closed at once."""
+        """Returns at once: `close` does not wait."""
 
     def _resume(self) -> None:
         if not self._closed:
@@ -72,10 +72,10 @@ class Acceptor:
 
     def _take(self, client: socket.socket) -> None:
         client.setblocking(False)
-        fits = self._overflow.takes(client.fileno())
-        if fits or self._overflow.enters():
+        fits = self._overflow.has_room(client.fileno())
+        if fits or self._overflow.takes():
             self._overflow.opening += 1
-            self._beside(self._opened(client, fits))
+            self._start_task(self._opened(client, fits))
             return
         with client, suppress(OSError):
             if self._tls is None:
@@ -85,12 +85,12 @@ class Acceptor:
     async def _opened(self, client: socket.socket, fits: bool) -> None:
         try:
             await self._open(client, self._tls, fits)
-        except OSError:  # it has gone again, or speaks no TLS
+        except OSError:  # it has left again, or speaks no TLS
             client.close()
         finally:
             self._overflow.opening -= 1
 
     def _pause(self) -> None:
-        self._overflow.note()
+        self._overflow.log_refusals()
         self._loop.remove_reader(self.sockets[0])
         self._loop.call_later(PAUSE_SECONDS, self._resume)

@@ -1,6 +1,7 @@
-"""Our application for any ASGI server."""
+"""The application for any ASGI server."""
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import suppress
@@ -9,7 +10,7 @@ from typing import Any
 from ors.errors import ORSError
 from ors.server.connections.body_limits import ArrivingBodies, seconds_for, too_slow
 from ors.server.connections.listener import Application
-from ors.server.http.answers import Answer, Headers
+from ors.server.http.answers import Answer, Headers, failure
 from ors.server.http.requests import (
     MAX_HEADER_BYTES,
     MAX_TARGET_BYTES,
@@ -21,36 +22,38 @@ from ors.server.http.requests import (
 )
 from ors.server.http.streams import Outcome, Stream
 
+log = logging.getLogger("ors.server")
+
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
-MOST_UNSENT = 64
-"""Parts of an answer that may wait to be sent; then its stream is paused."""
+MAX_UNSENT = 64
+"""Messages of an answer that may wait to be sent; then its stream is paused."""
 FEED_SECONDS = 60.0
-"""A foreign server waits for its open streams when it is told to stop, and cannot tell us: so they end, and
-whoever still watches comes again."""
+"""Feeds end after this time, and their readers come back: an ASGI server that stops waits for open streams,
+and does not tell us."""
 
 
 class ASGI:
-    """Turns ASGI messages into requests and answers. Lifespan events are used, and not needed."""
+    """Turns ASGI messages into requests and answers. Lifespan events are optional."""
 
     def __init__(self, app: Application) -> None:
         self._app = app
-        self._intake = ArrivingBodies(app.limits.arriving_bytes)
+        self._arriving = ArrivingBodies(app.limits.arriving_bytes)
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        """Serves one request, or the life of the server."""
+        """Serves one request, or the lifespan of the server."""
         if scope["type"] == "http":
             await self._serve(scope, receive, send)
         elif scope["type"] == "lifespan":
-            with suppress(asyncio.CancelledError):  # told to end at once: uvicorn would log a stack trace
-                await self._live(receive, send)
+            with suppress(asyncio.CancelledError):  # uvicorn would log a stack trace
+                await self._run_lifespan(receive, send)
         elif scope["type"] == "websocket":
             await receive()
-            await send({"type": "websocket.close"})  # which refuses it: the server answers 403
+            await send({"type": "websocket.close"})  # the server answers 403
 
-    async def _live(self, receive: Receive, send: Send) -> None:
+    async def _run_lifespan(self, receive: Receive, send: Send) -> None:
         while (await receive())["type"] == "lifespan.startup":
             self._app.start()
             await send({"type": "lifespan.startup.complete"})
@@ -63,49 +66,51 @@ class ASGI:
         )
         try:
             _check_size(scope)
-            there = await self._read(request, receive)
+            complete = await self._read(request, receive)
         except ORSError as error:
-            await _Response(request.more).run(self._app.refused(error), receive, send)
+            await _Response(request).run(self._app.refused(error), receive, send)
             return
-        if not there:  # the client left before it was through
-            return
-        outcome = self._app.take(request)
-        await _Response(request.more).run(outcome, receive, send)
+        if complete:
+            outcome = self._app.take(request)
+            await _Response(request).run(outcome, receive, send)
 
     async def _read(self, request: Request, receive: Receive) -> bool:
-        """Reads the body; says whether all of it has come."""
+        """Reads the body; returns whether it is complete."""
         message = await receive()
         if message["type"] != "http.request":
             return False
         request.body = message.get("body", b"")
-        if message.get("more_body"):  # it is not kept for anybody
-            most = self._app.admit(request)
-            most = most if isinstance(most, int) else await most
-            arriving = _Arriving(self._intake, request.body)
+        if message.get("more_body"):
+            limit = self._app.admit(request)
+            limit = limit if isinstance(limit, int) else await limit
+            body = _ArrivingBody(self._arriving, request.body)
             try:
-                return await arriving.read(request, receive, most)
+                return await body.read(request, receive, limit)
             finally:
-                self._intake.remove(len(arriving.body))
+                self._arriving.remove(len(body.data))
         if len(request.body) > self._app.limits.body_bytes:
             raise too_large(self._app.limits.body_bytes)
         return True
 
 
 class _Response:
-    """One answer, as messages that are sent in their order."""
+    """One answer, as a queue of ASGI messages."""
 
-    def __init__(self, more: Headers | None) -> None:
-        self._more = [] if more is None else more.pairs
+    def __init__(self, request: Request) -> None:
+        self._more = [] if request.more is None else request.more.pairs
+        if b"upgrade" in request.headers:  # uvicorn reads the body of such a request as another request
+            self._more.append((b"connection", b"close"))
         self._messages: deque[Message] = deque()
         self._arrived = asyncio.Event()
-        self._over = False  # no further message will come
+        self._over = False  # no message will be added
         self._stream: Stream | None = None
+        self._started = False
         self._paused = False
 
     async def run(self, outcome: Outcome, receive: Receive, send: Send) -> None:
         """Answers with `outcome`, until it is complete or the client has left."""
         self.answer(outcome)
-        watching = None if self._over else asyncio.create_task(self._watch(receive))
+        watch = None if self._over else asyncio.create_task(self._watch(receive))
         ending = asyncio.get_running_loop().call_later(FEED_SECONDS, self._stop)
         try:
             while not self._over or self._messages:
@@ -119,8 +124,8 @@ class _Response:
                     self._stream.resume()
         finally:
             ending.cancel()
-            if watching is not None:
-                watching.cancel()
+            if watch is not None:
+                watch.cancel()
             self._leave()
 
     async def _watch(self, receive: Receive) -> None:
@@ -147,7 +152,18 @@ class _Response:
             self.whole(outcome.status, outcome.headers, outcome.body)
         else:
             self._stream = outcome
-            outcome.begin(self)
+            try:
+                outcome.begin(self)
+            except Exception as error:  # a bug of ours; the client must not wait for ever
+                self._fail(error)
+
+    def _fail(self, error: Exception) -> None:
+        log.error("a request was not answered", exc_info=error)
+        self._stream = None
+        if self._started:
+            self.abort()
+        else:
+            self.answer(failure())
 
     def whole(self, status: int, headers: Headers, body: bytes, rest: bytes = b"") -> bool:
         length = (b"content-length", b"%d" % (len(body) + len(rest)))
@@ -160,11 +176,12 @@ class _Response:
             self.part(body)
 
     def _start(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
+        self._started = True
         self._put({"type": "http.response.start", "status": status, "headers": headers})
 
     def part(self, data: bytes) -> None:
         self._put({"type": "http.response.body", "body": data, "more_body": True})
-        if len(self._messages) >= MOST_UNSENT and self._stream is not None and not self._paused:
+        if len(self._messages) >= MAX_UNSENT and self._stream is not None and not self._paused:
             self._paused = True
             self._stream.pause()
 
@@ -183,43 +200,43 @@ class _Response:
         self._arrived.set()
 
 
-class _Arriving:
-    """A body that comes in parts."""
+class _ArrivingBody:
+    """A body that arrives in parts."""
 
-    def __init__(self, arriving: ArrivingBodies, body: bytes) -> None:
-        self.body = bytearray(body)
-        self._intake = arriving
-        self._begun = asyncio.get_running_loop().time()
-        arriving.bytes += len(body)
+    def __init__(self, arriving: ArrivingBodies, data: bytes) -> None:
+        self.data = bytearray(data)
+        self._arriving = arriving
+        self._since = asyncio.get_running_loop().time()
+        arriving.bytes += len(data)
 
-    async def read(self, request: Request, receive: Receive, most: int) -> bool:
-        """Reads the rest of it; says whether all has come.
+    async def read(self, request: Request, receive: Receive, limit: int) -> bool:
+        """Reads the rest; returns whether it is complete.
 
         Raises:
-            ORSError: it is too long, or too slow, or one too many.
+            ORSError: it is too long or too slow, or too many bodies are arriving.
         """
         message: Message = {"more_body": True}
         while message.get("more_body"):
-            self._intake.add(0)
-            if len(self.body) > most:
-                raise too_large(most)
+            self._arriving.add(0)
+            if len(self.data) > limit:
+                raise too_large(limit)
             try:
-                async with asyncio.timeout_at(self._begun + seconds_for(len(self.body))):
+                async with asyncio.timeout_at(self._since + seconds_for(len(self.data))):
                     message = await receive()
             except TimeoutError:
                 raise too_slow() from None
             if message["type"] != "http.request":
                 return False
-            self._intake.bytes += len(message.get("body", b""))
-            self.body += message.get("body", b"")
-        if len(self.body) > most:
-            raise too_large(most)
-        request.body = bytes(self.body)
+            self._arriving.bytes += len(message.get("body", b""))
+            self.data += message.get("body", b"")
+        if len(self.data) > limit:
+            raise too_large(limit)
+        request.body = bytes(self.data)
         return True
 
 
 def _check_size(scope: Message) -> None:
-    # Other servers have other limits than our own connections.
+    # Other HTTP servers have other limits than our own connections.
     path = scope.get("raw_path") or scope["path"].encode("utf-8", "surrogateescape")
     query = scope.get("query_string", b"")
     if len(path) + len(query) + bool(query) > MAX_TARGET_BYTES:

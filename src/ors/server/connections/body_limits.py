@@ -1,25 +1,25 @@
-"""Bodies of requests that are still arriving: how much of them is kept, and how long they may take."""
+"""Limits of size and time for request bodies that are still arriving."""
 
 from ors.errors import ResponseError, Unavailable
 
 BODY_SECONDS = 30.0
-"""A body may take this long, however short it is ..."""
+"""Time for any body ..."""
 LEAST_BYTES_A_SECOND = 8 * 1024
-"""... and a second more for so many bytes that have come: a long body has its time, a drip has none."""
+"""... and one more second for this many bytes received, so that long bodies have time and drips do not."""
 
 
 class ArrivingBodies:
-    """The bytes that are kept of bodies before anything is done with them, over all connections."""
+    """Counts the bytes of incomplete bodies over all connections."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self.bytes = 0
 
     def add(self, count: int) -> None:
-        """Keeps more.
+        """Counts more bytes.
 
         Raises:
-            Unavailable: too much is kept already; it is counted all the same, until it is removed.
+            Unavailable: the limit is exceeded; the bytes are counted all the same, until they are removed.
         """
         self.bytes += count
         if self.bytes > self._limit:
@@ -29,16 +29,16 @@ class ArrivingBodies:
             raise Unavailable(text, retry_after=1, reason="limit")
 
     def remove(self, count: int) -> None:
-        """Keeps less."""
+        """Counts fewer bytes."""
         self.bytes -= count
 
 
 def seconds_for(count: int) -> float:
-    """How long a body may take of which so many bytes have come."""
+    """Returns the time for a body of which `count` bytes have arrived."""
     return BODY_SECONDS + count / LEAST_BYTES_A_SECOND
 
 
 def too_slow() -> ResponseError:
-    """What is said of a body that takes too long."""
+    """The error for a body that takes too long."""
     text = f"The request body comes too slowly: it has {BODY_SECONDS:.0f} s, and 1 s for each "
     return ResponseError(f"{text}{LEAST_BYTES_A_SECOND} bytes", status=408, reason="limit")

@@ -1,8 +1,8 @@
-"""One HTTP/1.1 connection, read by httptools, answered without ASGI's messages in between.
+"""One HTTP/1.1 connection, parsed by httptools and answered without ASGI messages.
 
 This is the hot path: a request is parsed, taken by the application and answered in one write, without a
-task of its own (a call's tool runs in one task, which writes its result). Against ASGI it saves half of a
-call's cost. It stands in for uvicorn's own HTTP protocol, and keeps to what uvicorn expects of one.
+task of its own (a call's tool runs in one task, which writes its result). This halves the cost of a call,
+compared to ASGI. It replaces uvicorn's own HTTP protocol class, and has the same interface.
 """
 
 import asyncio
@@ -24,49 +24,49 @@ log = logging.getLogger("ors.server")
 
 
 class Connection(RequestParser):
-    """A client's connection: requests one after the other, each answered before the next is begun."""
+    """A client's connection: answers requests one after the other."""
 
     def __init__(
         self,
-        port: Listener,
+        listener: Listener,
         config: Config,
         server_state: ServerState,
         app_state: dict[str, Any],
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
-        super().__init__(port, _loop or asyncio.get_running_loop())
+        super().__init__(listener, _loop or asyncio.get_running_loop())
         self._state = server_state
         self._keep_alive = True
-        self._chunked = True  # an HTTP/1.0 client gets its stream until the connection ends
+        self._chunked = True  # for HTTP/1.0, the end of the connection ends a stream
         self._bodyless = False  # the answer to a HEAD
-        self._more = b""  # headers that this answer has besides
+        self._more = b""  # additional headers of this answer
         self.stream: Stream | None = None
-        """What gives the answer, if it takes time."""
+        """Writes the answer, if it takes time."""
         self.tag: object = None
-        """What the port's `after_answer` remembers of this connection."""
+        """State that the listener's `after_answer` keeps with this connection."""
         self._headed = False  # an answer of unknown length has begun
 
-    # ── What the event loop tells ────────────────────────────────────────────────────────────────
+    # ── Called by the event loop ────────────────────────────────────────────────────────────────
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """A client has connected."""
+        """Begins, with a new client."""
         self._transport = transport  # type: ignore[assignment]
         self._state.connections.add(self)  # type: ignore[arg-type]
-        self._listener.came()
+        self._listener.connected()
 
     def connection_lost(self, error: Exception | None) -> None:
-        """The client has gone. Its calls go on: it may come back for them."""
+        """Ends, without the client. Its calls go on: it may come back for them."""
         self._state.connections.discard(self)
         self._transport = None
         self._stop_reading()
-        self._leave_line()
-        self._listener.left()
+        self._drop_waiting()
+        self._listener.disconnected()
         stream, self.stream = self.stream, None
         if stream is not None:
             stream.leave()
 
     def pause_writing(self) -> None:
-        """Holds back, and reads no further requests: the client reads slower than we write."""
+        """Stops writing and reading: the client reads slower than we write."""
         self._paused = True
         if self._transport is not None:
             self._transport.pause_reading()
@@ -74,20 +74,18 @@ class Connection(RequestParser):
             self.stream.pause()
 
     def resume_writing(self) -> None:
-        """Goes on: the client has caught up."""
+        """Continues: the client has caught up."""
         self._paused = False
         if self.stream is not None:
             self.stream.resume()
-        if not self._waiting and self._transport is not None:
-            self._transport.resume_reading()
-        elif not self._busy and self._waiting:
-            self._take_waiting()
+        self._take_waiting()
+        self._resume_reading()
 
-    # ── What the reader tells ────────────────────────────────────────────────────────────────────
+    # ── Called by the parser ────────────────────────────────────────────────────────────────────
 
     def _received(self, request: Request, modern: bool, keep_alive: bool) -> None:
-        if self._busy:
-            self._wait(request, modern, keep_alive)
+        if self._busy or self._paused:
+            self._queue(request, modern, keep_alive)
             return
         self._busy = True
         self._chunked = modern
@@ -97,8 +95,8 @@ class Connection(RequestParser):
         self._more = b"" if request.more is None else request.more.wire
         self.answer(outcome)
 
-    def _go_on(self) -> None:
-        if not self._busy:
+    def _send_continue(self) -> None:
+        if not self._busy and not self._waiting:
             self._write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
     # ── Answering ────────────────────────────────────────────────────────────────────────────────
@@ -114,7 +112,7 @@ class Connection(RequestParser):
             outcome.pause()
         try:
             outcome.begin(self)
-        except Exception as error:  # a fault of ours: the client learns that no answer will come
+        except Exception as error:  # a bug of ours; the client must not wait for ever
             self._fail(error)
 
     def _fail(self, error: Exception) -> None:
@@ -126,7 +124,7 @@ class Connection(RequestParser):
             self.answer(failure())
 
     def whole(self, status: int, headers: Headers, body: bytes, rest: bytes = b"") -> bool:
-        """Sends a complete answer; says whether the client was still there."""
+        """Sends a complete answer; returns whether the client was still connected."""
         transport = self._transport
         if transport is None or transport.is_closing():
             return False
@@ -145,7 +143,7 @@ class Connection(RequestParser):
         return True
 
     def head(self, status: int, headers: Headers, body: bytes = b"") -> None:
-        """Begins an answer whose length is not known."""
+        """Begins an answer of unknown length."""
         self._headed = True
         self._keep_alive = self._keep_alive and self._chunked and not self._bodyless
         first = self._part(body) if body and not self._bodyless else b""
@@ -157,20 +155,20 @@ class Connection(RequestParser):
             self._write(self._part(data))
 
     def end(self, data: bytes) -> bool:
-        """Sends the last of the body; says whether the client was still there."""
+        """Sends the last of the body; returns whether the client was still connected."""
         transport = self._transport
         if transport is None or transport.is_closing():
             return False
         if not self._bodyless:
             last = b"0\r\n\r\n"
             framed = (b"%x\r\n" % len(data), data, b"\r\n" + last) if data else (last,)
-            transport.writelines(framed if self._chunked else (data,))  # not joined: it may be long
+            transport.writelines(framed if self._chunked else (data,))  # not joined: data may be long
         self._headed = False
         self._next()
         return True
 
     def abort(self) -> None:
-        """Breaks the answer off: the client sees a connection that breaks."""
+        """Resets the connection: the answer cannot be completed."""
         if self._transport is not None:
             self._transport.abort()
 
@@ -202,10 +200,10 @@ class Connection(RequestParser):
         self._since = self._loop.time()
         transport = self._transport
         if transport is not None and transport.can_write_eof() and not transport.is_closing():
-            transport.write_eof()  # it closes when the client does, or is swept
+            transport.write_eof()  # closed when the client closes, or by the sweep
 
-    def _change_to(self, upgrade: Upgrade, rest: bytes) -> None:
-        if self._busy:  # nothing else is spoken before the answer to an earlier request
+    def _switch_protocol(self, upgrade: Upgrade, rest: bytes) -> None:
+        if self._busy or self._waiting:  # answers to earlier requests come first
             self._refuse(BadRequest("A change of protocol begins with its own request"))
             return
         try:
@@ -216,7 +214,7 @@ class Connection(RequestParser):
         if self._transport is not None:
             self._state.connections.discard(self)
             self._stop_reading()
-            self._listener.left()
+            self._listener.disconnected()
             transport, self._transport = self._transport, None
             upgrade.take_over(transport, self._state, rest)
 
@@ -235,38 +233,31 @@ class Connection(RequestParser):
         if self._transport is None:
             return
         if not self._keep_alive:
-            self._stop_reading()  # what has come behind it would run, and not be answered
+            self._stop_reading()
+            self._drop_waiting()  # they would run, and not be answered
             self._transport.close()
         elif self._waiting:
-            if not self._paused and not self._transport.is_closing():
-                self._take_waiting()
+            self._take_waiting()
         else:
             self._since = self._loop.time()
 
-    def _take_waiting(self) -> None:
-        # Not from here, or a thousand pipelined requests would be a thousand frames deep.
-        self._busy = True
-        self._loop.call_soon(self._waiting.popleft())
-        if not self._waiting and self._transport is not None:
-            self._transport.resume_reading()
-
-    def let_go(self) -> None:
-        """Closes it here alone: another process has it, and the client's end stays open."""
+    def detach(self) -> None:
+        """Closes it in this process only: another process has the client's connection now."""
         self.abort()
 
     @property
     def spare(self) -> int | None:
-        """The file descriptor, if it is a client's, nothing is under way, and another process could go on."""
-        transport = None if self._parser is None else self._transport  # what is refused is read by nobody
-        if self._busy or self._reading or transport is None or transport.is_closing():
+        """The file descriptor, if nothing is under way and another process could take the client over."""
+        transport = None if self._parser is None else self._transport  # refused clients are not read
+        if self._busy or self._waiting or self._reading or transport is None or transport.is_closing():
             return None
         if transport.get_write_buffer_size() or transport.get_extra_info("ssl_object") is not None:
             return None
-        end = transport.get_extra_info("socket")  # by a unix socket comes a link, which is for this server
+        end = transport.get_extra_info("socket")  # a link comes over a unix socket, and stays
         return None if end.family == socket.AF_UNIX else int(end.fileno())
 
     def shutdown(self) -> None:
-        """uvicorn's word to end: now, or after the answer that is under way."""
+        """Closes on uvicorn's shutdown: now, or after the current answer."""
         self._keep_alive = False
         if self.stream is not None:
             self.stream.stop()

@@ -1,4 +1,4 @@
-"""The port of connections for which a server has no room."""
+"""The limit of connections, and the listener for those over it."""
 
 import logging
 import math
@@ -10,7 +10,7 @@ from ors import _protocol
 from ors.errors import ORSError, Unavailable
 from ors.limits import Limits
 from ors.server.admin.pages import HEALTH_PATHS
-from ors.server.connections.listener import LAST_READ_SECONDS, STATUS, Answering, Listener
+from ors.server.connections.listener import LAST_READ_SECONDS, STATUS, Listener, Responder
 from ors.server.http.answers import Answer
 from ors.server.http.requests import Request
 from ors.server.http.streams import Outcome
@@ -18,24 +18,25 @@ from ors.server.http.streams import Outcome
 log = logging.getLogger("ors.server")
 
 LEAST_RESERVE, MOST_RESERVE = 128, 4096
-"""File descriptors that are kept for tools and for the server itself: a quarter of all, within these."""
-MOST_GUESTS = 16
+"""File descriptors kept free for tools and the server itself: a quarter of all, within these bounds."""
+MAX_OVERFLOW = 16
+"""Connections over the limit that may still ask for the server's health."""
 QUIET_SECONDS = 60.0
-"""Refusals are one event, and logged once, as long as they are not further apart."""
+"""Refusals that are closer together than this are logged once."""
 _HEALTH = frozenset({_protocol.HEALTH.path(), *HEALTH_PATHS})
 
 
 class ConnectionLimit:
-    """How many connections there may be: as many as the limit says, and as open files allow."""
+    """Bounds the number of connections by the configured limit and by free file descriptors."""
 
     def __init__(self, connections: int | None, files: int | None) -> None:
         self._connections = math.inf if connections is None else connections
         self._files = math.inf if files is None else files - _reserve(files)
 
-    def takes(self, count: int, number: int) -> bool:
-        """Whether there is room for one more than so many, with that file descriptor."""
-        # Of free numbers the system gives the lowest: so many files are open, whoever has opened them.
-        return count < self._connections and number < self._files
+    def has_room(self, connections: int, descriptor: int) -> bool:
+        """Whether one more connection, with that file descriptor, is within the limits."""
+        # The system gives the lowest free number: it tells how many files are open.
+        return connections < self._connections and descriptor < self._files
 
     def __str__(self) -> str:
         most = "any number of" if self._connections == math.inf else f"{self._connections:.0f}"
@@ -44,76 +45,76 @@ class ConnectionLimit:
         )
 
 
-class OverflowApp:
-    """Answers whoever is connected beyond the limit: that the server is well, or that there is no room."""
+class HealthOnly:
+    """Answers connections over the limit: health checks, and a refusal of everything else."""
 
-    def __init__(self, app: Answering) -> None:
+    def __init__(self, app: Responder) -> None:
         self._app = app
         self.limits: Limits = app.limits
         self.tasks = app.tasks
 
     def admit(self, request: Request) -> int:
-        """Takes no body."""
+        """Refuses bodies."""
         raise no_room()
 
     def take(self, request: Request) -> Outcome:
-        """Tells how the server is, since whoever asks that may end it, and nothing else."""
-        well = request.path.rstrip("/") in _HEALTH
-        return self._app.take(request) if well else self._app.refused(no_room())
+        """Answers health checks, since an orchestrator that gets no answer may end the server."""
+        is_health = request.path.rstrip("/") in _HEALTH
+        return self._app.take(request) if is_health else self._app.refused(no_room())
 
     def refused(self, error: ORSError) -> Answer:
-        """What is answered to a request that is turned away."""
+        """Returns the answer to a request that is refused."""
         return self._app.refused(error)
 
 
 class OverflowListener(Listener):
-    """Takes few connections, and each for one request that is to come soon."""
+    """Listener for the few connections over the limit: one request each, and that soon."""
 
-    patience = LAST_READ_SECONDS
+    idle_seconds = LAST_READ_SECONDS
 
-    def __init__(self, app: Answering, count: Callable[[], int]) -> None:
-        super().__init__(OverflowApp(app))
+    def __init__(self, app: Responder, count: Callable[[], int]) -> None:
+        super().__init__(HealthOnly(app))
         self.leaving = True
-        self._room = ConnectionLimit(app.limits.connections, _most_files())
+        self._limit = ConnectionLimit(app.limits.connections, _most_files())
         self._count = count  # of all connections
-        self._guests = 0
-        self._refused = -math.inf  # when somebody was refused last
+        self._connections = 0  # over the limit
+        self._refused_at = -math.inf  # the last refusal
         self.opening = 0
-        """Connections that are not counted yet: an encrypted one takes its time."""
+        """Connections that are accepted and not yet counted, such as those in a TLS handshake."""
 
-    def takes(self, number: int) -> bool:
-        """Whether a connection with that file descriptor need not come here."""
-        return self._room.takes(self._count() + self.opening, number)
+    def has_room(self, descriptor: int) -> bool:
+        """Whether a connection with that file descriptor is within the limits."""
+        return self._limit.has_room(self._count() + self.opening, descriptor)
 
-    def enters(self) -> bool:
-        """Whether one that has to come here may do so."""
-        self.note()
-        return self._guests + self.opening < MOST_GUESTS
+    def takes(self) -> bool:
+        """Whether this listener takes one more."""
+        self.log_refusals()
+        return self._connections + self.opening < MAX_OVERFLOW
 
-    def note(self) -> None:
-        """Logs that there is no room, once for all that are refused."""
-        now, before = time.monotonic(), self._refused
-        self._refused = now
+    def log_refusals(self) -> None:
+        """Logs that connections are refused, once for many."""
+        now, before = time.monotonic(), self._refused_at
+        self._refused_at = now
         if now - before > QUIET_SECONDS:
-            log.warning("connections are refused, since there is no room for more: %s", self._room)
+            log.warning("connections are refused, since the limit is reached: %s", self._limit)
 
-    def came(self) -> None:
-        """One has come."""
-        self._guests += 1
+    def connected(self) -> None:
+        """Counts a new connection."""
+        self._connections += 1
 
-    def left(self) -> None:
-        """One has gone."""
-        self._guests -= 1
+    def disconnected(self) -> None:
+        """Counts a connection that has ended."""
+        self._connections -= 1
 
     def refusal(self) -> bytes:
-        """What is written to one that may not even come here."""
+        """Returns the bytes for a client that this listener does not take either."""
         answer = self.app.refused(no_room())
         length = b"content-length: %d\r\nconnection: close\r\n\r\n" % len(answer.body)
         return b"".join((STATUS[answer.status], self.date, answer.headers.wire, length, answer.body))
 
 
 def no_room() -> Unavailable:
-    """What is said to one connection too many."""
+    """The error for a connection over the limit."""
     text = "The server has as many connections as it may; try again later"
     return Unavailable(text, retry_after=1, reason="limit")
 
@@ -123,7 +124,7 @@ def _reserve(files: int) -> int:
 
 
 def _most_files() -> int | None:
-    """How many files this process may have open, if that is bounded."""
+    """Returns the limit of open files, if there is one."""
     if sys.platform == "win32":
         return None
     import resource

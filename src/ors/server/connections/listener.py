@@ -1,4 +1,4 @@
-"""What all connections of one server share: who answers them, their limits, the date."""
+"""State that all connections of one server share: the application, limits, the date."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -20,125 +20,125 @@ if TYPE_CHECKING:
     from ors.server.connections.connection import Connection
 
 KEEP_ALIVE_SECONDS = 75.0
-"""Longer than any client of ours keeps a connection, so that none is closed as a request arrives."""
+"""Longer than our clients keep a connection, so that none is closed as a request arrives."""
 REQUEST_SECONDS = 30.0
-"""A request that has begun, or a reader that has stopped, may make no progress for this long."""
+"""How long a request that has begun, or a client that reads, may make no progress."""
 LAST_READ_SECONDS = 5.0
-"""Whoever is refused may still send for this long: a connection that closes meanwhile loses the answer."""
+"""How long a refused client may still send: closing while it sends would lose the answer."""
 ONE_WRITE_BYTES = 64 * 1024
-"""Up to here joining is cheaper than writing twice."""
+"""Up to this size, joining is cheaper than writing twice."""
 
 STATUS = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
 
 
-class Answering(Protocol):
-    """What answers the requests of connections."""
+class Responder(Protocol):
+    """Answers the requests of connections."""
 
     limits: Limits
     tasks: set[asyncio.Task[None]]
-    """Those that work on answers."""
+    """Tasks that produce answers."""
 
     def admit(self, request: Request) -> int | Coroutine[Any, Any, int]:
-        """How long the body may be of a request whose headers alone are there, or what finds that out.
+        """Returns the longest body that a request may have, from its headers; maybe later.
 
         Raises:
-            ORSError: whoever sends it may not ask.
+            ORSError: its sender may not ask.
         """
 
     def take(self, request: Request) -> Outcome:
-        """What becomes of a client's request."""
+        """Returns the outcome of a client's request."""
 
     def refused(self, error: ORSError) -> Answer:
-        """What is answered to a request that is turned away."""
+        """Returns the answer to a request that is refused."""
 
 
-class Application(Answering, Protocol):
-    """What a process serves: a server, or a router alone."""
+class Application(Responder, Protocol):
+    """The application of a process: a server or a router."""
 
     @property
     def threads(self) -> Threads:
-        """Where code runs that is not async."""
+        """Run code that is not async."""
 
     @property
     def ending_seconds(self) -> float:
-        """The longest that an end takes."""
+        """The longest that shutdown takes."""
 
     @property
     def empty(self) -> bool:
         """Whether it has no session."""
 
     def start(self) -> None:
-        """Begins its life, on the running loop."""
+        """Starts on the running loop."""
 
     def retire(self) -> None:
-        """Takes no new sessions from now on."""
+        """Takes no new sessions."""
 
     def leave(self) -> None:
-        """Has had its last session: what other servers still send goes elsewhere."""
+        """Refuses what peers forward: the last session has ended."""
 
     async def drain(self) -> None:
-        """Takes nothing new, and lets what runs go on for a while."""
+        """Takes no new work, and lets what runs finish for a while."""
 
     async def close(self) -> None:
-        """Ends everything."""
+        """Ends all sessions and tasks."""
 
 
 class Upgrade(NamedTuple):
-    """Another protocol that a connection can change to."""
+    """Another protocol that a connection can switch to."""
 
     path: bytes
-    """Where it is asked for."""
+    """The path that a client requests it with."""
     take_over: Callable[[asyncio.Transport, "ServerState", bytes], None]
-    """Speaks it from now on; is given what has come of it already."""
+    """Takes the transport, with the bytes that have arrived already."""
 
 
 @runtime_checkable
 class Upgraded(Protocol):
-    """A connection that has changed to another protocol."""
+    """A connection that has switched to another protocol."""
 
     def sweep(self, now: float) -> None:
-        """Closes it if its other end does nothing for too long."""
+        """Closes it if its client reads nothing for too long."""
 
     def goodbye(self) -> None:
-        """Asks its other end to go elsewhere, and to close the connection when it has all its answers."""
+        """Asks its client to use another server, and to close when it has all its answers."""
 
     def shutdown(self) -> None:
-        """uvicorn's word to end."""
+        """Closes on uvicorn's shutdown: now, or after the current answers."""
 
 
 class Listener:
-    """What the connections to one server share."""
+    """Shared state of the connections to one server."""
 
-    patience = KEEP_ALIVE_SECONDS
+    idle_seconds = KEEP_ALIVE_SECONDS
     """How long a connection may be without a request."""
 
-    def __init__(self, app: Answering) -> None:
+    def __init__(self, app: Responder) -> None:
         self.app = app
         self.arriving = ArrivingBodies(app.limits.arriving_bytes)
         self._tasks = app.tasks
         self.date = b""
         self.stream = b""
-        """How the answer to a call begins, up to its length."""
+        """First bytes of the answer to a call, up to its length."""
         self.leaving = False
-        """Whether clients are to connect anew for their next request."""
+        """Whether clients must connect again for their next request."""
         self.upgrades: dict[bytes, Upgrade] = {}
-        """By what the `Upgrade` header says."""
+        """By the value of the `Upgrade` header."""
         self.after_answer: Callable[[Connection], None] | None = None
-        """Is told of every answer that is written, while the connection still knows where it came from."""
+        """Called after every answer, while the connection still has its stream."""
 
     def tick(self, now: float) -> None:
-        """Sets the date that answers carry, once a second: writing it costs as much as routing does."""
+        """Sets the date of answers, once a second: formatting it costs as much as routing."""
         self.date = b"date: " + formatdate(now, usegmt=True).encode() + b"\r\n"
         self.stream = STATUS[200] + self.date + STREAM.wire
 
-    def beside(self, work: Coroutine[Any, Any, None]) -> None:
-        """Does something beside."""
+    def start_task(self, work: Coroutine[Any, Any, None]) -> None:
+        """Runs a coroutine in a task that uvicorn waits for at shutdown."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def came(self) -> None:
-        """A connection has come."""
+    def connected(self) -> None:
+        """Counts a new connection."""
 
-    def left(self) -> None:
-        """A connection has gone."""
+    def disconnected(self) -> None:
+        """Counts a connection that has ended."""

@@ -24,19 +24,19 @@ from ors.server.http.requests import (
     two_hosts,
 )
 
-MOST_WISHES = 8
-"""Requests behind each other that ask for another protocol; clients do so with one."""
-KNOWN_TARGETS = 1024
-LONGEST_KNOWN = 256
-"""Bytes of a target that is remembered once it is taken apart: the same few come again and again."""
-MOST_AT_ONCE = MAX_HEADER_BYTES + 1
-"""More is read in pieces, so that headers over the limit are noticed ..."""
+MAX_UPGRADES = 8
+"""Pipelined requests that ask for another protocol; clients do so with one."""
+CACHED_TARGETS = 1024
+MAX_CACHED_BYTES = 256
+"""Longest target whose path and query are cached: the same few come again and again."""
+MAX_FEED_BYTES = MAX_HEADER_BYTES + 1
+"""More is fed to the parser in pieces, so that headers over the limit are noticed."""
 HEADER_PIECE, BODY_PIECE = 4 * 1024, 16 * 1024
-"""... which are not long: in that which ends one request, those of the next are not counted."""
+"""Pieces are short: headers that share one with the end of another request are not counted."""
 
 
 class RequestParser(asyncio.Protocol):
-    """Reads requests with httptools, and refuses what cannot be one."""
+    """Reads requests with httptools, and refuses invalid ones."""
 
     def __init__(self, listener: Listener, loop: asyncio.AbstractEventLoop) -> None:
         self._listener = listener
@@ -44,69 +44,67 @@ class RequestParser(asyncio.Protocol):
         self._loop = loop
         self._transport: asyncio.Transport | None = None
         self._busy = False  # a request is being answered
-        self._paused = False  # the client reads slower than we write: nothing is read then
-        self._waiting: deque[Callable[[], None]] = (
-            deque()
-        )  # answers to pipelined requests; nothing is read then
-        self._lines: dict[bytes, bytes] = {}  # headers, then trailers, as they come
+        self._paused = False  # the client reads slower than we write
+        self._asking = 0  # lookups of who sends a request; its body waits for them
+        self._waiting: deque[tuple[Callable[[], None], int]] = deque()  # pipelined, with their body bytes
+        self._fields: dict[bytes, bytes] = {}  # headers, then trailers, as they arrive
         self._parser: Any = httptools.HttpRequestParser(self)
         self._reading = False  # a request has begun to arrive
-        self._heading = False  # ... and its headers are not through
-        self._wishes = 0  # for another protocol, in what is being read
-        self._unread = 0  # bytes that the client has not taken, when we looked last
-        self._since = loop.time()  # when there was progress last
+        self._in_headers = False  # ... and its headers are not complete
+        self._upgrades = 0  # requests for another protocol in the current read
+        self._unread = 0  # bytes that the client had not read at the last sweep
+        self._since = loop.time()  # of the last progress
         self._url = b""
-        self._headers: dict[bytes, bytes] = {}  # once they are all there
+        self._headers: dict[bytes, bytes] = {}  # once they are complete
         self._header_bytes = 0  # received since the request began, or since its body went on
-        self._moved = False  # whether one of these happened with what is being read
+        self._progressed = False  # whether body bytes came, or a request ended, in the current read
         self._body = b""
         self._parts: list[bytes] = []  # more of the body
         self._body_bytes = 0
-        self._most = self._app.limits.body_bytes  # that the body may have
-        self._arriving = False  # the headers are through, the body is not
-        self._begun = 0.0  # since when
-        self._counted = 0  # bytes of it that the arriving knows of
-        self._aside = b""  # headers that a refusal of it has besides
-        self._ahead = 0  # bytes of bodies whose turn has not come
+        self._max_body = self._app.limits.body_bytes
+        self._arriving = False  # the headers are complete, the body is not
+        self._arriving_since = 0.0
+        self._counted = 0  # bytes of the body that the listener has counted
+        self._refusal_headers = b""  # what a refusal of this request sends besides
 
     @abstractmethod
     def _received(self, request: Request, modern: bool, keep_alive: bool) -> None:
-        """A request is whole; `modern` is HTTP/1.1."""
+        """Answers a complete request; `modern` is HTTP/1.1."""
 
     @abstractmethod
-    def _go_on(self) -> None:
-        """The client waits for a word before it sends the body."""
+    def _send_continue(self) -> None:
+        """Tells a client that waits with its body to send it."""
 
     @abstractmethod
     def _answer_last(self, answer: Answer, more: bytes) -> None:
-        """Answers, and closes; `more` are headers that the answer has besides."""
+        """Answers with additional headers, and closes."""
 
     @abstractmethod
-    def _change_to(self, upgrade: Upgrade, rest: bytes) -> None:
-        """Speaks another protocol from here on; `rest` of it has come already."""
+    def _switch_protocol(self, upgrade: Upgrade, rest: bytes) -> None:
+        """Hands the connection to another protocol, with the bytes of it that have arrived."""
 
     def data_received(self, data: bytes) -> None:
-        """Bytes have arrived."""
-        if self._parser is None:  # nothing can be read behind what was refused
+        """Parses bytes that have arrived."""
+        if self._parser is None:  # nothing is read after a refusal
             return
-        if not self._heading and not self._unread:  # headers have one deadline, however slowly they drip
+        if not self._in_headers and not self._unread:  # headers have one deadline, however slowly they drip
             self._since = self._loop.time()
         if not self._reading:
-            self._reading = self._heading = True
+            self._reading = self._in_headers = True
         size = len(data)
-        if self._header_bytes + size > MOST_AT_ONCE:
+        if self._header_bytes + size > MAX_FEED_BYTES:
             self._read_in_pieces(data)
             return
-        self._moved = False
+        self._progressed = False
         try:
             self._parser.feed_data(data)
             if self._reading and self._parser is not None:
-                self._wait_for_the_rest(size)
+                self._check_partial(size)
         except httptools.HttpParserUpgrade as upgrade:
             if self._parser is not None:
-                self._pass_over_upgrade(data[upgrade.args[0] :])
+                self._upgrade(data[upgrade.args[0] :])
         except httptools.HttpParserCallbackError as error:
-            # One of our callbacks refused what it was told.
+            # Raised by one of our callbacks.
             cause = error.__context__
             self._refuse(cause if isinstance(cause, ORSError) else BadRequest("Invalid HTTP request"))
         except httptools.HttpParserError:
@@ -115,230 +113,268 @@ class RequestParser(asyncio.Protocol):
             self._refuse(error)
 
     def _read_in_pieces(self, data: bytes) -> None:
-        # Small enough to be taken at once, so that whatever the parser gathers is counted.
+        # The parser buffers what is not complete: short pieces let us count it.
         at = 0
         while at < len(data) and self._parser is not None:
-            heading = self._heading or not self._reading
-            end = at + min(HEADER_PIECE if heading else BODY_PIECE, MOST_AT_ONCE - self._header_bytes)
+            in_headers = self._in_headers or not self._reading
+            piece = HEADER_PIECE if in_headers else BODY_PIECE
+            end = at + min(piece, MAX_FEED_BYTES - self._header_bytes)
             self.data_received(data[at:end])
             at = end
 
-    def _wait_for_the_rest(self, size: int) -> None:
-        """Looks at a request of which more is to come: it is kept within bounds, and not for anybody.
+    def _check_partial(self, size: int) -> None:
+        """Checks the limits of a request that is not complete, and who sends it.
 
-        What comes whole at once is looked at once, when it is taken.
+        One that arrives in a single read is checked when it is taken.
         """
-        if not self._moved:
-            # The parser gathers a header, or a trailer, until it is whole; we would not hear of it.
+        if not self._progressed:
+            # The parser buffers a header, or a trailer, until it is complete, and does not tell.
             self._header_bytes += size
             if len(self._url) > MAX_TARGET_BYTES:
                 raise too_long()
             if self._header_bytes > MAX_HEADER_BYTES:
                 raise too_many_headers()
-        if not self._heading:
+        if not self._in_headers:
             if not self._arriving:
                 self._admit()
             grown, self._counted = self._body_bytes - self._counted, self._body_bytes
             self._listener.arriving.add(grown)
 
     def _admit(self) -> None:
-        """Lets the body come, if whoever sends it may ask."""
+        """Checks whether the body may be sent, and how long it may be."""
         self._arriving = True
-        self._begun = self._loop.time()
+        self._arriving_since = self._loop.time()
         url = self._url
-        path, query = _target(url) if len(url) <= LONGEST_KNOWN else _long_target(url)
+        path, query = _target(url) if len(url) <= MAX_CACHED_BYTES else _long_target(url)
         request = Request(self._parser.get_method().decode(), path, query, self._headers, b"")
         try:
-            most = self._app.admit(request)
+            limit = self._app.admit(request)
         finally:
-            self._aside = b"" if request.more is None else request.more.wire
-        if isinstance(most, int):
-            self._most = most
-            if self._body_bytes > most:
-                raise too_large(most)
+            self._refusal_headers = b"" if request.more is None else request.more.wire
+        if isinstance(limit, int):
+            self._max_body = limit
+            if self._body_bytes > limit:
+                raise too_large(limit)
         else:
-            self._listener.beside(self._admit_later(request.headers, most))
+            self._asking += 1
+            if self._transport is not None:
+                self._transport.pause_reading()
+            self._listener.start_task(self._await_admission(request.headers, limit))
 
-    async def _admit_later(self, headers: dict[bytes, bytes], asking: Coroutine[Any, Any, int]) -> None:
-        transport = self._transport
-        if transport is not None:
-            transport.pause_reading()
+    async def _await_admission(self, headers: dict[bytes, bytes], asking: Coroutine[Any, Any, int]) -> None:
         try:
-            most = await asking
-            if self._headers is headers:
-                self._most = most
+            limit = await asking
+            if self._arriving and self._headers is headers:
+                self._max_body = limit
         except ORSError as error:
-            if self._headers is headers and self._arriving:
+            if self._arriving and self._headers is headers:
                 self._refuse(error)
-        if transport is not None and not self._waiting and not self._paused and not transport.is_closing():
-            transport.resume_reading()
+        finally:
+            self._asking -= 1
+            self._resume_reading()
 
-    def _let_go(self) -> None:
-        """Keeps nothing more of the body, which is whole, or will never be."""
+    def _stop_counting(self) -> None:
+        """Removes the body from the count: it is complete, or will never be."""
         self._listener.arriving.remove(self._counted)
         self._counted = 0
         self._arriving = False
-        self._aside = b""
-        self._most = self._app.limits.body_bytes
+        self._refusal_headers = b""
+        self._max_body = self._app.limits.body_bytes
 
     def _stop_reading(self) -> None:
-        """Drops what has come of a request, and all that comes from now on."""
+        """Drops the request that is arriving, and all bytes after it."""
         self._parser = None
-        self._let_go()
-        self._forget()
+        self._stop_counting()
+        self._reset()
 
-    def _pass_over_upgrade(self, rest: bytes) -> None:
-        # A server need not follow to HTTP/2 (RFC 9110, 7.8), but the parser reads no body after such a wish.
+    def _upgrade(self, rest: bytes) -> None:
+        """Switches to a protocol that is served here, and ignores requests for others (RFC 9110, 7.8)."""
         method, version = self._parser.get_method(), self._parser.get_http_version().encode()
         upgrade = self._listener.upgrades.get(self._headers.get(b"upgrade", b""))
         if upgrade is not None and (method, self._url) == (b"GET", upgrade.path):
-            self._change_to(upgrade, rest)
+            self._switch_protocol(upgrade, rest)
             return
-        if method == b"CONNECT" or self._wishes == MOST_WISHES:
+        if method == b"CONNECT" or self._upgrades == MAX_UPGRADES:
             self._refuse(BadRequest("This server speaks HTTP/1.1, and is no proxy"))
             return
+        # The parser reads no body of such a request: it is parsed again, without the header.
         lines = [b"%b %b HTTP/%b" % (method, self._url, version)]
         lines += [b"%b: %b" % header for header in self._headers.items() if header[0] != b"upgrade"]
-        self._forget()
+        self._reset()
         self._parser = httptools.HttpRequestParser(self)
-        self._wishes += 1
+        self._upgrades += 1
         self.data_received(b"\r\n".join(lines) + b"\r\n\r\n" + rest)
-        self._wishes -= 1
+        self._upgrades -= 1
 
-    # ── What the parser tells ────────────────────────────────────────────────────────────────────
+    # ── Called by the parser ────────────────────────────────────────────────────────────────────
 
     def on_message_begin(self) -> None:
-        """The first byte of a request, maybe behind the end of another one in the same read."""
-        self._reading = True
+        """Begins a request."""
+        self._reading = self._in_headers = True
 
     def on_url(self, url: bytes) -> None:
-        """A part of the request's target: a request begins."""
-        self._reading = self._heading = True
+        """Adds a part of the request's target."""
         self._url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """A header, or a trailer."""
+        """Adds a header, or a trailer."""
         name = name.lower()
-        if name in self._lines and name == b"host":
+        if name in self._fields and name == b"host":
             raise two_hosts()
-        self._lines[name] = value
+        self._fields[name] = value
 
     def on_headers_complete(self) -> None:
-        """All headers are there. What comes later are trailers: nothing of ours may stand there."""
-        self._heading = False
-        self._headers = headers = self._lines
-        self._lines = {}
+        """Ends the headers. Fields after them are trailers, which we do not use."""
+        self._in_headers = False
+        self._headers = headers = self._fields
         length = headers.get(b"content-length")
-        if length is not None and int(length) > self._most:
-            raise too_large(self._most)
+        if length is None:
+            self._fields = _Trailers()
+        elif int(length) > self._max_body:
+            raise too_large(self._max_body)
         if b"expect" in headers and headers[b"expect"].lower() == b"100-continue":
             self._admit()
-            self._go_on()
+            self._send_continue()
 
     def on_body(self, body: bytes) -> None:
-        """A part of the body."""
+        """Adds a part of the body."""
         if self._body_bytes:
             self._parts.append(body)
         else:
             self._body = body
-        self._moved = True
+        self._progressed = True
         self._header_bytes = 0
         self._body_bytes += len(body)
-        if self._body_bytes > self._most:
-            raise too_large(self._most)
+        if self._body_bytes > self._max_body:
+            raise too_large(self._max_body)
 
     def on_message_complete(self) -> None:
-        """The request is whole."""
+        """Ends the request, and answers it."""
         parser = self._parser
-        if parser.should_upgrade():  # it is read again, without that wish
+        if parser.should_upgrade():  # it is parsed again, without the header
             return
         url = self._url
-        path, query = _target(url) if len(url) <= LONGEST_KNOWN else _long_target(url)
+        path, query = _target(url) if len(url) <= MAX_CACHED_BYTES else _long_target(url)
         method = parser.get_method()
         body = self._body if not self._parts else b"".join((self._body, *self._parts))
         request = Request(_METHODS.get(method) or method.decode(), path, query, self._headers, body)
         if self._arriving:
-            self._let_go()
-        self._forget()
+            self._stop_counting()
+        self._reset()
         keep_alive = parser.should_keep_alive()
-        # Without a word about it only HTTP/1.1 keeps a connection; to ask for the version takes 0.3 µs.
+        # Without a Connection header, keep-alive means HTTP/1.1; asking for the version takes 0.3 µs.
         modern = (keep_alive and b"connection" not in request.headers) or parser.get_http_version() != "1.0"
         self._received(request, modern, modern and keep_alive)
 
-    def _forget(self) -> None:
+    def _reset(self) -> None:
         self._reading = False
-        self._moved = True
+        self._progressed = True
         self._url = self._body = b""
         self._header_bytes = self._body_bytes = 0
-        if self._lines or self._parts:
-            self._lines, self._parts = {}, []
+        self._fields = {}
+        if self._parts:
+            self._parts = []
 
-    # ── What has to wait, or to go ───────────────────────────────────────────────────────────────
+    # ── Pipelined requests ───────────────────────────────────────────────────────────────────────
 
-    def _wait(self, request: Request, modern: bool, keep_alive: bool) -> None:
-        self._waiting.append(partial(self._take_next, request, modern, keep_alive))
-        self._ahead += len(request.body)
-        self._listener.arriving.bytes += len(request.body)
+    def _queue(self, request: Request, modern: bool, keep_alive: bool) -> None:
+        size = len(request.body)
+        self._waiting.append((partial(self._answer_queued, request, modern, keep_alive), size))
+        self._listener.arriving.bytes += size
         if self._transport is not None:
             self._transport.pause_reading()
 
-    def _take_next(self, request: Request, modern: bool, keep_alive: bool) -> None:
+    def _take_waiting(self) -> None:
+        """Answers the next queued request, if there is one and the client reads its answers."""
+        if self._waiting and not self._busy and not self._paused and self._is_open:
+            self._busy = True
+            answer, size = self._waiting.popleft()
+            self._listener.arriving.remove(size)
+            # Not called here, or a thousand pipelined requests would be a thousand frames deep.
+            self._loop.call_soon(answer)
+            self._resume_reading()
+
+    def _answer_queued(self, request: Request, modern: bool, keep_alive: bool) -> None:
         self._busy = False
-        self._ahead -= len(request.body)
-        self._listener.arriving.remove(len(request.body))
         self._received(request, modern, keep_alive)
 
-    def _leave_line(self) -> None:
+    def _drop_waiting(self) -> None:
+        self._listener.arriving.remove(sum(size for _, size in self._waiting))
         self._waiting.clear()
-        self._listener.arriving.remove(self._ahead)
-        self._ahead = 0
 
     def _refuse(self, error: ORSError) -> None:
-        """Answers what cannot be read on from, behind all that came before it, and closes."""
-        if self._parser is None or self._transport is None or self._transport.is_closing():
+        """Answers a request that cannot be read, after all that came before it, and closes."""
+        if self._parser is None or not self._is_open:
             return
-        answer = partial(self._answer_last, self._app.refused(error), self._aside)
+        answer = partial(self._answer_last, self._app.refused(error), self._refusal_headers)
         self._stop_reading()
-        self._waiting.append(answer) if self._busy else answer()
+        if self._busy or self._waiting:
+            self._waiting.append((answer, 0))
+        else:
+            answer()
 
-    # ── What takes too long ──────────────────────────────────────────────────────────────────────
+    @property
+    def _is_open(self) -> bool:
+        return self._transport is not None and not self._transport.is_closing()
+
+    @property
+    def _holding(self) -> bool:
+        """Whether this server does not read, for now."""
+        return self._paused or bool(self._waiting or self._asking)
+
+    def _resume_reading(self) -> None:
+        if self._transport is not None and not self._holding and not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    # ── Deadlines ────────────────────────────────────────────────────────────────────────────────
 
     def sweep(self, now: float) -> None:
         """Closes the connection if nothing has happened on it for too long."""
         if self._transport is None:
             return
         unread = self._transport.get_write_buffer_size()
-        if unread != self._unread:  # what was written is being read, however slowly
+        if unread != self._unread:  # the client reads, however slowly
             self._unread, self._since = unread, now
         quiet = now - self._since
         if unread and quiet > REQUEST_SECONDS:
             self._transport.abort()
         elif self._arriving and self._is_late(now):
             self._refuse(too_slow())
-        elif not self._busy and quiet > self._patience:
+        elif not self._busy and quiet > self._idle_limit:
             self._transport.close()
 
     def _is_late(self, now: float) -> bool:
-        if self._waiting or self._paused:  # it is we who do not read
-            self._begun = now
-        return now - self._begun > seconds_for(self._body_bytes)
+        if self._holding:
+            self._arriving_since = now
+        return now - self._arriving_since > seconds_for(self._body_bytes)
 
     @property
-    def _patience(self) -> float:
+    def _idle_limit(self) -> float:
         if self._parser is None:
             return LAST_READ_SECONDS
-        return REQUEST_SECONDS if self._reading else self._listener.patience
+        return REQUEST_SECONDS if self._reading else self._listener.idle_seconds
+
+
+class _Trailers(dict[bytes, bytes]):
+    """Counts trailers, and keeps none of them."""
+
+    _size = 0
+
+    def __setitem__(self, name: bytes, value: bytes) -> None:
+        self._size += len(name) + len(value) + len(": \r\n")
+        if self._size > MAX_HEADER_BYTES:
+            raise too_many_headers()
 
 
 _METHODS = {b"GET": "GET", b"POST": "POST"}
 
 
-@lru_cache(KNOWN_TARGETS)
+@lru_cache(CACHED_TARGETS)
 def _target(url: bytes) -> tuple[str, bytes]:
-    """The path and the query of a request's target."""
+    """Splits a request's target into path and query."""
     path, _, query = url.partition(b"?")
     text = path.decode("ascii", "replace")
-    if not text.startswith("/"):  # "http://host/path", as clients ask a proxy
+    if not text.startswith("/"):  # "http://host/path", as sent to a proxy
         text = "/" + text.partition("://")[2].partition("/")[2]
     return (unquote(text) if "%" in text else text), query
 

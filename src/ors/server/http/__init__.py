@@ -1,1 +1,1 @@
-"""Requests, answers and streams, whichever way they travel."""
+"""Requests, answers and streams, independent of how they are transported."""

@@ -1,4 +1,4 @@
-"""Answers: what a request that is not a call gets."""
+"""Answers: complete responses, and the headers that they have."""
 
 from typing import NamedTuple
 
@@ -18,14 +18,14 @@ class Headers:
 
     @classmethod
     def read(cls, wire: bytes) -> "Headers":
-        """Those that another server of ours has written."""
+        """Headers in the form that a peer has sent."""
         made = cls()
         made.wire = wire
         return made
 
     @property
     def pairs(self) -> list[tuple[bytes, bytes]]:
-        """Names and values."""
+        """Names and values, for ASGI."""
         parts = [line.partition(b": ") for line in self.wire.split(b"\r\n")[:-1]]
         return [(name, value) for name, _, value in parts]
 
@@ -45,7 +45,7 @@ STREAM = Headers(
 
 
 class Answer(NamedTuple):
-    """A whole response."""
+    """A complete response."""
 
     status: int
     body: bytes
@@ -53,12 +53,12 @@ class Answer(NamedTuple):
 
 
 def answer(value: object) -> Answer:
-    """200 with a JSON body."""
+    """Makes a 200 with a JSON body."""
     return Answer(200, dumps(value))
 
 
 def refusal(error: ORSError) -> Answer:
-    """What an error of ours looks like on the wire."""
+    """Makes the answer for one of our errors."""
     if isinstance(error, Redirect):
         return Answer(308, b"", Headers(_VERSION, (b"location", error.location)))
     more: list[tuple[bytes, bytes]] = []
@@ -75,12 +75,12 @@ def refusal(error: ORSError) -> Answer:
 
 
 def failure() -> Answer:
-    """What is said when something went wrong here that should not have; the log has the rest."""
+    """Makes the 500 for a bug of ours; the log has the details."""
     return Answer(500, dumps({"detail": "Internal Server Error"}))
 
 
 class Redirect(ORSError):
-    """The path means something elsewhere."""
+    """The path is served at another location."""
 
     status = 308
 

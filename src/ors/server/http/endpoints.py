@@ -1,4 +1,4 @@
-"""What each endpoint of the protocol answers."""
+"""Handlers of the protocol's endpoints."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -26,7 +26,7 @@ _OK = Answer(200, b'{"status":"ok"}')
 
 
 class Endpoints:
-    """The handlers of all endpoints."""
+    """Handlers of all endpoints."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class Endpoints:
         self._first = next(iter(environments.values()))
 
     def handlers(self) -> dict[Endpoint, Handler]:
-        """Each endpoint's."""
+        """Returns the handler of each endpoint."""
         return {
             _protocol.HEALTH: self._fixed(_OK),
             _protocol.VERSION: self._fixed(answer({"version": __version__})),
@@ -114,7 +114,9 @@ class Endpoints:
 
     def _create_session(self, request: Request, environment: ServedEnvironment) -> Answer:
         sid = self._new_session_id()
-        if self._runtime.retiring and self._runtime.identity.made(sid):  # what it gave away before, it takes
+        if self._runtime.retiring and self._runtime.identity.made(
+            sid
+        ):  # sessions with ids given out before are still taken
             raise Unavailable(SHUTDOWN, retry_after=1, reason="shutdown")
         return new_session(request, sid)
 
@@ -122,15 +124,15 @@ class Endpoints:
         sid = request.new_session_id()
         given = request.model(CreateSession)
         secrets = {**(given.secrets or {}), **request.secrets()}
-        environment = self._offer_named(given.env_name)
+        environment = self._environment_named(given.env_name)
         self._runtime.check_open()
         if not self._sessions.admission.enter(environment.name, request.key):
             if not self._limits.queue:
                 raise self._sessions.admission.full()
-            return self._create_in_turn(request, sid, environment, given, secrets)
+            return self._create_when_admitted(request, sid, environment, given, secrets)
         return self._create_now(request, sid, environment, given, secrets)
 
-    async def _create_in_turn(
+    async def _create_when_admitted(
         self,
         request: Request,
         sid: str,
@@ -188,7 +190,7 @@ class Endpoints:
             raise
         return answer({"sid": session.sid})
 
-    def _offer_named(self, name: str | None) -> ServedEnvironment:
+    def _environment_named(self, name: str | None) -> ServedEnvironment:
         if name is None:
             return self._first
         environment = self._environments.get(name.lower())
@@ -239,7 +241,7 @@ class Endpoints:
             return CallStream(call, self._timers)
         return Answer(200, encode("task_id", call.id) + call.events, STREAM)
 
-    # ── Small things ─────────────────────────────────────────────────────────────────────────────
+    # ── Shared ───────────────────────────────────────────────────────────────────────────────────
 
     def _now(self) -> float:
         return asyncio.get_running_loop().time()
@@ -253,7 +255,7 @@ class Endpoints:
             self._sessions.touch(sid, self._now(), request.key)
 
     def bare(self, handler: Handler) -> Handler:
-        """The same, for a path that names no environment."""
+        """Wraps a handler for paths without an environment."""
 
         # openreward 0.1.167 without a variant: the session knows its environment.
         def served(request: Request, environment: ServedEnvironment) -> Outcome | Coming:
@@ -263,7 +265,7 @@ class Endpoints:
 
 
 def new_session(request: Request, sid: str) -> Answer:
-    """Tells the id of a session to come."""
+    """Makes the answer with the id of a new session."""
     body = dumps({"sid": sid})
     if not request.wants_events():
         return Answer(200, body)
@@ -272,5 +274,5 @@ def new_session(request: Request, sid: str) -> Answer:
 
 
 def _tools(listed: ListToolsOutput) -> Answer:
-    # The specification knows `tools` alone; the rest is there only for environments that have it.
+    # The specification has `tools` only; other fields are sent by environments that have them.
     return answer({key: value for key, value in listed if value is not None})

@@ -11,19 +11,19 @@ MOST_HOSTS = 16
 
 
 class OriginCheck:
-    """Turns away what a foreign web page may have sent through a visitor's browser.
+    """Refuses requests that a foreign web page may have sent through a visitor's browser.
 
-    `hosts` are the names by which this server may be addressed, or None for any: a page whose own name was
-    pointed at us (DNS rebinding) is found by that. `origins` are pages that may call us, besides our own.
+    `hosts` are the names by which this server may be addressed, or None for any: this stops pages whose own
+    name points to this server (DNS rebinding). `origins` are pages that may call us, besides our own.
     """
 
     def __init__(self, hosts: frozenset[str] | None = None, origins: Sequence[str] = ()) -> None:
         self._hosts = hosts
-        self.good = {b""}  # Host headers that have passed: looking closer costs a microsecond
+        self.good = {b""}  # Host headers that passed: the full check costs a microsecond
         self._origins = frozenset(origin.rstrip("/").lower().encode() for origin in origins)
 
     def check(self, request: Request) -> None:
-        """Lets a request in; an allowed origin is told so with the answer.
+        """Checks a request; for an allowed origin, the answer gets CORS headers.
 
         Raises:
             Forbidden: its host or origin is foreign.
@@ -45,7 +45,7 @@ class OriginCheck:
         if origin.lower() in self._origins or b"*" in self._origins:
             request.more = Headers(
                 (b"access-control-allow-origin", origin),
-                (b"access-control-expose-headers", b"*"),  # such as who failed, and when to ask again
+                (b"access-control-expose-headers", b"*"),  # such as ors-reason and retry-after
                 (b"vary", b"origin"),
             )
         elif _netloc(origin.lower()) != host:

@@ -1,4 +1,4 @@
-"""One HTTP request, as far as this server reads it."""
+"""One HTTP request, and the fields that this server reads."""
 
 import base64
 import binascii
@@ -18,23 +18,23 @@ Model = TypeVar("Model", bound=BaseModel)
 
 IDEMPOTENCY_KEY = _protocol.IDEMPOTENCY_KEY.lower().encode()
 TRACE = _protocol.TRACE.encode()
-MOST_DIGITS = 19
-"""Of a number in a query."""
+MAX_DIGITS = 19
+"""Digits of a number in a query."""
 _API_KEY = _protocol.API_KEY.lower().encode()
 _SESSION_ID = _protocol.SESSION_ID.lower().encode()
 _SECRETS = _protocol.SECRETS.lower().encode()
 _EVENT_STREAM = _protocol.EVENT_STREAM.encode()
 
 KEYLESS_BODY_BYTES = 64 * 1024
-"""The longest body of a request that needs no key, where there are keys: nothing there reads one."""
+"""Longest body of a request without a key, on a server with keys: no handler reads it."""
 MAX_TARGET_BYTES = 16 * 1024
-"""Of a request's path and query together."""
+"""Path and query of a request together."""
 MAX_HEADER_BYTES = 64 * 1024
-"""Of all its headers."""
+"""All headers of a request together."""
 
 
 class Request:
-    """A request with its whole body."""
+    """A request with its complete body."""
 
     __slots__ = ("body", "headers", "key", "method", "more", "path", "query", "waiting")
 
@@ -47,14 +47,14 @@ class Request:
         self.headers = headers
         self.body = body
         self.key = ""
-        """The name of the API key that it carries, once that is known."""
+        """The name of its API key, once it is checked."""
         self.more: Headers | None = None
-        """What its answer has to say besides."""
+        """Additional headers of its answer."""
         self.waiting = False
-        """Whether it waits in line, so that nothing is lost when its client leaves."""
+        """Whether it is queued, and can be cancelled when its client leaves."""
 
     def like(self, query: bytes) -> "Request":
-        """The same request, with another query."""
+        """Copies the request, with another query."""
         made = Request(self.method, self.path, query, self.headers, self.body)
         made.key = self.key
         return made
@@ -64,18 +64,18 @@ class Request:
         return self.headers.get(name)
 
     def asked(self, name: str) -> str:
-        """A value of the query, or nothing."""
+        """Returns a value of the query, or an empty string."""
         return parse_qs(self.query.decode("latin-1")).get(name, [""])[0]
 
     def number(self, name: str, otherwise: int) -> int:
-        """A number of the query.
+        """Returns a number of the query.
 
         Raises:
-            BadRequest: it is none.
+            BadRequest: it is not a number.
         """
         text = self.asked(name) or str(otherwise)
-        if not (text.isascii() and text.isdigit() and len(text) <= MOST_DIGITS):
-            raise BadRequest(f"{name}: a number from 0 to {'9' * MOST_DIGITS} is expected")
+        if not (text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS):
+            raise BadRequest(f"{name}: a number from 0 to {'9' * MAX_DIGITS} is expected")
         return int(text)
 
     def session_id(self) -> str:
@@ -93,15 +93,15 @@ class Request:
         return sid
 
     def maybe_session_id(self) -> str:
-        """The session that the request names, or nothing."""
+        """The session that the request names, or an empty string."""
         sid = self.headers.get(_SESSION_ID, b"")
         try:
             return sid.decode().strip()
         except UnicodeDecodeError:
-            return sid.decode("latin-1").strip()  # as HTTP has had it before UTF-8
+            return sid.decode("latin-1").strip()  # the older encoding of headers
 
     def new_session_id(self) -> str:
-        """The id that a new session is to have.
+        """The id for a new session.
 
         Raises:
             BadRequest: it names none, or one that cannot be an id.
@@ -120,7 +120,7 @@ class Request:
         return _checked(value.decode("latin-1").strip(), _protocol.IDEMPOTENCY_KEY)
 
     def trace(self) -> str:
-        """The span that the request belongs to, or nothing."""
+        """The span that the request belongs to, or an empty string."""
         value = self.headers.get(TRACE)
         return "" if value is None else value.decode("latin-1")
 
@@ -129,7 +129,7 @@ class Request:
         return _EVENT_STREAM in self.headers.get(b"accept", b"").lower()
 
     def api_key(self) -> bytes:
-        """The secret of the API key that it carries, or nothing."""
+        """The secret of its API key, or nothing."""
         secret = self.headers.get(_API_KEY)
         if secret is None:
             scheme, _, secret = self.headers.get(b"authorization", b"").partition(b" ")
@@ -140,7 +140,7 @@ class Request:
         """The secrets of the `X-Secrets` header: base64 of JSON `{"name": {"value": "…"}}`.
 
         Raises:
-            BadRequest: it cannot be read; the text says nothing of what it held.
+            BadRequest: it cannot be read; the text does not quote it.
         """
         value = self.header(_SECRETS)
         if value is None:
@@ -176,7 +176,7 @@ class Request:
         """The body as one of the wire's models.
 
         Raises:
-            BadRequest: it does not fit; the text names the fields and never shows their values.
+            BadRequest: it is invalid; the text names fields and never their values.
         """
         return _fitted(model, self.json_object())
 
@@ -192,7 +192,7 @@ class Request:
         except (ValueError, TypeError, LookupError, AttributeError):
             value = self.json_object()
             name = given = task_id = None
-        # By hand on the hot path; whatever does not fit gets the model's words.
+        # By hand on the hot path; for errors, the model makes the text.
         if type(name) is not str or type(given) is not dict or not (task_id is None or type(task_id) is str):
             call = _fitted(ToolCall, value)
             return call.name, dict(call.input), call.task_id
@@ -200,24 +200,24 @@ class Request:
 
 
 def too_large(limit: int) -> TooLarge:
-    """What is said of a body over the limit."""
+    """The error for a body over the limit."""
     return TooLarge(f"The request body is over the limit of {limit} bytes", reason="limit")
 
 
 def too_long() -> ResponseError:
-    """What is said of a path and query over the limit."""
+    """The error for a path and query over the limit."""
     text = f"The path and query of the request are over the limit of {MAX_TARGET_BYTES} bytes"
     return ResponseError(text, status=414, reason="limit")
 
 
 def too_many_headers() -> ResponseError:
-    """What is said of headers over the limit."""
+    """The error for headers over the limit."""
     text = f"The headers of the request are over the limit of {MAX_HEADER_BYTES} bytes"
     return ResponseError(text, status=431, reason="limit")
 
 
 def two_hosts() -> BadRequest:
-    """What is said of a request that names its host twice: whoever reads the other one would differ."""
+    """The error for two Host headers: another server might read the other one."""
     return BadRequest("The request has two Host headers; send one")
 
 

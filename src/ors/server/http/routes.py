@@ -1,4 +1,4 @@
-"""Which handler a method and a path lead to."""
+"""The route table: from a method and a path to a handler."""
 
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -16,7 +16,7 @@ Coming = Coroutine[Any, Any, Answer]
 Handler = Callable[[Request, ServedEnvironment], Outcome | Coming]
 
 LONGEST_LOCATION = 16 * 1024
-"""Bytes of where a client is sent on to: what is longer once it is quoted would not pass as a header."""
+"""Longest redirect, quoted; longer ones would not fit into a header."""
 
 _OWN = f"/{_protocol.OWN_PREFIX}/"
 _ROOT_NAMES = {e.name for e in _protocol.ENDPOINTS if not e.per_environment} | {_protocol.OWN_PREFIX}
@@ -24,7 +24,7 @@ _BARE_DISCOVERY = {e.name for e in _protocol.ENDPOINTS if e.per_environment and 
 
 
 class Routes:
-    """The table of what is served where, and what is said of everything else."""
+    """Finds handlers, and the errors for all other paths."""
 
     def __init__(
         self,
@@ -37,13 +37,13 @@ class Routes:
         self._first = next(iter(environments.values()))
         self._page = page
         self.exact = _routes(handlers, bare, environments)
-        """By method and path, as we write paths ourselves."""
+        """By method and canonical path."""
 
     def find(self, request: Request) -> tuple[Handler, ServedEnvironment]:
-        """What leads somewhere though it is written in another way than ours.
+        """Finds the handler of a path that is not canonical.
 
         Raises:
-            NotFound, MethodNotAllowed, Redirect: it does not.
+            NotFound, MethodNotAllowed, Redirect: there is none.
         """
         first, _, rest = request.path.strip("/").partition("/")
         environment = first.lower() if first.lower() in self._environments else first
@@ -52,17 +52,17 @@ class Routes:
         route = self.exact.get((method, path))
         if route is not None:
             return route
+        if is_preflight(request):
+            return (lambda request, environment: preflight()), self._first
         if f"{path}/".startswith(_OWN):
             return self._page(method, path), self._first
         allowed = {verb for verb, where in self.exact if where == path}
-        if allowed and not is_preflight(request):
+        if allowed:
             allow = ", ".join(sorted(allowed | {"HEAD"} if "GET" in allowed else allowed))
             raise MethodNotAllowed(f"{request.method} is not allowed here; use {allow}", allow=allow)
-        if is_preflight(request):
-            return (lambda request, environment: preflight()), self._first
-        raise self._elsewhere(request, first.lower())
+        raise self._not_found(request, first.lower())
 
-    def _elsewhere(self, request: Request, first: str) -> ORSError:
+    def _not_found(self, request: Request, first: str) -> ORSError:
         if first in self._environments or first in _ROOT_NAMES:
             return NotFound("There is nothing at this path")
         if len(self._environments) == 1 or request.path.strip("/") in _BARE_DISCOVERY:
@@ -80,17 +80,17 @@ class Routes:
 
 
 def unknown_environment(environments: dict[str, ServedEnvironment]) -> NotFound:
-    """What is said of a name that is none of theirs."""
+    """The error for an unknown environment."""
     return NotFound(f"Unknown environment; the environments are: {', '.join(environments)}")
 
 
 def is_preflight(request: Request) -> bool:
-    """Whether a browser asks, before it lets a page of another origin call us; it sends no key then."""
+    """Whether a browser asks if a page of an allowed origin may call us; it sends no key then."""
     return request.method == "OPTIONS" and request.more is not None
 
 
 def preflight() -> Answer:
-    """What such a browser is told."""
+    """Makes the answer to a preflight."""
     return Answer(
         204,
         b"",

@@ -1,4 +1,4 @@
-"""How requests are answered: at once, or by a stream that writes to a sink."""
+"""Streams: answers that are written to a sink over time."""
 
 import asyncio
 import logging
@@ -17,17 +17,17 @@ from ors.server.sessions.calls import Call
 log = logging.getLogger("ors.server")
 
 AT_ONCE_SECONDS = 0.002
-"""A call that is done by then is answered in one write; otherwise its stream opens with the task id."""
+"""A call that is done by then is answered in one write; otherwise its stream opens with the task id first."""
 
 
 class Sink(Protocol):
-    """Where one answer goes: a client's connection, a link, or an ASGI server."""
+    """Destination of one answer: a client's connection, a link, or an ASGI server."""
 
     def answer(self, outcome: "Outcome") -> None:
         """Answers with an outcome; nothing of the answer has been sent before."""
 
     def whole(self, status: int, headers: Headers, body: bytes, rest: bytes = b"") -> bool:
-        """Sends a complete answer; says whether the reader was still there."""
+        """Sends a complete answer; returns whether the reader was still connected."""
 
     def head(self, status: int, headers: Headers, body: bytes = b"") -> None:
         """Begins an answer of unknown length, with its first bytes."""
@@ -36,10 +36,10 @@ class Sink(Protocol):
         """Sends more of the body."""
 
     def end(self, data: bytes) -> bool:
-        """Sends the last of the body; says whether the reader was still there."""
+        """Sends the last of the body; returns whether the reader was still connected."""
 
     def abort(self) -> None:
-        """Breaks the answer off: it cannot be completed."""
+        """Aborts the answer: it cannot be completed."""
 
 
 class Stream:
@@ -48,7 +48,7 @@ class Stream:
     __slots__ = ()
 
     def begin(self, sink: Sink) -> None:
-        """Writes the answer to `sink`, from now on."""
+        """Starts to write the answer to `sink`."""
         raise NotImplementedError
 
     def leave(self) -> None:
@@ -56,23 +56,23 @@ class Stream:
         raise NotImplementedError
 
     def pause(self) -> None:
-        """Holds back: the reader is slower than the stream."""
+        """Stops writing for a while: the reader is too slow."""
 
     def resume(self) -> None:
-        """Goes on: the reader has caught up."""
+        """Continues: the reader has caught up."""
 
     def stop(self) -> None:
-        """Completes the answer if it would go on for as long as its reader stays."""
+        """Completes an answer that would never end by itself."""
 
 
 Outcome = Answer | Stream
-"""What becomes of a request."""
+"""How a request is answered."""
 
 
 class CallStream(Stream):
-    """The events of one call. It opens if the call takes its time, and pings until the call is done."""
+    """The events of one call: opens early if the call takes long, and pings until it is done."""
 
-    # Defaults of the class, so that making one sets no more than it needs.
+    # Class attributes, so that the constructor sets only two.
     _sink: Sink | None = None
     _opened = False
     _paused = False
@@ -82,7 +82,7 @@ class CallStream(Stream):
         self._timers = timers
 
     def begin(self, sink: Sink) -> None:
-        """Waits for the call, or writes its events if it is done."""
+        """Waits for the result of the call, or writes it if it is there."""
         call = self._call
         if call.tail is None:
             self._sink = sink
@@ -92,7 +92,7 @@ class CallStream(Stream):
             call.taken()
 
     def open(self) -> None:
-        """Sends the task id: the call takes its time."""
+        """Sends the task id: the call takes long."""
         if self._sink is not None:
             self._opened = True
             self._sink.head(200, STREAM, self._call.head)
@@ -137,21 +137,21 @@ class CallStream(Stream):
 
 
 class CallTimers:
-    """When the streams of calls open, and when they ping."""
+    """Timers that open the streams of calls, and ping."""
 
     def __init__(self, ping_seconds: float) -> None:
         self.opening = IntervalTimer(AT_ONCE_SECONDS, CallStream.open)
         self.pings = IntervalTimer(ping_seconds, CallStream.ping)
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Begins, on that loop."""
+        """Uses that event loop."""
         self.opening.loop = self.pings.loop = loop
 
 
 class Feed(Stream):
     """A stream of events that ends when its reader leaves.
 
-    A reader who does not keep up misses events, and is told how many: nobody waits for those who watch.
+    A slow reader misses events, and is told how many: nothing waits for a reader.
     """
 
     def __init__(self, on_open: Callable[["Feed"], None], on_close: Callable[["Feed"], None]) -> None:
@@ -174,7 +174,7 @@ class Feed(Stream):
             self._on_close(self)
 
     def stop(self) -> None:
-        """Ends the stream, though its reader is there."""
+        """Ends the stream while its reader is connected."""
         sink = self._sink
         self.leave()
         if sink is not None:
@@ -201,14 +201,14 @@ class Feed(Stream):
 
 
 def event(name: str, value: object) -> bytes:
-    """An event whose data is JSON, which has no line ends of its own."""
+    """Encodes an event whose data is JSON, which has no line breaks."""
     return b"event: %b\ndata: %b\n\n" % (name.encode(), dumps(value))
 
 
 class Later(Stream):
-    """An outcome that is still to come from a coroutine.
+    """The outcome of a coroutine.
 
-    When its reader leaves, the coroutine goes on, unless the request only waits in line.
+    When its reader leaves, the coroutine goes on, unless the request is only queued.
     """
 
     def __init__(
@@ -216,7 +216,7 @@ class Later(Stream):
     ) -> None:
         self._request = request
         self._coming = coming
-        self._tasks = tasks  # holds the task if nobody else does
+        self._tasks = tasks  # keeps a reference to the task
         self._task: asyncio.Task[None] | None = None
         self._sink: Sink | None = None
 
@@ -245,10 +245,10 @@ class Later(Stream):
             if isinstance(outcome, Stream):
                 outcome.leave()
         else:
-            sink.answer(outcome or failure())  # none if it was cancelled from within
+            sink.answer(outcome or failure())  # None if the coroutine cancelled itself
 
     def leave(self) -> None:
-        """Answers nobody. What waits in line is given up."""
+        """Answers nobody. A queued request is cancelled."""
         self._sink = None
         if self._task is None:
             self._coming.close()

@@ -20,7 +20,7 @@ class IntervalTimer(Generic[Waiting]):
         self._due: dict[Waiting, float] = {}  # in order, since all have the same interval
         self._timer: asyncio.TimerHandle | None = None
         self.loop: asyncio.AbstractEventLoop
-        """Where it runs; to be set before anything is added."""
+        """The event loop; set before anything is added."""
 
     def add(self, waiting: Waiting) -> None:
         """Wakes `waiting` in one interval, unless it is removed before."""
@@ -33,8 +33,8 @@ class IntervalTimer(Generic[Waiting]):
         self._due.pop(waiting, None)
 
     def _ring(self) -> None:
-        # Behind what is ready to run: uvloop looks at its timers first, and a call whose turn it is
-        # on the loop would be told that it takes too long.
+        # After callbacks that are ready: uvloop runs timers first, and a call that is about to finish
+        # would count as slow.
         self.loop.call_soon(self._wake_due)
 
     def _wake_due(self) -> None:

@@ -141,7 +141,8 @@ class Runner(uvicorn.Server):
 
     def _acceptor(self, listening: socket.socket, tls: ssl.SSLContext | None) -> asyncio.Server:
         # Has all that uvicorn uses of a server.
-        return Acceptor(listening, self._overflow, self._open, self._listener.beside, tls)  # type: ignore[return-value]
+        start = self._listener.start_task
+        return Acceptor(listening, self._overflow, self._open, start, tls)  # type: ignore[return-value]
 
     async def _open(self, client: socket.socket, tls: ssl.SSLContext | None, fits: bool) -> None:
         port = self._listener if fits else self._overflow
