@@ -17,10 +17,10 @@ from pathlib import Path
 
 import pytest
 
-from ors.cluster.routing.peers import UNIX
+from ors.cluster.routing.peer import UNIX
 from ors.cluster.runner import MOVE_AFTER
 from tests.support.environments import Lab
-from tests.support.in_process_cluster import Door, doors, minted
+from tests.support.in_process_cluster import ServerThread, linked_servers, minted
 from tests.support.raw_http import Answer, Raw
 from tests.support.worker_command import crew
 
@@ -28,14 +28,14 @@ TLS = Path(__file__).parents[1] / "client" / "tls"
 
 
 @pytest.fixture
-def pair(tmp_path: Path) -> Iterator[list[Door]]:
-    with doors(2, tmp_path, [Lab]) as made:
+def pair(tmp_path: Path) -> Iterator[list[ServerThread]]:
+    with linked_servers(2, tmp_path, [Lab]) as made:
         yield made
 
 
-def clients(origin_check: Door) -> int:
+def clients(one: ServerThread) -> int:
     """How many clients are connected."""
-    return len(origin_check.member.clients())
+    return len(one.member.clients())
 
 
 def told(connection: http.client.HTTPConnection, sid: str, text: str) -> str:
@@ -47,7 +47,7 @@ def told(connection: http.client.HTTPConnection, sid: str, text: str) -> str:
     return str(answer.result()["output"]["blocks"][0]["text"])
 
 
-def test_a_connection_moves_to_the_server_that_it_keeps_asking(pair: list[Door]) -> None:
+def test_a_connection_moves_to_the_server_that_it_keeps_asking(pair: list[ServerThread]) -> None:
     sid = minted(pair, 1)
     with closing(pair[0].raw.connection()) as connection:
         for n in range(MOVE_AFTER - 1):
@@ -63,7 +63,7 @@ def test_a_connection_moves_to_the_server_that_it_keeps_asking(pair: list[Door])
         assert not os.get_inheritable(moved.spare)  # no process that a tool starts holds it open
 
 
-def test_a_connection_whose_requests_are_for_several_servers_stays(pair: list[Door]) -> None:
+def test_a_connection_whose_requests_are_for_several_servers_stays(pair: list[ServerThread]) -> None:
     own, other = minted(pair, 0), minted(pair, 1)
     with closing(pair[0].raw.connection()) as connection:
         for _ in range(3):
@@ -74,7 +74,7 @@ def test_a_connection_whose_requests_are_for_several_servers_stays(pair: list[Do
 
 @pytest.mark.parametrize("cut", [1, 4, 5, 9, 30, -40, -1])
 def test_a_connection_stays_while_a_part_of_the_next_request_has_been_read(
-    pair: list[Door], cut: int
+    pair: list[ServerThread], cut: int
 ) -> None:
     sid = minted(pair, 1)
     with closing(Conversation(pair[0].raw)) as client:
@@ -92,7 +92,7 @@ def test_a_connection_stays_while_a_part_of_the_next_request_has_been_read(
 
 @pytest.mark.parametrize("cut", [1, 4, 5, 9, 30, -40, -1])
 def test_a_server_that_gives_way_keeps_connections_whose_next_request_has_begun(
-    pair: list[Door], cut: int
+    pair: list[ServerThread], cut: int
 ) -> None:
     sid = minted(pair, 0)
     with closing(Conversation(pair[0].raw)) as client:
@@ -106,7 +106,7 @@ def test_a_server_that_gives_way_keeps_connections_whose_next_request_has_begun(
         assert (clients(pair[0]), clients(pair[1])) == (0, 1)
 
 
-def test_what_was_refused_is_not_given_away_to_be_read_on(pair: list[Door]) -> None:
+def test_what_was_refused_is_not_given_away_to_be_read_on(pair: list[ServerThread]) -> None:
     sid = minted(pair, 0)
     with closing(Conversation(pair[0].raw)) as client:
         assert client.told(_call(sid, "first") + b"\0 no request \r\n\r\n") == "first"
@@ -115,19 +115,17 @@ def test_what_was_refused_is_not_given_away_to_be_read_on(pair: list[Door]) -> N
         assert (clients(pair[0]), clients(pair[1])) == (1, 0)
 
 
-def _hand_over(pair: list[Door]) -> None:
+def _hand_over(pair: list[ServerThread]) -> None:
     (successor,) = pair[0].member.peers
     pair[0].member.servers[0].get_loop().call_soon_threadsafe(pair[0].member.hand_over, successor, 100)
     _let_run(pair)
 
 
-def _let_run(pair: list[Door]) -> None:
+def _let_run(pair: list[ServerThread]) -> None:
     """Lets the servers do what they are about to do."""
-    for origin_check in pair:
+    for one in pair:
         for _ in range(3):
-            asyncio.run_coroutine_threadsafe(
-                asyncio.sleep(0), origin_check.member.servers[0].get_loop()
-            ).result(20)
+            asyncio.run_coroutine_threadsafe(asyncio.sleep(0), one.member.servers[0].get_loop()).result(20)
 
 
 def _call(sid: str, text: str) -> bytes:
@@ -137,9 +135,9 @@ def _call(sid: str, text: str) -> bytes:
     return f"{head}Content-Length: {len(body)}\r\n\r\n{body}".encode()
 
 
-def test_a_link_that_is_about_to_begin_stays(pair: list[Door]) -> None:
+def test_a_link_that_is_about_to_begin_stays(pair: list[ServerThread]) -> None:
     with socket.socket(socket.AF_UNIX) as link:
-        link.connect(pair[0].place.removeprefix(UNIX))
+        link.connect(pair[0].address.removeprefix(UNIX))
         while not clients(pair[0]):
             pass
         _hand_over(pair)
@@ -152,7 +150,7 @@ def test_a_link_that_is_about_to_begin_stays(pair: list[Door]) -> None:
         assert b'"slot":0,' in told
 
 
-def test_nothing_moves_to_a_server_that_takes_no_new_sessions(pair: list[Door]) -> None:
+def test_nothing_moves_to_a_server_that_takes_no_new_sessions(pair: list[ServerThread]) -> None:
     sid = minted(pair, 1)
     (peer,) = pair[0].member.peers
     pair[1].member.app.runtime.retiring = True
@@ -166,7 +164,7 @@ def test_nothing_moves_to_a_server_that_takes_no_new_sessions(pair: list[Door]) 
 
 def test_what_is_encrypted_stays(tmp_path: Path) -> None:
     files = {"ssl_certfile": str(TLS / "cert.pem"), "ssl_keyfile": str(TLS / "key.pem")}
-    with doors(2, tmp_path, [Lab], tls=files) as made:
+    with linked_servers(2, tmp_path, [Lab], tls=files) as made:
         sid = made[1].member.app.runtime.identity.new_session_id()
         trusted = ssl.create_default_context(cafile=files["ssl_certfile"])
         raw = made[0].raw

@@ -14,7 +14,7 @@ from tests.support.worker_command import alive
 if TYPE_CHECKING:
     from ray.cluster_utils import Cluster
 
-    from ors.cluster.ray import Deployment, Row
+    from ors.cluster.ray import Deployment, HostInfo
 
 MEMORY = 80 * 2**20
 # Ray's own defaults take a minute to notice that a node is gone.
@@ -124,23 +124,23 @@ class Fleet:
         self.deployment = deployment
 
     def look(self) -> Any:
-        """What the directory knows, in its next life if this one has ended."""
+        """What the directory knows, also of its next incarnation."""
         import ray
 
-        return ray.get(self.deployment._directory.look.remote(), timeout=60)
+        return ray.get(self.deployment._ray.directory.state.remote(), timeout=60)
 
     @property
-    def rows(self) -> "list[Row]":
-        return self.deployment.rows()
+    def rows(self) -> "list[HostInfo]":
+        return self.deployment.hosts()
 
-    def row(self, slot: int) -> "Row":
+    def row(self, slot: int) -> "HostInfo":
         return next(row for row in self.rows if row.slot == slot)
 
     def pid(self, slot: int) -> int:
         return self.process(self.deployment.actor(slot))
 
     def process(self, actor: Any) -> int:
-        """The process of an actor, in its next life if this one has ended."""
+        """The process of an actor, also of its next incarnation."""
         import ray
 
         return int(ray.get(actor.pid.remote(), timeout=60))
@@ -152,41 +152,41 @@ class Fleet:
         row = ray.get(actor.info.remote(), timeout=60)
         return row.slot, row.incarnation
 
-    def settled(self, count: int = 3) -> "list[Row]":
+    def settled(self, count: int = 3) -> "list[HostInfo]":
         """Waits until there are so many hosts, none of which is to go, each linked to all others."""
         until(lambda: len(self.rows) == count and not any(row.retiring for row in self.rows))
         until(lambda: all(self.linked(row, count) for row in self.rows))
         return self.rows
 
-    def linked(self, row: "Row", count: int) -> bool:
+    def linked(self, row: "HostInfo", count: int) -> bool:
         text = Raw(row.url).get("/-/metrics").body.decode()
         return text.count("ors_calls_running{") == count
 
-    def session(self, origin_check: Raw, slot: int, env: str = "lab") -> str:
-        """A new session on that host, created through that door."""
-        return str(until(lambda: self._session(origin_check, slot, env)))
+    def session(self, one: Raw, slot: int, env: str = "lab") -> str:
+        """A new session on that host, created through that server."""
+        return str(until(lambda: self._session(one, slot, env)))
 
-    def _session(self, origin_check: Raw, slot: int, env: str) -> str:
-        answer = origin_check.post("/create_session")
+    def _session(self, one: Raw, slot: int, env: str) -> str:
+        answer = one.post("/create_session")
         sid = str(answer.json()["sid"]) if answer.status == 200 else ""
         if not sid or int(sid[:4], 16) != slot:
             return ""
-        created = origin_check.post("/create", {"env_name": env, "task_spec": {}}, sid=sid)
+        created = one.post("/create", {"env_name": env, "task_spec": {}}, sid=sid)
         return sid if created.status == 200 else ""
 
-    def away(self, slot: int) -> "Row":
+    def away(self, slot: int) -> "HostInfo":
         """A host on another node than that one's."""
         node = self.row(slot).node
         return next(row for row in self.rows if row.node != node)
 
-    def on_worker(self) -> "tuple[Row, Any]":
+    def on_worker(self) -> "tuple[HostInfo, Any]":
         """A host on a node that is not the head, and that node."""
         nodes = {node.node_id: node for node in self.cluster.worker_nodes}
         row = next(row for row in self.rows if row.node in nodes)
         return row, nodes[row.node]
 
-    def back(self, was: "Row") -> "Row":
-        """The next life of a host, once it is there."""
+    def back(self, was: "HostInfo") -> "HostInfo":
+        """The next incarnation of a host, once it is up."""
         return next(
             iter(until(lambda: [r for r in self.rows if r.slot == was.slot and r.url != was.url])), was
         )

@@ -12,7 +12,7 @@ from pathlib import Path
 from tests.support.commands import ORS, PATIENCE, variables
 from tests.support.raw_http import Raw
 
-YARD = f"{Path(__file__).with_name('yard.py')}:Yard"
+YARD = f"{Path(__file__).with_name('traced_environment.py')}:Yard"
 
 
 class Crew:

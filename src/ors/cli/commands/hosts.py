@@ -64,12 +64,12 @@ def hosts(
                 f"Nothing is served as {ray_namespace!r} in the Ray cluster at {address}"
             ) from None
         if scale is not None:
-            ray.get(known.wish.remote(*scale))
+            ray.get(known.scale.remote(*scale))
         for word in drain:
             ray.get(known.drain.remote(_node(ray, word)))
         for word in undrain:
             ray.get(known.undrain.remote(_node(ray, word)))
-        _print(ray.get(known.rows.remote()), as_json)
+        _print(ray.get(known.hosts.remote()), as_json)
     finally:
         ray.shutdown()
 

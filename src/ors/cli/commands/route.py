@@ -12,8 +12,7 @@ from ors.cli.errors import Wrong
 from ors.cli.options.shared import Command, api_key, log_flags
 from ors.cli.options.workers import LAST_SLOT
 from ors.cli.targets import as_url
-from ors.cluster import proxy_configs as proxies
-from ors.cluster.router_server import RouterServer
+from ors.cluster import RouterServer, haproxy, nginx
 from ors.server import is_loopback
 
 CLOSED = (
@@ -117,7 +116,7 @@ def _configuration(kind: str, servers: dict[int, str], host: str, port: int) -> 
         if urlsplit(url).scheme != "http" or urlsplit(url).path:
             raise Wrong(PLAIN.format(url=url))
     listen = f"{'*' if host == '0.0.0.0' else f'[{host}]' if ':' in host else host}:{port}"
-    return proxies.haproxy(servers, listen) if kind == "haproxy" else proxies.nginx(servers, listen)
+    return haproxy(servers, listen) if kind == "haproxy" else nginx(servers, listen)
 
 
 def _servers(words: Sequence[str]) -> dict[int, str]:

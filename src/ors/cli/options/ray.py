@@ -188,8 +188,7 @@ class OnRay:
             ray.shutdown()
 
     def _deployed(self, ray: Any, classes: Sequence[type[Environment]], options: Mapping[str, Any]) -> Any:
-        from ors.cluster.ray import deploy
-        from ors.cluster.ray.actors import Taken
+        from ors.cluster.ray import NamespaceInUse, deploy
 
         try:
             return deploy(
@@ -203,7 +202,7 @@ class OnRay:
                 namespace=self.ray_namespace,
                 **options,
             )
-        except Taken:
+        except NamespaceInUse:
             raise Wrong(TAKEN.format(namespace=self.ray_namespace)) from None
         except (TypeError, ValueError) as error:
             raise Wrong(f"Ray refuses to start servers so: {one_line(error)}") from error

@@ -13,7 +13,7 @@ from ors import Limits
 from ors.cli.options.shared import Grouped, given
 
 if TYPE_CHECKING:
-    from ors.cluster.local.supervisor import Policy
+    from ors.cluster.local import Policy
 
 __all__ = ["LAST_SLOT", "Workers", "worker_flags"]
 
@@ -73,7 +73,7 @@ class Workers:
 
     def policy(self, limits: Limits) -> "Policy":
         """As their supervisor needs it."""
-        from ors.cluster.local.supervisor import Policy
+        from ors.cluster.local import Policy
 
         return Policy(
             drain_seconds=self.drain_seconds,
