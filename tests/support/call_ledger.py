@@ -15,7 +15,7 @@ ALLOWED = {"ok", "SessionLost", "ToolFailed"}
 
 
 Place = tuple[int, int]
-"""A server in one of its lives: slot and incarnation."""
+"""A server: slot and incarnation."""
 
 
 @dataclass(slots=True)

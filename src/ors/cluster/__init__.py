@@ -15,5 +15,5 @@ def __getattr__(name: str) -> Any:
     # On demand: workers and hosts need no router, and a printed configuration no server.
     if name not in __all__:
         raise AttributeError(f"module 'ors.cluster' has no attribute {name!r}")
-    home = "ors.cluster.router_server" if name == "RouterServer" else "ors.cluster.proxy_configs"
-    return getattr(import_module(home), name)
+    module = "ors.cluster.router_server" if name == "RouterServer" else "ors.cluster.proxy_configs"
+    return getattr(import_module(module), name)

@@ -22,11 +22,11 @@ __all__ = [
     "take",
 ]
 
-_HOMES = {"Policy": "supervisor", "Supervisor": "supervisor", "Worker": "worker"}
+_MODULES = {"Policy": "supervisor", "Supervisor": "supervisor", "Worker": "worker"}
 
 
 def __getattr__(name: str) -> Any:
     # On demand: a supervisor loads no server, and a single server no supervisor.
     if name not in __all__:
         raise AttributeError(f"module 'ors.cluster.local' has no attribute {name!r}")
-    return getattr(import_module(f"ors.cluster.local.{_HOMES.get(name, 'spawn')}"), name)
+    return getattr(import_module(f"ors.cluster.local.{_MODULES.get(name, 'spawn')}"), name)

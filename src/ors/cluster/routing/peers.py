@@ -111,7 +111,7 @@ class Peers:
             self.environments = max(lists, key=lists.count)  # of equally frequent ones, the newest
 
     def notify(self) -> None:
-        """Wakes up whoever waits for a change."""
+        """Wakes up tasks that wait for a change."""
         self._changed.set()
 
     def disconnected(self, peer: Peer) -> None:
