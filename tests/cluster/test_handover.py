@@ -23,12 +23,11 @@ import pytest
 from ors.cluster.handover import HandoverClient, HandoverServer
 from ors.cluster.routing.peer import UNIX
 from ors.cluster.runner import MOVE_AFTER
+from tests.support import TLS
 from tests.support.environments import Lab
 from tests.support.in_process_cluster import ServerThread, linked_servers, minted
 from tests.support.raw_http import Answer, Raw
 from tests.support.worker_command import crew
-
-TLS = Path(__file__).parents[1] / "client" / "tls"
 
 
 @pytest.fixture

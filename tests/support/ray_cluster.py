@@ -1,4 +1,4 @@
-"""A real Ray cluster of three raylets on this machine, and what tests ask of it."""
+"""A real Ray cluster of three raylets on this machine, for tests."""
 
 import os
 import signal
@@ -27,7 +27,7 @@ HEALTH = {
 
 
 def until(what: Callable[[], Any]) -> Any:
-    """Asks again and again until it is so; gives what it is."""
+    """Waits until `what()` is true; returns its value."""
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         try:
@@ -40,7 +40,7 @@ def until(what: Callable[[], Any]) -> Any:
 
 
 def gone(pid: int) -> None:
-    """Waits until a process is no more."""
+    """Waits until a process has ended."""
     until(lambda: not alive(pid))
 
 
@@ -63,7 +63,7 @@ def clustered() -> Iterator["Cluster"]:
 
 
 def add_node(cluster: "Cluster", gpus: int = 0) -> Any:
-    """One more node. Ray takes our word for its GPUs, and places what needs none rather elsewhere."""
+    """Adds a node. Ray believes the number of GPUs, and prefers other nodes for actors without any."""
     return cluster.add_node(num_cpus=1, num_gpus=gpus, object_store_memory=MEMORY)
 
 
@@ -103,7 +103,7 @@ def _title(pid: int) -> str:
 
 @contextmanager
 def frozen(pids: list[int]) -> Iterator[None]:
-    """These processes stand still."""
+    """Stops these processes with SIGSTOP until the block ends."""
     for pid in pids:
         os.kill(pid, signal.SIGSTOP)
     try:
@@ -117,7 +117,7 @@ def frozen(pids: list[int]) -> Iterator[None]:
 
 
 class Fleet:
-    """Hosts that run, with a session where one is wanted."""
+    """A deployment in the cluster, with shortcuts for tests."""
 
     def __init__(self, cluster: "Cluster", deployment: "Deployment") -> None:
         self.cluster = cluster
@@ -153,7 +153,7 @@ class Fleet:
         return row.slot, row.incarnation
 
     def settled(self, count: int = 3) -> "list[HostInfo]":
-        """Waits until there are so many hosts, none of which is to go, each linked to all others."""
+        """Waits until this many hosts are up, none of them retiring, each linked to all others."""
         until(lambda: len(self.rows) == count and not any(row.retiring for row in self.rows))
         until(lambda: all(self.linked(row, count) for row in self.rows))
         return self.rows

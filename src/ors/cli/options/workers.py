@@ -95,8 +95,8 @@ FLAGS: list[tuple[str, dict[str, Any]]] = [
         {
             "type": _Count(),
             "default": 1,
-            "help": "Processes on this port, each with its own sessions and limits. A supervisor restarts those "
-            "that die, and replaces all on SIGHUP.  [default: 1, without a supervisor]",
+            "help": "Processes on this port, each with its own sessions and limits. A supervisor restarts "
+            "those that die, and replaces all on SIGHUP.  [default: 1, without a supervisor]",
         },
     ),
     (

@@ -1,0 +1,123 @@
+"""An environment whose tools start processes, and make copies of their own."""
+
+import asyncio
+import multiprocessing
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from ors import Blocks, Environment, JSONObject, TextBlock, ToolOutput, tool
+
+FOR_EVER = 97.0
+INHERITED = """
+import os
+for number in sorted(map(int, os.listdir("/proc/self/fd"))):
+    if os.path.exists(f"/proc/self/fd/{number}"):
+        print(number, os.path.realpath(f"/proc/self/fd/{number}"))
+print(*(name for name in os.environ if name.startswith("ORS_")))
+"""
+
+
+def said(text: object) -> ToolOutput:
+    return ToolOutput(blocks=[TextBlock(text=str(text))])
+
+
+def ends(how: str) -> ToolOutput:
+    """What a copy does that is done."""
+    if how == "exits":
+        sys.exit(3)
+    if how == "raises":
+        raise ValueError("in the copy")
+    return said("the copy has returned")
+
+
+class Forking(Environment):
+    @classmethod
+    def list_splits(cls) -> list[str]:
+        return ["train"]
+
+    @classmethod
+    def list_tasks(cls, split: str) -> list[JSONObject]:
+        return [{}]
+
+    def get_prompt(self) -> Blocks:
+        return [TextBlock(text="Go forth and multiply.")]
+
+    @tool
+    def leave_a_child(self) -> ToolOutput:
+        """Starts a process that outlives the server; gives its number."""
+        made = subprocess.run(
+            "sleep 97 >/dev/null 2>&1 & echo $!",
+            shell=True,
+            close_fds=False,  # as os.system does it
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        return said(made.stdout)
+
+    @tool
+    def inherited(self) -> ToolOutput:
+        """What a child finds: its descriptors, and variables of ours."""
+        made = subprocess.run(
+            [sys.executable, "-c", INHERITED],
+            close_fds=False,  # as os.system does it
+            stdout=subprocess.PIPE,
+            text=True,
+            check=True,
+        )
+        return said(made.stdout)
+
+    @tool
+    def leave_a_copy(self) -> ToolOutput:
+        """Makes a copy that outlives the server; gives its number."""
+        pid = os.fork()
+        if not pid:
+            time.sleep(FOR_EVER)
+        return said(pid)
+
+    @tool
+    async def leave_a_copy_on_the_loop(self) -> ToolOutput:
+        """The same in the event loop's thread."""
+        pid = os.fork()
+        if not pid:
+            time.sleep(FOR_EVER)
+        return said(pid)
+
+    @tool
+    def copy(self, how: str) -> ToolOutput:
+        """Makes a copy that is done at once; gives its exit code."""
+        pid = os.fork()
+        return said(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])) if pid else ends(how)
+
+    @tool
+    async def copy_on_the_loop(self, how: str) -> ToolOutput:
+        """The same in the event loop's thread."""
+        pid = os.fork()
+        if not pid and how == "waits":
+            await asyncio.sleep(0)
+        if not pid:
+            return ends(how)
+        _, status = await asyncio.to_thread(os.waitpid, pid, 0)
+        return said(os.waitstatus_to_exitcode(status))
+
+    @tool
+    async def tick(self, file: str) -> ToolOutput:
+        """Notes in every step of the event loop which process this is, while there is such a file."""
+        Path(file).touch()
+        while Path(file).exists():
+            with Path(file + ".pids").open("a") as pids:
+                pids.write(f"{os.getpid()}\n")
+            await asyncio.sleep(0)
+        return said(os.getpid())
+
+    @tool
+    def terminate(self) -> ToolOutput:
+        """Terminates a process of multiprocessing's; gives its exit code."""
+        process = multiprocessing.get_context("fork").Process(target=time.sleep, args=(FOR_EVER,))
+        process.start()
+        process.terminate()
+        process.join()
+        return said(process.exitcode)
