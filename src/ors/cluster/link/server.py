@@ -2,6 +2,8 @@
 
 import asyncio
 import struct
+from collections.abc import Iterator
+from itertools import islice
 
 from uvicorn.server import ServerState
 
@@ -21,6 +23,9 @@ FRAME_ROOM = 128 * 1024
 """Greatest size of a request's frame besides its body."""
 MAX_REQUESTS = 50_000
 """Requests that may be open on one link."""
+
+FRAMES_PER_TURN = 256
+"""Frames taken in one turn of the event loop: then answers go out first, and may pause the link."""
 
 _SWITCHING = (
     b"HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: %b\r\n\r\n" % frames.PROTOCOL
@@ -46,6 +51,7 @@ class LinkServer(asyncio.Protocol):
         """Whether the other server reads slower than this one writes."""
         self._transport: asyncio.Transport | None = None
         self._frames = frames.Frames(app.limits.body_bytes + FRAME_ROOM)
+        self._decoded: Iterator[tuple[int, int, bytes]] | None = None  # received, and not taken yet
         self._replies: dict[int, _Reply] = {}
         self._sent_load: tuple[int, bool] | None = None
         self._ticks = 0
@@ -85,12 +91,31 @@ class LinkServer(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Decodes frames; closes the link if they make no sense."""
+        self._take_all(self._frames.feed(data))
+
+    def _take_all(self, decoded: Iterator[tuple[int, int, bytes]]) -> None:
+        count = 0
         try:
-            for kind, number, payload in self._frames.feed(data):
+            for count, (kind, number, payload) in enumerate(islice(decoded, FRAMES_PER_TURN), 1):  # noqa: B007
                 self._take(kind, number, payload)
         except (ValueError, struct.error):
             if self._transport is not None:
                 self._transport.abort()
+            return
+        if count == FRAMES_PER_TURN and self._transport is not None:
+            self._decoded = decoded
+            self._transport.pause_reading()
+            asyncio.get_running_loop().call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        """Takes what was received already, then reads again; neither while the link is paused."""
+        if self._transport is None or self.paused:
+            return
+        decoded, self._decoded = self._decoded, None
+        if decoded is not None:
+            self._take_all(decoded)
+        if self._decoded is None and not self.paused and self._transport is not None:
+            self._transport.resume_reading()
 
     def _take(self, kind: int, number: int, payload: bytes) -> None:
         if kind == frames.REQUEST and self.app.runtime.leaving:
@@ -146,8 +171,7 @@ class LinkServer(asyncio.Protocol):
     def resume_writing(self) -> None:
         """Goes on: the other server has caught up."""
         self.paused = False
-        if self._transport is not None:
-            self._transport.resume_reading()
+        self._go_on()
         for reply in list(self._replies.values()):
             if self.paused:
                 return
