@@ -51,7 +51,7 @@ def host(fleet: Fleet) -> Victim:
 
 
 def router(fleet: Fleet) -> Victim:
-    node, actor = next(iter(fleet.deployment.fronts.items()))
+    node, actor = next(iter(fleet.deployment.routers.items()))
     return Victim([fleet.process(actor)], frozenset(), front=node)
 
 
@@ -68,7 +68,7 @@ def whole_node(fleet: Fleet) -> Victim:
 def lonely(fleet: Fleet) -> Any:
     """A node with a host and without a router, which is not the head."""
     nodes = {node.node_id: node for node in fleet.cluster.worker_nodes}
-    free = nodes.keys() - fleet.deployment.fronts.keys()
+    free = nodes.keys() - fleet.deployment.routers.keys()
     while not (found := [nodes[row.node] for row in fleet.rows if row.node in free]):
         row = fleet.rows[0]  # by draining, hosts would be kept from nodes for as long as they live
         os.kill(fleet.pid(row.slot), signal.SIGKILL)
@@ -147,7 +147,7 @@ def measured(fleet: Fleet, front: Raw, traces: Path, name: str) -> dict[str, obj
 def as_before(fleet: Fleet, victim: Victim) -> float:
     """Waits until there is as much as before, without what died; gives when that is."""
     if victim.front:
-        until(lambda: fleet.process(fleet.deployment.fronts[victim.front]) not in victim.pids)
+        until(lambda: fleet.process(fleet.deployment.routers[victim.front]) not in victim.pids)
     until(lambda: len([r for r in fleet.rows if (r.slot, r.incarnation) not in victim.dead]) >= HOSTS)
     return time.perf_counter()
 

@@ -1,11 +1,12 @@
-"""How many hosts there are to be, and what the directory knows: without a cluster."""
+"""How many hosts the load needs, and what the directory knows, without a cluster."""
 
 import time
 
 import pytest
 
 from ors.cluster.autoscale import Bounds, ScaleDownDelay
-from ors.cluster.directory import Directory, Places, Row, Wishes
+from ors.cluster.backend import HostInfo, Targets
+from ors.cluster.directory import Directory, HostURLs
 
 BOUNDS = Bounds(least=2, most=5, sessions=10, calm_seconds=60)
 
@@ -29,33 +30,35 @@ def test_more_than_there_may_be_go_at_once() -> None:
     assert ScaleDownDelay().settled(2, 7, BOUNDS, 0.0) == 5
 
 
-def test_the_directory_leaves_out_who_is_silent_and_keeps_the_newest_life(
+def test_the_directory_leaves_out_who_is_silent_and_keeps_the_newest_incarnation(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = [100.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     known = Directory()
-    assert known.beat(Row(0, 7, "http://a", 3, "n1")) == Places(("http://a",), all=False)
+    assert known.heartbeat(HostInfo(0, 7, "http://a", 3, "n1")) == HostURLs(("http://a",), complete=False)
     now[0] += 3
-    assert known.beat(Row(1, 7, "http://b", 0, "n2")) == Places(("http://a", "http://b"), all=False)
-    known.beat(Row(1, 6, "http://old", 0, "n2"))
-    assert [each.url for each in known.rows()] == ["http://a", "http://b"]
+    assert known.heartbeat(HostInfo(1, 7, "http://b", 0, "n2")) == HostURLs(
+        ("http://a", "http://b"), complete=False
+    )
+    known.heartbeat(HostInfo(1, 6, "http://old", 0, "n2"))
+    assert [each.url for each in known.hosts()] == ["http://a", "http://b"]
     now[0] += 3
-    assert known.beat_front("n1", "http://f") == Places(("http://b",), all=True)
-    known.wish(2, 8)
+    assert known.router_heartbeat("n1", "http://f") == HostURLs(("http://b",), complete=True)
+    known.scale(2, 8)
     known.drain("n2")
-    assert known.look()[1] == Wishes((2, 8), frozenset({"n2"}))
+    assert known.state()[1] == Targets((2, 8), frozenset({"n2"}))
     known.undrain("n2")
     known.forget(1)
-    assert known.look()[:2] == ([], Wishes((2, 8), frozenset()))
+    assert known.state()[:2] == ([], Targets((2, 8), frozenset()))
 
 
-def test_a_new_directory_is_told_again_what_was_wished_for() -> None:
+def test_a_new_directory_is_given_the_targets_of_the_one_before_it() -> None:
     known = Directory()
     known.drain("n1")
-    known.remember(Wishes((2, 8), frozenset({"n2"})))
-    assert known.look()[1] == Wishes((2, 8), frozenset({"n1", "n2"}))
-    known.wish(3, 3)
-    known.remember(Wishes((2, 8)))
-    assert known.look()[1].hosts == (3, 3)
-    assert known.look()[2] not in ("", Directory().look()[2])
+    known.restore(Targets((2, 8), frozenset({"n2"})))
+    assert known.state()[1] == Targets((2, 8), frozenset({"n1", "n2"}))
+    known.scale(3, 3)
+    known.restore(Targets((2, 8)))
+    assert known.state()[1].hosts == (3, 3)
+    assert known.state()[2] not in ("", Directory().state()[2])

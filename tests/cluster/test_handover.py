@@ -4,37 +4,41 @@ import asyncio
 import http.client
 import io
 import json
+import logging
 import os
 import random
+import resource
 import signal
 import socket
 import ssl
+import sys
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
-from ors.cluster.routing.peers import UNIX
+from ors.cluster.handover import HandoverClient, HandoverServer
+from ors.cluster.routing.peer import UNIX
 from ors.cluster.runner import MOVE_AFTER
 from tests.support import TLS
 from tests.support.environments import Lab
-from tests.support.in_process_cluster import Door, doors, minted
+from tests.support.in_process_cluster import ServerThread, linked_servers, minted
 from tests.support.raw_http import Answer, Raw
 from tests.support.worker_command import crew
 
 
 @pytest.fixture
-def pair(tmp_path: Path) -> Iterator[list[Door]]:
-    with doors(2, tmp_path, [Lab]) as made:
+def pair(tmp_path: Path) -> Iterator[list[ServerThread]]:
+    with linked_servers(2, tmp_path, [Lab]) as made:
         yield made
 
 
-def clients(origin_check: Door) -> int:
+def clients(one: ServerThread) -> int:
     """How many clients are connected."""
-    return len(origin_check.member.clients())
+    return len(one.member.clients())
 
 
 def told(connection: http.client.HTTPConnection, sid: str, text: str) -> str:
@@ -46,7 +50,7 @@ def told(connection: http.client.HTTPConnection, sid: str, text: str) -> str:
     return str(answer.result()["output"]["blocks"][0]["text"])
 
 
-def test_a_connection_moves_to_the_server_that_it_keeps_asking(pair: list[Door]) -> None:
+def test_a_connection_moves_to_the_server_that_it_keeps_asking(pair: list[ServerThread]) -> None:
     sid = minted(pair, 1)
     with closing(pair[0].raw.connection()) as connection:
         for n in range(MOVE_AFTER - 1):
@@ -62,7 +66,7 @@ def test_a_connection_moves_to_the_server_that_it_keeps_asking(pair: list[Door])
         assert not os.get_inheritable(moved.spare)  # no process that a tool starts holds it open
 
 
-def test_a_connection_whose_requests_are_for_several_servers_stays(pair: list[Door]) -> None:
+def test_a_connection_whose_requests_are_for_several_servers_stays(pair: list[ServerThread]) -> None:
     own, other = minted(pair, 0), minted(pair, 1)
     with closing(pair[0].raw.connection()) as connection:
         for _ in range(3):
@@ -73,7 +77,7 @@ def test_a_connection_whose_requests_are_for_several_servers_stays(pair: list[Do
 
 @pytest.mark.parametrize("cut", [1, 4, 5, 9, 30, -40, -1])
 def test_a_connection_stays_while_a_part_of_the_next_request_has_been_read(
-    pair: list[Door], cut: int
+    pair: list[ServerThread], cut: int
 ) -> None:
     sid = minted(pair, 1)
     with closing(Conversation(pair[0].raw)) as client:
@@ -91,7 +95,7 @@ def test_a_connection_stays_while_a_part_of_the_next_request_has_been_read(
 
 @pytest.mark.parametrize("cut", [1, 4, 5, 9, 30, -40, -1])
 def test_a_server_that_gives_way_keeps_connections_whose_next_request_has_begun(
-    pair: list[Door], cut: int
+    pair: list[ServerThread], cut: int
 ) -> None:
     sid = minted(pair, 0)
     with closing(Conversation(pair[0].raw)) as client:
@@ -105,7 +109,7 @@ def test_a_server_that_gives_way_keeps_connections_whose_next_request_has_begun(
         assert (clients(pair[0]), clients(pair[1])) == (0, 1)
 
 
-def test_what_was_refused_is_not_given_away_to_be_read_on(pair: list[Door]) -> None:
+def test_what_was_refused_is_not_given_away_to_be_read_on(pair: list[ServerThread]) -> None:
     sid = minted(pair, 0)
     with closing(Conversation(pair[0].raw)) as client:
         assert client.told(_call(sid, "first") + b"\0 no request \r\n\r\n") == "first"
@@ -114,19 +118,64 @@ def test_what_was_refused_is_not_given_away_to_be_read_on(pair: list[Door]) -> N
         assert (clients(pair[0]), clients(pair[1])) == (1, 0)
 
 
-def _hand_over(pair: list[Door]) -> None:
+@contextmanager
+def _few_files(free: int) -> Iterator[None]:
+    """Lets this process open only so many more files."""
+    limits, held = resource.getrlimit(resource.RLIMIT_NOFILE), []
+    highest = os.open(os.devnull, os.O_RDONLY)
+    os.close(highest)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 200, limits[1]))
+    try:
+        with suppress(OSError):
+            while True:
+                held.append(os.open(os.devnull, os.O_RDONLY))
+        for _ in range(free):
+            os.close(held.pop())
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        for number in held:
+            os.close(number)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere, a peek does not show file descriptors")
+async def test_connections_that_this_process_has_no_descriptors_for_wait_and_are_not_lost(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    taken: list[socket.socket] = []
+    place = str(tmp_path / "link")
+    with ExitStack() as stack, caplog.at_level(logging.ERROR):
+        stack.enter_context(closing(HandoverServer(place, taken.append)))
+        client = stack.enter_context(closing(HandoverClient(place)))
+        ends = [stack.enter_context(end) for _ in range(5) for end in socket.socketpair()]
+        with _few_files(free=2):
+            assert client.give(*(end.fileno() for end in ends[::2]))
+            while not caplog.records:
+                await asyncio.sleep(0)
+            assert taken == []
+        async with asyncio.timeout(20):
+            while len(taken) < 5:
+                await asyncio.sleep(0)
+        assert [record.getMessage() for record in caplog.records] == [
+            "Connections from other servers wait: this process can open no more files"
+        ]
+        for given, end in zip(taken, ends[1::2], strict=True):
+            with given:
+                given.sendall(b"here")
+            assert end.recv(9) == b"here"
+
+
+def _hand_over(pair: list[ServerThread]) -> None:
     (successor,) = pair[0].member.peers
     pair[0].member.servers[0].get_loop().call_soon_threadsafe(pair[0].member.hand_over, successor, 100)
     _let_run(pair)
 
 
-def _let_run(pair: list[Door]) -> None:
+def _let_run(pair: list[ServerThread]) -> None:
     """Lets the servers do what they are about to do."""
-    for origin_check in pair:
+    for one in pair:
         for _ in range(3):
-            asyncio.run_coroutine_threadsafe(
-                asyncio.sleep(0), origin_check.member.servers[0].get_loop()
-            ).result(20)
+            asyncio.run_coroutine_threadsafe(asyncio.sleep(0), one.member.servers[0].get_loop()).result(20)
 
 
 def _call(sid: str, text: str) -> bytes:
@@ -136,9 +185,9 @@ def _call(sid: str, text: str) -> bytes:
     return f"{head}Content-Length: {len(body)}\r\n\r\n{body}".encode()
 
 
-def test_a_link_that_is_about_to_begin_stays(pair: list[Door]) -> None:
+def test_a_link_that_is_about_to_begin_stays(pair: list[ServerThread]) -> None:
     with socket.socket(socket.AF_UNIX) as link:
-        link.connect(pair[0].place.removeprefix(UNIX))
+        link.connect(pair[0].address.removeprefix(UNIX))
         while not clients(pair[0]):
             pass
         _hand_over(pair)
@@ -151,7 +200,7 @@ def test_a_link_that_is_about_to_begin_stays(pair: list[Door]) -> None:
         assert b'"slot":0,' in told
 
 
-def test_nothing_moves_to_a_server_that_takes_no_new_sessions(pair: list[Door]) -> None:
+def test_nothing_moves_to_a_server_that_takes_no_new_sessions(pair: list[ServerThread]) -> None:
     sid = minted(pair, 1)
     (peer,) = pair[0].member.peers
     pair[1].member.app.runtime.retiring = True
@@ -165,7 +214,7 @@ def test_nothing_moves_to_a_server_that_takes_no_new_sessions(pair: list[Door]) 
 
 def test_what_is_encrypted_stays(tmp_path: Path) -> None:
     files = {"ssl_certfile": str(TLS / "cert.pem"), "ssl_keyfile": str(TLS / "key.pem")}
-    with doors(2, tmp_path, [Lab], tls=files) as made:
+    with linked_servers(2, tmp_path, [Lab], tls=files) as made:
         sid = made[1].member.app.runtime.identity.new_session_id()
         trusted = ssl.create_default_context(cafile=files["ssl_certfile"])
         raw = made[0].raw

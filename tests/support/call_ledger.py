@@ -1,4 +1,4 @@
-"""Calls under load while servers die, each accounted for."""
+"""Records every call of a load while servers die."""
 
 import asyncio
 from collections import Counter
@@ -11,28 +11,28 @@ from ors.client import AsyncORS, AsyncSession
 from ors.errors import ORSError
 
 ALLOWED = {"ok", "SessionLost", "ToolFailed"}
-"""What may become of a call whose server may die: all of it told, none of it left open."""
+"""How a call may end when its server may die. None may stay open."""
 
 
 Place = tuple[int, int]
-"""A server in one of its lives: slot and incarnation."""
+"""A server: slot and incarnation."""
 
 
 @dataclass(slots=True)
 class Called:
-    """A call, and what became of it."""
+    """A call, and how it ended."""
 
     sid: str
     became: str = "open"
 
     @property
     def place(self) -> Place | None:
-        """Where its session lived."""
+        """The server of its session."""
         return session_id_route(self.sid)
 
 
 class Ledger:
-    """Players of episodes, and what became of each of their calls."""
+    """Plays episodes, and records how each of their calls ended."""
 
     def __init__(self, url: str, traces: Path, mark: str) -> None:
         self._url = url
@@ -44,11 +44,11 @@ class Ledger:
         self._players: list[asyncio.Task[None]] = []
 
     def play(self, count: int) -> None:
-        """So many players begin."""
+        """Starts players."""
         self._players = [asyncio.create_task(self._play(number)) for number in range(count)]
 
     async def more(self, count: int) -> None:
-        """Waits for so many further calls that end well."""
+        """Waits until this many more calls have succeeded."""
         wanted = self._well() + count
         while self._well() < wanted:
             assert not any(player.done() for player in self._players)
@@ -60,7 +60,7 @@ class Ledger:
         await asyncio.gather(*self._players)
 
     async def settle(self, dead: Container[Place | None] | None = None) -> None:
-        """Ends the players; holds what they saw against what ran, and what was lost against who died."""
+        """Ends the players; compares what they saw with what ran, and what was lost with the dead servers."""
         await self.end()
         assert max(self.ran().values()) == 1, "a tool ran twice"
         assert {name for name, call in self.calls.items() if call.became == "ok"} <= self.ran().keys()
@@ -70,7 +70,7 @@ class Ledger:
             assert all(call.place in dead for call in self.calls.values() if call.became != "ok"), self.calls
 
     def ran(self) -> Counter[str]:
-        """How often each tool has run."""
+        """Returns how often each call has run."""
         return Counter(name for name in self._traces.read_text().split() if name.startswith(self._mark))
 
     def _well(self) -> int:

@@ -1,4 +1,4 @@
-"""Several servers of one process, each a door to all."""
+"""Several servers of one process, each linked to all others."""
 
 import asyncio
 import socket
@@ -11,12 +11,12 @@ from typing import Any
 from ors import Environment, Limits, Server
 from ors.cluster.member import Member
 from ors.cluster.router_server import RouterServer
-from ors.cluster.routing.peers import UNIX
+from ors.cluster.routing.peer import UNIX
 from tests.support.raw_http import Raw
 
 
-class Door:
-    """One of the servers, in a thread of its own."""
+class ServerThread:
+    """One of the servers, in its own thread."""
 
     def __init__(
         self,
@@ -26,9 +26,9 @@ class Door:
         tls: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> None:
-        self.place = f"{UNIX}{folder / str(slot)}.sock"
+        self.address = f"{UNIX}{folder / str(slot)}.sock"
         link = socket.socket(socket.AF_UNIX)
-        link.bind(self.place.removeprefix(UNIX))
+        link.bind(self.address.removeprefix(UNIX))
         self._up = threading.Event()
         self._urls: list[str] = []
         server = Server(environments, slot=slot, **options)
@@ -43,15 +43,15 @@ class Door:
         self._thread.start()
         assert self._up.wait(20)
 
-    def meet(self, places: Sequence[str]) -> None:
-        """Knows these others from now on, and is linked to them."""
+    def meet(self, addresses: Sequence[str]) -> None:
+        """Sets the other servers, and waits for the links to them."""
         loop = self.member.servers[0].get_loop()
-        others = [place for place in places if place != self.place]
+        others = [address for address in addresses if address != self.address]
         asyncio.run_coroutine_threadsafe(self._meet(others), loop).result(20)
 
     async def _meet(self, others: list[str]) -> None:
-        self.member.peers.meet(others)
-        while {peer.place for peer in self.member.peers if peer.taking} != set(others):
+        self.member.peers.update(others)
+        while {peer.address for peer in self.member.peers if peer.taking} != set(others):
             await asyncio.sleep(0)
 
     def stop(self) -> None:
@@ -80,23 +80,23 @@ class Door:
 
 
 @contextmanager
-def doors(
+def linked_servers(
     count: int, folder: Path, environments: Sequence[type[Environment]], **options: Any
-) -> Iterator[list[Door]]:
-    """So many servers that know each other."""
+) -> Iterator[list[ServerThread]]:
+    """Servers that are linked to each other."""
     with ExitStack() as stack:
-        made = [Door(slot, folder, environments, **options) for slot in range(count)]
-        for origin_check in made:
-            origin_check.start()
-            stack.callback(origin_check.stop)
-        for origin_check in made:
-            origin_check.meet([each.place for each in made])
+        made = [ServerThread(slot, folder, environments, **options) for slot in range(count)]
+        for one in made:
+            one.start()
+            stack.callback(one.stop)
+        for one in made:
+            one.meet([each.address for each in made])
         yield made
 
 
 @contextmanager
 def routing(urls: Sequence[str], api_key: str = "", **options: Any) -> Iterator[Raw]:
-    """A router alone before these servers, in a thread of its own."""
+    """A router before these servers, in its own thread."""
     up = threading.Event()
     found: list[str] = []
 
@@ -116,9 +116,9 @@ def routing(urls: Sequence[str], api_key: str = "", **options: Any) -> Iterator[
         assert not thread.is_alive()
 
 
-def minted(doors: Sequence[Door], slot: int, environment: str = "lab", task: Any = None) -> str:
-    """A new session on the server of that slot, created through the first door."""
-    sid = doors[slot].member.app.runtime.identity.new_session_id()
-    answer = doors[0].raw.post("/create", {"env_name": environment, "task_spec": task or {}}, sid=sid)
+def minted(servers: Sequence[ServerThread], slot: int, environment: str = "lab", task: Any = None) -> str:
+    """A new session on the server of that slot, created through the first server."""
+    sid = servers[slot].member.app.runtime.identity.new_session_id()
+    answer = servers[0].raw.post("/create", {"env_name": environment, "task_spec": task or {}}, sid=sid)
     assert answer.status == 200, answer
     return sid

@@ -1,4 +1,4 @@
-"""A real Ray cluster of three raylets on this machine, and what tests ask of it."""
+"""A real Ray cluster of three raylets on this machine, for tests."""
 
 import os
 import signal
@@ -14,7 +14,7 @@ from tests.support.worker_command import alive
 if TYPE_CHECKING:
     from ray.cluster_utils import Cluster
 
-    from ors.cluster.ray import Deployment, Row
+    from ors.cluster.ray import Deployment, HostInfo
 
 MEMORY = 80 * 2**20
 # Ray's own defaults take a minute to notice that a node is gone.
@@ -27,7 +27,7 @@ HEALTH = {
 
 
 def until(what: Callable[[], Any]) -> Any:
-    """Asks again and again until it is so; gives what it is."""
+    """Waits until `what()` is true; returns its value."""
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         try:
@@ -40,7 +40,7 @@ def until(what: Callable[[], Any]) -> Any:
 
 
 def gone(pid: int) -> None:
-    """Waits until a process is no more."""
+    """Waits until a process has ended."""
     until(lambda: not alive(pid))
 
 
@@ -63,7 +63,7 @@ def clustered() -> Iterator["Cluster"]:
 
 
 def add_node(cluster: "Cluster", gpus: int = 0) -> Any:
-    """One more node. Ray takes our word for its GPUs, and places what needs none rather elsewhere."""
+    """Adds a node. Ray believes the number of GPUs, and prefers other nodes for actors without any."""
     return cluster.add_node(num_cpus=1, num_gpus=gpus, object_store_memory=MEMORY)
 
 
@@ -103,7 +103,7 @@ def _title(pid: int) -> str:
 
 @contextmanager
 def frozen(pids: list[int]) -> Iterator[None]:
-    """These processes stand still."""
+    """Stops these processes with SIGSTOP until the block ends."""
     for pid in pids:
         os.kill(pid, signal.SIGSTOP)
     try:
@@ -117,30 +117,30 @@ def frozen(pids: list[int]) -> Iterator[None]:
 
 
 class Fleet:
-    """Hosts that run, with a session where one is wanted."""
+    """A deployment in the cluster, with shortcuts for tests."""
 
     def __init__(self, cluster: "Cluster", deployment: "Deployment") -> None:
         self.cluster = cluster
         self.deployment = deployment
 
     def look(self) -> Any:
-        """What the directory knows, in its next life if this one has ended."""
+        """What the directory knows, also of its next incarnation."""
         import ray
 
-        return ray.get(self.deployment._directory.look.remote(), timeout=60)
+        return ray.get(self.deployment._ray.directory.state.remote(), timeout=60)
 
     @property
-    def rows(self) -> "list[Row]":
-        return self.deployment.rows()
+    def rows(self) -> "list[HostInfo]":
+        return self.deployment.hosts()
 
-    def row(self, slot: int) -> "Row":
+    def row(self, slot: int) -> "HostInfo":
         return next(row for row in self.rows if row.slot == slot)
 
     def pid(self, slot: int) -> int:
         return self.process(self.deployment.actor(slot))
 
     def process(self, actor: Any) -> int:
-        """The process of an actor, in its next life if this one has ended."""
+        """The process of an actor, also of its next incarnation."""
         import ray
 
         return int(ray.get(actor.pid.remote(), timeout=60))
@@ -152,41 +152,41 @@ class Fleet:
         row = ray.get(actor.info.remote(), timeout=60)
         return row.slot, row.incarnation
 
-    def settled(self, count: int = 3) -> "list[Row]":
-        """Waits until there are so many hosts, none of which is to go, each linked to all others."""
+    def settled(self, count: int = 3) -> "list[HostInfo]":
+        """Waits until this many hosts are up, none of them retiring, each linked to all others."""
         until(lambda: len(self.rows) == count and not any(row.retiring for row in self.rows))
         until(lambda: all(self.linked(row, count) for row in self.rows))
         return self.rows
 
-    def linked(self, row: "Row", count: int) -> bool:
+    def linked(self, row: "HostInfo", count: int) -> bool:
         text = Raw(row.url).get("/-/metrics").body.decode()
         return text.count("ors_calls_running{") == count
 
-    def session(self, origin_check: Raw, slot: int, env: str = "lab") -> str:
-        """A new session on that host, created through that door."""
-        return str(until(lambda: self._session(origin_check, slot, env)))
+    def session(self, one: Raw, slot: int, env: str = "lab") -> str:
+        """A new session on that host, created through that server."""
+        return str(until(lambda: self._session(one, slot, env)))
 
-    def _session(self, origin_check: Raw, slot: int, env: str) -> str:
-        answer = origin_check.post("/create_session")
+    def _session(self, one: Raw, slot: int, env: str) -> str:
+        answer = one.post("/create_session")
         sid = str(answer.json()["sid"]) if answer.status == 200 else ""
         if not sid or int(sid[:4], 16) != slot:
             return ""
-        created = origin_check.post("/create", {"env_name": env, "task_spec": {}}, sid=sid)
+        created = one.post("/create", {"env_name": env, "task_spec": {}}, sid=sid)
         return sid if created.status == 200 else ""
 
-    def away(self, slot: int) -> "Row":
+    def away(self, slot: int) -> "HostInfo":
         """A host on another node than that one's."""
         node = self.row(slot).node
         return next(row for row in self.rows if row.node != node)
 
-    def on_worker(self) -> "tuple[Row, Any]":
+    def on_worker(self) -> "tuple[HostInfo, Any]":
         """A host on a node that is not the head, and that node."""
         nodes = {node.node_id: node for node in self.cluster.worker_nodes}
         row = next(row for row in self.rows if row.node in nodes)
         return row, nodes[row.node]
 
-    def back(self, was: "Row") -> "Row":
-        """The next life of a host, once it is there."""
+    def back(self, was: "HostInfo") -> "HostInfo":
+        """The next incarnation of a host, once it is up."""
         return next(
             iter(until(lambda: [r for r in self.rows if r.slot == was.slot and r.url != was.url])), was
         )

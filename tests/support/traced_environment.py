@@ -1,4 +1,4 @@
-"""An environment whose tools leave traces in a file, so that what ran can be counted from outside."""
+"""An environment whose tools write traces to a file, so that tests can count what ran."""
 
 import asyncio
 import mmap

@@ -1,4 +1,4 @@
-"""`ors serve --workers` as a user runs it."""
+"""Runs `ors serve --workers` as a user does."""
 
 import os
 import re
@@ -26,7 +26,7 @@ class Crew:
         self.raw = Raw(self.url)
 
     def line(self, pattern: str) -> str:
-        """The next line of its output that matches."""
+        """Returns the next line of its output that matches."""
         assert self.process.stdout is not None
         for line in self.process.stdout:
             if found := re.search(pattern, line):
@@ -34,7 +34,7 @@ class Crew:
         raise AssertionError(f"it ended without {pattern!r}")
 
     def traces(self) -> list[str]:
-        """What the tools have left."""
+        """Returns the traces that tools have written."""
         return lines(self._folder / "traces")
 
     def imports(self) -> list[int]:
@@ -42,11 +42,11 @@ class Crew:
         return [int(pid) for pid in lines(self._folder / "imports")]
 
     def said(self, pattern: str) -> list[str]:
-        """All that it has said on standard error and matches."""
+        """Returns all matches in its standard error."""
         return re.findall(pattern, (self._folder / "errors").read_text())
 
     def pids(self) -> list[int]:
-        """The workers that are up, by slot."""
+        """Returns the process ids of the workers that are up, by slot."""
         found = []
         for slot in sorted(self.slots()):
             sid = self.session(slot)
@@ -55,23 +55,23 @@ class Crew:
         return found
 
     def told(self, sid: str, tool: str, **given: object) -> str:
-        """What a tool says."""
+        """Calls a tool and returns its text."""
         output = self.raw.call(sid, tool, given, env="yard").result()["output"]
         return str(output["blocks"][0]["text"])
 
     def living(self) -> list[int]:
-        """The processes of all workers, as the system knows them."""
+        """Returns the process ids of all workers, from /proc."""
         pid = self.process.pid
         found = [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
         return found or self.living()
 
     def slots(self) -> set[int]:
-        """The slots that are up."""
+        """Returns the slots whose worker is up."""
         text = self.raw.get("/-/metrics").body.decode()
         return {int(slot) for slot in re.findall(r'ors_calls_running\{server="(\d+)"\}', text)}
 
     def session(self, slot: int | None = None) -> str:
-        """A new session, on the worker of that slot if it matters."""
+        """Creates a session, on the worker of a slot if one is given."""
         others = []
         while True:
             sid = str(self.raw.post("/create_session").json()["sid"])
@@ -85,7 +85,7 @@ class Crew:
         return sid
 
     def until(self, what: Callable[[], bool]) -> None:
-        """Asks again and again until it is so; every question is a request, and takes its time."""
+        """Waits until `what()` is true, sending requests meanwhile."""
         while not what():
             with suppress(OSError):  # a worker that is killed takes its connections with it
                 self.raw.get("/health")
@@ -97,7 +97,7 @@ class Crew:
 
 @contextmanager
 def crew(folder: Path, workers: int, *words: str, command: Sequence[str] = ORS) -> Iterator[Crew]:
-    """So many workers, for as long as the block lasts."""
+    """Runs workers until the block ends."""
     with (folder / "errors").open("w") as errors:
         process = subprocess.Popen(
             [
@@ -136,12 +136,12 @@ def crew(folder: Path, workers: int, *words: str, command: Sequence[str] = ORS) 
 
 
 def lines(file: Path) -> list[str]:
-    """What is in a file, if it is there."""
+    """Returns the words of a file; none if there is no file."""
     return file.read_text().split() if file.exists() else []
 
 
 def alive(pid: int) -> bool:
-    """Whether a process is there."""
+    """Whether a process exists."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

@@ -1,4 +1,4 @@
-"""How many hosts there are to be."""
+"""How many hosts the load needs."""
 
 import math
 from dataclasses import dataclass
@@ -6,30 +6,30 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """At least and at most so many; between them, by load."""
+    """The least and the greatest number of hosts, and how load decides between them."""
 
     least: int
     most: int
     sessions: int = 100
-    """A host for each so many sessions."""
+    """Target number of sessions per host."""
     calm_seconds: float = 60.0
-    """A host goes only when it was not needed for this long."""
+    """A host is retired only when it was not needed for this long."""
     drain_seconds: float = 3600.0
-    """A host that goes keeps its sessions for so long."""
+    """A retired host keeps its sessions for at most this long."""
 
     def wanted(self, sessions: int) -> int:
-        """The number of hosts for so many sessions."""
+        """Returns the number of hosts for a number of sessions."""
         return max(self.least, min(self.most, math.ceil(sessions / self.sessions)))
 
 
 class ScaleDownDelay:
-    """Tells a moment in which fewer hosts would do from a time in which they would."""
+    """Delays scale-down until the load has stayed low."""
 
     def __init__(self) -> None:
         self._since: float | None = None
 
     def settled(self, wanted: int, there: int, bounds: Bounds, now: float) -> int:
-        """How many hosts there should be now: more at once, fewer after a while."""
+        """Returns how many hosts there should be now: more at once, fewer after a delay."""
         if wanted >= there or there > bounds.most:
             self._since = None
             return wanted if wanted >= there else bounds.most

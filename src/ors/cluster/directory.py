@@ -1,102 +1,82 @@
-"""Where hosts and routers are, as they say themselves, and what their operators wish."""
+"""Host registry; heartbeats refill it after a restart."""
 
 import secrets
 import time
 from dataclasses import dataclass
 
+from ors.cluster.backend import HostInfo, Targets
+
 SILENCE_SECONDS = 5.0
-"""Who has not been heard of for this long is left out. Ray itself takes a minute to notice."""
+"""Hosts and routers that have been silent for this long are left out. Ray itself takes a minute to notice."""
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """What is known of a host."""
-
-    slot: int
-    incarnation: int
-    url: str
-    sessions: int
-    node: str
-    """Ray's id of its node."""
-    retiring: bool = False
-    """Whether it ends with its last session."""
-
-
-@dataclass(frozen=True, slots=True)
-class Wishes:
-    """What was asked for by command: so many hosts, and none on some nodes."""
-
-    hosts: tuple[int, int] | None = None
-    """At least and at most."""
-    drained: frozenset[str] = frozenset()
-    """Nodes whose sessions may end, and which get no new ones."""
-
-
-@dataclass(frozen=True, slots=True)
-class Places:
-    """Where hosts are."""
+class HostURLs:
+    """Where hosts can be reached."""
 
     urls: tuple[str, ...]
-    all: bool
-    """Whether there are no others. A directory that has just started has not heard of all yet."""
+    complete: bool
+    """False if there may be others: a registry that has just started has not heard from all yet."""
 
 
 class Directory:
-    """It is never on the way of a request, and may be lost: all that it knows is told again."""
+    """Knows hosts and routers by their heartbeats, and the targets of operators. No request needs it."""
 
     def __init__(self) -> None:
-        self._began = time.monotonic()
-        self._life = secrets.token_hex(8)
-        self._rows: dict[int, tuple[float, Row]] = {}
-        self._fronts: dict[str, tuple[float, str]] = {}
-        self._wishes = Wishes()
+        self._started = time.monotonic()
+        self._incarnation = secrets.token_hex(8)
+        self._hosts: dict[int, tuple[float, HostInfo]] = {}
+        self._routers: dict[str, tuple[float, str]] = {}
+        self._targets = Targets()
 
-    def beat(self, row: Row) -> Places:
-        """A host lives; it is told where all hosts are."""
-        known = self._rows.get(row.slot)
-        if known is None or known[1].incarnation <= row.incarnation:
-            self._rows[row.slot] = (time.monotonic(), row)
-        return self._places()
+    def heartbeat(self, info: HostInfo) -> HostURLs:
+        """Records a host; returns where all hosts are. Older incarnations of its slot are ignored."""
+        known = self._hosts.get(info.slot)
+        if known is None or known[1].incarnation <= info.incarnation:
+            self._hosts[info.slot] = (time.monotonic(), info)
+        return self._urls()
 
-    def beat_front(self, node: str, url: str) -> Places:
-        """A router lives; it is told where all hosts are."""
-        self._fronts[node] = (time.monotonic(), url)
-        return self._places()
+    def router_heartbeat(self, node: str, url: str) -> HostURLs:
+        """Records a router; returns where all hosts are."""
+        self._routers[node] = (time.monotonic(), url)
+        return self._urls()
 
-    def _places(self) -> Places:
-        urls = tuple(row.url for row in self.rows())
-        return Places(urls, time.monotonic() - self._began > SILENCE_SECONDS)
+    def _urls(self) -> HostURLs:
+        urls = tuple(info.url for info in self.hosts())
+        return HostURLs(urls, time.monotonic() - self._started > SILENCE_SECONDS)
 
-    def rows(self) -> list[Row]:
-        """The hosts that have been heard of lately."""
+    def hosts(self) -> list[HostInfo]:
+        """Returns the hosts that were heard from recently."""
         since = time.monotonic() - SILENCE_SECONDS
-        return [row for _, (at, row) in sorted(self._rows.items()) if at >= since]
+        return [info for _, (at, info) in sorted(self._hosts.items()) if at >= since]
 
-    def fronts(self) -> dict[str, str]:
-        """The routers that have been heard of lately, by node."""
+    def routers(self) -> dict[str, str]:
+        """Returns the URLs of the routers that were heard from recently, by node."""
         since = time.monotonic() - SILENCE_SECONDS
-        return {node: url for node, (at, url) in self._fronts.items() if at >= since}
+        return {node: url for node, (at, url) in self._routers.items() if at >= since}
 
     def forget(self, slot: int) -> None:
-        """A host is no more."""
-        self._rows.pop(slot, None)
+        """Removes a host that has ended."""
+        self._hosts.pop(slot, None)
 
-    def wish(self, least: int, most: int) -> None:
-        """So many hosts, from now on."""
-        self._wishes = Wishes((least, most), self._wishes.drained)
+    def scale(self, least: int, most: int) -> None:
+        """Sets the target number of hosts."""
+        self._targets = Targets((least, most), self._targets.drained)
 
     def drain(self, node: str) -> None:
-        """No hosts on that node, from now on."""
-        self._wishes = Wishes(self._wishes.hosts, self._wishes.drained | {node})
+        """Allows no hosts on that node."""
+        self._targets = Targets(self._targets.hosts, self._targets.drained | {node})
 
     def undrain(self, node: str) -> None:
-        """Hosts may be there again."""
-        self._wishes = Wishes(self._wishes.hosts, self._wishes.drained - {node})
+        """Allows hosts on that node again."""
+        self._targets = Targets(self._targets.hosts, self._targets.drained - {node})
 
-    def look(self) -> tuple[list[Row], Wishes, str]:
-        """Everything that whoever places hosts needs to know, and which life of the directory this is."""
-        return self.rows(), self._wishes, self._life
+    def state(self) -> tuple[list[HostInfo], Targets, str]:
+        """Returns hosts, targets, and which incarnation of the directory this is."""
+        return self.hosts(), self._targets, self._incarnation
 
-    def remember(self, wishes: Wishes) -> None:
-        """What was wished for in an earlier life, unless something else was since."""
-        self._wishes = Wishes(self._wishes.hosts or wishes.hosts, self._wishes.drained | wishes.drained)
+    def restore(self, targets: Targets) -> Targets:
+        """Takes over the targets of an earlier incarnation; newer ones win. Returns the result."""
+        hosts = self._targets.hosts or targets.hosts
+        self._targets = Targets(hosts, self._targets.drained | targets.drained)
+        return self._targets

@@ -1,86 +1,120 @@
-"""Clients' connections, on their way from one server of a machine to another."""
+"""Hands clients' connections from one server of a machine to another."""
 
 import asyncio
+import logging
 import os
 import socket
 import struct
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Protocol
 
-MOST = 100
-"""Connections at once: the system allows 253."""
-_ONE = struct.calcsize("i")
-_PRIVATE: int = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
-"""Says that what arrives is inherited by no child: a moment later, one may have been started already."""
+log = logging.getLogger("ors.cluster")
+
+MAX_CONNECTIONS = 100
+"""Connections per message: the system allows 253."""
+RETRY_SECONDS = 0.1
+"""How long connections wait when this process can open no more files."""
+_FD_BYTES = struct.calcsize("i")
+_CLOEXEC: int = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
+"""No child may inherit what arrives: one could be started before `set_inheritable` is called."""
+_CAN_PEEK = sys.platform == "linux"  # elsewhere, a peek does not show file descriptors
 
 
-class Receiver(Protocol):
-    """A server of this machine that takes clients' connections over."""
+class HandoverTarget(Protocol):
+    """A server of this machine that can take over clients' connections."""
 
     def give(self, *connections: int) -> bool:
-        """Gives it the connections with these file descriptors, all or none; False if it takes none now."""
+        """Sends connections by their file descriptors, all or none; False if it takes none now."""
 
 
-def inlet(link: str) -> str:
-    """Where a server takes connections over, by the place of its link."""
+def handover_path(link: str) -> str:
+    """Returns the path of a server's handover socket, given that of its link socket."""
     return f"{link}.in"
 
 
-class Outlet:
-    """Gives connections to one other server."""
+class HandoverClient:
+    """Sends connections to one other server."""
 
     def __init__(self, link: str) -> None:
-        self._place = inlet(link)
+        self._path = handover_path(link)
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._socket.setblocking(False)
 
     def give(self, *connections: int) -> bool:
-        """Gives the connections with these file descriptors; False if the other server takes none now."""
+        """Sends connections by their file descriptors; False if the other server takes none now."""
         rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack(f"{len(connections)}i", *connections))
         try:
-            self._socket.sendmsg([b"\0"], [rights], 0, self._place)
-        except OSError:  # it has gone, or has many to take already
+            self._socket.sendmsg([b"\0"], [rights], 0, self._path)
+        except OSError:  # the server has ended, or its queue is full
             return False
         return True
 
     def fileno(self) -> int:
-        """The file descriptor of its socket."""
+        """Returns the file descriptor of its socket."""
         return self._socket.fileno()
 
     def close(self) -> None:
-        """Gives no more."""
+        """Closes the socket."""
         self._socket.close()
 
 
-class Inlet:
-    """Takes the connections that other servers give."""
+class HandoverServer:
+    """Receives the connections that other servers send."""
 
     def __init__(self, link: str, take: Callable[[socket.socket], None]) -> None:
-        self._place = inlet(link)
+        self._path = handover_path(link)
         self._take = take
         self._loop = asyncio.get_running_loop()
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        self._socket.bind(self._place)
+        self._socket.bind(self._path)
         self._socket.setblocking(False)
+        self._retry: asyncio.TimerHandle | None = None
+        self._logged = False
+        self._listen()
+
+    def _listen(self) -> None:
         self._loop.add_reader(self._socket, self._arrived)
 
     def _arrived(self) -> None:
         with suppress(BlockingIOError):
-            while True:
-                _, rights, _, _ = self._socket.recvmsg(1, socket.CMSG_SPACE(MOST * _ONE), _PRIVATE)
-                for _, _, data in rights:
-                    for (number,) in struct.iter_unpack("i", data[: len(data) // _ONE * _ONE]):
-                        os.set_inheritable(number, False)
-                        self._take(socket.socket(fileno=number))
+            while self._has_room():
+                for number in self._receive()[0]:
+                    os.set_inheritable(number, False)
+                    self._take(socket.socket(fileno=number))
+
+    def _has_room(self) -> bool:
+        """Looks at the next message first: what does not fit into the table of files would be lost."""
+        if not _CAN_PEEK:
+            return True
+        numbers, complete = self._receive(socket.MSG_PEEK)
+        for number in numbers:
+            os.close(number)
+        if not complete:
+            if not self._logged:
+                log.error("Connections from other servers wait: this process can open no more files")
+            self._logged = True
+            self._loop.remove_reader(self._socket)
+            self._retry = self._loop.call_later(RETRY_SECONDS, self._listen)
+        return complete
+
+    def _receive(self, flags: int = 0) -> tuple[list[int], bool]:
+        """Returns the file descriptors of the next message, and whether these are all."""
+        space = socket.CMSG_SPACE(MAX_CONNECTIONS * _FD_BYTES)
+        _, rights, received, _ = self._socket.recvmsg(1, space, _CLOEXEC | flags)
+        data = b"".join(each[: len(each) // _FD_BYTES * _FD_BYTES] for _, _, each in rights)
+        return [number for (number,) in struct.iter_unpack("i", data)], not received & socket.MSG_CTRUNC
 
     def fileno(self) -> int:
-        """The file descriptor of its socket."""
+        """Returns the file descriptor of its socket."""
         return self._socket.fileno()
 
     def close(self) -> None:
-        """Takes no more. A client whose connection was on the way connects anew."""
+        """Closes the socket. A client whose connection was on the way has to connect again."""
+        if self._retry is not None:
+            self._retry.cancel()
         self._loop.remove_reader(self._socket)
         self._socket.close()
         with suppress(FileNotFoundError):
-            os.unlink(self._place)
+            os.unlink(self._path)

@@ -1,10 +1,10 @@
-"""A server that is one of several, and a door to all of them."""
+"""A server that is one of several: it forwards what belongs to the others."""
 
 import asyncio
 import socket
 from collections.abc import Callable, Iterator
 
-from ors.cluster.handover import Inlet
+from ors.cluster.handover import HandoverServer
 from ors.cluster.link.server import upgrade
 from ors.cluster.routing.peers import Peers
 from ors.cluster.routing.router import Router
@@ -46,7 +46,7 @@ class _LocalServer:
 
 
 class Member(ClusterRunner):
-    """Runs a server that forwards what belongs to others, and answers what they forward."""
+    """Runs a server that forwards requests to its peers, and answers those that they forward."""
 
     def __init__(
         self,
@@ -70,28 +70,29 @@ class Member(ClusterRunner):
         self.add_upgrade(*upgrade(self.app))
         self.app.peers = Router(self.peers, _LocalServer(self.app))
         self._link = link
-        self._inlet: Inlet | None = None
+        self._handover: HandoverServer | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listens for the others, then for clients."""
+        """Listens for clients, then for the other servers."""
         await super().startup(sockets)
         if self._link is not None:
-            # Connections that other servers have begun with go on here.
-            self._inlet = Inlet(self._link.getsockname(), lambda client: self.beside(self.go_on(client)))
+            self._handover = HandoverServer(
+                self._link.getsockname(), lambda client: self.beside(self.go_on(client))
+            )
             await self.listen(self._link)
 
     def held(self) -> Iterator[int]:
-        """The file descriptors of this server's sockets, also those to and from other servers."""
+        """Yields the file descriptors of this server's sockets, also those to and from other servers."""
         yield from super().held()
         yield from self.peers.held()
         if self._link is not None:
             yield self._link.fileno()
-        if self._inlet is not None:
-            yield self._inlet.fileno()
+        if self._handover is not None:
+            yield self._handover.fileno()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Ends as a server alone does; what comes for others is forwarded until then."""
-        if self._inlet is not None:
-            self._inlet.close()
+        """Ends like a single server; requests for other servers are forwarded until then."""
+        if self._handover is not None:
+            self._handover.close()
         await super().shutdown(sockets)
         await self.peers.close()

@@ -1,4 +1,4 @@
-"""Configurations by which HAProxy and nginx route as we do: by the slot in the session id."""
+"""Configurations with which HAProxy and nginx route like `ors route`: by the slot in the session id."""
 
 from collections.abc import Mapping
 from urllib.parse import urlsplit
@@ -6,11 +6,11 @@ from urllib.parse import urlsplit
 from ors import _protocol
 
 STREAM_SECONDS = 3600
-"""A stream may be quiet only as long as between two pings; calls may run for hours."""
+"""Longest silence on a connection. Streams ping, so a call may run for longer."""
 
 
 def haproxy(servers: Mapping[int, str], listen: str) -> str:
-    """A configuration of HAProxy (2.4 or newer) for the servers of these slots."""
+    """Returns a configuration of HAProxy (2.4 or newer) for servers by slot."""
     header = _protocol.SESSION_ID.lower()
     rule = "    use_backend slot_{0} if {{ var(txn.sid) -m reg ^{0:04x}.{{4}}-.{{4}}-8 }}"
     rules = "\n".join(rule.format(slot) for slot in servers)
@@ -50,7 +50,7 @@ backend any                         # no session yet, or an id that its client m
 
 
 def nginx(servers: Mapping[int, str], listen: str) -> str:
-    """A configuration of nginx (1.18 or newer) for the servers of these slots: what stands within `http`."""
+    """Returns a configuration of nginx (1.18 or newer) for servers by slot, to include within `http`."""
     variable = "$http_" + _protocol.SESSION_ID.lower().replace("-", "_")
     routes = "\n".join(f'    "~^{slot:04x}.{{4}}-.{{4}}-8" ors_slot_{slot};' for slot in servers)
     return f"""\

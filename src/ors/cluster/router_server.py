@@ -1,4 +1,4 @@
-"""A router alone: it holds no session, and can die at any time."""
+"""A router as a process: it holds no session and can die at any time."""
 
 import asyncio
 import logging
@@ -24,36 +24,36 @@ from ors.server.http.streams import Outcome
 
 log = logging.getLogger("ors.cluster")
 
-FIRST_MEETING_SECONDS = 5.0
+FIRST_CONNECT_SECONDS = 5.0
 _PATHS = (CREATE_SESSION.path(), HEALTH.path())
 
 
 class RouterApp:
-    """Takes requests and forwards each to the server that it belongs to."""
+    """Forwards each request to its server."""
 
     def __init__(self, limits: Limits, api_key: str = "", origin_check: OriginCheck | None = None) -> None:
         self.limits = limits
         self._origin_check = origin_check or OriginCheck()
         self.tasks: set[asyncio.Task[None]] = set()
         self.peers = Peers(api_key=api_key)
-        self._guests = KnownKeys(self.peers, api_key, limits.body_bytes)
+        self._known_keys = KnownKeys(self.peers, api_key, limits.body_bytes)
         self._router = Router(self.peers)
         self.threads = Threads()
         self.ending_seconds = limits.grace_seconds + 10
 
     def admit(self, request: Request) -> int | Coroutine[Any, Any, int]:
-        """How long the body may be of a request whose headers alone are there: servers know the keys.
+        """Returns how long the body of a request may be, by its headers; servers know the keys.
 
         Raises:
-            Forbidden: its host or origin is foreign.
+            Forbidden: its host or origin is not allowed.
         """
         self._origin_check.check(request)
         if is_preflight(request):
             return KEYLESS_BODY_BYTES
-        return self.limits.body_bytes if self._guests.knows(request) else self._guests.ask(request)
+        return self.limits.body_bytes if self._known_keys.knows(request) else self._known_keys.ask(request)
 
     def take(self, request: Request) -> Outcome:
-        """What becomes of a client's request. Never raises. Servers ask for the key themselves."""
+        """Answers a client's request. Never raises. The servers check the key."""
         try:
             self._origin_check.check(request)
             return self._taken(request)
@@ -71,44 +71,44 @@ class RouterApp:
         if request.method in ("GET", "HEAD") and path == _PATHS[1]:
             return answer({"status": "ok"})
         outcome = self._router.elsewhere(request)
-        return refusal(_nobody()) if outcome is None else outcome
+        return refusal(_no_server()) if outcome is None else outcome
 
     def refused(self, error: ORSError) -> Answer:
-        """What is answered to a request that is turned away."""
+        """Answers a request that is refused."""
         return refusal(error)
 
     def start(self) -> None:
-        """Nothing is to be begun: links are made when it is told of servers."""
+        """Does nothing: links are made when servers are known."""
 
     @property
     def empty(self) -> bool:
-        """It never has a session."""
+        """True: a router has no sessions."""
         return True
 
     def retire(self) -> None:
-        """There is nothing to wait for."""
+        """Does nothing: a router has no sessions."""
 
     def leave(self) -> None:
-        """No server sends anything here."""
+        """Does nothing: no server forwards to a router."""
 
     async def drain(self) -> None:
-        """Nothing runs here: clients come back for their calls through another router."""
+        """Does nothing: calls run on servers, and clients come back through another router."""
 
     async def close(self) -> None:
-        """Ends all links."""
+        """Closes all links."""
         await self.peers.close()
 
     def _create_session(self, request: Request) -> Answer:
-        # The id comes from here, its session from the server that it names: that one asks for the key.
+        # The router makes the id; the server that it names creates the session and checks the key.
         sid = self._router.new_session_id()
-        return new_session(request, sid) if sid else refusal(_nobody())
+        return new_session(request, sid) if sid else refusal(_no_server())
 
 
 class RouterServer(ClusterRunner):
-    """Runs a router on a port, for the servers at some URLs.
+    """Runs a router for the servers at some URLs.
 
-    When it ends, streams that are still open after the grace period break: their clients come back
-    through another router.
+    When it ends, streams that are open after the grace period break; their clients come back through
+    another router.
     """
 
     def __init__(
@@ -124,19 +124,19 @@ class RouterServer(ClusterRunner):
         ssl_certfile: str | None = None,
         ssl_keyfile: str | None = None,
     ) -> None:
-        # As a server does: on loopback and without a key, only a name of this machine's own is answered to.
+        # Like a server: on loopback and without a key, only names of this machine are accepted as Host.
         hosts = LOOPBACK | {host.lower()} if is_loopback(host) and not api_key else None
-        self.front = RouterApp(limits, api_key, OriginCheck(hosts, cors_origins))
+        self.app = RouterApp(limits, api_key, OriginCheck(hosts, cors_origins))
         self._urls = urls
-        super().__init__(self.front, host, port, on_start, ssl_certfile, ssl_keyfile)
+        super().__init__(self.app, host, port, on_start, ssl_certfile, ssl_keyfile)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Meets the servers, then listens."""
-        self.front.peers.meet(self._urls)
-        await self.front.peers.settle(FIRST_MEETING_SECONDS)
-        missing = self.front.peers.missing()
+        """Connects to the servers, then listens."""
+        self.app.peers.update(self._urls)
+        await self.app.peers.settle(FIRST_CONNECT_SECONDS)
+        missing = self.app.peers.missing()
         if missing:
-            log.warning("no answer yet from %s", ", ".join(missing))
+            log.warning("No answer yet from %s", ", ".join(missing))
         await super().startup(sockets)
 
 
@@ -145,5 +145,5 @@ def _failed(request: Request, error: Exception) -> Answer:
     return failure()
 
 
-def _nobody() -> Unavailable:
+def _no_server() -> Unavailable:
     return Unavailable("No server takes new sessions now", retry_after=1, reason="worker_lost")

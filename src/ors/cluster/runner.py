@@ -1,4 +1,4 @@
-"""Runs a server or a router that is one of several on uvicorn."""
+"""Runs a server or a router that has peers, on uvicorn."""
 
 import asyncio
 import socket
@@ -6,7 +6,7 @@ import ssl
 from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple
 
-from ors.cluster.handover import Receiver
+from ors.cluster.handover import HandoverTarget
 from ors.cluster.link.client import Forwarded
 from ors.cluster.routing.lookup import Lookup
 from ors.server.connections.connection import Connection
@@ -14,20 +14,20 @@ from ors.server.connections.listener import Application
 from ors.server.process.runner import Runner
 
 MOVE_AFTER = 16
-"""A connection moves to another server of the machine when so many requests in a row were for it.
+"""After this many requests in a row for another server of the machine, a connection moves there.
 
-Forwarding takes two more wake-ups a call, moving takes one, once."""
+Forwarding costs two wake-ups per call, moving costs one, once."""
 
 
-class _Row(NamedTuple):
+class _Streak(NamedTuple):
     """How many answers in a row a connection got from one server."""
 
-    receiver: Receiver
+    server: HandoverTarget
     length: int
 
 
 class ClusterRunner(Runner):
-    """Waits for other servers' answers at the end, and moves connections to the servers that they ask."""
+    """Moves connections to the servers that they ask, and waits for forwarded answers at the end."""
 
     def __init__(
         self,
@@ -40,12 +40,12 @@ class ClusterRunner(Runner):
     ) -> None:
         super().__init__(app, host, port, on_start, ssl_certfile, ssl_keyfile)
         self._listener.after_answer = self._answered
-        self._successor: Receiver | None = None  # takes all clients' connections over, between two requests
+        self._successor: HandoverTarget | None = None  # takes over all clients' connections, between requests
 
-    # ── More to listen to ────────────────────────────────────────────────────────────────────────
+    # ── More sockets ─────────────────────────────────────────────────────────────────────────────
 
     async def listen(self, listener: socket.socket, tls: ssl.SSLContext | None = None) -> asyncio.Server:
-        """Serves on one more socket, until it is closed; servers of this machine are always let in."""
+        """Serves on one more socket, until it is closed. Unix sockets have no limit of connections."""
         if listener.family == socket.AF_UNIX:
             loop = asyncio.get_running_loop()
             server = await loop.create_server(self._connected, sock=listener, backlog=self.config.backlog)
@@ -56,7 +56,7 @@ class ClusterRunner(Runner):
         return server
 
     def beside(self, work: Coroutine[Any, Any, None]) -> None:
-        """Runs a coroutine beside; uvicorn waits for it at the end."""
+        """Runs a coroutine in the background; uvicorn waits for it at the end."""
         self._listener.start_task(work)
 
     async def go_on(self, client: socket.socket) -> None:
@@ -69,32 +69,32 @@ class ClusterRunner(Runner):
     # ── Moving connections ───────────────────────────────────────────────────────────────────────
 
     def _answered(self, connection: Connection) -> None:
-        stream, row = connection.stream, connection.tag
-        receiver = stream.receiver if isinstance(stream, Forwarded) else None
-        if receiver is None:
-            connection.tag = row = None
+        stream, streak = connection.stream, connection.tag
+        server = stream.handover if isinstance(stream, Forwarded) else None
+        if server is None:
+            connection.tag = streak = None
         else:
-            before = row.length if isinstance(row, _Row) and row.receiver is receiver else 0
-            connection.tag = row = _Row(receiver, before + 1)
-        if self._successor is not None or (row is not None and row.length >= MOVE_AFTER):
+            before = streak.length if isinstance(streak, _Streak) and streak.server is server else 0
+            connection.tag = streak = _Streak(server, before + 1)
+        if self._successor is not None or (streak is not None and streak.length >= MOVE_AFTER):
             asyncio.get_running_loop().call_soon(self._move, connection)  # when the answer is written
 
     def _move(self, connection: Connection) -> None:
-        row, spare = connection.tag, connection.spare
-        receiver = self._successor or (row.receiver if isinstance(row, _Row) else None)
-        if receiver is not None and spare is not None:
+        streak, spare = connection.tag, connection.spare
+        server = self._successor or (streak.server if isinstance(streak, _Streak) else None)
+        if server is not None and spare is not None:
             connection.tag = None
-            if receiver.give(spare):
+            if server.give(spare):
                 connection.detach()
 
-    def hand_over(self, successor: Receiver, most: int) -> None:
-        """Gives the clients' connections to another server: those that are quiet now, others soon."""
+    def hand_over(self, successor: HandoverTarget, most: int) -> None:
+        """Hands clients' connections to another server: idle ones now, the others after their answers."""
         self._successor = successor
         spare = [(each, number) for each in self.clients() if (number := each.spare) is not None]
         for start in range(0, len(spare), most):
             some = spare[start : start + most]
             if not successor.give(*(number for _, number in some)):
-                break  # it has many to take already
+                break  # its queue is full
             for connection, _ in some:
                 connection.detach()
 
@@ -102,15 +102,15 @@ class ClusterRunner(Runner):
 
     @property
     def needed(self) -> bool:
-        """Whether it has sessions, or clients wait here for answers of other servers."""
+        """Whether it has sessions, or clients that wait for forwarded answers."""
         return super().needed or bool(self.forwarding())
 
     def forwarding(self, *, feeds: bool = False) -> list[Connection]:
-        """The connections whose answer comes from another server; of feeds, which never end, if wanted."""
+        """Returns the connections whose answer comes from another server; with `feeds`, also endless ones."""
         return [each for each in self.clients() if _is_forwarded(each, feeds)]
 
     async def _drain(self) -> None:
-        """Also waits for other servers' answers; then breaks what is left, since clients come back for it."""
+        """Also waits for forwarded answers, then breaks those that are left: their clients come back."""
         others = self._wait_for(self.forwarding, self._app.limits.grace_seconds)
         try:
             await asyncio.gather(super()._drain(), others)

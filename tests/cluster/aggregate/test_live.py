@@ -9,31 +9,33 @@ import pytest
 from ors import Limits
 from tests.support.environments import Lab
 from tests.support.feeds import following
-from tests.support.in_process_cluster import Door, doors, minted, routing
+from tests.support.in_process_cluster import ServerThread, linked_servers, minted, routing
 from tests.support.raw_http import Raw
 
 
 @pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Door]]:
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[ServerThread]]:
     limits = Limits(grace_seconds=0.1)
-    with doors(2, tmp_path_factory.mktemp("links"), [Lab], limits=limits) as made:
+    with linked_servers(2, tmp_path_factory.mktemp("links"), [Lab], limits=limits) as made:
         yield made
 
 
 @pytest.fixture(scope="module")
-def views(pair: list[Door]) -> Iterator[list[Raw]]:
-    """Where one can look from: each door, and a router."""
-    with routing([origin_check.raw.url for origin_check in pair]) as router:
-        yield [*(origin_check.raw for origin_check in pair), router]
+def views(pair: list[ServerThread]) -> Iterator[list[Raw]]:
+    """Where one can look from: each server, and a router."""
+    with routing([one.raw.url for one in pair]) as router:
+        yield [*(one.raw for one in pair), router]
 
 
-def test_the_sessions_of_all_servers_are_shown_the_newest_first(pair: list[Door], views: list[Raw]) -> None:
+def test_the_sessions_of_all_servers_are_shown_the_newest_first(
+    pair: list[ServerThread], views: list[Raw]
+) -> None:
     sids = [minted(pair, slot) for slot in (0, 1, 0)]
     for raw in views:
         with following(raw, "/-/api/live?limit=2") as feed:
             assert isinstance(feed.next("history"), list)
             told = feed.next("sessions")
-            while told["total"] < sum(origin_check.sessions for origin_check in pair):
+            while told["total"] < sum(one.sessions for one in pair):
                 told = feed.next("sessions")
             assert len(told["sessions"]) == 2
             created = [row["created"] for row in told["sessions"]]
@@ -50,7 +52,7 @@ def test_the_sessions_of_all_servers_are_shown_the_newest_first(pair: list[Door]
         assert views[0].post("/delete", sid=sid).status == 200
 
 
-def test_the_calls_of_all_servers_are_counted(pair: list[Door], views: list[Raw]) -> None:
+def test_the_calls_of_all_servers_are_counted(pair: list[ServerThread], views: list[Raw]) -> None:
     sids = [minted(pair, slot) for slot in (0, 1)]
     for raw in views:
         with following(raw, "/-/api/live") as feed:
@@ -68,8 +70,8 @@ def test_every_page_is_shown_however_many_sessions_there_are(
 ) -> None:
     """More sessions on each server than it tells of at once, several in the same millisecond."""
     with (
-        doors(2, tmp_path_factory.mktemp("links"), [Lab], limits=Limits(grace_seconds=0.1)) as made,
-        routing([origin_check.raw.url for origin_check in made]) as router,
+        linked_servers(2, tmp_path_factory.mktemp("links"), [Lab], limits=Limits(grace_seconds=0.1)) as made,
+        routing([one.raw.url for one in made]) as router,
     ):
         everywhere = [made[0].raw, made[1].raw, router]
         newest = _crowd(made, 2600)
@@ -91,7 +93,7 @@ def _shows(raw: Raw, query: str, newest: list[str], first: int, count: int) -> N
         assert [row["sid"] for row in told["sessions"]] == newest[first : first + count]
 
 
-def _crowd(made: list[Door], each: int) -> list[str]:
+def _crowd(made: list[ServerThread], each: int) -> list[str]:
     """So many sessions on each server, created in turn, two at a time; gives the newest first."""
     sids: list[tuple[float, int, str]] = []
 
@@ -104,19 +106,17 @@ def _crowd(made: list[Door], each: int) -> list[str]:
             sids.append((at, n, sid))
 
     now = time.monotonic() - each * 0.01
-    for slot, origin_check in enumerate(made):
-        asyncio.run_coroutine_threadsafe(fill(slot, now), origin_check.member.servers[0].get_loop()).result(
-            20
-        )
+    for slot, one in enumerate(made):
+        asyncio.run_coroutine_threadsafe(fill(slot, now), one.member.servers[0].get_loop()).result(20)
     return [sid for _, _, sid in sorted(sids, reverse=True)]
 
 
-def _leave(made: list[Door]) -> None:
-    for origin_check in made:
-        origin_check.member.app.sessions._live.clear()
+def _leave(made: list[ServerThread]) -> None:
+    for one in made:
+        one.member.app.sessions._live.clear()
 
 
-def test_a_session_is_watched_from_everywhere(pair: list[Door], views: list[Raw]) -> None:
+def test_a_session_is_watched_from_everywhere(pair: list[ServerThread], views: list[Raw]) -> None:
     for slot in (0, 1):
         sid = minted(pair, slot)
         for raw in views:
@@ -128,7 +128,7 @@ def test_a_session_is_watched_from_everywhere(pair: list[Door], views: list[Raw]
             assert not pair[slot].member.app.runtime.observers.watched.keys() - {sid}
 
 
-def test_wrong_questions_are_refused_as_by_one_server(pair: list[Door], views: list[Raw]) -> None:
+def test_wrong_questions_are_refused_as_by_one_server(pair: list[ServerThread], views: list[Raw]) -> None:
     for raw in views:
         assert raw.get("/-/api/live?offset=x").status == 400
         assert raw.get("/-/api/calls/nobody").status == 404
@@ -140,7 +140,7 @@ def test_a_server_without_an_inspector_shows_nothing_through_a_router(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     with (
-        doors(1, tmp_path_factory.mktemp("links"), [Lab], inspector=False) as made,
+        linked_servers(1, tmp_path_factory.mktemp("links"), [Lab], inspector=False) as made,
         routing([made[0].raw.url]) as router,
     ):
         for raw in (made[0].raw, router):
@@ -149,7 +149,7 @@ def test_a_server_without_an_inspector_shows_nothing_through_a_router(
 
 
 def test_a_server_that_ends_ends_its_feeds(tmp_path_factory: pytest.TempPathFactory) -> None:
-    with doors(2, tmp_path_factory.mktemp("links"), [Lab], limits=Limits(grace_seconds=0.1)) as made:
+    with linked_servers(2, tmp_path_factory.mktemp("links"), [Lab], limits=Limits(grace_seconds=0.1)) as made:
         sid = minted(made, 1)
         with following(made[0].raw, f"/-/api/calls/{sid}") as feed:
             assert feed.next("session")["sid"] == sid

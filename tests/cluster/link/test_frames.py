@@ -20,7 +20,7 @@ from ors.errors import BadRequest
 from ors.server.http.answers import Answer
 from ors.server.http.requests import Request
 from tests.support.environments import Lab
-from tests.support.in_process_cluster import Door, doors, minted, routing
+from tests.support.in_process_cluster import ServerThread, linked_servers, minted, routing
 from tests.support.raw_http import Raw
 
 REQUEST, FIND = 1, 4
@@ -29,9 +29,9 @@ LONG = 70_000
 
 
 @pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Door]]:
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[ServerThread]]:
     limits = Limits(grace_seconds=0.1)
-    with doors(2, tmp_path_factory.mktemp("links"), [Lab], limits=limits) as made:
+    with linked_servers(2, tmp_path_factory.mktemp("links"), [Lab], limits=limits) as made:
         yield made
 
 
@@ -92,7 +92,7 @@ IMPOSSIBLE = {
 
 @pytest.mark.parametrize("payload", IMPOSSIBLE.values(), ids=IMPOSSIBLE.keys())
 def test_what_cannot_be_a_request_is_refused_on_a_link_that_goes_on(
-    pair: list[Door], caplog: pytest.LogCaptureFixture, payload: bytes
+    pair: list[ServerThread], caplog: pytest.LogCaptureFixture, payload: bytes
 ) -> None:
     with closing(Speaker(pair[0].raw)) as link, caplog.at_level(logging.INFO):
         link.say(REQUEST, 7, payload)
@@ -113,7 +113,7 @@ BROKEN = {
 
 @pytest.mark.parametrize("said", BROKEN.values(), ids=BROKEN.keys())
 def test_a_link_on_which_something_else_is_spoken_is_closed(
-    pair: list[Door], caplog: pytest.LogCaptureFixture, said: list[tuple[int, int, bytes]]
+    pair: list[ServerThread], caplog: pytest.LogCaptureFixture, said: list[tuple[int, int, bytes]]
 ) -> None:
     with closing(Speaker(pair[0].raw)) as link, caplog.at_level(logging.INFO):
         for each in said:
@@ -130,7 +130,7 @@ def test_a_link_on_which_something_else_is_spoken_is_closed(
 @pytest.mark.parametrize(
     ("path", "query"), [("/" + "x" * LONG, b""), ("/health", b"x" * LONG), ("/\udc80", b"")]
 )
-def test_what_fits_into_no_frame_is_refused(pair: list[Door], path: str, query: bytes) -> None:
+def test_what_fits_into_no_frame_is_refused(pair: list[ServerThread], path: str, query: bytes) -> None:
     request = Request("GET", path, query, {}, b"")
     with pytest.raises(BadRequest):
         request_frame(1, request)
@@ -147,21 +147,21 @@ def test_what_just_fits_into_a_frame_arrives_whole() -> None:
 
 
 @pytest.mark.parametrize("target", [f"/{'x' * LONG}", f"/lab/prompt?{'x' * LONG}", f"/{'%ff' * 12_000}"])
-def test_a_long_target_is_answered_by_every_door(pair: list[Door], target: str) -> None:
+def test_a_long_target_is_answered_by_every_server(pair: list[ServerThread], target: str) -> None:
     sid = minted(pair, 1)
-    with routing([origin_check.raw.url for origin_check in pair]) as router:
-        for raw in (*(origin_check.raw for origin_check in pair), router):
+    with routing([one.raw.url for one in pair]) as router:
+        for raw in (*(one.raw for one in pair), router):
             assert raw.get(target, sid=sid).status < 500
 
 
-def test_a_path_that_is_long_once_it_is_quoted_harms_no_link(pair: list[Door]) -> None:
+def test_a_path_that_is_long_once_it_is_quoted_harms_no_link(pair: list[ServerThread]) -> None:
     with closing(Speaker(pair[0].raw)) as link:
         link.say(REQUEST, 7, asked(b"GET", b"/" + "é".encode() * 20_000))
         assert link.status(7) == 404
 
 
 def test_a_fault_of_ours_while_forwarding_is_answered(
-    pair: list[Door], caplog: pytest.LogCaptureFixture
+    pair: list[ServerThread], caplog: pytest.LogCaptureFixture
 ) -> None:
     (peer,) = pair[0].member.peers
     loop = pair[0].member.servers[0].get_loop()
@@ -216,11 +216,11 @@ def test_a_server_that_answers_nonsense_leaves_no_client_of_a_router_without_an_
 
 @pytest.mark.parametrize("name", ["offset", "limit"])
 @pytest.mark.parametrize("path", ["/-/sessions", "/-/api/live"])
-def test_a_number_of_thousands_of_digits_is_refused_by_every_door(
-    pair: list[Door], path: str, name: str
+def test_a_number_of_thousands_of_digits_is_refused_by_every_server(
+    pair: list[ServerThread], path: str, name: str
 ) -> None:
-    with routing([origin_check.raw.url for origin_check in pair]) as router:
-        for raw in (*(origin_check.raw for origin_check in pair), router):
+    with routing([one.raw.url for one in pair]) as router:
+        for raw in (*(one.raw for one in pair), router):
             for number in ("9" * 5000, "9" * 20, "-1", "x", "%D9%A3", "1_0"):
                 answer = raw.get(f"{path}?{name}={number}")
                 assert answer.status == 400

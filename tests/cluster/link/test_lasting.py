@@ -14,11 +14,11 @@ import pytest
 
 from ors import Limits
 from ors.cluster.link.server import LinkServer
-from ors.cluster.routing import peers, router
+from ors.cluster.routing import peer, peers, router
 from ors.server.identity import new_incarnation
 from tests.support.commands import running
 from tests.support.environments import Lab, Other
-from tests.support.in_process_cluster import Door, doors, minted, routing
+from tests.support.in_process_cluster import ServerThread, linked_servers, minted, routing
 from tests.support.raw_http import Raw
 from tests.support.ray_cluster import frozen
 from tests.support.worker_command import YARD, crew
@@ -38,9 +38,9 @@ def test_a_worker_that_is_replaced_stays_for_the_calls_that_it_forwards(tmp_path
         assert sorted(made.traces()) == sorted(sids)
 
 
-def test_a_door_that_ends_breaks_what_it_forwards_and_the_client_comes_back(tmp_path: Path) -> None:
+def test_a_server_that_ends_breaks_what_it_forwards_and_the_client_comes_back(tmp_path: Path) -> None:
     id = uuid.uuid4().hex
-    with doors(2, tmp_path, [Lab], limits=Limits(grace_seconds=0.1)) as made:
+    with linked_servers(2, tmp_path, [Lab], limits=Limits(grace_seconds=0.1)) as made:
         sid = minted(made, 1, task={"id": id})
         with made[0].raw.opened(sid, "hold_async") as call:
             made[0].member.should_exit = True
@@ -56,8 +56,8 @@ def test_a_door_that_ends_breaks_what_it_forwards_and_the_client_comes_back(tmp_
 def test_a_body_over_the_limit_of_a_server_is_refused_alone(tmp_path: Path) -> None:
     id = uuid.uuid4().hex
     with (
-        doors(1, tmp_path, [Lab], limits=Limits(body_bytes=300_000)) as (origin_check,),
-        routing([origin_check.raw.url]) as router,
+        linked_servers(1, tmp_path, [Lab], limits=Limits(body_bytes=300_000)) as (one,),
+        routing([one.raw.url]) as router,
     ):
         sid = router.session(task={"id": id})
         with router.opened(sid, "hold_async") as call:
@@ -71,8 +71,8 @@ def test_a_body_over_the_limit_of_a_server_is_refused_alone(tmp_path: Path) -> N
 
 
 @contextmanager
-def alone(slot: int, folder: Path, *environments: type) -> Iterator[Door]:
-    made = Door(slot, folder, environments)
+def alone(slot: int, folder: Path, *environments: type) -> Iterator[ServerThread]:
+    made = ServerThread(slot, folder, environments)
     made.start()
     try:
         yield made
@@ -85,22 +85,22 @@ def test_servers_that_serve_something_else_keep_their_sessions_and_get_no_new_on
         old = stack.enter_context(alone(0, tmp_path, Lab))
         _later_than(old)
         new = stack.enter_context(alone(1, tmp_path, Lab, Other))
-        sids = [minted([origin_check], 0) for origin_check in (old, new)]
+        sids = [minted([one], 0) for one in (old, new)]
         router = stack.enter_context(routing([old.raw.url, new.raw.url]))
         assert _slots(router) == {1}  # as many serve this as that: the newer one is meant
         assert router.get("/list_environments").json() == ["lab", "other"]
         third = stack.enter_context(alone(2, tmp_path, Lab))
-        most = stack.enter_context(routing([origin_check.raw.url for origin_check in (old, new, third)]))
+        most = stack.enter_context(routing([one.raw.url for one in (old, new, third)]))
         assert _slots(most) == {0, 2}
         assert most.get("/list_environments").json() == ["lab"]
-        for origin_check in (router, most):
+        for one in (router, most):
             for sid in sids:
-                assert origin_check.call(sid, "nothing").result()["ok"] is True
+                assert one.call(sid, "nothing").result()["ok"] is True
 
 
-def _later_than(origin_check: Door) -> None:
+def _later_than(one: ServerThread) -> None:
     """Waits until a server that starts now has a later life."""
-    while new_incarnation() <= origin_check.member.app.runtime.identity.incarnation:
+    while new_incarnation() <= one.member.app.runtime.identity.incarnation:
         pass
 
 
@@ -109,17 +109,17 @@ def _slots(router: Raw) -> set[int]:
 
 
 def test_a_link_that_breaks_is_made_again_and_no_session_is_called_lost(tmp_path: Path) -> None:
-    with doors(1, tmp_path, [Lab]) as (origin_check,), routing([origin_check.raw.url]) as router:
+    with linked_servers(1, tmp_path, [Lab]) as (one,), routing([one.raw.url]) as router:
         sid = router.session()
         for _ in range(40):
             cut = threading.Event()
-            origin_check.member.servers[0].get_loop().call_soon_threadsafe(_cut_links, origin_check, cut)
+            one.member.servers[0].get_loop().call_soon_threadsafe(_cut_links, one, cut)
             assert cut.wait(20)
             assert router.post("/ping", sid=sid).status == 200
 
 
-def _cut_links(origin_check: Door, cut: threading.Event) -> None:
-    for each in list(origin_check.member.server_state.connections):
+def _cut_links(one: ServerThread, cut: threading.Event) -> None:
+    for each in list(one.member.server_state.connections):
         if isinstance(each, LinkServer):
             each._transport.abort()  # type: ignore[union-attr]
     cut.set()
@@ -128,28 +128,28 @@ def _cut_links(origin_check: Door, cut: threading.Event) -> None:
 def test_an_id_of_a_server_that_is_not_coming_back_may_be_used_elsewhere(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(peers, "VACANT_SECONDS", 1000.0)
-    with doors(3, tmp_path, [Lab], limits=Limits(grace_seconds=0.1)) as made:
+    monkeypatch.setattr(peers, "SUCCESSOR_SECONDS", 1000.0)
+    with linked_servers(3, tmp_path, [Lab], limits=Limits(grace_seconds=0.1)) as made:
         was, unused = minted(made, 2), made[2].member.app.runtime.identity.new_session_id()
         made[2].cut()
-        for origin_check in made[:2]:
-            while origin_check.raw.post("/ping", sid=was).status != 410:
+        for one in made[:2]:
+            while one.raw.post("/ping", sid=was).status != 410:
                 pass
-            soon = origin_check.raw.post("/create", {"task_spec": {}}, sid=unused)
+            soon = one.raw.post("/create", {"task_spec": {}}, sid=unused)
             assert (soon.status, soon.headers["retry-after"]) == (503, "1")
-        monkeypatch.setattr(peers, "VACANT_SECONDS", -1.0)
+        monkeypatch.setattr(peers, "SUCCESSOR_SECONDS", -1.0)
         assert made[0].raw.post("/create", {"task_spec": {}}, sid=unused).status == 200
-        for origin_check in made[:2]:
-            assert origin_check.raw.call(unused, "nothing").result()["ok"] is True
-            lost = origin_check.raw.post("/ping", sid=was)
+        for one in made[:2]:
+            assert one.raw.call(unused, "nothing").result()["ok"] is True
+            lost = one.raw.post("/ping", sid=was)
             assert (lost.status, lost.headers["ors-reason"]) == (410, "worker_lost")
 
 
 def test_a_session_that_began_elsewhere_is_found_when_its_server_is_back(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(peers, "VACANT_SECONDS", -1.0)
-    with doors(3, tmp_path, [Lab], limits=Limits(grace_seconds=0.1)) as made:
+    monkeypatch.setattr(peers, "SUCCESSOR_SECONDS", -1.0)
+    with linked_servers(3, tmp_path, [Lab], limits=Limits(grace_seconds=0.1)) as made:
         was, sid = minted(made, 2), made[2].member.app.runtime.identity.new_session_id()
         made[2].cut()
         while made[0].raw.post("/ping", sid=was).status != 410:
@@ -158,22 +158,22 @@ def test_a_session_that_began_elsewhere_is_found_when_its_server_is_back(
         (tmp_path / "next").mkdir()
         _later_than(made[2])
         with alone(2, tmp_path / "next", Lab) as back:
-            places = [origin_check.place for origin_check in (*made[:2], back)]
-            for origin_check in (*made[:2], back):
-                origin_check.meet(places)
-            for origin_check in (*made[:2], back):
-                assert origin_check.raw.call(sid, "nothing").result()["ok"] is True
-                assert origin_check.raw.post("/create", {"task_spec": {}}, sid=sid).status == 400
-                assert origin_check.raw.post("/ping", sid=was).status == 410
+            addresses = [one.address for one in (*made[:2], back)]
+            for one in (*made[:2], back):
+                one.meet(addresses)
+            for one in (*made[:2], back):
+                assert one.raw.call(sid, "nothing").result()["ok"] is True
+                assert one.raw.post("/create", {"task_spec": {}}, sid=sid).status == 400
+                assert one.raw.post("/ping", sid=was).status == 410
 
 
 def test_who_is_heard_of_is_not_dropped_because_somebody_has_not_heard_of_it(tmp_path: Path) -> None:
     id = uuid.uuid4().hex
-    with doors(2, tmp_path, [Lab]) as made:
+    with linked_servers(2, tmp_path, [Lab]) as made:
         sid = minted(made, 1, task={"id": id})
         with made[0].raw.opened(sid, "hold_async") as call:
             loop = made[0].member.servers[0].get_loop()
-            loop.call_soon_threadsafe(made[0].member.peers.meet, [])
+            loop.call_soon_threadsafe(made[0].member.peers.update, [])
             assert made[0].raw.post("/ping", sid=sid).status == 200
             Lab.gates[f"{id}.hold"].set()
             assert call.rest().result()["ok"] is True
@@ -196,7 +196,7 @@ def test_pages_of_all_servers_leave_out_one_that_dies_meanwhile(tmp_path: Path) 
 def test_a_server_that_stands_still_is_not_called_lost_until_it_is_given_up(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(peers, "SILENCE_SECONDS", 3.0)
+    monkeypatch.setattr(peer, "SILENCE_SECONDS", 3.0)
     monkeypatch.setattr(router, "ARRIVAL_SECONDS", 0.2)
     variables = {"YARD": str(tmp_path / "traces")}
     with (
@@ -214,7 +214,7 @@ def test_a_server_that_stands_still_is_not_called_lost_until_it_is_given_up(
                 ping = front.post("/ping", sid=each)
                 assert (ping.status, ping.headers["ors-reason"]) == (503, "unreachable")
                 assert ping.headers["retry-after"] == "1"
-            monkeypatch.setattr(peers, "GIVE_UP_SECONDS", 1.0)
+            monkeypatch.setattr(peer, "GIVE_UP_SECONDS", 1.0)
             while front.post("/ping", sid=sid).status == 503:
                 pass
             assert front.post("/ping", sid=sid).status == 410
@@ -228,17 +228,17 @@ def test_a_server_that_stands_still_is_not_called_lost_until_it_is_given_up(
 def test_a_server_that_stands_still_holds_up_nobody_else(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(peers, "QUIET_SECONDS", 2.5)
+    monkeypatch.setattr(peer, "QUIET_SECONDS", 2.5)
     go = threading.Event()
-    with doors(2, tmp_path, [Lab]) as made:
+    with linked_servers(2, tmp_path, [Lab]) as made:
         raw = made[0].raw
         made[1].member.servers[0].get_loop().call_soon_threadsafe(go.wait, 60)
         try:
             assert raw.get("/-/health/ready").status == 200
             assert raw.get("/-/sessions").json() == {"total": 0, "offset": 0, "sessions": []}
             assert b'server="0"' in raw.get("/-/metrics").body
-            (peer,) = made[0].member.peers
-            while peer.taking:
+            (other,) = made[0].member.peers
+            while other.taking:
                 assert raw.get("/health").status == 200
             for n in range(10):  # some of them would have been the other's
                 assert raw.post("/create", {"task_spec": {}}, sid=f"abc-{n}").status == 200

@@ -251,9 +251,8 @@ def test_preloaded_workers_share_what_was_imported(tmp_path: Path) -> None:
 
 
 def test_a_worker_that_keeps_dying_is_started_after_longer_and_longer_pauses(tmp_path: Path) -> None:
-    impatient = (
-        "from ors.cluster import workers; workers.LONGEST_BACKOFF = 0.5; from ors.cli import main; main()"
-    )
+    impatient = "from ors.cluster.local import supervisor; supervisor.LONGEST_BACKOFF = 0.5"
+    impatient += "; from ors.cli import main; main()"
     with crew(tmp_path, 2, command=[sys.executable, "-c", impatient]) as two:
         known, kept = set(two.living()), two.session(0)
         first, victim = two.pids()

@@ -90,24 +90,22 @@ def front(fleet: Fleet, port: int) -> Raw:
     return made
 
 
-def test_every_host_is_a_door_to_all_and_routers_stand_at_one_port(fleet: Fleet, front: Raw) -> None:
+def test_every_host_serves_all_and_routers_listen_on_one_port(fleet: Fleet, front: Raw) -> None:
     assert fleet.deployment.urls() == [front.url]
-    assert len(fleet.deployment.fronts) == 2
+    assert len(fleet.deployment.routers) == 2
     assert {row.slot for row in fleet.rows} == {0, 1, 2}
     assert len({row.node for row in fleet.rows}) > 1
-    doors = [front, *(Raw(row.url) for row in fleet.rows)]
+    entries = [front, *(Raw(row.url) for row in fleet.rows)]
     for slot in (0, 1, 2):
         sid = fleet.session(front, slot)
-        assert {origin_check.call(sid, "nothing").result()["ok"] for origin_check in doors} == {True}
-        assert doors[2].post("/delete", sid=sid).status == 200
+        assert {one.call(sid, "nothing").result()["ok"] for one in entries} == {True}
+        assert entries[2].post("/delete", sid=sid).status == 200
 
 
 def test_a_web_page_that_may_call_hosts_may_call_routers(fleet: Fleet, front: Raw) -> None:
-    for origin_check in (front, Raw(fleet.rows[0].url)):
-        assert origin_check.get("/list_environments", headers={"Origin": PAGE}).status == 200
-        assert (
-            origin_check.get("/list_environments", headers={"Origin": "http://other.example"}).status == 403
-        )
+    for one in (front, Raw(fleet.rows[0].url)):
+        assert one.get("/list_environments", headers={"Origin": PAGE}).status == 200
+        assert one.get("/list_environments", headers={"Origin": "http://other.example"}).status == 403
 
 
 @pytest.mark.parametrize("package", [ORS_SDK, OPENREWARD], ids=lambda package: package.name)
@@ -248,11 +246,11 @@ def test_hosts_are_placed_still_after_a_fault(
         raise KeyError("no such node")
 
     with monkeypatch.context() as patch:
-        patch.setattr(fleet.deployment, "_place_fronts", fail)
+        patch.setattr(fleet.deployment._ray, "place_routers", fail)
         assert failed.wait(20)
     fleet.deployment.scale(4)
     until(lambda: len(fleet.rows) == 4)
-    assert "it is tried again" in caplog.text
+    assert "trying again" in caplog.text
 
 
 def test_a_drained_node_keeps_its_sessions_and_gets_no_new_ones(fleet: Fleet, front: Raw) -> None:
@@ -291,27 +289,27 @@ def test_a_killed_host_is_told_and_comes_back_as_another(fleet: Fleet, front: Ra
 
 
 def test_a_killed_router_costs_nothing_and_comes_back_at_its_port(fleet: Fleet, front: Raw) -> None:
-    pids = {node: fleet.process(actor) for node, actor in fleet.deployment.fronts.items()}
+    pids = {node: fleet.process(actor) for node, actor in fleet.deployment.routers.items()}
     sid = fleet.session(front, fleet.rows[0].slot)
     for node, pid in pids.items():
         os.kill(pid, signal.SIGKILL)
         gone(pid)
         assert until(lambda: front.call(sid, "nothing").result()["ok"])
-        assert fleet.process(fleet.deployment.fronts[node]) != pid
+        assert fleet.process(fleet.deployment.routers[node]) != pid
     assert front.post("/delete", sid=sid).status == 200
 
 
 def test_a_killed_directory_costs_nothing(fleet: Fleet, front: Raw) -> None:
     life = fleet.look()[2]
-    until(lambda: fleet.deployment._wishes.hosts == (3, 3))  # it looks twice a second
+    until(lambda: fleet.deployment._ray._targets.hosts == (3, 3))  # it looks twice a second
     pid = titled("ray::Directory")
     sids = [fleet.session(front, row.slot, "yard") for row in fleet.rows]
-    doors = [front, *(Raw(row.url) for row in fleet.rows)]
+    entries = [front, *(Raw(row.url) for row in fleet.rows)]
     with ExitStack() as stack:
         given = {"name": "long", "seconds": 5.0}
         calls = [
-            stack.enter_context(origin_check.opened(sid, "wait", given, env="yard"))
-            for origin_check, sid in zip(doors, sids, strict=False)
+            stack.enter_context(one.opened(sid, "wait", given, env="yard"))
+            for one, sid in zip(entries, sids, strict=False)
         ]
         os.kill(pid, signal.SIGKILL)
         gone(pid)
@@ -327,13 +325,13 @@ def test_a_killed_directory_costs_nothing(fleet: Fleet, front: Raw) -> None:
 def test_a_raylet_that_dies_takes_its_host_along(fleet: Fleet, front: Raw) -> None:
     victim, node = fleet.on_worker()
     pid = fleet.pid(victim.slot)
-    origin_check = Raw(fleet.away(victim.slot).url)
-    sid = fleet.session(origin_check, victim.slot)
-    with origin_check.opened(sid, "stay") as call:
+    one = Raw(fleet.away(victim.slot).url)
+    sid = fleet.session(one, victim.slot)
+    with one.opened(sid, "stay") as call:
         os.kill(raylet(node), signal.SIGKILL)
         assert call.rest().error().startswith("Session lost: ")
     gone(pid)  # or it would live on beside its replacement
-    assert origin_check.post("/ping", sid=sid).status == 410
+    assert one.post("/ping", sid=sid).status == 410
     assert fleet.back(victim).node != victim.node
     fleet.cluster.remove_node(node, allow_graceful=False)
 
@@ -341,28 +339,28 @@ def test_a_raylet_that_dies_takes_its_host_along(fleet: Fleet, front: Raw) -> No
 def test_a_node_that_dies_loses_its_own_sessions_only(fleet: Fleet, front: Raw) -> None:
     victim, node = fleet.on_worker()
     other = fleet.away(victim.slot)
-    origin_check = Raw(other.url)
-    sid, kept = fleet.session(origin_check, victim.slot), fleet.session(origin_check, other.slot)
-    with origin_check.opened(sid, "stay") as call:
+    one = Raw(other.url)
+    sid, kept = fleet.session(one, victim.slot), fleet.session(one, other.slot)
+    with one.opened(sid, "stay") as call:
         fleet.cluster.remove_node(node, allow_graceful=False)
         assert call.rest().error().startswith("Session lost: ")
-    assert origin_check.post("/ping", sid=sid).status == 410
-    fresh = fleet.session(origin_check, other.slot)  # new sessions begin before the host is back
-    assert origin_check.call(fresh, "nothing").result()["ok"] is True
+    assert one.post("/ping", sid=sid).status == 410
+    fresh = fleet.session(one, other.slot)  # new sessions begin before the host is back
+    assert one.call(fresh, "nothing").result()["ok"] is True
     assert fleet.back(victim).node != victim.node
     for each in (kept, fresh):
-        assert origin_check.call(each, "nothing").result()["ok"] is True
-        assert origin_check.post("/delete", sid=each).status == 200
+        assert one.call(each, "nothing").result()["ok"] is True
+        assert one.post("/delete", sid=each).status == 200
 
 
 def test_a_frozen_node_is_given_up_and_leaves_no_second_life(fleet: Fleet, front: Raw) -> None:
     victim, node = fleet.on_worker()
     pid = fleet.pid(victim.slot)
-    origin_check = Raw(fleet.away(victim.slot).url)
-    sid = fleet.session(origin_check, victim.slot)
-    with origin_check.opened(sid, "stay") as call, frozen(family(raylet(node))):
+    one = Raw(fleet.away(victim.slot).url)
+    sid = fleet.session(one, victim.slot)
+    with one.opened(sid, "stay") as call, frozen(family(raylet(node))):
         assert call.rest().error().startswith("Session lost: ")
-        assert origin_check.post("/ping", sid=sid).status == 410
+        assert one.post("/ping", sid=sid).status == 410
         until(lambda: sum(row.node != victim.node for row in fleet.rows) == 3)
     gone(pid)
     fleet.cluster.remove_node(node, allow_graceful=False)
@@ -376,7 +374,7 @@ async def test_hosts_and_routers_killed_at_random_run_no_tool_twice(
     dead = set()
     for _ in range(3):
         await ledger.more(20)
-        actors = [*fleet.deployment.fronts.values()]
+        actors = [*fleet.deployment.routers.values()]
         hosts = [fleet.deployment.actor(row.slot) for row in fleet.rows]
         actor = chance.choice([*actors, *hosts * 2])
         pid = await asyncio.to_thread(fleet.process, actor)

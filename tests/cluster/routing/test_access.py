@@ -13,7 +13,7 @@ from ors.server.observe.events import CallFinished, Event
 from tests.requirements import proves
 from tests.support.commands import run
 from tests.support.environments import Lab
-from tests.support.in_process_cluster import Door, doors, minted, routing
+from tests.support.in_process_cluster import ServerThread, linked_servers, minted, routing
 from tests.support.raw_http import Raw
 
 ORIGIN = "https://app.example"
@@ -40,23 +40,23 @@ class Seen:
 
 
 @pytest.fixture(scope="module")
-def keyed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Door]]:
+def keyed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[ServerThread]]:
     keys = ["one=secret-1", ApiKey("two", "secret-2", private=True)]
     folder = tmp_path_factory.mktemp("links")
     limits = Limits(grace_seconds=0.1)
-    with doors(2, folder, [Guarded], api_keys=keys, cors_origins=[ORIGIN], limits=limits) as made:
+    with linked_servers(2, folder, [Guarded], api_keys=keys, cors_origins=[ORIGIN], limits=limits) as made:
         yield made
 
 
 @pytest.fixture(scope="module")
-def ways(keyed: list[Door]) -> Iterator[list[Raw]]:
-    """Each door, and a router with the first key."""
-    urls = [origin_check.raw.url for origin_check in keyed]
+def ways(keyed: list[ServerThread]) -> Iterator[list[Raw]]:
+    """Each server, and a router with the first key."""
+    urls = [one.raw.url for one in keyed]
     with routing(urls, "secret-1", cors_origins=[ORIGIN]) as router:
-        yield [*(origin_check.raw for origin_check in keyed), router]
+        yield [*(one.raw for one in keyed), router]
 
 
-def test_a_session_belongs_to_its_key_wherever_it_lives(keyed: list[Door], ways: list[Raw]) -> None:
+def test_a_session_belongs_to_its_key_wherever_it_lives(keyed: list[ServerThread], ways: list[Raw]) -> None:
     for slot in (0, 1):
         sid = keyed[slot].member.app.runtime.identity.new_session_id()
         assert ways[0].post("/create", {"task_spec": {}}, sid=sid, headers=TWO).status == 200
@@ -74,7 +74,7 @@ def test_a_session_belongs_to_its_key_wherever_it_lives(keyed: list[Door], ways:
 @proves("sessions.key")
 @pytest.mark.parametrize("made", ["by-us", "by-a-client"])
 def test_a_session_belongs_to_its_key_after_its_end_too(
-    keyed: list[Door], ways: list[Raw], made: str
+    keyed: list[ServerThread], ways: list[Raw], made: str
 ) -> None:
     for number, raw in enumerate(ways):
         sid = f"ended-{number}"
@@ -94,14 +94,14 @@ def test_a_session_belongs_to_its_key_after_its_end_too(
             assert way.post("/ping", sid=sid, headers=TWO).status == 404
 
 
-def test_private_fields_stay_private_at_every_door(ways: list[Raw]) -> None:
+def test_private_fields_stay_private_at_every_server(ways: list[Raw]) -> None:
     for raw in ways:
         for headers, seen in ((ONE, False), (TWO, True)):
             tasks = raw.post("/lab/tasks", {"split": "train"}, headers=headers).json()["tasks"]
             assert ("split" in tasks[0]) is seen
 
 
-def test_chosen_origins_may_call_what_another_server_has(keyed: list[Door], ways: list[Raw]) -> None:
+def test_chosen_origins_may_call_what_another_server_has(keyed: list[ServerThread], ways: list[Raw]) -> None:
     sid = keyed[1].member.app.runtime.identity.new_session_id()
     assert ways[0].post("/create", {"task_spec": {}}, sid=sid, headers=TWO).status == 200
     for raw in ways:
@@ -114,10 +114,10 @@ def test_chosen_origins_may_call_what_another_server_has(keyed: list[Door], ways
         assert (foreign.status, foreign.headers["ors-reason"]) == (403, "origin")
 
 
-def test_without_keys_a_foreign_host_name_is_turned_away_at_the_door(tmp_path: Path) -> None:
+def test_without_keys_a_foreign_host_name_is_refused_at_once(tmp_path: Path) -> None:
     with (
-        doors(2, tmp_path, [Lab], limits=Limits(grace_seconds=0.1)) as made,
-        routing([origin_check.raw.url for origin_check in made]) as router,
+        linked_servers(2, tmp_path, [Lab], limits=Limits(grace_seconds=0.1)) as made,
+        routing([one.raw.url for one in made]) as router,
     ):
         sid = minted(made, 1)
         for raw in (made[0].raw, router):
@@ -128,7 +128,7 @@ def test_without_keys_a_foreign_host_name_is_turned_away_at_the_door(tmp_path: P
 
 def test_a_trace_goes_with_the_call(tmp_path: Path) -> None:
     seen, trace = Seen(), "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
-    with doors(2, tmp_path, [Lab], observers=[seen]) as made:
+    with linked_servers(2, tmp_path, [Lab], observers=[seen]) as made:
         sid = minted(made, 1)
         assert made[0].raw.call(sid, "nothing", headers={"traceparent": trace}).result()["ok"] is True
     assert seen.traces == [trace]
@@ -141,6 +141,9 @@ def test_a_router_open_to_the_network_needs_a_key_or_a_word() -> None:
 
 def test_a_router_may_stand_before_loopback_servers_under_any_name(tmp_path: Path) -> None:
     name = socket.gethostname()
-    with doors(1, tmp_path, [Lab], api_keys=["k"]) as made, routing([made[0].raw.url], "k") as router:
+    with (
+        linked_servers(1, tmp_path, [Lab], api_keys=["k"]) as made,
+        routing([made[0].raw.url], "k") as router,
+    ):
         headers = {"Host": f"{name}:1", "X-API-Key": "k"}
         assert router.get("/list_environments", headers=headers).json() == ["lab"]

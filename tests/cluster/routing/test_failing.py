@@ -12,7 +12,7 @@ from ors.cluster.routing.router import Router
 from ors.server.http.streams import Sink, Stream
 from ors.types import Blocks
 from tests.support.environments import Lab
-from tests.support.in_process_cluster import Door, doors, minted, routing
+from tests.support.in_process_cluster import ServerThread, linked_servers, minted, routing
 from tests.support.raw_http import Raw
 
 
@@ -41,8 +41,8 @@ async def fail_later(*args: Any) -> Any:
 
 
 @pytest.fixture
-def pair(tmp_path: Path) -> Iterator[list[Door]]:
-    with doors(2, tmp_path, [Lab, Cancelling]) as made:
+def pair(tmp_path: Path) -> Iterator[list[ServerThread]]:
+    with linked_servers(2, tmp_path, [Lab, Cancelling]) as made:
         yield made
 
 
@@ -52,13 +52,13 @@ def is_told(raw: Raw, path: str = "/lab/prompt", sid: str = "made-by-the-client"
     assert (answer.status, answer.detail) == (500, "Internal Server Error")
 
 
-def test_a_relay_that_cannot_begin_is_500(pair: list[Door], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_relay_that_cannot_begin_is_500(pair: list[ServerThread], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Router, "elsewhere", lambda *args: Broken())
     is_told(pair[0].raw)
 
 
 def test_requests_behind_one_that_failed_do_not_run(
-    pair: list[Door], monkeypatch: pytest.MonkeyPatch
+    pair: list[ServerThread], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sid = minted(pair, 0, task={"id": "behind-failure"})
     elsewhere = Router.elsewhere
@@ -84,12 +84,12 @@ def test_requests_behind_one_that_failed_do_not_run(
     assert Lab.counts["behind-failure.echo"] == 1
 
 
-def test_a_search_that_fails_is_500(pair: list[Door], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_search_that_fails_is_500(pair: list[ServerThread], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Router, "_find", fail_later)
     is_told(pair[0].raw)
 
 
-def test_a_search_whose_end_fails_is_500(pair: list[Door], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_search_whose_end_fails_is_500(pair: list[ServerThread], monkeypatch: pytest.MonkeyPatch) -> None:
     async def found(*args: Any) -> Any:
         return Broken()
 
@@ -97,19 +97,21 @@ def test_a_search_whose_end_fails_is_500(pair: list[Door], monkeypatch: pytest.M
     is_told(pair[0].raw)
 
 
-def test_a_router_that_fails_is_500(pair: list[Door], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_router_that_fails_is_500(pair: list[ServerThread], monkeypatch: pytest.MonkeyPatch) -> None:
     with routing([pair[0].raw.url]) as router:
         monkeypatch.setattr(Router, "elsewhere", fail)
         is_told(router)
 
 
-def test_a_page_of_a_router_that_fails_is_500(pair: list[Door], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_page_of_a_router_that_fails_is_500(
+    pair: list[ServerThread], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(MergedPages, "_metrics", fail_later)
     with routing([pair[0].raw.url]) as router:
         answer = router.get("/-/metrics")
         assert (answer.status, answer.detail) == (500, "Internal Server Error")
 
 
-def test_an_answer_that_is_cancelled_at_another_server_is_told(pair: list[Door]) -> None:
+def test_an_answer_that_is_cancelled_at_another_server_is_told(pair: list[ServerThread]) -> None:
     sid = minted(pair, 1, "cancelling")
     assert pair[0].raw.get("/cancelling/prompt", sid=sid).status == 500

@@ -10,7 +10,7 @@ from ors import Server
 from ors.server.http.requests import KEYLESS_BODY_BYTES, MAX_HEADER_BYTES, MAX_TARGET_BYTES
 from tests.requirements import proves
 from tests.support.environments import Lab
-from tests.support.in_process_cluster import Door, doors, minted, routing
+from tests.support.in_process_cluster import ServerThread, linked_servers, minted, routing
 from tests.support.live_server import hosted, serving
 from tests.support.raw_http import Raw
 
@@ -28,7 +28,9 @@ def fronts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Raw]]
     with ExitStack() as stack:
         folder = tmp_path_factory.mktemp("limits")
         alone = Raw(stack.enter_context(serving(server())))
-        made = stack.enter_context(doors(2, folder, [Lab], api_keys=["one=secret-1"], cors_origins=[PAGE]))
+        made = stack.enter_context(
+            linked_servers(2, folder, [Lab], api_keys=["one=secret-1"], cors_origins=[PAGE])
+        )
         router = stack.enter_context(routing([alone.url], "secret-1", cors_origins=[PAGE]))
         asgi = Raw(stack.enter_context(hosted(server())))
         yield {"server": alone, "workers": made[0].raw, "router": router, "asgi": asgi}
@@ -116,7 +118,7 @@ def test_two_host_headers_are_400(front: Raw) -> None:
 def test_what_belongs_to_another_server_has_the_same_limits(
     fronts: dict[str, Raw], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    with doors(2, tmp_path_factory.mktemp("other"), [Lab]) as made:
+    with linked_servers(2, tmp_path_factory.mktemp("other"), [Lab]) as made:
         sid = minted(made, 1)
         for target in ("/lab/prompt?" + "x" * 70_000, "/lab/prompt/" + "x" * 70_000):
             assert made[0].raw.get(target, sid=sid).status == 414
@@ -195,11 +197,11 @@ def test_a_slash_changes_nothing_of_what_all_servers_say(fronts: dict[str, Raw],
 def test_a_session_of_another_server_is_ended_by_a_path_with_a_slash(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
-    with doors(2, tmp_path_factory.mktemp("slash"), [Lab]) as made:
+    with linked_servers(2, tmp_path_factory.mktemp("slash"), [Lab]) as made:
         sid = minted(made, 1)
         assert made[0].raw("DELETE", f"/-/sessions/{sid}/").json() == {"sid": sid}
         assert _ended(made[1], sid)
 
 
-def _ended(origin_check: Door, sid: str) -> bool:
-    return origin_check.raw.post("/ping", sid=sid).status == 410
+def _ended(one: ServerThread, sid: str) -> bool:
+    return one.raw.post("/ping", sid=sid).status == 410

@@ -27,7 +27,7 @@ async def test_names_that_are_looked_up_for_long_keep_no_server_waiting(
     monkeypatch.setattr(socket, "getaddrinfo", slow)
     with serving(Server([Lab], slot=3)) as url:
         peers = Peers()
-        peers.meet(
+        peers.update(
             [*(f"http://{number}.absent:1" for number in range(64)), url.replace("127.0.0.1", "localhost")]
         )
         try:

@@ -1,4 +1,4 @@
-"""`ors hosts`: what runs in a Ray cluster, and how much of it."""
+"""`ors hosts`: lists, scales and drains the hosts in a Ray cluster."""
 
 import json
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ class _Bounds(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no su
     name = "N|MIN:MAX"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """At least and at most."""
+        """Returns the least and the greatest number."""
         least, _, most = str(value).partition(":")
         numbers = [int(word) for word in (least, most or least) if word.isdigit()]
         if len(numbers) < 2 or not 1 <= numbers[0] <= numbers[1]:
@@ -35,10 +35,12 @@ class _Bounds(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no su
 @click.option(
     "--ray", "address", metavar="ADDRESS", default="auto", show_default=True, help="The Ray cluster."
 )
-@click.option("--ray-namespace", default="ors", show_default=True, help="Under which name they serve.")
-@click.option("--scale", type=_Bounds(), help="So many hosts from now on, or as many as the load needs.")
-@click.option("--drain", multiple=True, metavar="NODE", help="No hosts on that node: its sessions may end.")
-@click.option("--undrain", multiple=True, metavar="NODE", help="Hosts may be on that node again.")
+@click.option("--ray-namespace", default="ors", show_default=True, help="Name of the deployment.")
+@click.option("--scale", type=_Bounds(), help="Set the number of hosts, or the bounds of autoscaling.")
+@click.option(
+    "--drain", multiple=True, metavar="NODE", help="Move hosts off a node; its sessions may end. Repeatable."
+)
+@click.option("--undrain", multiple=True, metavar="NODE", help="Allow hosts on a node again. Repeatable.")
 @as_json
 def hosts(
     address: str,
@@ -50,8 +52,8 @@ def hosts(
 ) -> None:
     """List the hosts that `ors serve --ray` runs, change their number, or drain a node.
 
-    A NODE is Ray's id of it, or the first letters. Hosts that go take no new sessions, and end with their
-    last one.
+    A NODE is its id in Ray, or the first letters of it. A host that is removed takes no new sessions and
+    ends with its last one.
     """
     ray = connected(address)
     try:
@@ -64,12 +66,12 @@ def hosts(
                 f"Nothing is served as {ray_namespace!r} in the Ray cluster at {address}"
             ) from None
         if scale is not None:
-            ray.get(known.wish.remote(*scale))
+            ray.get(known.scale.remote(*scale))
         for word in drain:
             ray.get(known.drain.remote(_node(ray, word)))
         for word in undrain:
             ray.get(known.undrain.remote(_node(ray, word)))
-        _print(ray.get(known.rows.remote()), as_json)
+        _print(ray.get(known.hosts.remote()), as_json)
     finally:
         ray.shutdown()
 
@@ -86,5 +88,5 @@ def _print(rows: Sequence[Any], as_json: bool) -> None:
         click.echo(json.dumps([asdict(row) for row in rows]))
         return
     for row in rows:
-        going = ", goes with its last session" if row.retiring else ""
+        going = ", ends with its last session" if row.retiring else ""
         click.echo(f"{row.slot}  {row.url}  {row.sessions} sessions  on {row.node[:12]}{going}")

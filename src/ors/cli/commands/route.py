@@ -12,13 +12,12 @@ from ors.cli.errors import Wrong
 from ors.cli.options.shared import Command, api_key, log_flags
 from ors.cli.options.workers import LAST_SLOT
 from ors.cli.targets import as_url
-from ors.cluster import proxy_configs as proxies
-from ors.cluster.router_server import RouterServer
+from ors.cluster import RouterServer, haproxy, nginx
 from ors.server import is_loopback
 
 CLOSED = (
-    "On {host}, whoever can reach this machine could list all tasks with their answers and run the tools: "
-    "give the servers' key as --api-key, or say --insecure if that is meant"
+    "On {host}, anyone who can reach this machine could list all tasks with their answers and run the tools: "
+    "give the servers' key as --api-key, or add --insecure if that is intended"
 )
 PLAIN = "--print can route to http://HOST:PORT only, not to {url}; `ors route` itself can"
 
@@ -35,7 +34,7 @@ PLAIN = "--print can route to http://HOST:PORT only, not to {url}; `ors route` i
     "servers",
     multiple=True,
     metavar="[SLOT=]URL",
-    help="A server, started with `ors serve --slot`. Each has a slot of its own.",
+    help="A server, started with its own `ors serve --slot`. Repeatable.",
 )
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option(
@@ -49,27 +48,29 @@ PLAIN = "--print can route to http://HOST:PORT only, not to {url}; `ors route` i
     "--print",
     "printed",
     type=click.Choice(["haproxy", "nginx"]),
-    help="Print a configuration that routes in the same way, and end. Slots count from 0 unless given.",
+    help="Print a configuration that routes in the same way, and exit. Slots count from 0 unless given.",
 )
 @click.option(
     "--grace-seconds",
     type=click.FloatRange(0),
     default=10.0,
     show_default=True,
-    help="On shutdown, open streams may go on for this long; then clients come back through another router.",
+    help="On shutdown, open streams may go on for this long; then clients reconnect through another router.",
 )
 @click.option(
     "--connections",
     type=click.IntRange(1),
     default=Limits().connections,
     show_default=True,
-    help="Connections at once, if it may open as many files; further ones get 503.",
+    help="Connections at once, if the limit of open files allows; further ones get 503.",
 )
 @log_flags
-@click.option("--insecure", is_flag=True, help="Listen on other hosts than loopback without any key.")
+@click.option("--insecure", is_flag=True, help="Listen on addresses other than loopback without a key.")
 @click.option("--cors-origin", multiple=True, metavar="ORIGIN", help="Web page that may call from a browser.")
 @click.option("--ssl-certfile", type=click.Path(exists=True, dir_okay=False), help="Certificate, for https.")
-@click.option("--ssl-keyfile", type=click.Path(exists=True, dir_okay=False), help="The certificate's key.")
+@click.option(
+    "--ssl-keyfile", type=click.Path(exists=True, dir_okay=False), help="Private key of the certificate."
+)
 @api_key
 def route(
     servers: Sequence[str],
@@ -89,7 +90,7 @@ def route(
     """Put several servers behind one address.
 
     The router holds no state: the session id names the server. Any number of routers may run side by side,
-    and one that dies costs no session.
+    and the death of one loses no session.
     """
     found = _servers(servers)
     if printed is not None:
@@ -117,12 +118,12 @@ def _configuration(kind: str, servers: dict[int, str], host: str, port: int) -> 
         if urlsplit(url).scheme != "http" or urlsplit(url).path:
             raise Wrong(PLAIN.format(url=url))
     listen = f"{'*' if host == '0.0.0.0' else f'[{host}]' if ':' in host else host}:{port}"
-    return proxies.haproxy(servers, listen) if kind == "haproxy" else proxies.nginx(servers, listen)
+    return haproxy(servers, listen) if kind == "haproxy" else nginx(servers, listen)
 
 
 def _servers(words: Sequence[str]) -> dict[int, str]:
     if not words:
-        raise Wrong("No server is named: ors route --to URL --to URL")
+        raise Wrong("No server is given: ors route --to URL --to URL")
     found: dict[int, str] = {}
     for number, word in enumerate(words):
         slot, equals, place = word.partition("=") if word.partition("=")[0].isdecimal() else ("", "", word)
@@ -140,10 +141,12 @@ def _url(place: str) -> str:
     try:
         parts = urlsplit(url or "")
         fine = parts.port != 0 and bool((parts.hostname or "").encode("idna"))
-    except ValueError:  # a port over 65535, or a host that no name can be
+    except ValueError:  # a port over 65535, or an invalid host name
         fine = False
     if url is None or not fine:
-        raise Wrong(f"--to: {place!r} is no URL with a host and a port up to 65535: try http://10.0.0.1:8080")
+        raise Wrong(
+            f"--to: {place!r} is not a URL with a host and a port up to 65535: try http://10.0.0.1:8080"
+        )
     return url
 
 

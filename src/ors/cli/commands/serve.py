@@ -27,7 +27,7 @@ from ors.cli.sockets import listener as listening
 from ors.cli.summary import Offered, offered, print_offered
 from ors.cli.targets import built, environments, roots
 from ors.client import ORS, Options
-from ors.cluster.local.messages import Assignment
+from ors.cluster.local import WorkerConfig
 from ors.errors import ORSError
 from ors.server import ApiKey, is_loopback
 from ors.server.process.lifeline import LIFELINE, Lifeline
@@ -85,14 +85,14 @@ class Serving:
             runner.run(sockets=[listener])
             runner.leave()
 
-    def work(self, server: Server, assignment: Assignment, lifeline: Lifeline) -> None:
+    def work(self, server: Server, worker_config: WorkerConfig, lifeline: Lifeline) -> None:
         """Serves as one worker of several."""
-        from ors.cluster.local.worker import Worker
+        from ors.cluster.local import Worker
 
         worker = Worker(
             server,
             self.host,
-            assignment,
+            worker_config,
             lifeline,
             insecure=self.access.insecure,
             ssl_certfile=self.access.ssl_certfile,
@@ -194,7 +194,7 @@ class Serving:
 @as_json
 @click.option("--fd", type=int, hidden=True, help="Serve on this inherited socket.")
 @click.option("--lifeline", type=int, hidden=True, help="End when the other end of this pipe closes.")
-@click.option("--assignment", type=Assignment.read, hidden=True, help="Serve as one of several workers.")
+@click.option("--worker-config", type=WorkerConfig.read, hidden=True, help="Serve as one of several workers.")
 @worker_flags
 @ray_flags
 @access_flags
@@ -210,7 +210,7 @@ def serve(
     as_json: bool,
     fd: int | None,
     lifeline: int | None,
-    assignment: Assignment | None,
+    worker_config: WorkerConfig | None,
     slot: int,
     **flags: Any,
 ) -> None:
@@ -219,7 +219,7 @@ def serve(
     Each TARGET is package.module, package.module:Class, path/file.py, path/file.py:Class, or a folder.
     Without :Class, all environments that are found there are served.
     """
-    inherited, line = _inherited(fd, lifeline, assignment)
+    inherited, line = _inherited(fd, lifeline, worker_config)
     access: Access = _taken(Access, flags)
     on_ray: OnRay = _taken(OnRay, flags)
     workers: Workers = _taken(Workers, flags)
@@ -234,14 +234,14 @@ def serve(
     serving = Serving(host, port, log_level, log_json, as_json, access, keys)
     how: dict[str, Any] = {"limits": Limits(**flags), "return_errors": return_errors}
     how |= {"inspector": access.inspector, "api_keys": keys, "cors_origins": access.cors_origin}
-    supervised = workers.supervised and on_ray.ray is None and assignment is None and fd is None
+    supervised = workers.supervised and on_ray.ray is None and worker_config is None and fd is None
     if supervised and not workers.preload:
         raise click.exceptions.Exit(supervise(serving, workers, how["limits"], None))
     classes = environments(targets)
     if on_ray.ray is not None:
         serving.deploy(on_ray, classes, workers.drain_seconds, how)
-    elif assignment is not None and line is not None:
-        serving.work(built(classes, **how), assignment, line)
+    elif worker_config is not None and line is not None:
+        serving.work(built(classes, **how), worker_config, line)
     elif supervised:
         raise click.exceptions.Exit(supervise(serving, workers, how["limits"], built(classes, **how)))
     else:
@@ -249,15 +249,15 @@ def serve(
 
 
 def _inherited(
-    fd: int | None, lifeline: int | None, assignment: Assignment | None
+    fd: int | None, lifeline: int | None, worker_config: WorkerConfig | None
 ) -> tuple[socket.socket | None, Lifeline | None]:
     """Takes over what was handed down, before any author's code can hand it on to its own children."""
-    from ors.cluster.local.spawn import take
+    from ors.cluster.local import take
 
     for name in (reload.LISTENER, LIFELINE):
         os.environ.pop(name, None)
-    if assignment is not None:
-        return None, take(assignment)
+    if worker_config is not None:
+        return None, take(worker_config)
     line = None if lifeline is None else Lifeline(lifeline)
     if fd is None:
         return None, line
@@ -267,17 +267,16 @@ def _inherited(
 
 def supervise(serving: Serving, workers: Workers, limits: Limits, preloaded: Server | None) -> int:
     """Keeps so many workers running; gives the exit code."""
-    from ors.cluster.local.spawn import Process, forked, listeners, spawned, take
-    from ors.cluster.local.supervisor import Supervisor
+    from ors.cluster.local import Process, Supervisor, forked, listeners, spawned, take
 
     with in_words(serving.host, serving.port):
         sockets = listeners(serving.host, serving.port, workers.workers)
 
-    def start(assignment: Assignment) -> Process:
+    def start(worker_config: WorkerConfig) -> Process:
         if preloaded is None:
-            return spawned([sys.executable, "-m", "ors", *sys.argv[1:]], assignment, os.environ)
+            return spawned([sys.executable, "-m", "ors", *sys.argv[1:]], worker_config, os.environ)
         return forked(
-            lambda given: serving.work(preloaded, given, take(given)), assignment, supervisor.forget
+            lambda given: serving.work(preloaded, given, take(given)), worker_config, supervisor.forget
         )
 
     lines = logs.TextLines(sys.stderr.fileno())  # which never waits: a supervisor must go on

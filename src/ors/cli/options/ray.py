@@ -20,21 +20,21 @@ __all__ = ["FLAGS", "OnRay", "connected", "ray_flags"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 MISSING = "--ray needs Ray, which is an extra: pip install 'ors-kit[ray]'"
-LOOK_SECONDS = 0.2
+POLL_SECONDS = 0.2
 USUAL_HOSTS = 2
 OWN_FLAGS = {"CPU": "--num-cpus", "GPU": "--num-gpus"}
-TAKEN = "This cluster serves something as {namespace!r} already: give this another --ray-namespace"
+IN_USE = "This cluster serves something as {namespace!r} already: give this another --ray-namespace"
 ABSENT = "No Ray cluster answers at {address}: start one with `ray start --head`, or name another"
 UNFIT = "The Ray cluster at {address} cannot be used: {why}"
 
 
 class _Amount(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no such arguments
-    """An amount of something that Ray knows by name."""
+    """An amount of a resource that Ray knows by name."""
 
     name = "NAME=AMOUNT"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The name and the amount."""
+        """Returns the name and the amount."""
         name, _, text = str(value).partition("=")
         if name in OWN_FLAGS:
             self.fail(f"use {OWN_FLAGS[name]} for that", param, ctx)
@@ -53,7 +53,7 @@ class _Mapping(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no s
     name = "JSON|FILE"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The object."""
+        """Returns the object."""
         try:
             text = str(value) if str(value).startswith("{") else Path(value).read_text(encoding="utf-8")
             found = json.loads(text)
@@ -71,17 +71,20 @@ FLAGS: list[tuple[str, dict[str, Any]]] = [
             "metavar": "[ADDRESS]",
             "is_flag": False,
             "flag_value": "auto",
-            "help": "Serve in the Ray cluster at this address; without one, in that of this machine.",
+            "help": "Serve in the Ray cluster at this address; without one, in the cluster of this machine.",
         },
     ),
-    ("--hosts", {"type": click.IntRange(1), "help": "Servers at the start.  [default: --min-hosts, or 2]"}),
+    ("--hosts", {"type": click.IntRange(1), "help": "Hosts at the start.  [default: --min-hosts, or 2]"}),
     (
         "--min-hosts",
-        {"type": click.IntRange(1), "help": "Servers at least, and up to --max-hosts by load."},
+        {"type": click.IntRange(1), "help": "Least number of hosts when autoscaling."},
     ),
     (
         "--max-hosts",
-        {"type": click.IntRange(1), "help": "Servers at most, and down to --min-hosts, or --hosts, by load."},
+        {
+            "type": click.IntRange(1),
+            "help": "Greatest number of hosts. Autoscaling goes down to --min-hosts, or else --hosts.",
+        },
     ),
     (
         "--sessions-per-host",
@@ -89,7 +92,7 @@ FLAGS: list[tuple[str, dict[str, Any]]] = [
             "type": click.IntRange(1),
             "default": 100,
             "show_default": True,
-            "help": "Between the two: one server for each so many sessions.",
+            "help": "Target number of sessions per host when autoscaling.",
         },
     ),
     (
@@ -98,34 +101,37 @@ FLAGS: list[tuple[str, dict[str, Any]]] = [
             "type": click.IntRange(0),
             "default": 0,
             "show_default": True,
-            "help": "Routers at --port, one a node.",
+            "help": "Number of routers, which listen on --port, one per node.",
         },
     ),
     (
         "--num-cpus",
         {
-            "type": click.FloatRange(0.01),  # one without any is placed anywhere, whatever is asked for
+            "type": click.FloatRange(0.01),  # Ray places an actor without any anywhere
             "default": 1.0,
             "show_default": True,
-            "help": "CPUs of each server, at least 0.01.",
+            "help": "CPUs per host, at least 0.01.",
         },
     ),
     (
         "--num-gpus",
-        {"type": click.FloatRange(0), "default": 0.0, "show_default": True, "help": "GPUs of each server."},
+        {"type": click.FloatRange(0), "default": 0.0, "show_default": True, "help": "GPUs per host."},
     ),
-    ("--resource", {"type": _Amount(), "multiple": True, "help": "Another resource of each server."}),
+    (
+        "--resource",
+        {"type": _Amount(), "multiple": True, "help": "Another resource of each host. Repeatable."},
+    ),
     (
         "--ray-namespace",
         {
             "default": "ors",
             "show_default": True,
-            "help": "A name for what is served, if the cluster serves more.",
+            "help": "Name of this deployment among those of the cluster.",
         },
     ),
     (
         "--runtime-env",
-        {"type": _Mapping(), "help": "Ray's runtime environment: the packages and variables of servers."},
+        {"type": _Mapping(), "help": "Ray's runtime environment: packages and variables of the hosts."},
     ),
 ]
 
@@ -139,7 +145,7 @@ def ray_flags(command: F) -> F:
 
 @dataclass(frozen=True)
 class OnRay:
-    """What the flags say."""
+    """The values of the Ray flags."""
 
     ray: str | None
     hosts: int | None
@@ -154,10 +160,10 @@ class OnRay:
     runtime_env: Mapping[str, Any] | None
 
     def numbers(self) -> dict[str, int]:
-        """How many servers at the start, at least and at most.
+        """Returns the number of hosts at the start, the least and the greatest.
 
         Raises:
-            Wrong: they do not fit together.
+            Wrong: the flags contradict each other.
         """
         if self.min_hosts is not None and self.max_hosts is None:
             raise Wrong("--min-hosts needs --max-hosts: between them, the number of servers follows the load")
@@ -174,13 +180,13 @@ class OnRay:
         announce: Callable[[Sequence[str]], None],
         **options: Any,
     ) -> None:
-        """Runs hosts in the cluster until a signal comes; `options` are `deploy`'s, but those of Ray."""
+        """Runs hosts in the cluster until a signal comes; `options` go to `deploy`."""
         assert self.ray is not None
         options |= self.numbers()
         ray = connected(self.ray)
         try:
             for module in {cls.__module__ for cls in classes}:
-                # A TARGET may be a file that the hosts do not have: it travels with its classes.
+                # A TARGET may be a file that the hosts do not have: its code is sent with the classes.
                 ray.cloudpickle.register_pickle_by_value(sys.modules[module])
             deployment = self._deployed(ray, classes, options)
             _serve(deployment, announce)
@@ -188,8 +194,7 @@ class OnRay:
             ray.shutdown()
 
     def _deployed(self, ray: Any, classes: Sequence[type[Environment]], options: Mapping[str, Any]) -> Any:
-        from ors.cluster.ray import deploy
-        from ors.cluster.ray.actors import Taken
+        from ors.cluster.ray import NamespaceInUse, deploy
 
         try:
             return deploy(
@@ -203,8 +208,8 @@ class OnRay:
                 namespace=self.ray_namespace,
                 **options,
             )
-        except Taken:
-            raise Wrong(TAKEN.format(namespace=self.ray_namespace)) from None
+        except NamespaceInUse:
+            raise Wrong(IN_USE.format(namespace=self.ray_namespace)) from None
         except (TypeError, ValueError) as error:
             raise Wrong(f"Ray refuses to start servers so: {one_line(error)}") from error
         except ray.exceptions.RayError as error:
@@ -212,11 +217,11 @@ class OnRay:
 
 
 def connected(address: str) -> Any:
-    """Ray, connected to the cluster at that address.
+    """Returns the `ray` module, connected to the cluster at that address.
 
     Raises:
-        Wrong: it is not installed.
-        Unreachable: there is no cluster, or none that it can join.
+        Wrong: Ray is not installed.
+        Unreachable: there is no cluster, or one that cannot be joined.
     """
     try:
         import ray
@@ -226,13 +231,13 @@ def connected(address: str) -> Any:
         ray.init(address=address, logging_level="ERROR", log_to_driver=False)
     except (ConnectionError, ValueError) as error:
         raise Unreachable(ABSENT.format(address=address)) from error
-    except RuntimeError as error:  # of another version of Ray or Python, for one
+    except RuntimeError as error:  # for example another version of Ray or Python
         raise Unreachable(UNFIT.format(address=address, why=one_line(error))) from error
     return ray
 
 
 def _last_line(error: Exception) -> str:
-    """What a host died of: Ray's text is the trace of its stack."""
+    """Returns why a host died: the last line of the stack trace that Ray reports."""
     return next((line.strip() for line in reversed(str(error).splitlines()) if line.strip()), one_line(error))
 
 
@@ -242,8 +247,8 @@ def _serve(deployment: Any, announce: Callable[[Sequence[str]], None]) -> None:
         signal.signal(number, lambda number, frame: stopped.set())
     try:
         announce(deployment.urls())
-        # One of Ray's threads may get the signal: this one looks up now and then.
-        while not stopped.wait(LOOK_SECONDS):
+        # One of Ray's threads may get the signal, so this one checks now and then.
+        while not stopped.wait(POLL_SECONDS):
             pass
     finally:
         deployment.stop()

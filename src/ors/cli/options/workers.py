@@ -1,4 +1,4 @@
-"""`ors serve --workers`: the flags of workers, and how the command starts them."""
+"""The flags of `ors serve --workers`."""
 
 import os
 import re
@@ -13,7 +13,7 @@ from ors import Limits
 from ors.cli.options.shared import Grouped, given
 
 if TYPE_CHECKING:
-    from ors.cluster.local.supervisor import Policy
+    from ors.cluster.local import Policy
 
 __all__ = ["LAST_SLOT", "Workers", "worker_flags"]
 
@@ -23,12 +23,12 @@ UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 
 
 class _Count(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no such arguments
-    """A number of processes, or `auto` for one a core."""
+    """A number of processes, or `auto` for one per core."""
 
     name = "N|auto"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """The number."""
+        """Returns the number."""
         if value == "auto":
             return count()
         if not (str(value).isdigit() and 1 <= int(value) <= 1024):
@@ -42,7 +42,7 @@ class _Bytes(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no suc
     name = "SIZE"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """The bytes."""
+        """Returns the number of bytes."""
         found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?", str(value).lower())
         if found is None:
             self.fail(f"{value!r} is no size, such as 500M or 2G", param, ctx)
@@ -51,7 +51,7 @@ class _Bytes(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no suc
 
 @dataclass(frozen=True)
 class Workers:
-    """How many workers, and when they are replaced."""
+    """The values of the worker flags."""
 
     workers: int
     preload: bool
@@ -61,7 +61,7 @@ class Workers:
 
     @property
     def supervised(self) -> str:
-        """The flag that asks for a supervisor, be it of one worker; empty if none does."""
+        """The first flag that needs a supervisor; empty if none does."""
         asked = {
             "--workers": given("workers"),
             "--preload": self.preload,
@@ -72,8 +72,8 @@ class Workers:
         return next((flag for flag, so in asked.items() if so), "")
 
     def policy(self, limits: Limits) -> "Policy":
-        """As their supervisor needs it."""
-        from ors.cluster.local.supervisor import Policy
+        """Returns the policy for the supervisor."""
+        from ors.cluster.local import Policy
 
         return Policy(
             drain_seconds=self.drain_seconds,
@@ -85,7 +85,7 @@ class Workers:
 
 
 def count() -> int:
-    """One worker for each core that this process may use."""
+    """Returns the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
 
 
@@ -95,21 +95,21 @@ FLAGS: list[tuple[str, dict[str, Any]]] = [
         {
             "type": _Count(),
             "default": 1,
-            "help": "Processes on this port; each has its own sessions and limits. They are supervised, one "
-            "too: started again when they die, replaced on SIGHUP.  [default: 1, not supervised]",
+            "help": "Processes on this port, each with its own sessions and limits. A supervisor restarts "
+            "those that die, and replaces all on SIGHUP.  [default: 1, without a supervisor]",
         },
     ),
     (
         "--preload",
-        {"is_flag": True, "help": "Import once, then copy the process: workers share what was loaded."},
+        {"is_flag": True, "help": "Import environments once, then fork the workers: they share the memory."},
     ),
     (
         "--max-worker-memory",
-        {"type": _Bytes(), "help": "Replace a worker that has more; kill one that has twice as much."},
+        {"type": _Bytes(), "help": "Replace a worker that uses more; kill one that uses twice as much."},
     ),
     (
         "--max-worker-sessions",
-        {"type": click.IntRange(1), "help": "Replace a worker that has had so many sessions."},
+        {"type": click.IntRange(1), "help": "Replace a worker after this many sessions."},
     ),
     (
         "--drain-seconds",
@@ -117,7 +117,7 @@ FLAGS: list[tuple[str, dict[str, Any]]] = [
             "type": click.FloatRange(0),
             "default": 3600.0,
             "show_default": True,
-            "help": "A worker that is replaced (SIGHUP) keeps its sessions for so long.",
+            "help": "Longest time that a replaced worker keeps its sessions.",
         },
     ),
     (
@@ -126,7 +126,7 @@ FLAGS: list[tuple[str, dict[str, Any]]] = [
             "type": click.IntRange(0, LAST_SLOT),
             "default": 0,
             "show_default": True,
-            "help": "Number of this server among several behind one router; session ids carry it.",
+            "help": "Number of this server among those behind one router; session ids contain it.",
         },
     ),
 ]

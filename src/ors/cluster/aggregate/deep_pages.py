@@ -1,7 +1,7 @@
-"""Pages far down the list of all servers' sessions, the newest first.
+"""Pages far down the list of all servers' sessions, newest first.
 
-Nobody holds that list. Each server tells when a few of its sessions were created; by that, the page is
-known to begin soon after some moment. Then each tells how many are newer, and the next few that are not.
+No server has the whole list. Each first returns when a few of its sessions were created, from which follows
+when the page begins; then each returns how many sessions are newer, and the next few that are not.
 """
 
 from collections.abc import Awaitable, Callable, Iterable
@@ -14,24 +14,24 @@ from ors.server.http.answers import Answer
 from ors.server.http.requests import Request
 
 MARGIN = 200
-"""So many sessions may come or end between the two questions, or be created in one millisecond."""
+"""How many sessions may start or end between the two questions, or be created in one millisecond."""
 
 AskAll = Callable[[Request], Awaitable[list[tuple[str, Answer]]]]
-"""Asks all servers; the answers come in an order that is the same everywhere."""
+"""Asks all servers; the order of the answers is the same everywhere."""
 
 
 async def deep_page(request: Request, first: int, count: int, ask_all: AskAll) -> dict[str, Any] | None:
-    """The `count` sessions that follow the `first` newest; None if too much has changed meanwhile.
+    """Returns the `count` sessions after the `first` newest; None if too much has changed meanwhile.
 
-    Each server is asked for 1,000 times, and for up to 4,000 sessions. That is enough as long as `count`
-    and a thousandth of all sessions are less than that together.
+    Each server is asked for 1,000 creation times, then for up to 4,000 sessions. That is enough while `count`
+    plus a thousandth of all sessions is below that.
     """
     wanted = {"environment": request.asked("environment"), "state": request.asked("state")}
-    marks = await _told(ask_all, request, MARKS, wanted)
+    marks = await _answers(ask_all, request, MARKS, wanted)
     gaps = [each["every"] for each in marks]
     reach = min(count + 2 * MARGIN + sum(gaps) + max(gaps, default=0), MAX_BEFORE)
     until = _moment(marks, first - MARGIN)
-    told = await _told(ask_all, request, BEFORE, {**wanted, "until": until, "limit": reach})
+    told = await _answers(ask_all, request, BEFORE, {**wanted, "until": until, "limit": reach})
     start = first - sum(each["newer"] for each in told)
     if start < 0:
         return None
@@ -40,20 +40,20 @@ async def deep_page(request: Request, first: int, count: int, ask_all: AskAll) -
 
 
 def newest_first(lists: Iterable[list[dict[str, Any]]]) -> list[dict[str, Any]]:
-    """The sessions of all servers in one order, whatever part of it is looked at.
+    """Merges the sessions of all servers, newest first.
 
-    Of those that were created at the same time, each server's come together, in the order of `lists`.
+    Those created at the same time keep the order of `lists`, so every page sees the same order.
     """
     return sorted((row for rows in lists for row in rows), key=lambda row: -row["created"])
 
 
-async def _told(ask_all: AskAll, request: Request, path: str, query: dict[str, Any]) -> list[Any]:
+async def _answers(ask_all: AskAll, request: Request, path: str, query: dict[str, Any]) -> list[Any]:
     asked = Request("GET", path, urlencode(query).encode(), request.headers, b"")
     return [loads(answer.body) for _, answer in await ask_all(asked) if answer.status == 200]
 
 
 def _moment(marks: list[Any], rank: int) -> int:
-    """A moment in milliseconds: at most `rank` sessions were created after it, and not many fewer."""
+    """Returns a time in milliseconds after which at most `rank` sessions were created, and not many fewer."""
     known = sorted(((created, each["every"]) for each in marks for created in each["created"]), reverse=True)
     newer = 0
     for created, gap in known:

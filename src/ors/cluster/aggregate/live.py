@@ -1,4 +1,4 @@
-"""The sessions and the traffic of all servers, as one feed for those who look."""
+"""The live feed of all servers' sessions and traffic, merged into one."""
 
 import asyncio
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from ors.server.http.requests import Request
 from ors.server.http.streams import Feed, Outcome, Stream, event
 
 FIRST_SECONDS = 0.1
-"""So soon all servers should have told what they know."""
+"""How long to wait for the first events of all servers."""
 _COUNTS = ("sessions", "running", "calls", "refused", "failed")
 _SHARES = ("p50", "p95", "p99")
 
@@ -29,9 +29,9 @@ def live(
     answer_locally: Callable[[Request], Outcome] | None = None,
     own: str = "",
 ) -> Feed:
-    """The sessions that are asked for, wherever they are, the newest first.
+    """Returns the feed of all servers, with the sessions that the request asks for, newest first.
 
-    `own` is how the ids of this server begin, if it has sessions itself.
+    `own` is the prefix of this server's session ids, if it has sessions itself.
 
     Raises:
         BadRequest: the query is wrong.
@@ -40,7 +40,7 @@ def live(
 
 
 class _ServerFeed:
-    """What one server has told of itself: the sink of its feed."""
+    """The sink of one server's feed: keeps the latest of each event."""
 
     def __init__(self) -> None:
         self._events = Decoder()
@@ -50,39 +50,39 @@ class _ServerFeed:
         self.sessions: list[dict[str, Any]] = []
 
     def answer(self, outcome: Outcome) -> None:
-        """It is over: the server has died."""
+        """Ignores what is answered instead: the server has died."""
         if isinstance(outcome, Stream):
             outcome.leave()
 
     def whole(self, status: int, headers: Headers, body: bytes, rest: bytes = b"") -> bool:
-        """It has nothing to tell."""
+        """Ignores an answer that is no feed."""
         return True
 
     def head(self, status: int, headers: Headers, body: bytes = b"") -> None:
-        """It begins."""
+        """Decodes the first events."""
         self.part(body)
 
     def part(self, data: bytes) -> None:
-        """More of it."""
-        for told in self._events.feed(data):
-            if told.event == "history":
-                self.history = loads(told.data.encode())
-            elif told.event == "point":
-                self.point = loads(told.data.encode())
-            elif told.event == "sessions":
-                page = loads(told.data.encode())
+        """Decodes further events."""
+        for each in self._events.feed(data):
+            if each.event == "history":
+                self.history = loads(each.data.encode())
+            elif each.event == "point":
+                self.point = loads(each.data.encode())
+            elif each.event == "sessions":
+                page = loads(each.data.encode())
                 self.total, self.sessions = page["total"], page["sessions"]
 
     def end(self, data: bytes) -> bool:
-        """It is over; the server is about to leave."""
+        """Ends: the server is about to end."""
         return True
 
     def abort(self) -> None:
-        """It is over."""
+        """Ends."""
 
 
 class _MergedFeed:
-    """One reader's feed, put together once a second."""
+    """One reader's feed, merged once a second."""
 
     def __init__(
         self,
@@ -93,16 +93,16 @@ class _MergedFeed:
         own: str,
     ) -> None:
         self._first, self._count = request.number("offset", 0), min(request.number("limit", PAGE), MAX_PAGE)
-        self._deep = self._first + self._count > MAX_PAGE  # more than one server tells by itself
+        self._deep = self._first + self._count > MAX_PAGE  # deeper than the feed of one server reaches
         self._ask_all = ask_all
-        self._looking: asyncio.Task[None] | None = None  # for what is so deep
+        self._looking: asyncio.Task[None] | None = None  # for a deep page
         wanted = {"environment": request.asked("environment"), "state": request.asked("state")}
         wanted |= {"offset": "0", "limit": "0" if self._deep else str(self._first + self._count)}
         self._request = request.like(urlencode(wanted).encode())
         self._peers = peers
         self._answer_locally = answer_locally
         self._prefix = own
-        self._told: dict[str, _ServerFeed] = {}  # by how the ids of each server begin
+        self._feeds: dict[str, _ServerFeed] = {}  # by the prefix of each server's session ids
         self._streams: dict[str, Stream] = {}
         self._own: Stream | None = None
         self._sent = b""
@@ -114,8 +114,8 @@ class _MergedFeed:
         own = self._answer_locally(self._request) if self._answer_locally is not None else None
         if isinstance(own, Feed):
             self._own = own
-            own.begin(self._told.setdefault(self._prefix, _ServerFeed()))
-        self._meet()
+            own.begin(self._feeds.setdefault(self._prefix, _ServerFeed()))
+        self._update()
         self._timer = asyncio.get_running_loop().call_later(FIRST_SECONDS, self._tick)
 
     def _close(self, feed: Feed) -> None:
@@ -128,27 +128,27 @@ class _MergedFeed:
         for stream in self._streams.values():
             stream.leave()
 
-    def _meet(self) -> None:
-        """Servers come and go while somebody looks."""
+    def _update(self) -> None:
+        """Follows servers that start or end while the feed is open."""
         for prefix in self._streams.keys() - self._peers.by_prefix.keys():
-            del self._streams[prefix], self._told[prefix]
+            del self._streams[prefix], self._feeds[prefix]
         for prefix, peer in self._peers.by_prefix.items():
             if prefix not in self._streams and peer.link is not None:
-                self._told[prefix] = told = _ServerFeed()
+                self._feeds[prefix] = feed = _ServerFeed()
                 self._streams[prefix] = stream = peer.link.ask(self._request)
-                stream.begin(told)
+                stream.begin(feed)
 
     def _tick(self) -> None:
         if self._begun:
-            self.feed.tell(event("point", _sum([each.point for each in self._told.values() if each.point])))
+            self.feed.tell(event("point", _sum([each.point for each in self._feeds.values() if each.point])))
         else:
             self._begun = True
-            self.feed.tell(event("history", _history(list(self._told.values()))))
+            self.feed.tell(event("history", _history(list(self._feeds.values()))))
         if not self._deep:
             self._show(self._page())
         elif self._looking is None or self._looking.done():
             self._looking = asyncio.get_running_loop().create_task(self._look())
-        self._meet()
+        self._update()
         self._timer = asyncio.get_running_loop().call_later(TICK_SECONDS, self._tick)
 
     def _show(self, page: bytes) -> None:
@@ -162,19 +162,19 @@ class _MergedFeed:
             self._show(event("sessions", page))
 
     def _page(self) -> bytes:
-        rows = newest_first(self._told[prefix].sessions for prefix in sorted(self._told))
+        rows = newest_first(self._feeds[prefix].sessions for prefix in sorted(self._feeds))
         shown = rows[self._first : self._first + self._count]
-        total = sum(each.total for each in self._told.values())
+        total = sum(each.total for each in self._feeds.values())
         return event("sessions", {"total": total, "offset": self._first, "sessions": shown})
 
 
-def _history(told: list[_ServerFeed]) -> list[dict[str, Any]]:
-    points = sorted((point for each in told for point in each.history), key=lambda point: point["at"])
+def _history(feeds: list[_ServerFeed]) -> list[dict[str, Any]]:
+    points = sorted((point for each in feeds for point in each.history), key=lambda point: point["at"])
     return [_sum(list(same)) for _, same in groupby(points, lambda point: round(point["at"]))]
 
 
 def _sum(points: list[dict[str, Any]]) -> dict[str, Any]:
-    """One point for all servers; of percentiles the largest, since the calls themselves are not known."""
+    """Merges the points of all servers; of percentiles, the largest is the best known bound."""
     made: dict[str, Any] = {"at": max((point["at"] for point in points), default=0.0)}
     made |= {name: sum(point[name] for point in points) for name in _COUNTS}
     for name in _SHARES:

@@ -1,4 +1,4 @@
-"""What is asked of all servers at once: their metrics, their sessions, their health."""
+"""Pages that combine all servers: metrics, sessions, health."""
 
 import asyncio
 import re
@@ -10,7 +10,8 @@ from urllib.parse import urlencode
 from ors._json import loads
 from ors.cluster.aggregate.live import live
 from ors.cluster.routing.lookup import Lookup
-from ors.cluster.routing.peers import Peer, Peers, prefix
+from ors.cluster.routing.peer import Peer, id_prefix
+from ors.cluster.routing.peers import Peers
 from ors.errors import Unavailable
 from ors.server.admin.inspector_api import ABOUT
 from ors.server.admin.inspector_api import LIVE as WATCH
@@ -27,7 +28,7 @@ Ask = Callable[[Request], Coroutine[Any, Any, Answer]]
 
 
 class MergedPages:
-    """The pages, put together from those of all servers."""
+    """Answers pages with those of all servers, merged."""
 
     def __init__(
         self,
@@ -49,7 +50,7 @@ class MergedPages:
             self._pages["GET", LIVE] = self._live
 
     def page(self, request: Request) -> Outcome | None:
-        """What gives the page, if the request is for one of these."""
+        """Answers a request for one of these pages; None if it is for another."""
         path = request.path.rstrip("/")
         if (request.method, path) == ("GET", WATCH):
             return self._watch(request)
@@ -60,10 +61,10 @@ class MergedPages:
         if self._answer_locally is None:
             return Lookup(request, self._watch_if_offered(request), self._tasks)
         here = self._answer_locally(request)
-        # The feed is not opened yet: whether there is one is all that it is asked for.
+        # The feed is not opened: this only shows whether there is one.
         if not isinstance(here, Feed) or self._own is None:
             return here
-        own = prefix(self._own.slot, self._own.incarnation)
+        own = id_prefix(self._own.slot, self._own.incarnation)
         return live(request, self._peers, self._all, self._answer_locally, own)
 
     async def _watch_if_offered(self, request: Request) -> Outcome:
@@ -74,13 +75,13 @@ class MergedPages:
         return live(request, self._peers, self._all) if answers[0].status == 200 else answers[0]
 
     async def _all(self, request: Request) -> list[tuple[str, Answer]]:
-        """What each server answers, by its name."""
+        """Asks all servers; returns their answers by name."""
         asked = self._asked()
         answers = await asyncio.gather(*(ask(request) for ask in asked.values()))
         return list(zip(asked, answers, strict=True))
 
     def _asked(self) -> dict[str, Ask]:
-        """How to ask each server, by name: its slot, and for one that is being replaced its life too."""
+        """Returns how to ask each server, by name: its slot, with the incarnation if it is being replaced."""
         every: list[tuple[int, int, Ask]] = [
             (peer.slot, peer.incarnation, partial(answer_of, peer)) for peer in self._peers
         ]
@@ -122,7 +123,7 @@ class MergedPages:
         return list(loads(found.body)["sessions"]) if found.status == 200 else []
 
     async def _ready(self, request: Request) -> Answer:
-        """Ready if any server is: what it cannot take goes to the others."""
+        """Answers that it is ready if any server is."""
         heard = _first([])
         for asked in asyncio.as_completed([ask(request) for ask in self._asked().values()]):
             heard = await asked
@@ -139,7 +140,7 @@ def _first(answers: list[tuple[str, Answer]]) -> Answer:
 
 
 class _Collected:
-    """The sink of an answer that is collected."""
+    """A sink that collects a whole answer."""
 
     def __init__(self) -> None:
         self.whole_answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
@@ -150,7 +151,7 @@ class _Collected:
         if isinstance(outcome, Answer):
             self._give(outcome)
         else:
-            outcome.leave()  # what all say, instead of what that one says
+            outcome.leave()  # the answer of all servers, instead of that one's
             self.abort()
 
     def whole(self, status: int, headers: Headers, body: bytes, rest: bytes = b"") -> bool:
@@ -176,7 +177,7 @@ class _Collected:
 
 
 async def answer_of(peer: Peer, request: Request) -> Answer:
-    """What one server answers, whole."""
+    """Asks one server; returns its whole answer."""
     if peer.link is None:
         return refusal(Unavailable("The server has died", retry_after=1))
     return await _collected(peer.link.ask(request))
@@ -198,7 +199,7 @@ async def _collected(stream: Stream) -> Answer:
 
 
 def merged_metrics(texts: list[tuple[str, bytes]]) -> bytes:
-    """Metrics of several servers as one page: each sample labelled with its server, each family once."""
+    """Merges the metrics of several servers: each sample gets a `server` label, each family one header."""
     families: dict[bytes, list[bytes]] = {}
     for name, text in texts:
         label = b'{server="%b"' % name.encode()

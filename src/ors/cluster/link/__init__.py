@@ -1,1 +1,1 @@
-"""The multiplexed connection between two servers."""
+"""Links: multiplexed connections between servers."""

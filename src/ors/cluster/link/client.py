@@ -1,14 +1,13 @@
-"""The end of a link at the server that forwards: one connection to another server, for many requests."""
+"""The client end of a link: forwards many requests to another server over one connection."""
 
 import asyncio
 import logging
 import struct
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Protocol
 
 from ors import _protocol
-from ors._json import loads
-from ors.cluster.handover import Receiver
+from ors.cluster.handover import HandoverTarget
 from ors.cluster.link import frames
 from ors.cluster.routing.classify import LOST, WORKER_LOST, endpoint, lost, needs_session
 from ors.errors import ORSError, Unavailable
@@ -20,69 +19,72 @@ log = logging.getLogger("ors.cluster")
 
 LONGEST_ANSWER = 2**31
 MOST_UNSENT_BYTES = 64 * 2**20
-"""What may wait to be read by the other server: over it, requests are refused."""
+"""How much may wait to be read by the other server; over it, requests are refused."""
 _SWITCHED = b"HTTP/1.1 101"
 _STREAM_TYPE = b"text/event-stream"
 
 
 class PeerEvents(Protocol):
-    """Who is told what the other server says of itself."""
+    """Receives what a link client learns about the other server."""
 
-    def hello(self, link: "LinkClient", me: dict[str, Any]) -> None:
-        """It is there."""
+    address: str
+
+    def hello(self, link: "LinkClient", hello: frames.Hello) -> None:
+        """Called when the link is up."""
 
     def load(self, sessions: int, taking: bool) -> None:
-        """So many sessions are there, and more are welcome or not."""
+        """Called with the number of its sessions, and whether it takes more."""
 
-    def bye(self) -> None:
-        """It is about to end, and has no session any more."""
+    def goodbye(self) -> None:
+        """Called when it is about to end and has no session left."""
 
-    def again(self, request: Request) -> Outcome:
-        """What gives the answer to a request that it refused, since it is about to end."""
+    def reroute(self, request: Request) -> Outcome:
+        """Answers a request that it refused because it is about to end."""
 
     def closed(self, link: "LinkClient") -> None:
-        """The connection is closed."""
+        """Called when the link is closed."""
 
 
 class LinkClient(asyncio.Protocol):
-    """The connection. What is open on it when it closes is told so at once."""
+    """A link to another server. When it closes, all requests that wait on it are answered at once."""
 
     def __init__(
         self,
-        told: PeerEvents,
+        events: PeerEvents,
         host: str,
         api_key: str = "",
         prefix: str = "",
-        receiver: Receiver | None = None,
+        handover: HandoverTarget | None = None,
     ) -> None:
-        self._told = told
-        self.receiver = receiver
-        """The other server, if it takes clients' connections over."""
+        self._events = events
+        self.handover = handover
+        """The other server, if it can take over clients' connections."""
         self._loop = asyncio.get_running_loop()
-        self._hello = _upgrade(host, api_key, prefix)
+        self._upgrade = _upgrade(host, api_key, prefix)
         self._transport: asyncio.Transport | None = None
         self._frames = frames.Frames(LONGEST_ANSWER)
-        self._head = b""  # what has come of the answer to the upgrade
+        self._head = b""  # as much as was received of the answer to the upgrade
         self._switched = False
         self._number = 0
-        self._exchanges: dict[int, Forwarded] = {}
-        self._asked: dict[int, asyncio.Future[int]] = {}
-        self._open = True  # until whoever has it is told otherwise
-        self._parting = False
+        self._requests: dict[int, Forwarded] = {}
+        self._lookups: dict[int, asyncio.Future[int]] = {}
+        self._open = True  # until `closed` was called
+        self._closing = False  # the other server has said goodbye
+        self._greeted = False
         self._body_bytes = 0
         self.heard = 0.0
-        """When something came last."""
+        """When the other server was last heard from."""
 
-    # ── What the event loop tells ────────────────────────────────────────────────────────────────
+    # ── Called by the event loop ─────────────────────────────────────────────────────────────────
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The other server listens."""
+        """Asks for the upgrade to a link."""
         self._transport = transport  # type: ignore[assignment]
         self._transport.set_write_buffer_limits(high=2**20)  # type: ignore[union-attr]
-        self._transport.write(self._hello)  # type: ignore[union-attr]
+        self._transport.write(self._upgrade)  # type: ignore[union-attr]
 
     def data_received(self, data: bytes) -> None:
-        """Frames have arrived."""
+        """Decodes frames; closes the link if they make no sense."""
         self.heard = self._loop.time()
         if not self._switched:
             self._head, end, data = (self._head + data).partition(b"\r\n\r\n")
@@ -96,117 +98,125 @@ class LinkClient(asyncio.Protocol):
         try:
             for kind, number, payload in self._frames.feed(data):
                 self._take(kind, number, payload)
-        except (ValueError, struct.error):
+        except (ValueError, struct.error) as error:
+            log.warning(
+                "The link to %s is closed, since the server breaks its protocol: %s",
+                self._events.address,
+                error,
+            )
             self.cut()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The other server has died, or has ended. Everyone who waits for it is told now."""
+        """Answers all requests that wait for the other server."""
         self._transport = None
-        self._tell_closed()
-        exchanges, self._exchanges = self._exchanges, {}
-        for exchange in exchanges.values():
-            exchange.lost()
-        for future in self._asked.values():
+        self._notify_closed()
+        requests, self._requests = self._requests, {}
+        for request in requests.values():
+            request.lost()
+        for future in self._lookups.values():
             if not future.done():
                 future.set_result(0)
-        self._asked.clear()
+        self._lookups.clear()
 
     def fileno(self) -> int:
-        """The file descriptor of the connection; -1 if there is none."""
+        """Returns the file descriptor of the connection; -1 if there is none."""
         return -1 if self._transport is None else int(self._transport.get_extra_info("socket").fileno())
 
-    def _tell_closed(self) -> None:
+    def _notify_closed(self) -> None:
         if self._open:
             self._open = False
-            self._told.closed(self)
+            self._events.closed(self)
 
     def _take(self, kind: int, number: int, payload: bytes) -> None:
         if kind == frames.LOAD:
-            sessions, taking = loads(payload)
-            self._told.load(sessions, taking)
+            self._events.load(*frames.read_load(payload))
         elif kind == frames.HELLO:
-            me = loads(payload)
-            self._body_bytes = me["body_bytes"]
-            self._told.hello(self, me)
+            hello = frames.read_hello(payload)
+            if self._greeted:
+                raise ValueError("a second HELLO")
+            self._greeted = True
+            self._body_bytes = hello.body_bytes
+            self._events.hello(self, hello)
         elif kind == frames.FOUND:
-            asked = self._asked.pop(number, None)
-            if asked is not None and not asked.done():
-                asked.set_result(int(payload))
-            self._part()
+            standing = frames.read_found(payload)
+            lookup = self._lookups.pop(number, None)
+            if lookup is not None and not lookup.done():
+                lookup.set_result(standing)
+            self._close_if_idle()
         elif kind == frames.BYE:
-            self._parting = True
-            self._told.bye()
-            self._part()
+            self._closing = True
+            self._events.goodbye()
+            self._close_if_idle()
         else:
-            exchange = self._exchanges.get(number)
-            if exchange is not None:  # else its client has left
-                exchange.take(kind, payload)
+            request = self._requests.get(number)
+            if request is not None:  # else its client has left
+                request.take(kind, payload)
 
-    def _part(self) -> None:
-        if self._parting and not self._exchanges and not self._asked and self._transport is not None:
+    def _close_if_idle(self) -> None:
+        if self._closing and not self._requests and not self._lookups and self._transport is not None:
             self._transport.close()
 
-    # ── What is asked of the other server ────────────────────────────────────────────────────────
+    # ── Requests to the other server ─────────────────────────────────────────────────────────────
 
     def ask(
         self, request: Request, answer_locally: Callable[[Request], Outcome] | None = None
     ) -> "Forwarded":
-        """The answer of the other server. `at_home` answers what any server can, if it dies meanwhile."""
+        """Forwards a request. If the other server dies, `answer_locally` answers what any server can."""
         return Forwarded(self, request, answer_locally)
 
     def find(self, sid: str) -> asyncio.Future[int]:
-        """Whether the session lives there (2), has ended there of late (1), or neither (0)."""
+        """Asks whether a session lives there (2), has ended there recently (1), or neither (0)."""
         future: asyncio.Future[int] = self._loop.create_future()
         if self._transport is None:
             future.set_result(0)
             return future
         self._number = self._number + 1 & 0xFFFFFFFF
-        self._asked[self._number] = future
+        self._lookups[self._number] = future
         self._transport.write(frames.frame(frames.FIND, self._number, sid.encode()))
         return future
 
-    def open(self, exchange: "Forwarded", request: Request) -> int:
-        """Sends a request; gives the number of the exchange, or 0 if nothing could be sent.
+    def open(self, forwarded: "Forwarded", request: Request) -> int:
+        """Sends a request; returns its number, or 0 if nothing could be sent.
 
         Raises:
-            BadRequest: the path, the query or a header cannot be passed on.
+            BadRequest: the path, the query or a header does not fit into a frame.
             TooLarge: the body is over the other server's limit.
             Unavailable: the other server does not read what was sent to it.
         """
         if len(request.body) > self._body_bytes:
             raise too_large(self._body_bytes)
         if self._transport is None or self._transport.is_closing():
-            self._tell_closed()  # nobody else should try
+            self._notify_closed()  # so that no other request is sent here
             return 0
         if self._transport.get_write_buffer_size() > MOST_UNSENT_BYTES:
             raise Unavailable("The server of this session is busy", retry_after=1, reason="limit")
         number = self._number = self._number + 1 & 0xFFFFFFFF or 1
         self._transport.write(frames.request_frame(number, request))
-        self._exchanges[number] = exchange
+        self._requests[number] = forwarded
         return number
 
-    def say(self, kind: int, number: int, payload: bytes = b"") -> None:
-        """Sends a word about an exchange."""
+    def send(self, frame: bytes) -> None:
+        """Sends a frame about a request."""
         if self._transport is not None:
-            self._transport.write(frames.frame(kind, number, payload))
+            self._transport.write(frame)
 
     def done(self, number: int) -> None:
-        """An exchange is over."""
-        self._exchanges.pop(number, None)
-        self._part()
+        """Forgets a request that is answered."""
+        self._requests.pop(number, None)
+        self._close_if_idle()
 
-    def again(self, request: Request) -> Outcome:
-        """What gives the answer to a request that the other server refused."""
-        return self._told.again(request)
+    def reroute(self, request: Request) -> Outcome:
+        """Answers a request that the other server refused."""
+        return self._events.reroute(request)
 
     def cut(self) -> None:
-        """Closes at once."""
+        """Closes the link at once."""
         if self._transport is not None:
             self._transport.abort()
 
 
 class _Retried(Request):
-    """A request whose answer was lost with a link."""
+    """A request that is forwarded a second time, since its link broke."""
 
     @classmethod
     def of(cls, request: Request) -> "_Retried":
@@ -237,16 +247,16 @@ class Forwarded(Stream):
         self._sink: Sink | None = None
         self._number = 0
         self._opened = self._streams = self._paused = False
-        self._unread = 0  # what the other server does not know to be read
+        self._unread = 0  # bytes read that the other server does not know of
 
     @property
-    def receiver(self) -> Receiver | None:
-        """The other server, if it takes clients' connections over."""
-        return self._link.receiver
+    def handover(self) -> HandoverTarget | None:
+        """The other server, if it can take over clients' connections."""
+        return self._link.handover
 
     @property
     def ends(self) -> bool:
-        """Whether the answer comes to an end; what the standard has no endpoint for may be a feed."""
+        """Whether the answer ends by itself; for a path outside the standard it may be a feed."""
         return endpoint(self._request) is not None
 
     def begin(self, sink: Sink) -> None:
@@ -258,7 +268,7 @@ class Forwarded(Stream):
             self._sink = None
             sink.answer(refusal(error))
             return
-        except Exception as error:  # a fault of ours: whoever asked is answered all the same
+        except Exception as error:  # a bug here: the client gets an answer all the same
             log.error("%s %s was not forwarded", self._request.method, self._request.path, exc_info=error)
             self._sink = None
             sink.answer(failure())
@@ -267,13 +277,19 @@ class Forwarded(Stream):
             self.lost()
 
     def take(self, kind: int, payload: bytes) -> None:
-        """A frame of the answer."""
+        """Passes on a frame of the answer.
+
+        Raises:
+            ValueError, struct.error: the frame is malformed, or comes before its turn.
+        """
         sink = self._sink
         if sink is None:
             return
+        if self._opened is not (kind in (frames.PART, frames.END)):
+            raise ValueError(f"a frame of kind {kind} before or after its turn")
         if kind == frames.WHOLE:
-            self._over()
             status, headers, body = frames.read_answer(payload)
+            self._over()
             sink.whole(status, Headers.read(headers), body)
         elif kind == frames.HEAD:
             status, headers, body = frames.read_answer(payload)
@@ -287,10 +303,10 @@ class Forwarded(Stream):
             sink.end(payload)
         elif kind == frames.REFUSED:
             self._over()
-            sink.answer(self._link.again(self._request))
+            sink.answer(self._link.reroute(self._request))
 
     def lost(self) -> None:
-        """The other server has gone, and the answer with it."""
+        """Answers instead of the other server, which is gone."""
         sink, self._sink = self._sink, None
         if sink is None:
             return
@@ -304,36 +320,36 @@ class Forwarded(Stream):
     def _instead(self) -> Outcome:
         what = endpoint(self._request)
         if what is _protocol.CALL and self._number:
-            # It may have run: an error status would make clients of the field send it again.
+            # The call may have run: after an error status, clients of other packages would send it again.
             first = _protocol.task_id_event(next(_protocol.task_ids()))
             return Answer(200, first + _protocol.error_event(LOST, WORKER_LOST), STREAM)
         if self._answer_locally is not None and not needs_session(self._request):
             return self._answer_locally(self._request)
         if what is _protocol.CREATE or type(self._request) is _Retried:
             return lost(self._request)
-        # Only the link may be broken: whoever it is for is looked for once more.
-        return self._link.again(_Retried.of(self._request))
+        # Perhaps only the link is broken: the session is looked for once more.
+        return self._link.reroute(_Retried.of(self._request))
 
     def pause(self) -> None:
-        """The client reads slower than the answer comes: no more is let on the way."""
+        """Gives the other server no more credit: the client is slower than the answer."""
         self._paused = True
 
     def resume(self) -> None:
-        """It has caught up."""
+        """Gives credit again: the client has caught up."""
         self._paused = False
         self._read(0)
 
     def leave(self) -> None:
-        """The client has gone."""
+        """Tells the other server that the client has left."""
         self._sink = None
         if self._number:
-            self._link.say(frames.LEAVE, self._number)
+            self._link.send(frames.frame(frames.LEAVE, self._number))
             self._link.done(self._number)
 
     def _read(self, count: int) -> None:
         self._unread += count
         if not self._paused and self._unread >= frames.WINDOW_BYTES // 2:
-            self._link.say(frames.CREDIT, self._number, self._unread.to_bytes(4))
+            self._link.send(frames.credit_frame(self._number, self._unread))
             self._unread = 0
 
     def _over(self) -> None:

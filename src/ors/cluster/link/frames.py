@@ -1,48 +1,52 @@
-"""The frames that servers exchange over one connection, for many requests and answers at a time.
+"""The frames of a link: how many requests and answers share one connection.
 
-A frame is its payload's length (4 bytes), its kind (1), the number of the exchange (4), and the payload.
+A frame is the length of its payload (4 bytes), its kind (1), the number of the request (4), and the payload.
 """
 
 import re
 import struct
 from collections.abc import Iterator
+from typing import NamedTuple
 
+from ors._json import dumps, loads
+from ors._protocol import MAX_SLOT
 from ors.errors import BadRequest
 from ors.server.http.requests import Request
 
 PROTOCOL = b"ors-link"
-"""The name of this protocol in the `Upgrade` header."""
+"""The protocol's name in the `Upgrade` header."""
 PATH = "/-/link"
 
-# From the server that forwards ...
+# From the link client ...
 REQUEST, LEAVE, CREDIT, FIND = range(1, 5)
-# ... and from the server that answers.
+# ... and from the link server.
 HELLO, LOAD, WHOLE, HEAD, PART, END, FOUND, BYE, REFUSED = range(16, 25)
 
 PIECE_BYTES = 64 * 1024
-"""Longer bodies go in pieces, so that none holds up the others for long."""
+"""Longer bodies are sent in pieces, so that none delays the others for long."""
 WINDOW_BYTES = 256 * 1024
-"""Of one answer, so much may be on the way that its client has not read."""
+"""How much of one answer may be on the way before its client has read it."""
 
 LONGEST_TARGET = 0xFFFF
-"""Bytes of a path, or of a query, in a frame."""
+"""Greatest size of a path or a query in a frame."""
 
 _HEADER = struct.Struct(">IBI")
 _LENGTHS = struct.Struct(">BHHI")
 _STATUS = struct.Struct(">HH")
+_COUNT = struct.Struct(">I")
 _BREAK = re.compile(rb"[\r\n]")
 
 
 def frame(kind: int, number: int, payload: bytes = b"") -> bytes:
-    """A frame."""
+    """Encodes a frame."""
     return _HEADER.pack(len(payload), kind, number) + payload
 
 
 def request_frame(number: int, request: Request) -> bytes:
-    """A request.
+    """Encodes a request.
 
     Raises:
-        BadRequest: the path, the query or a header cannot be passed on.
+        BadRequest: the path, the query or a header does not fit into a frame.
     """
     method, path = request.method.encode(), _encoded(request.path)
     if len(path) > LONGEST_TARGET or len(request.query) > LONGEST_TARGET:
@@ -64,17 +68,17 @@ def _encoded(path: str) -> bytes:
 
 
 def read_request(payload: bytes) -> Request:
-    """The request of a frame.
+    """Decodes a request.
 
     Raises:
-        BadRequest: the frame is one, but no client's request can be like that.
-        ValueError, struct.error: it is no frame of a request.
+        BadRequest: the frame is valid, the request in it is not.
+        ValueError, struct.error: the frame is malformed.
     """
     method, path, query, lines = _LENGTHS.unpack_from(payload)
     at = _LENGTHS.size
     ends = [at := at + length for length in (method, path, query, lines)]
     if ends[3] > len(payload):
-        raise ValueError("a frame is shorter than it says")
+        raise ValueError("a request is shorter than it says")
     parts = payload[ends[2] : ends[3]].split(b"\n") if lines else []
     headers = dict(zip(parts[::2], parts[1::2], strict=True))
     target = payload[ends[0] : ends[1]], payload[ends[1] : ends[2]]
@@ -83,7 +87,7 @@ def read_request(payload: bytes) -> Request:
 
 def _method(method: bytes) -> str:
     if not method.replace(b"-", b"").isalpha():
-        raise BadRequest("The request's method is none")
+        raise BadRequest("The request's method is invalid")
     return method.decode()
 
 
@@ -99,24 +103,102 @@ def _target(path: bytes, query: bytes) -> tuple[str, bytes]:
 
 
 def answer_frame(kind: int, number: int, status: int, headers: bytes, body: bytes = b"") -> bytes:
-    """A whole answer, or the head of one."""
+    """Encodes a whole answer, or the head of one."""
     size = _STATUS.size + len(headers) + len(body)
     return b"".join((_HEADER.pack(size, kind, number), _STATUS.pack(status, len(headers)), headers, body))
 
 
 def read_answer(payload: bytes) -> tuple[int, bytes, bytes]:
-    """Status, headers and body."""
+    """Decodes status, headers and body.
+
+    Raises:
+        ValueError, struct.error: the frame is malformed.
+    """
     status, length = _STATUS.unpack_from(payload)
     end = _STATUS.size + length
-    return status, payload[_STATUS.size : end], payload[end:]
+    headers = payload[_STATUS.size : end]
+    # Headers that end early would let the rest pass as an answer of its own.
+    if not 200 <= status < 600 or len(headers) != length or b"\r\n\r\n" in headers:
+        raise ValueError("an answer's status or headers are invalid")
+    return status, headers, payload[end:]
+
+
+class Hello(NamedTuple):
+    """How a server introduces itself on a new link."""
+
+    slot: int
+    incarnation: int
+    environments: list[str]
+    body_bytes: int
+    """The longest body that it accepts."""
+
+    def frame(self) -> bytes:
+        """Encodes it."""
+        return frame(HELLO, 0, dumps(self._asdict()))
+
+
+def read_hello(payload: bytes) -> Hello:
+    """Decodes how a server introduces itself.
+
+    Raises:
+        ValueError: the frame is malformed.
+    """
+    match loads(payload):
+        case {
+            "slot": int(slot),
+            "incarnation": int(incarnation),
+            "environments": [*names],
+            "body_bytes": int(body_bytes),
+        }:
+            known = all(isinstance(name, str) for name in names)
+            if known and 0 <= slot <= MAX_SLOT and 0 <= incarnation < 2**32 and body_bytes >= 0:
+                return Hello(slot, incarnation, names, body_bytes)
+    raise ValueError("a server introduces itself wrongly")
+
+
+def read_load(payload: bytes) -> tuple[int, bool]:
+    """Decodes how many sessions a server has, and whether it takes more.
+
+    Raises:
+        ValueError: the frame is malformed.
+    """
+    match loads(payload):
+        case [int(sessions), bool(taking)] if sessions >= 0:
+            return sessions, taking
+    raise ValueError("a load is malformed")
+
+
+def read_found(payload: bytes) -> int:
+    """Decodes how a session stands with a server: 2 if it lives there, 1 if it has ended there, else 0.
+
+    Raises:
+        ValueError: the frame is malformed.
+    """
+    if payload not in (b"0", b"1", b"2"):
+        raise ValueError("an answer to FIND is malformed")
+    return int(payload)
+
+
+def credit_frame(number: int, count: int) -> bytes:
+    """Encodes that the client has read this many bytes of an answer."""
+    return frame(CREDIT, number, _COUNT.pack(count))
+
+
+def read_credit(payload: bytes) -> int:
+    """Decodes how many bytes of an answer the client has read.
+
+    Raises:
+        struct.error: the frame is malformed.
+    """
+    return int(_COUNT.unpack(payload)[0])
 
 
 class TooLong(ValueError):
-    """A frame is longer than any that we accept."""
+    """A frame is longer than the limit."""
 
 
 class Frames:
-    """Bytes in, frames out."""
+    """Decodes frames: bytes in, frames out."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -124,7 +206,7 @@ class Frames:
         self._need = 0
 
     def feed(self, data: bytes) -> Iterator[tuple[int, int, bytes]]:
-        """The frames that are complete now: kind, number, payload.
+        """Yields the frames that are complete now: kind, number, payload.
 
         Raises:
             TooLong: one is over the limit.

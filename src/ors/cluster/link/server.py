@@ -1,7 +1,9 @@
-"""The end of a link at the server that answers: other servers forward requests to it."""
+"""The server end of a link: answers requests that another server forwards."""
 
 import asyncio
 import struct
+from collections.abc import Iterator
+from itertools import islice
 
 from uvicorn.server import ServerState
 
@@ -14,13 +16,16 @@ from ors.server.http.answers import Answer, Headers, failure, refusal
 from ors.server.http.streams import Outcome, Stream
 
 LOAD_SECONDS = 0.25
-"""How old another server's picture of our load may be."""
+"""How often a change of load is sent to the other server."""
 HEARTBEAT_TICKS = 8
-"""Without news, one is sent every so many times, so that others can tell silence from death."""
+"""An unchanged load is sent once in this many times, so that silence means death."""
 FRAME_ROOM = 128 * 1024
-"""What a request's frame holds besides its body."""
-MOST_EXCHANGES = 50_000
-"""Requests of one link that may be under way."""
+"""Greatest size of a request's frame besides its body."""
+MAX_REQUESTS = 50_000
+"""Requests that may be open on one link."""
+
+FRAMES_PER_TURN = 256
+"""Frames taken in one turn of the event loop: then answers go out first, and may pause the link."""
 
 _SWITCHING = (
     b"HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: %b\r\n\r\n" % frames.PROTOCOL
@@ -28,7 +33,7 @@ _SWITCHING = (
 
 
 def upgrade(app: App) -> tuple[bytes, Upgrade]:
-    """How a connection to `app` becomes a link."""
+    """Returns the upgrade that makes a connection to `app` a link."""
 
     def take_over(transport: asyncio.Transport, state: ServerState, rest: bytes) -> None:
         LinkServer(app, state).take_over(transport, rest)
@@ -37,25 +42,26 @@ def upgrade(app: App) -> tuple[bytes, Upgrade]:
 
 
 class LinkServer(asyncio.Protocol):
-    """One link: requests come in, answers go out, many at a time."""
+    """One link: receives requests and sends answers, many at a time."""
 
     def __init__(self, app: App, state: ServerState) -> None:
         self.app = app
         self.state = state
         self.paused = False
-        """Whether the other server reads slower than we write."""
+        """Whether the other server reads slower than this one writes."""
         self._transport: asyncio.Transport | None = None
         self._frames = frames.Frames(app.limits.body_bytes + FRAME_ROOM)
-        self._exchanges: dict[int, _Reply] = {}
-        self._told: tuple[int, bool] | None = None
+        self._decoded: Iterator[tuple[int, int, bytes]] | None = None  # received, and not taken yet
+        self._replies: dict[int, _Reply] = {}
+        self._sent_load: tuple[int, bool] | None = None
         self._ticks = 0
         self._timer: asyncio.TimerHandle | None = None
         self._ending = False
-        self._unread = 0  # bytes that the other server had not taken when we looked last
-        self._since = 0.0  # when it took some last
+        self._unread = 0  # bytes that the other server had not read at the last sweep
+        self._since = 0.0  # when it last read some
 
     def take_over(self, transport: asyncio.Transport, rest: bytes) -> None:
-        """Reads frames from what was a connection of HTTP; `rest` has come already."""
+        """Turns an HTTP connection into a link; `rest` was received already."""
         transport.write(_SWITCHING)
         transport.set_protocol(self)
         self.connection_made(transport)
@@ -63,69 +69,83 @@ class LinkServer(asyncio.Protocol):
             self.data_received(rest)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Tells the other server who we are."""
+        """Introduces this server."""
         self._transport = transport  # type: ignore[assignment]
         self.state.connections.add(self)  # type: ignore[arg-type]
         me = self.app.runtime.identity
-        hello = {
-            "slot": me.slot,
-            "incarnation": me.incarnation,
-            "environments": self.app.environments,
-            "body_bytes": self.app.limits.body_bytes,
-        }
-        self.write(frames.frame(frames.HELLO, 0, dumps(hello)))
-        self._tell_load()
+        hello = frames.Hello(me.slot, me.incarnation, self.app.environments, self.app.limits.body_bytes)
+        self.write(hello.frame())
+        self._send_load()
         if self.app.runtime.leaving:
             self.goodbye()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Leaves all answers. Calls go on: their clients may come back through another server."""
+        """Drops all answers. Calls go on: their clients may come back through another server."""
         self.state.connections.discard(self)
         self._transport = None
         if self._timer is not None:
             self._timer.cancel()
-        for exchange in list(self._exchanges.values()):
-            exchange.leave()
-        self._exchanges.clear()
+        for reply in list(self._replies.values()):
+            reply.leave()
+        self._replies.clear()
 
     def data_received(self, data: bytes) -> None:
-        """Takes the frames that have arrived."""
+        """Decodes frames; closes the link if they make no sense."""
+        self._take_all(self._frames.feed(data))
+
+    def _take_all(self, decoded: Iterator[tuple[int, int, bytes]]) -> None:
+        count = 0
         try:
-            for kind, number, payload in self._frames.feed(data):
+            for count, (kind, number, payload) in enumerate(islice(decoded, FRAMES_PER_TURN), 1):  # noqa: B007
                 self._take(kind, number, payload)
-        except (ValueError, struct.error):  # it speaks something else
+        except (ValueError, struct.error):
             if self._transport is not None:
                 self._transport.abort()
+            return
+        if count == FRAMES_PER_TURN and self._transport is not None:
+            self._decoded = decoded
+            self._transport.pause_reading()
+            asyncio.get_running_loop().call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        """Takes what was received already, then reads again; neither while the link is paused."""
+        if self._transport is None or self.paused:
+            return
+        decoded, self._decoded = self._decoded, None
+        if decoded is not None:
+            self._take_all(decoded)
+        if self._decoded is None and not self.paused and self._transport is not None:
+            self._transport.resume_reading()
 
     def _take(self, kind: int, number: int, payload: bytes) -> None:
         if kind == frames.REQUEST and self.app.runtime.leaving:
             self.write(frames.frame(frames.REFUSED, number))
         elif kind == frames.REQUEST:
-            if number in self._exchanges:
+            if number in self._replies:
                 raise ValueError(f"the number {number} is in use")
-            exchange = _Reply(self, number)
-            if len(self._exchanges) >= MOST_EXCHANGES:
-                exchange.answer(refusal(_too_many()))
+            reply = _Reply(self, number)
+            if len(self._replies) >= MAX_REQUESTS:
+                reply.answer(refusal(_too_many()))
             else:
-                self._exchanges[number] = exchange
-                exchange.take(payload)
+                self._replies[number] = reply
+                reply.take(payload)
         elif kind == frames.FIND:
             found = self.app.sessions.standing(payload.decode(), asyncio.get_running_loop().time())
             self.write(frames.frame(frames.FOUND, number, b"%d" % found))
-        elif exchange := self._exchanges.get(number):  # type: ignore[assignment]
+        elif reply := self._replies.get(number):  # type: ignore[assignment]
             if kind == frames.LEAVE:
                 self.done(number)
-                exchange.leave()
+                reply.leave()
             elif kind == frames.CREDIT:
-                exchange.credit(int.from_bytes(payload))
+                reply.credit(frames.read_credit(payload))
 
-    def _tell_load(self) -> None:
+    def _send_load(self) -> None:
         load = (len(self.app.sessions), self.app.runtime.taking)
         self._ticks += 1
-        if not self.paused and (load != self._told or self._ticks % HEARTBEAT_TICKS == 0):
-            self._told = load
+        if not self.paused and (load != self._sent_load or self._ticks % HEARTBEAT_TICKS == 0):
+            self._sent_load = load
             self.write(frames.frame(frames.LOAD, 0, dumps(load)))
-        self._timer = asyncio.get_running_loop().call_later(LOAD_SECONDS, self._tell_load)
+        self._timer = asyncio.get_running_loop().call_later(LOAD_SECONDS, self._send_load)
 
     def write(self, data: bytes) -> None:
         """Sends a frame."""
@@ -133,33 +153,32 @@ class LinkServer(asyncio.Protocol):
             self._transport.write(data)
 
     def done(self, number: int) -> None:
-        """Forgets an exchange that is over."""
-        self._exchanges.pop(number, None)
-        if self._ending and not self._exchanges and self._transport is not None:
+        """Forgets a request that is answered."""
+        self._replies.pop(number, None)
+        if self._ending and not self._replies and self._transport is not None:
             self._transport.close()
 
     # ── Back-pressure ────────────────────────────────────────────────────────────────────────────
 
     def pause_writing(self) -> None:
-        """Reads no further requests, whose answers would pile up: the other server does not read them."""
+        """Reads no more requests: the other server does not read their answers."""
         self.paused = True
         if self._transport is not None:
             self._transport.pause_reading()
-        for exchange in list(self._exchanges.values()):
-            exchange.hold()
+        for reply in list(self._replies.values()):
+            reply.hold()
 
     def resume_writing(self) -> None:
         """Goes on: the other server has caught up."""
         self.paused = False
-        if self._transport is not None:
-            self._transport.resume_reading()
-        for exchange in list(self._exchanges.values()):
+        self._go_on()
+        for reply in list(self._replies.values()):
             if self.paused:
                 return
-            exchange.credit(0)
+            reply.credit(0)
 
     def sweep(self, now: float) -> None:
-        """Ends a link whose other end reads nothing; one that is only quiet stays."""
+        """Closes the link if the other server does not read what was sent. An idle link stays."""
         if self._transport is None:
             return
         unread = self._transport.get_write_buffer_size()
@@ -171,49 +190,49 @@ class LinkServer(asyncio.Protocol):
     # ── The end ──────────────────────────────────────────────────────────────────────────────────
 
     def goodbye(self) -> None:
-        """Asks the other server to go elsewhere, and to close the link when it has all its answers."""
+        """Asks the other server to send no more, and to close the link when it has all answers."""
         self.write(frames.frame(frames.BYE, 0))
-        for exchange in list(self._exchanges.values()):
-            exchange.stop()
+        for reply in list(self._replies.values()):
+            reply.stop()
 
     def shutdown(self) -> None:
-        """uvicorn's word to end: now, or after the answers that are under way."""
+        """Closes the link once all answers are sent. Called by uvicorn."""
         self._ending = True
-        for exchange in list(self._exchanges.values()):
-            exchange.stop()
-        if not self._exchanges and self._transport is not None:
+        for reply in list(self._replies.values()):
+            reply.stop()
+        if not self._replies and self._transport is not None:
             self._transport.close()
 
 
 class _Reply:
     """One request and its answer: the sink of a link."""
 
-    __slots__ = ("_credit", "_dock", "_number", "_rest", "_stream")
+    __slots__ = ("_credit", "_link", "_number", "_rest", "_stream")
 
-    def __init__(self, dock: LinkServer, number: int) -> None:
-        self._dock = dock
+    def __init__(self, link: LinkServer, number: int) -> None:
+        self._link = link
         self._number = number
         self._credit = frames.WINDOW_BYTES
-        self._rest: memoryview | None = None  # the last of the answer, as far as it has not been sent
+        self._rest: memoryview | None = None  # the end of the answer, as far as it has not been sent
         self._stream: Stream | None = None
 
     def take(self, payload: bytes) -> None:
         try:
             request = frames.read_request(payload)
         except BadRequest as error:
-            self.answer(self._dock.app.refused(error))
+            self.answer(self._link.app.refused(error))
             return
-        self.answer(self._dock.app.take(request, forwarded=True))
+        self.answer(self._link.app.take(request, forwarded=True))
 
     def leave(self) -> None:
-        """Nobody is there any more to read the answer."""
+        """Drops the answer: its client has left."""
         stream, self._stream = self._stream, None
         if stream is not None:
             stream.leave()
         self._rest = None
 
     def stop(self) -> None:
-        """Ends what would go on for as long as its reader stays."""
+        """Ends a feed, which would go on for as long as its reader stays."""
         if self._stream is not None:
             self._stream.stop()
 
@@ -223,9 +242,15 @@ class _Reply:
             self._stream.pause()
 
     def credit(self, more: int) -> None:
-        """Goes on: the client has read so much, and as much again may follow."""
+        """Lets as much follow as the client has read.
+
+        Raises:
+            ValueError: that is more than was sent.
+        """
+        if self._credit + more > frames.WINDOW_BYTES:
+            raise ValueError(f"a credit of {more} bytes is more than was sent")
         self._credit += more
-        if self._dock.paused:
+        if self._link.paused:
             return
         if self._rest is not None:
             self._send_rest(self._rest)
@@ -239,7 +264,7 @@ class _Reply:
             self.whole(outcome.status, outcome.headers, outcome.body)
             return
         self._stream = outcome
-        if self._dock.paused:
+        if self._link.paused:
             outcome.pause()
         outcome.begin(self)
 
@@ -249,16 +274,16 @@ class _Reply:
             return self.end(body + rest)
         self._stream = None
         whole = frames.answer_frame(frames.WHOLE, self._number, status, headers.wire, body + rest)
-        self._dock.write(whole)
-        self._dock.done(self._number)
+        self._link.write(whole)
+        self._link.done(self._number)
         return True
 
     def head(self, status: int, headers: Headers, body: bytes = b"") -> None:
-        self._dock.write(frames.answer_frame(frames.HEAD, self._number, status, headers.wire, body))
+        self._link.write(frames.answer_frame(frames.HEAD, self._number, status, headers.wire, body))
 
     def part(self, data: bytes) -> None:
         self._credit -= len(data)
-        self._dock.write(frames.frame(frames.PART, self._number, data))
+        self._link.write(frames.frame(frames.PART, self._number, data))
         if self._credit <= 0 and self._stream is not None:
             self._stream.pause()
 
@@ -269,7 +294,7 @@ class _Reply:
         return True
 
     def abort(self) -> None:
-        # Only what has not begun breaks off here: nothing is forwarded twice.
+        # Only an answer that has not begun is aborted here: nothing is forwarded twice.
         self.answer(failure())
 
     def _send_rest(self, rest: memoryview) -> None:
@@ -278,17 +303,17 @@ class _Reply:
             self._credit -= len(piece)
             self._rest = left
             if left is None:
-                self._dock.write(frames.frame(frames.END, self._number, piece))
-                self._dock.done(self._number)
+                self._link.write(frames.frame(frames.END, self._number, piece))
+                self._link.done(self._number)
                 return
-            self._dock.write(frames.frame(frames.PART, self._number, piece))
-            if self._dock.paused:
+            self._link.write(frames.frame(frames.PART, self._number, piece))
+            if self._link.paused:
                 return
             rest = left
 
 
 def _too_many() -> Unavailable:
-    text = f"{MOST_EXCHANGES} requests of this link are under way already"
+    text = f"{MAX_REQUESTS} requests of this link are open already"
     return Unavailable(text, retry_after=1, reason="limit")
 
 
@@ -296,7 +321,7 @@ def _cut(data: memoryview) -> tuple[bytes, memoryview | None]:
     if len(data) <= frames.PIECE_BYTES:
         return bytes(data), None
     piece = bytes(data[: frames.PIECE_BYTES])
-    # Between two events where there are some: should this server die, an `error` event can follow.
+    # Between two events if possible: should this server die, an `error` event can follow.
     end = piece.rfind(b"\n\n") + 2
     piece = piece[:end] if end > 1 else piece
     return piece, data[len(piece) :]

@@ -1,4 +1,4 @@
-"""What a supervisor and its workers say to each other: JSON lines over a pair of sockets."""
+"""Messages between a supervisor and its workers: JSON lines over a pair of sockets."""
 
 import json
 import socket
@@ -6,55 +6,55 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
-VARIABLE = "ORS_SERVE_ASSIGNMENT"
-"""The environment variable by which a worker process learns what it is."""
+VARIABLE = "ORS_SERVE_WORKER_CONFIG"
+"""The environment variable that holds the configuration of a worker process."""
 
 
 @dataclass(frozen=True, slots=True)
-class Assignment:
-    """What one worker is told when it starts."""
+class WorkerConfig:
+    """What a worker gets from its supervisor when it starts. All descriptors are inherited."""
 
     slot: int
     incarnation: int
     control: int
-    """The file descriptor on which it hears from its supervisor."""
+    """The file descriptor for messages to and from the supervisor."""
     listeners: Sequence[int]
-    """The file descriptors of the sockets that share the port, one a slot."""
+    """The file descriptors of the sockets that share the port, one per slot."""
     link: int
-    """That of the socket on which the other workers connect."""
+    """The file descriptor of the socket for links from other workers."""
     lock: int
-    """That of the lock which shows that the folder of these sockets is in use."""
+    """The file descriptor of the lock that marks the folder of these sockets as in use."""
 
     @classmethod
     def read(cls, text: str) -> Self:
-        """An assignment, from text."""
+        """Decodes a configuration."""
         return cls(**json.loads(text))
 
     def text(self) -> str:
-        """As text."""
+        """Encodes the configuration."""
         return json.dumps(asdict(self))
 
     @property
     def descriptors(self) -> Sequence[int]:
-        """All file descriptors that the worker is given."""
+        """All file descriptors that the worker inherits."""
         return [*self.listeners, self.link, self.control, self.lock]
 
 
 @dataclass(frozen=True, slots=True)
-class Orders:
-    """What the supervisor tells every worker whenever something has changed."""
+class WorkerUpdate:
+    """What the supervisor sends to every worker after each change."""
 
-    places: Sequence[str] = ()
-    """Where all workers can be reached."""
-    orphans: Sequence[int] = ()
-    """Slots without a worker: whoever hears it takes their clients meanwhile."""
+    addresses: Sequence[str] = ()
+    """The addresses of all workers."""
+    empty_slots: Sequence[int] = ()
+    """Slots without a worker: the others accept their clients meanwhile."""
     retire: bool = False
-    """Take no new sessions, and end when the last one has ended."""
+    """Whether to take no new sessions and end with the last one."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerReport:
-    """What a worker tells its supervisor, once it is up and then every second."""
+    """What a worker sends to its supervisor, once it is up and then every second."""
 
     url: str
     environments: Sequence[str] = ()
@@ -64,36 +64,36 @@ class WorkerReport:
 
 
 class JSONLines:
-    """Lines of JSON out of bytes, however they arrive."""
+    """Decodes JSON lines: bytes in, objects out."""
 
     def __init__(self) -> None:
         self._rest = b""
 
     def feed(self, data: bytes) -> list[dict[str, Any]]:
-        """The objects that are complete now."""
+        """Returns the objects that are complete now."""
         *lines, self._rest = (self._rest + data).split(b"\n")
         return [json.loads(line) for line in lines]
 
 
 class Channel:
-    """Sends messages and never waits: whoever does not read finds the newest one when it reads again.
+    """Sends messages without blocking.
 
-    A message tells how things stand, so a newer one takes the place of one that was not sent yet.
+    Each message describes the whole state, so a new one replaces one that could not be sent yet.
     """
 
     def __init__(self, control: socket.socket) -> None:
         control.setblocking(False)
         self._control = control
-        self._line = b""  # what is left of a line that has begun
+        self._line = b""  # the rest of a line that was sent in part
         self._next = b""  # the line after it
 
-    def send(self, message: Orders | WorkerReport) -> None:
-        """Sends a message, now or when there is room; one that nobody is there to read is lost."""
+    def send(self, message: WorkerUpdate | WorkerReport) -> None:
+        """Sends a message, now or when there is room; without a reader it is lost."""
         self._next = json.dumps(asdict(message)).encode() + b"\n"
         self.flush()
 
     def flush(self) -> None:
-        """Sends what waits, as far as there is room."""
+        """Sends as much as there is room for."""
         try:
             while self.waiting:
                 if not self._line:
@@ -106,5 +106,5 @@ class Channel:
 
     @property
     def waiting(self) -> bool:
-        """Whether something waits for room."""
+        """Whether something waits to be sent."""
         return bool(self._line or self._next)

@@ -1,4 +1,4 @@
-"""Worker processes: a command run anew, or a copy of this process."""
+"""Starts worker processes: as a new command, or as a copy of this process."""
 
 import os
 import signal
@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from ors.cluster.local.messages import VARIABLE, Assignment
+from ors.cluster.local.messages import VARIABLE, WorkerConfig
 from ors.server.process.lifeline import Lifeline
 
 
@@ -19,7 +19,7 @@ class Process(Protocol):
     pid: int
 
     def poll(self) -> int | None:
-        """Its exit code, once it has ended."""
+        """Returns its exit code, once it has ended."""
 
 
 @dataclass(slots=True)
@@ -34,20 +34,20 @@ class _Forked:
         return self.code
 
 
-def spawned(command: Sequence[str], assignment: Assignment, environment: Mapping[str, str]) -> Process:
-    """A worker as a fresh process that runs `command`."""
+def spawned(command: Sequence[str], config: WorkerConfig, environment: Mapping[str, str]) -> Process:
+    """Starts a worker as a new process that runs `command`."""
     return subprocess.Popen(
         command,
-        env={**environment, VARIABLE: assignment.text()},
-        pass_fds=assignment.descriptors,
+        env={**environment, VARIABLE: config.text()},
+        pass_fds=config.descriptors,
         stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,  # standard output is the supervisor's
-        process_group=0,  # Ctrl-C reaches a worker once, through its supervisor
+        stdout=subprocess.DEVNULL,  # only the supervisor writes to standard output
+        process_group=0,  # Ctrl-C reaches a worker only through its supervisor
     )
 
 
-def forked(work: Callable[[Assignment], None], assignment: Assignment, forget: Callable[[], None]) -> Process:
-    """A worker as a copy of this process, which shares the memory of what is imported already."""
+def forked(work: Callable[[WorkerConfig], None], config: WorkerConfig, forget: Callable[[], None]) -> Process:
+    """Starts a worker as a copy of this process, with which it shares the memory of imported modules."""
     pid = os.fork()
     if pid:
         return _Forked(pid)
@@ -58,7 +58,7 @@ def forked(work: Callable[[Assignment], None], assignment: Assignment, forget: C
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD):
             signal.signal(number, signal.SIG_DFL)
         forget()
-        work(assignment)
+        work(config)
         code = 0
     except SystemExit as ended:
         code = ended.code if isinstance(ended.code, int) else 1
@@ -69,16 +69,16 @@ def forked(work: Callable[[Assignment], None], assignment: Assignment, forget: C
         os._exit(code)
 
 
-def take(assignment: Assignment) -> Lifeline:
-    """Takes over what a worker was given, before any author's code can hand it on to others."""
+def take(config: WorkerConfig) -> Lifeline:
+    """Makes what a worker inherits its own, before environment code can pass it to child processes."""
     os.environ.pop(VARIABLE, None)
-    for number in assignment.descriptors:
+    for number in config.descriptors:
         os.set_inheritable(number, False)
-    return Lifeline(assignment.control)
+    return Lifeline(config.control)
 
 
 def memory(pid: int) -> int | None:
-    """Bytes of memory that a process has, where the system tells."""
+    """Returns the resident memory of a process in bytes; None where the system does not tell."""
     try:
         with open(f"/proc/{pid}/statm", encoding="ascii") as file:
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
@@ -87,9 +87,9 @@ def memory(pid: int) -> int | None:
 
 
 def listeners(host: str, port: int, count: int, *, shared: bool = False) -> list[socket.socket]:
-    """So many sockets that share a port: the system spreads the clients over them.
+    """Returns sockets that share a port; the system spreads the clients over them.
 
-    With `shared`, the port may be shared with others of this user who share it too.
+    With `shared`, other processes of this user may share the port too.
     """
     family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     made: list[socket.socket] = []
@@ -102,7 +102,7 @@ def listeners(host: str, port: int, count: int, *, shared: bool = False) -> list
             _share(made)
         listener.bind(made[0].getsockname() if made[1:] else address)
         if not made[1:]:
-            # Taken without sharing first: a port that another server has is refused, not shared with it.
+            # Bound without sharing first: a port that another server uses is refused, not shared with it.
             _share(made)
         listener.listen(2048)
     return made

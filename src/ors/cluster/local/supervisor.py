@@ -1,4 +1,4 @@
-"""N servers as processes of this machine, on one port: started, watched, replaced, ended."""
+"""Runs workers on this machine: starts, watches, replaces and ends them."""
 
 import os
 import selectors
@@ -11,21 +11,22 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from types import FrameType
 
-from ors.cluster.handover import inlet
-from ors.cluster.local.messages import Assignment, Channel, JSONLines, Orders, WorkerReport
+from ors.cluster.backend import ClusterState, HostInfo, Unsupported
+from ors.cluster.handover import handover_path
+from ors.cluster.local.messages import Channel, JSONLines, WorkerConfig, WorkerReport, WorkerUpdate
 from ors.cluster.local.spawn import Process, memory
-from ors.cluster.routing.peers import UNIX
+from ors.cluster.routing.peer import UNIX
 from ors.server.identity import new_incarnation
 from ors.server.process.folders import Folder, own_folder
 
 QUICK_SECONDS = 10.0
-"""A worker that lives shorter than this has died quickly: the next of its slot waits a little."""
+"""After a worker that ended sooner than this, the next one of its slot waits a little."""
 FIRST_BACKOFF, LONGEST_BACKOFF = 0.1, 10.0
 LAST_SECONDS = 20.0
-"""What a worker that is told to end may take, besides its grace period, before it is killed."""
-WEIGH_SECONDS = 1.0
-"""How often the memory of workers is looked at, if there is a limit."""
-Start = Callable[[Assignment], Process]
+"""How long a worker may take to end after its grace period, before it is killed."""
+MEMORY_SECONDS = 1.0
+"""How often the memory of workers is checked, if there is a limit."""
+Start = Callable[[WorkerConfig], Process]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,15 +34,15 @@ class Policy:
     """When workers are replaced."""
 
     drain_seconds: float = 3600.0
-    """A worker that is replaced keeps its sessions for so long."""
+    """A replaced worker keeps its sessions for at most this long."""
     retire_seconds: float = 0.0
     """On SIGTERM, sessions may go on for this long."""
     grace_seconds: float = 10.0
     """On shutdown, running calls may go on for this long."""
     max_memory: int | None = None
-    """A worker over this is replaced; one over twice this is killed, also if it retires."""
+    """Bytes: a worker above this is replaced; above twice this it is killed, also if it retires."""
     max_sessions: int | None = None
-    """A worker that has had so many sessions is replaced."""
+    """A worker is replaced after this many sessions."""
 
 
 @dataclass(eq=False, slots=True)
@@ -51,7 +52,7 @@ class _Worker:
     process: Process
     control: socket.socket
     channel: Channel
-    place: str
+    address: str
     lines: JSONLines = field(default_factory=JSONLines)
     began: float = field(default_factory=time.monotonic)
     report: WorkerReport | None = None
@@ -66,7 +67,8 @@ class _Worker:
 class Supervisor:
     """Keeps a worker running in every slot, until a signal comes.
 
-    SIGTERM and SIGINT end all workers, SIGHUP replaces them one after the other by new ones.
+    SIGTERM and SIGINT end all workers, SIGHUP replaces them one after the other. A `Backend` with a fixed
+    number of hosts: one for each socket.
     """
 
     def __init__(
@@ -91,62 +93,64 @@ class Supervisor:
         self._stopping: float | None = None
         self._selector = selectors.DefaultSelector()
         self._folder: Folder | None = None
-        self._weighed = 0.0
+        self._memory_checked = 0.0
         self._wakeup = socket.socketpair()
-        self._open: set[socket.socket] = set()  # our ends, also of a worker that is just being started
+        self._open: set[socket.socket] = (
+            set()
+        )  # the supervisor's ends, also of a worker that is just being started
 
     def run(self) -> int:
-        """Works until it is told to stop; gives the exit code."""
+        """Runs until a signal ends it; returns the exit code."""
         with ExitStack() as stack:
             self._folder = stack.enter_context(own_folder())
-            stack.callback(self._close)
+            stack.callback(self.close)
             self._catch_signals()
-            self._launch(0)
+            self.place(0)
             while self._stopping is None or self._all():
                 self._wait()
                 code = self._reap()
                 if code is not None:
                     return code
-                self._go_on(time.monotonic())
+                self._do_due(time.monotonic())
             return 0
 
     def forget(self) -> None:
-        """In a copy of this process: lets go of what is the supervisor's."""
+        """Closes the supervisor's sockets, in a copy of this process."""
         self._selector.close()
         for each in (*self._wakeup, *self._open):
             each.close()
 
-    # ── Signals and news ─────────────────────────────────────────────────────────────────────────
+    # ── Signals and reports ──────────────────────────────────────────────────────────────────────
 
     def _catch_signals(self) -> None:
         for end in self._wakeup:
             end.setblocking(False)
         signal.set_wakeup_fd(self._wakeup[1].fileno())
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD):
-            signal.signal(number, _noted)
+            signal.signal(number, _ignore)
         self._selector.register(self._wakeup[0], selectors.EVENT_READ, None)
 
     def _wait(self) -> None:
-        for key, events in self._selector.select(self._patience(time.monotonic())):
+        for key, events in self._selector.select(self._timeout(time.monotonic())):
             if key.data is None:
                 for number in self._wakeup[0].recv(4096):
-                    self._signalled(number)
+                    self._on_signal(number)
                 continue
             if events & selectors.EVENT_WRITE:
                 key.data.channel.flush()
-                self._attend(key.data)
+                self._watch(key.data)
             if events & selectors.EVENT_READ:
-                self._hear(key.data)
+                self._read(key.data)
 
-    def _patience(self, now: float) -> float:
+    def _timeout(self, now: float) -> float:
         times = [*self._due.values(), *(w.retired_until for w in self._others if w.retired_until is not None)]
         if self._stopping is not None:
             times = [self._stopping]
         if self._policy.max_memory is not None:
-            times.append(self._weighed + WEIGH_SECONDS)
+            times.append(self._memory_checked + MEMORY_SECONDS)
         return max(0.0, min(times, default=now + 60.0) - now)
 
-    def _signalled(self, number: int) -> None:
+    def _on_signal(self, number: int) -> None:
         if number in (signal.SIGINT, signal.SIGTERM):
             retire = self._policy.retire_seconds if number == signal.SIGTERM else 0.0
             if self._stopping is not None:
@@ -154,12 +158,14 @@ class Supervisor:
             until = time.monotonic() + retire + self._policy.grace_seconds + LAST_SECONDS
             self._stopping = min(until, self._stopping or until)
             for worker in self._all():
-                _kill(worker, signal.Signals(number))  # of SIGTERM they may heed only the second
+                _kill(
+                    worker, signal.Signals(number)
+                )  # with retire_seconds, workers end only at the second SIGTERM
         elif number == signal.SIGHUP and self._stopping is None:
             self._say("Replacing all workers")
             self._replacing = deque(sorted(self._current))
 
-    def _hear(self, worker: _Worker) -> None:
+    def _read(self, worker: _Worker) -> None:
         try:
             data = worker.control.recv(65536)
         except BlockingIOError:
@@ -172,17 +178,19 @@ class Supervisor:
         for report in worker.lines.feed(data):
             first, worker.report = worker.report is None, WorkerReport(**report)
             if first:
-                self._up(worker)
+                self._started(worker)
         if worker.report is not None:
-            self._judge(worker, worker.report.memory)
+            self._check_limits(worker, worker.report.memory)
 
     # ── Workers ──────────────────────────────────────────────────────────────────────────────────
 
     def _all(self) -> list[_Worker]:
         return [*self._current.values(), *self._others]
 
-    def _launch(self, slot: int) -> None:
-        """Starts a worker in a slot; it replaces the one that is there when it is ready."""
+    def place(self, slot: int, avoid: frozenset[str] = frozenset()) -> None:
+        """Starts a worker in a slot; once ready, it replaces the one that is there. All are on one node."""
+        if not 0 <= slot < len(self._sockets):
+            raise Unsupported(f"slot {slot}: there are {len(self._sockets)} sockets, one for each worker")
         self._due.pop(slot, None)
         self._incarnation = max(self._incarnation + 1, new_incarnation())
         assert self._folder is not None
@@ -191,7 +199,7 @@ class Supervisor:
         self._open.add(ours)
         with theirs, socket.socket(socket.AF_UNIX) as link:
             link.bind(str(path))
-            assignment = Assignment(
+            config = WorkerConfig(
                 slot,
                 self._incarnation,
                 theirs.fileno(),
@@ -199,7 +207,7 @@ class Supervisor:
                 link.fileno(),
                 self._folder.lock,
             )
-            process = self._start(assignment)
+            process = self._start(config)
         worker = _Worker(slot, self._incarnation, process, ours, Channel(ours), f"{UNIX}{path}")
         self._selector.register(ours, selectors.EVENT_READ, worker)
         if slot in self._current:
@@ -207,7 +215,50 @@ class Supervisor:
         else:
             self._current[slot] = worker
 
-    def _up(self, worker: _Worker) -> None:
+    def list(self) -> ClusterState:
+        """Returns the workers that are up."""
+        return ClusterState(
+            [
+                HostInfo(
+                    each.slot, each.incarnation, report.url, report.sessions, "", bool(each.retired_until)
+                )
+                for each in self._all()
+                if (report := each.report) is not None
+            ]
+        )
+
+    def scale(self, least: int, most: int) -> None:
+        """Accepts only the number of sockets: sockets cannot be added, and none may be without a worker."""
+        if (least, most) != (len(self._sockets), len(self._sockets)):
+            raise Unsupported(f"the number of workers is fixed: {len(self._sockets)}, one for each socket")
+
+    def drain(self, slot: int) -> int | None:
+        """Replaces the worker of a slot when its turn comes; returns how many sessions it has."""
+        if slot not in self._replacing and not self._replacement(slot):
+            self._replacing.append(slot)
+        report = self._current[slot].report if slot in self._current else None
+        return None if report is None else report.sessions
+
+    def undrain(self, slot: int) -> None:
+        """Not supported: the successor of a worker has its slot."""
+        raise Unsupported("a worker that is replaced takes no new sessions again")
+
+    def stop(self, slot: int) -> bool:
+        """Ends the worker of a slot with its sessions; the slot stays empty until `place`."""
+        self._due.pop(slot, None)
+        worker = self._current.pop(slot, None)
+        if worker is not None:
+            self._others.append(worker)
+            self._end(worker, time.monotonic())
+        return all(each.slot != slot for each in self._all())
+
+    def _end(self, worker: _Worker, now: float) -> None:
+        """Asks a worker to end; the second time, kills it."""
+        _kill(worker, signal.SIGKILL if worker.told_to_end else signal.SIGINT)
+        worker.retired_until = now + self._policy.grace_seconds + LAST_SECONDS
+        worker.told_to_end = True
+
+    def _started(self, worker: _Worker) -> None:
         old = self._current.get(worker.slot)
         if old is not worker:
             self._others.remove(worker)
@@ -215,74 +266,74 @@ class Supervisor:
             if old is not None:
                 old.retired_until = time.monotonic() + self._policy.drain_seconds
                 self._others.append(old)
-        if len(self._current) + len(self._due) < len(self._sockets):  # the first one shows that it works
-            for slot in range(1, len(self._sockets)):
-                self._launch(slot)
-        self._tell_all()
+        if self._on_ready is not None and len(self._current) + len(self._due) < len(self._sockets):
+            for slot in range(1, len(self._sockets)):  # the first one has shown that it works
+                self.place(slot)
+        self._update_all()
         ready = all(each.report is not None for each in self._current.values())
         if ready and len(self._current) == len(self._sockets) and self._on_ready is not None:
             assert worker.report is not None
             self._on_ready(worker.report.url, list(worker.report.environments))
             self._on_ready = None
 
-    def _tell_all(self) -> None:
+    def _update_all(self) -> None:
         up = [worker for worker in self._all() if worker.report is not None]
         served = {worker.slot for worker in up}
-        orphans = [slot for slot in range(len(self._sockets)) if slot not in served]
-        places = [worker.place for worker in up]
+        empty = [slot for slot in range(len(self._sockets)) if slot not in served]
+        addresses = [worker.address for worker in up]
         for worker in up:
-            worker.channel.send(Orders(places, orphans, worker.retired_until is not None))
-            self._attend(worker)
+            worker.channel.send(WorkerUpdate(addresses, empty, worker.retired_until is not None))
+            self._watch(worker)
 
-    def _attend(self, worker: _Worker) -> None:
-        """Waits for what a worker says, and for room if it has not read its orders yet."""
+    def _watch(self, worker: _Worker) -> None:
+        """Waits for reports of a worker, and for room if it has not read its updates yet."""
         more = selectors.EVENT_WRITE if worker.channel.waiting else 0
-        with suppress(KeyError):  # it listens no more
+        with suppress(KeyError):  # it has closed the connection
             self._selector.modify(worker.control, selectors.EVENT_READ | more, worker)
 
-    def _weigh(self, now: float) -> None:
-        """Looks at the memory of all workers, since one whose event loop is blocked reports nothing."""
-        if self._policy.max_memory is None or now < self._weighed + WEIGH_SECONDS:
+    def _check_memory(self, now: float) -> None:
+        """Checks the memory of all workers: one whose event loop is blocked sends no report."""
+        if self._policy.max_memory is None or now < self._memory_checked + MEMORY_SECONDS:
             return
-        self._weighed = now
+        self._memory_checked = now
         for worker in self._all():
-            held = memory(worker.pid)
-            if worker.report is not None and held is not None:
-                self._judge(worker, held)
+            used = memory(worker.pid)
+            if worker.report is not None and used is not None:
+                self._check_limits(worker, used)
 
-    def _judge(self, worker: _Worker, held: int) -> None:
+    def _check_limits(self, worker: _Worker, used: int) -> None:
         report, policy = worker.report, self._policy
-        if policy.max_memory is not None and held > 2 * policy.max_memory:
-            self._say(f"Worker {worker.slot} has {held >> 20} MiB: it is killed")
+        if policy.max_memory is not None and used > 2 * policy.max_memory:
+            self._say(f"Worker {worker.slot} has {used >> 20} MiB: it is killed")
             _kill(worker, signal.SIGKILL)
             return
         if report is None or self._current.get(worker.slot) is not worker:
             return
-        heavy = policy.max_memory is not None and held > policy.max_memory
+        heavy = policy.max_memory is not None and used > policy.max_memory
         worn = policy.max_sessions is not None and report.created >= policy.max_sessions
-        if (heavy or worn) and worker.slot not in self._replacing and not self._replacement(worker.slot):
-            self._replacing.append(worker.slot)
+        if heavy or worn:
+            self.drain(worker.slot)
 
     def _replacement(self, slot: int) -> bool:
         return any(worker.slot == slot and worker.retired_until is None for worker in self._others)
 
-    # ── Deaths ───────────────────────────────────────────────────────────────────────────────────
+    # ── Ended workers ────────────────────────────────────────────────────────────────────────────
 
     def _reap(self) -> int | None:
-        """Notices who has ended; gives an exit code if nothing can be served at all."""
+        """Removes workers that have ended; returns an exit code if the first one could not start."""
         for worker in self._all():
             code = worker.process.poll()
             if code is None:
                 continue
-            self._bury(worker)
+            self._remove(worker)
             if self._on_ready is not None and worker.report is None and worker.slot == 0:
-                return code or 1  # the first of all does not start: it has said why
+                return code or 1  # it has printed why
             if self._stopping is None and worker.retired_until is None:
-                self._died(worker, code)
-            self._tell_all()
+                self._restart_later(worker, code)
+            self._update_all()
         return None
 
-    def _bury(self, worker: _Worker) -> None:
+    def _remove(self, worker: _Worker) -> None:
         if self._current.get(worker.slot) is worker:
             del self._current[worker.slot]
         else:
@@ -291,16 +342,14 @@ class Supervisor:
             self._selector.unregister(worker.control)
         self._open.discard(worker.control)
         worker.control.close()
-        link = worker.place.removeprefix(UNIX)
-        for path in (link, inlet(link)):
+        link = worker.address.removeprefix(UNIX)
+        for path in (link, handover_path(link)):
             with suppress(FileNotFoundError):
                 os.unlink(path)
 
-    def _died(self, worker: _Worker, code: int) -> None:
+    def _restart_later(self, worker: _Worker, code: int) -> None:
         if worker.slot in self._current:  # a replacement that was never ready
-            self._say(
-                f"A new worker {worker.slot} ended with {code} before it was ready; the old one goes on"
-            )
+            self._say(f"A new worker {worker.slot} ended with {code} before it was ready; the old one stays")
             return
         now = time.monotonic()
         quick = now - worker.began < QUICK_SECONDS
@@ -311,9 +360,9 @@ class Supervisor:
             f"Worker {worker.slot} (process {worker.pid}) ended with {code}; the next starts in {wait:g} s"
         )
 
-    def _go_on(self, now: float) -> None:
+    def _do_due(self, now: float) -> None:
         """Does what is due."""
-        self._weigh(now)
+        self._check_memory(now)
         if self._stopping is not None:
             if now > self._stopping:
                 for worker in self._all():
@@ -321,19 +370,17 @@ class Supervisor:
                 self._stopping = now + LAST_SECONDS
             return
         for slot in [slot for slot, due in self._due.items() if due <= now]:
-            self._launch(slot)
+            self.place(slot)
         for worker in self._others:
             if worker.retired_until is not None and worker.retired_until <= now:
-                # Its sessions have had their time; the second time, it too.
-                _kill(worker, signal.SIGKILL if worker.told_to_end else signal.SIGINT)
-                worker.retired_until = now + self._policy.grace_seconds + LAST_SECONDS
-                worker.told_to_end = True
+                self._end(worker, now)
         if self._replacing and not any(worker.retired_until is None for worker in self._others):
             slot = self._replacing.popleft()
             if slot in self._current and self._current[slot].report is not None:
-                self._launch(slot)
+                self.place(slot)
 
-    def _close(self) -> None:
+    def close(self) -> None:
+        """Kills all workers."""
         signal.set_wakeup_fd(-1)
         for worker in self._all():
             _kill(worker, signal.SIGKILL)
@@ -344,8 +391,8 @@ def _kill(worker: _Worker, number: signal.Signals) -> None:
     if worker.process.poll() is None:
         with suppress(ProcessLookupError):
             os.kill(worker.pid, number)
-            os.kill(worker.pid, signal.SIGCONT)  # one that stands still would not hear it
+            os.kill(worker.pid, signal.SIGCONT)  # a stopped process does not see signals
 
 
-def _noted(number: int, frame: FrameType | None) -> None:
-    """The number is in the wakeup socket."""
+def _ignore(number: int, frame: FrameType | None) -> None:
+    """Does nothing: the wakeup socket has the number of the signal."""

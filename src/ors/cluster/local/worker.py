@@ -1,4 +1,4 @@
-"""One worker process: a server of several, led by its supervisor."""
+"""One worker process: a server with peers, led by its supervisor."""
 
 import asyncio
 import os
@@ -7,8 +7,8 @@ import socket
 import sys
 from collections.abc import Iterator
 
-from ors.cluster.handover import MOST
-from ors.cluster.local.messages import Assignment, Channel, JSONLines, Orders, WorkerReport
+from ors.cluster.handover import MAX_CONNECTIONS
+from ors.cluster.local.messages import Channel, JSONLines, WorkerConfig, WorkerReport, WorkerUpdate
 from ors.cluster.local.spawn import memory
 from ors.cluster.member import Member
 from ors.server import Server
@@ -17,33 +17,33 @@ from ors.server.observe.events import Event, SessionOpened
 from ors.server.process.lifeline import Lifeline
 
 REPORT_SECONDS = 1.0
-HEIR_SECONDS = 1.0
-"""A worker that is replaced tells clients to connect anew, if nobody is there by then to take them over."""
+SUCCESSOR_SECONDS = 1.0
+"""A retiring worker without a successor by then asks its clients to reconnect."""
 LAST_CLIENTS_SECONDS = 2.0
-"""It ends at the earliest then, if some cannot be taken over, such as those that are encrypted."""
+"""How long a retiring worker waits for clients that cannot be handed over, such as encrypted ones."""
 TICKS_A_SECOND = 10
 
 
 class Worker(Member):
-    """Serves its share, and its neighbours' clients while they are down. Ends with its supervisor."""
+    """Serves its clients, and those of slots without a worker. Ends with its supervisor."""
 
     def __init__(
         self,
         server: Server,
         host: str,
-        assignment: Assignment,
+        config: WorkerConfig,
         lifeline: Lifeline,
         *,
         insecure: bool = False,
         ssl_certfile: str | None = None,
         ssl_keyfile: str | None = None,
     ) -> None:
-        self._assignment = assignment
-        self._sockets = [socket.socket(fileno=number) for number in assignment.listeners]
+        self._config = config
+        self._sockets = [socket.socket(fileno=number) for number in config.listeners]
         for each in self._sockets:
-            # All workers share them, and whether they block too: another one would wait in accept() for ever.
+            # All workers share the sockets and their flags: in blocking mode, accept() could hang.
             each.setblocking(False)
-        self._control = socket.socket(fileno=assignment.control)
+        self._control = socket.socket(fileno=config.control)
         self._channel = Channel(self._control)
         self._lines = JSONLines()
         self._adopted: dict[int, asyncio.Server] = {}
@@ -54,45 +54,45 @@ class Worker(Member):
             server,
             host,
             0,
-            identity=Identity(assignment.slot, assignment.incarnation),
+            identity=Identity(config.slot, config.incarnation),
             insecure=insecure,
             ssl_certfile=ssl_certfile,
             ssl_keyfile=ssl_keyfile,
-            link=socket.socket(fileno=assignment.link),
+            link=socket.socket(fileno=config.link),
         )
         self.app.runtime.observers.all.append(self)
         lifeline.end = self.orphaned
 
     def work(self) -> None:
-        """Serves until it is told to end."""
-        self.run(sockets=[self._sockets[self._assignment.slot].dup()])
+        """Serves until the process is told to end."""
+        self.run(sockets=[self._sockets[self._config.slot].dup()])
 
     def observe(self, event: Event) -> None:
-        """Counts sessions: a worker may be replaced after so many."""
+        """Counts sessions: a worker may be replaced after a number of them."""
         if type(event) is SessionOpened:
             self._created += 1
 
     def held(self) -> Iterator[int]:
-        """The file descriptors of this worker, also those of its supervisor's."""
+        """Yields the file descriptors of this worker, also the inherited ones."""
         yield from super().held()
-        yield from self._assignment.descriptors
+        yield from self._config.descriptors
 
     def listening(self) -> Iterator[int]:
-        """Those on which clients connect, also to other workers."""
+        """Yields the file descriptors on which clients connect, also those of other slots."""
         yield from super().listening()
-        yield from self._assignment.listeners
+        yield from self._config.listeners
 
-    # ── Life ─────────────────────────────────────────────────────────────────────────────────────
+    # ── Start and end ────────────────────────────────────────────────────────────────────────────
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Serves, and says so."""
+        """Starts serving, and reports it."""
         await super().startup(sockets)
         self._url = self.url
         asyncio.get_running_loop().add_reader(self._control, self._hear)
         self._report()
 
     async def on_tick(self, counter: int) -> bool:
-        """uvicorn's clock: also reports, and ends a worker that retires when nobody needs it any more."""
+        """Also reports, and ends a retiring worker once it is not needed. Called by uvicorn."""
         if counter % int(TICKS_A_SECOND * REPORT_SECONDS) == 0:
             self._report()
         if self._retired is not None:
@@ -100,17 +100,17 @@ class Worker(Member):
         return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Ends; the supervisor is deaf to it from now on."""
+        """Ends; messages of the supervisor are ignored from now on."""
         asyncio.get_running_loop().remove_reader(self._control)
         await super().shutdown(sockets)
 
     def _give_way(self, seconds: float) -> None:
-        """Gives clients to another worker: no connection is closed just as a request arrives. Then ends."""
-        heirs = [peer for peer in self.peers if peer.taking]
-        if heirs and not self.config.is_ssl:
-            own = [peer for peer in heirs if peer.slot == self._assignment.slot]
-            self.hand_over((own or heirs)[0], MOST)
-        elif seconds > HEIR_SECONDS:
+        """Hands clients to another worker, so that none is closed just as a request arrives. Then ends."""
+        successors = [peer for peer in self.peers if peer.taking]
+        if successors and not self.config.is_ssl:
+            own = [peer for peer in successors if peer.slot == self._config.slot]
+            self.hand_over((own or successors)[0], MAX_CONNECTIONS)
+        elif seconds > SUCCESSOR_SECONDS:
             self.say_goodbye()
         if not self.needed and (not self.clients() or seconds > LAST_CLIENTS_SECONDS):
             self.should_exit = True
@@ -120,7 +120,7 @@ class Worker(Member):
         report = WorkerReport(self._url, self.app.environments, len(self.app.sessions), self._created, held)
         self._channel.send(report)
 
-    # ── What the supervisor says ─────────────────────────────────────────────────────────────────
+    # ── Messages of the supervisor ───────────────────────────────────────────────────────────────
 
     def _hear(self) -> None:
         try:
@@ -129,20 +129,20 @@ class Worker(Member):
             return
         except OSError:
             data = b""
-        if not data:  # the supervisor is gone, as its lifeline knows
+        if not data:  # the supervisor is gone; the lifeline ends this process
             asyncio.get_running_loop().remove_reader(self._control)
             return
-        for order in self._lines.feed(data):
-            self._obey(Orders(**order))
+        for update in self._lines.feed(data):
+            self._apply(WorkerUpdate(**update))
 
-    def _obey(self, orders: Orders) -> None:
-        own = f"{self._assignment.slot}-{self._assignment.incarnation}."
-        self.peers.meet(place for place in orders.places if own not in place)
-        self._adopt(set(orders.orphans) - {self._assignment.slot} if not orders.retire else set())
-        if orders.retire and not self.app.runtime.retiring:
+    def _apply(self, update: WorkerUpdate) -> None:
+        own = f"{self._config.slot}-{self._config.incarnation}."
+        self.peers.update(address for address in update.addresses if own not in address)
+        self._adopt(set(update.empty_slots) - {self._config.slot} if not update.retire else set())
+        if update.retire and not self.app.runtime.retiring:
             self.app.retire()
             self._retired = asyncio.get_running_loop().time()
-            self.servers[0].close()  # its place is taken: new clients connect there
+            self.servers[0].close()  # its successor accepts new clients
 
     def _adopt(self, slots: set[int]) -> None:
         for slot in self._adopted.keys() - slots:
@@ -155,6 +155,6 @@ class Worker(Member):
 
 
 def _most_memory() -> int:
-    """Bytes of memory that this process has had at most."""
+    """Returns the peak memory of this process in bytes."""
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return most if sys.platform == "darwin" else most * 1024

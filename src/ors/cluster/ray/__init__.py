@@ -1,4 +1,4 @@
-"""Servers as Ray actors: placed, watched and restarted by Ray, which no request goes through."""
+"""Servers as Ray actors: Ray places, watches and restarts them; no request goes through Ray."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -7,12 +7,13 @@ import ray
 
 from ors import Environment
 from ors.cluster.autoscale import Bounds
-from ors.cluster.directory import Row
-from ors.cluster.ray.actors import ActorPlan
-from ors.cluster.ray.deployment import Deployment
+from ors.cluster.backend import HostInfo
+from ors.cluster.ray.actors import ActorPlan, NamespaceInUse
+from ors.cluster.ray.backend import RayBackend
+from ors.cluster.ray.deployment import RayDeployment as Deployment
 from ors.cluster.ray.heartbeat import directory
 
-__all__ = ["Deployment", "Row", "deploy", "directory"]
+__all__ = ["Deployment", "HostInfo", "NamespaceInUse", "deploy", "directory"]
 
 DEFAULT_NAMESPACE = "ors"
 
@@ -39,25 +40,26 @@ def deploy(
 ) -> Deployment:
     """Starts servers in the Ray cluster that this process is connected to (`ray.init(address=…)`).
 
-    There are `hosts` of them at first, then between `min_hosts` and `max_hosts` by load (without these, as
-    many as at first): one for each `sessions_per_host`, fewer again when that was enough for `calm_seconds`;
-    those that go end with their last session, or after `drain_seconds`. `fronts` routers stand at `port`, one
-    a node. `host` is the address to listen on; without it, that of each node, which needs `api_keys` or
-    `insecure`. `num_cpus`, `num_gpus`, `resources` and `runtime_env` are each host's; `options` are the
-    Server's own. Of deployments in one cluster, each has a `namespace`.
+    It starts `hosts` of them. From then on their number follows the load between `min_hosts` and `max_hosts`
+    (default: both are `hosts`), with `sessions_per_host` as the target: more at once, fewer when fewer were
+    enough for `calm_seconds`. A host that is not needed takes no new sessions and ends with its last one, or
+    after `drain_seconds`. `fronts` is the number of routers, which listen on `port`, one per node. `host` is
+    the address to listen on; the default, the address of each node, needs `api_keys` or `insecure`.
+    `num_cpus`, `num_gpus`, `resources` and `runtime_env` apply to each host, `options` to its `Server`. Each
+    deployment in a cluster has its own `namespace`.
 
     Raises:
         RuntimeError: this process is not connected to a cluster.
-        ValueError: there is a deployment in that namespace, or a number is none that can be.
+        ValueError: the namespace has a deployment already, or a number is out of range.
         ray.exceptions.RayError: a host cannot be started; the text says why.
     """
-    if not ray.is_initialized():  # or Ray would start a cluster of its own, on this machine
+    if not ray.is_initialized():  # or Ray would start a new cluster on this machine
         raise RuntimeError("Not connected to a Ray cluster: call ray.init(address=...) first")
     where = (host, port, insecure, num_cpus, num_gpus, resources or {}, runtime_env or {}, namespace)
     plan = ActorPlan(environments, options, *where)
     least, most = _around(hosts, min_hosts, max_hosts)
     bounds = Bounds(least, most, sessions_per_host, calm_seconds, drain_seconds)
-    deployment = Deployment(plan, bounds, fronts)
+    deployment = Deployment(RayBackend(plan, fronts), bounds)
     deployment.start(hosts)
     return deployment
 

@@ -1,4 +1,4 @@
-"""How hosts and routers are made, and where they may be."""
+"""How the actors of hosts, routers and the directory are made and placed."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,19 +19,19 @@ from ors.cluster.ray.router import RouterActor
 from ors.server.sessions.keys import Keys
 
 LEAST_CPUS = 0.01
-"""An actor without any CPU is placed anywhere, whatever is asked for."""
+"""Ray places an actor without any CPU anywhere, whatever else it asks for."""
 _SMALL: dict[str, Any] = {"num_cpus": LEAST_CPUS, "max_restarts": -1, "max_task_retries": -1}
-# With Ray's own memory of the cluster, without which nothing could be placed either.
+# Beside Ray's own record of the cluster, without which nothing could be placed either.
 _ON_HEAD = {"node:__internal_head__": 0.001}
 
 
-class Taken(ValueError):
-    """There is a deployment in that namespace: two would take each other's hosts for their own."""
+class NamespaceInUse(ValueError):
+    """The namespace has a deployment already; two would mix up their hosts."""
 
 
 @dataclass(frozen=True, slots=True)
 class ActorPlan:
-    """What `deploy` was asked for."""
+    """The arguments of `deploy` that actors are made from."""
 
     environments: Sequence[type[Environment]]
     options: Mapping[str, Any]
@@ -49,10 +49,10 @@ class ActorPlan:
             raise ValueError(f"num_cpus must be {LEAST_CPUS} or more: Ray places what needs none anywhere")
 
     def directory(self) -> Any:
-        """The one directory of the namespace.
+        """Starts the one directory of the namespace.
 
         Raises:
-            Taken: there is one already.
+            NamespaceInUse: there is one already.
         """
         known = ray.remote(Directory).options(
             name=DIRECTORY, namespace=self.namespace, resources=_ON_HEAD, **_SMALL
@@ -60,14 +60,14 @@ class ActorPlan:
         try:
             return known.remote()
         except ValueError:
-            raise Taken(f"there is a deployment in the namespace {self.namespace!r}") from None
+            raise NamespaceInUse(f"there is a deployment in the namespace {self.namespace!r}") from None
 
-    def host_actor(self, slot: int, drained: frozenset[str]) -> Any:
-        """A host, on any node but the drained ones."""
-        where = NodeLabelSchedulingStrategy({"ray.io/node-id": NotIn(*drained)}) if drained else "SPREAD"
+    def host_actor(self, slot: int, avoid: frozenset[str]) -> Any:
+        """Starts a host, on any node but these."""
+        where = NodeLabelSchedulingStrategy({"ray.io/node-id": NotIn(*avoid)}) if avoid else "SPREAD"
         made = ray.remote(Host).options(
             num_cpus=self.num_cpus,
-            num_gpus=self.num_gpus or None,  # none is not zero, which would hide those that are there
+            num_gpus=self.num_gpus or None,  # zero would hide the GPUs that are there
             resources=dict(self.resources),
             runtime_env=dict(self.runtime_env) or None,
             scheduling_strategy=where,
@@ -79,8 +79,8 @@ class ActorPlan:
             slot, list(self.environments), dict(self.options), self.host, self.insecure, self.namespace
         )
 
-    def front_actor(self, node: str) -> Any:
-        """A router on that node."""
+    def router_actor(self, node: str) -> Any:
+        """Starts a router on that node."""
         there = NodeAffinitySchedulingStrategy(node, soft=False)
         made = ray.remote(RouterActor).options(scheduling_strategy=there, max_concurrency=2, **_SMALL)
         secrets = [key.secret for key in Keys(self.options.get("api_keys", ())).by_name.values()]

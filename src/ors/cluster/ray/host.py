@@ -1,4 +1,4 @@
-"""One server with its sessions, as an actor."""
+"""One server with its sessions, as a Ray actor."""
 
 import os
 import threading
@@ -9,7 +9,8 @@ from typing import Any
 import ray
 
 from ors import Environment, Server
-from ors.cluster.directory import Places, Row
+from ors.cluster.backend import HostInfo
+from ors.cluster.directory import HostURLs
 from ors.cluster.member import Member
 from ors.cluster.ray.heartbeat import Heartbeat, directory
 from ors.server.identity import Identity
@@ -18,7 +19,7 @@ START_SECONDS = 60.0
 
 
 class Host:
-    """Ray starts it again when it dies, as another incarnation. It is asked to retire and to end."""
+    """Runs a server in a thread. When the process dies, Ray starts it again, as another incarnation."""
 
     def __init__(
         self,
@@ -43,33 +44,33 @@ class Host:
         self._server = threading.Thread(target=self._member.run, name="ors-server")
         self._server.start()
         if not up.wait(START_SECONDS):
-            raise TimeoutError("the server does not start")
+            raise TimeoutError("The server does not start")
         self._url = self._member.url
-        self._heart = Heartbeat(lambda: known.beat.remote(self.info()), self._meet)
+        self._heartbeat = Heartbeat(lambda: known.heartbeat.remote(self.info()), self._update)
 
-    def info(self) -> Row:
-        """Who and where it is."""
+    def info(self) -> HostInfo:
+        """Describes this host."""
         runtime = self._member.app.runtime
         me, sessions = runtime.identity, len(self._member.app.sessions)
-        return Row(me.slot, me.incarnation, self._url, sessions, self._node, runtime.retiring)
+        return HostInfo(me.slot, me.incarnation, self._url, sessions, self._node, runtime.retiring)
 
     def pid(self) -> int:
-        """Its process."""
+        """Returns the id of its process."""
         return os.getpid()
 
     def retire(self, whether: bool = True) -> int:
-        """Takes no new sessions, or takes them again; says how many there are, and calls of others."""
+        """Stops or resumes taking new sessions; returns how many sessions and forwarded requests it has."""
         self._member.app.runtime.retiring = whether
         return len(self._member.app.sessions) + len(self._member.forwarding())
 
     def stop(self) -> None:
-        """Ends its sessions and its server."""
-        self._heart.stop()
+        """Ends its sessions and the server."""
+        self._heartbeat.stop()
         self._member.should_exit = True
         self._server.join()
 
-    def _meet(self, places: Places) -> None:
+    def _update(self, hosts: HostURLs) -> None:
         loop = self._member.servers[0].get_loop()
         if not loop.is_closed():
-            others = [url for url in places.urls if url != self._url]
-            loop.call_soon_threadsafe(partial(self._member.peers.meet, others, all=places.all))
+            others = [url for url in hosts.urls if url != self._url]
+            loop.call_soon_threadsafe(partial(self._member.peers.update, others, complete=hosts.complete))

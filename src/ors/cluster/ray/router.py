@@ -1,4 +1,4 @@
-"""A router of one node, as an actor."""
+"""The router of one node, as a Ray actor."""
 
 import os
 import threading
@@ -7,7 +7,7 @@ from functools import partial
 
 import ray
 
-from ors.cluster.directory import Places
+from ors.cluster.directory import HostURLs
 from ors.cluster.local.spawn import listeners
 from ors.cluster.ray.heartbeat import Heartbeat, directory
 from ors.cluster.ray.host import START_SECONDS
@@ -16,7 +16,7 @@ from ors.limits import Limits
 
 
 class RouterActor:
-    """Stands at a port that is the same on every node. It holds nothing, and may die at any time."""
+    """Runs a router in a thread, on a port that is the same on every node. Its death loses no session."""
 
     def __init__(
         self,
@@ -31,33 +31,35 @@ class RouterActor:
         host = host or ray.util.get_node_ip_address()
         up = threading.Event()
         node = ray.get_runtime_context().get_node_id()
-        # One that knows no hosts would turn clients away: it meets them before it listens.
-        hosts = [row.url for row in ray.get(known.rows.remote(), timeout=START_SECONDS)]
+        # A router that knows no hosts would refuse clients, so it learns of them before it listens.
+        hosts = [info.url for info in ray.get(known.hosts.remote(), timeout=START_SECONDS)]
         self._runner = RouterServer(
             hosts, host, port, limits, api_key, lambda url: up.set(), cors_origins=cors_origins
         )
-        # Shared, so that nodes of one machine can stand at one port too.
+        # Shared, so that several nodes on one machine can use one port.
         self._listener = listeners(host, port, 1, shared=True)[0]
         self._thread = threading.Thread(
             target=self._runner.run, kwargs={"sockets": [self._listener]}, name="ors-router"
         )
         self._thread.start()
         if not up.wait(START_SECONDS):
-            raise TimeoutError("the router does not start")
+            raise TimeoutError("The router does not start")
         url = self._runner.url
-        self._heart = Heartbeat(lambda: known.beat_front.remote(node, url), self._meet)
+        self._heartbeat = Heartbeat(lambda: known.router_heartbeat.remote(node, url), self._update)
 
     def pid(self) -> int:
-        """Its process."""
+        """Returns the id of its process."""
         return os.getpid()
 
     def stop(self) -> None:
-        """Ends when the answers that are under way are through."""
-        self._heart.stop()
+        """Ends once the answers that it forwards are complete."""
+        self._heartbeat.stop()
         self._runner.should_exit = True
         self._thread.join()
 
-    def _meet(self, places: Places) -> None:
+    def _update(self, hosts: HostURLs) -> None:
         loop = self._runner.servers[0].get_loop()
         if not loop.is_closed():
-            loop.call_soon_threadsafe(partial(self._runner.front.peers.meet, places.urls, all=places.all))
+            loop.call_soon_threadsafe(
+                partial(self._runner.app.peers.update, hosts.urls, complete=hosts.complete)
+            )

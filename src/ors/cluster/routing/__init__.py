@@ -1,1 +1,1 @@
-"""Which server a request belongs to, and the way there."""
+"""Finds the server of each request, and keeps the links to all servers."""

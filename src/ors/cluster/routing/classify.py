@@ -1,4 +1,4 @@
-"""What a request is for, as far as a door can tell, and what is said if its server is not there."""
+"""Which endpoint and session a request is for, and the answers when its server is gone."""
 
 from ors import _protocol
 from ors.errors import Gone, ORSError, Unavailable
@@ -14,12 +14,12 @@ _BY_NAME = {one.name: one for one in _protocol.ENDPOINTS}
 
 
 def endpoint(request: Request) -> _protocol.Endpoint | None:
-    """The endpoint of the standard that it is for."""
+    """Returns the endpoint of the standard that a request is for."""
     return _BY_NAME.get(request.path.rstrip("/").rpartition("/")[2])
 
 
 def named(request: Request) -> str:
-    """The session that it names by its path: to end it, or to look at its calls."""
+    """Returns the session that the path names, to end it or to look at its calls; else an empty string."""
     for method, start in (("DELETE", f"{SESSIONS}/"), ("GET", CALLS)):
         if request.method == method and request.path.startswith(start):
             return request.path[len(start) :].rstrip("/")
@@ -29,13 +29,13 @@ def named(request: Request) -> str:
 def needs_session(request: Request) -> bool:
     """Whether only the server that has the session can answer."""
     what = endpoint(request)
-    # /delete_session deletes nothing, and both clients of the field call it after every discovery call.
+    # /delete_session deletes nothing; ors-sdk and openreward call it after every discovery call.
     of_session = what is not None and what.needs_session and what is not _protocol.DELETE_SESSION
     return of_session or bool(named(request))
 
 
 def lost(request: Request) -> Answer:
-    """What is said to a request whose server is not there, and which has not run."""
+    """Answers a request that has not run, since its server is gone."""
     error: ORSError = Unavailable("The server is being restarted", retry_after=1, reason=WORKER_LOST)
     if needs_session(request) and endpoint(request) is not _protocol.CREATE:
         error = Gone(LOST, reason=WORKER_LOST)
@@ -43,11 +43,11 @@ def lost(request: Request) -> Answer:
 
 
 def ended() -> Answer:
-    """What is said to a request whose server has left, without a session."""
+    """Answers a request whose server has ended after its last session."""
     return refusal(Gone("The session has ended, and its server after it", reason="shutdown"))
 
 
 def unreachable() -> Answer:
-    """What is said to a request whose server may be alive, and cannot be reached."""
+    """Answers a request whose server cannot be reached but may be alive."""
     text = "The server of this session cannot be reached now"
     return refusal(Unavailable(text, retry_after=1, reason="unreachable"))

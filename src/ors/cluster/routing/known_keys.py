@@ -1,4 +1,4 @@
-"""Whose bodies a router takes in: it has no list of keys, so servers are asked."""
+"""Decides whose request bodies a router accepts. It has no list of keys, so it asks a server."""
 
 import random
 
@@ -14,24 +14,24 @@ _LIST = _protocol.LIST_ENVIRONMENTS
 
 
 class KnownKeys:
-    """The keys that servers have let in. Each is asked about once, by whoever sends a body in parts."""
+    """Remembers the keys that servers have accepted, so that each is asked about once."""
 
     def __init__(self, peers: Peers, api_key: str, body_bytes: int) -> None:
         self._peers = peers
-        self._keyed = bool(api_key)  # without one for itself, it can only have servers that ask for none
+        self._keyed = bool(api_key)  # a router without a key has only servers that ask for none
         self._body_bytes = body_bytes
         self._known = {digest(api_key.encode())}
 
     def knows(self, request: Request) -> bool:
-        """Whether the key of a request is known to be a right one."""
+        """Whether a server has accepted the key of a request."""
         return not self._keyed or digest(request.api_key()) in self._known
 
     async def ask(self, request: Request) -> int:
-        """Asks a server; gives how long the body may be.
+        """Asks a server about the key; returns how long the body may be.
 
         Raises:
             AuthenticationError: the key is wrong.
-            Unavailable: nobody could be asked.
+            Unavailable: no server could be asked.
         """
         peers = list(self._peers)
         if not peers:

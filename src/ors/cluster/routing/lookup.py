@@ -1,7 +1,7 @@
-"""An answer whose server is still to be found."""
+"""Finds the server of a request before forwarding it."""
 
 from ors.server.http.streams import Later
 
 
 class Lookup(Later):
-    """Waits for who has the answer, or for the answer itself, and goes on with that."""
+    """A request whose server is still looked for."""

@@ -1,0 +1,153 @@
+"""Keeps as many hosts running as are needed, on any backend."""
+
+import logging
+import threading
+import time
+from dataclasses import dataclass, replace
+
+from ors._protocol import MAX_SLOT
+from ors.cluster.autoscale import Bounds, ScaleDownDelay
+from ors.cluster.backend import Backend, BackendClosed, BackendUnavailable, HostInfo
+
+log = logging.getLogger("ors.cluster")
+
+TICK_SECONDS = 0.5
+EMPTY_SECONDS = 3.0
+"""An empty host runs on for this long: a client may have an id for it, and no session yet."""
+START_SECONDS = 60.0
+"""A host that has not been heard from this long after its start is not counted."""
+LOST_SECONDS = 10.0
+"""A host that has been silent for this long is not counted: its node may be frozen."""
+
+
+@dataclass(slots=True)
+class _Host:
+    expected: float
+    """When it is heard from at the latest, or it is not counted."""
+    node: str = ""
+    until: float | None = None
+    """When it ends at the latest, if it retires."""
+    empty: float | None = None
+    """Since when it has no session, if it retires."""
+
+
+class Deployment:
+    """Hosts that one backend runs. A thread places and retires them; no request goes through it."""
+
+    def __init__(self, backend: Backend, bounds: Bounds) -> None:
+        self._backend = backend
+        self._bounds = bounds
+        self._hosts: dict[int, _Host] = {}
+        self._ending: set[int] = set()
+        self._drained: frozenset[str] = frozenset()
+        self._delay = ScaleDownDelay()
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="ors-deployment", daemon=True)
+
+    def hosts(self) -> list[HostInfo]:
+        """Returns the hosts that are up."""
+        return list(self._backend.list().hosts)
+
+    def scale(self, least: int, most: int | None = None) -> None:
+        """Sets the number of hosts; with `most`, it follows the load between the two.
+
+        Hosts that are too many take no new sessions and end with their last one, or at the deadline.
+        """
+        self._backend.scale(least, least if most is None else most)
+
+    def start(self, hosts: int) -> None:
+        """Starts the first hosts and waits until they are up. If one cannot start, all are ended."""
+        try:
+            for _ in range(hosts):
+                self._add(time.monotonic())
+            self._wait_until_up(hosts)
+        except BaseException:
+            self.stop()
+            raise
+        self._thread.start()
+
+    def _wait_until_up(self, hosts: int) -> None:
+        while len(self.hosts()) < hosts:
+            time.sleep(TICK_SECONDS / 5)
+
+    def stop(self) -> None:
+        """Ends all hosts with their sessions."""
+        self._stopped.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        for slot in self._hosts.keys() | self._ending:
+            self._backend.stop(slot)
+        self._backend.close()
+
+    def _run(self) -> None:
+        while not self._stopped.wait(TICK_SECONDS):
+            try:
+                self.tick(time.monotonic())
+            except BackendClosed:
+                return
+            except BackendUnavailable as error:
+                log.warning("The cluster does not answer: %s", error)
+            except Exception:
+                # Without this thread, no host would ever be started or ended again.
+                log.exception("Hosts could not be placed; trying again")
+
+    def tick(self, now: float) -> None:
+        """Compares what runs with what is needed; starts, retires and ends hosts."""
+        state = self._backend.list()
+        self._drained = state.targets.drained
+        if state.targets.hosts is not None:
+            least, most = state.targets.hosts
+            self._bounds = replace(self._bounds, least=least, most=most)
+        for info in state.hosts:
+            if info.slot in self._hosts:
+                self._hosts[info.slot].node = info.node
+                self._hosts[info.slot].expected = now + LOST_SECONDS
+            if info.node in self._drained:
+                self._retire(info.slot, now)
+        self._fit({info.slot: info.sessions for info in state.hosts}, now)
+        for slot in [slot for slot, host in self._hosts.items() if host.until is not None]:
+            self._end_if_due(slot, now)
+        for slot in list(self._ending):
+            if self._backend.stop(slot):
+                self._ending.discard(slot)
+
+    def _fit(self, sessions: dict[int, int], now: float) -> None:
+        """Adds the hosts that are missing, or retires the emptiest of those that are too many."""
+        staying = [slot for slot, host in self._hosts.items() if host.until is None and host.expected > now]
+        wanted = self._bounds.wanted(sum(sessions.values()))
+        wanted = self._delay.settled(wanted, len(staying), self._bounds, now)
+        for _ in range(wanted - len(staying)):
+            self._add(now)
+        staying.sort(key=lambda slot: (sessions.get(slot, 0), -slot))
+        for slot in staying[: max(0, len(staying) - wanted)]:
+            self._retire(slot, now)
+
+    def _add(self, now: float) -> None:
+        """Keeps a host that was about to end, or else starts one in a free slot."""
+        for slot, host in self._hosts.items():
+            if host.until is not None and host.expected > now and host.node not in self._drained:
+                host.until = host.empty = None
+                self._backend.undrain(slot)
+                return
+        silent = {host.node for host in self._hosts.values() if host.expected <= now} - {""}
+        taken = self._hosts.keys() | self._ending
+        slot = next(slot for slot in range(MAX_SLOT + 1) if slot not in taken)
+        self._backend.place(slot, self._drained | silent)
+        self._hosts[slot] = _Host(now + START_SECONDS)
+
+    def _retire(self, slot: int, now: float) -> None:
+        host = self._hosts.get(slot)
+        if host is not None and host.until is None:
+            log.info("Host %d takes no new sessions and ends with its last one", slot)
+            host.until = now + self._bounds.drain_seconds
+
+    def _end_if_due(self, slot: int, now: float) -> None:
+        host = self._hosts[slot]
+        sessions = self._backend.drain(slot)
+        if sessions is None:
+            return
+        host.empty = None if sessions else host.empty or now
+        empty = host.empty is not None and now - host.empty >= EMPTY_SECONDS
+        if empty or (host.until is not None and now >= host.until):
+            del self._hosts[slot]
+            self._ending.add(slot)

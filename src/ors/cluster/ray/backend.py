@@ -1,0 +1,132 @@
+"""Hosts and routers as Ray actors: what the seam `cluster.backend` asks of Ray."""
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import ray
+
+from ors.cluster.backend import BackendClosed, BackendUnavailable, ClusterState, Targets
+from ors.cluster.directory import SILENCE_SECONDS
+from ors.cluster.ray.actors import ActorPlan
+
+log = logging.getLogger("ors.cluster")
+
+ANSWER_SECONDS = 2.0
+"""A host that has not answered by then is asked again later."""
+STOP_SECONDS = 60.0
+WARNING_SECONDS = 15.0
+"""How often a start that waits for resources is logged."""
+
+
+class RayBackend:
+    """Runs hosts and routers in the Ray cluster that this process is connected to."""
+
+    def __init__(self, plan: ActorPlan, routers: int) -> None:
+        self._plan = plan
+        self.directory = plan.directory()
+        self._router_count = routers
+        self.hosts: dict[int, Any] = {}
+        """Ray's handles of the hosts, by slot."""
+        self.routers: dict[str, Any] = {}
+        """Ray's handles of the routers, by node."""
+        self._ending: dict[int, Any] = {}  # by slot: ready once the host has ended
+        self._targets = Targets()
+        self._directory_incarnation = ""
+
+    # ── The seam ─────────────────────────────────────────────────────────────────────────────────
+
+    def place(self, slot: int, avoid: frozenset[str] = frozenset()) -> None:
+        """Starts a host in a slot, on any node but these."""
+        self.hosts[slot] = self._plan.host_actor(slot, avoid)
+
+    def list(self) -> ClusterState:
+        """Returns what the directory knows; a restarted one gets the operators' targets again."""
+        if not ray.is_initialized():  # or Ray would start another cluster, on this machine
+            raise BackendClosed("Not connected to a Ray cluster")
+        with _errors():
+            hosts, targets, incarnation = self._ask(self.directory.state.remote)
+            if incarnation != self._directory_incarnation:
+                targets = self._ask(lambda: self.directory.restore.remote(self._targets))
+                self._directory_incarnation = incarnation
+            self._targets = targets
+            return ClusterState(hosts, targets)
+
+    def scale(self, least: int, most: int) -> None:
+        """Sets the target number of hosts."""
+        ray.get(self.directory.scale.remote(least, most))
+
+    def drain(self, slot: int) -> int | None:
+        """Stops new sessions on a host; returns how many it still has, None if it does not answer now."""
+        try:
+            sessions: int = ray.get(self.hosts[slot].retire.remote(), timeout=ANSWER_SECONDS)
+        except ray.exceptions.RayActorError:
+            return 0
+        except ray.exceptions.GetTimeoutError:
+            return None
+        return sessions
+
+    def undrain(self, slot: int) -> None:
+        """Lets a host take new sessions again."""
+        self.hosts[slot].retire.remote(False)
+
+    def stop(self, slot: int) -> bool:
+        """Ends a host with its sessions; True once it has ended."""
+        if slot not in self._ending:
+            self._ending[slot] = self.hosts[slot].stop.remote()
+        if not ray.wait([self._ending[slot]], timeout=0)[0]:
+            return False
+        ray.kill(self.hosts.pop(slot))
+        self.directory.forget.remote(slot)
+        del self._ending[slot]
+        return True
+
+    def close(self) -> None:
+        """Ends the routers, waits for the hosts that are ending, and kills what is left."""
+        ending = [router.stop.remote() for router in self.routers.values()] + [*self._ending.values()]
+        if ending:
+            ray.wait(ending, num_returns=len(ending), timeout=STOP_SECONDS)
+        for actor in [*self.routers.values(), *self.hosts.values(), self.directory]:
+            ray.kill(actor)
+
+    def _ask(self, question: Callable[[], Any]) -> Any:
+        return ray.get(question(), timeout=SILENCE_SECONDS)
+
+    # ── What only Ray has ────────────────────────────────────────────────────────────────────────
+
+    def wait_until_started(self) -> None:
+        """Waits for all hosts.
+
+        Raises:
+            ray.exceptions.RayError: one cannot be started.
+        """
+        starting = waiting = [host.info.remote() for host in self.hosts.values()]
+        while waiting:
+            _, waiting = ray.wait(starting, num_returns=len(starting), timeout=WARNING_SECONDS)
+            if waiting:
+                missing = f"{len(waiting)} of {len(starting)} hosts are not up yet"
+                log.warning("%s: does the cluster have the resources for them?", missing)
+        ray.get(starting)
+
+    def router_urls(self) -> dict[str, str]:
+        """Returns the URLs of the routers that are up, by node."""
+        found: dict[str, str] = ray.get(self.directory.routers.remote())
+        return found
+
+    def place_routers(self) -> None:
+        """Keeps one router on each of as many nodes as were asked for; a lost node is replaced."""
+        nodes = sorted(node["NodeID"] for node in ray.nodes() if node["Alive"])
+        for node in self.routers.keys() - set(nodes):
+            ray.kill(self.routers.pop(node))
+        for node in nodes:
+            if len(self.routers) < self._router_count and node not in self.routers:
+                self.routers[node] = self._plan.router_actor(node)
+
+
+@contextmanager
+def _errors() -> Iterator[None]:
+    try:
+        yield
+    except ray.exceptions.RayError as error:
+        raise BackendUnavailable(str(error)) from error
