@@ -663,7 +663,10 @@ def test_an_unknown_format_is_refused_even_without_tools() -> None:
         lambda: convert_tool_response({"tools": []}, unknown),
         lambda: parse_tool_call({}, unknown),
     ):
-        with pytest.raises(ValueError, match=r"^Invalid format: 'mistral'$"):
+        with pytest.raises(
+            ValueError,
+            match=r"^Invalid format: 'mistral'; use one of openai, openai-chat, anthropic, .*, openrouter$",
+        ):
             refused()
 
 

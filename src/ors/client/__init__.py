@@ -1,4 +1,4 @@
-"""The client of the Open Reward Standard: async, and the same without `await`."""
+"""The client of the Open Reward Standard, async and sync."""
 
 from ors.client.client import AsyncEnvironment, AsyncEnvironmentsAPI, AsyncORS, http_transport
 from ors.client.decode import Task
@@ -10,7 +10,7 @@ from ors.client.formats import (
     parse_tool_call,
 )
 from ors.client.options import Options
-from ors.client.session import AsyncSession
+from ors.client.sessions.session import AsyncSession
 from ors.client.sync import ORS, Environment, EnvironmentsAPI, Session
 from ors.client.transports.asgi import ASGITransport
 from ors.client.transports.base import Response, Transport

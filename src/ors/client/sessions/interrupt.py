@@ -1,4 +1,4 @@
-"""An await that another part of the client may end, with an error of its choosing."""
+"""Interrupting an await of another task with an error."""
 
 import asyncio
 from types import TracebackType
@@ -10,22 +10,22 @@ __all__ = ["Interruptible"]
 
 
 class Interruptible:
-    """Wraps awaits of the current task: `interrupt(error)`, from anywhere, makes them raise `error`.
+    """Wraps awaits of the current task: `interrupt(error)`, from any task, makes them raise `error`.
 
-    It works as `asyncio.timeout` does, by cancelling the task, so that a call needs no task of its own.
-    `silent_after` is the time, if any, at which the stream that is read here is to be taken for dead.
+    Cancels the task, as `asyncio.timeout` does, so that a call needs no task of its own.
+    `silent_after` is the loop time after which the stream that is read here counts as dead; None is never.
     """
 
-    __slots__ = ("_before", "_error", "_task", "silent_after")
+    __slots__ = ("_cancelling_before", "_error", "_task", "silent_after")
 
     def __init__(self) -> None:
         self._task: asyncio.Task[object] | None = None
         self._error: ORSError | None = None
-        self._before = 0
+        self._cancelling_before = 0
         self.silent_after: float | None = None
 
     def interrupt(self, error: ORSError) -> None:
-        """Ends the await, if it has not ended yet, with `error`."""
+        """Makes the await raise `error`, unless it has ended or was interrupted already."""
         if self._task is not None and self._error is None:
             self._error = error
             self._task.cancel()
@@ -33,7 +33,7 @@ class Interruptible:
     def __enter__(self) -> Self:
         task = asyncio.current_task()
         assert task is not None
-        self._task, self._error, self._before = task, None, task.cancelling()
+        self._task, self._error, self._cancelling_before = task, None, task.cancelling()
         return self
 
     def __exit__(
@@ -44,10 +44,10 @@ class Interruptible:
         if error is None or task is None:
             return
         try:
-            # The caller's own cancellation, if there was one too, goes first.
-            if task.uncancel() <= self._before and isinstance(raised, asyncio.CancelledError):
+            # If the caller cancelled the task too, that cancellation wins.
+            if task.uncancel() <= self._cancelling_before and isinstance(raised, asyncio.CancelledError):
                 raise error from None
         finally:
-            # Its traceback has this frame, and all that was read so far in the frames below: held here, or
-            # by `self`, that would stay until the garbage is collected.
+            # The traceback refers to this frame, and to all data in the frames below. A reference from here
+            # or from `self` would keep that data until the garbage collector runs.
             del error, raised

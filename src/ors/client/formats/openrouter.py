@@ -1,0 +1,7 @@
+"""OpenRouter, which speaks OpenAI's Chat Completions."""
+
+from ors.client.formats.openai import CHAT
+
+__all__ = ["OPENROUTER"]
+
+OPENROUTER = CHAT
