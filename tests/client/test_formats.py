@@ -13,6 +13,7 @@ from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 from pydantic import BaseModel, ConfigDict, Field, RootModel, TypeAdapter, ValidationError
 
 from ors.client.formats import Provider, ToolInvocation, convert_tool_response, convert_tools, parse_tool_call
+from ors.client.formats.convert import FORMATS
 from ors.errors import ToolCallError
 from ors.types import ToolSpec
 
@@ -654,6 +655,10 @@ def test_an_answer_with_a_format_gives_what_the_provider_expects(format: Provide
 def test_a_tool_without_a_name_is_refused() -> None:
     with pytest.raises(ValueError, match="name"):
         convert_tool_response({"tools": [{"description": "A"}]})
+
+
+def test_every_provider_has_a_format() -> None:
+    assert tuple(FORMATS) == get_args(Provider)
 
 
 def test_an_unknown_format_is_refused_even_without_tools() -> None:

@@ -48,6 +48,6 @@ class Interruptible:
             if task.uncancel() <= self._cancelling_before and isinstance(raised, asyncio.CancelledError):
                 raise error from None
         finally:
-            # The traceback refers to this frame, and to all data in the frames below. A reference from here
-            # or from `self` would keep that data until the garbage collector runs.
-            del error, raised
+            # The traceback refers to this frame, and to all data in the frames below. References from here to
+            # the error, or to the task that ends with it, would keep that data until garbage collection.
+            del error, raised, task
