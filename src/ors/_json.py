@@ -9,17 +9,7 @@ import orjson
 from pydantic import BaseModel
 from pydantic_core import from_json, to_jsonable_python
 
-from ors.types import (
-    Block,
-    ListToolsOutput,
-    RunToolError,
-    Split,
-    TerminalToolSpec,
-    ToolOutput,
-    ToolSpec,
-)
-
-__all__ = ["dumps", "loads"]
+from ors.types import Block, ListToolsOutput, RunToolError, Split, TerminalToolSpec, ToolOutput, ToolSpec
 
 _OURS = {*get_args(Block), ToolOutput, ToolSpec, TerminalToolSpec, ListToolsOutput, RunToolError, Split}
 

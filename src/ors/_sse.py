@@ -2,8 +2,6 @@
 
 from dataclasses import dataclass
 
-__all__ = ["PING", "Decoder", "Event", "encode"]
-
 PING = b": ping\n\n"
 
 

@@ -8,15 +8,7 @@ from typing import Any, ClassVar
 from ors._task_lists import Listing
 from ors._tools import Toolbox, call, checked, terminal, tool
 from ors.errors import ToolError
-from ors.types import (
-    Block,
-    JSONObject,
-    ListToolsOutput,
-    RunToolError,
-    RunToolOutput,
-    RunToolSuccess,
-    Split,
-)
+from ors.types import Block, JSONObject, ListToolsOutput, RunToolError, RunToolOutput, RunToolSuccess, Split
 
 Prompt = Sequence[Block]
 

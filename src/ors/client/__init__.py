@@ -2,13 +2,7 @@
 
 from ors.client.client import AsyncEnvironment, AsyncEnvironmentsAPI, AsyncORS, http_transport
 from ors.client.decode import Task
-from ors.client.formats import (
-    Provider,
-    ToolInvocation,
-    convert_tool_response,
-    convert_tools,
-    parse_tool_call,
-)
+from ors.client.formats import Provider, ToolInvocation, convert_tool_response, convert_tools, parse_tool_call
 from ors.client.options import Options
 from ors.client.sessions.session import AsyncSession
 from ors.client.sync import ORS, Environment, EnvironmentsAPI, Session

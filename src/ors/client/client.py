@@ -30,8 +30,6 @@ from ors.client.transports.proxy import ProxiedTransport
 from ors.client.transports.urls import proxy_of
 from ors.types import TerminalToolSpec, ToolSpec
 
-__all__ = ["DEFAULT_BASE_URL", "AsyncEnvironment", "AsyncEnvironmentsAPI", "AsyncORS", "http_transport"]
-
 DEFAULT_BASE_URL = "http://localhost:8080"
 
 
@@ -176,7 +174,7 @@ class AsyncEnvironment:
         return self._tasks(await self._ask(TASKS, {"split": split}))
 
     async def num_tasks(self, split: str) -> int:
-        """How many tasks a split has."""
+        """The number of tasks in a split."""
         count: int = field(await self._ask(NUM_TASKS, {"split": split}), "num_tasks", int)
         return count
 

@@ -8,8 +8,6 @@ from typing import Any, NoReturn
 from ors.errors import ORSError, ServerFailed, ToolCallError, ToolFailed
 from ors.types import Blocks, ImageBlock, JSONObject, TerminalToolSpec, TextBlock, ToolOutput
 
-__all__ = ["Task", "blocks", "field", "items", "object_of", "terminal_tool", "tool_output", "tools"]
-
 ErrorFrom = Callable[[str], ORSError]
 
 

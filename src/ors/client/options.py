@@ -4,8 +4,6 @@ from dataclasses import dataclass
 
 from ors.limits import PING_SECONDS
 
-__all__ = ["Options"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:

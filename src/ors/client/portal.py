@@ -8,8 +8,6 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
-__all__ = ["Portal"]
-
 T = TypeVar("T")
 
 _STOP_SECONDS = 10.0

@@ -10,8 +10,6 @@ from ors.client.status_errors import StillStarting
 from ors.client.transports.base import Broken, NotSent
 from ors.errors import TransportError, Unavailable
 
-__all__ = ["Retry"]
-
 T = TypeVar("T")
 
 

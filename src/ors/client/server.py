@@ -18,7 +18,6 @@ from ors.errors import ResponseError
 if TYPE_CHECKING:
     from ors.client.sessions.keepalive import KeepAlive
 
-__all__ = ["RemoteServer", "Reply", "parsed", "read_body"]
 
 _REDIRECTS = frozenset({307, 308})
 _MAX_REDIRECTS = 3

@@ -21,8 +21,6 @@ from ors.errors import (
     Unavailable,
 )
 
-__all__ = ["StillStarting", "certainly_not_run", "failure", "too_large"]
-
 _NOT_NOW = frozenset({429, 502, 503, 504})
 _BY_STATUS: dict[int, type[ResponseError]] = {
     error.status: error

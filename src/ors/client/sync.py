@@ -16,8 +16,6 @@ from ors.client.sessions.session import AsyncSession
 from ors.client.transports.base import Transport
 from ors.types import Blocks, JSONObject, TerminalToolSpec, ToolOutput, ToolSpec
 
-__all__ = ["ORS", "Environment", "EnvironmentsAPI", "Session"]
-
 
 class Session:
     """One episode: `AsyncSession` without `await`."""
@@ -142,7 +140,7 @@ class Environment:
         return self._loop.run(lambda: self._async.list_tasks(split))
 
     def num_tasks(self, split: str) -> int:
-        """How many tasks a split has: see `AsyncEnvironment.num_tasks`."""
+        """The number of tasks in a split: see `AsyncEnvironment.num_tasks`."""
         return self._loop.run(lambda: self._async.num_tasks(split))
 
     def get_task(self, split: str, index: int) -> Task:

@@ -7,8 +7,6 @@ from ors.client.formats.base import Format, RawCall, typed_call
 from ors.client.formats.schemas import completed
 from ors.schemas.structure import Schema
 
-__all__ = ["ANTHROPIC"]
-
 _PROPERTY_NAMES = "[a-zA-Z0-9_.-]{1,64}"
 
 

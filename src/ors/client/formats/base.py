@@ -6,8 +6,6 @@ from typing import Any
 
 from ors.schemas.structure import Schema
 
-__all__ = ["Format", "RawCall", "ToolInvocation", "field", "typed_call"]
-
 RawCall = tuple[Any, Any, Any]
 """Name, arguments and id of a call, not checked yet."""
 
@@ -23,7 +21,7 @@ class ToolInvocation:
 
 @dataclass(frozen=True)
 class Format:
-    """How one provider writes tools and their calls."""
+    """The format of one provider for tools and their calls."""
 
     names: str
     """The regular expression that a tool's name must match."""

@@ -19,8 +19,6 @@ from ors.errors import ToolCallError
 from ors.schemas.structure import inlined, type_of
 from ors.types import ToolSpec
 
-__all__ = ["FORMATS", "Provider", "convert_tool_response", "convert_tools", "parse_tool_call"]
-
 Provider = Literal["openai", "openai-chat", "anthropic", "google", "openrouter"]
 """`openai` is the Responses API, `openai-chat` is Chat Completions."""
 

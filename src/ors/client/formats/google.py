@@ -13,8 +13,6 @@ from ors.client.formats.base import Format, RawCall, field
 from ors.client.formats.schemas import any_of
 from ors.schemas.structure import Schema, both, branches, type_of, types
 
-__all__ = ["GOOGLE"]
-
 _FIELDS = {
     "object": ("properties", "required", "minProperties", "maxProperties"),
     "array": ("items", "minItems", "maxItems"),

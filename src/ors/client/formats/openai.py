@@ -6,8 +6,6 @@ from ors.client.formats.base import Format, RawCall, field, typed_call
 from ors.client.formats.schemas import completed
 from ors.schemas.structure import Schema
 
-__all__ = ["CHAT", "RESPONSES"]
-
 _NAMES = "[a-zA-Z0-9_-]{1,64}"  # as openai's FunctionDefinition says
 
 

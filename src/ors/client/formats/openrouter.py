@@ -2,6 +2,4 @@
 
 from ors.client.formats.openai import CHAT
 
-__all__ = ["OPENROUTER"]
-
 OPENROUTER = CHAT

@@ -6,8 +6,6 @@ from typing import Any
 from ors._json import dumps
 from ors.schemas.structure import Schema, branches, types, walk
 
-__all__ = ["any_of", "completed", "object_schema"]
-
 # "schema must have type 'object' and not have 'oneOf'/'anyOf'/'allOf'/'enum'/'const'/'not' at the top
 # level" (OpenAI); Anthropic refuses the first three as well.
 _NOT_AT_ROOT = frozenset({"anyOf", "oneOf", "enum", "const", "not"})

@@ -6,23 +6,13 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ors._json import dumps
-from ors._protocol import (
-    CALL,
-    IDEMPOTENCY_KEY,
-    RESULT_GONE,
-    SESSION_ID,
-    SESSION_OVER,
-    UNKNOWN_TASK_ID,
-    CallReader,
-)
+from ors._protocol import CALL, IDEMPOTENCY_KEY, RESULT_GONE, SESSION_OVER, UNKNOWN_TASK_ID, CallReader
 from ors.client.retry import Retry
 from ors.client.server import RemoteServer, read_body
 from ors.client.sessions.interrupt import Interruptible
 from ors.client.status_errors import certainly_not_run, failure, too_large
 from ors.client.transports.base import Broken, Response, read_rest
 from ors.errors import CallOutcomeUnknown, SessionLost, ToolFailed, TransportError
-
-__all__ = ["OnTaskId", "PendingCall"]
 
 OnTaskId = Callable[[str], None]
 
@@ -147,7 +137,7 @@ class PendingCall:
     def _outcome(self, reader: CallReader) -> Any:
         if reader.error is not None:
             if reader.error.startswith(SESSION_OVER):
-                raise SessionLost(reader.error, sid=self._headers.get(SESSION_ID), reason=reader.reason)
+                raise SessionLost(reader.error, reason=reader.reason)
             if self._rejoining and reader.error.startswith((UNKNOWN_TASK_ID, RESULT_GONE)):
                 raise CallOutcomeUnknown(
                     f"the call has run or is running, but its result is lost: {reader.error}"

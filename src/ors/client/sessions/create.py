@@ -14,8 +14,6 @@ from ors.client.status_errors import certainly_not_run
 from ors.client.transports.base import Broken
 from ors.errors import BadRequest, ORSError, ServerFailed, TransportError
 
-__all__ = ["create", "new_sid"]
-
 
 async def new_sid(remote: RemoteServer, headers: Mapping[str, str]) -> str:
     """A new session id from the server. Retried: an id that is never used costs nothing.

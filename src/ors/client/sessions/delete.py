@@ -8,8 +8,6 @@ from ors._protocol import DELETE, SESSION_ID
 from ors.client.server import RemoteServer
 from ors.errors import Gone, NotFound, ORSError
 
-__all__ = ["delete"]
-
 logger = logging.getLogger("ors.client")
 
 

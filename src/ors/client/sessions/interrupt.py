@@ -6,8 +6,6 @@ from typing import Self
 
 from ors.errors import ORSError
 
-__all__ = ["Interruptible"]
-
 
 class Interruptible:
     """Wraps awaits of the current task: `interrupt(error)`, from any task, makes them raise `error`.

@@ -12,8 +12,6 @@ from ors.client.sessions.interrupt import Interruptible
 from ors.client.transports.base import Broken
 from ors.errors import ORSError, SessionLost, TransportError
 
-__all__ = ["KeepAlive"]
-
 _CHECKS_PER_TIMEOUT = 20
 _MAX_CHECK_SECONDS = 0.5
 _MIN_SLEEP_SECONDS = 0.01

@@ -18,8 +18,6 @@ from ors.types import Blocks, JSONObject, TerminalToolSpec, ToolOutput, ToolSpec
 if TYPE_CHECKING:
     from ors.client.client import AsyncEnvironment
 
-__all__ = ["AsyncSession"]
-
 
 class AsyncSession:
     """One episode. `async with` opens and ends it; so do `start()` and `close()`.

@@ -8,8 +8,6 @@ from urllib.parse import unquote, urlsplit
 from ors.client.transports.base import Broken, Response
 from ors.client.transports.headers import HeaderFields
 
-__all__ = ["ASGIApp", "ASGITransport"]
-
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]

@@ -6,8 +6,6 @@ from typing import Protocol
 
 from ors.errors import TransportError
 
-__all__ = ["Broken", "NotSent", "Response", "Transport", "read_rest"]
-
 REST_SECONDS = 0.05
 
 

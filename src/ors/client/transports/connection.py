@@ -4,14 +4,16 @@ import asyncio
 import socket
 from collections import deque
 from collections.abc import AsyncIterator
-from typing import Protocol, Self, cast
+from typing import TYPE_CHECKING, Self, cast
 
 import httptools
 
 from ors.client.transports.base import Broken, NotSent
 from ors.client.transports.headers import HeaderFields
 
-__all__ = ["HTTPConnection"]
+if TYPE_CHECKING:
+    from ors.client.transports.http import DirectTransport
+
 
 HIGH_WATER_BYTES = 2**20
 MAX_HEAD_BYTES = 2**20
@@ -20,23 +22,10 @@ _INTERIM = frozenset({100, *range(102, 200)})  # after 101, and statuses below 1
 _KEEPALIVE = (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3))
 
 
-class Pool(Protocol):
-    """The owner of connections."""
-
-    def adopt(self, connection: "HTTPConnection") -> None:
-        """Adds a connection that was opened."""
-
-    def release(self, connection: "HTTPConnection") -> None:
-        """Takes back a connection after a complete response."""
-
-    def forget(self, connection: "HTTPConnection") -> None:
-        """Removes a connection that was closed."""
-
-
 class HTTPConnection(asyncio.Protocol):
     """A connection that carries one exchange at a time."""
 
-    def __init__(self, pool: Pool, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, pool: "DirectTransport", loop: asyncio.AbstractEventLoop) -> None:
         self._pool = pool
         self._transport: asyncio.Transport | None = None
         self._exchange: _Exchange | None = None
@@ -141,16 +130,8 @@ class _Exchange:
     """One response as it arrives: receives the parser's callbacks, and is the `Response` of the caller."""
 
     __slots__ = (
-        "_broke",
-        "_chunks",
-        "_complete",
-        "_connection",
-        "_more",
-        "_unread",
-        "begun",
-        "headers",
-        "status",
-    )
+        "_broke", "_chunks", "_complete", "_connection", "_more", "_unread", "begun", "headers", "status",
+    )  # fmt: skip
 
     def __init__(self, connection: HTTPConnection) -> None:
         self._connection = connection

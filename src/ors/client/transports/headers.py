@@ -1,7 +1,5 @@
 """Header fields of a response."""
 
-__all__ = ["HeaderFields"]
-
 
 class HeaderFields(dict[str, str]):
     """Header fields by name, in any case; the last of several with one name wins."""

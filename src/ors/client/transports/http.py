@@ -13,8 +13,6 @@ from ors.client.transports.base import NotSent, Response
 from ors.client.transports.connection import HTTPConnection
 from ors.client.transports.urls import authorization, port_of
 
-__all__ = ["DirectTransport"]
-
 MAX_COOKIES = 64
 CONNECTS_AT_ONCE = 256
 RESOLVED_SECONDS = 10.0

@@ -8,8 +8,6 @@ from ors.client.transports.connection import HTTPConnection
 from ors.client.transports.http import DirectTransport
 from ors.client.transports.urls import authorization, port_of
 
-__all__ = ["ProxiedTransport"]
-
 MAX_HEAD_BYTES = 2**16
 
 

@@ -3,8 +3,6 @@
 import base64
 from urllib.parse import SplitResult, unquote, urlsplit
 
-__all__ = ["authorization", "port_of", "proxy_of"]
-
 
 def port_of(url: SplitResult) -> int:
     """The port of a URL, or the default of its scheme."""
