@@ -1,8 +1,12 @@
+from typing import get_args
+
 import pytest
 from pydantic import BaseModel, ValidationError
 
 from ors import types
-from ors.types import CreateSession, ImageBlock, RunToolError, Split, TextBlock, ToolOutput, ToolSpec
+from ors._json import dumps, loads
+from ors.client.decode import blocks, tool_output
+from ors.types import Block, CreateSession, ImageBlock, RunToolError, Split, TextBlock, ToolOutput, ToolSpec
 
 
 @pytest.mark.parametrize(
@@ -31,6 +35,14 @@ def test_wire_order_is_the_specifications() -> None:
 def test_blocks_take_any_sequence_and_plain_dicts() -> None:
     output = ToolOutput(blocks=({"text": "a", "type": "text"}, ImageBlock(data="", mimeType="image/png")))  # type: ignore[arg-type]
     assert [type(block) for block in output.blocks] == [TextBlock, ImageBlock]
+
+
+@pytest.mark.parametrize("kind", get_args(Block))
+def test_a_client_reads_every_kind_of_block_that_a_server_sends(kind: type[BaseModel]) -> None:
+    texts = {name: name for name, field in kind.model_fields.items() if field.is_required()}
+    block = kind(**texts, detail={"a": 1})
+    sent = dumps({"ok": True, "output": ToolOutput(blocks=[block])})  # type: ignore[list-item]
+    assert tool_output(loads(sent)).blocks == blocks(loads(dumps([block]))) == [block]
 
 
 def test_secrets_do_not_show_when_a_request_is_printed() -> None:

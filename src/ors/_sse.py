@@ -1,8 +1,6 @@
-"""The event stream format of the W3C: bytes to events and back."""
+"""Server-sent events (the W3C's event stream format): encoding and decoding."""
 
 from dataclasses import dataclass
-
-__all__ = ["PING", "Decoder", "Event", "encode"]
 
 PING = b": ping\n\n"
 
@@ -14,14 +12,14 @@ class Event:
     event: str
     data: str
     more: tuple[tuple[str, str], ...] = ()
-    """Fields that the standard does not know, which readers skip."""
+    """Fields that the standard does not define; other readers ignore them."""
 
 
 def encode(event: str, data: str, **more: str) -> bytes:
-    """One event as bytes, each line of `data` a line of its own, and fields that the standard does not know.
+    """Encodes one event; `more` are fields that the standard does not define.
 
-    Lines are split wherever any reader splits them (`str.splitlines`), so that no reader
-    takes the rest of a line for a field.
+    `data` is split at every line break that any reader knows (`str.splitlines`), so that no reader takes the
+    rest of a line for a field.
     """
     fields = "".join(f"{name}: {value}\n" for name, value in more.items())
     lines = "".join(f"data: {line}\n" for line in data.splitlines()) or "data: \n"
@@ -29,17 +27,17 @@ def encode(event: str, data: str, **more: str) -> bytes:
 
 
 class Decoder:
-    """Turns bytes, cut anywhere, into events.
+    """Decodes a stream of bytes, in chunks of any size, into events.
 
-    By the standard: LF, CR and CRLF end lines, exactly one space after the colon is dropped, a line
-    without a colon is a field without a value, comments and unknown fields are skipped, and an event
-    counts only once its blank line has arrived.
+    As the standard says: LF, CR and CRLF end lines, one space after the colon is dropped, a line without a
+    colon is a field without a value, comments and unknown fields are ignored, and a blank line completes
+    an event.
     """
 
     __slots__ = ("_begun", "_data", "_event", "_first", "_more", "_skip_lf")
 
     def __init__(self) -> None:
-        self._begun: list[bytes] = []  # pieces of the line that has not ended
+        self._begun: list[bytes] = []  # pieces of the incomplete line
         self._event = ""
         self._data: list[str] = []
         self._more: list[tuple[str, str]] = []
@@ -53,12 +51,12 @@ class Decoder:
             if chunk.startswith(b"\n"):
                 chunk = chunk[1:]
         if b"\n" not in chunk and b"\r" not in chunk:
-            # Joined once, when the line ends: a line of 64 MB, added to piece by piece, would take seconds.
+            # Joined once, when the line ends: joining a line of 64 MB piece by piece takes seconds.
             self._begun.append(chunk)
             return []
         text = b"".join((*self._begun, chunk))
         if b"\r" in text:
-            # A CR at the very end may be half of a CRLF: it ends the line now, its LF is skipped later.
+            # A CR at the end may be half of a CRLF: it ends the line, and a following LF is skipped.
             self._skip_lf = text.endswith(b"\r")
             text = text.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
         *lines, rest = text.split(b"\n")

@@ -1,4 +1,4 @@
-"""What an environment class lists, asked for once and kept by that class alone."""
+"""The task lists of an environment class, cached per class."""
 
 import threading
 from collections.abc import Mapping, Sequence
@@ -9,7 +9,7 @@ from pydantic import BaseModel
 from ors._tools import Spawn, call
 from ors.types import JSONObject
 
-if TYPE_CHECKING:  # both take time to import, which an author's own code need not wait for
+if TYPE_CHECKING:  # slow to import, and not needed by an author's code
     import asyncio
     from concurrent.futures import Future
 
@@ -17,46 +17,46 @@ if TYPE_CHECKING:  # both take time to import, which an author's own code need n
 class Listing:
     """The task lists of one class, by split.
 
-    Whoever asks first lists; whoever asks meanwhile waits for that, from any thread or event loop.
+    The first request lists the tasks; concurrent ones, from any thread or event loop, wait for it.
     """
 
     def __init__(self, owner: type) -> None:
         self._owner: Any = owner
         self._lock = threading.Lock()
         self._lists: dict[str, Future[Sequence[JSONObject]]] = {}
-        self._at_work: set[asyncio.Task[None]] = set()
+        self._running: set[asyncio.Task[None]] = set()
 
     def __reduce__(self) -> tuple[type["Listing"], tuple[type]]:
-        # A class that travels to another process lists anew there.
+        # A class that is pickled to another process lists its tasks again there.
         return Listing, (self._owner,)
 
     def known(self, split: str) -> Sequence[JSONObject] | None:
-        """The tasks of a split, if they have been listed."""
+        """The tasks of a split, if they are listed already."""
         future = self._lists.get(split)
         return future.result() if future is not None and future.done() else None
 
     async def tasks(self, split: str, spawn: Spawn | None = None) -> Sequence[JSONObject]:
-        """The tasks of a split, as `list_tasks` gives them."""
+        """The tasks of a split, as `list_tasks` returns them."""
         import asyncio
         from concurrent.futures import Future
 
         with self._lock:
             future = self._lists.get(split)
-            mine = future is None
+            first = future is None
             if future is None:
                 future = self._lists[split] = Future()
-        if mine:
-            # A task of its own: whoever asked first may leave, and the others still wait.
+        if first:
+            # A task of its own: if the first request is cancelled, the others still wait for it.
             listing = asyncio.create_task(self._list(split, future, spawn))
-            self._at_work.add(listing)
-            listing.add_done_callback(self._at_work.discard)
+            self._running.add(listing)
+            listing.add_done_callback(self._running.discard)
         return await asyncio.shield(asyncio.wrap_future(future))
 
     async def _list(self, split: str, future: "Future[Sequence[JSONObject]]", spawn: Spawn | None) -> None:
         try:
             future.set_result(self._checked(await call(self._owner.list_tasks, split, spawn=spawn)))
         except BaseException as error:
-            # A failure is told to those who wait and not kept: the next one asks again.
+            # Requests that wait get the error; it is not cached, so the next request lists again.
             with self._lock:
                 self._lists.pop(split, None)
             interrupted = RuntimeError(f"listing tasks was interrupted: {type(error).__name__}")
@@ -65,12 +65,14 @@ class Listing:
     def _checked(self, listed: Any) -> Sequence[JSONObject]:
         where = f"{self._owner.__name__}.list_tasks"
         if isinstance(listed, str | bytes | Mapping):
-            raise TypeError(f"{where} returns a list of tasks, not {type(listed).__name__}")
-        # A generator gives its tasks only once, so they are kept.
+            raise TypeError(f"{where} must return a list of tasks, not {type(listed).__name__}")
+        # A generator yields its tasks only once, so they are stored.
         tasks: Sequence[Any] = listed if isinstance(listed, Sequence) else list(listed)
-        if isinstance(tasks, list | tuple):  # another sequence may make its items as they are asked for
+        if isinstance(tasks, list | tuple):  # other sequences may create their items on demand
             for index, task in enumerate(tasks):
                 if not isinstance(task, Mapping | BaseModel):
                     kind = type(task).__name__
-                    raise TypeError(f"{where}: a task is an object, but number {index} is {kind}")
+                    raise TypeError(
+                        f"{where}: a task must be a dictionary or a model, but number {index} is {kind}"
+                    )
         return tasks

@@ -1,4 +1,4 @@
-"""Tools: how an author's methods become tools, found once per class, and how they are called."""
+"""Tools: the methods of an author's class that agents may call."""
 
 import inspect
 from collections.abc import Awaitable, Callable, Iterator, Mapping
@@ -35,15 +35,15 @@ def tool(
 ) -> F | Callable[[F], F]:
     """Makes a method a tool. Its docstring is the description, its annotations are the input schema.
 
-    `shared=False`: offered only within a session, as a task-specific tool. `concurrent=True`: may overlap
-    with other concurrent tools of its session. `timeout`: seconds it may run, instead of the server's limit.
+    `shared=False`: a task-specific tool, listed only within a session. `concurrent=True`: may overlap with
+    other concurrent tools of its session. `timeout`: longest run in seconds, instead of the server's limit.
     `truncate=True`: a result over the server's limit loses the end of its text, instead of failing.
     """
     if timeout is not None and timeout <= 0:
         raise ValueError(f"timeout must be over 0 seconds, not {timeout}")
 
     def mark(function: F) -> F:
-        # The first two names are those of ors-sdk 0.1.0, so that its toolsets are understood.
+        # The first two names are those of ors-sdk 0.1.0, so that its toolsets work here.
         function._env_tool = True  # type: ignore[attr-defined]
         function._env_tool_shared = shared  # type: ignore[attr-defined]
         function._env_tool_concurrent = concurrent  # type: ignore[attr-defined]
@@ -55,9 +55,9 @@ def tool(
 
 
 def terminal(fn: F) -> F:
-    """Makes a tool the one that ends the episode with the agent's last message; put it on top of `@tool`.
+    """Makes a tool end the episode with the agent's last message; put it above `@tool`.
 
-    Agents do not see it among the tools. It takes the message as its only parameter, or nothing.
+    Agents do not see the tool. It takes the message as its only parameter, or nothing.
     """
     fn._env_tool_terminal = True  # type: ignore[attr-defined]
     return fn
@@ -67,20 +67,20 @@ def terminal(fn: F) -> F:
 
 
 class Spawn(Protocol):
-    """Runs a sync function somewhere else than on the event loop."""
+    """Runs a sync function off the event loop."""
 
     def __call__(self, fn: Callable[..., Any], /, *args: Any) -> Awaitable[Any]: ...
 
 
 async def _spawn(fn: Callable[..., Any], /, *args: Any) -> Any:
-    # asyncio is a fifth of the time that importing an environment takes, and every server has it already.
+    # Imported here: asyncio takes a fifth of the time to import an environment.
     from asyncio import to_thread
 
     return await to_thread(fn, *args)
 
 
 SPAWN: ContextVar[Spawn] = ContextVar("ors_spawn", default=_spawn)
-"""How threads are had in this context: a server sets its own, for what an author's code calls of ours."""
+"""Runs `def` methods in this context; a server sets its own thread pool."""
 
 
 async def call(fn: Callable[..., Any], *args: Any, spawn: Spawn | None = None) -> Any:
@@ -92,13 +92,13 @@ async def call(fn: Callable[..., Any], *args: Any, spawn: Spawn | None = None) -
 
 
 def method(target: Any, name: str) -> Any:
-    """The method that the class has by that name, even if an attribute of the instance has the name too."""
+    """The method of that name of the class, even if an attribute of the instance has the same name."""
     for owner in type(target).__mro__:
         if name in owner.__dict__:
             raw = owner.__dict__[name]
             bind = getattr(type(raw), "__get__", None)
             return raw if bind is None else bind(raw, target, type(target))
-    return getattr(target, name)  # a stand-in, which passes on what it is asked for
+    return getattr(target, name)  # a proxy object with a __getattr__
 
 
 # ── One tool ─────────────────────────────────────────────────────────────────────────────────────
@@ -117,14 +117,14 @@ class ToolDef:
     terminal: bool
     is_async: bool
     direct: bool
-    """Whether it is called as `function(env, ...)`, at once: `async def`, shared, of the class itself."""
+    """Whether `function(env, ...)` is the whole call: `async def`, shared, defined on the class itself."""
     validator: Any  # SchemaValidator, or one of a plugin of pydantic; None without an input
-    """The model's: by its class it takes 0.15 µs to find."""
+    """The model's validator, cached: the lookup by its class takes 0.15 µs."""
     fields: tuple[tuple[str, str], ...] | None
-    """For plain parameters, each with its field of the model; None when the tool takes the model itself."""
+    """Parameters and their fields of the model; None if the tool takes the model itself."""
 
     def arguments(self, given: Mapping[str, Any]) -> dict[str, Any] | BaseModel | None:
-        """The checked input: the model, or keyword arguments.
+        """Validates the input; returns the model, or keyword arguments.
 
         Raises:
             ToolError: the input does not fit the tool's schema.
@@ -141,7 +141,7 @@ class ToolDef:
 
     def _read_as_json(self, validator: Any, given: Mapping[str, Any]) -> BaseModel:
         try:
-            # The input came as JSON, so JSON's rules decide: a strict model takes dates as strings.
+            # The input was JSON, so the rules for JSON apply: a strict model accepts dates as strings.
             return validator.validate_json(dumps(given))  # type: ignore[no-any-return]
         except ValidationError as error:
             text = f"Tool input validation error: {problems(error, root='input')}"
@@ -149,7 +149,7 @@ class ToolDef:
 
 
 def _define(owner: type, name: str, raw: Any, toolset: type | None) -> ToolDef:
-    function = getattr(raw, "__func__", raw)  # what classmethod and staticmethod wrap
+    function = getattr(raw, "__func__", raw)  # the function in a classmethod or staticmethod
     where = f"{owner.__name__}.{name}"
     real = inspect.unwrap(function)
     try:
@@ -177,7 +177,7 @@ def _define(owner: type, name: str, raw: Any, toolset: type | None) -> ToolDef:
         terminal=_mark(raw, "_env_tool_terminal", False),
         is_async=is_async,
         direct=is_async and shared and toolset is None and type(raw) is FunctionType,
-        validator=None if model is None else model.__pydantic_validator__,  # complete, as its schema is
+        validator=None if model is None else model.__pydantic_validator__,  # complete, since the schema is
         fields=fields,
     )
 
@@ -210,8 +210,8 @@ def _input_model(
 def _model_of_parameters(
     where: str, parameters: list[inspect.Parameter], hints: dict[str, Any]
 ) -> tuple[type[BaseModel], tuple[tuple[str, str], ...]]:
-    # Fields go by neutral names with the parameter's name as alias, since a parameter may be called
-    # `json` or `_x`, which a model's field may not.
+    # The alias is the parameter's name. The field has another one, since a parameter may be called `json` or
+    # `_x`, and a field of a model may not.
     fields = tuple((parameter.name, f"p{number}") for number, parameter in enumerate(parameters))
     definitions: dict[str, Any] = {
         field: _field(parameter, hints[parameter.name])
@@ -249,10 +249,10 @@ def _schema(where: str, model: type[BaseModel] | None) -> dict[str, Any] | None:
 class Toolbox:
     """The tools of one environment class and its toolsets, by name."""
 
-    def __init__(self, owner: type, toolsets: tuple[type, ...] = (), *, taken_over: bool = False) -> None:
+    def __init__(self, owner: type, toolsets: tuple[type, ...] = (), *, overridden: bool = False) -> None:
         self._owner = owner
-        self.taken_over = taken_over
-        """Whether the author runs all calls in a way of their own."""
+        self.overridden = overridden
+        """Whether the author's class runs all calls itself."""
         self.by_name = {name: _define(owner, name, raw, None) for name, raw in _marked(owner)}
         for toolset in toolsets:
             self._add(toolset)
@@ -282,7 +282,7 @@ class Toolbox:
         ]
 
     def terminal(self) -> TerminalToolSpec | None:
-        """The tool that the agent's last message goes to, if there is one.
+        """The `@terminal` tool, if there is one.
 
         Raises:
             InvalidEnvironment: there are two, or it takes more than the message.
@@ -292,7 +292,9 @@ class Toolbox:
             return None
         names = ", ".join(definition.spec.name for definition in found)
         if len(found) > 1:
-            raise InvalidEnvironment(f"{self._owner.__name__} has more than one @terminal tool: {names}")
+            raise InvalidEnvironment(
+                f"{self._owner.__name__} has more than one @terminal tool: {names}; keep one"
+            )
         schema: Any = found[0].spec.input_schema or {}
         fields = list(schema.get("properties") or {})
         if len(fields) > 1 or found[0].concurrent:
@@ -312,15 +314,15 @@ class Toolbox:
         given: Mapping[str, Any],
         spawn: Spawn | None = None,
     ) -> Awaitable[ToolOutput]:
-        """Checks the input and runs the tool of that name, whose definition `by_name` gave.
+        """Validates the input and runs the tool `name`; `definition` is its entry in `by_name`.
 
-        What it gives is to be `checked`.
+        The caller must pass the result to `checked`.
 
         Raises:
-            ToolError: no such tool, an input that does not fit, or the tool's own refusal.
+            ToolError: there is no such tool, the input is not valid, or the tool refused.
         """
         if definition is not None and definition.direct:
-            # As most are: without a coroutine of ours around it, which takes 0.3 µs.
+            # The common case, without a coroutine of our own around it, which takes 0.3 µs.
             arguments, function = definition.arguments(given), getattr(type(env), name)
             if type(arguments) is dict:
                 return function(env, **arguments)  # type: ignore[no-any-return]
@@ -336,13 +338,13 @@ class Toolbox:
         spawn: Spawn | None,
     ) -> ToolOutput:
         if definition is None or not (definition.shared or definition.terminal):
-            offered = await task_specific(env, spawn)
-            if definition is None and name in offered:
+            listed = await task_specific(env, spawn)
+            if definition is None and name in listed:
                 raise ToolError(
                     f"{name!r} is listed for this task, but nothing serves it", reason="not_found"
                 )
-            if definition is None or name not in offered:
-                names = ", ".join([*(spec.name for spec in self.specs(shared=True)), *offered])
+            if definition is None or name not in listed:
+                names = ", ".join([*(spec.name for spec in self.specs(shared=True)), *listed])
                 raise ToolError(f"{name!r} is not a valid tool; the tools are: {names}", reason="not_found")
         arguments = definition.arguments(given)
         target = env if definition.toolset is None else await toolset_of(env, definition.toolset, spawn)
@@ -354,10 +356,10 @@ class Toolbox:
 
 
 def checked(name: str, output: Any) -> ToolOutput:
-    """What a tool gave, if that is what a tool gives.
+    """Checks that a tool returned a ToolOutput.
 
     Raises:
-        TypeError: it is something else.
+        TypeError: it returned something else.
     """
     if not isinstance(output, ToolOutput):
         raise TypeError(f"{name!r} returned {type(output).__name__}; expected ToolOutput")
@@ -374,19 +376,19 @@ def _marked(owner: type) -> Iterator[tuple[str, Any]]:
 
 
 def _mark(raw: Any, name: str, default: Any) -> Any:
-    # On the function, or on the classmethod or staticmethod around it: @tool may stand on either side.
+    # On the function, or on the classmethod or staticmethod around it: both orders of decorators work.
     return getattr(raw, name, getattr(getattr(raw, "__func__", None), name, default))
 
 
 async def task_specific(env: Any, spawn: Spawn | None) -> list[str]:
-    """The names of the tools that this task has besides the shared ones."""
+    """The names of the task-specific tools."""
     listed = await call(method(env, "list_task_tools"), spawn=spawn)
     return [spec.name for spec in listed.tools]
 
 
 async def toolset_of(env: Any, toolset: type, spawn: Spawn | None) -> Any:
-    """The environment's instance of a toolset, made at the first call of one of its tools."""
-    # By `__dict__`, since an author's constructor need not have called ours.
+    """The environment's instance of a toolset, created at the first call of one of its tools."""
+    # In `__dict__`, since an author's constructor may not call ours.
     made: dict[type, Any] = env.__dict__.setdefault("_toolset_instances", {})
     if toolset not in made:
         wants_env = bool(inspect.signature(toolset).parameters)

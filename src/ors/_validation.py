@@ -1,10 +1,10 @@
-"""What is wrong with a value that failed validation, without the value itself."""
+"""Validation errors as text, without the values, which may be secrets."""
 
 from pydantic import ValidationError
 
 
 def problems(error: ValidationError, root: str = "") -> str:
-    """The fields and what is wrong with each. `root` names the value as a whole."""
+    """Lists the invalid fields and what is wrong with each; `root` is the name of the whole value."""
     found = []
     for problem in error.errors(include_url=False, include_context=False, include_input=False):
         where = ".".join(map(str, problem["loc"])) or root

@@ -1,4 +1,4 @@
-"""Environments and toolsets: the classes that authors derive theirs from."""
+"""Environments and toolsets: the base classes for authors."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Mapping, Sequence
@@ -8,24 +8,15 @@ from typing import Any, ClassVar
 from ors._task_lists import Listing
 from ors._tools import Toolbox, call, checked, terminal, tool
 from ors.errors import ToolError
-from ors.types import (
-    ImageBlock,
-    JSONObject,
-    ListToolsOutput,
-    RunToolError,
-    RunToolOutput,
-    RunToolSuccess,
-    Split,
-    TextBlock,
-)
+from ors.types import Block, JSONObject, ListToolsOutput, RunToolError, RunToolOutput, RunToolSuccess, Split
 
-Prompt = Sequence[TextBlock | ImageBlock]
+Prompt = Sequence[Block]
 
 __all__ = ["Environment", "Secrets", "Toolset", "terminal", "tool"]
 
 
 class Secrets(dict[str, str]):
-    """Secrets by name: an ordinary dictionary that does not show its values when printed."""
+    """Secrets by name: a dictionary that hides its values when printed."""
 
     def __repr__(self) -> str:
         return f"Secrets({', '.join(f'{name}=***' for name in self)})"
@@ -34,28 +25,28 @@ class Secrets(dict[str, str]):
 
 
 class Environment(ABC):
-    """A task, the tools to work on it, and the rewards for that. One instance is one episode.
+    """A task, the tools to work on it, and the rewards. One instance is one episode.
 
-    Every method may be `def` or `async def`. Plain ones run in threads, so they may block.
+    Every method may be `def` or `async def`. A `def` method runs in a thread, so it may block.
     """
 
     toolsets: ClassVar[Sequence[type]] = ()
-    """Toolset classes whose tools this environment offers too."""
+    """Toolset classes whose tools this environment has too."""
     calls_after_finished: ClassVar[bool] = False
-    """Whether tools may still be called once one has returned `finished=True`."""
+    """Whether tools may be called after one has returned `finished=True`."""
     limits: ClassVar[Mapping[str, float | None]] = {}
-    """Limits of this environment's own, by their names in `ors.Limits`: {"tool_seconds": 30}."""
+    """Limits of this environment, by their names in `ors.Limits`: {"tool_seconds": 30}."""
     private_fields: ClassVar[Any] = ()
-    """Names of task fields that listings do not show, or a class method that gives them.
+    """Names of task fields that task lists hide, or a class method that returns them.
 
-    Sessions by split and index still get the whole task."""
+    Sessions by split and index still get the complete task."""
 
     _toolbox: ClassVar[Toolbox]
     _listing: ClassVar[Listing]
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        # Of this class alone: a subclass lists tasks of its own.
+        # Not inherited: a subclass has tasks of its own.
         cls._listing = Listing(cls)
 
     def __init__(self, task_spec: JSONObject = {}, secrets: dict[str, str] = {}) -> None:  # noqa: B006
@@ -63,32 +54,32 @@ class Environment(ABC):
         self.secrets = Secrets(secrets or {})
 
     def setup(self) -> Awaitable[None] | None:
-        """Prepares the episode; called once, before anything else of the instance."""
+        """Prepares the episode; called once, before all other methods."""
         return None
 
     def teardown(self) -> Awaitable[None] | None:
-        """Cleans up; called once, however the episode ends, also when setup failed."""
+        """Cleans up; called once when the episode ends, also when setup failed."""
         return None
 
     @abstractmethod
     def get_prompt(self) -> Prompt | Awaitable[Prompt]:
-        """What the agent is told first."""
+        """The prompt: the blocks that the agent sees first."""
 
     @classmethod
     @abstractmethod
     def list_splits(cls) -> Sequence[Split | str] | Awaitable[Sequence[Split | str]]:
-        """The task sets. A plain "train" or "test" is of that type, any other string of type "validation"."""
+        """The splits. The strings "train" and "test" have that type, all others have type "validation"."""
 
     @classmethod
     def list_tasks(cls, split: str) -> Sequence[JSONObject] | Awaitable[Sequence[JSONObject]]:
-        """All tasks of a split. An environment with too many to list has num_tasks and get_task instead."""
-        raise NotImplementedError(f"{cls.__name__} does not list its tasks; it has num_tasks and get_task")
+        """All tasks of a split. If there are too many to list, define num_tasks and get_task instead."""
+        raise NotImplementedError(f"{cls.__name__} does not list its tasks: use num_tasks and get_task")
 
-    # These three are `Any` so that an author's may be plain or `async def`; ours are to be awaited.
+    # These three return `Any`, so that an override may be `def` or `async def`.
 
     @classmethod
     async def num_tasks(cls, split: str) -> Any:
-        """How many tasks a split has."""
+        """The number of tasks in a split."""
         return len(await cls._listing.tasks(split))
 
     @classmethod
@@ -98,7 +89,7 @@ class Environment(ABC):
 
     @classmethod
     async def get_task_range(cls, split: str, start: int | None = None, stop: int | None = None) -> Any:
-        """The tasks from `start` up to `stop`, as a slice would give them."""
+        """The tasks from `start` to `stop`, as a slice."""
         if getattr_static(cls, "get_task") is getattr_static(Environment, "get_task"):
             return list((await cls._listing.tasks(split))[start:stop])
         from asyncio import sleep  # late, as in ors._tools
@@ -108,7 +99,7 @@ class Environment(ABC):
         for count, index in enumerate(indices, 1):
             tasks.append(await call(cls.get_task, split, index))
             if count % 100 == 0:
-                await sleep(0)  # an `async def` that waits for nothing would hold up all others
+                await sleep(0)  # an `async def` that never waits would block the event loop
         return tasks
 
     @classmethod
@@ -117,8 +108,8 @@ class Environment(ABC):
         tools = cls._tools()
         return ListToolsOutput(tools=tools.specs(shared=True), terminal_tool=tools.terminal())
 
-    def list_task_tools(self) -> Any:  # so that an author's may be plain or `async def`
-        """The tools of this task alone, as ListToolsOutput; by default all `@tool(shared=False)` ones."""
+    def list_task_tools(self) -> Any:  # so that an override may be `def` or `async def`
+        """The tools of this task only, as ListToolsOutput; by default all `@tool(shared=False)` ones."""
         return ListToolsOutput(tools=self._tools().specs(shared=False))
 
     async def _call_tool(self, name: str, input: JSONObject) -> RunToolOutput:
@@ -132,19 +123,19 @@ class Environment(ABC):
 
     @classmethod
     def name(cls) -> str:
-        """What the environment is called; the wire has it in lower case."""
+        """The environment's name; on the wire it is in lower case."""
         return cls.__name__
 
     @classmethod
     def _tools(cls) -> Toolbox:
         if "_toolbox" not in cls.__dict__:
-            taken_over = cls._call_tool is not Environment._call_tool
-            cls._toolbox = Toolbox(cls, tuple(cls.toolsets or ()), taken_over=taken_over)
+            overridden = cls._call_tool is not Environment._call_tool
+            cls._toolbox = Toolbox(cls, tuple(cls.toolsets or ()), overridden=overridden)
         return cls._toolbox
 
 
 class Toolset:
-    """Tools to share between environments: name the class in `Environment.toolsets`."""
+    """Tools that several environments share: list the class in `Environment.toolsets`."""
 
     def __init__(self, env: Any) -> None:
         self.env = env

@@ -1,30 +1,30 @@
-"""Every error of this package, one tree.
+"""Every error of this package, in one tree.
 
     ORSError
-    ├── ToolError               an environment's tool says no: the agent is told, the episode goes on
-    ├── InvalidEnvironment      an environment is written wrongly; found when the server is built
+    ├── ToolError               a tool refuses the call: the agent sees the text, the episode goes on
+    ├── InvalidEnvironment      an environment class is not valid; raised when the server is built
     ├── ToolCallError           the call was refused (`ok: false`): tell the model, it can recover
     ├── ToolFailed              the tool raised or was stopped: not the model's fault, mask the step
-    ├── CallOutcomeUnknown      the call may or may not have run: do not send it again, drop the episode
-    ├── SessionLost             the session is gone: start a new episode
-    ├── TransportError          the server was not reached: nothing is known to be wrong with the request
-    │   └── Unavailable         the server said "not now" (429, 502, 503, 504) for longer than we waited
+    ├── CallOutcomeUnknown      the call may or may not have run: do not repeat it, drop the episode
+    ├── SessionLost             the session has ended: start a new episode
+    ├── TransportError          the server was not reached: the request itself may be fine
+    │   └── Unavailable         the server answered "not now" (429, 502, 503, 504) until retries ended
     └── ResponseError           the server answered with an error status
-        ├── BadRequest          400: the request is wrong; the text says what
+        ├── BadRequest          400: the request is not valid; the message says why
         ├── AuthenticationError 401: the API key is missing or wrong
         ├── Forbidden           403: the API key may not do this
         ├── NotFound            404: no such environment, session or path
-        ├── MethodNotAllowed    405: the path exists, with another method
-        ├── Gone                410: the session existed and has ended
+        ├── MethodNotAllowed    405: the path exists for another method
+        ├── Gone                410: the session has ended
         ├── TooLarge            413: the request body is over the limit
-        └── ServerFailed        500: the environment or the server failed, such as a setup that raised
+        └── ServerFailed        500: the environment or the server failed, as when a setup raised
 
-Each error has `status`, the HTTP status that stands for it, and `who`: whose failure it is, one of
-"client", "environment", "server" or "network". A trainer masks everything that is not "client".
-`reason` is a word for programs, where the server gave one: "environment" (its code raised), "tool_timeout",
+Each error has `status`, its HTTP status, and `who`, the party that failed: "client", "environment", "server"
+or "network". A trainer masks every error that is not of the "client".
+`reason` is a code for programs, if the server sent one: "environment" (its code raised), "tool_timeout",
 "setup_timeout", "limit", "cancelled", "deleted", "expired", "life", "shutdown", "worker_lost",
 "unreachable".
-All of them pickle, with their attributes.
+All of them can be pickled, with their attributes.
 """
 
 from typing import Any, ClassVar, Literal
@@ -61,7 +61,7 @@ class ORSError(Exception):
     reason: str | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Exception's own way calls the constructor with `args`, which keyword-only attributes break.
+        # Exception.__reduce__ calls the constructor with `args`, which fails with keyword-only arguments.
         return (_rebuild, (type(self), self.args, self.__dict__))
 
 
@@ -74,7 +74,7 @@ def _rebuild(cls: type[ORSError], args: tuple[Any, ...], state: dict[str, Any]) 
 class ToolError(ORSError):
     """Raise it in a tool to refuse the call: the agent gets `ok: false` with this text.
 
-    `reason` is an optional word that programs can act on.
+    `reason` is an optional code for programs.
     """
 
     status = 200
@@ -86,7 +86,7 @@ class ToolError(ORSError):
 
 
 class InvalidEnvironment(ORSError, ValueError):
-    """An environment class is written wrongly; the text names the class and the method."""
+    """An environment class is not valid; the message names the class and the method."""
 
     who = "environment"
 
@@ -94,7 +94,7 @@ class InvalidEnvironment(ORSError, ValueError):
 class ToolCallError(ORSError):
     """The call was refused: tell the model, which can try again.
 
-    `reason` is "not_found", "input_validation", "episode_finished", a word of the environment's own, or None.
+    `reason` is "not_found", "input_validation", "episode_finished", a code of the environment, or None.
     """
 
     status = 200
@@ -116,19 +116,19 @@ class ToolFailed(ORSError):
 
 
 class CallOutcomeUnknown(ORSError):
-    """The connection broke before the server said that it had the call, and it cannot be asked.
+    """The connection broke, and the server cannot tell whether the call ran.
 
-    The tool may or may not have run. Sending it again could run it twice, so drop the episode.
+    Repeating the call could run the tool twice, so drop the episode.
     """
 
     who = "network"
 
 
 class SessionLost(ORSError):
-    """The session is gone (ended, expired, or its server died). Start a new episode.
+    """The session has ended or expired, or its server died. Start a new episode.
 
-    `reason` says which: "deleted", "expired", "worker_lost" and others are the server's words. "unreachable":
-    it has not answered for so long that the session was given up; a call that was under way may have run.
+    `reason` says why: "deleted", "expired", "worker_lost" and others come from the server. "unreachable": the
+    server did not answer pings, so the client gave the session up; a call that was running may have finished.
     """
 
     status = 410
@@ -140,14 +140,14 @@ class SessionLost(ORSError):
 
 
 class TransportError(ORSError):
-    """The server could not be reached, or its answer broke off, for as long as we were willing to try."""
+    """The server could not be reached, or its answers were incomplete, until the retries ended."""
 
     status = 502
     who = "network"
 
 
 class Unavailable(TransportError):
-    """The server said "not now" more often than we were willing to ask. `retry_after` is in seconds."""
+    """The server answered "not now" until the retries ended. `retry_after` is in seconds."""
 
     status = 503
 
@@ -166,7 +166,7 @@ class Unavailable(TransportError):
 
 
 class ResponseError(ORSError):
-    """The server answered with an error status; the text is the server's `detail`."""
+    """The server answered with an error status; the message is its `detail`."""
 
     def __init__(self, message: str = "", *, status: int | None = None, reason: str | None = None) -> None:
         super().__init__(message)
@@ -176,7 +176,7 @@ class ResponseError(ORSError):
 
 
 class BadRequest(ResponseError):
-    """400: the request is wrong. Correct it; sending it again changes nothing."""
+    """400: the request is not valid. Correct it; repeating it does not help."""
 
     status = 400
     who = "client"
@@ -204,7 +204,7 @@ class NotFound(ResponseError):
 
 
 class MethodNotAllowed(ResponseError):
-    """405: the path exists, with another method; `allow` names it."""
+    """405: the path exists for another method, which `allow` names."""
 
     status = 405
     who = "client"
@@ -215,7 +215,7 @@ class MethodNotAllowed(ResponseError):
 
 
 class Gone(ResponseError):
-    """410: the session existed and has ended."""
+    """410: the session has ended. Start a new one."""
 
     status = 410
     who = "client"

@@ -1,4 +1,4 @@
-"""Clients of an environment in this process, without sockets, for an author's tests.
+"""Tests an environment in this process, without sockets.
 
 async def test_the_right_answer_is_rewarded() -> None:
     async with ors.testing.session(MyEnv, task_spec={"question": "2+2", "answer": "4"}) as session:
@@ -21,10 +21,10 @@ IN_PROCESS = "http://in-process"
 async def client(
     served: Server | type[Environment], *, options: Options | None = None
 ) -> AsyncIterator[AsyncORS]:
-    """A client of a server, or of a server made for one environment. Leaving it ends every session.
+    """A client of a server, or of one environment. Leaving the block ends every session.
 
     Raises:
-        InvalidEnvironment: the environment is written wrongly; the text says where.
+        InvalidEnvironment: the environment class is not valid; the message says where.
     """
     server = served if isinstance(served, Server) else Server([served])
     async with AsyncORS(IN_PROCESS, options=options, transport=ASGITransport(server.app)) as made:
@@ -41,10 +41,10 @@ async def session(
     secrets: Mapping[str, str] | None = None,
     environment: str | None = None,
 ) -> AsyncIterator[AsyncSession]:
-    """An open session of a task, given whole or by split and index; `environment` is the first by default.
+    """An open session for a task, given whole or by split and index; `environment` is the first by default.
 
     Raises:
-        InvalidEnvironment: the environment is written wrongly; the text says where.
+        InvalidEnvironment: the environment class is not valid; the message says where.
         ResponseError: the server refuses, as when there is no such task.
     """
     async with client(served) as made:

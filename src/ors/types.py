@@ -1,4 +1,4 @@
-"""The wire models of the Open Reward Standard, one set for server and client."""
+"""The wire models of the Open Reward Standard, shared by server and client."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Self
@@ -7,6 +7,7 @@ from pydantic import BaseModel, Field, RootModel, StrictInt, model_validator
 from typing_extensions import TypeAliasType
 
 __all__ = [
+    "Block",
     "Blocks",
     "CreateSession",
     "GetTask",
@@ -32,8 +33,8 @@ __all__ = [
 JSONValue = TypeAliasType("JSONValue", Mapping[str, Any] | Sequence[Any] | str | int | float | bool | None)
 JSONObject = Mapping[str, JSONValue]
 
-# What authors write refuses unknown fields, so that `finshed=True` fails loudly.
-# What clients send ignores them (PROTOCOL: unknown body keys).
+# Models that authors create forbid unknown fields, so that `finshed=True` is an error.
+# Models that clients send ignore them (PROTOCOL: unknown body keys).
 
 
 class TextBlock(BaseModel, extra="forbid"):
@@ -53,12 +54,15 @@ class ImageBlock(BaseModel, extra="forbid"):
     type: Literal["image"] = "image"
 
 
-# A list, not a Sequence: pydantic builds it in 60% of the time, and takes any sequence all the same.
-Blocks = TypeAliasType("Blocks", list[TextBlock | ImageBlock])
+Block = TextBlock | ImageBlock
+"""Every kind of block. A new kind is added here."""
+
+# A list, not a Sequence: pydantic validates it in 60% of the time, and accepts any sequence as well.
+Blocks = TypeAliasType("Blocks", list[Block])
 
 
 class ToolOutput(BaseModel, extra="forbid"):
-    """What a tool returns: what the agent sees, the reward, and whether the episode is over."""
+    """The return value of a tool: blocks for the agent, the reward, and whether the episode is finished."""
 
     blocks: Blocks
     metadata: JSONObject | None = None
@@ -74,7 +78,7 @@ class RunToolSuccess(BaseModel, extra="forbid"):
 
 
 class RunToolError(BaseModel, extra="forbid"):
-    """The envelope of a call that was refused, in a way the agent can recover from."""
+    """The envelope of a call that was refused; the agent can try again."""
 
     ok: Literal[False] = False
     error: str
@@ -98,7 +102,7 @@ class ToolSpec(BaseModel, extra="forbid"):
 class TerminalToolSpec(BaseModel, extra="forbid"):
     """The tool that ends an episode with the agent's last message, which goes into `arg`.
 
-    Not of the specification: openreward 0.1.157 has it, and environments in the field use it.
+    Not in the specification: openreward 0.1.157 has it, and existing environments use it.
     """
 
     name: str
@@ -106,7 +110,7 @@ class TerminalToolSpec(BaseModel, extra="forbid"):
     description: str = ""
 
     def as_tool(self) -> ToolSpec:
-        """The same as an ordinary tool: it takes the message as a string, or nothing."""
+        """The same as an ordinary tool, which takes the message as a string, or nothing."""
         schema: JSONObject | None = None
         if self.arg is not None:
             message = {"type": "string", "description": "The agent's last message."}
@@ -150,7 +154,7 @@ class CreateSession(BaseModel):
 
     @model_validator(mode="after")
     def check_task_source(self) -> Self:
-        """One source of the task, and that one whole."""
+        """Checks that the task has one source, and that it is complete."""
         if (self.split is None) != (self.index is None):
             raise ValueError("split and index must be given together")
         if (self.task_spec is None) == (self.split is None):

@@ -13,6 +13,7 @@ from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 from pydantic import BaseModel, ConfigDict, Field, RootModel, TypeAdapter, ValidationError
 
 from ors.client.formats import Provider, ToolInvocation, convert_tool_response, convert_tools, parse_tool_call
+from ors.client.formats.convert import FORMATS
 from ors.errors import ToolCallError
 from ors.types import ToolSpec
 
@@ -656,6 +657,10 @@ def test_a_tool_without_a_name_is_refused() -> None:
         convert_tool_response({"tools": [{"description": "A"}]})
 
 
+def test_every_provider_has_a_format() -> None:
+    assert tuple(FORMATS) == get_args(Provider)
+
+
 def test_an_unknown_format_is_refused_even_without_tools() -> None:
     unknown: Any = "mistral"
     for refused in (
@@ -663,7 +668,10 @@ def test_an_unknown_format_is_refused_even_without_tools() -> None:
         lambda: convert_tool_response({"tools": []}, unknown),
         lambda: parse_tool_call({}, unknown),
     ):
-        with pytest.raises(ValueError, match=r"^Invalid format: 'mistral'$"):
+        with pytest.raises(
+            ValueError,
+            match=r"^Invalid format: 'mistral'; use one of openai, openai-chat, anthropic, .*, openrouter$",
+        ):
             refused()
 
 

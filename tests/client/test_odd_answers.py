@@ -11,7 +11,7 @@ import pytest
 
 from ors._protocol import CallReader
 from ors.client import AsyncEnvironment, AsyncORS, Options, Task
-from ors.client.transports.http import MAX_HEAD_BYTES
+from ors.client.transports.connection import MAX_HEAD_BYTES
 from ors.errors import BadRequest, ORSError, ResponseError, ServerFailed, ToolFailed, TransportError
 from tests.support.scripted_server import (
     Reply,
@@ -185,7 +185,7 @@ def env(client: AsyncORS) -> AsyncEnvironment:
         ("/env/num_tasks", {"num_tasks": True}, lambda c: env(c).num_tasks("x"), "an integer"),
         ("/env/splits", [{"name": 5}], lambda c: env(c).list_splits(), "not a string"),
         ("/env/task", {"task": "x"}, lambda c: env(c).get_task("x", 0), "not an object"),
-        ("/env/tasks", {"tasks": ["x"]}, lambda c: env(c).list_tasks("x"), "no list of tasks"),
+        ("/env/tasks", {"tasks": ["x"]}, lambda c: env(c).list_tasks("x"), "not a list of tasks"),
         ("/env/tasks", {"tasks": [{}], "env_name": 5}, lambda c: env(c).list_tasks("x"), "env_name"),
         (
             "/env/tools",

@@ -251,13 +251,13 @@ def test_environment_names_are_quoted_in_paths() -> None:
 @pytest.mark.parametrize(
     ("path", "body", "complaint"),
     [
-        ("/list_environments", {"name": "other"}, "no list of environments"),
-        ("/env/splits", None, "no list of splits"),
+        ("/list_environments", {"name": "other"}, "not a list of environments"),
+        ("/env/splits", None, "not a list of splits"),
         ("/env/splits", [{"type": "train"}], "has no 'name'"),
         ("/env/tools", {"nonsense": 1}, "has no 'tools'"),
-        ("/env/tools", {"tools": ["submit"]}, "no list of tools"),
+        ("/env/tools", {"tools": ["submit"]}, "not a list of tools"),
         ("/env/tools", {"tools": [{"description": "x"}]}, "a tool without a name"),
-        ("/env/tasks", {"tasks": {}}, "no list of tasks"),
+        ("/env/tasks", {"tasks": {}}, "not a list of tasks"),
     ],
 )
 async def test_an_answer_of_another_shape_is_the_servers_failure(

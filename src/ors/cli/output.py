@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from ors import ImageBlock, TextBlock, ToolOutput
+from ors import Blocks, ImageBlock, TextBlock, ToolOutput
 from ors.cli.errors import clean, shown_path
 from ors.schemas import flattened
 
@@ -82,9 +82,7 @@ def _print_drawn(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     Console().print(table)
 
 
-def print_blocks(
-    blocks: Iterable[TextBlock | ImageBlock], folder: Path, stem: str, *, err: bool = False
-) -> None:
+def print_blocks(blocks: Blocks, folder: Path, stem: str, *, err: bool = False) -> None:
     """Text as it is; images are saved as files, and their names printed."""
     for block in blocks:
         if isinstance(block, TextBlock):

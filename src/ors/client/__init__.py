@@ -1,16 +1,10 @@
-"""The client of the Open Reward Standard: async, and the same without `await`."""
+"""The client of the Open Reward Standard, async and sync."""
 
 from ors.client.client import AsyncEnvironment, AsyncEnvironmentsAPI, AsyncORS, http_transport
 from ors.client.decode import Task
-from ors.client.formats import (
-    Provider,
-    ToolInvocation,
-    convert_tool_response,
-    convert_tools,
-    parse_tool_call,
-)
+from ors.client.formats import Provider, ToolInvocation, convert_tool_response, convert_tools, parse_tool_call
 from ors.client.options import Options
-from ors.client.session import AsyncSession
+from ors.client.sessions.session import AsyncSession
 from ors.client.sync import ORS, Environment, EnvironmentsAPI, Session
 from ors.client.transports.asgi import ASGITransport
 from ors.client.transports.base import Response, Transport

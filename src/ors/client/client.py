@@ -1,4 +1,4 @@
-"""The client: AsyncORS, and the environments of a server."""
+"""AsyncORS, and the environments of a server."""
 
 import os
 from collections.abc import AsyncIterator, Mapping
@@ -20,23 +20,21 @@ from ors._protocol import (
 )
 from ors.client.decode import Task, field, items, object_of, terminal_tool, tools
 from ors.client.formats import Provider, convert_tool_response
-from ors.client.liveness import Liveness
 from ors.client.options import Options
 from ors.client.server import RemoteServer
-from ors.client.session import AsyncSession
+from ors.client.sessions.keepalive import KeepAlive
+from ors.client.sessions.session import AsyncSession
 from ors.client.transports.base import Transport
 from ors.client.transports.http import DirectTransport
 from ors.client.transports.proxy import ProxiedTransport
 from ors.client.transports.urls import proxy_of
 from ors.types import TerminalToolSpec, ToolSpec
 
-__all__ = ["DEFAULT_BASE_URL", "AsyncEnvironment", "AsyncEnvironmentsAPI", "AsyncORS", "http_transport"]
-
 DEFAULT_BASE_URL = "http://localhost:8080"
 
 
 class AsyncORS:
-    """A client of ORS servers. Make one and share it: it owns the connections of all its sessions."""
+    """A client of ORS servers. Make one and share it: all its sessions share its connections."""
 
     def __init__(
         self,
@@ -63,15 +61,15 @@ class AsyncORS:
         return await self.environments.list_environments()
 
     async def health(self) -> dict[str, Any]:
-        """What the server says of its health: `{"status": "ok"}`.
+        """The health of the server: `{"status": "ok"}`.
 
         Raises:
-            TransportError, ResponseError: it is not well.
+            TransportError, ResponseError: it is not healthy.
         """
         return await self.environments.health()
 
     async def close(self) -> None:
-        """Gives up all connections. Sessions that are still open are left to expire."""
+        """Closes all connections. Sessions that are still open expire on their server."""
         await self.environments.close()
 
     async def __aenter__(self) -> Self:
@@ -97,7 +95,7 @@ class AsyncEnvironmentsAPI:
         self.base_url = base_url
         self.api_key = api_key
         self._options = options or Options()
-        self._keeper = Liveness(self._options)
+        self._keepalive = KeepAlive(self._options)
         self._remotes: dict[str, RemoteServer] = {}
         self._remote(base_url, transport)
 
@@ -110,22 +108,22 @@ class AsyncEnvironmentsAPI:
         return items(await self._remote(self.base_url).ask(LIST_ENVIRONMENTS), str, "environments")
 
     async def health(self) -> dict[str, Any]:
-        """What the client's server says of its health: see `AsyncORS.health`."""
+        """The health of the client's server: see `AsyncORS.health`."""
         return dict(object_of(await self._remote(self.base_url).ask(HEALTH)))
 
     def _remote(self, base_url: str, transport: Transport | None = None) -> RemoteServer:
         remote = self._remotes.get(base_url)
         if remote is None:
             transport = transport or http_transport(base_url, self._options)
-            remote = RemoteServer(transport, self._options, self._keeper, self.api_key)
+            remote = RemoteServer(transport, self._options, self._keepalive, self.api_key)
             self._remotes[base_url] = remote
         return remote
 
     async def close(self) -> None:
-        """Gives up all connections. Sessions that are still open are left to expire."""
+        """Closes all connections. Sessions that are still open expire on their server."""
         for remote in self._remotes.values():
-            await remote.leftovers.deleted()
-        await self._keeper.close()
+            await remote.background_done()
+        await self._keepalive.close()
         for remote in self._remotes.values():
             await remote.transport.close()
 
@@ -139,21 +137,21 @@ class AsyncEnvironmentsAPI:
 
 
 def http_transport(base_url: str, options: Options | None = None) -> Transport:
-    """What carries requests to the server at `base_url`: straight, or by the proxy that variables name.
+    """The transport to the server at `base_url`: direct, or through the proxy in the environment variables.
 
     Raises:
-        ValueError: it is not a URL of a server, or the proxy's is not one of a proxy.
+        ValueError: `base_url` or the URL of the proxy is not valid.
     """
     options = options or Options()
     parts = urlsplit(base_url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ValueError(f"base_url must be like http://host:port, not {base_url!r}")
-    proxy = proxy_of(parts)  # asked once, not for every request: it costs more than the request
+    proxy = proxy_of(parts)  # once, since it takes longer than a request
     return ProxiedTransport(parts, proxy, options) if proxy else DirectTransport(parts, options)
 
 
 class AsyncEnvironment:
-    """One environment of a server: its splits, tasks and tools, and the way to sessions."""
+    """One environment of a server: its splits, tasks, tools and sessions."""
 
     def __init__(self, name: str, client: RemoteServer, api_key: str | None = None) -> None:
         self.name = name
@@ -176,7 +174,7 @@ class AsyncEnvironment:
         return self._tasks(await self._ask(TASKS, {"split": split}))
 
     async def num_tasks(self, split: str) -> int:
-        """How many tasks a split has."""
+        """The number of tasks in a split."""
         count: int = field(await self._ask(NUM_TASKS, {"split": split}), "num_tasks", int)
         return count
 
@@ -188,11 +186,11 @@ class AsyncEnvironment:
     async def get_task_range(
         self, split: str, start: int | None = None, stop: int | None = None
     ) -> list[Task]:
-        """Some tasks of a split, as Python slices it: negative indices count from the end."""
+        """The tasks `start` to `stop` of a split, as a Python slice: negative indices count from the end."""
         return self._tasks(await self._ask(TASK_RANGE, {"split": split, "start": start, "stop": stop}))
 
     async def tasks(self, split: str, *, page_size: int | None = None) -> AsyncIterator[Task]:
-        """The tasks of a split one by one, fetched in pages as they are needed."""
+        """Iterates over the tasks of a split, fetched in pages as they are needed."""
         size = page_size or self.client.options.page_size
         total = await self.num_tasks(split)
         for start in range(0, total, size):
@@ -219,7 +217,7 @@ class AsyncEnvironment:
         return terminal_tool(await self._ask(TOOLS))
 
     async def is_assistant_message_final(self) -> bool:
-        """Whether an agent's message without tool calls ends the episode: if there is a `@terminal` tool."""
+        """Whether there is a `@terminal` tool, so that a message without tool calls ends the episode."""
         return await self.terminal_tool() is not None
 
     def session(
@@ -230,11 +228,11 @@ class AsyncEnvironment:
         split: str | None = None,
         index: int | None = None,
     ) -> AsyncSession:
-        """A session of a task, given whole or by split and index; not open yet."""
+        """A new session for a task, given whole or by split and index. `async with` or `start()` opens it."""
         return AsyncSession(self, task, secrets, self.api_key, split, index)
 
     def attach(self, sid: str) -> AsyncSession:
-        """The session of that id, which is open already, here or in another process."""
+        """The session of that id, which was started before, by this process or another one."""
         return AsyncSession(self, api_key=self.api_key, sid=sid)
 
     async def _ask(self, endpoint: Endpoint, body: Mapping[str, Any] | None = None) -> Any:

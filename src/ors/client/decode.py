@@ -1,4 +1,4 @@
-"""What servers send, read into types: keys may be missing or new, but values are of the right type."""
+"""Reads the JSON of servers into types: keys may be missing or unknown, values must have the right type."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -6,11 +6,9 @@ from math import isfinite
 from typing import Any, NoReturn
 
 from ors.errors import ORSError, ServerFailed, ToolCallError, ToolFailed
-from ors.types import ImageBlock, JSONObject, TerminalToolSpec, TextBlock, ToolOutput
+from ors.types import Blocks, ImageBlock, JSONObject, TerminalToolSpec, TextBlock, ToolOutput
 
-__all__ = ["Task", "blocks", "field", "items", "object_of", "terminal_tool", "tool_output", "tools"]
-
-Complaint = Callable[[str], ORSError]
+ErrorFrom = Callable[[str], ORSError]
 
 
 @dataclass
@@ -22,7 +20,7 @@ class Task:
 
 
 def object_of(answer: Any) -> Mapping[str, Any]:
-    """`answer`, which is an object.
+    """Checks that `answer` is an object.
 
     Raises:
         ServerFailed: it is not.
@@ -33,10 +31,10 @@ def object_of(answer: Any) -> Mapping[str, Any]:
 
 
 def field(answer: Any, key: str, kind: type = object) -> Any:
-    """`answer[key]`, which is of that kind.
+    """`answer[key]`, checked to be of type `kind`.
 
     Raises:
-        ServerFailed: it is not there, or of another kind.
+        ServerFailed: it is missing, or of another type.
     """
     if not isinstance(answer, Mapping) or key not in answer:
         raise ServerFailed(f"the server's answer has no {key!r}")
@@ -47,21 +45,21 @@ def field(answer: Any, key: str, kind: type = object) -> Any:
 
 
 def items(answer: Any, kind: type, what: str) -> list[Any]:
-    """`answer`, which is a list of things of that kind.
+    """Checks that `answer` is a list of items of type `kind`.
 
     Raises:
         ServerFailed: it is not.
     """
     if not isinstance(answer, list) or not all(isinstance(item, kind) for item in answer):
-        raise ServerFailed(f"the server's answer is no list of {what}")
+        raise ServerFailed(f"the server's answer is not a list of {what}")
     return answer
 
 
 def tools(answer: Any, *, terminal: bool = False) -> dict[str, list[Any]]:
-    """The part of `answer` that lists tools, with `terminal` also the one for the agent's last message.
+    """The tools of `answer`, with `terminal` also the `@terminal` one.
 
     Raises:
-        ServerFailed: there is none, or one of them has no name.
+        ServerFailed: there is no such list, or a tool is not valid.
     """
     found = items(field(answer, "tools"), Mapping, "tools")
     if not all(isinstance(tool.get("name"), str) for tool in found):
@@ -74,10 +72,10 @@ def tools(answer: Any, *, terminal: bool = False) -> dict[str, list[Any]]:
 
 
 def terminal_tool(answer: Mapping[str, Any]) -> TerminalToolSpec | None:
-    """The tool that the agent's last message goes to, in an `answer` that lists tools.
+    """The `@terminal` tool of an `answer` that lists tools; None if there is none.
 
     Raises:
-        ServerFailed: it is not one.
+        ServerFailed: it is not valid.
     """
     found = answer.get("terminal_tool")
     if found is None:
@@ -89,11 +87,11 @@ def terminal_tool(answer: Mapping[str, Any]) -> TerminalToolSpec | None:
     )
 
 
-def blocks(values: Any) -> list[TextBlock | ImageBlock]:
-    """Text and images of a prompt; kinds of blocks that are not known yet are left out.
+def blocks(values: Any) -> Blocks:
+    """The blocks of a prompt, without those of unknown types.
 
     Raises:
-        ServerFailed: these are no blocks.
+        ServerFailed: a block is not valid.
     """
     return _blocks(values, _failed)
 
@@ -102,7 +100,7 @@ def tool_output(result: Any) -> ToolOutput:
     """The output of a call.
 
     Raises:
-        ToolCallError: the call was refused. ToolFailed: what came is not a result.
+        ToolCallError: the call was refused. ToolFailed: the result is not valid.
     """
     if not isinstance(result, Mapping):
         raise _not_valid(f"it is {_named(result)}, not an object")
@@ -114,7 +112,7 @@ def tool_output(result: Any) -> ToolOutput:
         _wrong("ok", ok, "true or false", _not_valid)
     if not isinstance(output, Mapping):
         _wrong("output", output, "an object", _not_valid)
-    # Not by the model: it takes "NaN" for a number and "no" for a truth.
+    # Not validated by pydantic, which reads "NaN" as a number and "no" as false.
     return ToolOutput.model_construct(
         blocks=_blocks(output.get("blocks") or [], _not_valid),
         metadata=_optional(output, "metadata", Mapping, _not_valid),
@@ -134,35 +132,35 @@ def _reward(value: Any) -> float | None:
         raise _not_valid("'reward' is too large a number") from None
 
 
-def _blocks(values: Any, complaint: Complaint) -> list[TextBlock | ImageBlock]:
+def _blocks(values: Any, error_from: ErrorFrom) -> Blocks:
     if not isinstance(values, list):
-        _wrong("blocks", values, "a list", complaint)
-    found: list[TextBlock | ImageBlock] = []
+        _wrong("blocks", values, "a list", error_from)
+    found: Blocks = []
     for value in values:
         if not isinstance(value, Mapping):
-            raise complaint(f"a block is {_named(value)}, not an object")
+            raise error_from(f"a block is {_named(value)}, not an object")
         kind = value.get("type", "image" if "data" in value else "text")
-        detail = _optional(value, "detail", Mapping, complaint)
+        detail = _optional(value, "detail", Mapping, error_from)
         if kind == "text":
-            found.append(TextBlock(text=_text(value, "text", complaint), detail=detail))
+            found.append(TextBlock(text=_text(value, "text", error_from), detail=detail))
         elif kind == "image":
-            data, mime = _text(value, "data", complaint), _text(value, "mimeType", complaint)
+            data, mime = _text(value, "data", error_from), _text(value, "mimeType", error_from)
             found.append(ImageBlock(data=data, mimeType=mime, detail=detail))
     return found
 
 
-def _text(value: Mapping[str, Any], key: str, complaint: Complaint) -> str:
+def _text(value: Mapping[str, Any], key: str, error_from: ErrorFrom) -> str:
     text = value.get(key)
-    return text if isinstance(text, str) else _wrong(key, text, "a string", complaint)
+    return text if isinstance(text, str) else _wrong(key, text, "a string", error_from)
 
 
-def _optional(value: Mapping[str, Any], key: str, kind: type, complaint: Complaint) -> Any:
+def _optional(value: Mapping[str, Any], key: str, kind: type, error_from: ErrorFrom) -> Any:
     found = value.get(key)
-    return found if found is None or isinstance(found, kind) else _wrong(key, found, _KINDS[kind], complaint)
+    return found if found is None or isinstance(found, kind) else _wrong(key, found, _KINDS[kind], error_from)
 
 
-def _wrong(key: str, value: Any, wanted: str, complaint: Complaint) -> NoReturn:
-    raise complaint(f"{key!r} is {_named(value)}, not {wanted}")
+def _wrong(key: str, value: Any, wanted: str, error_from: ErrorFrom) -> NoReturn:
+    raise error_from(f"{key!r} is {_named(value)}, not {wanted}")
 
 
 def _failed(problem: str) -> ORSError:
@@ -184,7 +182,7 @@ _KINDS: dict[type, str] = {
 
 
 def _named(value: Any) -> str:
-    # The value itself is not told: it may be long, or a secret.
+    # Never the value itself: it may be long, or a secret.
     if isinstance(value, float) and not isfinite(value):
         return "infinite"
     return next((name for kind, name in _KINDS.items() if isinstance(value, kind)), "null")

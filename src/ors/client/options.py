@@ -1,47 +1,45 @@
-"""How patient a client is: its times, counts and sizes, in one value."""
+"""The client's timeouts, retries and limits."""
 
 from dataclasses import dataclass
 
 from ors.limits import PING_SECONDS
 
-__all__ = ["Options"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """How often a client tries, how long it waits, how it keeps sessions alive. Times are in seconds."""
+    """The client's timeouts, retries and limits. Times are in seconds."""
 
     retries: int = 12
-    """What only asks (and opening or closing a session) is tried again this often, over the whole request."""
+    """How often a request other than a call is repeated, also one that opens or closes a session."""
     rejoins: int = 80
-    """A call whose connection broke is rejoined this often in a row; a connection that held counts anew.
+    """How often in a row a broken call is rejoined; a connection that held for a while resets the count.
 
-    Often enough that pings give up first: a call then always ends with the `SessionLost` of its session."""
+    Enough for pings to give up first, so that the call ends with the `SessionLost` of its session."""
     backoff_seconds: float = 0.05
-    """The first pause between attempts. It doubles, with jitter, unless the server says Retry-After."""
+    """First pause between attempts. Doubles each time, with jitter, unless the server sends Retry-After."""
     backoff_limit_seconds: float = 1.5
-    """... up to this: within two seconds of a server's return its clients know what became of their calls."""
+    """Longest pause. So clients get their results within two seconds of a server's restart."""
     connect_seconds: float = 10.0
-    """A connection must be made within this time."""
+    """Time limit for making a connection."""
     request_seconds: float = 300.0
-    """Anything but a call ends within this time, all its attempts included."""
+    """Time limit for a request other than a call, including all attempts."""
     setup_seconds: float = 1800.0
-    """... and what waits for an environment's setup (prompt, tools of a session) within this one."""
+    """Time limit for requests that wait for an environment's setup: a session's prompt and tools."""
     call_seconds: float = 86_400.0
-    """A tool call ends within this time, all its attempts included."""
+    """Time limit for a tool call, including all attempts."""
     heartbeat_seconds: float = 3 * PING_SECONDS
-    """A call's stream without a byte, not even a ping, for this long is taken for dead and rejoined."""
+    """A call is rejoined if its stream carries nothing, not even a ping, for this long."""
     cleanup_seconds: float = 5.0
-    """A session whose opening was cancelled is deleted within this time, or left to expire."""
+    """Time limit for deleting a session whose start was cancelled; after that it expires."""
     ping_seconds: float = PING_SECONDS
-    """An open session that is not used is pinged this often."""
+    """Pause between the pings of an idle session."""
     ping_failures: int = 5
-    """A session is lost after this many failed pings in a row."""
+    """Failed pings in a row after which a session is lost."""
     ping_concurrency: int = 64
-    """At most this many pings are on their way at once."""
+    """Most pings that wait for an answer at the same time."""
     answer_bytes: int = 256 * 2**20
-    """An answer over this is an error and is read no further. Servers of ours send results up to 64 MiB."""
+    """Largest answer; a larger one is an error. `ors` servers send results of up to 64 MiB."""
     keepalive_seconds: float = 15.0
-    """A connection idle for this long is closed, before the server does it: those in the field wait 60 s."""
+    """An idle connection is closed after this time, before the server does it: most wait 60 s."""
     page_size: int = 100
-    """Iterating over a split asks for this many tasks at once."""
+    """Tasks per request when iterating over a split."""

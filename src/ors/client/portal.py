@@ -1,4 +1,4 @@
-"""A background loop on which sync code has its async work done."""
+"""An event loop in a background thread, on which sync code runs async code."""
 
 import asyncio
 import os
@@ -8,18 +8,16 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
-__all__ = ["Portal"]
-
 T = TypeVar("T")
 
 _STOP_SECONDS = 10.0
 
 
 class Portal:
-    """One event loop in a thread of its own: what it runs goes on while the caller thinks.
+    """One event loop in a thread of its own, which also runs between calls, for pings.
 
-    It starts with the first call and ends, after `last()`, with `close()`, with the interpreter, or when
-    nobody has it any more.
+    Starts with the first call. Runs `last()` and stops on `close()`, when the interpreter exits, or when the
+    portal is garbage-collected.
     """
 
     def __init__(self, last: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -32,7 +30,7 @@ class Portal:
         self._end: Callable[[], object] | None = None
 
     def run(self, work: Callable[[], Coroutine[Any, Any, T]], undo: Callable[[], None] | None = None) -> T:
-        """What `work()` gives. Interrupted (Ctrl-C), it is cancelled; or undone, if it was done by then.
+        """Runs `work()`; returns its result. On Ctrl-C cancels it, or calls `undo` if it was done by then.
 
         Raises:
             RuntimeError: the client is closed, was made before a fork, or is used on its own loop.
@@ -42,12 +40,12 @@ class Portal:
         try:
             return asyncio.run_coroutine_threadsafe(job.run(), loop).result()
         except BaseException:
-            with suppress(RuntimeError):  # a loop that is closed has cancelled all its work
-                loop.call_soon_threadsafe(job.give_up)
+            with suppress(RuntimeError):  # a closed loop has cancelled all tasks
+                loop.call_soon_threadsafe(job.cancel)
             raise
 
     def iterate(self, items: AsyncIterator[T]) -> Iterator[T]:
-        """The items, one by one."""
+        """Iterates over `items` from sync code."""
 
         async def take() -> tuple[T] | None:
             async for item in items:
@@ -58,7 +56,7 @@ class Portal:
             yield taken[0]
 
     def close(self) -> None:
-        """Ends the loop, if it ever ran."""
+        """Stops the loop, if it was started."""
         with self._lock:
             self._closed = True
         if self._end is not None:
@@ -69,7 +67,7 @@ class Portal:
             raise RuntimeError("this client was made before a fork: make one in each process")
         with self._lock:
             if self._closed:
-                raise RuntimeError("this client is closed")
+                raise RuntimeError("this client is closed: make a new one")
             if self._loop is None:
                 self._start()
         if threading.current_thread() is self._thread:
@@ -80,32 +78,32 @@ class Portal:
     def _start(self) -> None:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=_serve, args=(self._loop,), name="ors-client", daemon=True)
-        # Called once: by close(), at exit, or when nobody has this portal, which the thread does not hold.
+        # Runs once: on close(), at exit, or at garbage collection, as the thread does not refer to `self`.
         self._end = weakref.finalize(self, _stop, self._last, self._loop, self._thread, self._pid)
         self._thread.start()
 
 
 class _Job(Generic[T]):
-    """Work that its caller may give up at any moment: before it begins, while it runs, when it is done."""
+    """Work that its caller may cancel at any time: before it begins, while it runs, when it is done."""
 
     def __init__(self, work: Callable[[], Coroutine[Any, Any, T]], undo: Callable[[], None] | None) -> None:
         self._work = work
         self._undo = undo
         self._task: asyncio.Task[Any] | None = None
-        self._given_up = False
+        self._cancelled = False
         self._succeeded = False
 
     async def run(self) -> T:
-        if self._given_up:
+        if self._cancelled:
             raise asyncio.CancelledError
         self._task = asyncio.current_task()
         result = await self._work()
         self._succeeded = True
         return result
 
-    def give_up(self) -> None:
-        """Cancels the work, or undoes it. Called on the loop."""
-        self._given_up = True
+    def cancel(self) -> None:
+        """Cancels the work, or undoes it if it is done. Runs on the loop."""
+        self._cancelled = True
         if self._succeeded and self._undo is not None:
             self._undo()
         elif self._task is not None:

@@ -1,28 +1,29 @@
-"""One server as its client sees it: requests with their retries, and what has been learnt about it."""
+"""A server as the client sees it: requests with retries, and what the server supports."""
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
 from ors._json import dumps, loads
 from ors._protocol import API_KEY, SERVER_VERSION, Endpoint
 from ors._version import __version__
-from ors.client.cleanup import Leftovers
-from ors.client.liveness import Liveness
 from ors.client.options import Options
 from ors.client.retry import Retry
 from ors.client.status_errors import failure, too_large
 from ors.client.transports.base import Broken, Response, Transport
 from ors.errors import ResponseError
 
-__all__ = ["RemoteServer", "Reply", "parsed", "whole"]
+if TYPE_CHECKING:
+    from ors.client.sessions.keepalive import KeepAlive
+
 
 _REDIRECTS = frozenset({307, 308})
 _MAX_REDIRECTS = 3
 _BASE_HEADERS = {
     "Accept": "application/json",
-    # Whoever compresses an event stream on the way also holds it back.
+    # A proxy that compresses an event stream also delays it.
     "Accept-Encoding": "identity",
     "Content-Type": "application/json",
     "User-Agent": f"ors-python/{__version__}",
@@ -30,31 +31,33 @@ _BASE_HEADERS = {
 
 
 class RemoteServer:
-    """One server: everything that is sent to it goes through here."""
+    """One server. Every request to it goes through here."""
 
-    def __init__(self, transport: Transport, options: Options, keeper: Liveness, api_key: str | None) -> None:
+    def __init__(
+        self, transport: Transport, options: Options, keepalive: "KeepAlive", api_key: str | None
+    ) -> None:
         self.transport = transport
         self.options = options
-        self.keeper = keeper
-        self.leftovers = Leftovers()
+        self.keepalive = keepalive
         self.api_key = api_key
         self.honours_keys = False
         self.reads_secrets_in_body = True
+        self._background: set[asyncio.Task[None]] = set()
 
     def headers(self, api_key: str | None = None, **more: str) -> dict[str, str]:
-        """The headers of every request; `api_key` stands in for this client's."""
+        """The headers of every request; `api_key` overrides the client's."""
         key = api_key or self.api_key
         return _BASE_HEADERS | ({API_KEY: key} if key else {}) | more
 
     def path(self, endpoint: Endpoint, environment: str = "") -> str:
-        """The path of `endpoint`, ready to be sent."""
+        """The path of `endpoint`, percent-encoded."""
         return endpoint.path(quote(environment))
 
     async def send(self, method: str, path: str, headers: Mapping[str, str], body: bytes | None) -> Response:
-        """One attempt: the answer, whatever its status.
+        """Sends a request once; returns the response, of any status.
 
         Raises:
-            NotSent, Broken: there is none.
+            NotSent, Broken: there is no response.
         """
         response = await self.transport.send(method, path, headers, body)
         if response.status in _REDIRECTS:
@@ -66,7 +69,7 @@ class RemoteServer:
     async def _follow(
         self, response: Response, method: str, headers: Mapping[str, str], body: bytes | None
     ) -> Response:
-        # A server with one environment sends bare paths there. Other hosts must not see keys and secrets.
+        # A server with one environment redirects bare paths to it. Other hosts must not get keys and secrets.
         for _ in range(_MAX_REDIRECTS):
             target = _own_path(response.headers.get("Location", ""))
             if response.status not in _REDIRECTS or target is None:
@@ -84,10 +87,10 @@ class RemoteServer:
         body: Mapping[str, Any] | None = None,
         seconds: float | None = None,
     ) -> Any:
-        """What `endpoint` answers. It only asks, so it is asked again while the server is not there.
+        """The parsed answer of `endpoint`; for requests that may be repeated, so they are retried.
 
         Raises:
-            TransportError: there was no answer in time. Unavailable: ... but "not now".
+            TransportError: there was no answer in time. Unavailable: the server kept answering "not now".
             ResponseError: the server refused.
         """
         path = self.path(endpoint, environment)
@@ -97,32 +100,45 @@ class RemoteServer:
         async def attempt() -> Any:
             return parsed(await self.exchange(endpoint.method, path, sent, data))
 
-        return await self.retry(seconds).until_answered(attempt)
+        return await self.retry(seconds).run(attempt)
 
     def retry(self, seconds: float | None = None) -> Retry:
-        """The count of attempts of a request that may be sent again."""
+        """The retries of one request that may be repeated."""
         options = self.options
         return Retry(options, limit=options.retries, seconds=seconds or options.request_seconds)
 
     async def exchange(
         self, method: str, path: str, headers: Mapping[str, str], body: bytes | None
     ) -> "Reply":
-        """One attempt: a whole answer.
+        """Sends a request once; returns the complete answer.
 
         Raises:
-            NotSent, Broken: there is none. Unavailable: it was "not now". ResponseError: the server refused.
+            NotSent, Broken: there is none. Unavailable: it is "not now". ResponseError: the server refused.
         """
         response = await self.send(method, path, headers, body)
         answer = Reply(
-            response.headers.get("Content-Type", ""), await whole(response, self.options.answer_bytes)
+            response.headers.get("Content-Type", ""), await read_body(response, self.options.answer_bytes)
         )
         if not 200 <= response.status < 300:
             raise failure(response.status, response.headers, answer.data)
         return answer
 
+    def in_background(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+        """Runs `work` in a task that outlives its caller; closing the client waits for it."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+        return task
+
+    async def background_done(self) -> None:
+        """Waits for the background work of this event loop."""
+        loop = asyncio.get_running_loop()
+        if tasks := [task for task in self._background if task.get_loop() is loop]:
+            await asyncio.wait(tasks)
+
 
 def _own_path(location: str) -> str | None:
-    """The path that a redirection leads to; None if that is another server, or no place at all."""
+    """The path of a redirect; None if it leads to another server, or is not valid."""
     try:
         target = urlsplit(location)
     except ValueError:
@@ -132,17 +148,17 @@ def _own_path(location: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A whole answer of a server that agreed."""
+    """A complete answer with a 2xx status."""
 
     kind: str
     data: bytes
 
 
-async def whole(response: Response, limit: int) -> bytes:
-    """The body of `response`.
+async def read_body(response: Response, limit: int) -> bytes:
+    """Reads the body of `response`.
 
     Raises:
-        Broken: it ended too early. ResponseError: it has more than `limit` bytes.
+        Broken: it is incomplete. ResponseError: it has more than `limit` bytes.
     """
     chunks, size = [], 0
     try:
@@ -158,10 +174,10 @@ async def whole(response: Response, limit: int) -> bytes:
 
 
 def parsed(answer: Reply) -> Any:
-    """An answer in JSON.
+    """The JSON value of an answer.
 
     Raises:
-        Broken: it is not, as when it was cut off or comes from someone on the way.
+        Broken: it is not JSON, as when it was cut off or comes from a proxy.
     """
     try:
         return loads(answer.data)

@@ -1,4 +1,4 @@
-"""What a server's answer says went wrong: status codes and texts to the errors of this package."""
+"""Error statuses of a server, and the errors of this package for them."""
 
 from collections.abc import Mapping
 from time import time
@@ -21,8 +21,6 @@ from ors.errors import (
     Unavailable,
 )
 
-__all__ = ["StillStarting", "certainly_not_run", "failure", "too_large"]
-
 _NOT_NOW = frozenset({429, 502, 503, 504})
 _BY_STATUS: dict[int, type[ResponseError]] = {
     error.status: error
@@ -32,19 +30,20 @@ _MAX_TEXT = 2000
 
 
 class StillStarting(Unavailable):
-    """503, but only because setup() is still at work: no failure, however often it is said."""
+    """503 because setup() still runs: not a failure, however often it is repeated."""
 
 
 def failure(status: int, headers: Mapping[str, str], body: bytes) -> ORSError:
-    """The error that an answer other than 2xx stands for."""
+    """The error for an answer whose status is not 2xx."""
     text = _detail(body) or f"the server answered {status}"
     if status in _NOT_NOW:
-        # openreward 0.1.167 says so every 25 s, however long an environment's setup takes.
+        # openreward 0.1.167 answers so every 25 s while an environment's setup runs.
         kind = StillStarting if headers.get("X-Backend-State") == "starting" else Unavailable
         return kind(text, retry_after=_retry_after(headers), status=status, reason=headers.get(REASON))
     if status < 300 or (status < 400 and not headers.get("Location")):
         return ResponseError(
-            f"the server answered {status}, which is no answer to this request", status=status
+            f"the server answered {status}, which is not an answer to this request; check base_url",
+            status=status,
         )
     if status < 400:
         return ResponseError(f"redirected to {headers['Location']}: use it as base_url", status=status)
@@ -57,16 +56,16 @@ def failure(status: int, headers: Mapping[str, str], body: bytes) -> ORSError:
 
 
 def certainly_not_run(error: TransportError) -> bool:
-    """Whether the server has done nothing of a request that ended so."""
-    # A 503 that says when to come back is the server's own; one that does not may be a proxy's, whose
-    # server has the request.
+    """Whether a request that failed with `error` was certainly not processed."""
+    # A 503 with Retry-After is the server's own. One without may be a proxy's, and the server may have
+    # the request.
     if isinstance(error, Unavailable):
         return error.status == 429 or (error.status == 503 and error.retry_after is not None)
     return isinstance(error, NotSent)
 
 
 def too_large(what: str, limit: int) -> str:
-    """The text of an error about too many bytes."""
+    """The message for an answer over the size limit."""
     return f"the {what} is over this client's limit of {limit} bytes; Options(answer_bytes=...) sets another"
 
 
@@ -82,7 +81,7 @@ def _detail(body: bytes) -> str:
 
 
 def _field(problem: object) -> str:
-    # FastAPI's 422 repeats the values that it refuses, secrets among them: only their places are told.
+    # A 422 of FastAPI repeats the refused values, which may be secrets: only their places are shown.
     if not isinstance(problem, dict):
         return str(problem)
     loc = problem.get("loc")

@@ -1,4 +1,4 @@
-"""The client without `await`: each class stands for its async one, waited for on a background loop."""
+"""The client without `await`: each class wraps its async one, run on a background event loop."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -6,21 +6,19 @@ from types import TracebackType
 from typing import Any, Self, overload
 
 from ors._protocol import API_KEY_VARIABLE
-from ors.client.call import OnTaskId
 from ors.client.client import DEFAULT_BASE_URL, AsyncEnvironment, AsyncEnvironmentsAPI
 from ors.client.decode import Task
 from ors.client.formats import Provider
 from ors.client.options import Options
 from ors.client.portal import Portal
-from ors.client.session import AsyncSession
+from ors.client.sessions.call import OnTaskId
+from ors.client.sessions.session import AsyncSession
 from ors.client.transports.base import Transport
-from ors.types import ImageBlock, JSONObject, TerminalToolSpec, TextBlock, ToolOutput, ToolSpec
-
-__all__ = ["ORS", "Environment", "EnvironmentsAPI", "Session"]
+from ors.types import Blocks, JSONObject, TerminalToolSpec, ToolOutput, ToolSpec
 
 
 class Session:
-    """One episode: `AsyncSession`, waited for."""
+    """One episode: `AsyncSession` without `await`."""
 
     def __init__(self, async_session: AsyncSession, loop: Portal) -> None:
         self._async = async_session
@@ -36,17 +34,17 @@ class Session:
 
     @property
     def task(self) -> Task | None:
-        """The task it was made for, when it was given whole."""
+        """The task, if it was given whole."""
         return self._async.task
 
     @property
     def split(self) -> str | None:
-        """The split of the task, when it was given by split and index."""
+        """The split of the task, if it was given by split and index."""
         return self._async.split
 
     @property
     def index(self) -> int | None:
-        """The index of the task, when it was given by split and index."""
+        """The index of the task, if it was given by split and index."""
         return self._async.index
 
     def start(self) -> Self:
@@ -68,11 +66,11 @@ class Session:
         self._loop.run(lambda: self._async.__aexit__(kind, raised, trace))
 
     def ping(self) -> None:
-        """Asks the server whether the session is there: see `AsyncSession.ping`."""
+        """Asks the server whether the session exists: see `AsyncSession.ping`."""
         self._loop.run(self._async.ping)
 
-    def get_prompt(self) -> list[TextBlock | ImageBlock]:
-        """What the agent is told first: see `AsyncSession.get_prompt`."""
+    def get_prompt(self) -> Blocks:
+        """The prompt of the task: see `AsyncSession.get_prompt`."""
         return self._loop.run(self._async.get_prompt)
 
     @overload
@@ -100,7 +98,7 @@ class Session:
         return self._loop.run(self._async.is_assistant_message_final)
 
     def call_terminal_tool(self, message: str = "", *, on_task_id: OnTaskId | None = None) -> ToolOutput:
-        """What the `@terminal` tool gives: see `AsyncSession.call_terminal_tool`."""
+        """Calls the `@terminal` tool: see `AsyncSession.call_terminal_tool`."""
         return self._loop.run(lambda: self._async.call_terminal_tool(message, on_task_id=on_task_id))
 
     def call_tool(
@@ -110,16 +108,16 @@ class Session:
         *,
         on_task_id: OnTaskId | None = None,
     ) -> ToolOutput:
-        """What the tool gives: see `AsyncSession.call_tool`. `on_task_id` is called on another thread."""
+        """Calls a tool: see `AsyncSession.call_tool`. `on_task_id` is called on another thread."""
         return self._loop.run(lambda: self._async.call_tool(tool_name, input, on_task_id=on_task_id))
 
     def rejoin(self, task_id: str) -> ToolOutput:
-        """What a call gives that was started before: see `AsyncSession.rejoin`."""
+        """Waits for the result of an earlier call: see `AsyncSession.rejoin`."""
         return self._loop.run(lambda: self._async.rejoin(task_id))
 
 
 class Environment:
-    """One environment of a server: `AsyncEnvironment`, waited for."""
+    """One environment of a server: `AsyncEnvironment` without `await`."""
 
     def __init__(self, async_env: AsyncEnvironment, loop: Portal) -> None:
         self._async = async_env
@@ -142,7 +140,7 @@ class Environment:
         return self._loop.run(lambda: self._async.list_tasks(split))
 
     def num_tasks(self, split: str) -> int:
-        """How many tasks a split has: see `AsyncEnvironment.num_tasks`."""
+        """The number of tasks in a split: see `AsyncEnvironment.num_tasks`."""
         return self._loop.run(lambda: self._async.num_tasks(split))
 
     def get_task(self, split: str, index: int) -> Task:
@@ -150,11 +148,11 @@ class Environment:
         return self._loop.run(lambda: self._async.get_task(split, index))
 
     def get_task_range(self, split: str, start: int | None = None, stop: int | None = None) -> list[Task]:
-        """Some tasks of a split: see `AsyncEnvironment.get_task_range`."""
+        """A slice of the tasks of a split: see `AsyncEnvironment.get_task_range`."""
         return self._loop.run(lambda: self._async.get_task_range(split, start, stop))
 
     def tasks(self, split: str, *, page_size: int | None = None) -> Iterator[Task]:
-        """The tasks of a split one by one: see `AsyncEnvironment.tasks`."""
+        """Iterates over the tasks of a split: see `AsyncEnvironment.tasks`."""
         return self._loop.iterate(self._async.tasks(split, page_size=page_size))
 
     @overload
@@ -189,16 +187,16 @@ class Environment:
         split: str | None = None,
         index: int | None = None,
     ) -> Session:
-        """A session of a task, not open yet: see `AsyncEnvironment.session`."""
+        """A new session for a task: see `AsyncEnvironment.session`."""
         return Session(self._async.session(task, secrets, split=split, index=index), self._loop)
 
     def attach(self, sid: str) -> Session:
-        """The session of that id, which is open already: see `AsyncEnvironment.attach`."""
+        """The session of that id, which was started before: see `AsyncEnvironment.attach`."""
         return Session(self._async.attach(sid), self._loop)
 
 
 class EnvironmentsAPI:
-    """The environments that a client can reach: `AsyncEnvironmentsAPI`, waited for."""
+    """The environments that a client can reach: `AsyncEnvironmentsAPI` without `await`."""
 
     def __init__(
         self,
@@ -220,11 +218,11 @@ class EnvironmentsAPI:
         return self._loop.run(self._async.list_environments)
 
     def health(self) -> dict[str, Any]:
-        """What the server says of its health: see `AsyncORS.health`."""
+        """The health of the server: see `AsyncORS.health`."""
         return self._loop.run(self._async.health)
 
     def close(self) -> None:
-        """Gives up all connections and the background loop. Open sessions are left to expire."""
+        """Closes all connections and stops the background loop. Open sessions expire on their server."""
         self._loop.close()
 
     def __enter__(self) -> Self:
@@ -237,7 +235,7 @@ class EnvironmentsAPI:
 
 
 class ORS:
-    """A client of ORS servers. Make one and share it, also between threads: it owns all connections."""
+    """A client of ORS servers. Make one and share it, also between threads: all share its connections."""
 
     def __init__(
         self,
@@ -260,11 +258,11 @@ class ORS:
         return self.environments.list_environments()
 
     def health(self) -> dict[str, Any]:
-        """What the server says of its health: see `AsyncORS.health`."""
+        """The health of the server: see `AsyncORS.health`."""
         return self.environments.health()
 
     def close(self) -> None:
-        """Gives up all connections and the background loop. Open sessions are left to expire."""
+        """Closes all connections and stops the background loop. Open sessions expire on their server."""
         self.environments.close()
 
     def __enter__(self) -> Self:

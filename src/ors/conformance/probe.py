@@ -15,7 +15,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from ors import Environment, ImageBlock, ListToolsOutput, Split, TextBlock, ToolOutput, ToolSpec, tool
+from ors import Blocks, Environment, ImageBlock, ListToolsOutput, Split, TextBlock, ToolOutput, ToolSpec, tool
 
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 
@@ -120,7 +120,7 @@ class Probe(Environment):
             with book.open("a") as lines:
                 lines.write(f"{word}\n")
 
-    def get_prompt(self) -> list[TextBlock | ImageBlock]:
+    def get_prompt(self) -> Blocks:
         """The task, as JSON; and a picture, if the task asks for it."""
         text = TextBlock(text=json.dumps(self.task, sort_keys=True))
         if self.task.get("image"):
@@ -262,7 +262,7 @@ class ProbeIndexed(Environment):
             raise IndexError(index)
         return {"number": index, "tool": ["pick", "skip"][index % 2]}
 
-    def get_prompt(self) -> list[TextBlock | ImageBlock]:
+    def get_prompt(self) -> Blocks:
         """The task, as JSON."""
         return [TextBlock(text=json.dumps(self.task, sort_keys=True))]
 

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ors import ImageBlock, JSONObject, TextBlock, ToolSpec
+from ors import Blocks, JSONObject, TextBlock, ToolSpec
 from ors.errors import ORSError
 from ors.quality.comparing import examine_apart, plays, rewards_alike
 from ors.quality.subject import (
@@ -81,7 +81,7 @@ async def _opens(subject: EnvironmentUnderTest, sample: Sample, told: list[bool]
 
 
 def _looks_for_answers(
-    subject: EnvironmentUnderTest, sample: Sample, prompt: Sequence[TextBlock | ImageBlock], told: list[bool]
+    subject: EnvironmentUnderTest, sample: Sample, prompt: Blocks, told: list[bool]
 ) -> None:
     text = "\n".join(block.text for block in prompt if isinstance(block, TextBlock))
     task = sample.task

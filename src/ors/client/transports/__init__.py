@@ -1,1 +1,1 @@
-"""Ways to reach a server: HTTP, an HTTP proxy, an ASGI application in this process."""
+"""Transports: HTTP, HTTP through a proxy, an ASGI application in this process."""

@@ -1,4 +1,4 @@
-"""A server in this process: its ASGI application, called without sockets, streaming all the same."""
+"""Calls an ASGI application in this process, without sockets. Responses still stream."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
@@ -8,8 +8,6 @@ from urllib.parse import unquote, urlsplit
 from ors.client.transports.base import Broken, Response
 from ors.client.transports.headers import HeaderFields
 
-__all__ = ["ASGIApp", "ASGITransport"]
-
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
@@ -18,7 +16,7 @@ ASGIApp = Callable[[Any, Receive, Send], Awaitable[None]]
 
 
 class ASGITransport:
-    """Carries requests to an ASGI application in this process; its lifespan is as long as the transport's."""
+    """Sends requests to an ASGI application in this process, and runs its lifespan."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -26,7 +24,7 @@ class ASGITransport:
         self._exchanges: set[asyncio.Task[None]] = set()
 
     async def send(self, method: str, path: str, headers: Mapping[str, str], body: bytes | None) -> Response:
-        """The answer, as soon as its status and headers are here."""
+        """Sends a request; returns when the status and headers of the response have arrived."""
         if self._lifespan is None:
             self._lifespan = _Lifespan(self._app)
         await self._lifespan.started()
@@ -43,7 +41,7 @@ class ASGITransport:
         return exchange
 
     async def close(self) -> None:
-        """Ends what is running, then the application."""
+        """Cancels open requests, then shuts the application down."""
         running = tuple(self._exchanges)
         for task in running:
             task.cancel()
@@ -54,13 +52,13 @@ class ASGITransport:
 
 
 class _Exchange:
-    """One request and its response: both ends of it."""
+    """One request and its response: the application's side, and the `Response` of the caller."""
 
     def __init__(self, body: bytes) -> None:
         self._request: bytes | None = body
         self._chunks: asyncio.Queue[bytes | None] = asyncio.Queue()
         self._gone = asyncio.Event()
-        self._whole = False
+        self._complete = False
         self._failure: Exception | None = None
         self.begun = asyncio.Event()
         self.status = 0
@@ -84,10 +82,10 @@ class _Exchange:
     async def __anext__(self) -> bytes:
         chunk = None if self.ended else await self._chunks.get()
         if chunk is not None:
-            self.ended = self._whole and self._chunks.qsize() == 1
+            self.ended = self._complete and self._chunks.qsize() == 1
             return chunk
         self.ended = True
-        if not self._whole:
+        if not self._complete:
             raise Broken(f"the application broke off its answer: {self._failure!r}") from self._failure
         raise StopAsyncIteration
 
@@ -95,7 +93,7 @@ class _Exchange:
         try:
             await app(scope, self._receive, self._send)
         except Exception as error:
-            # Whatever it raises, the client sees what it would see of a server: a broken connection.
+            # To the client, any exception is what it would be over HTTP: a broken connection.
             self._failure = error
         finally:
             self._chunks.put_nowait(None)
@@ -118,12 +116,12 @@ class _Exchange:
             if message.get("body"):
                 self._chunks.put_nowait(bytes(message["body"]))
             if not message.get("more_body", False):
-                self._whole = True
+                self._complete = True
                 self._chunks.put_nowait(None)
 
 
 class _Lifespan:
-    """The application's own beginning and end."""
+    """The lifespan of the application: its startup and shutdown."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._inbox: asyncio.Queue[Message] = asyncio.Queue()
@@ -147,7 +145,7 @@ class _Lifespan:
                 {"type": "lifespan", "asgi": {"version": "3.0"}, "state": {}}, self._inbox.get, self._note
             )
         finally:
-            # One that knows no lifespan ends, or raises, at once: then it needs none.
+            # An application without lifespan support returns or raises immediately.
             self._started.set()
 
     async def _note(self, message: Message) -> None:

@@ -1,4 +1,4 @@
-"""How bytes get to a server and back: the seam that every way of carrying them fits."""
+"""The interface of transports, and their errors."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
@@ -6,21 +6,19 @@ from typing import Protocol
 
 from ors.errors import TransportError
 
-__all__ = ["Broken", "NotSent", "Response", "Transport", "drain"]
-
-DRAIN_SECONDS = 0.05
+REST_SECONDS = 0.05
 
 
 class NotSent(TransportError):
-    """No connection was made: the server has seen nothing of the request."""
+    """No connection was made: the server has not received the request."""
 
 
 class Broken(TransportError):
-    """The connection broke: the server may have seen the request."""
+    """The connection broke: the server may have received the request."""
 
 
 class Response(Protocol):
-    """What a server answers. `body` raises `Broken` when it ends too early."""
+    """A response of a server. `body` raises `Broken` if it is incomplete."""
 
     @property
     def status(self) -> int:
@@ -32,34 +30,34 @@ class Response(Protocol):
 
     @property
     def body(self) -> AsyncIterator[bytes]:
-        """What follows, as it arrives."""
+        """The body, in chunks as they arrive."""
 
     @property
     def ended(self) -> bool:
-        """Whether all of the body has been read."""
+        """Whether the whole body has been read."""
 
     def close(self) -> None:
-        """Ends the exchange: the rest of the body, if any, is not wanted."""
+        """Ends the exchange; an unread rest of the body is dropped."""
 
 
 class Transport(Protocol):
-    """Carries requests to one server."""
+    """Sends requests to one server."""
 
     async def send(self, method: str, path: str, headers: Mapping[str, str], body: bytes | None) -> Response:
-        """The answer, as soon as its status and headers are here.
+        """Sends a request; returns when the status and headers of the response have arrived.
 
         Raises:
-            NotSent, Broken: there is none.
+            NotSent, Broken: there is no response.
         """
 
     async def close(self) -> None:
-        """Gives up all connections."""
+        """Closes all connections."""
 
 
-async def drain(response: Response) -> None:
-    """Reads what little is left of a body, so that its connection can be used again."""
+async def read_rest(response: Response) -> None:
+    """Reads the last bytes of a body, so that its connection can be used again."""
     try:
-        async with asyncio.timeout(DRAIN_SECONDS):
+        async with asyncio.timeout(REST_SECONDS):
             async for _ in response.body:
                 pass
     except (TimeoutError, TransportError):

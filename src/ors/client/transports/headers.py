@@ -1,10 +1,8 @@
-"""Header fields of an answer."""
-
-__all__ = ["HeaderFields"]
+"""Header fields of a response."""
 
 
 class HeaderFields(dict[str, str]):
-    """Header names are not case-sensitive; of several with one name the last counts."""
+    """Header fields by name, in any case; the last of several with one name wins."""
 
     def __setitem__(self, name: str, value: str) -> None:
         super().__setitem__(name.lower(), value)

@@ -1,39 +1,38 @@
-"""The same HTTP by way of a proxy."""
+"""HTTP/1.1 through a proxy."""
 
 import asyncio
 from urllib.parse import SplitResult
 
 from ors.client.options import Options
-from ors.client.transports.http import DirectTransport, HTTPConnection
+from ors.client.transports.connection import HTTPConnection
+from ors.client.transports.http import DirectTransport
 from ors.client.transports.urls import authorization, port_of
 
-__all__ = ["ProxiedTransport"]
-
-LONGEST_HEAD_BYTES = 2**16
+MAX_HEAD_BYTES = 2**16
 
 
 class ProxiedTransport(DirectTransport):
-    """Carries requests to the server at `base_url` through `proxy`; those to an https server by a tunnel."""
+    """Sends requests to the server at `base_url` through `proxy`; to an https server by a tunnel."""
 
     def __init__(self, base_url: SplitResult, proxy: SplitResult, options: Options) -> None:
         super().__init__(base_url, options)
-        self._next = proxy
+        self._next_hop = proxy
         self._server = base_url
         login = authorization("Proxy-Authorization", proxy)
         host = f"[{base_url.hostname}]" if ":" in (base_url.hostname or "") else base_url.hostname
         target = f"{host}:{port_of(base_url)}"
-        self._ask = "\r\n".join([f"CONNECT {target} HTTP/1.1", f"Host: {target}", *login, "", ""])
+        self._connect_request = "\r\n".join([f"CONNECT {target} HTTP/1.1", f"Host: {target}", *login, "", ""])
         if base_url.scheme == "http":
             self._prefix = f"{self._where}{self._prefix}"
             self._fixed += login
         self._through = f" through the proxy {proxy.hostname}:{port_of(proxy)}"
 
-    async def _connected(self, loop: asyncio.AbstractEventLoop) -> HTTPConnection:
+    async def _open_connection(self, loop: asyncio.AbstractEventLoop) -> HTTPConnection:
         if self._server.scheme == "http":
-            return await super()._connected(loop)
+            return await super()._open_connection(loop)
         tunnel = await self._with_protocol(loop, _Tunnel(loop))
         try:
-            plain = await tunnel.opened(self._ask)
+            plain = await tunnel.opened(self._connect_request)
             connection = HTTPConnection(self, loop)
             secured = await loop.start_tls(
                 plain, connection, self._tls_context(), server_hostname=self._server.hostname
@@ -42,13 +41,13 @@ class ProxiedTransport(DirectTransport):
             tunnel.cut()
             raise
         if secured is None:
-            raise ConnectionError("the proxy closed the tunnel")
-        connection.connection_made(secured)  # which start_tls leaves to us
+            raise ConnectionError("the proxy closed the tunnel during the TLS handshake")
+        connection.connection_made(secured)  # start_tls does not call it
         return connection
 
 
 class _Tunnel(asyncio.Protocol):
-    """Reads a proxy's answer to CONNECT, up to where the server's bytes begin."""
+    """Reads a proxy's answer to CONNECT, up to the first byte of the server."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._head = b""
@@ -56,10 +55,10 @@ class _Tunnel(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
 
     async def opened(self, request: str) -> asyncio.Transport:
-        """Asks for the tunnel; gives what carries its bytes.
+        """Requests the tunnel; returns its transport.
 
         Raises:
-            OSError: the proxy makes none.
+            OSError: the proxy refused.
         """
         assert self._transport is not None
         self._transport.write(request.encode("latin-1"))
@@ -70,7 +69,7 @@ class _Tunnel(asyncio.Protocol):
         return self._transport
 
     def cut(self) -> None:
-        """Closes at once."""
+        """Closes the connection immediately."""
         if self._transport is not None:
             self._transport.abort()
 
@@ -79,7 +78,7 @@ class _Tunnel(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._head += data
-        ended = b"\r\n\r\n" in self._head or len(self._head) > LONGEST_HEAD_BYTES
+        ended = b"\r\n\r\n" in self._head or len(self._head) > MAX_HEAD_BYTES
         if ended and not self._answered.done():
             self._answered.set_result(None)
 

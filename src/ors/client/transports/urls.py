@@ -1,13 +1,11 @@
-"""What URLs of servers and proxies say: ports, logins, and which proxy a server is behind."""
+"""URLs of servers and proxies."""
 
 import base64
 from urllib.parse import SplitResult, unquote, urlsplit
 
-__all__ = ["authorization", "port_of", "proxy_of"]
-
 
 def port_of(url: SplitResult) -> int:
-    """The port of a URL, or its scheme's."""
+    """The port of a URL, or the default of its scheme."""
     return url.port or (443 if url.scheme == "https" else 80)
 
 
@@ -18,12 +16,12 @@ def authorization(header: str, url: SplitResult) -> list[str]:
 
 
 def proxy_of(url: SplitResult) -> SplitResult | None:
-    """The proxy that environment variables (or the system's settings) name for a server.
+    """The proxy for a server, from environment variables or system settings; None if there is none.
 
     Raises:
-        ValueError: it is not one that speaks HTTP.
+        ValueError: it is not an HTTP proxy.
     """
-    from urllib.request import getproxies, proxy_bypass  # takes longer than the client's own modules
+    from urllib.request import getproxies, proxy_bypass  # slow to import
 
     names = (url.hostname or "", url.netloc.rpartition("@")[2])  # no_proxy may name a host, or host:port
     proxy = None if any(map(proxy_bypass, names)) else getproxies().get(url.scheme)

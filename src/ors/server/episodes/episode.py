@@ -200,7 +200,7 @@ class Episode:
 
     def _run(self, name: str, definition: ToolDef | None, given: dict[str, Any]) -> Awaitable[ToolOutput]:
         # An author who overrides _call_tool gets all calls; otherwise they go straight to the tools.
-        if self._tools.taken_over:
+        if self._tools.overridden:
             return self._run_by_author(name, given)
         return self._tools.run(self._env, name, definition, given, self._runtime.threads.run)
 

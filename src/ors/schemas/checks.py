@@ -1,10 +1,10 @@
-"""Whether a tool's input schema is JSON Schema that a tool can have."""
+"""Checks that a tool's input schema is valid JSON Schema."""
 
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ors.schemas._structure import LISTS, NAMED, SINGLE, TYPES, target, types
+from ors.schemas.structure import LISTS, NAMED, SINGLE, TYPES, target, types
 
 _COUNTS = {"minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties"}
 _NUMBERS = {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"}
@@ -13,7 +13,7 @@ _FLAGS = {"uniqueItems", "deprecated", "readOnly", "writeOnly"}
 
 
 def problems(schema: Any) -> list[str]:
-    """What is wrong with a tool's input schema; None, for a tool that takes nothing, is fine."""
+    """Lists the problems of a tool's input schema; None, for a tool without input, has none."""
     if schema is None:
         return []
     if not isinstance(schema, Mapping):
@@ -25,7 +25,7 @@ def problems(schema: Any) -> list[str]:
 
 
 class _Walk:
-    """Goes through a schema; `root` is where `$ref` looks."""
+    """Checks a schema and its subschemas; `root` is the document that `$ref` refers to."""
 
     def __init__(self, root: Mapping[str, Any]) -> None:
         self._root = root
@@ -104,7 +104,7 @@ def _wrong_value(key: str, rule: Any) -> str:
 
 def _compiles(pattern: Any) -> bool:
     if isinstance(pattern, str) and re.search(r"\\[pPuk]|\(\?<[a-zA-Z]", pattern):
-        return True  # JavaScript's, which Python does not know
+        return True  # a JavaScript pattern that Python cannot compile
     try:
         re.compile(pattern)
     except (re.error, TypeError):

@@ -1,4 +1,4 @@
-"""Inputs made up from a tool's schema."""
+"""Generates inputs for a tool from its schema."""
 
 import math
 import random
@@ -7,7 +7,7 @@ import string
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
-from ors.schemas._structure import both, flattened
+from ors.schemas.structure import both, flattened
 
 T = TypeVar("T")
 
@@ -25,29 +25,29 @@ _FORMATS = {
 
 
 class Inputs:
-    """Makes values that fit a schema, as far as a small generator can. The same seed makes the same ones."""
+    """Generates random values for a schema. They fit simple schemas; the same seed gives the same values."""
 
     def __init__(self, source: random.Random) -> None:
         self._random = source
 
     def make(self, schema: Mapping[str, Any] | None) -> Any:
-        """A value for that schema; {} for a tool that takes nothing."""
-        return {} if schema is None else _Maker(self._random, schema).value(schema, 0)
+        """Generates a value for `schema`; {} for a tool without input."""
+        return {} if schema is None else _Generator(self._random, schema).value(schema, 0)
 
 
 def emptiest(schema: Mapping[str, Any] | None) -> Any:
-    """The emptiest value that fits a schema: nothing that is optional, empty strings and lists, zeros."""
+    """The emptiest value that fits a schema: no optional fields, empty strings and lists, zeros."""
     return {} if schema is None else _Emptiest(random.Random(0), schema).value(schema, 0)
 
 
 def sample(schema: Mapping[str, Any] | None) -> dict[str, Any]:
-    """A plain input that fits a tool's schema: its examples and defaults, and nothing that is optional."""
+    """A simple input that fits a tool's schema: its examples and defaults, no optional fields."""
     made = {} if schema is None else _Sample(random.Random(0), schema).value(schema, 0)
     return dict(made) if isinstance(made, Mapping) else {}
 
 
 def needs_choice(schema: Mapping[str, Any] | None) -> bool:
-    """Whether even the emptiest value has to choose something: a number, a flag, one of several."""
+    """Whether even the emptiest value contains a choice: a number, a flag, one of several values."""
     return _chooses(emptiest(schema))
 
 
@@ -59,8 +59,8 @@ def _chooses(value: Any) -> bool:
     return value not in ("", None) or isinstance(value, bool)
 
 
-class _Maker:
-    """Makes one value; `root` is where `$ref` looks."""
+class _Generator:
+    """Generates one value; `root` is the document that `$ref` refers to."""
 
     def __init__(self, source: random.Random, root: Mapping[str, Any]) -> None:
         self._random = source
@@ -86,12 +86,12 @@ class _Maker:
     def _whole(self, low: float, high: float) -> int:
         return self._random.randint(math.ceil(low), math.floor(high))
 
-    def _takes_optional(self) -> bool:
+    def _includes_optional(self) -> bool:
         return self._random.random() < 0.5
 
     def _branch(self, branches: list[Any], depth: int) -> Mapping[str, Any]:
         plain = [branch for branch in branches if isinstance(branch, Mapping)] or [{}]
-        if depth >= MAX_DEPTH - 2:  # out of a schema that contains itself, by the simplest way
+        if depth >= MAX_DEPTH - 2:  # ends the recursion of a schema that contains itself
             return min(
                 plain, key=lambda branch: "$ref" in branch or branch.get("type") in ("object", "array")
             )
@@ -118,7 +118,7 @@ class _Maker:
         properties: Mapping[str, Any] = schema.get("properties", {})
         made = {}
         for name, rule in properties.items():
-            if name in required or (depth < MAX_DEPTH // 2 and self._takes_optional()):
+            if name in required or (depth < MAX_DEPTH // 2 and self._includes_optional()):
                 made[name] = self.value(rule, depth + 1)
         for name in sorted(required - properties.keys()):
             made[name] = self.value(schema.get("additionalProperties"), depth + 1)
@@ -141,7 +141,7 @@ class _Maker:
 
     def _distinct(self, made: list[Any], items: Any, low: int, depth: int) -> list[Any]:
         distinct: list[Any] = []
-        more = _Maker(self._random, self._root)
+        more = _Generator(self._random, self._root)
         for value in made + [more.value(items, depth + 1) for _ in range(20 if low else 0)]:
             if value not in distinct and len(distinct) < max(len(made), low):
                 distinct.append(value)
@@ -179,8 +179,8 @@ class _Maker:
         return "".join(self._random.choice(string.ascii_letters + string.digits) for _ in range(length))
 
 
-class _Plainest(_Maker):
-    """Makes the plainest value: first choices, lowest bounds, zeros, nothing that is optional."""
+class _Simplest(_Generator):
+    """Generates the simplest value: first choices, lower bounds, zeros, no optional fields."""
 
     def _pick(self, options: Sequence[T]) -> T:
         return options[0]
@@ -188,7 +188,7 @@ class _Plainest(_Maker):
     def _whole(self, low: float, high: float) -> int:
         return math.ceil(low)
 
-    def _takes_optional(self) -> bool:
+    def _includes_optional(self) -> bool:
         return False
 
     def _number(self, schema: Mapping[str, Any], whole: bool) -> int | float:
@@ -197,8 +197,8 @@ class _Plainest(_Maker):
         return 0 if above and below else super()._number(schema, whole)
 
 
-class _Emptiest(_Plainest):
-    """Makes null and empty strings where it can."""
+class _Emptiest(_Simplest):
+    """Generates null and empty strings where the schema allows them."""
 
     def _branch(self, branches: list[Any], depth: int) -> Mapping[str, Any]:
         nulls = [each for each in branches if isinstance(each, Mapping) and each.get("type") == "null"]
@@ -210,8 +210,8 @@ class _Emptiest(_Plainest):
         return ""
 
 
-class _Sample(_Plainest):
-    """Makes what the author shows: an example or a default, if there is one."""
+class _Sample(_Simplest):
+    """Prefers the author's examples and defaults."""
 
     def value(self, schema: Any, depth: int) -> Any:
         found = flattened(schema, self._root)
@@ -228,13 +228,13 @@ class _Sample(_Plainest):
 
 
 def _matching(pattern: str, source: random.Random, length: int) -> str:
-    """A string for simple patterns: literals, classes, escapes and counts. Others get what comes near."""
+    """A string that matches a simple pattern: literals, classes, escapes, counts. Only similar for others."""
     parts = re.findall(r"(\\.|\[[^\]]*\]|\(\?:|[()|]|.)([*+?]|\{\d+(?:,\d*)?\})?", pattern.strip("^$"))
     made = ""
     for atom, count in parts:
         if atom in ("(", "(?:", ")", "|"):
             if atom == "|":
-                break  # the first alternative will do
+                break  # only the first alternative
             continue
         made += "".join(_character(atom, source) for _ in range(_repeats(count, length)))
     return made if re.search(pattern, made) else made or "a"

@@ -1,33 +1,28 @@
-"""AsyncSession: one episode, from its opening to its end."""
+"""AsyncSession: one episode, from its start to its end."""
 
 import asyncio
-import logging
 from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, overload
 
-from ors._protocol import CALL, DELETE, EVENT_STREAM, PING, PROMPT, SESSION_ID, TASK_TOOLS, TOOLS, Endpoint
-from ors.client.call import OnTaskId, PendingCall
-from ors.client.cleanup import deleted
-from ors.client.create import create, new_sid
+from ors._protocol import CALL, EVENT_STREAM, PING, PROMPT, SESSION_ID, TASK_TOOLS, TOOLS, Endpoint
 from ors.client.decode import Task, blocks, terminal_tool, tool_output, tools
 from ors.client.formats import Provider, convert_tool_response
-from ors.client.interruptible import Interruptible
+from ors.client.sessions.call import OnTaskId, PendingCall
+from ors.client.sessions.create import create, new_sid
+from ors.client.sessions.delete import delete
+from ors.client.sessions.interrupt import Interruptible
 from ors.errors import Gone, NotFound, ORSError, SessionLost, ToolCallError, TransportError
-from ors.types import ImageBlock, JSONObject, TerminalToolSpec, TextBlock, ToolOutput, ToolSpec
+from ors.types import Blocks, JSONObject, TerminalToolSpec, ToolOutput, ToolSpec
 
 if TYPE_CHECKING:
     from ors.client.client import AsyncEnvironment
-
-__all__ = ["AsyncSession"]
-
-logger = logging.getLogger("ors.client")
 
 
 class AsyncSession:
     """One episode. `async with` opens and ends it; so do `start()` and `close()`.
 
-    With `sid` it stands for a session that is open already, and leaving `async with` does not end that one.
+    With `sid` it is attached to a session that was started before; leaving `async with` does not end it.
     """
 
     def __init__(
@@ -55,7 +50,7 @@ class AsyncSession:
         self.heard = 0.0
         self.misses = 0
         self._attached = sid is not None
-        self._lost: tuple[str, str | None] | None = None  # what is said of its end, and the server's reason
+        self._lost: tuple[str, str | None] | None = None  # message and reason
         self._pending: set[Interruptible] = set()
         self._terminal: tuple[TerminalToolSpec | None] | None = None  # once the server has been asked
         self._secrets = dict(secrets or {})
@@ -65,56 +60,53 @@ class AsyncSession:
         self._headers = self._remote.headers(api_key)
         self._call_headers: dict[str, str] = {}
         if sid is not None:
-            self._named(sid)
+            self._set_sid(sid)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._environment} sid={self.sid}>"
 
     async def start(self) -> Self:
-        """Opens the session: from here on it is pinged.
+        """Opens the session, and pings it from now on.
 
         Raises:
             ResponseError: the server refused. TransportError: it was not reached.
-            SessionLost: an attached session is not there.
+            SessionLost: the attached session does not exist.
         """
         if self.kept:
             return self
         if self.sid is None:
             sid = await new_sid(self._remote, self._headers)
             await create(self._remote, {**self._headers, SESSION_ID: sid}, self._task(), self._secrets)
-            self._named(sid)
+            self._set_sid(sid)
         else:
-            await self._remote.retry().until_answered(self.ping)
+            await self._remote.retry().run(self.ping)
         self.heard = asyncio.get_running_loop().time()
         self.kept = True
-        self._remote.keeper.keep(self)
+        self._remote.keepalive.keep(self)
         return self
 
     async def close(self) -> None:
-        """Ends the session on the server. One that cannot be ended is left to expire there, and logged."""
+        """Ends the session on the server. One that cannot be deleted is logged, and expires there."""
         self.kept = False
         if self.sid is None or self._lost is not None:
             return
         self._lost = ("closed by this client", None)
         try:
-            await self._remote.ask(DELETE, headers=self._headers)
-        except (NotFound, Gone):
-            return
+            await delete(self._remote, self._headers)
         except asyncio.CancelledError:
-            self._remote.leftovers.delete(self._deleted())
+            self._delete_in_background()
             raise
-        except ORSError as error:
-            logger.warning("session %s could not be deleted, it will expire: %s", self.sid, error)
 
     def _abandon(self) -> None:
-        """Ends the session as leaving its block does, without waiting for it."""
+        """Ends the session as leaving `async with` does, without waiting for it."""
         self.kept = False
         if self.sid is not None and self._lost is None and not self._attached:
             self._lost = ("closed by this client", None)
-            self._remote.leftovers.delete(self._deleted())
+            self._delete_in_background()
 
-    async def _deleted(self) -> None:
-        await deleted(self._remote, self._headers, self._remote.options.cleanup_seconds)
+    def _delete_in_background(self) -> None:
+        seconds = self._remote.options.cleanup_seconds
+        self._remote.in_background(delete(self._remote, self._headers, seconds))
 
     async def __aenter__(self) -> Self:
         return await self.start()
@@ -128,10 +120,10 @@ class AsyncSession:
             await self.close()
 
     async def ping(self) -> None:
-        """Asks the server, once, whether the session is there, which also keeps it alive.
+        """Asks the server once whether the session exists, which also keeps it alive.
 
         Raises:
-            SessionLost: it is not. TransportError: the server was not reached.
+            SessionLost: it does not. TransportError: the server was not reached.
         """
         try:
             await self._remote.exchange(PING.method, PING.path(), self._headers_if_open(), None)
@@ -139,8 +131,8 @@ class AsyncSession:
             raise self._over(str(error), error.reason) from None
         self.heard = asyncio.get_running_loop().time()
 
-    async def get_prompt(self) -> list[TextBlock | ImageBlock]:
-        """What the agent is told first. Waits for the environment's setup.
+    async def get_prompt(self) -> Blocks:
+        """The prompt of the task. Waits for the environment's setup.
 
         Raises:
             SessionLost, ResponseError, TransportError.
@@ -166,14 +158,14 @@ class AsyncSession:
         try:
             answer = await self._ask(TASK_TOOLS)
         except NotFound:
-            # ors-sdk 0.1.0: its client takes servers without /task_tools for older ones.
+            # ors-sdk 0.1.0: older servers have no /task_tools.
             answer = await self._ask(TOOLS)
         listed = tools(answer, terminal=terminal)
         self._terminal = (terminal_tool(answer),)
         return convert_tool_response(listed, format)
 
     async def terminal_tool(self) -> TerminalToolSpec | None:
-        """The `@terminal` tool, which takes the agent's last message; None if there is none. Asked for once.
+        """The `@terminal` tool, which takes the agent's last message; None if there is none. Cached.
 
         Raises:
             SessionLost, ResponseError, TransportError.
@@ -184,9 +176,9 @@ class AsyncSession:
         return self._terminal[0]
 
     async def is_assistant_message_final(self) -> bool:
-        """Whether an agent's message without tool calls ends the episode.
+        """Whether there is a `@terminal` tool, so that a message without tool calls ends the episode.
 
-        It does if there is a `@terminal` tool: give the text to `call_terminal_tool`, and stop.
+        If so, give the text to `call_terminal_tool`, and stop.
 
         Raises:
             SessionLost, ResponseError, TransportError.
@@ -196,14 +188,14 @@ class AsyncSession:
     async def call_terminal_tool(
         self, message: str = "", *, on_task_id: OnTaskId | None = None
     ) -> ToolOutput:
-        """What the `@terminal` tool gives for the agent's last message. One that takes nothing gets nothing.
+        """Calls the `@terminal` tool with the agent's last message, or with nothing if it takes nothing.
 
         Raises:
             ToolCallError: there is none (`reason` is "not_found"). Otherwise as `call_tool`.
         """
         found = await self.terminal_tool()
         if found is None:
-            text = f"The environment {self._environment!r} has no @terminal tool"
+            text = f"The environment {self._environment!r} has no @terminal tool; ask terminal_tool() first"
             raise ToolCallError(text, reason="not_found")
         given = {} if found.arg is None else {found.arg: message}
         return await self.call_tool(found.name, given, on_task_id=on_task_id)
@@ -215,13 +207,13 @@ class AsyncSession:
         *,
         on_task_id: OnTaskId | None = None,
     ) -> ToolOutput:
-        """What the tool gives. It runs once, whatever happens to the connection.
+        """Calls a tool; returns its output. The tool runs at most once, also if the connection breaks.
 
-        `on_task_id` is told the call's id when the server has it: with that and `sid`, another process
+        `on_task_id` gets the call's id as soon as the server sends it. With that and `sid`, another process
         can `rejoin` the call.
 
         Raises:
-            ToolCallError: the tool said no; tell the model. ToolFailed: it raised.
+            ToolCallError: the call was refused; tell the model. ToolFailed: the tool raised.
             SessionLost: the session is gone. CallOutcomeUnknown: the tool may or may not have run.
             TransportError: the server was not reached, and has not seen the call.
         """
@@ -233,15 +225,15 @@ class AsyncSession:
         return await self._call({"name": tool_name, "input": input}, on_task_id)
 
     async def rejoin(self, task_id: str) -> ToolOutput:
-        """What a call gives that was started before, by this process or another one.
+        """Waits for the result of a call that was started before, by this process or another one.
 
         Raises:
-            CallOutcomeUnknown: the server no longer has it. Otherwise as `call_tool`.
+            CallOutcomeUnknown: the server no longer has its result. Otherwise as `call_tool`.
         """
         return await self._call({"name": "", "input": {}, "task_id": task_id}, None)
 
     def lose(self, message: str, reason: str | None = None) -> None:
-        """The session is gone: what waits for it, and all that is asked of it later, raises `SessionLost`."""
+        """Makes all pending and later requests of the session raise `SessionLost`."""
         self.kept = False
         error = self._over(message, reason)
         for pending in tuple(self._pending):
@@ -280,12 +272,12 @@ class AsyncSession:
         return answer
 
     async def _diagnosed(self, error: NotFound | Gone) -> ORSError:
-        # 404 says that there is no such session, or no such path: a ping tells which.
+        # 404 means no such session or no such path: a ping tells which.
         if isinstance(error, Gone):
             return self._over(str(error), error.reason)
         try:
-            # More than once: a connection to a server that was killed breaks only when it is used again.
-            await self._remote.retry().until_answered(self.ping)
+            # Retried: a connection to a killed server breaks only when it is used again.
+            await self._remote.retry().run(self.ping)
         except SessionLost as lost:
             return lost
         except TransportError:
@@ -305,7 +297,7 @@ class AsyncSession:
     async def _opened_headers(self) -> dict[str, str]:
         headers = self._headers_if_open()
         if self._attached and not self.kept:
-            await self.start()  # it is kept alive from its first use on, and the server gets known
+            await self.start()  # pinged from its first use on; shows whether the server honours keys
         return headers
 
     def _headers_if_open(self) -> dict[str, str]:
@@ -316,7 +308,7 @@ class AsyncSession:
             raise RuntimeError("the session is not open: use it as a context manager, or start() it")
         return self._headers
 
-    def _named(self, sid: str) -> None:
+    def _set_sid(self, sid: str) -> None:
         self.sid = sid
         self._headers = {**self._headers, SESSION_ID: sid}
         self._call_headers = {**self._headers, "Accept": EVENT_STREAM}

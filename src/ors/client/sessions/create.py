@@ -1,4 +1,4 @@
-"""How a session is opened: an id first, then an episode under it."""
+"""Creates a session: first its id, then the episode under that id."""
 
 import asyncio
 import base64
@@ -7,27 +7,25 @@ from typing import Any
 
 from ors._json import dumps
 from ors._protocol import CREATE, CREATE_SESSION, EVENT_STREAM, SECRETS, CallReader
-from ors.client.cleanup import deleted
 from ors.client.decode import field
 from ors.client.server import RemoteServer, Reply, parsed
+from ors.client.sessions.delete import delete
 from ors.client.status_errors import certainly_not_run
 from ors.client.transports.base import Broken
 from ors.errors import BadRequest, ORSError, ServerFailed, TransportError
 
-__all__ = ["create", "new_sid"]
-
 
 async def new_sid(remote: RemoteServer, headers: Mapping[str, str]) -> str:
-    """A fresh session id. An id that gets lost on the way costs nothing, so this may be asked again.
+    """A new session id from the server. Retried: an id that is never used costs nothing.
 
     Raises:
-        TransportError, ResponseError: there is none.
+        TransportError, ResponseError: the server gave none.
     """
 
     async def attempt() -> str:
         return _sid(await remote.exchange(CREATE_SESSION.method, CREATE_SESSION.path(), headers, b"{}"))
 
-    return await remote.retry().until_answered(attempt)
+    return await remote.retry().run(attempt)
 
 
 def _sid(answer: Reply) -> str:
@@ -52,21 +50,21 @@ def _sid(answer: Reply) -> str:
 async def create(
     remote: RemoteServer, headers: Mapping[str, str], task: Mapping[str, Any], secrets: Mapping[str, str]
 ) -> None:
-    """Starts the episode of `task` under the id in `headers`. Cancelled, it leaves no session behind.
+    """Starts the episode of `task` under the id in `headers`. When cancelled, deletes it again.
 
     Raises:
-        TransportError, ResponseError: it was not started.
+        TransportError, ResponseError: the episode was not started.
     """
     sent = {**headers, SECRETS: _secrets_header(secrets)} if secrets else headers
     creation = _Creation(remote, sent)
     try:
         await _create(creation, task, secrets)
     except BaseException as error:
-        if creation.maybe_made:
-            undone = remote.leftovers.delete(creation.undo(headers))
+        if creation.maybe_created:
+            undo = remote.in_background(creation.undo(headers))
             if not isinstance(error, ORSError):
-                # Shielded: a second cancellation does not end it. Waited for: the loop may end with us.
-                await asyncio.shield(undone)
+                # Shielded from a second cancellation; awaited, since the event loop may stop after us.
+                await asyncio.shield(undo)
         raise
 
 
@@ -76,7 +74,7 @@ async def _create(creation: "_Creation", task: Mapping[str, Any], secrets: Mappi
         try:
             return await creation.run({**task, "secrets": secrets})
         except BadRequest as error:
-            # openreward 0.1.167 reads the header alone, and refuses the specification's field with 422.
+            # openreward 0.1.167 reads only the header, and answers 422 to the field of the specification.
             if error.status != 422 or "secrets" not in str(error):
                 raise
             remote.reads_secrets_in_body = False
@@ -84,57 +82,59 @@ async def _create(creation: "_Creation", task: Mapping[str, Any], secrets: Mappi
 
 
 class _Creation:
-    """The requests that make one session: its id is ours alone."""
+    """The requests that create one session. Only this client knows its id."""
 
     def __init__(self, remote: RemoteServer, headers: Mapping[str, str]) -> None:
         self.remote = remote
         self._headers = headers
         self._broke_off = False
-        self._lost = False  # an attempt whose answer is not known
+        self._outcome_unknown = False  # of an earlier attempt
         self._attempt: asyncio.Task[Reply] | None = None
 
     @property
-    def maybe_made(self) -> bool:
-        """Whether the server may have the session, or may get it yet."""
-        if self._lost or self._attempt is None or not self._attempt.done() or self._attempt.cancelled():
-            return self._attempt is not None
+    def maybe_created(self) -> bool:
+        """Whether the server may have created the session, or may still create it."""
+        if self._attempt is None:
+            return False
+        if self._outcome_unknown or not self._attempt.done() or self._attempt.cancelled():
+            return True
         error = self._attempt.exception()
         return error is None or (isinstance(error, TransportError) and not certainly_not_run(error))
 
     async def undo(self, headers: Mapping[str, str]) -> None:
-        """Deletes the session, if there is one, or will be."""
+        """Deletes the session if it was created, or is being created."""
         seconds = self.remote.options.cleanup_seconds / 2
         if self._attempt is not None and not self._attempt.done():
-            # A deletion must not overtake the creation: it would find nothing, and the session would stay.
-            # A creation without an answer may stand in line, which it leaves when its connection is cut.
+            # A deletion that overtakes the creation would find nothing, and the session would stay.
+            # A creation without an answer may be queued; closing its connection takes it off the queue.
             await asyncio.wait({self._attempt}, timeout=seconds)
             self._attempt.cancel()
             await asyncio.wait({self._attempt})
-        if self.maybe_made:
-            await deleted(self.remote, headers, seconds)
+        if self.maybe_created:
+            await delete(self.remote, headers, seconds)
 
     async def run(self, body: Mapping[str, Any]) -> None:
-        """Asks until there is an answer."""
+        """Sends the request until the server answers it."""
         data = dumps(body)
 
         async def attempt() -> None:
-            # A task of its own: when its caller is cancelled, its answer is still to be known.
+            # A task of its own: if the caller is cancelled, `undo` still needs the answer.
             self._attempt = asyncio.create_task(
                 self.remote.exchange(CREATE.method, CREATE.path(), self._headers, data)
             )
             await self._answered(self._attempt)
 
-        await self.remote.retry().until_answered(attempt)
+        await self.remote.retry().run(attempt)
 
     async def _answered(self, attempt: "asyncio.Task[Reply]") -> None:
         try:
             await asyncio.shield(attempt)
         except TransportError as error:
             self._broke_off = True
-            self._lost = self._lost or not certainly_not_run(error)
+            self._outcome_unknown = self._outcome_unknown or not certainly_not_run(error)
             raise
         except BadRequest as error:
-            # It exists because our own attempt, which broke off, had come through.
+            # An earlier attempt created it, and only its answer was lost.
             if not (self._broke_off and "already exists" in str(error)):
                 raise
 

@@ -1,4 +1,4 @@
-"""One tool call: sent once, rejoined until its result is here."""
+"""One tool call: sent once, rejoined until its result arrives."""
 
 import asyncio
 import os
@@ -7,42 +7,40 @@ from typing import Any
 
 from ors._json import dumps
 from ors._protocol import CALL, IDEMPOTENCY_KEY, RESULT_GONE, SESSION_OVER, UNKNOWN_TASK_ID, CallReader
-from ors.client.interruptible import Interruptible
 from ors.client.retry import Retry
-from ors.client.server import RemoteServer, whole
+from ors.client.server import RemoteServer, read_body
+from ors.client.sessions.interrupt import Interruptible
 from ors.client.status_errors import certainly_not_run, failure, too_large
-from ors.client.transports.base import Broken, Response, drain
+from ors.client.transports.base import Broken, Response, read_rest
 from ors.errors import CallOutcomeUnknown, SessionLost, ToolFailed, TransportError
-
-__all__ = ["OnTaskId", "PendingCall"]
 
 OnTaskId = Callable[[str], None]
 
 
 class PendingCall:
-    """One tool call, from its first byte out to its last event in.
+    """One tool call, from the first byte of its request to the last event of its stream.
 
-    The server is told of it once. When the connection breaks, the call is rejoined: by its task id when that
-    has arrived, else by its idempotency key where the server honours it, else not at all.
+    The tool runs once. When the connection breaks, the call is rejoined by its task id if that has arrived,
+    else by its idempotency key if the server honours it, else not at all.
     """
 
     __slots__ = (
-        "_body", "_headers", "_keeper", "_maybe_started", "_on_task_id", "_opened", "_path", "_pending",
-        "_rejoining", "_remote", "_retry", "_task_id",
+        "_body", "_headers", "_keepalive", "_maybe_started", "_on_task_id", "_opened", "_path",
+        "_rejoining", "_remote", "_retry", "_task_id", "_wait",
     )  # fmt: skip
 
     def __init__(
         self,
         remote: RemoteServer,
-        pending: Interruptible,
+        wait: Interruptible,
         path: str,
         headers: Mapping[str, str],
         body: dict[str, Any],
         on_task_id: OnTaskId | None,
     ) -> None:
         self._remote = remote
-        self._keeper = remote.keeper
-        self._pending = pending
+        self._keepalive = remote.keepalive
+        self._wait = wait
         self._path = path
         self._headers = {**headers, IDEMPOTENCY_KEY: os.urandom(16).hex()}
         self._body = body
@@ -53,30 +51,30 @@ class PendingCall:
         self._retry = Retry(remote.options, limit=remote.options.rejoins, seconds=remote.options.call_seconds)
 
     async def result(self) -> Any:
-        """The call's result, parsed.
+        """Runs the call; returns its result as parsed JSON.
 
         Raises:
-            ToolFailed, SessionLost, CallOutcomeUnknown, TransportError, ResponseError: there is none.
+            ToolFailed, SessionLost, CallOutcomeUnknown, TransportError, ResponseError: there is no result.
         """
-        self._keeper.watch(self._pending)
+        self._keepalive.watch(self._wait)
         try:
             while True:
                 try:
-                    with self._pending:
+                    with self._wait:
                         return self._outcome(await self._attempt())
                 except TransportError as error:
-                    with self._pending:
+                    with self._wait:
                         await self._recover(error)
         finally:
-            self._keeper.unwatch(self._pending)
+            self._keepalive.unwatch(self._wait)
 
     async def _attempt(self) -> CallReader:
         self._opened = None
-        # Before its first byte only a server of ours is known not to wait for the environment's setup.
-        self._pending.silent_after = self._silence() if self._remote.honours_keys else None
+        # Other servers send no byte, not even a ping, while they wait for the environment's setup.
+        self._wait.silent_after = self._silence() if self._remote.honours_keys else None
         response = await self._remote.send(CALL.method, self._path, self._headers, dumps(self._body))
         if response.status != 200:
-            text = await whole(response, self._remote.options.answer_bytes)
+            text = await read_body(response, self._remote.options.answer_bytes)
             raise failure(response.status, response.headers, text)
         reader = CallReader()
         try:
@@ -85,14 +83,14 @@ class PendingCall:
             response.close()
             raise
         if not response.ended:
-            await drain(response)
+            await read_rest(response)
         return reader
 
     async def _read(self, response: Response, reader: CallReader) -> None:
         self._opened = asyncio.get_running_loop().time()
         left = limit = self._remote.options.answer_bytes
         async for chunk in response.body:
-            self._pending.silent_after = self._silence()
+            self._wait.silent_after = self._silence()
             left -= len(chunk)
             if left < 0:
                 raise ToolFailed(too_large("result", limit), reason="limit")
@@ -101,8 +99,11 @@ class PendingCall:
                 self._started(reader.task_id)
             if done:
                 return
-            if self._pending.silent_after > self._retry.deadline + self._remote.options.heartbeat_seconds:
-                raise CallOutcomeUnknown(f"no result within {self._retry.seconds:g} s")
+            if self._wait.silent_after > self._retry.deadline + self._remote.options.heartbeat_seconds:
+                raise CallOutcomeUnknown(
+                    f"the call has no result after {self._retry.seconds:g} s, and may still run;"
+                    " Options(call_seconds=...) allows more"
+                )
         raise Broken("the stream ended before its last event")
 
     def _silence(self) -> float:
@@ -114,7 +115,7 @@ class PendingCall:
             self._on_task_id(task_id)
 
     async def _recover(self, error: TransportError) -> None:
-        self._pending.silent_after = None
+        self._wait.silent_after = None
         self._maybe_started = self._maybe_started or not certainly_not_run(error)
         if self._maybe_started:
             if self._task_id is None and not self._remote.honours_keys:
@@ -130,13 +131,13 @@ class PendingCall:
             raise
 
     def _held_long(self, since: float) -> bool:
-        # Something on the way that cuts every stream after a minute must not end a tool that takes an hour.
+        # A proxy that cuts every stream after a minute must not end a tool that takes an hour.
         return asyncio.get_running_loop().time() - since >= self._remote.options.heartbeat_seconds
 
     def _outcome(self, reader: CallReader) -> Any:
         if reader.error is not None:
             if reader.error.startswith(SESSION_OVER):
-                raise SessionLost(reader.error, sid=self._headers.get("X-Session-ID"), reason=reader.reason)
+                raise SessionLost(reader.error, reason=reader.reason)
             if self._rejoining and reader.error.startswith((UNKNOWN_TASK_ID, RESULT_GONE)):
                 raise CallOutcomeUnknown(
                     f"the call has run or is running, but its result is lost: {reader.error}"

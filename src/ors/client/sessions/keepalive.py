@@ -1,4 +1,4 @@
-"""The one background task of a client: it pings open sessions and notices dead streams."""
+"""The background task of a client: pings open sessions and detects dead streams."""
 
 import asyncio
 import heapq
@@ -7,43 +7,46 @@ import weakref
 from itertools import count
 from typing import Protocol
 
-from ors.client.interruptible import Interruptible
 from ors.client.options import Options
+from ors.client.sessions.interrupt import Interruptible
 from ors.client.transports.base import Broken
 from ors.errors import ORSError, SessionLost, TransportError
 
-__all__ = ["Liveness"]
-
-_TICKS = 20
-_MAX_TICK_SECONDS = 0.5
-_LEAST_SLEEP_SECONDS = 0.01
+_CHECKS_PER_TIMEOUT = 20
+_MAX_CHECK_SECONDS = 0.5
+_MIN_SLEEP_SECONDS = 0.01
 
 
-class Pinged(Protocol):
-    """A session, as far as it is kept alive."""
+class IdleSession(Protocol):
+    """The part of a session that pinging needs."""
 
     kept: bool
+    """Whether to ping it at all."""
     due: float
+    """Loop time of its next ping."""
     heard: float
+    """Loop time of the last answer of its server."""
     misses: int
+    """Failed pings in a row."""
 
     async def ping(self) -> None:
-        """Asks once whether the session is there."""
+        """Asks the server once whether the session exists."""
 
     def lose(self, message: str, reason: str | None = None) -> None:
-        """The session is gone: nothing more will come of it."""
+        """Fails all that waits for the session, now and later."""
 
 
-class Liveness:
-    """Pings every session that is kept and idle, and interrupts streams that have gone silent.
+class KeepAlive:
+    """Pings idle sessions, and interrupts streams that have been silent for too long.
 
-    Sessions are held weakly: one that its owner has dropped is no longer kept alive.
+    References to sessions are weak: one that its owner has dropped is no longer pinged.
     """
 
     def __init__(self, options: Options) -> None:
         self._options = options
-        self._tick = min(options.ping_seconds / _TICKS, options.heartbeat_seconds / _TICKS, _MAX_TICK_SECONDS)
-        self._due: list[tuple[float, int, weakref.ref[Pinged]]] = []
+        shortest = min(options.ping_seconds, options.heartbeat_seconds)
+        self._check_seconds = min(shortest / _CHECKS_PER_TIMEOUT, _MAX_CHECK_SECONDS)
+        self._due: list[tuple[float, int, weakref.ref[IdleSession]]] = []
         self._order = count()
         self._streams: set[Interruptible] = set()
         self._task: asyncio.Task[None] | None = None
@@ -51,10 +54,10 @@ class Liveness:
         self._slots = asyncio.Semaphore(options.ping_concurrency)
         self._pings: set[asyncio.Task[None]] = set()
 
-    def keep(self, session: Pinged) -> None:
-        """Pings `session` from now on, for as long as it is `kept`."""
+    def keep(self, session: IdleSession) -> None:
+        """Pings `session` from now on, while it is `kept`."""
         self._ensure_running()
-        # Many sessions opened at once are spread out from their first ping on.
+        # Random, so that many sessions opened at once are not all pinged at once.
         self._schedule(session, self._options.ping_seconds * random.uniform(0.5, 1.0))
 
     def watch(self, stream: Interruptible) -> None:
@@ -64,11 +67,11 @@ class Liveness:
             self._ensure_running()
 
     def unwatch(self, stream: Interruptible) -> None:
-        """The stream has ended."""
+        """Stops watching a stream that has ended."""
         self._streams.discard(stream)
 
     async def close(self) -> None:
-        """Stops at once."""
+        """Stops immediately, also pings that are under way."""
         tasks = [task for task in (self._task, *self._pings) if task is not None]
         self._task = None
         if self._loop is asyncio.get_running_loop():
@@ -85,32 +88,32 @@ class Liveness:
 
     async def _run(self) -> None:
         now = asyncio.get_running_loop().time()
-        look = now + self._tick
+        check = now + self._check_seconds
         while self._due or self._streams or self._pings:
-            # As pings are due, not all of a tick at once: five hundred would hold up all other requests.
-            wake = min(look, self._due[0][0]) if self._due else look
-            await asyncio.sleep(max(wake - now, _LEAST_SLEEP_SECONDS))
+            # Each ping when it is due: five hundred at once would delay all other requests.
+            wake = min(check, self._due[0][0]) if self._due else check
+            await asyncio.sleep(max(wake - now, _MIN_SLEEP_SECONDS))
             now = asyncio.get_running_loop().time()
-            if now >= look:
+            if now >= check:
                 self._interrupt_silent(now)
-                look = now + self._tick
+                check = now + self._check_seconds
             await self._ping_due(now)
         self._task = None
 
     def _interrupt_silent(self, now: float) -> None:
         for stream in tuple(self._streams):
             if stream.silent_after is not None and stream.silent_after < now:
-                stream.interrupt(Broken("no byte came for too long"))
+                stream.interrupt(Broken("the server sent nothing, not even a ping, for too long"))
 
     async def _ping_due(self, now: float) -> None:
         while self._due and self._due[0][0] <= now:
-            due, _, held = heapq.heappop(self._due)
-            session = held()
+            due, _, reference = heapq.heappop(self._due)
+            session = reference()
             if session is None or not session.kept or session.due != due:
-                continue  # dropped, closed, or kept anew since
+                continue  # dropped, closed, or scheduled again since
             idle = now - session.heard
             if idle < self._options.ping_seconds / 2:
-                # A request has just done what a ping does.
+                # A recent request has kept the session alive.
                 self._schedule(session, self._options.ping_seconds - idle)
                 continue
             await self._slots.acquire()
@@ -118,7 +121,7 @@ class Liveness:
             self._pings.add(task)
             task.add_done_callback(self._pings.discard)
 
-    async def _ping(self, session: Pinged) -> None:
+    async def _ping(self, session: IdleSession) -> None:
         started = asyncio.get_running_loop().time()
         try:
             async with asyncio.timeout(self._options.ping_seconds):
@@ -129,20 +132,20 @@ class Liveness:
         except (ORSError, TimeoutError) as error:
             session.misses += 1
             if session.misses >= self._options.ping_failures:
-                session.lose(*_given_up(session.misses, error))
+                session.lose(*_loss(session.misses, error))
         finally:
             self._slots.release()
         if session.kept:
             took = asyncio.get_running_loop().time() - started
             self._schedule(session, max(0.0, self._options.ping_seconds - took))
 
-    def _schedule(self, session: Pinged, delay: float) -> None:
+    def _schedule(self, session: IdleSession, delay: float) -> None:
         session.due = asyncio.get_running_loop().time() + delay
         heapq.heappush(self._due, (session.due, next(self._order), weakref.ref(session)))
 
 
-def _given_up(misses: int, error: ORSError | TimeoutError) -> tuple[str, str | None]:
-    """What is said of a session whose pings fail, and the reason in a word."""
+def _loss(misses: int, error: ORSError | TimeoutError) -> tuple[str, str | None]:
+    """Message and reason for losing a session whose pings fail."""
     failed = f"{misses} pings in a row failed: {str(error) or 'no answer'}"
     if isinstance(error, TransportError | TimeoutError):
         return (

@@ -1,4 +1,4 @@
-"""What a schema is made of: types, subschemas, references, and two schemas as one."""
+"""The structure of schemas: types, subschemas, references, merging."""
 
 from collections.abc import Callable, Mapping
 from copy import deepcopy
@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import unquote
 
 Schema = dict[str, Any]
-# In this order, since a bool is an int to Python.
+# In this order, since a bool is an int in Python.
 TYPES: dict[str, tuple[type, ...]] = {
     "boolean": (bool,),
     "integer": (int,),
@@ -27,12 +27,12 @@ SINGLE = frozenset(
 )
 LISTS = frozenset({"anyOf", "oneOf", "allOf", "prefixItems"})
 NAMED = frozenset({"properties", "patternProperties", "dependentSchemas", "$defs", "definitions"})
-# Definitions and what points to them (`discriminator`) go by inlining; titles repeat the fields' names.
+# Inlining makes definitions and `discriminator` useless; titles repeat the fields' names.
 _DROPPED = frozenset({"$ref", "$defs", "definitions", "$schema", "$id", "$comment", "title", "discriminator"})
 
 
 def types(schema: Mapping[str, Any], *otherwise: str) -> list[str]:
-    """The types that a schema names, or else `otherwise`."""
+    """The types of a schema, or `otherwise` if it has none."""
     kinds = schema.get("type", otherwise)
     return [kinds] if isinstance(kinds, str) else list(kinds)
 
@@ -43,10 +43,10 @@ def type_of(value: Any) -> str:
 
 
 def target(root: Mapping[str, Any], ref: Any) -> Any:
-    """What a `$ref` within `root` refers to.
+    """The schema that a `$ref` within `root` refers to.
 
     Raises:
-        ValueError: nothing.
+        ValueError: there is none.
     """
     document, *steps = unquote(str(ref)).split("/")
     node: Any = root if document == "#" else None
@@ -62,7 +62,7 @@ def target(root: Mapping[str, Any], ref: Any) -> Any:
 
 
 def both(first: Any, second: Any) -> Schema:
-    """Merges two schemas; where they say different things of one keyword, the second counts."""
+    """Merges two schemas; if they differ in a keyword, the second wins."""
     first, second = (each if isinstance(each, Mapping) else {} for each in (first, second))
     merged = {**first, **second}
     shared = first.keys() & second.keys()
@@ -77,14 +77,14 @@ def both(first: Any, second: Any) -> Schema:
 
 
 def branches(schema: Mapping[str, Any]) -> list[Schema]:
-    """The branches of the first `anyOf` or `oneOf`, with what is said beside it said of each."""
+    """The branches of the first `anyOf` or `oneOf`, each merged with the keywords beside it."""
     key = next((key for key in ("anyOf", "oneOf") if key in schema), None)
     beside = {k: v for k, v in schema.items() if k != key}
     return [both(beside, each) for each in schema[key]] if key else []
 
 
 def flattened(schema: Any, root: Mapping[str, Any], steps: int = 8) -> Mapping[str, Any]:
-    """Merges a schema with its `$ref` and `allOf`; a reference to nothing, or in circles, is ignored."""
+    """Merges a schema with its `$ref` and `allOf`; broken and circular references are ignored."""
     if not isinstance(schema, Mapping):
         return {}
     beside = {key: value for key, value in schema.items() if key not in ("$ref", "allOf")}
@@ -103,7 +103,7 @@ def _target_or_anything(root: Mapping[str, Any], ref: Any) -> Any:
 
 
 def walk(schema: Mapping[str, Any], visit: Callable[[Mapping[str, Any]], Schema]) -> Schema:
-    """A copy with every subschema visited; what is data (defaults, enums, names) stays as it is."""
+    """Copies a schema, with `visit` applied to every subschema; data such as defaults stays as it is."""
 
     def visited(value: Any) -> Any:
         return visit(value) if isinstance(value, Mapping) else {} if value else {"not": {}}
@@ -132,10 +132,10 @@ def inlined(schema: Mapping[str, Any]) -> Schema:
 
 @dataclass
 class _Inliner:
-    """Replaces the references of one schema by what they refer to.
+    """Replaces the references of one schema by their targets.
 
-    One inside its own expansion, or after the first thousand (definitions that use each other twice double
-    at every step), becomes its target's bare type, or anything if it has none.
+    A reference inside its own expansion, or after the first thousand (definitions that use each other twice
+    double at every step), becomes the bare type of its target, or any type if that has none.
     """
 
     root: Mapping[str, Any]

@@ -1,0 +1,112 @@
+"""Google: the Gemini API.
+
+Its `Schema` has few fields. All other keywords go into the description, so that a model sees the schema that
+the server validates, or a wider one.
+"""
+
+from collections.abc import Mapping
+from math import ceil, floor
+from typing import Any
+
+from ors._json import dumps
+from ors.client.formats.base import Format, RawCall, field
+from ors.client.formats.schemas import any_of
+from ors.schemas.structure import Schema, both, branches, type_of, types
+
+_FIELDS = {
+    "object": ("properties", "required", "minProperties", "maxProperties"),
+    "array": ("items", "minItems", "maxItems"),
+    "string": ("enum", "format", "pattern", "minLength", "maxLength"),
+    "number": ("format", "minimum", "maximum"),
+    "integer": ("format", "minimum", "maximum"),
+}
+# Strings: "only 'enum' and 'date-time' are supported for STRING type". Numbers: as types.Schema says.
+_FORMATS = {"date-time", "float", "double", "int32", "int64"}
+# Keywords without a field, which still tell a model something: they go into the description.
+_DESCRIBED = (
+    "enum default format exclusiveMinimum exclusiveMaximum multipleOf uniqueItems prefixItems contains"  # noqa: SIM905
+    " additionalProperties patternProperties propertyNames dependentRequired not examples".split()
+)
+_SCALARS = ("string", "number", "boolean", "object")
+# The type of a schema without one, by its keywords; for a keyword of several types, the first.
+_IMPLIED = {"additionalProperties": "object", "prefixItems": "array"} | {
+    keyword: kind for kind, fields in reversed(_FIELDS.items()) for keyword in fields
+}
+
+
+def _schema(schema: Mapping[str, Any]) -> Schema:
+    kinds = _single_types(schema)
+    some = [each for each in kinds if each["type"] != "null"]
+    nullable = {"nullable": True} if len(some) < len(kinds) else {}
+    # "When using any_of, it must be the only field set": so each branch gets description and nullable.
+    return any_of({**_node(each), **nullable} for each in some) if some else {"type": "null"}
+
+
+def _single_types(schema: Mapping[str, Any]) -> list[Schema]:
+    """Alternatives of one type each: `Schema.type` is required, and cannot be a list."""
+    if alternatives := branches(schema):
+        return [each for branch in alternatives for each in _single_types(branch)]
+    values = [schema["const"]] if "const" in schema else schema.get("enum")
+    if values is None:
+        implied = [_IMPLIED[key] for key in schema if key in _IMPLIED][:1] or [*_SCALARS, "array", "null"]
+        return [{**schema, "type": kind} for kind in types(schema, *implied)]
+    fitting = {"number": ("number", "integer")}
+    kinds = types(schema, *dict.fromkeys(map(type_of, values)))
+    typed = [(kind, [v for v in values if type_of(v) in fitting.get(kind, (kind,))]) for kind in kinds]
+    return [{**schema, "type": kind, "enum": each} for kind, each in typed if each]
+
+
+def _node(schema: Mapping[str, Any]) -> Schema:
+    schema = _inclusive(schema) if schema["type"] == "integer" else dict(schema)
+    if schema.get("additionalProperties") in (True, False, {}):
+        del schema["additionalProperties"]
+    fields = ("type", "description", *_FIELDS.get(schema["type"], ()))
+    node = {key: schema[key] for key in fields if key in schema}
+    if node.get("format", "date-time") not in _FORMATS:
+        del node["format"]
+    if "" in node.get("enum", ()):
+        del node["enum"]  # "enum[0]: cannot be empty"
+    if node["type"] == "object":
+        node["properties"] = {name: _schema(each) for name, each in node.get("properties", {}).items()}
+        node["required"] = [name for name in node.get("required", ()) if name in node["properties"]]
+        node = {key: value for key, value in node.items() if value not in ([], {})}
+    if node["type"] == "array":
+        node["items"] = _items(schema)
+    lost = [key for key in _DESCRIBED if key not in node and schema.get(key) is not None]
+    told = ", ".join(f"{key}: {dumps(schema[key]).decode()}" for key in lost)
+    return both(node, {"description": told}) if told else node
+
+
+def _items(schema: Mapping[str, Any]) -> Schema:
+    items = schema.get("items")
+    every = [*schema.get("prefixItems", ()), *([items] if isinstance(items, Mapping) else items or ())]
+    # Without item schemas: not every type, since arrays of arrays would never end.
+    return _schema({"anyOf": every} if every else {"type": _SCALARS})
+
+
+def _inclusive(schema: Mapping[str, Any]) -> Schema:
+    """Makes the bounds of an integer inclusive: Google has no others."""
+    bounded = dict(schema)
+    if (above := bounded.pop("exclusiveMinimum", None)) is not None:
+        bounded["minimum"] = max(floor(above) + 1, bounded.get("minimum", above))
+    if (below := bounded.pop("exclusiveMaximum", None)) is not None:
+        bounded["maximum"] = min(ceil(below) - 1, bounded.get("maximum", below))
+    return bounded
+
+
+def _spec(named: Schema, schema: Schema) -> Schema:
+    # "For function with no parameters, this can be left unset"; an object without properties is refused.
+    has_parameters = schema.get("properties") or schema.get("additionalProperties")
+    return {**named, "parameters": _schema(schema)} if has_parameters else named
+
+
+def _call(call: Any) -> RawCall | None:
+    inner = field(call, "function_call", "functionCall") or call
+    # A FunctionCall has no `type`, and no `args` if the tool takes none: fields of others exclude it.
+    if field(inner, "type", "arguments", "input", "function") is not None:
+        return None
+    return field(inner, "name"), field(inner, "args"), field(inner, "id")
+
+
+# The rule for names is from google's FunctionDeclaration.
+GOOGLE = Format("[a-zA-Z_][a-zA-Z0-9_.:-]{0,127}", _spec, _call)

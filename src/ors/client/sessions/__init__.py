@@ -1,0 +1,1 @@
+"""Sessions: how one is created, kept alive, called and deleted."""

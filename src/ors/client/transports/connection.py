@@ -1,0 +1,228 @@
+"""One HTTP/1.1 connection, parsed by httptools."""
+
+import asyncio
+import socket
+from collections import deque
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Self, cast
+
+import httptools
+
+from ors.client.transports.base import Broken, NotSent
+from ors.client.transports.headers import HeaderFields
+
+if TYPE_CHECKING:
+    from ors.client.transports.http import DirectTransport
+
+
+HIGH_WATER_BYTES = 2**20
+MAX_HEAD_BYTES = 2**20
+"""Most bytes in a row that are not of a body: headers, interim responses, trailers."""
+_INTERIM = frozenset({100, *range(102, 200)})  # after 101, and statuses below 100, nothing can follow
+_KEEPALIVE = (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3))
+
+
+class HTTPConnection(asyncio.Protocol):
+    """A connection that carries one exchange at a time."""
+
+    def __init__(self, pool: "DirectTransport", loop: asyncio.AbstractEventLoop) -> None:
+        self._pool = pool
+        self._transport: asyncio.Transport | None = None
+        self._exchange: _Exchange | None = None
+        self._parser: httptools.HttpResponseParser | None = None
+        self._paused = False
+        self.loop = loop
+        self.idle_since = 0.0
+        self.bare_bytes = 0
+        """Bytes since the last byte of a body."""
+
+    async def exchange(self, request: bytes) -> "_Exchange":
+        """Sends a request; returns when the head of its response has arrived."""
+        if self._transport is None or self.closing:
+            raise NotSent("the connection was closed as soon as it was made")
+        exchange = self._exchange = _Exchange(self)
+        self._parser = httptools.HttpResponseParser(exchange)
+        self.bare_bytes = 0
+        self._transport.write(request)
+        await exchange.begun
+        exchange.check()
+        return exchange
+
+    @property
+    def closing(self) -> bool:
+        """Whether it is closed, or being closed."""
+        return self._transport is None or self._transport.is_closing()
+
+    def cut(self) -> None:
+        """Closes the connection immediately."""
+        self._pool.forget(self)
+        if self._transport is not None:
+            self._transport.abort()
+
+    def flow(self, unread: int) -> None:
+        """Pauses reading while over `HIGH_WATER_BYTES` of the response are unread."""
+        if self._transport is not None and not self.closing:
+            if unread > HIGH_WATER_BYTES and not self._paused:
+                self._paused = True
+                self._transport.pause_reading()
+            elif self._paused and not unread:
+                self._paused = False
+                self._transport.resume_reading()
+
+    def status(self) -> int:
+        """The status of the response whose headers have arrived."""
+        assert self._parser is not None
+        return self._parser.get_status_code()
+
+    def done(self) -> None:
+        """Ends an exchange whose response is complete."""
+        self._exchange = None
+        self.flow(0)
+        parser, self._parser = self._parser, None
+        assert parser is not None
+        if parser.should_keep_alive() and not self.closing:
+            self._pool.release(self)
+        else:
+            self.cut()
+
+    def refuse(self) -> None:
+        """Ends an exchange with a response after which nothing can follow."""
+        self._exchange = None
+        self.cut()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Joins the pool."""
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's are not, by name
+        self._pool.adopt(self)
+        made = transport.get_extra_info("socket")
+        # TCP itself detects a server that vanished, also while nothing is sent.
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for name, value in _KEEPALIVE:
+            if hasattr(socket, name):
+                made.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+    def data_received(self, data: bytes) -> None:
+        """Parses received bytes."""
+        if self._exchange is None or self._parser is None:
+            self.cut()  # bytes without a request
+            return
+        self.bare_bytes += len(data)
+        try:
+            self._parser.feed_data(data)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+            self._give_up(error)
+        if self.bare_bytes > MAX_HEAD_BYTES:
+            self._give_up(ValueError(f"over {MAX_HEAD_BYTES} bytes of headers"))
+
+    def _give_up(self, error: Exception) -> None:
+        self.connection_lost(error)
+        self.cut()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Leaves the pool, and fails the exchange that is open."""
+        self._pool.forget(self)
+        exchange, self._exchange, self._parser = self._exchange, None, None  # breaks their reference cycle
+        if exchange is not None:
+            exchange.broke(exc)
+
+
+class _Exchange:
+    """One response as it arrives: receives the parser's callbacks, and is the `Response` of the caller."""
+
+    __slots__ = (
+        "_broke", "_chunks", "_complete", "_connection", "_more", "_unread", "begun", "headers", "status",
+    )  # fmt: skip
+
+    def __init__(self, connection: HTTPConnection) -> None:
+        self._connection = connection
+        self._chunks: deque[bytes] = deque()
+        self._unread = 0
+        self._more: asyncio.Future[None] | None = None
+        self._complete = False
+        self._broke = ""  # a message: an exception would keep the frames of its traceback
+        self.begun: asyncio.Future[None] = connection.loop.create_future()
+        self.status = 0
+        self.headers = HeaderFields()
+
+    @property
+    def body(self) -> AsyncIterator[bytes]:
+        return self
+
+    @property
+    def ended(self) -> bool:
+        return self._complete and not self._chunks
+
+    def close(self) -> None:
+        if not self._complete:
+            self._connection.cut()
+
+    def check(self) -> None:
+        """Raises `Broken` if the response is incomplete and ended."""
+        if self._broke:
+            raise Broken(self._broke)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> bytes:
+        while not self._chunks:
+            self.check()
+            if self._complete:
+                raise StopAsyncIteration
+            self._more = self._connection.loop.create_future()
+            await self._more
+        chunk = self._chunks.popleft() if len(self._chunks) == 1 else b"".join(self._chunks)
+        self._chunks.clear()
+        self._unread = 0
+        if not self._complete:  # else the connection may have another exchange by now
+            self._connection.flow(0)
+        return chunk
+
+    # Callbacks of httptools.
+
+    def on_message_begin(self) -> None:
+        if self._complete:
+            raise ValueError("a second response to one request")
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self.begun.done():
+            return  # a trailer
+        self.headers[name.decode("latin-1")] = value.decode("latin-1")
+
+    def on_headers_complete(self) -> None:
+        self.status = self._connection.status()
+        if self.status < 200 and self.status in _INTERIM:
+            self.headers.clear()
+        elif not self.begun.done():
+            self.begun.set_result(None)
+            if self.status < 200:
+                self._complete = True
+                self._connection.refuse()
+
+    def on_body(self, body: bytes) -> None:
+        self._connection.bare_bytes = 0
+        self._chunks.append(body)
+        self._unread += len(body)
+        self._connection.flow(self._unread)
+        self._wake()
+
+    def on_message_complete(self) -> None:
+        if self.status >= 200:
+            self._complete = True
+            self._connection.done()
+            self._wake()
+
+    def broke(self, cause: Exception | None) -> None:
+        """Ends the response: complete if it has no length and the server closed, else broken."""
+        sized = "content-length" in self.headers or "transfer-encoding" in self.headers
+        if self.begun.done() and cause is None and not sized:
+            self._complete = True
+        else:
+            self._broke = f"the connection broke: {cause or 'closed by the server'}"
+        if not self.begun.done():
+            self.begun.set_result(None)
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._more is not None and not self._more.done():
+            self._more.set_result(None)
