@@ -1,4 +1,4 @@
-"""`ors hosts`: what runs in a Ray cluster, and how much of it."""
+"""`ors hosts`: lists, scales and drains the hosts in a Ray cluster."""
 
 import json
 from collections.abc import Sequence
@@ -15,12 +15,12 @@ __all__ = ["hosts"]
 
 
 class _Bounds(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no such arguments
-    """A number of hosts, or two with a colon between them."""
+    """A number of hosts, or MIN:MAX."""
 
     name = "N|MIN:MAX"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """At least and at most."""
+        """Reads the lowest and highest number."""
         least, _, most = str(value).partition(":")
         numbers = [int(word) for word in (least, most or least) if word.isdigit()]
         if len(numbers) < 2 or not 1 <= numbers[0] <= numbers[1]:
@@ -33,12 +33,24 @@ class _Bounds(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no su
     examples=["ors hosts", "ors hosts --scale 4:16", "ors hosts --drain 1d2c3b"],
 )
 @click.option(
-    "--ray", "address", metavar="ADDRESS", default="auto", show_default=True, help="The Ray cluster."
+    "--ray",
+    "address",
+    metavar="ADDRESS",
+    default="auto",
+    show_default=True,
+    help="Address of the Ray cluster.",
 )
-@click.option("--ray-namespace", default="ors", show_default=True, help="Under which name they serve.")
-@click.option("--scale", type=_Bounds(), help="So many hosts from now on, or as many as the load needs.")
-@click.option("--drain", multiple=True, metavar="NODE", help="No hosts on that node: its sessions may end.")
-@click.option("--undrain", multiple=True, metavar="NODE", help="Hosts may be on that node again.")
+@click.option(
+    "--ray-namespace", default="ors", show_default=True, help="Name of the deployment in the cluster."
+)
+@click.option("--scale", type=_Bounds(), help="New number of hosts, or bounds for autoscaling.")
+@click.option(
+    "--drain",
+    multiple=True,
+    metavar="NODE",
+    help="Stop placing hosts on this node and drain its hosts. Repeatable.",
+)
+@click.option("--undrain", multiple=True, metavar="NODE", help="Allow hosts on this node again. Repeatable.")
 @as_json
 def hosts(
     address: str,
@@ -50,8 +62,8 @@ def hosts(
 ) -> None:
     """List the hosts that `ors serve --ray` runs, change their number, or drain a node.
 
-    A NODE is Ray's id of it, or the first letters. Hosts that go take no new sessions, and end with their
-    last one.
+    NODE is a Ray node id, or its first characters. A host that is removed takes no new sessions and stops
+    after its last one.
     """
     ray = connected(address)
     try:
@@ -77,7 +89,7 @@ def hosts(
 def _node(ray: Any, word: str) -> str:
     found = [node["NodeID"] for node in ray.nodes() if node["NodeID"].startswith(word)]
     if len(found) != 1:
-        raise Unreachable(f"{len(found)} nodes have ids that begin with {word!r}")
+        raise Unreachable(f"{len(found)} nodes have an id that begins with {word!r}")
     return str(found[0])
 
 
@@ -86,5 +98,5 @@ def _print(rows: Sequence[Any], as_json: bool) -> None:
         click.echo(json.dumps([asdict(row) for row in rows]))
         return
     for row in rows:
-        going = ", goes with its last session" if row.retiring else ""
+        going = ", stops after its last session" if row.retiring else ""
         click.echo(f"{row.slot}  {row.url}  {row.sessions} sessions  on {row.node[:12]}{going}")
