@@ -18,8 +18,6 @@ from ors.errors import (
     TransportError,
 )
 
-__all__ = ["CommandError", "Unreachable", "WrongUsage", "clean", "in_one_line", "one_line", "shown_path"]
-
 INTERRUPTED = 130
 LONGEST_LINE = 500
 

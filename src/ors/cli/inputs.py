@@ -10,8 +10,6 @@ from ors.cli.errors import WrongUsage
 from ors.cli.output.printing import signature
 from ors.schemas import TYPES, flattened, sample
 
-__all__ = ["example", "found_tool", "tool_input", "usage"]
-
 
 def found_tool(tools: Sequence[ToolSpec], name: str) -> ToolSpec:
     """Returns the tool of that name.
@@ -62,14 +60,14 @@ class _Schema:
             value = _read_as(choice, text)
             if value is not _NOT and self._fits(choice, value):
                 return value
-        raise WrongUsage(f"{self._spec.name}: {key} must be {self._told(about)}, not {text!r}")
+        raise WrongUsage(f"{self._spec.name}: {key} must be {self._type_name(about)}, not {text!r}")
 
     def check(self, values: Mapping[str, Any]) -> None:
         for key, value in values.items():
             about = self._about(key)
             if not any(self._fits(choice, value) for choice in self._choices(about)):
                 raise WrongUsage(
-                    f"{self._spec.name}: {key} must be {self._told(about)}, not {json.dumps(value)}"
+                    f"{self._spec.name}: {key} must be {self._type_name(about)}, not {json.dumps(value)}"
                 )
         missing = [key for key in self._root.get("required") or () if key not in values]
         if missing:
@@ -105,7 +103,7 @@ class _Schema:
             return value.is_integer()
         return not isinstance(kind, str) or isinstance(value, TYPES.get(kind, (object,)))
 
-    def _told(self, about: Any) -> str:
+    def _type_name(self, about: Any) -> str:
         return signature({**self._root, "properties": {"it": about}, "required": ["it"]})[0].removeprefix(
             "it: "
         )

@@ -12,8 +12,6 @@ from typing import Any
 from ors.client import AsyncEnvironment
 from ors.errors import ORSError, ToolCallError, ToolFailed
 
-__all__ = ["Latencies", "LoadPlan", "Tally", "run"]
-
 OVERTIME_SECONDS = 5.0
 """Time for running calls to finish after the measurement has ended."""
 PAUSE_SECONDS = 0.1

@@ -16,13 +16,11 @@ from ors.cli.errors import shown_path
 from ors.cli.output.logging import TextLines
 from ors.server.process.lifeline import LIFELINE, tied
 
-__all__ = ["LISTENER", "changed", "seen", "supervise"]
-
 LISTENER = "ORS_SERVE_FD"
 """Environment variable with the descriptor of the socket to serve on."""
 POLL_SECONDS = 0.3
 AT_ONCE_SECONDS = 5.0
-"""A server that is told to stop twice is killed after this time."""
+"""A server that gets a second signal is killed after this time."""
 Seen = dict[str, tuple[int, int]]
 Signals = SimpleQueue[int]
 _PASSED_OVER = frozenset({"__pycache__", "node_modules", "site-packages"})
@@ -96,15 +94,15 @@ def _wait_for_change(
     server: subprocess.Popen[bytes], roots: Sequence[Path], before: Seen, signals: Signals, lines: TextLines
 ) -> bool:
     """Waits for a changed file or a signal; returns whether it was a file."""
-    told = False
+    reported = False
     while not _signalled(signals):
         files = changed(before, seen(roots))
         if files:
             lines.write(f"{shown_path(files[0])} changed: restarting")
             return True
-        if server.poll() is not None and not told:
+        if server.poll() is not None and not reported:
             lines.write("The server has stopped. It starts again when a file changes.")
-            told = True
+            reported = True
     return False
 
 

@@ -8,17 +8,6 @@ import click
 
 from ors.cli.errors import WrongUsage, shown_path
 
-__all__ = [
-    "SECRET",
-    "defaults",
-    "file_settings",
-    "label",
-    "name_variables",
-    "settable",
-    "unknown",
-    "variables",
-]
-
 SECRET = frozenset({"api_key", "secret"})
 """Options that are never shown and never read from a file."""
 

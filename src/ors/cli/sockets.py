@@ -7,8 +7,6 @@ from contextlib import contextmanager
 
 from ors.cli.errors import Unreachable
 
-__all__ = ["in_words", "listener"]
-
 
 def listener(host: str, port: int) -> socket.socket:
     """Opens a listening socket.

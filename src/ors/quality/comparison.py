@@ -48,7 +48,7 @@ async def examine_apart(
                 continue
             # Repeat both: the difference may have been random or due to time.
             again = await subject.play(sample, actions)
-            if _told(again, alone) != _told(alone[0], alone):
+            if _comparable(again, alone) != _comparable(alone[0], alone):
                 rewards_alike(subject, sample, actions, [alone[0], again])
             elif await _changes(subject, sample, actions, alone, companion, others):
                 _found_not_apart(subject, sample)
@@ -84,7 +84,7 @@ async def _changes(
         async with subject.session(companion) as theirs:
             await subject.within("the setup", theirs.list_tools())
             beside = await _in_turns(subject, session, actions, theirs, others)
-    return _told(beside, alone) != _told(alone[0], alone)
+    return _comparable(beside, alone) != _comparable(alone[0], alone)
 
 
 async def _in_turns(
@@ -108,7 +108,7 @@ def _gain(move: Move) -> tuple[float | None, bool]:
     return move.reward, move.finished
 
 
-def _told(moves: Sequence[Move], alone: Sequence[Sequence[Move]]) -> list[tuple[object, ...]]:
+def _comparable(moves: Sequence[Move], alone: Sequence[Sequence[Move]]) -> list[tuple[object, ...]]:
     """Comparable results: rewards and ends, and texts if they never change when played alone."""
     texts = [[move.text for move in again] for again in alone]
     stable = len(texts) > 1 and all(text == texts[0] for text in texts)

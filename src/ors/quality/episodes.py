@@ -27,10 +27,10 @@ SURE_LENGTH = 4
 
 async def examine(subject: EnvironmentUnderTest) -> None:
     """Examines all sampled tasks."""
-    told: list[bool] = []
+    leaks: list[bool] = []
     earnings: dict[str, list[float]] = {"do-nothing earns": [], "random earns": []}
     try:
-        opened = [(sample, await _opens(subject, sample, told)) for sample in subject.samples]
+        opened = [(sample, await _opens(subject, sample, leaks)) for sample in subject.samples]
         subject.samples = [sample for sample, tools in opened if tools is not None]
         for sample, tools in opened:
             if tools is None:
@@ -39,7 +39,7 @@ async def examine(subject: EnvironmentUnderTest) -> None:
             earnings["random earns"].append(await _plays_by_chance(subject, sample, tools))
     except Stuck:
         return
-    if len(told) > 2 and all(told):
+    if len(leaks) > 2 and all(leaks):
         _found_answer(subject, "every sampled task")
     _always_pays(subject, earnings["do-nothing earns"])
     for name, rewards in earnings.items():
@@ -50,7 +50,7 @@ async def examine(subject: EnvironmentUnderTest) -> None:
 # ── Opening ──────────────────────────────────────────────────────────────────────────────────────
 
 
-async def _opens(subject: EnvironmentUnderTest, sample: Sample, told: list[bool]) -> list[ToolSpec] | None:
+async def _opens(subject: EnvironmentUnderTest, sample: Sample, leaks: list[bool]) -> list[ToolSpec] | None:
     report = subject.report
     try:
         async with subject.session(sample) as session:
@@ -76,17 +76,20 @@ async def _opens(subject: EnvironmentUnderTest, sample: Sample, told: list[bool]
     for tool in tools:
         if tool.name not in {known.name for known in subject.tools}:
             examine_tool(subject, tool)
-    _looks_for_answers(subject, sample, prompt, told)
+    _looks_for_answers(subject, sample, prompt, leaks)
     return tools
 
 
 def _looks_for_answers(
-    subject: EnvironmentUnderTest, sample: Sample, prompt: Sequence[TextBlock | ImageBlock], told: list[bool]
+    subject: EnvironmentUnderTest,
+    sample: Sample,
+    prompt: Sequence[TextBlock | ImageBlock],
+    leaks: list[bool],
 ) -> None:
     text = "\n".join(block.text for block in prompt if isinstance(block, TextBlock))
     task = sample.task
     wanted = [each for each in answers(task) if _stands_in(each, text) and not _is_choice(each, task)]
-    told.append(bool(wanted))
+    leaks.append(bool(wanted))
     if any(len(answer.strip()) >= SURE_LENGTH for answer in wanted):
         _found_answer(subject, str(sample))
 

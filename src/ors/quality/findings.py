@@ -71,7 +71,7 @@ def as_text(report: QualityReport) -> str:
         mark = "✗" if finding.level == "fault" else "!"
         lines += [f"  {mark} {finding.id}: {finding}", f"      {finding.fix}"]
     if report.figures:
-        lines.append("  " + "; ".join(f"{name} {_told(value)}" for name, value in report.figures.items()))
+        lines.append("  " + "; ".join(f"{name} {_text(value)}" for name, value in report.figures.items()))
     lines += [f"  · not tried: {name} ({why})" for name, why in report.not_tried.items()]
     return "\n".join(_printable(line) for line in lines) + "\n"
 
@@ -85,9 +85,9 @@ def _verdict(report: QualityReport) -> str:
     return ", ".join(word[:-1] if word.startswith("1 ") else word for word in words)
 
 
-def _told(value: Any) -> str:
+def _text(value: Any) -> str:
     if isinstance(value, dict):
-        return " ".join(f"{name} {_told(inner)}" for name, inner in value.items())
+        return " ".join(f"{name} {_text(inner)}" for name, inner in value.items())
     return (
         f"{value:.4g}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
     )

@@ -62,9 +62,7 @@ class BenchTarget:
     ],
 )
 @WHERE
-@click.option(
-    "--compare", metavar="URL|TARGET", help="Second server, measured in turns with the first; prints ratios."
-)
+@click.option("--compare", metavar="URL|TARGET", help="Second server to measure, in turns; prints ratios.")
 @click.option(
     "--seconds", type=click.FloatRange(min=0.1), default=5, show_default=True, help="Time for each server."
 )
@@ -76,11 +74,7 @@ class BenchTarget:
     help="Concurrent episodes.",
 )
 @click.option(
-    "--calls",
-    type=click.IntRange(min=1),
-    default=10,
-    show_default=True,
-    help="Highest number of calls in an episode.",
+    "--calls", type=click.IntRange(min=1), default=10, show_default=True, help="Most calls in an episode."
 )
 @click.option("--tool", help="Tool to call.  [default: one that needs no input, or the first]")
 @click.option("--input", "given", type=JSON, help="Input of the tool.  [default: generated from its schema]")
@@ -189,7 +183,7 @@ def _print_figures(subjects: Sequence[BenchTarget]) -> None:
     ratios = _ratios(subjects) if len(subjects) == 2 else {}
     all_figures = [subject.figures() for subject in subjects]
     rows = [
-        [name.replace("_", " "), *(_told(figures[name]) for figures in all_figures), *_ratio(ratios, name)]
+        [name.replace("_", " "), *(_figure(figures[name]) for figures in all_figures), *_ratio(ratios, name)]
         for name in (all_figures[0] if all_figures else ())
     ]
     counts = [f"{subject.tally.error_count:,}" for subject in subjects]
@@ -210,7 +204,7 @@ def _ratio(ratios: dict[str, float | None], name: str) -> list[str]:
     return ["-" if value is None else f"{value:.2f}×"]
 
 
-def _told(value: float | None) -> str:
+def _figure(value: float | None) -> str:
     if value is None:
         return "-"
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"

@@ -26,10 +26,7 @@ SLOW_MINUTES = 18
 )
 @click.argument("where", metavar="URL|TARGET", type=URL_OR_TARGET, required=False)
 @click.option(
-    "--only",
-    metavar="ID",
-    multiple=True,
-    help="Requirement to check, or the first part of several ids. Repeatable.",
+    "--only", metavar="ID", multiple=True, help="Requirement to check, or the first part of its id."
 )
 @click.option(
     "--slow", is_flag=True, help=f"Also check pings and expiry, which takes {SLOW_MINUTES} minutes."
@@ -38,7 +35,7 @@ SLOW_MINUTES = 18
 @click.option("--verbose", "-v", is_flag=True, help="Also print the checks that passed.")
 @click.option("--junit", type=click.Path(dir_okay=False, path_type=Path), help="Write JUnit XML to a file.")
 @click.option("--badge", is_flag=True, help="Print only a badge for a README.")
-@click.option("--list", "list_only", is_flag=True, help="Print the requirements without checking a server.")
+@click.option("--list", "list_only", is_flag=True, help="Only print the requirements.")
 @environment
 @api_key
 @as_json

@@ -11,8 +11,6 @@ from ors.cli.errors import Unreachable
 from ors.cli.options.ray import connected
 from ors.cli.options.shared import Command, as_json
 
-__all__ = ["hosts"]
-
 
 class _Bounds(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no such arguments
     """A number of hosts, or MIN:MAX."""
@@ -28,10 +26,7 @@ class _Bounds(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no su
         return numbers[0], numbers[1]
 
 
-@click.command(
-    cls=Command,
-    examples=["ors hosts", "ors hosts --scale 4:16", "ors hosts --drain 1d2c3b"],
-)
+@click.command(cls=Command, examples=["ors hosts", "ors hosts --scale 4:16", "ors hosts --drain 1d2c3b"])
 @click.option(
     "--ray",
     "address",
@@ -40,16 +35,9 @@ class _Bounds(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no su
     show_default=True,
     help="Address of the Ray cluster.",
 )
-@click.option(
-    "--ray-namespace", default="ors", show_default=True, help="Name of the deployment in the cluster."
-)
+@click.option("--ray-namespace", default="ors", show_default=True, help="Name of the deployment.")
 @click.option("--scale", type=_Bounds(), help="New number of hosts, or bounds for autoscaling.")
-@click.option(
-    "--drain",
-    multiple=True,
-    metavar="NODE",
-    help="Stop placing hosts on this node and drain its hosts. Repeatable.",
-)
+@click.option("--drain", multiple=True, metavar="NODE", help="Drain the hosts of this node. Repeatable.")
 @click.option("--undrain", multiple=True, metavar="NODE", help="Allow hosts on this node again. Repeatable.")
 @as_json
 def hosts(

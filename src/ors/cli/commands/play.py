@@ -10,11 +10,11 @@ from typing import Any
 import click
 
 from ors import ToolSpec
-from ors.cli.errors import WrongUsage
+from ors.cli.errors import WrongUsage, clean
 from ors.cli.inputs import example, found_tool, tool_input, usage
 from ors.cli.options.session import Choice, opening
 from ors.cli.options.shared import WHERE, Command, as_json
-from ors.cli.output.printing import clean, number, print_blocks, print_json, print_outcome, shortened
+from ors.cli.output.printing import number, print_blocks, print_json, print_outcome, shortened
 from ors.client import Session, TerminalToolSpec
 from ors.errors import ToolCallError, ToolFailed
 

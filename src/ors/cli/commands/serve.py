@@ -136,8 +136,8 @@ class Serving:
 
     def _print(self, urls: Sequence[str], local: str, found: list[Offered]) -> None:
         if self.as_json:
-            told = {"url": urls[0], "urls": urls, "environments": [one.as_json() for one in found]}
-            click.echo(json.dumps(told))
+            listing = {"url": urls[0], "urls": urls, "environments": [one.as_json() for one in found]}
+            click.echo(json.dumps(listing))
             return
         for url in urls:
             click.echo(f"Serving on {url} (stop with Ctrl-C)")

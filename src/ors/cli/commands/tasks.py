@@ -4,9 +4,9 @@ from typing import Any
 
 import click
 
-from ors.cli.errors import WrongUsage
+from ors.cli.errors import WrongUsage, clean
 from ors.cli.options.shared import WHERE, Command, api_key, as_json, environment
-from ors.cli.output.printing import clean, number, print_json, print_table, shortened
+from ors.cli.output.printing import number, print_json, print_table, shortened
 from ors.cli.targets.connect import chosen, connected
 from ors.client import Environment
 

@@ -33,18 +33,10 @@ QUIET_SECONDS = 2.0
     "--sample", type=click.IntRange(min=1), default=5, show_default=True, help="Tasks to open per split."
 )
 @click.option(
-    "--steps",
-    type=click.IntRange(min=1),
-    default=10,
-    show_default=True,
-    help="Highest number of calls in an episode.",
+    "--steps", type=click.IntRange(min=1), default=10, show_default=True, help="Most calls in an episode."
 )
 @click.option(
-    "--repeat",
-    type=click.IntRange(min=1),
-    default=3,
-    show_default=True,
-    help="Episodes per task whose rewards are compared.",
+    "--repeat", type=click.IntRange(min=1), default=3, show_default=True, help="Episodes to compare per task."
 )
 @click.option(
     "--episodes",

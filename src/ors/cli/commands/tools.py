@@ -5,9 +5,10 @@ from typing import Any
 import click
 
 from ors import ToolSpec
+from ors.cli.errors import clean
 from ors.cli.inputs import found_tool
 from ors.cli.options.shared import WHERE, Command, api_key, as_json, environment
-from ors.cli.output.printing import clean, print_json, print_table, shortened, signature
+from ors.cli.output.printing import print_json, print_table, shortened, signature
 from ors.cli.targets.connect import chosen, connected, opened
 from ors.client import Environment, TerminalToolSpec
 

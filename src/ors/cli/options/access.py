@@ -11,8 +11,6 @@ from ors.cli.errors import WrongUsage
 from ors.cli.options.shared import Flags, add_flags
 from ors.server import ApiKey, is_loopback
 
-__all__ = ["Access", "access_flags", "check_exposure", "listen_flags"]
-
 EXPOSED = (
     "On {host}, anyone who can reach this machine could list all tasks with their answers and run the tools. "
     "{remedy}, or pass --insecure if this is intended"
@@ -26,24 +24,15 @@ class _Key(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no such 
     envvar_list_splitter = ","
 
 
+EXISTING = click.Path(exists=True, dir_okay=False)
 LISTEN_FLAGS: Flags = (
     ("--insecure", {"is_flag": True, "help": "Allow any address without an API key."}),
     (
         "--cors-origin",
-        {
-            "multiple": True,
-            "metavar": "ORIGIN",
-            "help": "Origin of a web page that may call from a browser. Repeatable.",
-        },
+        {"multiple": True, "metavar": "ORIGIN", "help": "Origin of web pages that may call. Repeatable."},
     ),
-    (
-        "--ssl-certfile",
-        {"type": click.Path(exists=True, dir_okay=False), "help": "TLS certificate; enables https."},
-    ),
-    (
-        "--ssl-keyfile",
-        {"type": click.Path(exists=True, dir_okay=False), "help": "Private key of the certificate."},
-    ),
+    ("--ssl-certfile", {"type": EXISTING, "help": "TLS certificate; enables https."}),
+    ("--ssl-keyfile", {"type": EXISTING, "help": "Private key of the certificate."}),
 )
 FLAGS: Flags = (
     (
@@ -52,16 +41,14 @@ FLAGS: Flags = (
             "type": _Key(),
             "multiple": True,
             "envvar": "ORS_API_KEYS",
-            "help": "API key that clients must send. Repeatable. The variable ORS_API_KEYS, with commas, is "
-            "safer.",
+            "help": "API key that clients must send. Repeatable. Safer: ORS_API_KEYS, with commas.",
         },
     ),
     (
         "--api-key-file",
         {
             "type": click.Path(exists=True, dir_okay=False, path_type=Path),
-            "help": "File of keys, one per line: SECRET or NAME=SECRET, then optionally sessions=N or "
-            "private.",
+            "help": "File of keys, one per line: SECRET or NAME=SECRET, then sessions=N or private.",
         },
     ),
     (

@@ -9,8 +9,6 @@ from ors.cli.options.ray import OnRay
 from ors.cli.options.shared import given, typed
 from ors.cli.options.workers import Workers
 
-__all__ = ["check_together"]
-
 PROCESSES = ("--preload", "--max-worker-memory", "--max-worker-sessions")
 
 

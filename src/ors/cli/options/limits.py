@@ -13,8 +13,6 @@ import click
 from ors import Limits
 from ors.cli.options.shared import Grouped
 
-__all__ = ["limit_flags"]
-
 F = TypeVar("F", bound=Callable[..., Any])
 
 

@@ -16,8 +16,6 @@ from ors import Environment
 from ors.cli.errors import Unreachable, WrongUsage, one_line
 from ors.cli.options.shared import Flags, add_flags
 
-__all__ = ["FLAGS", "OnRay", "connected", "ray_flags"]
-
 MISSING = "--ray needs Ray: pip install 'ors-kit[ray]'"
 LOOK_SECONDS = 0.2
 USUAL_HOSTS = 2

@@ -13,8 +13,6 @@ from ors.cli.targets.connect import chosen, connected, opened
 from ors.client import Environment, Session
 from ors.errors import SessionLost
 
-__all__ = ["Choice", "opening"]
-
 
 @dataclass(frozen=True)
 class Choice:

@@ -14,27 +14,6 @@ from click.shell_completion import CompletionItem
 from ors import JSONObject
 from ors.cli.output import logging as logs
 
-__all__ = [
-    "JSON",
-    "TARGET",
-    "URL_OR_TARGET",
-    "WHERE",
-    "Command",
-    "Flags",
-    "Grouped",
-    "add_flags",
-    "address_flags",
-    "api_key",
-    "as_json",
-    "environment",
-    "given",
-    "images",
-    "log_flags",
-    "secrets",
-    "task_choice",
-    "typed",
-]
-
 F = TypeVar("F", bound=Callable[..., Any])
 Flags = tuple[tuple[str, dict[str, Any]], ...]
 """Names of options, each with its arguments for `click.option`."""
@@ -163,8 +142,7 @@ def as_json(command: F) -> F:
 
 def api_key(command: F) -> F:
     """`--api-key`."""
-    text = "API key of the server. The variable ORS_API_KEY is safer."
-    return click.option("--api-key", metavar="KEY", help=text)(command)
+    return click.option("--api-key", metavar="KEY", help="API key to send. Safer: ORS_API_KEY.")(command)
 
 
 def address_flags(command: F) -> F:
@@ -200,10 +178,7 @@ def environment(command: F) -> F:
 def secrets(command: F) -> F:
     """`--secret`."""
     return click.option(
-        "--secret",
-        type=_Secret(),
-        multiple=True,
-        help="Secret for the environment; NAME alone takes its value from $NAME. Repeatable.",
+        "--secret", type=_Secret(), multiple=True, help="Secret for the environment; NAME alone means $NAME."
     )(command)
 
 

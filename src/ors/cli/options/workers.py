@@ -15,8 +15,6 @@ from ors.server.identity import MAX_SLOT
 if TYPE_CHECKING:
     from ors.cluster.local.supervisor import Policy
 
-__all__ = ["Workers", "worker_flags"]
-
 UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 
 

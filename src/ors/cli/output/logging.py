@@ -8,8 +8,6 @@ import sys
 import threading
 from datetime import UTC, datetime
 
-__all__ = ["LEVELS", "JSONLogLines", "TextLines", "configure"]
-
 LEVELS = ("debug", "info", "warning", "error", "critical")
 QUEUED_LINES = 10_000
 LAST_LINES_SECONDS = 1.0
@@ -77,10 +75,10 @@ class TextLines(logging.Handler):
         while (line := self._lines.get()) is not None:
             dropped, self._dropped = self._dropped, 0
             if dropped:
-                self._write(self._told(dropped))
+                self._write(self._dropped_line(dropped))
             self._write(line)
 
-    def _told(self, dropped: int) -> str:
+    def _dropped_line(self, dropped: int) -> str:
         text = f"{dropped} log lines were dropped: nobody read them"
         return self.format(
             logging.makeLogRecord(

@@ -15,18 +15,6 @@ from ors import ImageBlock, TextBlock, ToolOutput
 from ors.cli.errors import clean, shown_path
 from ors.schemas import flattened
 
-__all__ = [
-    "clean",
-    "number",
-    "on_terminal",
-    "print_blocks",
-    "print_json",
-    "print_outcome",
-    "print_table",
-    "shortened",
-    "signature",
-]
-
 LONGEST_CELL = 160
 DEEPEST_TYPE = 5
 """Types may be recursive."""

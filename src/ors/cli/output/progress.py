@@ -7,8 +7,6 @@ from contextlib import contextmanager
 
 from ors.cli.load import Tally
 
-__all__ = ["progress"]
-
 REFRESH_SECONDS = 0.2
 
 
@@ -34,7 +32,7 @@ def progress(seconds: float, tallies: Callable[[], Sequence[Tally]], *, quiet: b
 
         def refresh() -> None:
             while not done.wait(REFRESH_SECONDS):
-                bar.update(job, advance=REFRESH_SECONDS, description=_told(tallies()))
+                bar.update(job, advance=REFRESH_SECONDS, description=_counts(tallies()))
 
         thread = threading.Thread(target=refresh, daemon=True)
         thread.start()
@@ -45,7 +43,7 @@ def progress(seconds: float, tallies: Callable[[], Sequence[Tally]], *, quiet: b
             thread.join()
 
 
-def _told(tallies: Sequence[Tally]) -> str:
+def _counts(tallies: Sequence[Tally]) -> str:
     return "  |  ".join(
         f"{tally.calls.count:,} calls, {tally.episodes:,} episodes, {tally.error_count:,} errors"
         for tally in tallies

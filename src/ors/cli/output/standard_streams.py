@@ -3,8 +3,6 @@
 import os
 import sys
 
-__all__ = ["open_streams"]
-
 MODES = {"stdin": "r", "stdout": "w", "stderr": "w"}
 
 

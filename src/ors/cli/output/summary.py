@@ -11,8 +11,6 @@ from ors.cli.output.printing import number, print_table
 from ors.client import ORS, Environment
 from ors.errors import ORSError
 
-__all__ = ["Offered", "offered", "print_offered"]
-
 
 @dataclass(frozen=True)
 class Offered:

@@ -10,8 +10,6 @@ from ors.cli.targets.resolve import as_url, built, environments
 from ors.client import ORS, ASGITransport, Environment, Options, Session, Task
 from ors.errors import AuthenticationError, Forbidden, ORSError, Unavailable
 
-__all__ = ["PATIENCE", "chosen", "connected", "greet", "known_name", "opened"]
-
 PATIENCE = Options(retries=2, connect_seconds=5)
 """A person is waiting, so a missing server is reported soon."""
 HASTE = Options(retries=2, connect_seconds=5, request_seconds=20)

@@ -11,8 +11,6 @@ import click
 
 from ors.server.process.lifeline import LIFELINE, tied
 
-__all__ = ["served"]
-
 STOP_SECONDS = 15.0
 SETTINGS = {"ORS_API_KEYS": "", "ORS_SERVE_RELOAD": "0", "ORS_SERVE_LOG_LEVEL": "critical"}
 

@@ -17,8 +17,6 @@ import ors
 from ors.cli.errors import Unreachable, WrongUsage, one_line, shown_path
 from ors.errors import InvalidEnvironment
 
-__all__ = ["as_url", "built", "environments", "roots"]
-
 NOT_THE_AUTHORS = (Path(__file__).parents[1], Path(importlib.__file__).parent)
 NOT_SEARCHED = re.compile(r"\..*|__pycache__|tests?|venv|node_modules|site-packages|build|dist")
 NOT_IMPORTED = re.compile(r"test_.*|.*_test|conftest|setup|noxfile|__main__")

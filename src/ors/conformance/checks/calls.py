@@ -206,10 +206,10 @@ async def unknown_tool(server: ServerUnderTest) -> None:
 async def unknown_tool_recoverable(server: ServerUnderTest) -> None:
     """Expects an error that an agent can read."""
     async with server.session() as episode:
-        _told(await episode.call("no_such_tool"), "not_found")
+        _refusal(await episode.call("no_such_tool"), "not_found")
 
 
-def _told(given: RawStream, reason: str) -> str:
+def _refusal(given: RawStream, reason: str) -> str:
     value = given.value()
     if value.get("ok") is not False or not isinstance(value.get("error"), str):
         raise Violation('no {"ok": false, "error": ...}', given.seen)
@@ -231,7 +231,7 @@ async def bad_input_recoverable(server: ServerUnderTest) -> None:
     """Expects an error that an agent can read."""
     async with server.session() as episode:
         given = await episode.call("echo", {"text": [1]})
-        if not _told(given, "input_validation").startswith("Tool input validation error"):
+        if not _refusal(given, "input_validation").startswith("Tool input validation error"):
             raise Violation("the text does not begin with 'Tool input validation error'", given.seen)
 
 
@@ -275,7 +275,7 @@ async def after_finished(server: ServerUnderTest) -> None:
     """Asks for a second reward."""
     async with server.session() as episode:
         await episode.call("give", {"reward": 1.0, "finished": True})
-        _told(await episode.call("give", {"reward": 1.0}), "episode_finished")
+        _refusal(await episode.call("give", {"reward": 1.0}), "episode_finished")
 
 
 @check("call.environment-mismatch", several=True)
