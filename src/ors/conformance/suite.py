@@ -107,7 +107,7 @@ async def _greet(server: ServerUnderTest) -> None:
         await server.discover()
     except Violation as fault:
         if not server.environments:
-            raise ServerUnreachable(f"{server.http.url} is not an ORS server: {fault}") from None
+            raise ServerUnreachable(f"{server.http.url} does not answer as an ORS server: {fault}") from None
     if server.wanted and server.wanted.lower() not in {name.lower() for name in server.environments}:
         raise ValueError(f"the server has no environment {server.wanted!r}")
 

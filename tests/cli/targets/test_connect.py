@@ -43,9 +43,9 @@ def answering(status: int, body: bytes) -> Iterator[str]:
 @pytest.mark.parametrize(
     ("status", "body", "said"),
     [
-        (404, b"nobody", "is not an ORS server: nobody"),
-        (200, b'{"name": "x"}', "is not an ORS server: the server's answer is no list"),
-        (200, b"<html>", "is not an ORS server: the server's answer is not JSON"),
+        (404, b"nobody", "does not answer as an ORS server: nobody"),
+        (200, b'{"name": "x"}', "does not answer as an ORS server: the server's answer is no list"),
+        (200, b"<html>", "does not answer as an ORS server: the server's answer is not JSON"),
     ],
 )
 @pytest.mark.parametrize("command", ["list", "prompt", "bench", "test"])

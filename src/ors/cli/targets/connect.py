@@ -62,7 +62,9 @@ def greet(url: str, api_key: str | None = None) -> None:
         raise
     except ORSError as error:
         text = clean(str(error))
-        raise Unreachable(text if url in text else f"{url} is not an ORS server: {text}") from None
+        raise Unreachable(
+            text if url in text else f"{url} does not answer as an ORS server: {text}"
+        ) from None
 
 
 def known_name(names: Sequence[str], name: str | None) -> str:
