@@ -95,7 +95,7 @@ def test_an_empty_folder_is_filled(tmp_path: Path) -> None:
     ("name", "said"),
     [
         ("2fast", "is not a valid package name"),
-        ("a b", "cannot be"),
+        ("a b", "not a valid package name"),
         ("json", "would hide"),
         ("class", "would hide"),
     ],
