@@ -42,7 +42,10 @@ def test_modules_list_what_is_public(module: str) -> None:
         ("from ors import Environment, tool", ["asyncio", "uvicorn", "aiohttp", "ors.server"]),
         ("from ors.client import ORS", ["uvicorn", "ors.server", "ors._tools", "ors.cluster"]),
         ("from ors import Server", ["uvicorn", "aiohttp", "prometheus_client"]),
-        ("import ors.cli.commands.listing", ["ors.server", "ors._tools", "uvicorn", "aiohttp"]),
+        (
+            "import ors.cli.commands.list, ors.cli.commands.tasks",
+            ["ors.server", "ors._tools", "uvicorn", "aiohttp"],
+        ),
     ],
 )
 def test_a_light_import_loads_no_more_than_it_needs(statement: str, absent: list[str]) -> None:

@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 
 from ors import ToolSpec
 from ors.cli.inputs import tool_input
-from ors.cli.output import signature
+from ors.cli.output.printing import signature
 from ors.client import convert_tools
 from ors.schemas import Inputs, emptiest, flattened, needs_choice, problems, sample
 

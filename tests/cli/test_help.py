@@ -1,4 +1,4 @@
-"""The table of contents, and how commands end."""
+"""The list of commands, and exit codes."""
 
 import subprocess
 import sys
@@ -46,7 +46,7 @@ def test_help_imports_no_command_and_nothing_heavy() -> None:
 
 
 def test_a_list_that_is_piped_needs_no_rich() -> None:
-    code = "import sys\nfrom ors.cli.output import print_table\nprint_table(['A'], [['b']])\n"
+    code = "import sys\nfrom ors.cli.output.printing import print_table\nprint_table(['A'], [['b']])\n"
     code += "assert 'rich' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
 
@@ -84,15 +84,15 @@ def test_a_command_that_does_not_exist_is_used_wrongly_and_a_near_one_is_named()
         (["list", "http://127.0.0.1:1"], 3, "cannot be reached"),
         (["list", "127.0.0.1:1"], 3, "cannot be reached"),
         (["list", "http://"], 2, "base_url"),
-        (["list", "no such thing"], 2, "neither the URL of a server, nor a module, nor a file"),
+        (["list", "no such thing"], 2, "neither the URL of a server, nor a module, nor an existing file"),
         (["list", "nomodule"], 3, "'nomodule' is neither the URL of a server, nor a module"),
         (["list", ""], 2, "'' is neither the URL of a server"),
         (["list", "ftp://127.0.0.1"], 2, "'ftp://127.0.0.1' is neither the URL of a server"),
         (["list", "127.0.0.1:1/"], 3, "http://127.0.0.1:1 cannot be reached"),
         (["config", "nope"], 2, "Invalid value for '[COMMAND]': 'nope' is not one of"),
         (["completion", "nope"], 2, "Invalid value for 'SHELL'"),
-        (["call", "http://127.0.0.1:1", "x", "--input", "[1]"], 2, "a JSON object is needed"),
-        (["call", "http://127.0.0.1:1", "x", "--input", "{"], 2, "this is not JSON"),
+        (["call", "http://127.0.0.1:1", "x", "--input", "[1]"], 2, "not a JSON object"),
+        (["call", "http://127.0.0.1:1", "x", "--input", "{"], 2, "not valid JSON"),
         (["call", "http://127.0.0.1:1", "x", "--input", "@nofile"], 2, "No such file"),
         (["prompt", "http://127.0.0.1:1", "--secret", "NOT_SET"], 2, "no environment variable NOT_SET"),
     ],

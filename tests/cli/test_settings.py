@@ -69,11 +69,11 @@ def test_a_key_is_never_shown(tmp_path: Path, url: str) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("[tool.ors]\napi-key = 'x'\n", "keep 'api_key' out of files; set ORS_API_KEY instead"),
-        ("[tool.ors.list]\napi_key = 'x'\n", "keep 'api_key' out of files"),
+        ("[tool.ors]\napi-key = 'x'\n", "'api_key' must not be in a file; set ORS_API_KEY instead"),
+        ("[tool.ors.list]\napi_key = 'x'\n", "'api_key' must not be in a file"),
         ("[tool\n", "is not valid TOML"),
         ("[tool]\nors = 3\n", "[tool.ors] must be a table"),
-        ("[tool.ors.list]\nports = 3\n", "list.ports, which is no option"),
+        ("[tool.ors.list]\nports = 3\n", "sets list.ports in [tool.ors], but there is no such option"),
     ],
 )
 def test_a_file_that_is_wrong_is_told(tmp_path: Path, url: str, text: str, said: str) -> None:
@@ -98,7 +98,7 @@ def test_all_settings_are_shown_and_what_no_command_has_is_a_fault(tmp_path: Pat
     (tmp_path / "pyproject.toml").write_text("[tool.ors]\nprot = 1\n[tool.ors.serve]\nhots = 'x'\n")
     done = run("config", cwd=tmp_path)
     assert done.code == 1
-    assert "pyproject.toml sets what no command has: prot, serve.hots" in done.err
+    assert "pyproject.toml sets options that no command has: prot, serve.hots" in done.err
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

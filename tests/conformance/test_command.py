@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from ors.conformance import requirements
-from tests.conformance.faults import status
-from tests.conformance.proxy import spoiled
 from tests.support.commands import run
+from tests.support.faulty_proxy import spoiled
+from tests.support.protocol_faults import status
 
 # The proxy is cut off with connections in every state; what it leaves open is no fault of what is tested.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")

@@ -2,8 +2,8 @@ import pytest
 
 from ors.conformance import check
 from ors.conformance.checks import all_checks
-from tests.conformance.planted import PLANTED
-from tests.conformance.proxy import spoiled
+from tests.support.faulty_proxy import spoiled
+from tests.support.planted_faults import PLANTED
 
 # The proxy is cut off with connections in every state; what it leaves open is no fault of what is tested.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")

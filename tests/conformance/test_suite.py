@@ -14,7 +14,7 @@ from ors.conformance import Times, Unreachable, as_badge, as_json, as_junit, as_
 from ors.conformance.checks import all_checks
 from ors.conformance.probe import Probe
 from ors.types import Blocks, JSONObject
-from tests.conformance.proxy import Ask, Fault, Request, Response, spoiled
+from tests.support.faulty_proxy import Ask, Fault, Request, Response, spoiled
 from tests.support.live_server import serving
 
 # The proxy is cut off with connections in every state; what it leaves open is no fault of what is tested.

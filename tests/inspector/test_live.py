@@ -20,12 +20,12 @@ def test_another_clients_session_is_watched_live(page: Page, stage: str) -> None
         assert "ready" in row.text
         page.click(f'tr[data-sid="{session.sid}"] a')
         page.find("h1", str(session.sid))
-        page.find(".note", "No call yet")
+        page.find(".note", "No calls yet")
         session.call_tool("step", {"reward": 0.25})
         page.find('.step.ok[data-step="1"]', "reward 0.25")
         with pytest.raises(ToolCallError):
             session.call_tool("refuse", {})
-        page.find('.step.refused[data-step="2"]', "The tool said no")
+        page.find('.step.refused[data-step="2"]', "The tool refused the call")
         session.call_tool("hostile", {})
         assert HOSTILE in page.find('.step.ok[data-step="3"]').text
         page.find(".summary .total", "0.25")
@@ -37,7 +37,7 @@ def test_another_clients_session_is_watched_live(page: Page, stage: str) -> None
 def test_a_call_that_runs_is_seen_and_its_session_can_be_ended(page: Page, stage: str) -> None:
     with ORS(stage) as client, client.environment("stage").session(split="train", index=6) as session:
         page.open(stage, f"session/{session.sid}")
-        page.find(".note", "No call yet")
+        page.find(".note", "No calls yet")
         seen: list[Exception] = []
 
         def call() -> None:

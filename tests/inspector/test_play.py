@@ -39,7 +39,7 @@ def test_an_episode_is_played_to_its_end_with_reward_and_plot(page: Page, stage:
     assert page.find(".summary .state").text == "finished"
     assert page.find(".rewards .bar").get_attribute("data-bars") == "2"
     assert page.find(".rewards svg").get_attribute("aria-label") == (
-        "Reward per step and in all; in all 1 after 2 steps"
+        "Reward per step and in total; total 1 after 2 steps"
     )
     page.click("button", "New episode")
     page.find("button", "Open the session")
@@ -88,7 +88,7 @@ def test_raw_json_is_the_way_out(page: Page, stage: str) -> None:
     page.click("button", "Raw JSON")
     page.type("Input as JSON", "{")
     page.press_call()
-    page.find(".form .problem", "not JSON")
+    page.find(".form .problem", "Not valid JSON")
     page.type("Input as JSON", '{"reward": -2, "finished": false}')
     page.press_call()
     assert "reward -2" in last(page, 1, "ok")
@@ -120,7 +120,7 @@ def test_refusals_and_failures_have_looks_of_their_own(page: Page, stage: str) -
     page.play("stage/train/0", stage)
     page.click(".tab", "refuse")
     page.press_call()
-    assert "The tool said no" in last(page, 1, "refused")
+    assert "The tool refused the call" in last(page, 1, "refused")
     page.click(".tab", "boom")
     page.press_call()
     failed = last(page, 2, "failed")

@@ -34,7 +34,7 @@ def test_a_server_that_dies_is_reported_and_the_page_recovers(page: Page) -> Non
     with listening(0) as port:
         page.open(f"http://127.0.0.1:{port}", "live")
         page.find(".tile")
-    page.find("#notice", "The server is away")
+    page.find("#notice", "The server cannot be reached")
     page.go("environments")
     page.find(".problem")
     with listening(port):
@@ -46,7 +46,7 @@ def test_a_server_that_dies_is_reported_and_the_page_recovers(page: Page) -> Non
 def test_an_episode_on_a_server_that_dies_is_told_to_be_lost(page: Page) -> None:
     with listening(0) as port:
         page.play("stage/train/0", f"http://127.0.0.1:{port}")
-    page.find("#notice", "The server is away")
+    page.find("#notice", "The server cannot be reached")
     with listening(port):
         page.find("#notice", "The server is back")
         page.click(".tab", "step")
@@ -61,7 +61,7 @@ def test_a_key_is_asked_for_once_and_kept_for_the_tab(page: Page) -> None:
     with serving(Server([Stage], api_keys=["team=s3cret-key"])) as url:
         page.open(url)
         page.type_key("wrong")
-        page.find("h1", "asks for a key")
+        page.find("h1", "needs an API key")
         page.type_key("s3cret-key")
         page.find(".lead", "A stage for")
         page.driver.refresh()

@@ -25,7 +25,7 @@ def test_an_episode_is_played_on_a_server_that_has_no_inspector(page: Page) -> N
         page.press_call()
         page.find(".step.ok", "reward 0.5")
         page.go("live")
-        page.find(".note", "does not tell of its sessions")
+        page.find(".note", "does not show its sessions")
 
 
 def test_a_remote_server_that_tells_is_watched(page: Page, stage: str) -> None:
@@ -35,7 +35,7 @@ def test_a_remote_server_that_tells_is_watched(page: Page, stage: str) -> None:
         sid = page.find(".summary .sid").text
         page.go("live")
         page.click(f'tr[data-sid="{sid}"] a')
-        page.find(".note", "No call yet")
+        page.find(".note", "No calls yet")
         page.go("play")
         page.click(".tab", "step")
         page.press_call()
@@ -49,7 +49,7 @@ def test_only_the_address_that_was_printed_opens_the_server(page: Page, stage: s
         address = command.line(r"on (http://\S+)")[1]
         here = address.partition("/-/")[0]
         page.open(here)
-        page.find(".problem", "the address that `ors inspect` has printed")
+        page.find(".problem", "open the address that `ors inspect` printed")
         assert page.visit(address) == here
         page.find("details.tool", "arrange")
         assert page.run("return location.href") == f"{here}/-/"  # what is shown and shared tells no token

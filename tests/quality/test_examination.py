@@ -11,11 +11,11 @@ from examples.math_qa import MathQA
 from examples.open_book import OpenBook
 from ors import Environment, Server
 from ors.quality import Plan, Report, as_json, as_text, examine
-from tests.conformance.faults import refuses
-from tests.conformance.proxy import Fault, spoiled
 from tests.support import faulty_environments as park
 from tests.support import intermittent_environments as marsh
+from tests.support.faulty_proxy import Fault, spoiled
 from tests.support.live_server import serving
+from tests.support.protocol_faults import refuses
 
 PLAN = Plan(sample=3, episodes=30)
 

@@ -1,4 +1,4 @@
-"""What ends a command early: one line to the user and an exit code."""
+"""Errors of commands: each is one line to the user and an exit code."""
 
 import traceback
 from collections.abc import Iterator
@@ -18,26 +18,24 @@ from ors.errors import (
     TransportError,
 )
 
-__all__ = ["CommandError", "Unreachable", "Wrong", "clean", "in_one_line", "one_line", "shown_path"]
-
 INTERRUPTED = 130
 LONGEST_LINE = 500
 
 
 class CommandError(click.ClickException):
-    """Something was found to be wrong with a server or an environment."""
+    """A server or an environment has a fault."""
 
     exit_code = 1
 
 
-class Wrong(click.ClickException):
+class WrongUsage(click.ClickException):
     """The command was used wrongly."""
 
     exit_code = 2
 
 
 class Unreachable(click.ClickException):
-    """A server could not be reached, or what was to be served could not be started."""
+    """A server cannot be reached, or a TARGET cannot be served."""
 
     exit_code = 3
 
@@ -47,7 +45,7 @@ _USED_WRONGLY = (AuthenticationError, BadRequest, Forbidden, MethodNotAllowed, N
 
 @contextmanager
 def in_one_line() -> Iterator[None]:
-    """Turns every error into one that click shows in one line: no user sees a stack trace."""
+    """Turns every error into one line and an exit code; users see no stack trace."""
     try:
         yield
     except (click.ClickException, click.Abort, click.exceptions.Exit, BrokenPipeError):
@@ -63,7 +61,7 @@ def in_one_line() -> Iterator[None]:
     except Exception as error:
         place = traceback.extract_tb(error.__traceback__)[-1]
         where = f"{shown_path(place.filename)}:{place.lineno}"
-        raise CommandError(f"This is a fault of ors itself: {one_line(error)} ({where})") from error
+        raise CommandError(f"This is a bug in ors: {one_line(error)} ({where})") from error
 
 
 def _translated(error: ORSError) -> click.ClickException:
@@ -72,16 +70,16 @@ def _translated(error: ORSError) -> click.ClickException:
         text += " (give a key with --api-key or in ORS_API_KEY)"
     if isinstance(error, TransportError):
         return Unreachable(text)
-    return Wrong(text) if isinstance(error, _USED_WRONGLY) else CommandError(text)
+    return WrongUsage(text) if isinstance(error, _USED_WRONGLY) else CommandError(text)
 
 
 def clean(text: str) -> str:
-    """Text of a server without what would steer the terminal."""
+    """Escapes control characters, which could change the terminal."""
     return "".join(c if c.isprintable() or c in "\n\t" else f"\\x{ord(c):02x}" for c in text)
 
 
 def one_line(error: BaseException) -> str:
-    """An exception's type and text, in one line of bearable length."""
+    """Type and text of an exception in one line, shortened if needed."""
     text = " ".join((error.msg if isinstance(error, SyntaxError) else str(error)).split())
     if len(text) > LONGEST_LINE:
         text = text[: LONGEST_LINE - 1] + "…"
@@ -89,7 +87,7 @@ def one_line(error: BaseException) -> str:
 
 
 def shown_path(path: str | Path) -> str:
-    """A path as a user would write it: from the current folder, if it is below that."""
+    """Path as a user would write it: relative to the current folder if it is inside."""
     try:
         return str(Path(path).resolve().relative_to(Path.cwd()))
     except ValueError:

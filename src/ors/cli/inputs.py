@@ -1,4 +1,4 @@
-"""A tool's input from what a person types, checked against the tool's schema."""
+"""Builds a tool's input from typed words and checks it against the tool's schema."""
 
 import json
 import shlex
@@ -6,49 +6,47 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ors import JSONObject, ToolSpec
-from ors.cli.errors import Wrong
-from ors.cli.output import signature
+from ors.cli.errors import WrongUsage
+from ors.cli.output.printing import signature
 from ors.schemas import TYPES, flattened, sample
-
-__all__ = ["example", "found_tool", "tool_input", "usage"]
 
 
 def found_tool(tools: Sequence[ToolSpec], name: str) -> ToolSpec:
-    """The tool of that name.
+    """Returns the tool of that name.
 
     Raises:
-        Wrong: there is none.
+        WrongUsage: there is none.
     """
     for spec in tools:
         if spec.name == name:
             return spec
-    raise Wrong(f"There is no tool {name!r}; there is {', '.join(spec.name for spec in tools) or 'none'}")
+    raise WrongUsage(f"There is no tool {name!r}. Tools: {', '.join(spec.name for spec in tools) or 'none'}")
 
 
 def usage(spec: ToolSpec) -> str:
-    """A tool and its parameters, in one line."""
+    """Name and parameters of a tool, in one line."""
     return f"{spec.name}({', '.join(signature(spec.input_schema))})"
 
 
 def tool_input(spec: ToolSpec, words: Sequence[str], given: JSONObject | None = None) -> dict[str, Any]:
-    """The input of a tool from `key=value` words, on top of a JSON object.
+    """Builds the input of a tool from `key=value` words, which override a JSON object.
 
     Raises:
-        Wrong: it does not fit the tool's parameters; the text says where.
+        WrongUsage: it does not fit the tool's parameters; the text names the parameter.
     """
     schema = _Schema(spec)
     values = dict(given or {})
     for word in words:
         key, equals, text = word.partition("=")
         if not equals:
-            raise Wrong(f"{word!r} is not key=value, as in: {example(spec)}")
+            raise WrongUsage(f"{word!r} is not key=value. Example: {example(spec)}")
         values[key] = schema.read(key, text)
     schema.check(values)
     return values
 
 
 class _Schema:
-    """The parameters of one tool. What is not understood here is left to the server, which checks all."""
+    """Parameters of one tool. Schema keywords unknown here are left to the server, which checks all."""
 
     def __init__(self, spec: ToolSpec) -> None:
         self._spec = spec
@@ -62,16 +60,18 @@ class _Schema:
             value = _read_as(choice, text)
             if value is not _NOT and self._fits(choice, value):
                 return value
-        raise Wrong(f"{self._spec.name}: {key} must be {self._told(about)}, not {text!r}")
+        raise WrongUsage(f"{self._spec.name}: {key} must be {self._type_name(about)}, not {text!r}")
 
     def check(self, values: Mapping[str, Any]) -> None:
         for key, value in values.items():
             about = self._about(key)
             if not any(self._fits(choice, value) for choice in self._choices(about)):
-                raise Wrong(f"{self._spec.name}: {key} must be {self._told(about)}, not {json.dumps(value)}")
+                raise WrongUsage(
+                    f"{self._spec.name}: {key} must be {self._type_name(about)}, not {json.dumps(value)}"
+                )
         missing = [key for key in self._root.get("required") or () if key not in values]
         if missing:
-            raise Wrong(f"{self._spec.name} needs {', '.join(missing)}, as in: {example(self._spec)}")
+            raise WrongUsage(f"{self._spec.name} needs {', '.join(missing)}. Example: {example(self._spec)}")
 
     def _about(self, key: str) -> Any:
         if key in self._properties:
@@ -80,7 +80,7 @@ class _Schema:
         if more:
             return more
         known = ", ".join(self._properties) or "none"
-        raise Wrong(f"{self._spec.name} has no parameter {key!r}; its parameters: {known}")
+        raise WrongUsage(f"{self._spec.name} has no parameter {key!r}. Parameters: {known}")
 
     def _choices(self, about: Any) -> list[Mapping[str, Any]]:
         about = flattened(about, self._root)
@@ -89,7 +89,7 @@ class _Schema:
                 return [choice for each in about[word] for choice in self._choices(each)]
         kinds = about.get("type")
         if isinstance(kinds, list):
-            # Text comes last: every word can be read as text.
+            # Text comes last, since every word is valid text.
             return [{**about, "type": kind} for kind in sorted(kinds, key="string".__eq__)]
         return [about]
 
@@ -103,7 +103,7 @@ class _Schema:
             return value.is_integer()
         return not isinstance(kind, str) or isinstance(value, TYPES.get(kind, (object,)))
 
-    def _told(self, about: Any) -> str:
+    def _type_name(self, about: Any) -> str:
         return signature({**self._root, "properties": {"it": about}, "required": ["it"]})[0].removeprefix(
             "it: "
         )
@@ -119,12 +119,12 @@ def _read_as(choice: Mapping[str, Any], text: str) -> Any:
     try:
         return json.loads(text)
     except json.JSONDecodeError:
-        # A parameter without a type takes anything: what is not JSON is text.
+        # A parameter without a type accepts anything, so a word that is not JSON is text.
         return _NOT if "type" in choice or options else text
 
 
 def example(spec: ToolSpec) -> str:
-    """A call of a tool as it could be typed."""
+    """Example call of a tool, as it would be typed."""
     values = sample(spec.input_schema).items()
     words = (f"{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in values)
     return " ".join([spec.name, *map(shlex.quote, words)])

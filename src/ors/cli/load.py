@@ -1,4 +1,4 @@
-"""Episodes at a given concurrency, and what they measured."""
+"""Load for `ors bench`: runs episodes at a given concurrency and measures them."""
 
 import asyncio
 import itertools
@@ -12,10 +12,8 @@ from typing import Any
 from ors.client import AsyncEnvironment
 from ors.errors import ORSError, ToolCallError, ToolFailed
 
-__all__ = ["Latencies", "LoadPlan", "Tally", "run"]
-
 OVERTIME_SECONDS = 5.0
-"""Calls that run when time is up may still finish, for this long."""
+"""Time for running calls to finish after the measurement has ended."""
 PAUSE_SECONDS = 0.1
 MOST_KINDS_OF_ERRORS = 20
 MOST_TASKS = 1000
@@ -23,7 +21,7 @@ MOST_TASKS = 1000
 
 @dataclass(frozen=True)
 class LoadPlan:
-    """What each episode does: opens a task, reads its prompt, calls one tool some times."""
+    """Steps of each episode: open a task, read its prompt, call one tool several times."""
 
     tool: str
     input: dict[str, Any]
@@ -33,12 +31,12 @@ class LoadPlan:
     concurrency: int
 
     def indices(self) -> Iterator[int]:
-        """The tasks, round and round."""
+        """Indices of the tasks, repeated without end."""
         return itertools.cycle(range(min(self.num_tasks, MOST_TASKS)))
 
 
 class Latencies:
-    """Durations in buckets that are 2% wide: exact enough, and of constant size however long it runs."""
+    """Histogram of durations with buckets 2% wide, so memory stays constant."""
 
     _WIDTH = 50
 
@@ -48,13 +46,13 @@ class Latencies:
         self.highest = 0.0
 
     def add(self, seconds: float) -> None:
-        """One more."""
+        """Adds one duration."""
         self._buckets[round(math.log(max(seconds, 1e-9)) * self._WIDTH)] += 1
         self.count += 1
         self.highest = max(self.highest, seconds)
 
     def percentile(self, percent: float) -> float | None:
-        """What that many percent of them do not exceed, in milliseconds."""
+        """Percentile in milliseconds; None without durations."""
         rest = self.count * percent / 100
         for bucket, count in sorted(self._buckets.items()):
             rest -= count
@@ -65,7 +63,7 @@ class Latencies:
 
 @dataclass
 class Tally:
-    """What one server has done so far."""
+    """Counts and latencies of one server."""
 
     seconds: float = 0.0
     episodes: int = 0
@@ -75,23 +73,23 @@ class Tally:
 
     @property
     def error_count(self) -> int:
-        """All errors."""
+        """Total number of errors."""
         return sum(self.errors.values())
 
     def fail(self, error: Exception | str) -> None:
-        """One more error, counted by its kind."""
+        """Counts an error by its type and text."""
         kind = error if isinstance(error, str) else f"{type(error).__name__}: {error}"
         kind = " ".join(kind.split())[:120]
         known = kind in self.errors or len(self.errors) < MOST_KINDS_OF_ERRORS
         self.errors[kind if known else "other errors"] += 1
 
     def per_second(self, count: int) -> float:
-        """A count as a rate."""
+        """Rate of a count."""
         return count / self.seconds if self.seconds else 0.0
 
 
 async def run(env: AsyncEnvironment, plan: LoadPlan, seconds: float, tally: Tally) -> None:
-    """Runs episodes for some seconds, and adds what they measured to `tally`."""
+    """Runs episodes for some seconds and adds the measurements to `tally`."""
     start = time.perf_counter()
     indices = plan.indices()
     work = [

@@ -6,30 +6,19 @@ from typing import Any
 
 import click
 
-from ors.cli.errors import Wrong, shown_path
-
-__all__ = [
-    "SECRET",
-    "defaults",
-    "file_settings",
-    "label",
-    "name_variables",
-    "settable",
-    "unknown",
-    "variables",
-]
+from ors.cli.errors import WrongUsage, shown_path
 
 SECRET = frozenset({"api_key", "secret"})
-"""Options that are never shown, and never read from a file that is shared."""
+"""Options that are never shown and never read from a file."""
 
 
 def variables(command_name: str, option: str) -> list[str]:
-    """The variables that set an option: one for this command, one for all commands that have it."""
+    """Variables that set an option: one for this command, one for all commands that have it."""
     return [f"ORS_{command_name}_{option}".upper(), f"ORS_{option}".upper()]
 
 
 def settable(command: click.Command) -> list[click.Option]:
-    """The options of a command that may be set from outside."""
+    """Options of a command that variables and files may set."""
     return [
         option
         for option in command.params
@@ -38,7 +27,7 @@ def settable(command: click.Command) -> list[click.Option]:
 
 
 def label(option: click.Option) -> str:
-    """What a user calls an option: `log_level` for `--log-level`."""
+    """Name of an option in files and variables: `log_level` for `--log-level`."""
     return max(option.opts, key=len).lstrip("-").replace("-", "_")
 
 
@@ -50,7 +39,7 @@ def name_variables(command_name: str, command: click.Command) -> None:
 
 
 def defaults(command_name: str, command: click.Command) -> dict[str, Any]:
-    """What pyproject.toml sets of a command's options: `[tool.ors]`, with `[tool.ors.<command>]` on top."""
+    """Options that pyproject.toml sets: `[tool.ors]`, overridden by `[tool.ors.<command>]`."""
     table = file_settings()[1]
     shared = {key: value for key, value in table.items() if not isinstance(value, dict)}
     own = table.get(command_name)
@@ -60,17 +49,17 @@ def defaults(command_name: str, command: click.Command) -> dict[str, Any]:
 
 
 def unknown(command_name: str, command: click.Command) -> list[str]:
-    """What `[tool.ors.<command>]` sets that the command does not have."""
+    """Keys of `[tool.ors.<command>]` that are not options of the command."""
     own = file_settings()[1].get(command_name)
     known = {label(option) for option in settable(command)}
     return [f"{command_name}.{key}" for key in own if key not in known] if isinstance(own, dict) else []
 
 
 def file_settings() -> tuple[Path | None, dict[str, Any]]:
-    """The nearest pyproject.toml upward that has a table `[tool.ors]`, and that table.
+    """Finds the nearest pyproject.toml, here or above, that has a table `[tool.ors]`; returns both.
 
     Raises:
-        Wrong: it is not TOML, or holds a secret.
+        WrongUsage: it is not valid TOML, or contains a secret.
     """
     for folder in (Path.cwd(), *Path.cwd().parents):
         path = folder / "pyproject.toml"
@@ -84,10 +73,10 @@ def _table(path: Path) -> dict[str, Any] | None:
     try:
         found = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise Wrong(f"{shown_path(path)} is not valid TOML: {error}") from None
+        raise WrongUsage(f"{shown_path(path)} is not valid TOML: {error}") from None
     table = found.get("tool", {}).get("ors")
     if table is not None and not isinstance(table, dict):
-        raise Wrong(f"{shown_path(path)}: [tool.ors] must be a table")
+        raise WrongUsage(f"{shown_path(path)}: [tool.ors] must be a table")
     return None if table is None else _with_underscores(table, path)
 
 
@@ -95,7 +84,9 @@ def _with_underscores(table: dict[str, Any], path: Path) -> dict[str, Any]:
     named = {key.replace("-", "_"): value for key, value in table.items()}
     for key, value in named.items():
         if key in SECRET:
-            raise Wrong(f"{shown_path(path)}: keep {key!r} out of files; set {variables('', key)[1]} instead")
+            raise WrongUsage(
+                f"{shown_path(path)}: {key!r} must not be in a file; set {variables('', key)[1]} instead"
+            )
         if isinstance(value, dict):
             named[key] = _with_underscores(value, path)
     return named

@@ -1,4 +1,4 @@
-"""A socket to serve on."""
+"""Opens the socket to serve on."""
 
 import errno
 import socket
@@ -7,14 +7,12 @@ from contextlib import contextmanager
 
 from ors.cli.errors import Unreachable
 
-__all__ = ["in_words", "listener"]
-
 
 def listener(host: str, port: int) -> socket.socket:
-    """A socket that listens there.
+    """Opens a listening socket.
 
     Raises:
-        Unreachable: it cannot; the text says why.
+        Unreachable: the address cannot be used; the text says why.
     """
     with in_words(host, port):
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
@@ -23,14 +21,18 @@ def listener(host: str, port: int) -> socket.socket:
 
 @contextmanager
 def in_words(host: str, port: int) -> Iterator[None]:
-    """Says why nobody can listen there.
+    """Explains errors of listening sockets.
 
     Raises:
-        Unreachable: instead of the system's own error.
+        Unreachable: instead of OSError.
     """
     try:
         yield
     except OSError as error:
         taken = error.errno == errno.EADDRINUSE
-        why = "the port is taken; try another --port, or 0 for any" if taken else error.strerror or str(error)
+        why = (
+            "the port is in use; choose another --port, or 0 for any free one"
+            if taken
+            else error.strerror or str(error)
+        )
         raise Unreachable(f"Cannot listen on {host}:{port}: {why}") from None

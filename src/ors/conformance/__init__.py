@@ -1,6 +1,6 @@
-"""Conformance: whether a server, anyone's, does what the Open Reward Standard says.
+"""Conformance: checks any server against the Open Reward Standard.
 
-`check(url)` runs the suite; `ors.conformance.probe` has the environments that deeper checks need there.
+`check(url)` runs the suite. Some checks need the environments of `ors.conformance.probe` on the server.
 """
 
 from ors.conformance.faults import ServerUnreachable as Unreachable

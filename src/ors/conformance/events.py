@@ -1,4 +1,4 @@
-"""Event streams read by the letter of the W3C format, every byte kept."""
+"""Strict reader of W3C event streams that keeps every byte."""
 
 import json
 from dataclasses import dataclass, field
@@ -10,18 +10,18 @@ from ors.conformance.http import Head
 
 @dataclass(frozen=True)
 class RawEvent:
-    """One event, as it was written and as it is read."""
+    """One event, raw and decoded."""
 
     name: str
     data: str
     raw: bytes
     at: float
-    """When its last byte came, on the loop's clock."""
+    """Time of its last byte, on the clock of the event loop."""
 
 
 @dataclass
 class EventReader:
-    """Takes bytes, gives events; comments are noted with the time at which they came."""
+    """Turns bytes into events, and records comments with their arrival time."""
 
     events: list[RawEvent] = field(default_factory=list)
     comments: list[tuple[float, bytes]] = field(default_factory=list)
@@ -31,7 +31,7 @@ class EventReader:
     _after_cr: bool = False
 
     def feed(self, data: bytes, now: float) -> None:
-        """Takes the next bytes of the stream."""
+        """Reads the next bytes of the stream."""
         if not self.body and data.startswith(b"\xef\xbb\xbf"):
             data = data[3:]
         self.body += data
@@ -70,12 +70,12 @@ class EventReader:
 
     @property
     def unfinished(self) -> bytes:
-        """What came after the last blank line."""
+        """Bytes after the last blank line."""
         return bytes(self._block).strip(b"\r\n")
 
 
 def lines_of(raw: bytes) -> list[bytes]:
-    """Lines, ended by LF, CR or CR LF."""
+    """Splits at LF, CR or CR LF."""
     return raw.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
 
 
@@ -88,7 +88,7 @@ def _text(value: bytes, raw: bytes) -> str:
 
 @dataclass
 class RawStream:
-    """What came back for a tool call."""
+    """Complete answer to a tool call."""
 
     head: Head
     events: list[RawEvent]
@@ -98,19 +98,19 @@ class RawStream:
     started: float = 0.0
     ended: float = 0.0
     arrivals_after_last: int = 0
-    """How often more bytes had to be waited for between the last event and the end of the body."""
+    """Number of reads between the last event and the end of the body."""
 
     @property
     def seen(self) -> bytes:
-        """What to show of it in a report."""
+        """Bytes to show in a report."""
         return self.head.raw.split(b"\r\n", 1)[0] + b"\r\n...\r\n\r\n" + self.body
 
     @property
     def task_id(self) -> str:
-        """The id to come back with.
+        """Id to reconnect with.
 
         Raises:
-            Fault: there is no task_id event.
+            Violation: there is no task_id event.
         """
         for event in self.events:
             if event.name == "task_id":
@@ -119,14 +119,14 @@ class RawStream:
 
     @property
     def pieces(self) -> list[RawEvent]:
-        """The events that carry the result."""
+        """Events that contain the result."""
         return [event for event in self.events if event.name in ("chunk", "end")]
 
     def value(self) -> dict[str, Any]:
-        """The result, put together of its pieces.
+        """Joins and decodes the pieces of the result.
 
         Raises:
-            Fault: there is no `end` event, or the pieces do not make a JSON object.
+            Violation: there is no `end` event, or the pieces do not make a JSON object.
         """
         if not any(event.name == "end" for event in self.events):
             raise Violation("the call did not finish with an end event", self.seen)
@@ -139,10 +139,10 @@ class RawStream:
         return value
 
     def output(self) -> dict[str, Any]:
-        """The output of a call that went well.
+        """Output of a successful call.
 
         Raises:
-            Fault: it did not.
+            Violation: the call did not succeed.
         """
         value = self.value()
         if value.get("ok") is not True or not isinstance(value.get("output"), dict):
@@ -150,10 +150,10 @@ class RawStream:
         return dict(value["output"])
 
     def text(self) -> str:
-        """The text of the output's blocks.
+        """Text of the output's blocks.
 
         Raises:
-            Fault: there is none.
+            Violation: there is none.
         """
         blocks = self.output().get("blocks")
         if not isinstance(blocks, list) or not all(isinstance(block, dict) for block in blocks):
@@ -161,10 +161,10 @@ class RawStream:
         return "".join(str(block["text"]) for block in blocks if "text" in block)
 
     def error(self) -> str:
-        """The message of the `error` event.
+        """Message of the `error` event.
 
         Raises:
-            Fault: there is none.
+            Violation: there is none.
         """
         for event in self.events:
             if event.name == "error":

@@ -1,4 +1,4 @@
-"""Questions that checks ask of answers; each raises a Fault with the bytes that show it."""
+"""Assertions about answers; each raises a Violation with the bytes that show it."""
 
 import uuid
 from collections.abc import Iterable, Mapping
@@ -12,7 +12,7 @@ IMAGE_KEYS = {"data", "mimeType", "detail", "type"}
 
 
 def status(answer: RawAnswer, *wanted: int) -> RawAnswer:
-    """The answer has one of these statuses."""
+    """Checks that the answer has one of these statuses."""
     if answer.status not in wanted:
         names = " or ".join(map(str, wanted))
         raise Violation(f"answered {answer.status} instead of {names}", answer.seen)
@@ -20,16 +20,16 @@ def status(answer: RawAnswer, *wanted: int) -> RawAnswer:
 
 
 def value(answer: RawAnswer, wanted: Any) -> None:
-    """The answer is 200 with exactly that JSON."""
+    """Checks that the answer is 200 with exactly this JSON."""
     if status(answer, 200).json() != wanted:
-        raise Violation(f"answered something else than {wanted!r}", answer.seen)
+        raise Violation(f"the answer is not {wanted!r}", answer.seen)
 
 
 def mapping(answer: RawAnswer, *keys: str) -> dict[str, Any]:
-    """The answer is 200 with a JSON object that has these keys."""
+    """Checks that the answer is 200 with a JSON object that has these keys."""
     given = status(answer, 200).json()
     if not isinstance(given, dict):
-        raise Violation("answered no object", answer.seen)
+        raise Violation("the answer is not an object", answer.seen)
     for key in keys:
         if key not in given:
             raise Violation(f"the object has no {key!r}", answer.seen)
@@ -37,15 +37,15 @@ def mapping(answer: RawAnswer, *keys: str) -> dict[str, Any]:
 
 
 def array(answer: RawAnswer) -> list[Any]:
-    """The answer is 200 with a JSON array."""
+    """Checks that the answer is 200 with a JSON array."""
     given = status(answer, 200).json()
     if not isinstance(given, list):
-        raise Violation("answered no array", answer.seen)
+        raise Violation("the answer is not an array", answer.seen)
     return given
 
 
 def detail(answer: RawAnswer) -> str:
-    """The answer is an error in the standard's form; gives its message."""
+    """Checks that the answer is an error in the standard's form; returns its message."""
     given = answer.json()
     if not isinstance(given, dict) or not isinstance(given.get("detail"), str):
         raise Violation('an error that is not {"detail": "<message>"}', answer.seen)
@@ -53,7 +53,7 @@ def detail(answer: RawAnswer) -> str:
 
 
 def uuid_format(text: object, seen: bytes) -> None:
-    """The text is a UUID, with or without hyphens."""
+    """Checks that the text is a UUID, with or without hyphens."""
     try:
         uuid.UUID(str(text))
     except ValueError:
@@ -61,7 +61,7 @@ def uuid_format(text: object, seen: bytes) -> None:
 
 
 def tools(answer: RawAnswer) -> list[dict[str, Any]]:
-    """The answer is a list of tools in the standard's form."""
+    """Checks that the answer is a list of tools in the standard's form."""
     listed = mapping(answer, "tools")["tools"]
     if not isinstance(listed, list):
         raise Violation("`tools` is not an array", answer.seen)
@@ -75,12 +75,12 @@ def tools(answer: RawAnswer) -> list[dict[str, Any]]:
 
 
 def names(listed: Iterable[Mapping[str, Any]]) -> set[str]:
-    """The names of tools."""
+    """Names of tools."""
     return {str(tool["name"]) for tool in listed}
 
 
 def blocks(given: Any, seen: bytes) -> list[dict[str, Any]]:
-    """The value is a list of text and image blocks."""
+    """Checks that the value is a list of text and image blocks."""
     if not isinstance(given, list):
         raise Violation("the blocks are not an array", seen)
     for block in given:
@@ -93,7 +93,7 @@ def blocks(given: Any, seen: bytes) -> list[dict[str, Any]]:
 
 
 def block_keys(given: list[dict[str, Any]], seen: bytes) -> None:
-    """Blocks have exactly their keys."""
+    """Checks that blocks have exactly the keys of their type."""
     for block in given:
         wanted = TEXT_KEYS if block["type"] == "text" else IMAGE_KEYS
         if block.keys() != wanted:

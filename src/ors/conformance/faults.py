@@ -1,10 +1,10 @@
-"""What a check can find, besides that all is well."""
+"""Exceptions of checks: a violation, or a check that is not possible."""
 
 SHOWN_BYTES = 400
 
 
 class Violation(Exception):
-    """The server does not do what the requirement says. `seen` are the bytes that show it."""
+    """The server violates a requirement. `seen` are the bytes that show it."""
 
     def __init__(self, text: str, seen: bytes = b"") -> None:
         super().__init__(text)
@@ -13,14 +13,14 @@ class Violation(Exception):
 
 
 class NotTried(Exception):
-    """The check cannot tell on this server; the text says why."""
+    """The check is not possible on this server; the text says why."""
 
 
 class ServerUnreachable(Exception):
-    """There is no server to check."""
+    """No server answers."""
 
 
 def shown(seen: bytes) -> str:
-    """Bytes for a report: readable, on one line, cut to size."""
+    """Formats bytes for a report: readable, on one line, shortened."""
     text = repr(seen[:SHOWN_BYTES])[2:-1]
     return text + (f"… ({len(seen)} bytes)" if len(seen) > SHOWN_BYTES else "")

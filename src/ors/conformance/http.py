@@ -1,4 +1,4 @@
-"""HTTP/1.1 read strictly, on plain sockets, sharing no code with any server or client."""
+"""Strict HTTP/1.1 client on plain sockets that shares no code with a server or another client."""
 
 import asyncio
 import json
@@ -19,39 +19,39 @@ _MAX_LINE = 64 * 1024
 
 
 class Malformed(Violation):
-    """An answer that is not HTTP."""
+    """The answer is not valid HTTP."""
 
 
 @dataclass
 class Head:
-    """The beginning of an answer."""
+    """Status line and headers of an answer."""
 
     status: int
     headers: list[tuple[str, str]]
     raw: bytes
 
     def header(self, name: str) -> str | None:
-        """The value of a header, None if it is not there."""
+        """Value of a header, or None."""
         found = [value for key, value in self.headers if key == name.lower()]
         return ", ".join(found) if found else None
 
 
 @dataclass
 class RawAnswer(Head):
-    """A whole answer."""
+    """A complete answer."""
 
     body: bytes = b""
 
     @property
     def seen(self) -> bytes:
-        """What to show of it in a report."""
+        """Bytes to show in a report."""
         return self.raw.split(b"\r\n", 1)[0] + b"\r\n...\r\n\r\n" + self.body
 
     def json(self) -> Any:
-        """The body as JSON.
+        """Decodes the body as JSON.
 
         Raises:
-            Fault: it is not JSON.
+            Violation: it is not JSON.
         """
         try:
             return json.loads(self.body.decode("utf-8"), parse_constant=_no_constant)
@@ -64,14 +64,14 @@ def _no_constant(name: str) -> None:
 
 
 class RawConnection:
-    """One connection: a request is written, then its answer read piece by piece."""
+    """One connection: write a request, then read the answer piece by piece."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
         self._buffer = bytearray()
         self.arrivals = 0
-        """How many times bytes have come in from the socket."""
+        """Number of reads from the socket."""
 
     async def write(self, data: bytes) -> None:
         """Sends bytes as they are."""
@@ -79,7 +79,7 @@ class RawConnection:
         await self._writer.drain()
 
     async def head(self) -> Head:
-        """Reads status line and headers; interim answers (1xx) are skipped."""
+        """Reads status line and headers; skips interim answers (1xx)."""
         while True:
             raw = bytearray()
             line = await self._line(raw)
@@ -100,7 +100,7 @@ class RawConnection:
         return headers
 
     async def body(self, head: Head, method: str) -> AsyncIterator[bytes]:
-        """Reads the body in the pieces in which it comes."""
+        """Yields the body in pieces as they arrive."""
         length, coding = head.header("content-length"), head.header("transfer-encoding")
         if method == "HEAD" or head.status in (204, 304):
             return
@@ -113,7 +113,7 @@ class RawConnection:
                 yield piece
         elif length is not None:
             if not re.fullmatch(r"\d+", length):
-                raise Malformed("a Content-Length that is no number", head.raw)
+                raise Malformed("the Content-Length is not a number", head.raw)
             async for piece in self._counted(int(length)):
                 yield piece
         else:
@@ -149,14 +149,14 @@ class RawConnection:
     async def _line(self, raw: bytearray) -> bytes:
         while (end := self._buffer.find(b"\n")) < 0:
             if len(self._buffer) > _MAX_LINE:
-                raise Malformed("a line without end", bytes(self._buffer[:100]))
+                raise Malformed("a line is too long", bytes(self._buffer[:100]))
             if not await self._more():
                 raise Malformed("the connection ended within a line", bytes(raw + self._buffer))
         line = bytes(self._buffer[: end + 1])
         del self._buffer[: end + 1]
         raw += line
         if not line.endswith(b"\r\n"):
-            raise Malformed("a line that does not end in CR LF", line)
+            raise Malformed("a line does not end with CR LF", line)
         return line[:-2]
 
     async def _more(self) -> bool:
@@ -166,22 +166,22 @@ class RawConnection:
         return bool(data)
 
     async def close(self) -> None:
-        """Cuts the connection."""
+        """Closes the connection."""
         self._writer.close()
         try:
             await self._writer.wait_closed()
         except OSError:
-            return  # it was gone already
+            return  # already closed
 
 
 @dataclass
 class Http:
-    """The way to one server; every request goes over a connection of its own."""
+    """Sends requests to one server, each over a new connection."""
 
     url: str
     patience: float = 10.0
     headers: Mapping[str, str] = field(default_factory=dict)
-    """Sent with every request, for servers behind an API key."""
+    """Sent with every request, for example an API key."""
 
     def __post_init__(self) -> None:
         parts = urlsplit(self.url)
@@ -194,10 +194,10 @@ class Http:
 
     @asynccontextmanager
     async def connect(self) -> AsyncIterator[RawConnection]:
-        """A new connection, cut in the end.
+        """Opens a connection and closes it after the block.
 
         Raises:
-            Unreachable: nobody listens there.
+            ServerUnreachable: no server listens there.
         """
         context = ssl.create_default_context() if self.secure else None
         try:
@@ -214,7 +214,7 @@ class Http:
     def request(
         self, method: str, path: str, body: bytes | None, headers: Mapping[str, str] | None = None
     ) -> bytes:
-        """A request as bytes."""
+        """Encodes a request."""
         lines = [f"{method} {self.prefix}{path} HTTP/1.1", f"Host: {self.host}:{self.port}"]
         lines += ["Connection: close"]
         given = {**self.headers, **(headers or {})}
@@ -232,10 +232,10 @@ class Http:
         sid: str | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> RawAnswer:
-        """One request and its whole answer.
+        """Sends one request; returns the complete answer.
 
         Raises:
-            Fault: the answer is not HTTP, or does not come in time.
+            Violation: the answer is not valid HTTP, or takes too long.
         """
         sent = self.request(method, path, encoded(body), headed(body, sid, headers))
         try:
@@ -247,18 +247,18 @@ class Http:
                     answer.body += piece
                 return answer
         except TimeoutError:
-            raise Violation(f"no whole answer to {method} {path} within {self.patience:g} s") from None
+            raise Violation(f"no complete answer to {method} {path} within {self.patience:g} s") from None
         except OSError as error:
             raise Violation(f"the connection broke during {method} {path}: {error}") from None
 
 
 def encoded(body: Any) -> bytes | None:
-    """A body: bytes as they are, anything else as JSON."""
+    """Encodes a body: bytes are unchanged, anything else becomes JSON."""
     return body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
 
 
 def headed(body: Any, sid: str | None, headers: Mapping[str, str] | None) -> dict[str, str]:
-    """The headers of a request: its session, and a content type unless `headers` says something of it."""
+    """Headers of a request: its session, and a JSON content type unless `headers` has one."""
     given = dict(headers or {})
     if body is not None:
         given.setdefault("Content-Type", "application/json")

@@ -1,7 +1,7 @@
-"""The probe: environments that do what the conformance checks ask for.
+"""The probe: environments for conformance checks.
 
-Host them to have everything checked: `ors serve ors.conformance.probe`. Nothing here is this package's alone:
-any server that takes environments of this kind can host them, by changing the import.
+Serve them to enable all checks: `ors serve ors.conformance.probe`. To serve them with another SDK whose
+environments have the same interface, change the import.
 """
 
 import asyncio
@@ -33,14 +33,14 @@ class Seconds(BaseModel):
 
 
 class Size(BaseModel):
-    """How much of which character."""
+    """A number of characters."""
 
     characters: int
     character: str = "x"
 
 
 class Gift(BaseModel):
-    """What a tool is to return."""
+    """Output that a tool returns."""
 
     reward: float | None = None
     finished: bool = False
@@ -49,7 +49,7 @@ class Gift(BaseModel):
 
 
 class Step(BaseModel):
-    """A step, and how long it takes."""
+    """A step and its duration."""
 
     name: str
     seconds: float
@@ -62,19 +62,19 @@ class Name(BaseModel):
 
 
 def said(text: str, **rest: Any) -> ToolOutput:
-    """A tool's output with one text."""
+    """Output with one text block."""
     return ToolOutput(blocks=[TextBlock(text=text)], **rest)
 
 
 def notebook(run: str) -> Path:
-    """Where the life of environments is noted, for other sessions to read, in other processes too."""
+    """File in which environments record setup and teardown, readable by sessions in all processes."""
     if not re.fullmatch(r"[a-z0-9]{1,40}", run):
-        raise ValueError("a run is named by small letters and digits")
+        raise ValueError("the name of a run must consist of lower-case letters and digits")
     return Path(tempfile.gettempdir()) / f"ors-probe-{run}.txt"
 
 
 class Probe(Environment):
-    """Does what it is told; its life too: run, setup_seconds, setup_fails, teardown_seconds of the task."""
+    """Obeys its task (run, setup_seconds, setup_fails, teardown_seconds) and the inputs of its tools."""
 
     def __init__(self, task_spec: Any = {}, secrets: dict[str, str] = {}) -> None:  # noqa: B006
         super().__init__(task_spec, secrets)
@@ -85,21 +85,21 @@ class Probe(Environment):
 
     @classmethod
     def name(cls) -> str:
-        """What the environment is called."""
+        """Name of the environment."""
         return "probe"
 
     @classmethod
     def list_splits(cls) -> Sequence[Split | str]:
-        """One split of each kind, and one of a name without meaning."""
+        """One split of each type, and one with another name."""
         return ["train", Split(name="test", type="test"), "validation", "extra"]
 
     @classmethod
     def list_tasks(cls, split: str) -> list[dict[str, Any]]:
-        """Five tasks."""
+        """Returns five tasks."""
         return [{"id": f"{split}-{number}", "number": number} for number in range(5)]
 
     async def setup(self) -> None:
-        """Takes as long as the task says, and fails if the task says so."""
+        """Takes the time that the task sets, and fails if the task says so."""
         self.note("setup")
         await asyncio.sleep(self.task.get("setup_seconds", 0))
         if self.task.get("setup_fails"):
@@ -107,21 +107,21 @@ class Probe(Environment):
         self.note("ready")
 
     async def teardown(self) -> None:
-        """Takes as long as the task says."""
+        """Takes the time that the task sets."""
         self.note("teardown")
         await asyncio.sleep(self.task.get("teardown_seconds", 0))
 
     def note(self, word: str) -> None:
-        """Writes into the notebook of the task's run."""
+        """Appends to the notebook of the run."""
         if "run" not in self.task:
             return
         book = notebook(self.task["run"])
-        if word == "setup" or book.exists():  # a notebook that was thrown away stays so
+        if word == "setup" or book.exists():  # a deleted notebook is not created again
             with book.open("a") as lines:
                 lines.write(f"{word}\n")
 
     def get_prompt(self) -> Blocks:
-        """The task, as JSON; and a picture, if the task asks for it."""
+        """Returns the task as JSON, and an image if the task asks for one."""
         text = TextBlock(text=json.dumps(self.task, sort_keys=True))
         if self.task.get("image"):
             return [text, ImageBlock(data=PIXEL, mimeType="image/png")]
@@ -129,38 +129,38 @@ class Probe(Environment):
 
     @tool
     async def echo(self, given: Text) -> ToolOutput:
-        """Gives the text back."""
+        """Returns the text."""
         return said(given.text)
 
     @tool
     async def big(self, given: Size) -> ToolOutput:
-        """Gives as many characters as asked for."""
+        """Returns this number of characters."""
         return said(given.character * given.characters)
 
     @tool
     async def give(self, given: Gift) -> ToolOutput:
-        """Gives what it is told to, after some time."""
+        """Returns the given values after some time."""
         await asyncio.sleep(given.seconds)
         return said("here", reward=given.reward, finished=given.finished, metadata=given.metadata)
 
     @tool
     async def strange_reward(self, given: Name) -> ToolOutput:
-        """Gives a reward that is no number: nan, inf or -inf."""
+        """Returns the reward nan, inf or -inf."""
         return said("here", reward=float(given.name))
 
     @tool
     async def picture(self) -> ToolOutput:
-        """Gives a text and a picture."""
+        """Returns a text and an image."""
         return ToolOutput(blocks=[TextBlock(text="look"), ImageBlock(data=PIXEL, mimeType="image/png")])
 
     @tool
     async def surrogate(self) -> ToolOutput:
-        """Gives text that UTF-8 cannot carry, between two words that it can."""
+        """Returns a text with a lone surrogate, which UTF-8 cannot encode."""
         return said("before \ud800 after")
 
     @tool
     async def fail(self, given: Text) -> ToolOutput:
-        """Raises an exception with that text."""
+        """Raises an exception with this text."""
         raise RuntimeError(given.text)
 
     @tool
@@ -170,31 +170,31 @@ class Probe(Environment):
 
     @tool
     async def slow(self, given: Seconds) -> ToolOutput:
-        """Waits, then counts."""
+        """Waits, then increments the counter."""
         await asyncio.sleep(given.seconds)
         self.count += 1
         return said(str(self.count))
 
     @tool
     def block(self, given: Seconds) -> ToolOutput:
-        """Waits in a plain function."""
+        """Blocks in a plain function."""
         time.sleep(given.seconds)
         return said("waited")
 
     @tool
     async def add(self) -> ToolOutput:
-        """Counts its calls in this session."""
+        """Increments the counter."""
         self.count += 1
         return said(str(self.count))
 
     @tool
     async def counted(self) -> ToolOutput:
-        """Says how far it has counted."""
+        """Returns the counter."""
         return said(str(self.count))
 
     @tool
     async def step(self, given: Step) -> ToolOutput:
-        """Notes when it begins and when it ends."""
+        """Records its start and its end."""
         self.steps.append(f"+{given.name}")
         await asyncio.sleep(given.seconds)
         self.steps.append(f"-{given.name}")
@@ -202,34 +202,34 @@ class Probe(Environment):
 
     @tool
     async def secret(self, given: Name) -> ToolOutput:
-        """Gives the secret of that name."""
+        """Returns the secret of this name."""
         return said(str(self.given_secrets.get(given.name)))
 
     @tool
     async def fail_with_secret(self, given: Name) -> ToolOutput:
-        """Raises an exception that has the secret in its text."""
+        """Raises an exception with the secret in its text."""
         raise RuntimeError(f"could not log in with {self.given_secrets[given.name]}")
 
     @tool
     def notes(self, given: Name) -> ToolOutput:
-        """Gives what environments of that run have noted."""
+        """Returns the notebook of this run."""
         book = notebook(given.name)
         return said(book.read_text() if book.exists() else "")
 
     @tool
     def forget(self, given: Name) -> ToolOutput:
-        """Throws the notes of that run away."""
+        """Deletes the notebook of this run."""
         notebook(given.name).unlink(missing_ok=True)
         return said("forgotten")
 
     @tool(shared=False)
     async def hint(self) -> ToolOutput:
-        """A hint for this task."""
+        """Returns a hint for this task."""
         return said("a hint")
 
 
 class ProbeIndexed(Environment):
-    """An environment that does not list its tasks, and has tools by task."""
+    """Environment without a task list, whose tools depend on the task."""
 
     def __init__(self, task_spec: Any = {}, secrets: dict[str, str] = {}) -> None:  # noqa: B006
         super().__init__(task_spec, secrets)
@@ -237,7 +237,7 @@ class ProbeIndexed(Environment):
 
     @classmethod
     def name(cls) -> str:
-        """What the environment is called."""
+        """Name of the environment."""
         return "probe_indexed"
 
     @classmethod
@@ -247,41 +247,41 @@ class ProbeIndexed(Environment):
 
     @classmethod
     def list_tasks(cls, split: str) -> list[dict[str, Any]]:
-        """Too many to list."""
+        """Not available: there are too many tasks."""
         raise NotImplementedError
 
     @classmethod
     async def num_tasks(cls, split: str) -> int:
-        """A million."""
+        """Returns one million."""
         return 1_000_000
 
     @classmethod
     async def get_task(cls, split: str, index: int) -> dict[str, Any]:
-        """Made of its number; the first has the tool `pick`, the second the tool `skip`."""
+        """Builds a task from its index; even ones have the tool `pick`, odd ones `skip`."""
         if not 0 <= index < 1_000_000:
             raise IndexError(index)
         return {"number": index, "tool": ["pick", "skip"][index % 2]}
 
     def get_prompt(self) -> Blocks:
-        """The task, as JSON."""
+        """Returns the task as JSON."""
         return [TextBlock(text=json.dumps(self.task, sort_keys=True))]
 
     def list_task_tools(self) -> ListToolsOutput:
-        """The one tool that the task names."""
+        """Returns the tool that the task names."""
         name = self.task.get("tool", "pick")
         return ListToolsOutput(tools=[ToolSpec(name=name, description="Of this task.", input_schema=None)])
 
     @tool
     async def always(self) -> ToolOutput:
-        """There for every task."""
+        """Exists for every task."""
         return said("always")
 
     @tool(shared=False)
     async def pick(self) -> ToolOutput:
-        """Of some tasks."""
+        """Exists for even tasks."""
         return said("picked")
 
     @tool(shared=False)
     async def skip(self) -> ToolOutput:
-        """Of the other tasks."""
+        """Exists for odd tasks."""
         return said("skipped")

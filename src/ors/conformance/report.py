@@ -1,4 +1,4 @@
-"""Reports: what the checks found, for people, for programs, for a README."""
+"""Formats reports as text, JSON, JUnit XML or a badge."""
 
 import json
 import xml.etree.ElementTree as ElementTree
@@ -11,11 +11,11 @@ MARKS = {"passed": "✓", "failed": "✗", "not tried": "·"}
 
 
 def as_text(report: ConformanceReport, *, verbose: bool = False) -> str:
-    """A table by chapter. Without `verbose`, what passed is only counted."""
+    """Formats a report by chapter. Without `verbose`, passed checks are only counted."""
     lines = [f"{report.url}: {', '.join(report.environments) or 'no environments'}", ""]
     if not report.probed:
         lines += [
-            "The probe environment is not hosted, so much is not tried: ors serve ors.conformance.probe",
+            "Many checks are not tried without the probe environment: ors serve ors.conformance.probe",
             "",
         ]
     for chapter, results in groupby(report.results, key=lambda result: result.requirement.chapter):
@@ -65,7 +65,7 @@ def _totals(report: ConformanceReport) -> list[str]:
 
 
 def as_json(report: ConformanceReport) -> str:
-    """All of it."""
+    """Formats the whole report as JSON."""
     value: dict[str, Any] = {
         "url": report.url,
         "environments": list(report.environments),
@@ -97,7 +97,7 @@ def _as_dict(result: CheckResult) -> dict[str, Any]:
 
 
 def as_junit(report: ConformanceReport) -> str:
-    """JUnit's XML, a test case for each requirement."""
+    """Formats a report as JUnit XML with a test case per requirement."""
     suites = ElementTree.Element("testsuites", name="ors check")
     for chapter, group in groupby(report.results, key=lambda result: result.requirement.chapter):
         results = list(group)
@@ -128,7 +128,7 @@ def _test_case(suite: ElementTree.Element, result: CheckResult) -> None:
 
 
 def as_badge(report: ConformanceReport) -> str:
-    """A line for a README: a picture that says how much passed."""
+    """Markdown badge for a README."""
     passed, tried = len(report.of("passed")), len(report.of("passed")) + len(report.of("failed"))
     color = "red" if not report.conforms else "yellow" if report.of("failed") else "brightgreen"
     label = f"{passed}%2F{tried}%20passed"

@@ -1,4 +1,4 @@
-"""What a server has to do, as data."""
+"""Requirements for servers, as data."""
 
 import tomllib
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ Level = Literal["must", "should"]
 
 @dataclass(frozen=True)
 class Requirement:
-    """One sentence that a server has to satisfy, and where it comes from."""
+    """One requirement and its source."""
 
     id: str
     level: Level
@@ -19,11 +19,11 @@ class Requirement:
     page: str
     section: str
     chapter: str
-    """Under which heading it is reported."""
+    """Heading in reports."""
 
     @property
     def source(self) -> str:
-        """Page and section of the specification."""
+        """Page and section that state the requirement."""
         return f"{self.page}, {self.section}"
 
 
@@ -36,6 +36,6 @@ def requirements() -> dict[str, Requirement]:
         for entry in entries:
             requirement = Requirement(chapter=chapter, **entry)
             if requirement.id in found or requirement.level not in ("must", "should"):
-                raise ValueError(f"requirement {requirement.id!r} is there twice, or of no level")
+                raise ValueError(f"requirement {requirement.id!r} is a duplicate, or has no valid level")
             found[requirement.id] = requirement
     return found

@@ -1,4 +1,4 @@
-"""The server under check: what it offers, and the ways to sessions and calls on it."""
+"""The server under test, with its sessions and calls."""
 
 import asyncio
 import json
@@ -20,32 +20,32 @@ EVENTS = {"Accept": "text/event-stream"}
 
 @dataclass(frozen=True)
 class Times:
-    """The times of the specification, in seconds. Shorter ones are for servers that were told to hurry."""
+    """Times of the specification in seconds. Tests use shorter ones with a server configured to match."""
 
     ping: float = 10.0
     kept: float = 60.0
     idle: float = 900.0
     teardown: float = 30.0
     slack: float = 30.0
-    """How late an expiry may be."""
+    """Allowed delay of an expiry."""
 
 
 @dataclass
 class ServerUnderTest:
-    """A server, and what was found out about it."""
+    """A server and its environments."""
 
     http: Http
     times: Times = field(default_factory=Times)
     environments: list[str] = field(default_factory=list)
     wanted: str | None = None
-    """The environment to check, when the caller has chosen one."""
+    """Environment chosen by the caller."""
     run: str = field(default_factory=lambda: uuid.uuid4().hex)
     _found: str | None = None
     _tasks: dict[str, Any] = field(default_factory=dict)
     _probes: set[str] = field(default_factory=set)
 
     async def discover(self) -> None:
-        """Finds environments and the probe. What is wrong with the answers is for the checks to say."""
+        """Finds environments and the probe. Wrong answers are left to the checks."""
         await self.http.ask("GET", "/health")
         try:
             listed = (await self.http.ask("GET", "/list_environments")).json()
@@ -79,7 +79,7 @@ class ServerUnderTest:
         return None
 
     async def _first_task(self, name: str) -> dict[str, Any]:
-        """What `/create` needs for the first task that the environment has."""
+        """Part of a `/create` body for the first task of an environment."""
         splits = (await self.http.ask("GET", f"/{name}/splits")).json()
         if not isinstance(splits, list):
             raise Violation("no splits")
@@ -95,17 +95,17 @@ class ServerUnderTest:
 
     @property
     def has_probe(self) -> bool:
-        """Whether the server hosts our probe."""
+        """Whether the server has the probe environment."""
         return "probe" in self._probes
 
     @property
     def has_indexed(self) -> bool:
-        """Whether the server hosts our probe without task lists."""
+        """Whether the server has the probe environment without task lists."""
         return "probe_indexed" in self._probes
 
     @property
     def environment(self) -> str:
-        """The environment that is checked.
+        """Name of the environment to check.
 
         Raises:
             NotTried: none was found.
@@ -116,10 +116,10 @@ class ServerUnderTest:
 
     @property
     def first(self) -> str:
-        """The server's first environment.
+        """Name of the server's first environment.
 
         Raises:
-            NotTried: it lists none.
+            NotTried: the server lists none.
         """
         if not self.environments:
             raise NotTried("no environment was found")
@@ -127,7 +127,7 @@ class ServerUnderTest:
 
     @property
     def other(self) -> str:
-        """An environment that is not the one that is checked.
+        """Name of another environment than the one to check.
 
         Raises:
             NotTried: there is none.
@@ -135,14 +135,14 @@ class ServerUnderTest:
         for name in self.environments:
             if name.lower() != self.environment.lower():
                 return name
-        raise NotTried("the server has one environment only")
+        raise NotTried("the server has only one environment")
 
     async def ask(self, method: str, path: str, body: Any = None, **more: Any) -> RawAnswer:
-        """One request and its answer."""
+        """Sends one request; returns the answer."""
         return await self.http.ask(method, path, body, **more)
 
     async def split(self) -> str:
-        """The name of a split that has tasks."""
+        """Name of a split that has tasks."""
         listed = (await self.ask("GET", f"/{self.environment}/splits")).json()
         for split in listed if isinstance(listed, list) else []:
             name = split.get("name") if isinstance(split, dict) else split
@@ -152,7 +152,7 @@ class ServerUnderTest:
         raise NotTried("no split with tasks was found")
 
     async def tasks(self, split: str) -> list[Any]:
-        """All tasks of a split.
+        """Lists the tasks of a split.
 
         Raises:
             NotTried: the environment does not list them.
@@ -166,7 +166,7 @@ class ServerUnderTest:
         return list(value["tasks"])
 
     async def new_sid(self) -> str:
-        """A session id of the server's own making if it can be had, otherwise one of ours."""
+        """Session id from the server if it provides one, else a random id."""
         answer = await self.ask("POST", "/create_session")
         try:
             return str(json.loads(answer.body)["sid"])
@@ -176,7 +176,7 @@ class ServerUnderTest:
             return next((event.data for event in reader.events), "") or str(uuid.uuid4())
 
     def task(self, **more: Any) -> dict[str, Any]:
-        """The body of a `/create` for the environment that is checked; `more` goes into the probe's task."""
+        """Body of a `/create` for the environment to check; `more` is added to the task of the probe."""
         name = self.environment
         spec = {**self._tasks[name]["task_spec"], **more}
         return {"env_name": name, "task_spec": spec}
@@ -189,11 +189,11 @@ class ServerUnderTest:
         *,
         must_open: bool = False,
         **task: Any,
-    ) -> AsyncIterator["TestEpisode"]:
-        """An open session, deleted in the end.
+    ) -> AsyncIterator["CheckedSession"]:
+        """Opens a session and deletes it after the block.
 
         Raises:
-            NotTried: the server does not make one. Fault: the same, if it `must_open`.
+            NotTried: the server refuses. Violation: the same if `must_open` is true.
         """
         given = dict(body or self.task(**task))
         sid = await self.new_sid()
@@ -202,35 +202,35 @@ class ServerUnderTest:
             raise Violation(f"/create answered {answer.status} instead of 200", answer.seen)
         if answer.status != 200:
             raise NotTried(f"no session: /create answered {answer.status} {answer.body[:200]!r}")
-        episode = TestEpisode(self, sid, str(given.get("env_name", self.first)))
+        episode = CheckedSession(self, sid, str(given.get("env_name", self.first)))
         try:
             yield episode
         finally:
-            with suppress(Violation):  # whether it deletes well is another check's question
+            with suppress(Violation):  # /delete has its own checks
                 await self.ask("POST", "/delete", sid=sid)
 
 
 @dataclass
-class TestEpisode:
-    """One session of the server."""
+class CheckedSession:
+    """One session on the server."""
 
     server: ServerUnderTest
     sid: str
     environment: str
 
     async def get(self, action: str) -> RawAnswer:
-        """A question to the episode: prompt or task_tools."""
+        """Requests the prompt or task_tools."""
         return await self.server.ask("GET", f"/{self.environment}/{action}", sid=self.sid)
 
     async def post(self, path: str) -> RawAnswer:
-        """A word to the session: /ping, /delete."""
+        """Sends a request such as /ping or /delete."""
         return await self.server.ask("POST", path, sid=self.sid)
 
     @asynccontextmanager
     async def opened(
         self, name: str, given: Any = None, *, headers: Mapping[str, str] | None = None, **more: Any
-    ) -> AsyncIterator["LiveServer"]:
-        """A call whose answer has begun; its connection is cut in the end."""
+    ) -> AsyncIterator["OpenCall"]:
+        """Starts a call and waits for the head of the answer; closes the connection after the block."""
         http = self.server.http
         body = {"name": name, "input": {} if given is None else given, **more}
         sent = http.request(
@@ -244,15 +244,15 @@ class TestEpisode:
             await connection.write(sent)
             async with self._patience(0):
                 head = await connection.head()
-            yield LiveServer(connection, head, http.patience, started)
+            yield OpenCall(connection, head, http.patience, started)
 
     async def call(self, name: str, given: Any = None, *, takes: float = 0, **more: Any) -> RawStream:
-        """A tool call and all that comes back; `takes` are seconds that the tool itself needs."""
+        """Calls a tool; returns the complete answer. `takes` is the run time of the tool in seconds."""
         async with self.opened(name, given, **more) as live, self._patience(takes):
             return await live.rest()
 
     async def some(self) -> RawStream:
-        """The stream of a call of some tool: of the probe's echo, or of any tool with a made-up input.
+        """Calls any tool: the probe's echo, or any tool with a generated input.
 
         Raises:
             NotTried: no tool could be called.
@@ -265,7 +265,7 @@ class TestEpisode:
             stream = await self.call(tool["name"], inputs.make(tool.get("input_schema")))
             if any(event.name == "end" for event in stream.events):
                 return stream
-        raise NotTried("no tool of the environment gave a result for a made-up input")
+        raise NotTried("no tool of the environment returned a result for a generated input")
 
     @asynccontextmanager
     async def _patience(self, more: float) -> AsyncIterator[None]:
@@ -278,8 +278,8 @@ class TestEpisode:
 
 
 @dataclass
-class LiveServer:
-    """A call's stream while it comes in."""
+class OpenCall:
+    """Stream of a call while it arrives."""
 
     connection: RawConnection
     head: Head
@@ -298,7 +298,7 @@ class LiveServer:
         return True
 
     async def first(self) -> str:
-        """Waits for the first event; gives the task id that it tells."""
+        """Waits for the first event; returns its task id."""
         try:
             async with asyncio.timeout(self.patience):
                 while not self.reader.events:
@@ -314,7 +314,7 @@ class LiveServer:
         return event.data
 
     async def rest(self) -> RawStream:
-        """Everything, once the body has ended."""
+        """Reads to the end of the body; returns the complete answer."""
         seen = -1
         arrivals = 0
         try:

@@ -1,4 +1,4 @@
-"""The suite: all checks on one server, and what they found."""
+"""The suite: runs checks on one server and collects the results."""
 
 import asyncio
 import time
@@ -17,34 +17,34 @@ Outcome = Literal["passed", "failed", "not tried"]
 
 @dataclass(frozen=True)
 class CheckResult:
-    """What one check found."""
+    """Result of one check."""
 
     requirement: Requirement
     outcome: Outcome
     reason: str = ""
-    """Why it failed, or was not tried."""
+    """Why the check failed or was not tried."""
     seen: str = ""
-    """The bytes that show a fault."""
+    """Bytes that show a violation."""
     seconds: float = 0.0
 
 
 @dataclass(frozen=True)
 class ConformanceReport:
-    """What all checks found on one server."""
+    """Results of all checks on one server."""
 
     url: str
     environments: tuple[str, ...]
     probed: bool
-    """Whether the server hosts the probe environment."""
+    """Whether the server has the probe environment."""
     results: tuple[CheckResult, ...]
 
     def of(self, outcome: Outcome, level: str | None = None) -> list[CheckResult]:
-        """The results of one outcome, of one level if given."""
+        """Results with this outcome, and this level if given."""
         return [r for r in self.results if r.outcome == outcome and level in (None, r.requirement.level)]
 
     @property
     def conforms(self) -> bool:
-        """Whether nothing failed that a server must do."""
+        """Whether no MUST requirement failed."""
         return not self.of("failed", "must")
 
 
@@ -61,10 +61,11 @@ def check(
 ) -> ConformanceReport:
     """Checks the server at that URL.
 
-    `only` names requirements, whole or by their first part ("call" for all of "call.*").
+    `only` has ids of requirements, or their first parts ("call" for all of "call.*").
 
     Raises:
-        Unreachable: there is no server. ValueError: it is no URL, or no such requirement or environment.
+        ServerUnreachable: no server answers.
+        ValueError: the URL, a requirement or the environment does not exist.
     """
     http = Http(url, patience, dict(headers or {}))
     checks = _chosen(tuple(only))
@@ -93,7 +94,7 @@ async def _run(
         on_result(result)
         return result
 
-    # The slow ones only wait, so they wait together.
+    # Slow checks only wait, so they run concurrently.
     found = [await one(check) for check in checks if not check.slow]
     found += await asyncio.gather(*(one(check) for check in checks if check.slow))
     order = {check.id: number for number, check in enumerate(checks)}
@@ -106,7 +107,7 @@ async def _greet(server: ServerUnderTest) -> None:
         await server.discover()
     except Violation as fault:
         if not server.environments:
-            raise ServerUnreachable(f"{server.http.url} does not answer as a server: {fault}") from None
+            raise ServerUnreachable(f"{server.http.url} does not answer as an ORS server: {fault}") from None
     if server.wanted and server.wanted.lower() not in {name.lower() for name in server.environments}:
         raise ValueError(f"the server has no environment {server.wanted!r}")
 
@@ -128,8 +129,8 @@ async def _tried(check: Check, server: ServerUnderTest, slow: bool) -> CheckResu
     except Violation as fault:
         return result("failed", fault.text, fault.seen)
     except ServerUnreachable as gone:
-        return result("failed", f"the server has gone: {gone}")
+        return result("failed", f"the server is gone: {gone}")
     except (KeyError, TypeError, IndexError, AttributeError, ValueError) as error:
-        # An answer of a form that the check did not expect.
+        # The answer has a form that the check does not expect.
         return result("failed", f"the answer could not be understood: {type(error).__name__}: {error}")
     return result("passed")

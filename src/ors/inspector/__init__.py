@@ -1,4 +1,4 @@
-"""The inspector: a page to look at a server from a browser, and a way to it for servers that have none."""
+"""The inspector: a web page to look at a server, and a local server of that page for remote servers."""
 
 from ors.inspector.standin import StandIn
 

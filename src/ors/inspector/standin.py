@@ -1,4 +1,4 @@
-"""A server of this machine that stands in for a remote one: the page from here, all else from there."""
+"""Local server of the inspector page that forwards everything else to a remote server."""
 
 import asyncio
 import json
@@ -21,10 +21,10 @@ Send = Callable[[Message], Awaitable[None]]
 
 MOST_BODY_BYTES = 64 * 2**20
 TOKEN = b"ors-inspect-token"
-"""The header in which the page shows its token."""
+"""Header with the token of the page."""
 SENT = ("accept", "content-type", "idempotency-key", "x-api-key", "x-secrets", "x-session-id")
 RECEIVED = ("allow", "content-type", "location", "ors-reason", "ors-version", "retry-after")
-# Whatever the remote server sends, a browser must not take it for a page of ours.
+# A browser must not treat an answer of the remote server as one of our pages.
 INERT = [
     (b"content-security-policy", b"default-src 'none'; sandbox"),
     (b"x-content-type-options", b"nosniff"),
@@ -32,7 +32,7 @@ INERT = [
 
 
 class StandIn:
-    """An ASGI application: the inspector's page for a server that `transport` reaches, maybe at a `url`."""
+    """ASGI application: the inspector page for the server behind `transport`. `url` is only shown."""
 
     def __init__(self, url: str, transport: Transport, api_key: str | None = None) -> None:
         self._url = url
@@ -40,14 +40,14 @@ class StandIn:
         self._headers = {"accept-encoding": "identity", "user-agent": f"ors-inspect/{__version__}"}
         if api_key:
             self._headers["x-api-key"] = api_key
-        # Whoever reaches this server acts with our key: only pages of ours may, and no other process of
-        # this machine. The page gets the token from the address by which it was opened.
-        self._door = OriginCheck(LOOPBACK)
+        # Requests are forwarded with our API key, so only our page may send them, and no other process of
+        # this machine. The page gets the token from its address.
+        self._origins = OriginCheck(LOOPBACK)
         self.token = secrets.token_urlsafe(32)
-        """What the page shows with every request."""
+        """Sent by the page with every request."""
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        """Serves one request, or the life of the server."""
+        """Serves one request, or the lifespan events."""
         if scope["type"] == "lifespan":
             await self._live(receive, send)
         elif scope["type"] == "http":
@@ -64,7 +64,7 @@ class StandIn:
     async def _serve(self, request: Request, path: str, receive: Receive, send: Send) -> None:
         page = page_files().get(request.path)
         try:
-            self._door.check(request)
+            self._origins.check(request)
             if page is not None:
                 await _reply(send, page.status, list(page.headers.pairs), page.body)
             elif request.path in ("/", HOME[:-1]):
@@ -75,13 +75,11 @@ class StandIn:
         except Forbidden as error:
             await _reply_json(send, 403, {"detail": str(error)})
         except TransportError as error:
-            await _reply_json(send, 502, {"detail": f"{self._url or 'It'} does not answer: {error}"})
+            await _reply_json(send, 502, {"detail": f"{self._url or 'The server'} does not answer: {error}"})
 
     def _check_token(self, request: Request) -> None:
         if not secrets.compare_digest(request.header(TOKEN) or b"", self.token.encode()):
-            raise Forbidden(
-                "This needs the token of the address that `ors inspect` has printed: open that one"
-            )
+            raise Forbidden("The token is missing or wrong: open the address that `ors inspect` printed")
 
     async def _answer(self, request: Request, path: str, receive: Receive, send: Send) -> None:
         if request.path == ABOUT:
@@ -114,7 +112,7 @@ class StandIn:
                 await send({"type": "http.response.body", "body": part, "more_body": True})
             await send({"type": "http.response.body", "body": b""})
         except TransportError:
-            return  # it broke off in the middle, and so does ours: the page sees a broken stream
+            return  # the page sees a broken stream, too
         finally:
             left.cancel()
             response.close()
@@ -125,7 +123,7 @@ class StandIn:
 
 
 async def _gone(receive: Receive, response: Response) -> None:
-    """Lets go of the remote server's answer when the page has left."""
+    """Closes the remote answer when the page disconnects."""
     while (await receive())["type"] != "http.disconnect":
         pass
     response.close()

@@ -1,4 +1,4 @@
-"""Examines episodes: they open, tell no answer, and run without errors."""
+"""Examines episodes: they open, do not reveal the answer, and run without errors."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -6,7 +6,7 @@ from typing import Any
 
 from ors import Blocks, JSONObject, TextBlock, ToolSpec
 from ors.errors import ORSError
-from ors.quality.comparing import examine_apart, plays, rewards_alike
+from ors.quality.comparison import examine_apart, plays, rewards_alike
 from ors.quality.subject import (
     Action,
     EnvironmentUnderTest,
@@ -22,24 +22,24 @@ from ors.quality.tools import examine_tool
 from ors.schemas import emptiest, needs_choice
 
 SURE_LENGTH = 4
-"""An answer of fewer characters may stand in a prompt by chance."""
+"""A shorter answer may be in a prompt by chance."""
 
 
 async def examine(subject: EnvironmentUnderTest) -> None:
-    """All sampled tasks."""
-    told: list[bool] = []
+    """Examines all sampled tasks."""
+    leaks: list[bool] = []
     earnings: dict[str, list[float]] = {"do-nothing earns": [], "random earns": []}
     try:
-        opened = [(sample, await _opens(subject, sample, told)) for sample in subject.samples]
+        opened = [(sample, await _opens(subject, sample, leaks)) for sample in subject.samples]
         subject.samples = [sample for sample, tools in opened if tools is not None]
         for sample, tools in opened:
             if tools is None:
-                continue  # nothing more can be learnt from it
+                continue  # it does not open
             earnings["do-nothing earns"].append(await _does_nothing(subject, sample, tools))
             earnings["random earns"].append(await _plays_by_chance(subject, sample, tools))
     except Stuck:
         return
-    if len(told) > 2 and all(told):
+    if len(leaks) > 2 and all(leaks):
         _found_answer(subject, "every sampled task")
     _always_pays(subject, earnings["do-nothing earns"])
     for name, rewards in earnings.items():
@@ -50,7 +50,7 @@ async def examine(subject: EnvironmentUnderTest) -> None:
 # ── Opening ──────────────────────────────────────────────────────────────────────────────────────
 
 
-async def _opens(subject: EnvironmentUnderTest, sample: Sample, told: list[bool]) -> list[ToolSpec] | None:
+async def _opens(subject: EnvironmentUnderTest, sample: Sample, leaks: list[bool]) -> list[ToolSpec] | None:
     report = subject.report
     try:
         async with subject.session(sample) as session:
@@ -70,23 +70,23 @@ async def _opens(subject: EnvironmentUnderTest, sample: Sample, told: list[bool]
         report.found(
             "prompt",
             "the prompt is empty",
-            "Tell the agent in get_prompt() what to do.",
+            "Explain the task in get_prompt().",
             where=str(sample),
         )
     for tool in tools:
         if tool.name not in {known.name for known in subject.tools}:
             examine_tool(subject, tool)
-    _looks_for_answers(subject, sample, prompt, told)
+    _looks_for_answers(subject, sample, prompt, leaks)
     return tools
 
 
 def _looks_for_answers(
-    subject: EnvironmentUnderTest, sample: Sample, prompt: Blocks, told: list[bool]
+    subject: EnvironmentUnderTest, sample: Sample, prompt: Blocks, leaks: list[bool]
 ) -> None:
     text = "\n".join(block.text for block in prompt if isinstance(block, TextBlock))
     task = sample.task
     wanted = [each for each in answers(task) if _stands_in(each, text) and not _is_choice(each, task)]
-    told.append(bool(wanted))
+    leaks.append(bool(wanted))
     if any(len(answer.strip()) >= SURE_LENGTH for answer in wanted):
         _found_answer(subject, str(sample))
 
@@ -96,7 +96,7 @@ def _stands_in(answer: str, text: str) -> bool:
 
 
 def _is_choice(answer: str, task: Any) -> bool:
-    """Whether the task has it in a list of several, which a prompt may show."""
+    """Whether the answer is in a list of choices, which a prompt may show."""
     if isinstance(task, Mapping):
         return any(_is_choice(answer, value) for value in task.values())
     return isinstance(task, list) and len(task) > 1 and answer in map(str, task)
@@ -105,8 +105,8 @@ def _is_choice(answer: str, task: Any) -> bool:
 def _found_answer(subject: EnvironmentUnderTest, where: str) -> None:
     subject.report.found(
         "answer-in-prompt",
-        "the answer stands in the prompt",
-        "Leave it out of get_prompt(); fine only where the prompt lists choices.",
+        "the answer is in the prompt",
+        "Remove it from get_prompt(), unless the prompt lists choices.",
         where=where,
     )
 
@@ -115,7 +115,7 @@ def _found_answer(subject: EnvironmentUnderTest, where: str) -> None:
 
 
 async def _does_nothing(subject: EnvironmentUnderTest, sample: Sample, tools: Sequence[ToolSpec]) -> float:
-    """Calls every tool once with the emptiest input that it takes."""
+    """Calls every tool once with the emptiest input that its schema allows."""
     actions: list[Action] = [(tool.name, emptiest(tool.input_schema)) for tool in tools]
     chosen = any(needs_choice(tool.input_schema) for tool in tools)
     total = earned(await _played(subject, sample, actions, tools))
@@ -123,20 +123,20 @@ async def _does_nothing(subject: EnvironmentUnderTest, sample: Sample, tools: Se
         subject.report.found(
             "do-nothing",
             f"calls with empty inputs earn {total:g}",
-            "Give reward for what was done, not for the call; check how empty answers are graded.",
+            "Give reward for a result, not for a call. Check how empty answers are graded.",
             where=str(sample),
         )
     return total
 
 
 def _always_pays(subject: EnvironmentUnderTest, rewards: Sequence[float]) -> None:
-    """A choice may be right by chance, but not on every task."""
+    """Reports a first choice that earns reward on every task, which is no chance."""
     found = any(finding.id == "do-nothing" for finding in subject.report.findings)
     if len(rewards) > 2 and min(rewards) > 0 and not found:
         subject.report.found(
             "do-nothing",
             f"the same first choice earns {sum(rewards) / len(rewards):.2g} on every sampled task",
-            "Check that the reward depends on what is chosen.",
+            "Check that the reward depends on the choice.",
             level="warning",
         )
 
@@ -184,21 +184,21 @@ def _judge(
         subject.report.found(
             "raises",
             f"{tool} raised for an input that fits its schema: {short(made.error)}",
-            f"Handle it, or refuse it with ToolError; the input was {short(str(given))}.",
+            f"Handle this input, or refuse it with ToolError: {short(str(given))}.",
         )
     elif made.reason == "not_found":
         subject.report.found(
             "not-there",
-            f"{tool} is offered, but a call of it is refused: {short(made.error)}",
-            "Give the class a method of that name marked @tool, or serve it in _call_tool().",
+            f"{tool} is listed, but a call of it is refused: {short(made.error)}",
+            "Add a method of that name with @tool, or handle it in _call_tool().",
         )
     elif made.reason == "input_validation" and "pattern" not in str(schema):
         words = f"{tool} refuses inputs that fit its schema"
         if any(finding.text.startswith(words) for finding in subject.report.findings):
-            return  # with other words, for another input
+            return  # already reported, for another input
         subject.report.found(
             "refuses",
             f"{words}: {short(made.error)}",
-            "Put into the schema what the tool asks for, so that models can know it.",
+            "Put all rules for the input into the schema, so that models know them.",
             level="warning",
         )

@@ -1,4 +1,4 @@
-"""The examination of an environment, from its splits to what it leaves behind."""
+"""Examines an environment step by step, from its splits to its leftovers."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -10,12 +10,12 @@ from ors.errors import ServerFailed
 from ors.quality import episodes, gold, leftovers, listings, tools
 from ors.quality.findings import QualityReport
 from ors.quality.serving import while_serving
-from ors.quality.subject import EnvironmentUnderTest, TestPlan
+from ors.quality.subject import EnvironmentUnderTest, ExaminationPlan
 
 Step = Callable[[EnvironmentUnderTest], Awaitable[None]]
 
 PATIENCE = Options(retries=2, connect_seconds=5)
-"""A person waits: a server that is not there is said to be so at once."""
+"""A person is waiting, so a missing server is reported soon."""
 
 STEPS: dict[str, Step] = {
     "splits and tasks": listings.examine,
@@ -33,22 +33,22 @@ def examine(
     elsewhere: str | None = None,
     environment: str | None = None,
     api_key: str | None = None,
-    plan: TestPlan | None = None,
+    plan: ExaminationPlan | None = None,
     on_step: Callable[[str, str], None] | None = None,
 ) -> list[QualityReport]:
-    """Examines the environments of a server, or classes, which are served for it in this process.
+    """Examines the environments of a server, or classes, which are served in this process.
 
-    `classes` are by their name on the wire; they are examined for leftovers too. `elsewhere` is the URL of
-    another process that serves the same: it has to list the same tasks. `on_step` is told the environment
-    and what is being looked at.
+    `classes` maps names on the wire to classes, which are also examined for leftovers. `elsewhere` is the
+    URL of another process that serves the same classes and must list the same tasks. `on_step` gets the
+    name of the environment and of the step.
 
     Raises:
-        TransportError: the server is not there. ServerFailed: it has no environments.
+        TransportError: the server cannot be reached. ServerFailed: it has no environments.
         ValueError: it has no environment of that name.
     """
     if (url is None) == (classes is None):
         raise ValueError("give either the URL of a server, or classes")
-    plan = plan or TestPlan()
+    plan = plan or ExaminationPlan()
 
     def work(where: str) -> list[QualityReport]:
         return asyncio.run(_examine(where, classes or {}, elsewhere, environment, api_key, plan, on_step))
@@ -65,7 +65,7 @@ async def _examine(
     elsewhere: str | None,
     environment: str | None,
     api_key: str | None,
-    plan: TestPlan,
+    plan: ExaminationPlan,
     on_step: Callable[[str, str], None] | None,
 ) -> list[QualityReport]:
     reports = []
@@ -90,7 +90,7 @@ def _chosen(names: list[str], environment: str | None) -> list[str]:
     if environment is None:
         return names
     if environment.lower() not in [name.lower() for name in names]:
-        raise ValueError(f"there is no environment {environment!r}; there is {', '.join(names)}")
+        raise ValueError(f"there is no environment {environment!r}. Environments: {', '.join(names)}")
     return [environment.lower()]
 
 

@@ -1,4 +1,4 @@
-"""Files that this process makes, in its temporary folder or elsewhere."""
+"""Finds files that this process creates, in its temporary folder or elsewhere."""
 
 import os
 import sys
@@ -16,7 +16,7 @@ NOT_FILES = ("/dev/", "/proc/", "/sys/")
 
 @contextmanager
 def own_tempdir() -> Iterator[Path]:
-    """A temporary folder that is this process's only one while the block runs."""
+    """Replaces the temporary folder of this process while the block runs."""
     before, variable = tempfile.tempdir, os.environ.get("TMPDIR")
     with own_folder("ors-test-") as made:
         home = made.path / "tmp"  # without the lock
@@ -33,13 +33,13 @@ def own_tempdir() -> Iterator[Path]:
 
 
 def below(home: Path) -> set[str]:
-    """All that is in a folder."""
+    """Paths of everything in a folder."""
     return {str(path.relative_to(home)) for path in home.rglob("*")}
 
 
 @contextmanager
 def files_made() -> Iterator[set[str]]:
-    """The files and folders that this process makes while the block runs, wherever they are."""
+    """Records the files and folders that this process creates anywhere while the block runs."""
     made: set[str] = set()
     watching = True
 
@@ -47,7 +47,7 @@ def files_made() -> Iterator[set[str]]:
         if watching and (path := _target(event, given)) and not os.path.lexists(path):
             made.add(path)
 
-    sys.addaudithook(hook)  # which cannot be taken away again, so it is only told to look away
+    sys.addaudithook(hook)  # hooks cannot be removed, only switched off
     try:
         yield made
     finally:
@@ -55,7 +55,7 @@ def files_made() -> Iterator[set[str]]:
 
 
 def _target(event: str, given: tuple[Any, ...]) -> str | None:
-    """The path that an operation writes to, if it is one that makes files."""
+    """Path that an operation creates; None for other operations."""
     if event == "open" and not (isinstance(given[2], int) and given[2] & WRITING):
         return None
     if event in ("open", "os.mkdir", "sqlite3.connect"):
@@ -68,7 +68,7 @@ def _target(event: str, given: tuple[Any, ...]) -> str | None:
 
 
 def still_there(made: set[str], home: Path) -> set[str]:
-    """Those that exist still, apart from what is below `home`."""
+    """Paths that still exist, except those below `home`."""
     return {
         path
         for path in made

@@ -1,4 +1,4 @@
-"""What an examination finds, and how it is told."""
+"""Findings of an examination, and their report."""
 
 import json
 from dataclasses import dataclass, field
@@ -9,14 +9,14 @@ Level = Literal["fault", "warning"]
 
 @dataclass
 class Finding:
-    """Something about an environment that makes it less fit to train on, and how to fix it."""
+    """A fault or warning about an environment, and how to fix it."""
 
     id: str
     level: Level
     text: str
     fix: str
     where: list[str]
-    """The tasks that show it."""
+    """Tasks with this fault."""
 
     def __str__(self) -> str:
         more = f" and {len(self.where) - 1} more" if len(self.where) > 1 else ""
@@ -25,17 +25,17 @@ class Finding:
 
 @dataclass
 class QualityReport:
-    """All that was found out about one environment."""
+    """Results for one environment."""
 
     environment: str
     findings: list[Finding] = field(default_factory=list)
     figures: dict[str, Any] = field(default_factory=dict)
-    """What policies earn, how many tasks there are, and the like."""
+    """Rewards of simple policies, numbers of tasks and tools."""
     not_tried: dict[str, str] = field(default_factory=dict)
-    """What could not be examined, and why."""
+    """Steps that could not be examined, and why."""
 
     def found(self, id: str, text: str, fix: str, *, level: Level = "fault", where: str = "") -> None:
-        """Adds a finding; the same one of several tasks is told once."""
+        """Adds a finding; the same finding of several tasks is one entry."""
         places = [where] if where else []
         for finding in self.findings:
             if (finding.id, finding.text) == (id, text):
@@ -45,11 +45,11 @@ class QualityReport:
 
     @property
     def faults(self) -> list[Finding]:
-        """The findings that are more than warnings."""
+        """Findings that are not just warnings."""
         return [finding for finding in self.findings if finding.level == "fault"]
 
     def as_dict(self) -> dict[str, Any]:
-        """All of it, for programs."""
+        """Report as JSON values."""
         return {
             "environment": self.environment,
             "fit": not self.faults,
@@ -60,18 +60,18 @@ class QualityReport:
 
 
 def as_json(reports: list[QualityReport]) -> str:
-    """The reports as JSON."""
+    """Formats reports as JSON."""
     return json.dumps([report.as_dict() for report in reports], indent=2, ensure_ascii=False)
 
 
 def as_text(report: QualityReport) -> str:
-    """A report for people: a line for each finding, and how to fix it."""
+    """Formats a report for people: each finding and its fix."""
     lines = [f"{report.environment}: {_verdict(report)}"]
     for finding in report.findings:
         mark = "✗" if finding.level == "fault" else "!"
         lines += [f"  {mark} {finding.id}: {finding}", f"      {finding.fix}"]
     if report.figures:
-        lines.append("  " + "; ".join(f"{name} {_told(value)}" for name, value in report.figures.items()))
+        lines.append("  " + "; ".join(f"{name} {_text(value)}" for name, value in report.figures.items()))
     lines += [f"  · not tried: {name} ({why})" for name, why in report.not_tried.items()]
     return "\n".join(_printable(line) for line in lines) + "\n"
 
@@ -85,9 +85,9 @@ def _verdict(report: QualityReport) -> str:
     return ", ".join(word[:-1] if word.startswith("1 ") else word for word in words)
 
 
-def _told(value: Any) -> str:
+def _text(value: Any) -> str:
     if isinstance(value, dict):
-        return " ".join(f"{name} {_told(inner)}" for name, inner in value.items())
+        return " ".join(f"{name} {_text(inner)}" for name, inner in value.items())
     return (
         f"{value:.4g}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
     )

@@ -1,18 +1,18 @@
-"""Examines the gold solution: what the environment's own `solve` says earns the maximum, every time."""
+"""Examines the gold solution: the calls of `solve` must earn the maximum every time."""
 
 import asyncio
 import inspect
 from typing import Any
 
-from ors.quality.comparing import examine_apart, plays, rewards_alike
+from ors.quality.comparison import examine_apart, plays, rewards_alike
 from ors.quality.subject import Action, EnvironmentUnderTest, Sample, Stuck, earned, reason, short
 
 MOST_BESIDE = 2
-"""Samples whose solution is also played beside another session."""
+"""Samples whose solution is also played at the same time as another session."""
 
 
 async def examine(subject: EnvironmentUnderTest) -> None:
-    """Plays what the environment's own `solve(task_spec)` says."""
+    """Plays the calls of the environment's `solve(task_spec)`."""
     solve = getattr(subject.cls, "solve", None)
     if solve is None:
         why = "the environment has no classmethod solve(task_spec)" if subject.cls else "needs a TARGET"
@@ -50,7 +50,7 @@ async def _earns(
         subject.report.found(
             "gold",
             f"the gold solution earns {total:g} of {wanted:g}" + (f": {short(wrong)}" if wrong else ""),
-            "Correct the grader or solve(); a class attribute max_reward tells another maximum than 1.",
+            "Correct the grader or solve(). If the maximum is not 1, set the class attribute max_reward.",
             where=str(sample),
         )
     elif beside:

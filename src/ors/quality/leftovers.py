@@ -1,4 +1,4 @@
-"""Examines what episodes leave behind: failed teardowns, threads, processes, files, memory."""
+"""Examines leftovers of episodes: failed teardowns, threads, processes, files, memory."""
 
 import asyncio
 import gc
@@ -27,7 +27,7 @@ FEWEST_EPISODES = 10
 
 @dataclass
 class Teardowns:
-    """What the environment's teardown did."""
+    """Counts and failures of the environment's teardown."""
 
     called: int = 0
     failures: list[str] = field(default_factory=list)
@@ -64,7 +64,7 @@ def watched(cls: type[Environment]) -> Iterator[Teardowns]:
 
 
 async def examine(subject: EnvironmentUnderTest) -> None:
-    """Plays episodes and looks at what is left of them."""
+    """Plays episodes and looks for leftovers."""
     if subject.cls is None:
         for name in ("teardown", "threads, processes and files", "memory"):
             subject.report.not_tried[name] = "needs a TARGET"
@@ -80,7 +80,7 @@ async def examine(subject: EnvironmentUnderTest) -> None:
 
 
 async def _leftovers(subject: EnvironmentUnderTest, home: Path, teardowns: Teardowns, made: set[str]) -> None:
-    await _episode(subject, subject.samples[0])  # whatever is made once, for all episodes, is made here
+    await _episode(subject, subject.samples[0])  # creates everything that all episodes share
     kept = below(home) | still_there(made, home)
     threads, processes = set(threading.enumerate()), _processes(home)
     for sample in subject.samples:
@@ -102,9 +102,9 @@ async def _episode(subject: EnvironmentUnderTest, sample: Sample) -> None:
 
 
 async def _settled(done: Callable[[], bool]) -> None:
-    """What ends a moment after its episode is not left behind."""
+    """Waits briefly: threads and processes that end soon after their episode are no leftovers."""
     until = time.monotonic() + SETTLE_SECONDS
-    while not done() and time.monotonic() < until:  # noqa: ASYNC110  (nobody tells us that a thread has ended)
+    while not done() and time.monotonic() < until:  # noqa: ASYNC110  (there is no event for the end of a thread)
         await asyncio.sleep(0.02)
 
 
@@ -120,17 +120,21 @@ def _report(
         report.found(
             "teardown",
             f"teardown() raised {teardowns.failures[0]}",
-            "Make it work however the episode ended.",
+            "Make it work no matter how the episode ended.",
         )
     if not teardowns.called:
-        report.found("teardown", "teardown() was not called", "Do not end the process or swallow deletes.")
+        report.found(
+            "teardown",
+            "teardown() was not called",
+            "Environment code must not end the process or block the end of a session.",
+        )
     for id, left in (("threads", threads), ("processes", processes), ("files", files)):
         if left:
             shown = ", ".join(sorted(map(str, left))[:3])
             report.found(
                 id,
                 f"{len(left)} {id} are left after the last teardown: {shown}",
-                f"End or remove in teardown() what the episode started or made ({id}).",
+                f"Stop or remove the {id} of the episode in teardown().",
             )
 
 
@@ -140,9 +144,9 @@ def _new_threads(before: set[threading.Thread]) -> set[str]:
 
 
 def _processes(home: Path) -> set[int]:
-    """Children of this process, also those that have ended and nobody has waited for; and their children.
+    """Child processes of this process, including zombies, and their children.
 
-    Whose parent has ended is nobody's child, but has the temporary folder that it was started with.
+    An orphan has another parent, but still has our temporary folder in its environment.
     """
     found = set()
     for folder in Path("/proc").glob("[0-9]*"):
@@ -151,7 +155,7 @@ def _processes(home: Path) -> set[int]:
             parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
             ours = parent == os.getpid() or os.fsencode(home) in (folder / "environ").read_bytes()
         except OSError:
-            continue  # it has ended meanwhile, or is another user's
+            continue  # it has ended, or belongs to another user
         if ours and pid != os.getpid():
             found.add(pid)
     return found
@@ -182,7 +186,7 @@ async def _memory(subject: EnvironmentUnderTest) -> None:
         subject.report.found(
             "memory",
             f"every episode keeps {min(growth) / 1024:.0f} KiB",
-            "Let go of what an episode made: look for lists and caches of the class or module.",
+            "Release the memory of an episode: look for lists and caches in the class or module.",
         )
 
 

@@ -1,4 +1,4 @@
-"""Examines splits and tasks: they list, are the same twice, and keep answers to themselves."""
+"""Examines splits and tasks: they can be listed, do not change, and do not reveal answers."""
 
 import asyncio
 import inspect
@@ -16,7 +16,7 @@ MOST_LISTED = 5_000
 
 
 async def examine(subject: EnvironmentUnderTest) -> None:
-    """All splits of the environment."""
+    """Examines all splits and chooses the samples."""
     report = subject.report
     try:
         splits = await subject.within("list_splits()", subject.env.list_splits())
@@ -53,11 +53,11 @@ async def examine(subject: EnvironmentUnderTest) -> None:
 async def _split(
     subject: EnvironmentUnderTest, split: str, count: int
 ) -> tuple[list[JSONObject], list[JSONObject]]:
-    """The tasks as they are listed, and whole."""
+    """Returns the tasks as listed, and with private fields."""
     report = subject.report
     if not count:
         report.found(
-            "empty", f"the split {split!r} has no tasks", "List at least one task, or leave the split out."
+            "empty", f"the split {split!r} has no tasks", "List at least one task, or remove the split."
         )
         return [], []
     first = await subject.within(f"listing {split!r}", _listing(subject.env, split, count))
@@ -75,18 +75,18 @@ async def _split(
 
 
 async def _whole(subject: EnvironmentUnderTest, split: str, first: list[JSONObject]) -> list[JSONObject]:
-    """The tasks from the author's own method, with all fields. No cache stands before it: it is compared."""
+    """Tasks with all fields, from the author's own method; no cache can hide a change there."""
     asked = await _asked(subject, split)
     if asked is None:
         return first
     try:
         plain: list[JSONObject] = json.loads(json.dumps(asked))
     except (TypeError, ValueError):
-        # Models, dates, numbers of numpy: the server writes them its own way, so it is the author twice.
+        # Models, dates or numpy numbers: the server encodes them its own way, so compare two direct calls.
         if repr(asked) != repr(await _asked(subject, split)):
             _found_unstable(subject, split)
         return first
-    shown = {key for task in first for key in task}  # private fields are not
+    shown = {key for task in first for key in task}  # without private fields
     _compare(subject, split, first, [{k: v for k, v in task.items() if k in shown} for task in plain])
     return plain if len(plain) == len(first) else first
 
@@ -102,7 +102,7 @@ def _found_unstable(subject: EnvironmentUnderTest, split: str) -> None:
     subject.report.found(
         "unstable",
         f"two listings of {split!r} differ",
-        "Make list_tasks() give the same tasks in the same order: seed what is random, sort what is not.",
+        "Make list_tasks() return the same tasks in the same order: use a fixed seed, or sort them.",
     )
 
 
@@ -121,7 +121,7 @@ async def _compare_elsewhere(
         subject.report.found(
             "unstable",
             f"another process lists {split!r} differently",
-            "Sort what comes from a set or a folder, seed what is random: servers must agree on every index.",
+            "All servers must agree on every index: sort items of a set or a folder, use a fixed seed.",
         )
 
 
@@ -141,7 +141,7 @@ async def _listing(env: AsyncEnvironment, split: str, count: int) -> list[JSONOb
 
 
 async def _asked(subject: EnvironmentUnderTest, split: str) -> list[Any] | None:
-    """What the author's own method gives; None if it cannot be asked."""
+    """Calls the author's own list_tasks; None if that is not possible."""
     if subject.cls is None:
         return None
     try:
@@ -154,7 +154,7 @@ async def _asked(subject: EnvironmentUnderTest, split: str) -> list[Any] | None:
         subject.report.found(
             "unstable",
             f"list_tasks({split!r}) fails the second time: {reason(error)}",
-            "Let list_tasks() be called more than once.",
+            "Make list_tasks() work more than once.",
         )
         return None
 
@@ -168,8 +168,8 @@ def _overlap(subject: EnvironmentUnderTest, listed: dict[str, list[JSONObject]])
             if shared:
                 subject.report.found(
                     "overlap",
-                    f"{shared} tasks are both in {first!r} and in {second!r}",
-                    "Keep splits apart, or results on one say nothing about the other.",
+                    f"{shared} tasks are in both {first!r} and {second!r}",
+                    "Keep the splits disjoint, otherwise a test split measures nothing.",
                     level="warning",
                 )
 
@@ -180,8 +180,8 @@ def _answers(subject: EnvironmentUnderTest, listed: dict[str, list[JSONObject]])
     if exposed:
         subject.report.found(
             "exposed",
-            f"task listings show {', '.join(map(repr, exposed))}: whoever can list tasks can read it",
-            "Name it in private_fields, or list an id and look the answer up in setup().",
+            f"task listings show {', '.join(map(repr, exposed))} to anyone who can list tasks",
+            "Add it to private_fields, or list only an id and look up the answer in setup().",
             level="warning",
         )
 
@@ -194,7 +194,7 @@ def _names(value: Any) -> Iterator[str]:
 
 
 def _chosen(count: int, size: int, source: random.Random) -> list[int]:
-    """The first, the last, and some between."""
+    """The first, the last, and random ones between."""
     if count <= size:
         return list(range(count))
     between = source.sample(range(1, count - 1), max(0, size - 2))

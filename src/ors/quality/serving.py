@@ -1,4 +1,4 @@
-"""A server in this process, for as long as some work with it lasts."""
+"""Serves in this process while a function uses the server."""
 
 import logging
 import threading
@@ -14,17 +14,17 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 LAST_SECONDS = 5.0
-"""How long work that was interrupted may take to tidy up."""
+"""Time for interrupted work to clean up."""
 
 
 def while_serving(server: "Server", work: Callable[[str], T]) -> T:
-    """Serves in this thread while another one does `work(url)`; gives what that gave.
+    """Serves in this thread while another thread runs `work(url)`; returns its result.
 
-    This way around, authors' code finds the main thread where `ors serve` has it: signals need that. What
-    environments raise is reported, so it is not logged.
+    The server gets the main thread, as in `ors serve`, because environment code may need it for signals.
+    Exceptions of environments are reported by the caller, so they are not logged.
 
     Raises:
-        KeyboardInterrupt: a signal ended the server before the work was done.
+        KeyboardInterrupt: a signal stopped the server before the work was done.
     """
     outcome = Future[T]()
 
@@ -41,8 +41,8 @@ def while_serving(server: "Server", work: Callable[[str], T]) -> T:
 
     def stop(sig: int, frame: FrameType | None) -> None:
         if runner.force_exit:
-            raise KeyboardInterrupt  # the second time: at once
-        logging.disable()  # whatever breaks off now was meant to
+            raise KeyboardInterrupt  # a second signal means "stop now"
+        logging.disable()  # errors are expected from now on
         runner.should_exit = runner.force_exit = True
 
     runner = server.runner(port=0, on_start=on_start)

@@ -1,4 +1,4 @@
-"""The environment under examination, and how episodes of it are played."""
+"""The environment under test: plays its episodes."""
 
 import asyncio
 import random
@@ -18,21 +18,21 @@ Action = tuple[str, JSONObject]
 T = TypeVar("T")
 
 LONGEST_ENDING_SECONDS = 10.0
-"""What the end of an episode may take, the teardown included."""
+"""Longest time to end an episode, including teardown."""
 
 
 class Stuck(ORSError):
-    """Something of the environment did not come to an end."""
+    """Code of the environment took too long."""
 
 
 @dataclass(frozen=True)
 class Sample:
-    """One task that is examined."""
+    """A task to examine."""
 
     split: str
     index: int
     task: JSONObject
-    """Whole, where the class is at hand: listings may leave private fields out."""
+    """With private fields if the class is available; listings may omit them."""
 
     def __str__(self) -> str:
         text = ", ".join(f"{key}={value!r}" for key, value in self.task.items())
@@ -40,64 +40,64 @@ class Sample:
 
 
 @dataclass(frozen=True)
-class TestPlan:
-    """How thoroughly to examine."""
+class ExaminationPlan:
+    """Extent of an examination."""
 
     sample: int = 5
-    """Tasks of each split that are opened."""
+    """Tasks to open per split."""
     steps: int = 10
-    """Most calls in an episode."""
+    """Highest number of calls in an episode."""
     repeat: int = 3
-    """How often the same actions are played to compare their rewards; more often where samples are few."""
+    """Plays of the same actions to compare their rewards; more if there are few samples."""
     episodes: int = 50
-    """Episodes over which memory has to stay flat."""
+    """Episodes over which memory must stay constant."""
     seconds: float = 20.0
-    """How long the memory's episodes may take together."""
+    """Longest time for all episodes of the memory test."""
     patience: float = 60.0
-    """How long a listing, a setup, a prompt or a call may take."""
+    """Longest time for a listing, a setup, a prompt or a call."""
     seed: int = 0
     secrets: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def ending_seconds(self) -> float:
-        """How long the end of an episode may take."""
+        """Longest time to end an episode."""
         return min(LONGEST_ENDING_SECONDS, self.patience)
 
 
 @dataclass(frozen=True)
 class Move:
-    """What one call gave."""
+    """Result of one call."""
 
     reward: float | None
     finished: bool
     text: str
     error: str = ""
     reason: str | None = None
-    """Why the call was refused, if it was."""
+    """Reason of a refused call."""
     failed: bool = False
     """Whether the tool raised."""
 
 
 @dataclass
 class EnvironmentUnderTest:
-    """One environment: by its client, and by its class if that is at hand."""
+    """An environment, used through its client, and its class if that is available."""
 
     env: AsyncEnvironment
-    plan: TestPlan
+    plan: ExaminationPlan
     report: QualityReport
     cls: type[Environment] | None = None
     elsewhere: AsyncEnvironment | None = None
-    """The same environment, served by another process."""
+    """Client of the same environment in another process."""
     samples: list[Sample] = field(default_factory=list)
     tools: list[ToolSpec] = field(default_factory=list)
     stuck: str = ""
-    """What did not come to an end: nothing more is tried then."""
+    """Description of code that took too long; after that nothing more is tried."""
 
     async def within(self, what: str, work: Awaitable[T]) -> T:
-        """What `work` gives.
+        """Awaits `work` with a time limit.
 
         Raises:
-            Stuck: it takes too long; this is reported.
+            Stuck: it takes too long, which is reported.
         """
         try:
             async with asyncio.timeout(self.plan.patience):
@@ -107,10 +107,10 @@ class EnvironmentUnderTest:
 
     @asynccontextmanager
     async def session(self, sample: Sample) -> AsyncIterator[AsyncSession]:
-        """A session of a task.
+        """Yields a session of a task.
 
         Raises:
-            ORSError: it does not open. Stuck: its end takes too long; this is reported.
+            ORSError: it does not open. Stuck: it takes too long to end, which is reported.
         """
         session = self.env.session(secrets=self.plan.secrets, split=sample.split, index=sample.index)
         await self.within("opening an episode", session.start())
@@ -121,7 +121,7 @@ class EnvironmentUnderTest:
             began = clock.time()
             await session.close()
             if clock.time() - began >= self.plan.ending_seconds and not self.stuck:
-                raise self._give_up("teardown", "the end of an episode", self.plan.ending_seconds)
+                raise self._give_up("teardown", "ending an episode", self.plan.ending_seconds)
 
     async def play(self, sample: Sample, actions: Sequence[Action]) -> list[Move]:
         """Plays actions on a new session until the episode is finished.
@@ -138,7 +138,7 @@ class EnvironmentUnderTest:
         return moves
 
     async def move(self, session: AsyncSession, action: Action) -> Move:
-        """One call and what it gave, also when it was refused or failed.
+        """Makes one call; returns its result, also if it was refused or failed.
 
         Raises:
             ORSError: the session is lost.
@@ -154,12 +154,12 @@ class EnvironmentUnderTest:
 
     def _give_up(self, id: str, what: str, seconds: float) -> Stuck:
         self.stuck = f"{what} takes longer than {seconds:g} s"
-        fix = "Let it come to an end, or limit its time; --patience waits longer for calls."
+        fix = "Make it return, or limit its time. --patience allows more time for calls."
         self.report.found(id, self.stuck, fix)
         return Stuck(self.stuck)
 
     def random_actions(self, tools: Sequence[ToolSpec], seed: int) -> list[Action]:
-        """Calls of random tools with random inputs that fit their schemas; the same for the same seed."""
+        """Calls of random tools with random valid inputs; the same for the same seed."""
         source = random.Random(seed)
         inputs = Inputs(source)
         made: list[Action] = []
@@ -170,24 +170,24 @@ class EnvironmentUnderTest:
 
 
 def earned(moves: Iterable[Move]) -> float:
-    """The sum of the rewards."""
+    """Sum of the rewards."""
     return float(sum(move.reward or 0.0 for move in moves))
 
 
 def reason(error: ORSError | Exception) -> str:
-    """An error in one line."""
+    """Text of an error in one line."""
     text = " ".join(str(error).split()) or type(error).__name__
     return text if len(text) < 300 else text[:299] + "…"
 
 
 def short(text: str) -> str:
-    """A text in one line of bearable length."""
+    """Shortens a text to one line."""
     line = " ".join(text.split())
     return line if len(line) < 160 else line[:159] + "…"
 
 
 def looks_like_answer(name: str) -> bool:
-    """Whether a field is named like one that holds the solution."""
+    """Whether the name of a field suggests that it contains the solution."""
     word = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower().replace("-", "_")  # correctAnswer too
     return any(part in ANSWERS for part in word.split("_")) or word in ANSWERS
 
@@ -211,7 +211,7 @@ ANSWERS = {
 
 
 def answers(task: Mapping[str, Any]) -> list[str]:
-    """The values of a task's fields that are named like answers."""
+    """Values of the task's fields whose names suggest an answer."""
     found: list[str] = []
     for name, value in task.items():
         if isinstance(value, Mapping):

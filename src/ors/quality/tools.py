@@ -1,4 +1,4 @@
-"""Examines tools: their schemas are valid, and every provider can take them."""
+"""Examines tools: their schemas are valid and every provider accepts them."""
 
 from typing import get_args
 
@@ -12,7 +12,7 @@ PROVIDERS = get_args(Provider)
 
 
 async def examine(subject: EnvironmentUnderTest) -> None:
-    """The tools that every task has, the one for the agent's last message among them."""
+    """Examines the tools that all tasks share, including the terminal one."""
     try:
         subject.tools = await subject.env.list_tools(terminal=True)
     except ORSError as error:
@@ -24,18 +24,16 @@ async def examine(subject: EnvironmentUnderTest) -> None:
 
 
 def examine_tool(subject: EnvironmentUnderTest, tool: ToolSpec) -> None:
-    """One tool."""
+    """Examines one tool."""
     report = subject.report
     wrong = problems(tool.input_schema)
     for problem in wrong[:3]:
-        report.found(
-            "schema", f"the input schema of {tool.name!r}: {problem}", "Correct the schema of its input."
-        )
+        report.found("schema", f"the input schema of {tool.name!r}: {problem}", "Correct its input schema.")
     if not tool.description.strip():
         report.found(
             "description",
             f"the tool {tool.name!r} has no description",
-            "Write a docstring: the model decides by it when to call the tool.",
+            "Write a docstring: models use it to decide when to call the tool.",
             level="warning",
         )
     for provider in () if wrong else PROVIDERS:
@@ -45,5 +43,5 @@ def examine_tool(subject: EnvironmentUnderTest, tool: ToolSpec) -> None:
             report.found(
                 "format",
                 f"the tool {tool.name!r} cannot be converted for {provider}: {reason(error)}",
-                "Simplify its input until every provider can take it.",
+                "Simplify its input until every provider accepts it.",
             )

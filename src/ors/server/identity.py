@@ -4,6 +4,7 @@ import time
 from dataclasses import dataclass, field
 
 from ors import _protocol
+from ors._protocol import MAX_SLOT as MAX_SLOT
 
 
 def new_incarnation() -> int:

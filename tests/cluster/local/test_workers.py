@@ -281,12 +281,12 @@ def test_what_cannot_start_is_told_once(tmp_path: Path) -> None:
         taken.listen()
         port = str(taken.getsockname()[1])
         done = run("serve", YARD, "--workers", "2", "--port", port, env={"YARD": ""})
-        assert (done.code, "the port is taken" in done.err) == (3, True)
+        assert (done.code, "the port is in use" in done.err) == (3, True)
 
 
 def test_a_crew_on_a_port_does_not_let_another_share_it(three: Crew) -> None:
     done = run("serve", YARD, "--workers", "2", "--port", str(three.raw.port), env={"YARD": ""})
-    assert (done.code, "the port is taken" in done.err) == (3, True)
+    assert (done.code, "the port is in use" in done.err) == (3, True)
 
 
 def test_the_sync_client_works_through_workers(three: Crew) -> None:

@@ -211,11 +211,11 @@ def test_why_nothing_is_served_is_one_line(fleet: Fleet, tmp_path: Path) -> None
     words += ["--host", "127.0.0.1", "--num-cpus", "0.2"]
     refused = run(*words, "--resource", "memory=1")
     assert (refused.code, refused.err.count("\n")) == (2, 1)
-    assert "Ray refuses to start servers so: ValueError: The resources dictionary" in refused.err
+    assert "Ray cannot start hosts with these options: ValueError: The resources dictionary" in refused.err
     (tmp_path / "alone.py").write_text(Path(str(lab.__file__)).read_text())
     broken = run(*words, f"{tmp_path / 'alone.py'}:Lab")  # two environments of one name
     assert (broken.code, broken.err.count("\n")) == (3, 1)
-    assert broken.err.startswith("Error: A server does not start: ")
+    assert broken.err.startswith("Error: A host does not start: ")
 
 
 def test_deploy_refuses_what_cannot_be(fleet: Fleet) -> None:
@@ -258,7 +258,7 @@ def test_a_drained_node_keeps_its_sessions_and_gets_no_new_ones(fleet: Fleet, fr
     sid = fleet.session(front, victim.slot)
     command = ("hosts", "--ray", fleet.cluster.address, "--drain")
     unknown = run(*command, "nonsense")
-    assert (unknown.code, unknown.err) == (3, "Error: 0 nodes have ids that begin with 'nonsense'\n")
+    assert (unknown.code, unknown.err) == (3, "Error: 0 nodes have an id that begins with 'nonsense'\n")
     assert run(*command, victim.node[:12]).code == 0
     try:
         until(lambda: fleet.row(victim.slot).retiring)

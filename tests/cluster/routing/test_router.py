@@ -183,11 +183,11 @@ def test_without_servers_the_router_says_not_now() -> None:
         (["--to", "http://"], "'http://' is not a URL"),
         (["--to", "http://a:99999"], "a port up to 65535"),
         (["--to", "a:99999", "--print", "nginx"], "a port up to 65535"),
-        (["--to", "http://a:0"], "no URL with a host and a port"),
-        (["--to", "http://a..b"], "no URL with a host"),
-        (["--to", "http://[::1"], "no URL with a host"),
-        (["--to", "https://a", "--print", "haproxy"], "http://HOST:PORT only, not to https://a;"),
-        (["--to", "http://a/b", "--print", "nginx"], "http://HOST:PORT only, not to http://a/b;"),
+        (["--to", "http://a:0"], "not a URL with a host and a port"),
+        (["--to", "http://a..b"], "not a URL with a host"),
+        (["--to", "http://[::1"], "not a URL with a host"),
+        (["--to", "https://a", "--print", "haproxy"], "supports only http://HOST:PORT, not https://a;"),
+        (["--to", "http://a/b", "--print", "nginx"], "supports only http://HOST:PORT, not http://a/b;"),
     ],
 )
 def test_wrong_servers_are_one_line(words: list[str], said: str) -> None:

@@ -1,1 +1,1 @@
-"""The commands, one module each."""
+"""Commands, each in a file of its name."""

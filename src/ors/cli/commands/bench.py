@@ -1,4 +1,4 @@
-"""`ors bench`: calls and episodes per second."""
+"""`ors bench`: measures calls and episodes per second."""
 
 import asyncio
 from collections.abc import Sequence
@@ -9,33 +9,33 @@ from typing import Any
 import click
 
 from ors import JSONObject, ToolSpec
-from ors.cli.connect import PATIENCE, greet, known_name
-from ors.cli.errors import Wrong
+from ors.cli.errors import WrongUsage
 from ors.cli.inputs import found_tool, tool_input
 from ors.cli.load import LoadPlan, Tally, run
 from ors.cli.options.shared import JSON, WHERE, Command, api_key, as_json, environment
-from ors.cli.output import print_json, print_table, shortened
-from ors.cli.progress import progress
-from ors.cli.target_process import served
-from ors.cli.targets import as_url
+from ors.cli.output.printing import print_json, print_table, shortened
+from ors.cli.output.progress import progress
+from ors.cli.targets.connect import PATIENCE, greet, known_name
+from ors.cli.targets.process import served
+from ors.cli.targets.resolve import as_url
 from ors.client import AsyncEnvironment, AsyncORS
 from ors.schemas import sample
 
 ROUNDS = 5
-"""Two servers take turns this often, so that what else the machine does strikes both alike."""
+"""Two servers take turns this often, so that other load on the machine affects both equally."""
 PERCENTILES = (50, 90, 99)
 
 
 @dataclass
 class BenchTarget:
-    """One server that is measured."""
+    """A measured server."""
 
     where: str
     env: AsyncEnvironment
     tally: Tally = field(default_factory=Tally)
 
     def figures(self) -> dict[str, float | None]:
-        """What was measured."""
+        """Rates and latencies by name."""
         tally = self.tally
         figures: dict[str, float | None] = {
             "calls_per_second": tally.per_second(tally.calls.count),
@@ -47,7 +47,7 @@ class BenchTarget:
         return figures
 
     def as_json(self) -> dict[str, Any]:
-        """For `--json`."""
+        """Value for `--json`."""
         tally = self.tally
         counts = {"calls": tally.calls.count, "episodes": tally.episodes, "errors": dict(tally.errors)}
         return {"where": self.where, "seconds": tally.seconds, **counts, **self.figures()}
@@ -62,18 +62,22 @@ class BenchTarget:
     ],
 )
 @WHERE
-@click.option("--compare", metavar="URL|TARGET", help="Measure this server too, in turns, and print ratios.")
+@click.option("--compare", metavar="URL|TARGET", help="Second server to measure, in turns; prints ratios.")
 @click.option(
-    "--seconds", type=click.FloatRange(min=0.1), default=5, show_default=True, help="How long, each."
+    "--seconds", type=click.FloatRange(min=0.1), default=5, show_default=True, help="Time for each server."
 )
 @click.option(
-    "--concurrency", type=click.IntRange(1, 100_000), default=8, show_default=True, help="Episodes at once."
+    "--concurrency",
+    type=click.IntRange(1, 100_000),
+    default=8,
+    show_default=True,
+    help="Concurrent episodes.",
 )
 @click.option(
     "--calls", type=click.IntRange(min=1), default=10, show_default=True, help="Most calls in an episode."
 )
 @click.option("--tool", help="Tool to call.  [default: one that needs no input, or the first]")
-@click.option("--input", "given", type=JSON, help="Its input.  [default: made from its schema]")
+@click.option("--input", "given", type=JSON, help="Input of the tool.  [default: generated from its schema]")
 @environment
 @click.option("--split", metavar="NAME", help="Split of the tasks.  [default: the first]")
 @api_key
@@ -83,8 +87,8 @@ def bench(
 ) -> None:
     """Measure calls per second, episodes per second, latencies and errors.
 
-    Episodes run side by side: each opens a task, reads the prompt, and calls one tool until it finishes the
-    episode. All load comes from this one process. A TARGET is served by a process of its own.
+    Episodes run concurrently. Each opens a task, reads the prompt and calls one tool until the episode is
+    finished. All load comes from this process. A TARGET is served by a child process.
     """
     subjects: list[BenchTarget] = []
     with ExitStack() as stack:
@@ -104,7 +108,7 @@ def bench(
 
 def _places(where: str, compare: str | None) -> list[str]:
     if where == compare:
-        raise Wrong("--compare needs another server than the first")
+        raise WrongUsage("--compare needs a second server, different from the first")
     return [where] if compare is None else [where, compare]
 
 
@@ -146,7 +150,7 @@ async def _plan(
     split = split or (await env.list_splits())[0]
     num_tasks = await env.num_tasks(split)
     if not num_tasks:
-        raise Wrong(f"{env.name} has no tasks in {split}")
+        raise WrongUsage(f"{env.name} has no tasks in {split}")
     async with env.session(split=split, index=0) as session:
         tools = await session.list_tools(terminal=True)
     spec = _easiest(tools) if tool is None else found_tool(tools, tool)
@@ -156,7 +160,7 @@ async def _plan(
 
 def _easiest(tools: Sequence[ToolSpec]) -> ToolSpec:
     if not tools:
-        raise Wrong("The environment has no tool to call")
+        raise WrongUsage("The environment has no tool to call")
     return next((spec for spec in tools if not (spec.input_schema or {}).get("required")), tools[0])
 
 
@@ -168,7 +172,7 @@ def _print(subjects: Sequence[BenchTarget], plan: LoadPlan | None, as_json: bool
         print_json(found)
         return
     if plan is not None:
-        click.echo(f"{plan.tool} {shortened(plan.input)}: {plan.concurrency} episodes at once\n")
+        click.echo(f"{plan.tool} {shortened(plan.input)}: {plan.concurrency} concurrent episodes\n")
     _print_figures(subjects)
     for subject in subjects:
         for kind, count in subject.tally.errors.most_common():
@@ -179,7 +183,7 @@ def _print_figures(subjects: Sequence[BenchTarget]) -> None:
     ratios = _ratios(subjects) if len(subjects) == 2 else {}
     all_figures = [subject.figures() for subject in subjects]
     rows = [
-        [name.replace("_", " "), *(_told(figures[name]) for figures in all_figures), *_ratio(ratios, name)]
+        [name.replace("_", " "), *(_figure(figures[name]) for figures in all_figures), *_ratio(ratios, name)]
         for name in (all_figures[0] if all_figures else ())
     ]
     counts = [f"{subject.tally.error_count:,}" for subject in subjects]
@@ -188,7 +192,7 @@ def _print_figures(subjects: Sequence[BenchTarget]) -> None:
 
 
 def _ratios(subjects: Sequence[BenchTarget]) -> dict[str, float | None]:
-    """The first server's figures as multiples of the second's."""
+    """Figures of the first server divided by those of the second."""
     first, second = (subject.figures() for subject in subjects)
     return {name: value / second[name] if value and second[name] else None for name, value in first.items()}  # type: ignore[operator]
 
@@ -200,7 +204,7 @@ def _ratio(ratios: dict[str, float | None], name: str) -> list[str]:
     return ["-" if value is None else f"{value:.2f}×"]
 
 
-def _told(value: float | None) -> str:
+def _figure(value: float | None) -> str:
     if value is None:
         return "-"
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"

@@ -1,4 +1,4 @@
-"""`ors check`: the conformance suite."""
+"""`ors check`: checks a server with the conformance suite."""
 
 import sys
 from dataclasses import asdict
@@ -7,10 +7,10 @@ from pathlib import Path
 import click
 
 from ors import conformance
-from ors.cli.errors import Unreachable, Wrong
+from ors.cli.errors import Unreachable, WrongUsage
 from ors.cli.options.shared import URL_OR_TARGET, Command, api_key, as_json, environment
-from ors.cli.output import print_json
-from ors.cli.targets import as_url, built, environments
+from ors.cli.output.printing import print_json
+from ors.cli.targets.resolve import as_url, built, environments
 from ors.quality.serving import while_serving
 
 SLOW_MINUTES = 18
@@ -25,13 +25,17 @@ SLOW_MINUTES = 18
     ],
 )
 @click.argument("where", metavar="URL|TARGET", type=URL_OR_TARGET, required=False)
-@click.option("--only", metavar="ID", multiple=True, help="Requirement to check, or first part of several.")
-@click.option("--slow", is_flag=True, help=f"Check pings, expiry and the like too: {SLOW_MINUTES} minutes.")
-@click.option("--strict", is_flag=True, help="Take what a server should do for what it must do.")
-@click.option("--verbose", "-v", is_flag=True, help="Print what passed, too.")
+@click.option(
+    "--only", metavar="ID", multiple=True, help="Requirement to check, or the first part of its id."
+)
+@click.option(
+    "--slow", is_flag=True, help=f"Also check pings and expiry, which takes {SLOW_MINUTES} minutes."
+)
+@click.option("--strict", is_flag=True, help="Treat SHOULD as MUST.")
+@click.option("--verbose", "-v", is_flag=True, help="Also print the checks that passed.")
 @click.option("--junit", type=click.Path(dir_okay=False, path_type=Path), help="Write JUnit XML to a file.")
-@click.option("--badge", is_flag=True, help="Print a line for a README instead.")
-@click.option("--list", "list_only", is_flag=True, help="Print the requirements, and check nothing.")
+@click.option("--badge", is_flag=True, help="Print only a badge for a README.")
+@click.option("--list", "list_only", is_flag=True, help="Only print the requirements.")
 @environment
 @api_key
 @as_json
@@ -48,10 +52,10 @@ def check(
     api_key: str | None,
     as_json: bool,
 ) -> None:
-    """Check a server, anyone's, against the Open Reward Standard.
+    """Check any server against the Open Reward Standard.
 
-    Deeper checks need our probe environment on the server: `ors serve ors.conformance.probe`. What cannot be
-    told is "not tried". Found a fault (exit code 1) means: something that a server must do failed.
+    Some checks need the probe environment on the server: `ors serve ors.conformance.probe`. Checks that are
+    not possible are reported as "not tried". The exit code is 1 if a MUST requirement fails.
     """
     if list_only:
         _print_requirements(as_json)
@@ -75,17 +79,17 @@ def _checked(
     url: str, only: tuple[str, ...], slow: bool, env: str | None, api_key: str | None, *, quiet: bool
 ) -> conformance.Report:
     headers = {"X-API-Key": api_key} if api_key else {}
-    told = _Told(quiet)
+    progress = _Progress(quiet)
     try:
         return conformance.check(
-            url, slow=slow, environment=env, only=only, headers=headers, on_result=told.result
+            url, slow=slow, environment=env, only=only, headers=headers, on_result=progress.result
         )
     except conformance.Unreachable as error:
         raise Unreachable(str(error)) from None
     except ValueError as error:
-        raise Wrong(str(error)) from None
+        raise WrongUsage(str(error)) from None
     finally:
-        told.done()
+        progress.done()
 
 
 def _printed(report: conformance.Report, verbose: bool, as_json: bool, badge: bool) -> str:
@@ -103,20 +107,20 @@ def _print_requirements(as_json: bool) -> None:
         click.echo(f"{requirement.level:6} {requirement.id:32} {requirement.text} [{requirement.source}]")
 
 
-class _Told:
-    """How far the checks are, on a terminal."""
+class _Progress:
+    """Shows the current check on a terminal."""
 
     def __init__(self, quiet: bool) -> None:
         self._shows = not quiet and sys.stderr.isatty()
         self._count = 0
 
     def result(self, result: conformance.Result) -> None:
-        """One more is done."""
+        """Shows a finished check."""
         self._count += 1
         if self._shows:
             click.echo(f"\r\x1b[K{self._count} {result.requirement.id}", nl=False, err=True)
 
     def done(self) -> None:
-        """Clears the line."""
+        """Clears the line on the terminal."""
         if self._shows:
             click.echo("\r\x1b[K", nl=False, err=True)

@@ -1,4 +1,4 @@
-"""`ors completion`: the script that teaches a shell to complete `ors`."""
+"""`ors completion`: prints the completion script for a shell."""
 
 import click
 from click.shell_completion import get_completion_class
@@ -12,7 +12,7 @@ SHELLS = ("bash", "zsh", "fish")
 @click.argument("shell", type=click.Choice(SHELLS), metavar="SHELL")
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> None:
-    """Print the completion script of a SHELL: bash, zsh or fish.
+    """Print the completion script for a SHELL: bash, zsh or fish.
 
     \b
     bash: eval "$(ors completion bash)" in ~/.bashrc

@@ -1,4 +1,4 @@
-"""`ors config`: every setting, its value, and where that came from."""
+"""`ors config`: shows every setting, its value and its source."""
 
 import json
 import os
@@ -14,13 +14,13 @@ from click.core import ParameterSource
 from ors.cli import COMMANDS
 from ors.cli.errors import CommandError, shown_path
 from ors.cli.options.shared import Command, as_json
-from ors.cli.output import print_json, print_table
+from ors.cli.output.printing import print_json, print_table
 from ors.cli.settings import SECRET, defaults, file_settings, label, settable, unknown
 
 
 @dataclass(frozen=True)
 class Setting:
-    """One option of one command."""
+    """Option of a command, with its value."""
 
     command: str
     option: str
@@ -28,13 +28,13 @@ class Setting:
     source: str
 
     def as_json(self) -> dict[str, Any]:
-        """For `--json`."""
+        """Value for `--json`."""
         value = str(self.value) if isinstance(self.value, Path) else self.value
         return {"command": self.command, "option": self.option, "value": value, "source": self.source}
 
     @property
     def shown(self) -> str:
-        """The value, as it would be typed."""
+        """Value as it would be typed."""
         if self.value is None or self.value == ():
             return "-"
         return str(self.value) if isinstance(self.value, str | Path) else json.dumps(self.value)
@@ -45,15 +45,15 @@ class Setting:
 @as_json
 @click.pass_context
 def config(ctx: click.Context, command: str | None, as_json: bool) -> None:
-    """Show every setting and where it came from, of all commands or one COMMAND.
+    """Show every setting and where it comes from, for all commands or one COMMAND.
 
     \b
-    An option is taken from, first match wins:
+    The first of these that sets an option wins:
       the command line        ors serve --port 9000
       a variable              ORS_SERVE_PORT for this command, ORS_PORT for all
       pyproject.toml          [tool.ors.serve] port = 9000, or [tool.ors] for all
       its default
-    The nearest pyproject.toml upward with a table [tool.ors] counts.
+    The nearest pyproject.toml, here or in a parent folder, with a table [tool.ors] is used.
     """
     found = [setting for name in ([command] if command else COMMANDS) for setting in _settings(ctx, name)]
     if as_json:
@@ -86,7 +86,7 @@ def _setting(ctx: click.Context, name: str, option: click.Option) -> Setting:
     option.handle_parse_result(ctx, {}, [])
     source = ctx.get_parameter_source(str(option.name))
     value = ctx.params[str(option.name)]
-    if isinstance(value, Enum):  # click 8.3 and later: a sentinel, for what nobody set
+    if isinstance(value, Enum):  # click 8.3 and later: a sentinel for options that are not set
         value = None
     if label(option) in SECRET:
         value = "(set)" if value else None
@@ -108,4 +108,4 @@ def _check_known(ctx: click.Context, options: set[str]) -> None:
     wrong = sorted(key for key in table if key not in known)
     wrong += [key for name in COMMANDS for key in unknown(name, _command(ctx, name))]
     if wrong:
-        raise CommandError(f"{shown_path(path or '')} sets what no command has: {', '.join(wrong)}")
+        raise CommandError(f"{shown_path(path or '')} sets options that no command has: {', '.join(wrong)}")

@@ -11,16 +11,14 @@ from ors.cli.errors import Unreachable
 from ors.cli.options.ray import connected
 from ors.cli.options.shared import Command, as_json
 
-__all__ = ["hosts"]
-
 
 class _Bounds(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no such arguments
-    """A number of hosts, or two with a colon between them."""
+    """A number of hosts, or MIN:MAX."""
 
     name = "N|MIN:MAX"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Returns the least and the greatest number."""
+        """Reads the lowest and highest number."""
         least, _, most = str(value).partition(":")
         numbers = [int(word) for word in (least, most or least) if word.isdigit()]
         if len(numbers) < 2 or not 1 <= numbers[0] <= numbers[1]:
@@ -28,19 +26,19 @@ class _Bounds(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no su
         return numbers[0], numbers[1]
 
 
-@click.command(
-    cls=Command,
-    examples=["ors hosts", "ors hosts --scale 4:16", "ors hosts --drain 1d2c3b"],
-)
+@click.command(cls=Command, examples=["ors hosts", "ors hosts --scale 4:16", "ors hosts --drain 1d2c3b"])
 @click.option(
-    "--ray", "address", metavar="ADDRESS", default="auto", show_default=True, help="The Ray cluster."
+    "--ray",
+    "address",
+    metavar="ADDRESS",
+    default="auto",
+    show_default=True,
+    help="Address of the Ray cluster.",
 )
 @click.option("--ray-namespace", default="ors", show_default=True, help="Name of the deployment.")
-@click.option("--scale", type=_Bounds(), help="Set the number of hosts, or the bounds of autoscaling.")
-@click.option(
-    "--drain", multiple=True, metavar="NODE", help="Move hosts off a node; its sessions may end. Repeatable."
-)
-@click.option("--undrain", multiple=True, metavar="NODE", help="Allow hosts on a node again. Repeatable.")
+@click.option("--scale", type=_Bounds(), help="New number of hosts, or bounds for autoscaling.")
+@click.option("--drain", multiple=True, metavar="NODE", help="Drain the hosts of this node. Repeatable.")
+@click.option("--undrain", multiple=True, metavar="NODE", help="Allow hosts on this node again. Repeatable.")
 @as_json
 def hosts(
     address: str,
@@ -52,8 +50,8 @@ def hosts(
 ) -> None:
     """List the hosts that `ors serve --ray` runs, change their number, or drain a node.
 
-    A NODE is its id in Ray, or the first letters of it. A host that is removed takes no new sessions and
-    ends with its last one.
+    NODE is a Ray node id, or its first characters. A host that is removed takes no new sessions and stops
+    after its last one.
     """
     ray = connected(address)
     try:
@@ -79,7 +77,7 @@ def hosts(
 def _node(ray: Any, word: str) -> str:
     found = [node["NodeID"] for node in ray.nodes() if node["NodeID"].startswith(word)]
     if len(found) != 1:
-        raise Unreachable(f"{len(found)} nodes have ids that begin with {word!r}")
+        raise Unreachable(f"{len(found)} nodes have an id that begins with {word!r}")
     return str(found[0])
 
 
@@ -88,5 +86,5 @@ def _print(rows: Sequence[Any], as_json: bool) -> None:
         click.echo(json.dumps([asdict(row) for row in rows]))
         return
     for row in rows:
-        going = ", ends with its last session" if row.retiring else ""
+        going = ", stops after its last session" if row.retiring else ""
         click.echo(f"{row.slot}  {row.url}  {row.sessions} sessions  on {row.node[:12]}{going}")

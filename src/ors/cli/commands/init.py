@@ -1,4 +1,4 @@
-"""`ors init`: a package with a new environment."""
+"""`ors init`: creates a package with a new environment."""
 
 import keyword
 import re
@@ -11,28 +11,28 @@ from pathlib import Path
 import click
 
 from ors import __version__
-from ors.cli.errors import Wrong
+from ors.cli.errors import WrongUsage
 from ors.cli.options.shared import Command, as_json
-from ors.cli.output import print_json
+from ors.cli.output.printing import print_json
 
 TEMPLATES = ("basic", "game", "sandbox")
 TAKEN_CLASSES = frozenset(
     {"Blocks", "Environment", "Field", "Path", "Task", "TextBlock", "ToolError", "ToolOutput"}
 )
-"""Names that the templates use for something else."""
+"""Names that the templates already use."""
 TAKEN_MODULES = frozenset({"ors", "test", "tests"})
 
 
 @dataclass(frozen=True)
 class Names:
-    """What the new package and its class are called."""
+    """Names of the new package and its class."""
 
     name: str
     package: str
     cls: str
 
     def filled(self, text: str) -> str:
-        """A template's text with these names in it."""
+        """Fills these names into the text of a template."""
         values = {"name": self.name, "package": self.package, "Class": self.cls, "version": __version__}
         return re.sub(r"\{\{(\w+)\}\}", lambda found: values[found[1]], text)
 
@@ -44,17 +44,17 @@ class Names:
     type=click.Choice(TEMPLATES),
     default="basic",
     show_default=True,
-    help="One question and answer, a game of many turns, or files and commands.",
+    help="basic: one question and answer. game: many turns. sandbox: files and programs.",
 )
 @as_json
 def init(name: Path, template: str, as_json: bool) -> None:
-    """Make a package with a new environment, its tests, a Dockerfile and a README.
+    """Create a package with a new environment, its tests, a Dockerfile and a README.
 
-    The folder NAME must not exist, or be empty. The last part of NAME is what the package is called.
+    The folder NAME must be new or empty. The last part of NAME becomes the name of the package.
     """
     names = _names(name.name)
     if name.exists() and (not name.is_dir() or any(name.iterdir())):
-        raise Wrong(f"{name} exists already; nothing was changed")
+        raise WrongUsage(f"{name} already exists; nothing was changed")
     written = _write(name, names, template)
     if as_json:
         print_json({"folder": str(name), "class": names.cls, "files": written})
@@ -69,9 +69,11 @@ def _names(given: str) -> Names:
     name = given.lower().replace("_", "-")
     package = name.replace("-", "_")
     if not re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", name):
-        raise Wrong(f"{given!r} cannot be a package's name: use letters, digits and dashes, such as my-env")
+        raise WrongUsage(
+            f"{given!r} is not a valid package name: use letters, digits and dashes, such as my-env"
+        )
     if keyword.iskeyword(package) or package in sys.stdlib_module_names | TAKEN_MODULES:
-        raise Wrong(f"{given!r} would hide Python's own {package!r}; choose another name")
+        raise WrongUsage(f"{given!r} would hide Python's own {package!r}; choose another name")
     cls = "".join(part.capitalize() for part in name.split("-"))
     return Names(name, package, f"{cls}Environment" if cls in TAKEN_CLASSES else cls)
 

@@ -1,4 +1,4 @@
-"""`ors inspect`: a server in the browser."""
+"""`ors inspect`: shows a server in the browser."""
 
 import os
 import socket
@@ -8,10 +8,10 @@ from types import FrameType
 import click
 import uvicorn
 
-from ors.cli.errors import Wrong
+from ors.cli.errors import WrongUsage
 from ors.cli.options.shared import WHERE, Command, api_key
 from ors.cli.sockets import listener
-from ors.cli.targets import as_url, built, environments
+from ors.cli.targets.resolve import as_url, built, environments
 from ors.client import ASGITransport, Transport, http_transport
 from ors.inspector import StandIn
 
@@ -27,21 +27,21 @@ STOP_SECONDS = 1
     "--port",
     type=click.IntRange(0, 65535),
     default=0,
-    help="Port of this machine to show it on; 0 takes any free one.",
+    help="Local port of the page; 0 takes any free port.",
     show_default=True,
 )
-@click.option("--open", "opening", is_flag=True, help="Open it in a browser.")
+@click.option("--open", "opening", is_flag=True, help="Open the page in a browser.")
 @api_key
 def inspect_command(where: str, port: int, opening: bool, api_key: str | None) -> None:
-    """Look at a server in a browser: its environments, tasks and sessions; play episodes.
+    """Look at a server in a browser: environments, tasks and sessions. Play episodes there.
 
-    The page is served on this machine and talks to the server through this command, with its key. Only who
-    opens the address that is printed can use it. Servers that `ors serve` runs on this machine have the page
-    themselves, at /-/.
+    This command serves the page on this machine and forwards its requests to the server, with the API key.
+    The page works only at the printed address, which contains a token. Servers that `ors serve` runs on
+    loopback have their own page at /-/.
     """
     url, transport = _reached(where)
     key = api_key or os.environ.get("ORS_API_KEY")
-    runner = _Runner(StandIn(url, transport, key), where, opening)
+    runner = _PageServer(StandIn(url, transport, key), where, opening)
     runner.run(sockets=[listener(HOST, port)])
 
 
@@ -52,11 +52,11 @@ def _reached(where: str) -> tuple[str, Transport]:
     try:
         return url, http_transport(url)
     except ValueError as error:
-        raise Wrong(str(error)) from None
+        raise WrongUsage(str(error)) from None
 
 
-class _Runner(uvicorn.Server):
-    """uvicorn that says where to look, and does not wait for streams when it is told to stop."""
+class _PageServer(uvicorn.Server):
+    """uvicorn that prints the address of the page and does not wait for streams when it stops."""
 
     def __init__(self, app: StandIn, where: str, opening: bool) -> None:
         super().__init__(
@@ -75,11 +75,11 @@ class _Runner(uvicorn.Server):
         self._opening = opening
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """A signal to end, which is no error."""
+        """Stops at a signal, without an error."""
         self.should_exit = True
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listens, and says so."""
+        """Listens and prints the address."""
         await super().startup(sockets)
         if not self.started or not sockets:
             return

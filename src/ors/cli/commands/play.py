@@ -1,4 +1,4 @@
-"""`ors play`: an episode by hand."""
+"""`ors play`: plays an episode by hand."""
 
 import json
 import shlex
@@ -10,16 +10,16 @@ from typing import Any
 import click
 
 from ors import ToolSpec
-from ors.cli.errors import Wrong
+from ors.cli.errors import WrongUsage, clean
 from ors.cli.inputs import example, found_tool, tool_input, usage
 from ors.cli.options.session import Choice, opening
 from ors.cli.options.shared import WHERE, Command, as_json
-from ors.cli.output import clean, number, print_blocks, print_json, print_outcome, shortened
+from ors.cli.output.printing import number, print_blocks, print_json, print_outcome, shortened
 from ors.client import Session, TerminalToolSpec
 from ors.errors import ToolCallError, ToolFailed
 
 LAST = " (terminal: takes the last message)"
-HOW = "Type a tool and its input, such as: {example}. Also: /tools, /prompt, /quit (or Ctrl-D)."
+HOW = "Type a tool and its input, for example: {example}. Other commands: /tools, /prompt, /quit (or Ctrl-D)."
 
 
 @click.command(
@@ -32,8 +32,9 @@ HOW = "Type a tool and its input, such as: {example}. Also: /tools, /prompt, /qu
 def play(choice: Choice, images: Path, as_json: bool) -> None:
     """Play an episode by hand: read the prompt, call tools, collect rewards.
 
-    Input is key=value words, a JSON object, or just the value for a tool with one parameter. Lines are also
-    taken from a pipe. With --json the report goes to standard output, everything else to standard error.
+    Type the input of a tool as key=value words, as a JSON object, or as a plain value if it has one
+    parameter. Lines may also come from a pipe. With --json, standard output has only the report; everything
+    else goes to standard error.
     """
     with choice.opened() as session:
         game = Game(session, images, err=as_json)
@@ -46,7 +47,7 @@ def play(choice: Choice, images: Path, as_json: bool) -> None:
 
 
 class Game:
-    """One episode and what it has earned so far."""
+    """One episode and its rewards."""
 
     def __init__(self, session: Session, images: Path, *, err: bool) -> None:
         self._session = session
@@ -59,7 +60,7 @@ class Game:
         self._finished = False
 
     def run(self) -> None:
-        """Plays until the episode is finished, or the player has enough."""
+        """Plays until the episode is finished or the player quits."""
         self._print_prompt()
         self._tools = self._session.list_tools(terminal=True)
         self._last = self._session.terminal_tool()
@@ -74,12 +75,12 @@ class Game:
                 return
 
     def report(self) -> dict[str, Any]:
-        """The episode, for `--json`."""
+        """Report for `--json`."""
         return {"calls": self._calls, "total": self._total, "finished": self._finished}
 
     def print_total(self) -> None:
-        """How it ended."""
-        ending = "The episode is finished." if self._finished else "The episode was left unfinished."
+        """Prints the result of the episode."""
+        ending = "The episode is finished." if self._finished else "The episode is not finished."
         rewards = "1 call" if len(self._calls) == 1 else f"{len(self._calls)} calls"
         self._say(f"\n{ending} Total reward: {number(self._total)}, in {rewards}.")
 
@@ -91,7 +92,7 @@ class Game:
                 self._print_tools()
             elif line:
                 self._call(line)
-        except Wrong as error:
+        except WrongUsage as error:
             self._say(error.message)
         except ToolCallError as error:
             self._calls[-1]["error"] = str(error)
@@ -125,29 +126,29 @@ class Game:
 
 
 def _example(tools: list[ToolSpec]) -> str:
-    """A line that could be typed."""
+    """Example of a line to type."""
     spec = tools[0] if tools else ToolSpec(name="submit", description="", input_schema=None)
     return example(spec)
 
 
 def _read(spec: ToolSpec, text: str) -> dict[str, Any]:
-    """The input of a tool from the rest of a line."""
+    """Reads the input of a tool from the rest of a line."""
     if text.startswith("{"):
         try:
             return tool_input(spec, (), json.loads(text))
         except json.JSONDecodeError as error:
-            raise Wrong(f"This is not JSON: {error}") from None
+            raise WrongUsage(f"Not valid JSON: {error}") from None
     parameters = list(dict((spec.input_schema or {}).get("properties") or {}))  # type: ignore[arg-type]
     if text and len(parameters) == 1 and not text.startswith(f"{parameters[0]}="):
         return tool_input(spec, [f"{parameters[0]}={text}"])
     try:
         return tool_input(spec, shlex.split(text))
     except ValueError as error:
-        raise Wrong(f"The quotes do not match: {error}") from None
+        raise WrongUsage(f"The quotes do not match: {error}") from None
 
 
 def _lines(err: bool, tools: list[str]) -> Iterator[str]:
-    """What the player types, or what a pipe holds."""
+    """Lines from the terminal or a pipe."""
     edited = sys.stdin.isatty() and sys.stdout.isatty() and not err
     if edited:
         _complete(tools)
@@ -169,12 +170,12 @@ def _plain(err: bool) -> str | None:
     click.echo("> ", nl=False, err=err)
     line = sys.stdin.readline()
     if not sys.stdin.isatty():
-        click.echo(line.rstrip("\n"), err=err)  # as if it had been typed, so that what follows has a cause
+        click.echo(line.rstrip("\n"), err=err)  # echo it as if it had been typed
     return line or None
 
 
 def _complete(tools: list[str]) -> None:
-    """Line editing with history; the tab key completes the names of tools."""
+    """Enables line editing with history and completion of tool names."""
     try:
         import readline
     except ImportError:

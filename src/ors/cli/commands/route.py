@@ -1,4 +1,4 @@
-"""`ors route`: several servers behind one address."""
+"""`ors route`: puts several servers behind one address."""
 
 from collections.abc import Sequence
 from contextlib import closing
@@ -7,19 +7,15 @@ from urllib.parse import urlsplit
 import click
 
 from ors import Limits
-from ors.cli import logging as logs
-from ors.cli.errors import Wrong
-from ors.cli.options.shared import Command, api_key, log_flags
-from ors.cli.options.workers import LAST_SLOT
-from ors.cli.targets import as_url
+from ors.cli.errors import WrongUsage
+from ors.cli.options.access import check_exposure, listen_flags
+from ors.cli.options.shared import Command, address_flags, api_key, log_flags
+from ors.cli.output import logging as logs
+from ors.cli.targets.resolve import as_url
 from ors.cluster import RouterServer, haproxy, nginx
-from ors.server import is_loopback
+from ors.server.identity import MAX_SLOT
 
-CLOSED = (
-    "On {host}, anyone who can reach this machine could list all tasks with their answers and run the tools: "
-    "give the servers' key as --api-key, or add --insecure if that is intended"
-)
-PLAIN = "--print can route to http://HOST:PORT only, not to {url}; `ors route` itself can"
+PLAIN = "--print supports only http://HOST:PORT, not {url}; `ors route` itself supports both"
 
 
 @click.command(
@@ -34,43 +30,31 @@ PLAIN = "--print can route to http://HOST:PORT only, not to {url}; `ors route` i
     "servers",
     multiple=True,
     metavar="[SLOT=]URL",
-    help="A server, started with its own `ors serve --slot`. Repeatable.",
+    help="Server to route to, started with `ors serve --slot`. Each needs its own slot. Repeatable.",
 )
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
-@click.option(
-    "--port",
-    type=click.IntRange(0, 65535),
-    default=8080,
-    show_default=True,
-    help="Port to listen on; 0 takes any free one.",
-)
+@address_flags
 @click.option(
     "--print",
     "printed",
     type=click.Choice(["haproxy", "nginx"]),
-    help="Print a configuration that routes in the same way, and exit. Slots count from 0 unless given.",
+    help="Print a proxy configuration that routes the same way, and exit. Slots count from 0 unless given.",
 )
 @click.option(
     "--grace-seconds",
     type=click.FloatRange(0),
     default=10.0,
     show_default=True,
-    help="On shutdown, open streams may go on for this long; then clients reconnect through another router.",
+    help="Time for open streams at shutdown; then clients reconnect through another router.",
 )
 @click.option(
     "--connections",
     type=click.IntRange(1),
     default=Limits().connections,
     show_default=True,
-    help="Connections at once, if the limit of open files allows; further ones get 503.",
+    help="Most open connections, if the system allows as many files; further ones get 503.",
 )
 @log_flags
-@click.option("--insecure", is_flag=True, help="Listen on addresses other than loopback without a key.")
-@click.option("--cors-origin", multiple=True, metavar="ORIGIN", help="Web page that may call from a browser.")
-@click.option("--ssl-certfile", type=click.Path(exists=True, dir_okay=False), help="Certificate, for https.")
-@click.option(
-    "--ssl-keyfile", type=click.Path(exists=True, dir_okay=False), help="Private key of the certificate."
-)
+@listen_flags
 @api_key
 def route(
     servers: Sequence[str],
@@ -89,15 +73,14 @@ def route(
 ) -> None:
     """Put several servers behind one address.
 
-    The router holds no state: the session id names the server. Any number of routers may run side by side,
-    and the death of one loses no session.
+    The router keeps no state: the session id names the server. Any number of routers may run at the same
+    time, and a router that crashes loses no session.
     """
     found = _servers(servers)
     if printed is not None:
         click.echo(_configuration(printed, found, host, port))
         return
-    if not (is_loopback(host) or api_key or insecure):
-        raise Wrong(CLOSED.format(host=host))
+    check_exposure(host, bool(api_key or insecure), "Pass the servers' key as --api-key")
     runner = RouterServer(
         list(found.values()),
         host,
@@ -116,22 +99,22 @@ def route(
 def _configuration(kind: str, servers: dict[int, str], host: str, port: int) -> str:
     for url in servers.values():
         if urlsplit(url).scheme != "http" or urlsplit(url).path:
-            raise Wrong(PLAIN.format(url=url))
+            raise WrongUsage(PLAIN.format(url=url))
     listen = f"{'*' if host == '0.0.0.0' else f'[{host}]' if ':' in host else host}:{port}"
     return haproxy(servers, listen) if kind == "haproxy" else nginx(servers, listen)
 
 
 def _servers(words: Sequence[str]) -> dict[int, str]:
     if not words:
-        raise Wrong("No server is given: ors route --to URL --to URL")
+        raise WrongUsage("No server is given: ors route --to URL --to URL")
     found: dict[int, str] = {}
     for number, word in enumerate(words):
         slot, equals, place = word.partition("=") if word.partition("=")[0].isdecimal() else ("", "", word)
         where, url = int(slot) if equals else number, _url(place)
-        if where > LAST_SLOT:
-            raise Wrong(f"--to {word}: slots go from 0 to {LAST_SLOT}")
+        if where > MAX_SLOT:
+            raise WrongUsage(f"--to {word}: slots go from 0 to {MAX_SLOT}")
         if where in found or url in found.values():
-            raise Wrong(f"--to {word}: that slot or URL is given twice")
+            raise WrongUsage(f"--to {word}: that slot or URL is given twice")
         found[where] = url
     return found
 
@@ -144,8 +127,8 @@ def _url(place: str) -> str:
     except ValueError:  # a port over 65535, or an invalid host name
         fine = False
     if url is None or not fine:
-        raise Wrong(
-            f"--to: {place!r} is not a URL with a host and a port up to 65535: try http://10.0.0.1:8080"
+        raise WrongUsage(
+            f"--to: {place!r} is not a URL with a host and a port up to 65535, such as http://10.0.0.1:8080"
         )
     return url
 

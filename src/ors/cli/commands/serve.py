@@ -1,4 +1,4 @@
-"""`ors serve`: environments over HTTP, until Ctrl-C."""
+"""`ors serve`: serves environments over HTTP until Ctrl-C."""
 
 import json
 import os
@@ -13,19 +13,19 @@ from typing import Any
 import click
 
 from ors import Environment, Limits, Server
-from ors.cli import logging as logs
 from ors.cli import reload
-from ors.cli.errors import Wrong
-from ors.cli.options.access import Access, access_flags
+from ors.cli.errors import WrongUsage
+from ors.cli.options.access import Access, access_flags, check_exposure
 from ors.cli.options.conflicts import check_together
 from ors.cli.options.limits import limit_flags
 from ors.cli.options.ray import OnRay, ray_flags
-from ors.cli.options.shared import TARGET, Command, as_json, given, log_flags
+from ors.cli.options.shared import TARGET, Command, address_flags, as_json, given, log_flags
 from ors.cli.options.workers import Workers, worker_flags
+from ors.cli.output import logging as logs
+from ors.cli.output.summary import Offered, offered, print_offered
 from ors.cli.sockets import in_words
 from ors.cli.sockets import listener as listening
-from ors.cli.summary import Offered, offered, print_offered
-from ors.cli.targets import built, environments, roots
+from ors.cli.targets.resolve import built, environments, roots
 from ors.client import ORS, Options
 from ors.cluster.local import WorkerConfig
 from ors.errors import ORSError
@@ -33,25 +33,21 @@ from ors.server import ApiKey, is_loopback
 from ors.server.process.lifeline import LIFELINE, Lifeline
 
 COUNTING_SECONDS = 2.0
-"""Counting tasks may mean listing them all: what takes longer is shown as "?"."""
+"""Counting tasks may mean listing them all; a count that takes longer is shown as "?"."""
 RELOAD_LAST_SECONDS = 30.0
-"""What a server may take for its end, besides its grace period and teardowns, before it is killed."""
+"""Extra time to stop, after grace period and teardowns, before a server is killed."""
 PATIENCE = Options(retries=0, request_seconds=10)
 HASTE = Options(retries=0, request_seconds=COUNTING_SECONDS)
-CLOSED = (
-    "On {host}, whoever can reach this machine could list all tasks with their answers and run the tools: "
-    "set a key in ORS_API_KEYS, or say --insecure if that is meant"
-)
 OPEN = (
-    "Whoever can reach this machine can list all tasks with their answers and run the tools: "
-    "this server asks for no API key."
+    "This server needs no API key: anyone who can reach this machine can list all tasks with their answers "
+    "and run the tools."
 )
-UNENCRYPTED = "Keys travel unencrypted: use --ssl-certfile, or a proxy that does https."
+UNENCRYPTED = "API keys are sent unencrypted: use --ssl-certfile, or an https proxy."
 
 
 @dataclass(frozen=True)
 class Serving:
-    """How to serve, apart from what."""
+    """Settings of `ors serve`, apart from the environments."""
 
     host: str
     port: int
@@ -68,7 +64,7 @@ class Serving:
         inherited: socket.socket | None,
         lifeline: Lifeline | None,
     ) -> None:
-        """Serves until it is told to stop, on an inherited socket if there is one."""
+        """Serves until it is told to stop, on the inherited socket if there is one."""
         listener = listening(self.host, self.port) if inherited is None else inherited
         names = [cls.name().lower() for cls in classes]
         runner = server.runner(
@@ -86,7 +82,7 @@ class Serving:
             runner.leave()
 
     def work(self, server: Server, worker_config: WorkerConfig, lifeline: Lifeline) -> None:
-        """Serves as one worker of several."""
+        """Serves as one of several workers."""
         from ors.cluster.local import Worker
 
         worker = Worker(
@@ -105,7 +101,7 @@ class Serving:
     def deploy(
         self, on_ray: OnRay, classes: Sequence[type[Environment]], drain_seconds: float, how: dict[str, Any]
     ) -> None:
-        """Serves in a Ray cluster. The command's own log comes here, that of servers to Ray's files."""
+        """Serves in a Ray cluster. This process logs here; hosts log to Ray's files."""
         names = [cls.name().lower() for cls in classes]
         how = {"host": self.host, "port": self.port, "insecure": self.access.insecure, **how}
         with self._logging():
@@ -120,8 +116,8 @@ class Serving:
             lines.close()
 
     def announce(self, urls: Sequence[str], names: list[str]) -> None:
-        """Prints what is served, and where: at each of these."""
-        # In a thread: the server answers while tasks are counted, and while nobody reads what it says.
+        """Prints the environments and the URLs."""
+        # In a thread, so that neither counting tasks nor a blocked standard output delays the server.
         threading.Thread(target=self._announce, args=(urls, names), daemon=True).start()
 
     def _announce(self, urls: Sequence[str], names: list[str]) -> None:
@@ -131,17 +127,17 @@ class Serving:
             with ORS(local, key, options=PATIENCE) as client, ORS(local, key, options=HASTE) as counter:
                 found = offered(client, counter, COUNTING_SECONDS)
         except ORSError:
-            # It cannot reach itself: because of a proxy, a certificate for another name, or its own end.
+            # It cannot reach itself: a proxy, a certificate for another name, or it is stopping.
             found = [Offered(name, {}, []) for name in names]
         try:
             self._print(urls, local, found)
         except OSError:
-            return  # nobody reads it
+            return  # standard output is closed
 
     def _print(self, urls: Sequence[str], local: str, found: list[Offered]) -> None:
         if self.as_json:
-            told = {"url": urls[0], "urls": urls, "environments": [one.as_json() for one in found]}
-            click.echo(json.dumps(told))
+            listing = {"url": urls[0], "urls": urls, "environments": [one.as_json() for one in found]}
+            click.echo(json.dumps(listing))
             return
         for url in urls:
             click.echo(f"Serving on {url} (stop with Ctrl-C)")
@@ -151,7 +147,7 @@ class Serving:
             click.echo("\n" + (UNENCRYPTED if self.keys and local.startswith("http:") else OPEN))
         header = '-H "X-API-Key: $ORS_API_KEY" ' if self.keys else ""
         if self.access.inspector or (self.access.inspector is None and self._private):
-            click.echo(f"\nLook: {local}/-/")
+            click.echo(f"\nInspector: {local}/-/")
         click.echo(f"\nTry: curl -s {header}{local}/{found[0].name}/tools")
 
     @property
@@ -164,24 +160,12 @@ class Serving:
     examples=["ors serve adder", "ors serve adder/src/adder/environment.py:Adder --port 8000 --reload"],
 )
 @click.argument("targets", nargs=-1, required=True, type=TARGET, metavar="TARGET...")
-@click.option(
-    "--host",
-    default="127.0.0.1",
-    show_default=True,
-    help="Address to listen on. Others than loopback need a key, or --insecure.",
-)
-@click.option(
-    "--port",
-    type=click.IntRange(0, 65535),
-    default=8080,
-    show_default=True,
-    help="Port to listen on; 0 takes any free one.",
-)
+@address_flags
 @click.option(
     "--reload",
     "reloading",
     is_flag=True,
-    help="Restart when a file changes. Open calls end with an error that says so.",
+    help="Restart when a file changes. Running calls end with an error.",
 )
 @log_flags
 @click.option(
@@ -189,7 +173,7 @@ class Serving:
     type=click.Choice(["none", "exception", "stacktrace"]),
     default="exception",
     show_default=True,
-    help="What clients see of an exception.",
+    help="What clients see of an exception: nothing, its message, or the stack trace.",
 )
 @as_json
 @click.option("--fd", type=int, hidden=True, help="Serve on this inherited socket.")
@@ -217,7 +201,7 @@ def serve(
     """Serve environments over HTTP.
 
     Each TARGET is package.module, package.module:Class, path/file.py, path/file.py:Class, or a folder.
-    Without :Class, all environments that are found there are served.
+    Without :Class, all environments in it are served.
     """
     inherited, line = _inherited(fd, lifeline, worker_config)
     access: Access = _taken(Access, flags)
@@ -226,9 +210,8 @@ def serve(
     check_together(on_ray, workers, access, reloading)
     access.check_certificate()
     keys = access.all_keys()
-    host = "" if on_ray.ray is not None and not given("host") else host  # on Ray, that of each node
-    if not (is_loopback(host) or keys or access.insecure):
-        raise Wrong(CLOSED.format(host=host or "the addresses of nodes"))
+    host = "" if on_ray.ray is not None and not given("host") else host  # on Ray, each node's address
+    check_exposure(host, bool(keys or access.insecure), "Set a key in ORS_API_KEYS")
     if reloading and fd is None:
         raise click.exceptions.Exit(_reload(targets, host, port, flags))
     serving = Serving(host, port, log_level, log_json, as_json, access, keys)
@@ -251,7 +234,7 @@ def serve(
 def _inherited(
     fd: int | None, lifeline: int | None, worker_config: WorkerConfig | None
 ) -> tuple[socket.socket | None, Lifeline | None]:
-    """Takes over what was handed down, before any author's code can hand it on to its own children."""
+    """Takes over inherited descriptors before environment code can pass them to its own children."""
     from ors.cluster.local import take
 
     for name in (reload.LISTENER, LIFELINE):
@@ -266,7 +249,7 @@ def _inherited(
 
 
 def supervise(serving: Serving, workers: Workers, limits: Limits, preloaded: Server | None) -> int:
-    """Keeps so many workers running; gives the exit code."""
+    """Keeps the workers running; returns the exit code."""
     from ors.cluster.local import Process, Supervisor, forked, listeners, spawned, take
 
     with in_words(serving.host, serving.port):
@@ -279,7 +262,7 @@ def supervise(serving: Serving, workers: Workers, limits: Limits, preloaded: Ser
             lambda given: serving.work(preloaded, given, take(given)), worker_config, supervisor.forget
         )
 
-    lines = logs.TextLines(sys.stderr.fileno())  # which never waits: a supervisor must go on
+    lines = logs.TextLines(sys.stderr.fileno())  # never blocks the supervisor
 
     def say(line: str) -> None:
         lines.write(json.dumps({"message": line}) if serving.log_json else line)
@@ -292,11 +275,11 @@ def supervise(serving: Serving, workers: Workers, limits: Limits, preloaded: Ser
 
 def _reload(targets: Sequence[str], host: str, port: int, limits: dict[str, Any]) -> int:
     if os.name != "posix":
-        raise Wrong("--reload needs a POSIX system")
+        raise WrongUsage("--reload needs a POSIX system")
     ending_seconds = limits["grace_seconds"] + 2 * limits["teardown_seconds"] + RELOAD_LAST_SECONDS
     return reload.supervise(roots(targets), listening(host, port), ending_seconds)
 
 
 def _taken(kind: type[Any], flags: dict[str, Any]) -> Any:
-    """The flags that one kind of things has, out of all."""
+    """Takes the flags of one class out of all flags."""
     return kind(**{field.name: flags.pop(field.name) for field in fields(kind)})

@@ -1,4 +1,4 @@
-"""`ors test`: is an environment fit to train on?"""
+"""`ors test`: tests whether an environment is fit to train on."""
 
 import os
 import threading
@@ -8,15 +8,15 @@ from typing import Any, Self
 import click
 
 from ors import quality
-from ors.cli.connect import greet
-from ors.cli.errors import Unreachable, Wrong
+from ors.cli.errors import Unreachable, WrongUsage
 from ors.cli.options.shared import WHERE, Command, api_key, as_json, environment, secrets
-from ors.cli.target_process import served
-from ors.cli.targets import as_url, built, environments
+from ors.cli.targets.connect import greet
+from ors.cli.targets.process import served
+from ors.cli.targets.resolve import as_url, built, environments
 from ors.errors import ServerFailed
 
 QUIET_SECONDS = 2.0
-"""Nobody needs to be told what takes less."""
+"""A test that takes less prints no progress."""
 
 
 @click.command(
@@ -30,30 +30,30 @@ QUIET_SECONDS = 2.0
 )
 @WHERE
 @click.option(
-    "--sample", type=click.IntRange(min=1), default=5, show_default=True, help="Tasks of each split to open."
+    "--sample", type=click.IntRange(min=1), default=5, show_default=True, help="Tasks to open per split."
 )
 @click.option(
     "--steps", type=click.IntRange(min=1), default=10, show_default=True, help="Most calls in an episode."
 )
 @click.option(
-    "--repeat", type=click.IntRange(min=1), default=3, show_default=True, help="Plays to compare rewards of."
+    "--repeat", type=click.IntRange(min=1), default=3, show_default=True, help="Episodes to compare per task."
 )
 @click.option(
     "--episodes",
     type=click.IntRange(min=20),
     default=50,
     show_default=True,
-    help="Plays to watch memory over.",
+    help="Episodes to measure memory over.",
 )
 @click.option(
     "--patience",
     type=click.FloatRange(min=0.1),
     default=60,
     show_default=True,
-    help="Seconds that a listing, a setup or a call may take.",
+    help="Longest time in seconds for a listing, a setup or a call.",
 )
-@click.option("--seed", type=int, default=0, show_default=True, help="Of all that is chosen by chance.")
-@click.option("--strict", is_flag=True, help="Take warnings for faults.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Random seed.")
+@click.option("--strict", is_flag=True, help="Treat warnings as faults.")
 @environment
 @secrets
 @api_key
@@ -74,14 +74,14 @@ def test_command(
 ) -> None:
     """Test whether an environment is fit to train on.
 
-    Do tasks list, open and tear down? Are rewards the same every time, and earned by nobody who does nothing?
-    Does an episode leave anything behind? A TARGET is run in this process, which shows more than a URL.
+    Can tasks be listed, opened and torn down? Are rewards the same every time, and zero for doing nothing?
+    Does an episode leave anything behind? A TARGET runs in this process, which allows more tests than a URL.
     An environment may have a classmethod solve(task_spec) that returns the calls of a perfect episode.
     """
     plan = quality.Plan(sample, steps, repeat, episodes, patience=patience, seed=seed, secrets=dict(secret))
     with ExitStack() as stack:
-        told = stack.enter_context(_Told())
-        how = {"environment": env, "api_key": api_key, "plan": plan, "on_step": told.step}
+        progress = stack.enter_context(_Steps())
+        how = {"environment": env, "api_key": api_key, "plan": plan, "on_step": progress.begin}
         reports = _examined(where, how, stack)
     click.echo(quality.as_json(reports) if as_json else "\n".join(map(quality.as_text, reports)), nl=as_json)
     if any(report.findings if strict else report.faults for report in reports):
@@ -94,28 +94,28 @@ def _examined(where: str, how: dict[str, Any], stack: ExitStack) -> list[quality
             greet(url, how["api_key"])
             return quality.examine(url=url, **how)
         found = environments([where])
-        built(found)  # says what is wrong with them in one line
+        built(found)  # reports an invalid environment in one line
         elsewhere = stack.enter_context(served(where, PYTHONHASHSEED=_other_seed()))
         classes = {cls.name().lower(): cls for cls in found}
         return quality.examine(classes=classes, elsewhere=elsewhere, **how)
     except ServerFailed as error:
         raise Unreachable(str(error)) from None
     except ValueError as error:
-        raise Wrong(str(error)) from None
+        raise WrongUsage(str(error)) from None
 
 
 def _other_seed() -> str:
-    """Another order of sets than in this process."""
+    """Hash seed that orders sets differently than in this process."""
     return "2" if os.environ.get("PYTHONHASHSEED") == "1" else "1"
 
 
-class _Told:
-    """What is being looked at, on standard error, once it takes a while."""
+class _Steps:
+    """Prints the current step on standard error once the test takes a while."""
 
     def __init__(self) -> None:
         self._now = ""
         self._speaks = False
-        self._timer = threading.Timer(QUIET_SECONDS, self._begin)
+        self._timer = threading.Timer(QUIET_SECONDS, self._speak)
         self._timer.daemon = True
 
     def __enter__(self) -> Self:
@@ -125,12 +125,12 @@ class _Told:
     def __exit__(self, *raised: object) -> None:
         self._timer.cancel()
 
-    def step(self, name: str, what: str) -> None:
-        """The next step begins."""
+    def begin(self, name: str, what: str) -> None:
+        """Records the next step."""
         self._now = f"{name}: {what}"
         if self._speaks:
             click.echo(self._now, err=True)
 
-    def _begin(self) -> None:
+    def _speak(self) -> None:
         self._speaks = True
         click.echo(self._now, err=True)

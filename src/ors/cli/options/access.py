@@ -1,70 +1,79 @@
-"""Who may use the server: the flags for keys, certificates and web pages."""
+"""Flags for API keys, certificates and web pages."""
 
 import ssl
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
 
 import click
 
-from ors.cli.errors import Wrong
-from ors.cli.options.shared import Grouped
-from ors.server import ApiKey
+from ors.cli.errors import WrongUsage
+from ors.cli.options.shared import Flags, add_flags
+from ors.server import ApiKey, is_loopback
 
-__all__ = ["Access", "access_flags"]
-
-F = TypeVar("F", bound=Callable[..., Any])
+EXPOSED = (
+    "On {host}, anyone who can reach this machine could list all tasks with their answers and run the tools. "
+    "{remedy}, or pass --insecure if this is intended"
+)
 
 
 class _Key(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no such arguments
-    """A key; a variable holds several, with commas between them."""
+    """A key. A variable holds several, separated by commas."""
 
     name = "[NAME=]SECRET"
     envvar_list_splitter = ","
 
 
-FLAGS: tuple[tuple[str, dict[str, Any]], ...] = (
+EXISTING = click.Path(exists=True, dir_okay=False)
+LISTEN_FLAGS: Flags = (
+    ("--insecure", {"is_flag": True, "help": "Allow any address without an API key."}),
+    (
+        "--cors-origin",
+        {"multiple": True, "metavar": "ORIGIN", "help": "Origin of web pages that may call. Repeatable."},
+    ),
+    ("--ssl-certfile", {"type": EXISTING, "help": "TLS certificate; enables https."}),
+    ("--ssl-keyfile", {"type": EXISTING, "help": "Private key of the certificate."}),
+)
+FLAGS: Flags = (
     (
         "--api-key",
         {
             "type": _Key(),
             "multiple": True,
             "envvar": "ORS_API_KEYS",
-            "help": "Clients must send this key, or another one given so. Better: ORS_API_KEYS, with commas.",
+            "help": "API key that clients must send. Repeatable. Safer: ORS_API_KEYS, with commas.",
         },
     ),
     (
         "--api-key-file",
         {
             "type": click.Path(exists=True, dir_okay=False, path_type=Path),
-            "help": "Keys from a file, one a line: SECRET or NAME=SECRET, then sessions=N or private.",
+            "help": "File of keys, one per line: SECRET or NAME=SECRET, then sessions=N or private.",
         },
     ),
-    ("--insecure", {"is_flag": True, "help": "Listen on other hosts than loopback without any key."}),
     (
         "--inspector/--no-inspector",
-        {"default": None, "help": "Offer a page for the browser at /-/.  [default: on loopback]"},
+        {"default": None, "help": "Serve the inspector page at /-/.  [default: on loopback]"},
     ),
-    (
-        "--cors-origin",
-        {"multiple": True, "metavar": "ORIGIN", "help": "Web page that may call the server from a browser."},
-    ),
-    ("--ssl-certfile", {"type": click.Path(exists=True, dir_okay=False), "help": "Certificate, for https."}),
-    ("--ssl-keyfile", {"type": click.Path(exists=True, dir_okay=False), "help": "The certificate's key."}),
+    *LISTEN_FLAGS,
 )
+access_flags = add_flags("Access", FLAGS)
+listen_flags = add_flags("Access", LISTEN_FLAGS)
 
 
-def access_flags(command: F) -> F:
-    """Adds the flags."""
-    for name, options in reversed(FLAGS):
-        command = click.option(name, cls=Grouped, group="Access", **options)(command)
-    return command
+def check_exposure(host: str, secured: bool, remedy: str) -> None:
+    """Checks that an address open to the network is `secured` by a key or by --insecure.
+
+    Raises:
+        WrongUsage: it is not.
+    """
+    if not secured and not is_loopback(host):
+        raise WrongUsage(EXPOSED.format(host=host or "the addresses of the nodes", remedy=remedy))
 
 
 @dataclass(frozen=True)
 class Access:
-    """What the flags say."""
+    """Values of the flags."""
 
     api_key: Sequence[str]
     api_key_file: Path | None
@@ -75,31 +84,31 @@ class Access:
     ssl_keyfile: str | None
 
     def check_certificate(self) -> None:
-        """Makes sure that https will work.
+        """Checks that the certificate and its key can be used.
 
         Raises:
-            Wrong: it will not.
+            WrongUsage: they cannot.
         """
         if self.ssl_certfile is None:
             if self.ssl_keyfile is not None:
-                raise Wrong("--ssl-keyfile belongs to a --ssl-certfile, which is missing")
+                raise WrongUsage("--ssl-keyfile needs --ssl-certfile")
             return
         try:
             tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-            # An encrypted key would be asked for at the terminal, by nobody's leave.
+            # Without a password, OpenSSL would ask for one at the terminal.
             tls.load_cert_chain(self.ssl_certfile, self.ssl_keyfile, password="")
         except (OSError, ValueError) as error:
-            raise Wrong(f"The certificate or its key cannot be used: {error}") from None
+            raise WrongUsage(f"The certificate or its key cannot be used: {error}") from None
 
     def all_keys(self) -> list[ApiKey]:
-        """All keys.
+        """Keys from the command line and the file.
 
         Raises:
-            Wrong: one is not a key; the text does not show it.
+            WrongUsage: a key is not valid; the text does not show it.
         """
         lines = self.api_key_file.read_text(encoding="utf-8").splitlines() if self.api_key_file else []
         texts = [*self.api_key, *(line for line in lines if line.strip() and not line.startswith("#"))]
         try:
             return [ApiKey.parse(text, number) for number, text in enumerate(texts, 1)]
         except ValueError as error:
-            raise Wrong(str(error)) from None
+            raise WrongUsage(str(error)) from None

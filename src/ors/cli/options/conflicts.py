@@ -1,53 +1,53 @@
-"""Which flags of `ors serve` go together."""
+"""Rejects flags of `ors serve` that cannot be combined."""
 
 from collections.abc import Iterable
 
-from ors.cli.errors import Wrong
+from ors.cli.errors import WrongUsage
 from ors.cli.options.access import Access
 from ors.cli.options.ray import FLAGS as RAY_FLAGS
 from ors.cli.options.ray import OnRay
 from ors.cli.options.shared import given, typed
 from ors.cli.options.workers import Workers
 
-__all__ = ["check_together"]
-
 PROCESSES = ("--preload", "--max-worker-memory", "--max-worker-sessions")
 
 
 def check_together(on_ray: OnRay, workers: Workers, access: Access, reloading: bool) -> None:
-    """Makes sure that no flag would be without effect.
+    """Checks that every flag on the command line has an effect.
 
-    What a variable or a file sets for the one way of serving may stand while another is used. Not so a slot
-    and a certificate: servers would have other ids than their router thinks, or be open to listeners.
+    Variables and files may set flags that have no effect here, except a slot and a certificate: otherwise
+    session ids would not match the router, or traffic would be unencrypted.
 
     Raises:
-        Wrong: one would be.
+        WrongUsage: a flag has no effect.
     """
     if on_ray.ray is None:
         only = [name for name, _ in RAY_FLAGS if name != "--ray"]
-        _refuse(only, "is for servers in a Ray cluster: add --ray, or leave it out")
+        _refuse(only, "works only with --ray")
     else:
         _check_ray(on_ray, access)
     if reloading:
-        _refuse([*PROCESSES, "--drain-seconds"], "does not go with --reload, which is for one process")
-        _refuse(["--retire-seconds"], "does not go with --reload, which does not wait for sessions")
+        _refuse([*PROCESSES, "--drain-seconds"], "cannot be combined with --reload, which runs one process")
+        _refuse(["--retire-seconds"], "cannot be combined with --reload, which does not wait for sessions")
         if workers.workers > 1:
-            raise Wrong("--workers does not go with --reload, which is for one process")
+            raise WrongUsage("--workers cannot be combined with --reload, which runs one process")
     elif workers.supervised and given("slot") and on_ray.ray is None:
-        raise Wrong(f"--slot does not go with {workers.supervised}: workers have slots of their own")
+        raise WrongUsage(
+            f"--slot cannot be combined with {workers.supervised}: each worker gets its own slot"
+        )
 
 
 def _check_ray(on_ray: OnRay, access: Access) -> None:
     on_ray.numbers()
-    _refuse(["--reload"], "does not go with --ray")
-    _refuse(["--workers", *PROCESSES], "does not go with --ray: --hosts is the number of servers there")
-    _refuse(["--slot"], "does not go with --ray: hosts have slots of their own")
-    _refuse(["--retire-seconds"], "does not go with --ray: hosts that go have --drain-seconds")
+    _refuse(["--reload"], "cannot be combined with --ray")
+    _refuse(["--workers", *PROCESSES], "cannot be combined with --ray: use --hosts for the number of servers")
+    _refuse(["--slot"], "cannot be combined with --ray: each host gets its own slot")
+    _refuse(["--retire-seconds"], "cannot be combined with --ray: use --drain-seconds")
     if access.ssl_certfile is not None:
-        raise Wrong("--ssl-certfile does not go with --ray: let a proxy before the servers there do https")
+        raise WrongUsage("--ssl-certfile cannot be combined with --ray: use a proxy for https")
 
 
 def _refuse(flags: Iterable[str], why: str) -> None:
     for flag in flags:
         if typed("reloading" if flag == "--reload" else flag.removeprefix("--").replace("-", "_")):
-            raise Wrong(f"{flag} {why}")
+            raise WrongUsage(f"{flag} {why}")

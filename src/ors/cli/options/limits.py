@@ -1,4 +1,4 @@
-"""A flag for each limit of the server, made from `ors.Limits` itself."""
+"""Flags for the limits of the server, generated from `ors.Limits`."""
 
 import ast
 import dataclasses
@@ -13,13 +13,11 @@ import click
 from ors import Limits
 from ors.cli.options.shared import Grouped
 
-__all__ = ["limit_flags"]
-
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 class _Number(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no such arguments
-    """A number that is not negative, or "none" where a limit may be lifted."""
+    """A number of 0 or more, or "none" if the limit can be switched off."""
 
     def __init__(self, hint: Any) -> None:
         self._optional = isinstance(hint, types.UnionType)
@@ -29,7 +27,7 @@ class _Number(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no su
             self.name += "|none"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float | None:
-        """The number, or None for no limit."""
+        """Reads the number; None means no limit."""
         if self._optional and value == "none":
             return None
         try:
@@ -42,7 +40,7 @@ class _Number(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no su
 
 
 def limit_flags(command: F) -> F:
-    """Adds a flag for each field of `ors.Limits`, with the field's own words as its help."""
+    """Adds a flag for each field of `ors.Limits`, with the field's docstring as its help."""
     hints, words = get_type_hints(Limits), _words()
     for field in reversed(dataclasses.fields(Limits)):
         help = field.metadata.get("help") or words.get(field.name, "")
@@ -60,7 +58,7 @@ def limit_flags(command: F) -> F:
 
 
 def _words() -> dict[str, str]:
-    """What stands below each field in the source; nothing where the source is not installed."""
+    """Docstring of each field; empty if the source is not installed."""
     try:
         body = ast.parse(textwrap.dedent(inspect.getsource(Limits))).body[0]
     except OSError:

@@ -1,4 +1,4 @@
-"""`ors serve --ray`: servers as actors of a Ray cluster, until Ctrl-C."""
+"""`ors serve --ray`: serves in a Ray cluster until Ctrl-C."""
 
 import json
 import math
@@ -8,33 +8,30 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
 from ors import Environment
-from ors.cli.errors import Unreachable, Wrong, one_line
-from ors.cli.options.shared import Grouped
+from ors.cli.errors import Unreachable, WrongUsage, one_line
+from ors.cli.options.shared import Flags, add_flags
 
-__all__ = ["FLAGS", "OnRay", "connected", "ray_flags"]
-
-F = TypeVar("F", bound=Callable[..., Any])
-MISSING = "--ray needs Ray, which is an extra: pip install 'ors-kit[ray]'"
-POLL_SECONDS = 0.2
+MISSING = "--ray needs Ray: pip install 'ors-kit[ray]'"
+LOOK_SECONDS = 0.2
 USUAL_HOSTS = 2
 OWN_FLAGS = {"CPU": "--num-cpus", "GPU": "--num-gpus"}
-IN_USE = "This cluster serves something as {namespace!r} already: give this another --ray-namespace"
-ABSENT = "No Ray cluster answers at {address}: start one with `ray start --head`, or name another"
+TAKEN = "This cluster already serves something as {namespace!r}: choose another --ray-namespace"
+ABSENT = "No Ray cluster answers at {address}: start one with `ray start --head`, or use another address"
 UNFIT = "The Ray cluster at {address} cannot be used: {why}"
 
 
 class _Amount(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no such arguments
-    """An amount of a resource that Ray knows by name."""
+    """An amount of a Ray resource."""
 
     name = "NAME=AMOUNT"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Returns the name and the amount."""
+        """Splits name and amount."""
         name, _, text = str(value).partition("=")
         if name in OWN_FLAGS:
             self.fail(f"use {OWN_FLAGS[name]} for that", param, ctx)
@@ -43,48 +40,48 @@ class _Amount(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no su
         except ValueError:
             amount = 0.0
         if not name or not 0 < amount < math.inf:
-            self.fail(f"{value!r} is no amount, such as license=2", param, ctx)
+            self.fail(f"{value!r} is not an amount, such as license=2", param, ctx)
         return name, amount
 
 
 class _Mapping(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no such arguments
-    """A JSON object, or a file that holds one."""
+    """A JSON object, or a file with one."""
 
     name = "JSON|FILE"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Returns the object."""
+        """Reads the object."""
         try:
             text = str(value) if str(value).startswith("{") else Path(value).read_text(encoding="utf-8")
             found = json.loads(text)
         except (OSError, ValueError) as error:
-            self.fail(f"{value!r} is neither JSON nor a file of it: {error}", param, ctx)
+            self.fail(f"{value!r} is neither JSON nor a JSON file: {error}", param, ctx)
         if not isinstance(found, dict):
-            self.fail(f"{value!r} is no JSON object", param, ctx)
+            self.fail(f"{value!r} is not a JSON object", param, ctx)
         return found
 
 
-FLAGS: list[tuple[str, dict[str, Any]]] = [
+FLAGS: Flags = (
     (
         "--ray",
         {
             "metavar": "[ADDRESS]",
             "is_flag": False,
             "flag_value": "auto",
-            "help": "Serve in the Ray cluster at this address; without one, in the cluster of this machine.",
+            "help": "Serve in the Ray cluster at this address.  [default address: this machine's cluster]",
         },
     ),
-    ("--hosts", {"type": click.IntRange(1), "help": "Hosts at the start.  [default: --min-hosts, or 2]"}),
+    (
+        "--hosts",
+        {"type": click.IntRange(1), "help": "Number of hosts at start.  [default: --min-hosts, or 2]"},
+    ),
     (
         "--min-hosts",
-        {"type": click.IntRange(1), "help": "Least number of hosts when autoscaling."},
+        {"type": click.IntRange(1), "help": "Lowest number of hosts when autoscaling."},
     ),
     (
         "--max-hosts",
-        {
-            "type": click.IntRange(1),
-            "help": "Greatest number of hosts. Autoscaling goes down to --min-hosts, or else --hosts.",
-        },
+        {"type": click.IntRange(1), "help": "Highest number of hosts when autoscaling."},
     ),
     (
         "--sessions-per-host",
@@ -101,51 +98,45 @@ FLAGS: list[tuple[str, dict[str, Any]]] = [
             "type": click.IntRange(0),
             "default": 0,
             "show_default": True,
-            "help": "Number of routers, which listen on --port, one per node.",
+            "help": "Number of routers, at most one per node. They listen on --port.",
         },
     ),
     (
         "--num-cpus",
         {
-            "type": click.FloatRange(0.01),  # Ray places an actor without any anywhere
+            "type": click.FloatRange(0.01),  # Ray places an actor without CPUs anywhere
             "default": 1.0,
             "show_default": True,
-            "help": "CPUs per host, at least 0.01.",
+            "help": "CPUs of each host, at least 0.01.",
         },
     ),
     (
         "--num-gpus",
-        {"type": click.FloatRange(0), "default": 0.0, "show_default": True, "help": "GPUs per host."},
+        {"type": click.FloatRange(0), "default": 0.0, "show_default": True, "help": "GPUs of each host."},
     ),
     (
         "--resource",
-        {"type": _Amount(), "multiple": True, "help": "Another resource of each host. Repeatable."},
+        {"type": _Amount(), "multiple": True, "help": "Other Ray resource of each host. Repeatable."},
     ),
     (
         "--ray-namespace",
         {
             "default": "ors",
             "show_default": True,
-            "help": "Name of this deployment among those of the cluster.",
+            "help": "Name of this deployment in the cluster.",
         },
     ),
     (
         "--runtime-env",
-        {"type": _Mapping(), "help": "Ray's runtime environment: packages and variables of the hosts."},
+        {"type": _Mapping(), "help": "Ray runtime environment of the hosts: packages, variables."},
     ),
-]
-
-
-def ray_flags(command: F) -> F:
-    """Adds the flags of Ray."""
-    for name, options in reversed(FLAGS):
-        command = click.option(name, cls=Grouped, group="Ray", **options)(command)
-    return command
+)
+ray_flags = add_flags("Ray", FLAGS)
 
 
 @dataclass(frozen=True)
 class OnRay:
-    """The values of the Ray flags."""
+    """Values of the flags."""
 
     ray: str | None
     hosts: int | None
@@ -160,18 +151,18 @@ class OnRay:
     runtime_env: Mapping[str, Any] | None
 
     def numbers(self) -> dict[str, int]:
-        """Returns the number of hosts at the start, the least and the greatest.
+        """Number of hosts at start, at least and at most.
 
         Raises:
-            Wrong: the flags contradict each other.
+            WrongUsage: the numbers contradict each other.
         """
         if self.min_hosts is not None and self.max_hosts is None:
-            raise Wrong("--min-hosts needs --max-hosts: between them, the number of servers follows the load")
+            raise WrongUsage("--min-hosts needs --max-hosts")
         first = self.hosts or self.min_hosts or min(USUAL_HOSTS, self.max_hosts or USUAL_HOSTS)
         least, most = self.min_hosts or first, self.max_hosts or first
         if not least <= first <= most:
             given = f"--min-hosts {least}, --hosts {first}, --max-hosts {most}"
-            raise Wrong(f"{given}: none of these may be more than the next")
+            raise WrongUsage(f"{given}: these numbers must not decrease")
         return {"hosts": first, "min_hosts": least, "max_hosts": most}
 
     def serve(
@@ -180,13 +171,13 @@ class OnRay:
         announce: Callable[[Sequence[str]], None],
         **options: Any,
     ) -> None:
-        """Runs hosts in the cluster until a signal comes; `options` go to `deploy`."""
+        """Runs hosts in the cluster until a signal arrives. `options` go to `deploy`."""
         assert self.ray is not None
         options |= self.numbers()
         ray = connected(self.ray)
         try:
             for module in {cls.__module__ for cls in classes}:
-                # A TARGET may be a file that the hosts do not have: its code is sent with the classes.
+                # A TARGET may be a file that the hosts do not have, so the code is sent with the classes.
                 ray.cloudpickle.register_pickle_by_value(sys.modules[module])
             deployment = self._deployed(ray, classes, options)
             _serve(deployment, announce)
@@ -209,24 +200,24 @@ class OnRay:
                 **options,
             )
         except NamespaceInUse:
-            raise Wrong(IN_USE.format(namespace=self.ray_namespace)) from None
+            raise WrongUsage(TAKEN.format(namespace=self.ray_namespace)) from None
         except (TypeError, ValueError) as error:
-            raise Wrong(f"Ray refuses to start servers so: {one_line(error)}") from error
+            raise WrongUsage(f"Ray cannot start hosts with these options: {one_line(error)}") from error
         except ray.exceptions.RayError as error:
-            raise Unreachable(f"A server does not start: {_last_line(error)}") from error
+            raise Unreachable(f"A host does not start: {_last_line(error)}") from error
 
 
 def connected(address: str) -> Any:
-    """Returns the `ray` module, connected to the cluster at that address.
+    """Connects to the cluster at that address; returns the module `ray`.
 
     Raises:
-        Wrong: Ray is not installed.
-        Unreachable: there is no cluster, or one that cannot be joined.
+        WrongUsage: Ray is not installed.
+        Unreachable: there is no cluster, or it cannot be used.
     """
     try:
         import ray
     except ImportError:
-        raise Wrong(MISSING) from None
+        raise WrongUsage(MISSING) from None
     try:
         ray.init(address=address, logging_level="ERROR", log_to_driver=False)
     except (ConnectionError, ValueError) as error:
@@ -237,7 +228,7 @@ def connected(address: str) -> Any:
 
 
 def _last_line(error: Exception) -> str:
-    """Returns why a host died: the last line of the stack trace that Ray reports."""
+    """Cause of a failed host: Ray's text is a stack trace, which ends with it."""
     return next((line.strip() for line in reversed(str(error).splitlines()) if line.strip()), one_line(error))
 
 
@@ -247,8 +238,8 @@ def _serve(deployment: Any, announce: Callable[[Sequence[str]], None]) -> None:
         signal.signal(number, lambda number, frame: stopped.set())
     try:
         announce(deployment.urls())
-        # One of Ray's threads may get the signal, so this one checks now and then.
-        while not stopped.wait(POLL_SECONDS):
+        # One of Ray's threads may receive the signal, so this one polls.
+        while not stopped.wait(LOOK_SECONDS):
             pass
     finally:
         deployment.stop()

@@ -1,4 +1,4 @@
-"""The session that a command works in, and the options that choose it."""
+"""Options that choose the session of a command."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -7,18 +7,16 @@ from functools import wraps
 from typing import Any
 
 from ors import JSONObject
-from ors.cli.connect import chosen, connected, opened
-from ors.cli.errors import Wrong
+from ors.cli.errors import WrongUsage
 from ors.cli.options.shared import api_key, environment, images, secrets, task_choice
+from ors.cli.targets.connect import chosen, connected, opened
 from ors.client import Environment, Session
 from ors.errors import SessionLost
-
-__all__ = ["Choice", "opening"]
 
 
 @dataclass(frozen=True)
 class Choice:
-    """Which session a command works in: a new one on a task, or one that is open."""
+    """The chosen session: a new one on a task, or an open one."""
 
     where: str
     env: str | None
@@ -31,7 +29,7 @@ class Choice:
 
     @contextmanager
     def opened(self, *, keep: bool = False) -> Iterator[Session]:
-        """The session, open; ended afterwards unless it is to be kept."""
+        """Yields the open session, and ends it afterwards unless `keep` is true."""
         with connected(self.where, self.api_key) as client:
             env = chosen(client, self.env)
             if self.session is not None:
@@ -49,11 +47,11 @@ def _attached(env: Environment, sid: str) -> Session:
     try:
         return env.attach(sid).start()
     except SessionLost as error:
-        raise Wrong(f"{sid!r} is no open session: {error}") from None
+        raise WrongUsage(f"{sid!r} is not an open session: {error}") from None
 
 
 def opening(command: Callable[..., None]) -> Callable[..., None]:
-    """Adds the options that choose a session and `--images`; the command gets them as one `choice`."""
+    """Adds `--images` and the options that choose a session, passed to the command as one `choice`."""
 
     @wraps(command)
     def with_choice(**given: Any) -> None:

@@ -1,4 +1,4 @@
-"""Options that several commands share, and how their help is laid out."""
+"""Options that several commands share, and the layout of their help."""
 
 import json
 import os
@@ -12,38 +12,22 @@ from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
 from ors import JSONObject
-from ors.cli import logging as logs
-
-__all__ = [
-    "JSON",
-    "TARGET",
-    "URL_OR_TARGET",
-    "WHERE",
-    "Command",
-    "Grouped",
-    "api_key",
-    "as_json",
-    "environment",
-    "given",
-    "images",
-    "log_flags",
-    "secrets",
-    "task_choice",
-    "typed",
-]
+from ors.cli.output import logging as logs
 
 F = TypeVar("F", bound=Callable[..., Any])
+Flags = tuple[tuple[str, dict[str, Any]], ...]
+"""Names of options, each with its arguments for `click.option`."""
 
 
 class Command(click.Command):
-    """A command whose help ends with examples that work as they stand."""
+    """Command whose help ends with examples that can be run as they are."""
 
     def __init__(self, *args: Any, examples: Sequence[str] = (), **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.examples = examples
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The options, those of a group below a title of their own."""
+        """Writes the options, each group under its own title."""
         groups: dict[str, list[tuple[str, str]]] = {}
         for param in self.get_params(ctx):
             record = param.get_help_record(ctx)
@@ -54,27 +38,38 @@ class Command(click.Command):
                 formatter.write_dl(records)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The examples, as they are to be typed."""
+        """Writes the examples."""
         with formatter.section("Example" if len(self.examples) == 1 else "Examples"):
             for line in self.examples:
                 formatter.write(f"{'':{formatter.current_indent}}{line}\n")
 
 
 class Grouped(click.Option):
-    """An option that is listed below a title of its own."""
+    """Option that the help lists under the title of its group."""
 
     def __init__(self, *args: Any, group: str, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.group = group
 
 
+def add_flags(group: str, flags: Flags) -> Callable[[F], F]:
+    """Decorator that adds a group of options to a command."""
+
+    def add(command: F) -> F:
+        for name, arguments in reversed(flags):
+            command = click.option(name, cls=Grouped, group=group, **arguments)(command)
+        return command
+
+    return add
+
+
 def given(name: str) -> bool:
-    """Whether somebody has set an option: on the command line, by a variable or in pyproject.toml."""
+    """Whether an option is set: on the command line, by a variable or in pyproject.toml."""
     return click.get_current_context().get_parameter_source(name) is not ParameterSource.DEFAULT
 
 
 def typed(name: str) -> bool:
-    """Whether an option stands on the command line."""
+    """Whether an option is set on the command line."""
     return click.get_current_context().get_parameter_source(name) is ParameterSource.COMMANDLINE
 
 
@@ -87,7 +82,7 @@ class _Place(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no suc
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
-        """Files and folders."""
+        """Completes files and folders."""
         return [CompletionItem(incomplete, type="file")]
 
 
@@ -97,12 +92,12 @@ WHERE = click.argument("where", metavar="URL|TARGET", type=URL_OR_TARGET)
 
 
 class _JSONObject(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no such arguments
-    """A JSON object: as it is, `@file`, or `-` for what stands on standard input."""
+    """A JSON object: as text, `@file`, or `-` for standard input."""
 
     name = "JSON"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> JSONObject:
-        """The object."""
+        """Reads the object."""
         if isinstance(value, dict):
             return value
         try:
@@ -114,9 +109,9 @@ class _JSONObject(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has n
         except OSError as error:
             self.fail(f"{error.strerror}: {error.filename}", param, ctx)
         except ValueError as error:
-            self.fail(f"this is not JSON: {error}", param, ctx)
+            self.fail(f"not valid JSON: {error}", param, ctx)
         if not isinstance(found, dict):
-            self.fail("a JSON object is needed, such as '{\"answer\": 4}'", param, ctx)
+            self.fail("not a JSON object, such as '{\"answer\": 4}'", param, ctx)
         return found
 
 
@@ -124,14 +119,14 @@ JSON = _JSONObject()
 
 
 class _Secret(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no such arguments
-    """NAME=VALUE, or NAME alone for the variable of that name."""
+    """NAME=VALUE, or NAME alone for the value of the variable NAME."""
 
     name = "NAME[=VALUE]"
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[str, str]:
-        """The name and the value."""
+        """Splits name and value."""
         if isinstance(value, tuple):
             return value
         name, equals, secret = value.partition("=")
@@ -147,37 +142,50 @@ def as_json(command: F) -> F:
 
 def api_key(command: F) -> F:
     """`--api-key`."""
-    return click.option("--api-key", metavar="KEY", help="Key of the server. Better: ORS_API_KEY.")(command)
+    return click.option("--api-key", metavar="KEY", help="API key to send. Safer: ORS_API_KEY.")(command)
+
+
+def address_flags(command: F) -> F:
+    """`--host` and `--port` of commands that serve."""
+    text = "Address to listen on. Any other than loopback needs a key or --insecure."
+    command = click.option(
+        "--port",
+        type=click.IntRange(0, 65535),
+        default=8080,
+        show_default=True,
+        help="Port to listen on; 0 takes any free port.",
+    )(command)
+    return click.option("--host", default="127.0.0.1", show_default=True, help=text)(command)
 
 
 def log_flags(command: F) -> F:
-    """Options of commands that serve: what is logged, and in which form."""
-    command = click.option("--log-json", is_flag=True, help="Log JSON objects, one a line.")(command)
+    """`--log-level` and `--log-json` of commands that serve."""
+    command = click.option("--log-json", is_flag=True, help="Log one JSON object per line.")(command)
     return click.option(
         "--log-level",
         type=click.Choice(logs.LEVELS),
         default="info",
         show_default=True,
-        help="What is logged, to standard error.",
+        help="Lowest level to log, on standard error.",
     )(command)
 
 
 def environment(command: F) -> F:
     """`--env`."""
-    return click.option("--env", metavar="NAME", help="Environment, where there are several.")(command)
+    return click.option("--env", metavar="NAME", help="Environment to use, if there are several.")(command)
 
 
 def secrets(command: F) -> F:
     """`--secret`."""
     return click.option(
-        "--secret", type=_Secret(), multiple=True, help="Secret for the environment; NAME alone takes $NAME."
+        "--secret", type=_Secret(), multiple=True, help="Secret for the environment; NAME alone means $NAME."
     )(command)
 
 
 def task_choice(command: F) -> F:
     """`--split`, `--index` and `--task`."""
     for option in (
-        click.option("--task", type=JSON, help="A task of your own instead: JSON, @file, or - for stdin."),
+        click.option("--task", type=JSON, help="Your own task instead: JSON, @file, or - for stdin."),
         click.option(
             "--index", type=click.IntRange(min=0), default=0, show_default=True, help="Index of the task."
         ),
@@ -195,5 +203,5 @@ def images(command: F) -> F:
         default=".",
         show_default=True,
         metavar="FOLDER",
-        help="Where images are saved.",
+        help="Folder in which images are saved.",
     )(command)

@@ -1,24 +1,20 @@
-"""The flags of `ors serve --workers`."""
+"""`ors serve --workers`: flags for worker processes."""
 
 import os
 import re
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ors import Limits
-from ors.cli.options.shared import Grouped, given
+from ors.cli.options.shared import Flags, add_flags, given
+from ors.server.identity import MAX_SLOT
 
 if TYPE_CHECKING:
     from ors.cluster.local import Policy
 
-__all__ = ["LAST_SLOT", "Workers", "worker_flags"]
-
-F = TypeVar("F", bound=Callable[..., Any])
-LAST_SLOT = 65535  # 16 bits of a session id
 UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 
 
@@ -28,7 +24,7 @@ class _Count(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no suc
     name = "N|auto"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Returns the number."""
+        """Reads the number."""
         if value == "auto":
             return count()
         if not (str(value).isdigit() and 1 <= int(value) <= 1024):
@@ -42,16 +38,16 @@ class _Bytes(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no suc
     name = "SIZE"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Returns the number of bytes."""
+        """Converts to bytes."""
         found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?", str(value).lower())
         if found is None:
-            self.fail(f"{value!r} is no size, such as 500M or 2G", param, ctx)
+            self.fail(f"{value!r} is not a size, such as 500M or 2G", param, ctx)
         return int(float(found[1]) * UNITS[found[2]])
 
 
 @dataclass(frozen=True)
 class Workers:
-    """The values of the worker flags."""
+    """Number of workers, and when to replace them."""
 
     workers: int
     preload: bool
@@ -61,7 +57,7 @@ class Workers:
 
     @property
     def supervised(self) -> str:
-        """The first flag that needs a supervisor; empty if none does."""
+        """First flag that needs a supervisor, even for one worker; empty if none does."""
         asked = {
             "--workers": given("workers"),
             "--preload": self.preload,
@@ -72,7 +68,7 @@ class Workers:
         return next((flag for flag, so in asked.items() if so), "")
 
     def policy(self, limits: Limits) -> "Policy":
-        """Returns the policy for the supervisor."""
+        """Settings for the supervisor."""
         from ors.cluster.local import Policy
 
         return Policy(
@@ -85,31 +81,31 @@ class Workers:
 
 
 def count() -> int:
-    """Returns the number of cores that this process may use."""
+    """Number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
 
 
-FLAGS: list[tuple[str, dict[str, Any]]] = [
+FLAGS: Flags = (
     (
         "--workers",
         {
             "type": _Count(),
             "default": 1,
-            "help": "Processes on this port, each with its own sessions and limits. A supervisor restarts "
-            "those that die, and replaces all on SIGHUP.  [default: 1, without a supervisor]",
+            "help": "Worker processes on this port. Each has its own sessions and limits. A supervisor "
+            "restarts workers that crash and replaces them on SIGHUP.  [default: 1, without supervisor]",
         },
     ),
     (
         "--preload",
-        {"is_flag": True, "help": "Import environments once, then fork the workers: they share the memory."},
+        {"is_flag": True, "help": "Import the TARGET once, then fork the workers, which share its memory."},
     ),
     (
         "--max-worker-memory",
-        {"type": _Bytes(), "help": "Replace a worker that uses more; kill one that uses twice as much."},
+        {"type": _Bytes(), "help": "Replace a worker that uses more memory; kill it at twice as much."},
     ),
     (
         "--max-worker-sessions",
-        {"type": click.IntRange(1), "help": "Replace a worker after this many sessions."},
+        {"type": click.IntRange(1), "help": "Replace a worker after this number of sessions."},
     ),
     (
         "--drain-seconds",
@@ -117,23 +113,17 @@ FLAGS: list[tuple[str, dict[str, Any]]] = [
             "type": click.FloatRange(0),
             "default": 3600.0,
             "show_default": True,
-            "help": "Longest time that a replaced worker keeps its sessions.",
+            "help": "Longest time that a replaced worker (SIGHUP) keeps its sessions.",
         },
     ),
     (
         "--slot",
         {
-            "type": click.IntRange(0, LAST_SLOT),
+            "type": click.IntRange(0, MAX_SLOT),
             "default": 0,
             "show_default": True,
-            "help": "Number of this server among those behind one router; session ids contain it.",
+            "help": "Number of this server behind a router; session ids contain it.",
         },
     ),
-]
-
-
-def worker_flags(command: F) -> F:
-    """Adds the flags of workers."""
-    for name, options in reversed(FLAGS):
-        command = click.option(name, cls=Grouped, group="Workers", **options)(command)
-    return command
+)
+worker_flags = add_flags("Workers", FLAGS)

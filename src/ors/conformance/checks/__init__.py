@@ -1,4 +1,4 @@
-"""The checks, one for each requirement."""
+"""Checks, one per requirement."""
 
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
@@ -28,23 +28,23 @@ MODULES = (
 
 @dataclass(frozen=True)
 class Check:
-    """One check: raises Fault if the server fails it, NotTried if it cannot tell, and nothing otherwise."""
+    """One check. `run` raises Violation if it fails, and NotTried if it is not possible."""
 
     id: str
     run: Run
     probe: bool = False
-    """Only the probe environment can show it."""
+    """Needs the probe environment."""
     indexed: bool = False
-    """Only the probe environment without task lists can show it."""
+    """Needs the probe environment without task lists."""
     several: bool = False
-    """Only a server with several environments can show it."""
+    """Needs a server with several environments."""
     single: bool = False
-    """Only a server with one environment can show it."""
+    """Needs a server with one environment."""
     slow: bool = False
-    """It waits for the times of the specification."""
+    """Waits for the times of the specification."""
 
     def obstacle(self, server: ServerUnderTest, slow: bool) -> str | None:
-        """Why it cannot be tried on this server, if so."""
+        """Reason why the check is not possible on this server, or None."""
         if self.slow and not slow:
             return "slow"
         if self.probe and not server.has_probe:
@@ -67,13 +67,13 @@ def check(
     single: bool = False,
     slow: bool = False,
 ) -> Callable[[Run], Check]:
-    """Makes a function the check of a requirement."""
+    """Decorator that makes a function the check of a requirement."""
     return lambda run: Check(id, run, probe, indexed, several, single, slow)
 
 
 @cache
 def all_checks() -> tuple[Check, ...]:
-    """Every check, in the order of the modules."""
+    """All checks, in the order of the modules."""
     modules = (import_module(f"ors.conformance.checks.{name}") for name in MODULES)
     return tuple(found for module in modules for found in _in(module))
 

@@ -1,4 +1,4 @@
-"""Checks of what a call gives back."""
+"""Checks of the results of calls."""
 
 import math
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ TEXTS = (
 
 @check("call.stream")
 async def stream(server: ServerUnderTest) -> None:
-    """Status and content type."""
+    """Looks at status and content type."""
     async with server.session() as episode:
         given = await episode.some()
         if given.head.status != 200:
@@ -35,7 +35,7 @@ async def stream(server: ServerUnderTest) -> None:
 
 @check("call.without-accept", probe=True)
 async def without_accept(server: ServerUnderTest) -> None:
-    """No Accept, and another one."""
+    """Sends no Accept header, and another one."""
     async with server.session() as episode:
         for headers in ({}, {"Accept": "application/json"}):
             given = await episode.call("echo", {"text": "x"}, headers=headers)
@@ -46,7 +46,7 @@ async def without_accept(server: ServerUnderTest) -> None:
 
 @check("call.order")
 async def order(server: ServerUnderTest) -> None:
-    """Of a small result; of a large one and of an error too, where the probe can make them."""
+    """Looks at a small result; with the probe also at a large one and an error."""
     async with server.session() as episode:
         streams = [await episode.some()]
         if server.has_probe:
@@ -62,41 +62,41 @@ async def order(server: ServerUnderTest) -> None:
 
 @check("call.task-id")
 async def task_id(server: ServerUnderTest) -> None:
-    """Of two calls."""
+    """Compares two calls."""
     async with server.session() as episode:
         first, second = await episode.some(), await episode.some()
         expect.uuid_format(first.task_id, first.seen)
         if first.task_id == second.task_id:
-            raise Violation("two calls of one task id", second.seen)
+            raise Violation("two calls have the same task id", second.seen)
 
 
 @check("call.task-id-early", probe=True)
 async def task_id_early(server: ServerUnderTest) -> None:
-    """While the tool runs."""
+    """The first event must arrive while the tool runs."""
     async with server.session() as episode:
         given = await episode.call("slow", {"seconds": 1}, takes=1)
         given.output()
         if given.events[0].at - given.started > 0.8:
-            raise Violation("the first event came with the result", given.seen)
+            raise Violation("the first event arrived only with the result", given.seen)
 
 
 @check("call.envelope")
 async def envelope(server: ServerUnderTest) -> None:
-    """Two forms, no third."""
+    """Expects one of the two forms."""
     async with server.session() as episode:
         given = await episode.some()
         value = given.value()
         good = value.get("ok") is True and isinstance(value.get("output"), dict)
         bad = value.get("ok") is False and isinstance(value.get("error"), str)
         if not good and not bad:
-            raise Violation("neither of the two forms of a result", given.seen)
+            raise Violation("the result has neither of the two forms", given.seen)
 
 
 def _check_output(given: RawStream) -> Mapping[str, Any]:
     output = given.output()
     expect.blocks(output.get("blocks"), given.seen)
     if not isinstance(output.get("finished"), bool):
-        raise Violation("`finished` is not there", given.seen)
+        raise Violation("`finished` is not a boolean", given.seen)
     reward = output.get("reward")
     if reward is not None and (isinstance(reward, bool) or not isinstance(reward, int | float)):
         raise Violation("`reward` is neither a number nor null", given.seen)
@@ -107,14 +107,14 @@ def _check_output(given: RawStream) -> Mapping[str, Any]:
 
 @check("call.output")
 async def output(server: ServerUnderTest) -> None:
-    """Types of what is in it."""
+    """Looks at the types of the values."""
     async with server.session() as episode:
         _check_output(await episode.some())
 
 
 @check("call.all-keys")
 async def all_keys(server: ServerUnderTest) -> None:
-    """Nothing left out because it is null."""
+    """Null values must not be omitted."""
     async with server.session() as episode:
         given = await episode.some()
         output = _check_output(given)
@@ -127,24 +127,24 @@ async def all_keys(server: ServerUnderTest) -> None:
 
 @check("call.no-input", probe=True)
 async def no_input(server: ServerUnderTest) -> None:
-    """add takes nothing."""
+    """Calls a tool without parameters."""
     async with server.session() as episode:
         (await episode.call("add", {})).output()
 
 
 @check("call.text", probe=True)
 async def text(server: ServerUnderTest) -> None:
-    """Unusual characters."""
+    """Sends unusual characters."""
     async with server.session() as episode:
         for wanted in TEXTS:
             given = await episode.call("echo", {"text": wanted})
             if given.text() != wanted:
-                raise Violation(f"{wanted!r} came back as {given.text()!r}", given.seen)
+                raise Violation(f"{wanted!r} arrived as {given.text()!r}", given.seen)
 
 
 @check("call.reward", probe=True)
 async def reward(server: ServerUnderTest) -> None:
-    """Some values, the last one ends the episode."""
+    """Sends several values; the last one ends the episode."""
     async with server.session() as episode:
         for wanted in (
             {"reward": None, "finished": False, "metadata": None},
@@ -161,12 +161,12 @@ async def reward(server: ServerUnderTest) -> None:
 
 @check("call.image", probe=True)
 async def image(server: ServerUnderTest) -> None:
-    """A text, then an image."""
+    """Expects a text, then an image."""
     async with server.session() as episode:
         given = await episode.call("picture")
         found = expect.blocks(given.output().get("blocks"), given.seen)
         if [block["type"] for block in found] != ["text", "image"]:
-            raise Violation("not a text and an image", given.seen)
+            raise Violation("the blocks are not a text and an image", given.seen)
 
 
 def _incomplete(id: str, body: Mapping[str, Any]) -> Check:
@@ -197,19 +197,19 @@ def _refused(given: RawStream, *statuses: int) -> None:
 
 @check("call.unknown-tool")
 async def unknown_tool(server: ServerUnderTest) -> None:
-    """However it is refused."""
+    """Accepts any form of refusal."""
     async with server.session() as episode:
         _refused(await episode.call("no_such_tool"), 400, 404)
 
 
 @check("call.unknown-tool-recoverable")
 async def unknown_tool_recoverable(server: ServerUnderTest) -> None:
-    """The agent is told."""
+    """Expects an error that an agent can read."""
     async with server.session() as episode:
-        _told(await episode.call("no_such_tool"), "not_found")
+        _refusal(await episode.call("no_such_tool"), "not_found")
 
 
-def _told(given: RawStream, reason: str) -> str:
+def _refusal(given: RawStream, reason: str) -> str:
     value = given.value()
     if value.get("ok") is not False or not isinstance(value.get("error"), str):
         raise Violation('no {"ok": false, "error": ...}', given.seen)
@@ -220,7 +220,7 @@ def _told(given: RawStream, reason: str) -> str:
 
 @check("call.bad-input", probe=True)
 async def bad_input(server: ServerUnderTest) -> None:
-    """A field of the wrong type, and one that is missing."""
+    """Sends a field of the wrong type, and omits a field."""
     async with server.session() as episode:
         _refused(await episode.call("echo", {"text": [1]}), 400)
         _refused(await episode.call("echo", {}), 400)
@@ -228,16 +228,16 @@ async def bad_input(server: ServerUnderTest) -> None:
 
 @check("call.bad-input-recoverable", probe=True)
 async def bad_input_recoverable(server: ServerUnderTest) -> None:
-    """The agent is told what is wrong."""
+    """Expects an error that an agent can read."""
     async with server.session() as episode:
         given = await episode.call("echo", {"text": [1]})
-        if not _told(given, "input_validation").startswith("Tool input validation error"):
+        if not _refusal(given, "input_validation").startswith("Tool input validation error"):
             raise Violation("the text does not begin with 'Tool input validation error'", given.seen)
 
 
 @check("call.raises", probe=True)
 async def raises(server: ServerUnderTest) -> None:
-    """An exception."""
+    """Calls a tool that raises."""
     async with server.session() as episode:
         given = await episode.call("fail", {"text": "broken today"})
         given.error()
@@ -247,16 +247,16 @@ async def raises(server: ServerUnderTest) -> None:
 
 @check("call.raises-text", probe=True)
 async def raises_text(server: ServerUnderTest) -> None:
-    """With two lines."""
+    """Raises a message of two lines."""
     async with server.session() as episode:
         given = await episode.call("fail", {"text": "broken today\ncome back tomorrow"})
         if given.error() != "Tool execution failed: broken today\ncome back tomorrow":
-            raise Violation("the message is another one", given.seen)
+            raise Violation("the message is different", given.seen)
 
 
 @check("call.raises-lives", probe=True)
 async def raises_lives(server: ServerUnderTest) -> None:
-    """A call after it."""
+    """Sends another call afterwards."""
     async with server.session() as episode:
         await episode.call("fail", {"text": "broken today"})
         (await episode.call("add")).output()
@@ -264,7 +264,7 @@ async def raises_lives(server: ServerUnderTest) -> None:
 
 @check("call.strange-reward", probe=True)
 async def strange_reward(server: ServerUnderTest) -> None:
-    """All three."""
+    """Sends nan, inf and -inf."""
     async with server.session() as episode:
         for name in (str(math.nan), str(math.inf), str(-math.inf)):
             (await episode.call("strange_reward", {"name": name})).error()
@@ -272,10 +272,10 @@ async def strange_reward(server: ServerUnderTest) -> None:
 
 @check("call.after-finished", probe=True)
 async def after_finished(server: ServerUnderTest) -> None:
-    """A second reward must not be had."""
+    """Asks for a second reward."""
     async with server.session() as episode:
         await episode.call("give", {"reward": 1.0, "finished": True})
-        _told(await episode.call("give", {"reward": 1.0}), "episode_finished")
+        _refusal(await episode.call("give", {"reward": 1.0}), "episode_finished")
 
 
 @check("call.environment-mismatch", several=True)

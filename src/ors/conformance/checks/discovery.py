@@ -16,21 +16,21 @@ UNKNOWN = "no-such-environment"
 
 @check("health.ok")
 async def health(server: ServerUnderTest) -> None:
-    """Exactly that."""
+    """Expects exactly this answer."""
     expect.value(await server.ask("GET", "/health"), {"status": "ok"})
 
 
 @check("environments.list")
 async def environments(server: ServerUnderTest) -> None:
-    """An array of strings."""
+    """Expects an array of strings."""
     answer = await server.ask("GET", "/list_environments")
     if not all(isinstance(name, str) for name in expect.array(answer)):
-        raise Violation("a name that is not a string", answer.seen)
+        raise Violation("a name is not a string", answer.seen)
 
 
 @check("environments.usable")
 async def usable(server: ServerUnderTest) -> None:
-    """Tools and splits of each."""
+    """Requests tools and splits of each environment."""
     for name in [server.first, *server.environments[1:]]:
         expect.status(await server.ask("GET", f"/{name}/tools"), 200)
         expect.status(await server.ask("GET", f"/{name}/splits"), 200)
@@ -43,13 +43,13 @@ async def _tools(server: ServerUnderTest) -> list[tuple[RawAnswer, list[dict[str
 
 @check("tools.shape")
 async def shape(server: ServerUnderTest) -> None:
-    """Of every environment."""
+    """Looks at the tools of every environment."""
     await _tools(server)
 
 
 @check("tools.schema-present")
 async def schema_present(server: ServerUnderTest) -> None:
-    """Of every tool."""
+    """Looks at every tool."""
     for answer, tools in await _tools(server):
         for tool in tools:
             if not isinstance(tool.get("input_schema", 0), dict | None):
@@ -58,7 +58,7 @@ async def schema_present(server: ServerUnderTest) -> None:
 
 @check("tools.schema-valid")
 async def schema_valid(server: ServerUnderTest) -> None:
-    """Of every tool that has one."""
+    """Looks at every tool that has a schema."""
     for answer, tools in await _tools(server):
         for tool in tools:
             found = problems(tool.get("input_schema"))
@@ -68,7 +68,7 @@ async def schema_valid(server: ServerUnderTest) -> None:
 
 @check("tools.exact-keys")
 async def exact_keys(server: ServerUnderTest) -> None:
-    """Three keys, no more."""
+    """Expects exactly three keys."""
     for answer, tools in await _tools(server):
         for tool in tools:
             if tool.keys() != {"name", "description", "input_schema"}:
@@ -77,10 +77,10 @@ async def exact_keys(server: ServerUnderTest) -> None:
 
 @check("tools.distinct")
 async def distinct(server: ServerUnderTest) -> None:
-    """No name twice."""
+    """Looks for duplicate names."""
     for answer, tools in await _tools(server):
         if len(expect.names(tools)) != len(tools):
-            raise Violation("two tools of one name", answer.seen)
+            raise Violation("two tools have the same name", answer.seen)
 
 
 @check("tools.shared-only", probe=True)
@@ -93,19 +93,19 @@ async def shared_only(server: ServerUnderTest) -> None:
 
 @check("splits.shape")
 async def splits(server: ServerUnderTest) -> None:
-    """Of every environment."""
+    """Looks at the splits of every environment."""
     for name in [server.first, *server.environments[1:]]:
         answer = await server.ask("GET", f"/{name}/splits")
         for split in expect.array(answer):
             if not isinstance(split, dict) or not isinstance(split.get("name"), str):
-                raise Violation("a split without a name", answer.seen)
+                raise Violation("a split has no name", answer.seen)
             if split.get("type") not in ("train", "validation", "test"):
-                raise Violation("a split of no known type", answer.seen)
+                raise Violation("a split has an unknown type", answer.seen)
 
 
 @check("splits.types", probe=True)
 async def split_types(server: ServerUnderTest) -> None:
-    """The probe has one of each."""
+    """The probe has a split of each type."""
     answer = await server.ask("GET", "/probe/splits")
     wanted = {"train": "train", "test": "test", "validation": "validation", "extra": "validation"}
     if {split["name"]: split["type"] for split in expect.array(answer)} != wanted:

@@ -1,4 +1,4 @@
-"""Checks of how sessions live and end: ping, delete, state."""
+"""Checks of the life and end of sessions: ping, delete, state."""
 
 import asyncio
 from typing import Any
@@ -7,7 +7,7 @@ from ors.conformance import expect
 from ors.conformance.checks import Check, check
 from ors.conformance.checks.opening import expect_notes
 from ors.conformance.faults import Violation
-from ors.conformance.subject import ServerUnderTest, TestEpisode
+from ors.conformance.subject import CheckedSession, ServerUnderTest
 
 UNKNOWN = "no-such-session"
 CALL: dict[str, Any] = {"name": "no_such_tool", "input": {}}
@@ -15,18 +15,18 @@ CALL: dict[str, Any] = {"name": "no_such_tool", "input": {}}
 
 @check("ping.ok")
 async def ping(server: ServerUnderTest) -> None:
-    """Exactly that."""
+    """Expects exactly this answer."""
     async with server.session() as episode:
         expect.value(await episode.post("/ping"), {"status": "ok"})
 
 
 @check("ping.unknown")
 async def ping_unknown(server: ServerUnderTest) -> None:
-    """An id that never was."""
+    """Sends an id that never existed."""
     expect.status(await server.ask("POST", "/ping", sid=UNKNOWN), 404)
 
 
-async def _deleted(server: ServerUnderTest) -> TestEpisode:
+async def _deleted(server: ServerUnderTest) -> CheckedSession:
     async with server.session() as episode:
         await episode.get("prompt")
     return episode
@@ -34,33 +34,33 @@ async def _deleted(server: ServerUnderTest) -> TestEpisode:
 
 @check("ping.gone")
 async def ping_gone(server: ServerUnderTest) -> None:
-    """An id that was."""
+    """Sends the id of a deleted session."""
     expect.status(await (await _deleted(server)).post("/ping"), 410)
 
 
 @check("delete.ok")
 async def delete(server: ServerUnderTest) -> None:
-    """Exactly that."""
+    """Expects exactly this answer."""
     async with server.session() as episode:
         expect.value(await episode.post("/delete"), {"sid": episode.sid})
 
 
 @check("delete.unknown")
 async def delete_unknown(server: ServerUnderTest) -> None:
-    """An id that never was."""
+    """Sends an id that never existed."""
     expect.status(await server.ask("POST", "/delete", sid=UNKNOWN), 404)
 
 
 @check("delete.twice")
 async def delete_twice(server: ServerUnderTest) -> None:
-    """A client may not have heard the first answer."""
+    """The client may have missed the first answer."""
     episode = await _deleted(server)
     expect.value(await episode.post("/delete"), {"sid": episode.sid})
 
 
 @check("delete.teardown", probe=True)
 async def teardown(server: ServerUnderTest) -> None:
-    """The probe notes it."""
+    """The probe records its teardown."""
     run = f"d{server.run[:30]}"
     async with server.session(run=run) as episode:
         await episode.get("prompt")
@@ -70,7 +70,7 @@ async def teardown(server: ServerUnderTest) -> None:
 
 @check("delete.teardown-once", probe=True)
 async def teardown_once(server: ServerUnderTest) -> None:
-    """Four at once, while teardown takes its time."""
+    """Sends four requests at once while teardown is slow."""
     run = f"o{server.run[:30]}"
     async with server.session(run=run, teardown_seconds=0.2) as episode:
         await episode.get("prompt")
@@ -80,7 +80,7 @@ async def teardown_once(server: ServerUnderTest) -> None:
 
 @check("delete.running-call", probe=True)
 async def running_call(server: ServerUnderTest) -> None:
-    """The stream must end, and say how."""
+    """The stream must end with an error event."""
     async with server.session() as episode, episode.opened("slow", {"seconds": 20}) as live:
         await live.first()
         expect.status(await episode.post("/delete"), 200)
@@ -88,12 +88,12 @@ async def running_call(server: ServerUnderTest) -> None:
             async with asyncio.timeout(5):
                 (await live.rest()).error()
         except TimeoutError:
-            raise Violation("the stream goes on after the session was deleted") from None
+            raise Violation("the stream stays open after the session was deleted") from None
 
 
 @check("delete.running-setup", probe=True)
 async def running_setup(server: ServerUnderTest) -> None:
-    """Setup would take longer than anyone waits."""
+    """Deletes a session whose setup takes a minute."""
     async with server.session(setup_seconds=60) as episode:
         expect.status(await episode.post("/delete"), 200)
         expect.status(await episode.get("prompt"), 404, 410)
@@ -101,7 +101,7 @@ async def running_setup(server: ServerUnderTest) -> None:
 
 @check("delete.hanging-teardown", probe=True, slow=True)
 async def hanging_teardown(server: ServerUnderTest) -> None:
-    """Twice as long as it may take."""
+    """Teardown takes twice the allowed time."""
     limit = server.times.teardown
     async with server.session(teardown_seconds=2 * limit + server.http.patience) as episode:
         await episode.get("prompt")
@@ -121,20 +121,20 @@ def _patient(server: ServerUnderTest) -> ServerUnderTest:
 
 @check("delete-session.ok")
 async def delete_session(server: ServerUnderTest) -> None:
-    """After /delete, as the text has it."""
+    """Sent after /delete, as in the specification."""
     episode = await _deleted(server)
     expect.value(await episode.post("/delete_session"), {"sid": episode.sid})
 
 
 @check("delete-session.unknown")
 async def delete_session_unknown(server: ServerUnderTest) -> None:
-    """An id that never was."""
+    """Sends an id that never existed."""
     expect.value(await server.ask("POST", "/delete_session", sid=UNKNOWN), {"sid": UNKNOWN})
 
 
 @check("delete-session.deletes-nothing")
 async def delete_session_deletes_nothing(server: ServerUnderTest) -> None:
-    """The session answers afterwards."""
+    """The session must still answer."""
     async with server.session() as episode:
         await episode.post("/delete_session")
         expect.status(await episode.post("/ping"), 200)
@@ -163,7 +163,7 @@ ABSENT = (
 
 @check("gone.create-again")
 async def create_again(server: ServerUnderTest) -> None:
-    """The id is free."""
+    """The id can be used again."""
     episode = await _deleted(server)
     answer = await server.ask("POST", "/create", server.task(), sid=episode.sid)
     alive = await episode.get("prompt")
@@ -174,7 +174,7 @@ async def create_again(server: ServerUnderTest) -> None:
 
 @check("state.kept", probe=True)
 async def state_kept(server: ServerUnderTest) -> None:
-    """The probe counts."""
+    """Counts calls in one session."""
     async with server.session() as episode:
         seen = [(await episode.call("add")).text() for _ in range(3)]
     if seen != ["1", "2", "3"]:
@@ -183,7 +183,7 @@ async def state_kept(server: ServerUnderTest) -> None:
 
 @check("state.apart", probe=True)
 async def state_apart(server: ServerUnderTest) -> None:
-    """Two sessions of one task."""
+    """Counts calls in two sessions of one task."""
     async with server.session() as first, server.session() as second:
         await first.call("add")
         seen = (await second.call("add")).text()
@@ -193,7 +193,7 @@ async def state_apart(server: ServerUnderTest) -> None:
 
 @check("state.finished-stays", probe=True)
 async def finished_stays(server: ServerUnderTest) -> None:
-    """Alive, and not torn down."""
+    """The session must be alive, without teardown."""
     run = f"e{server.run[:30]}"
     async with server.session(run=run) as episode:
         await episode.call("give", {"reward": 1.0, "finished": True})

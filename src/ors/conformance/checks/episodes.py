@@ -10,7 +10,7 @@ from ors.conformance.subject import ServerUnderTest
 
 @check("task-tools.shape")
 async def shape(server: ServerUnderTest) -> None:
-    """Of the same form as /tools."""
+    """Expects the same form as /tools."""
     async with server.session() as episode:
         answer = await episode.get("task_tools")
         for tool in expect.tools(answer):
@@ -20,7 +20,7 @@ async def shape(server: ServerUnderTest) -> None:
 
 @check("task-tools.shared-too")
 async def shared_too(server: ServerUnderTest) -> None:
-    """Nothing of /tools is missing."""
+    """Expects all tools of /tools."""
     shared = expect.names(expect.tools(await server.ask("GET", f"/{server.environment}/tools")))
     async with server.session() as episode:
         answer = await episode.get("task_tools")
@@ -31,7 +31,7 @@ async def shared_too(server: ServerUnderTest) -> None:
 
 @check("task-tools.specific", probe=True)
 async def specific(server: ServerUnderTest) -> None:
-    """The probe's hint."""
+    """Expects the probe's hint."""
     async with server.session() as episode:
         answer = await episode.get("task_tools")
         if "hint" not in expect.names(expect.tools(answer)):
@@ -44,7 +44,7 @@ def _indexed(index: int) -> dict[str, Any]:
 
 @check("task-tools.listed", indexed=True)
 async def listed(server: ServerUnderTest) -> None:
-    """What list_task_tools returns for this task."""
+    """Expects the tool that list_task_tools returns for this task."""
     async with server.session(_indexed(0)) as episode:
         answer = await episode.get("task_tools")
         if "pick" not in expect.names(expect.tools(answer)):
@@ -53,7 +53,7 @@ async def listed(server: ServerUnderTest) -> None:
 
 @check("task-tools.override-stands", indexed=True)
 async def override_stands(server: ServerUnderTest) -> None:
-    """The other task's tool is neither there nor callable."""
+    """The other task's tool must not be listed or callable."""
     async with server.session(_indexed(1)) as episode:
         answer = await episode.get("task_tools")
         if expect.names(expect.tools(answer)) != {"always", "skip"}:
@@ -61,12 +61,12 @@ async def override_stands(server: ServerUnderTest) -> None:
         (await episode.call("skip")).output()
         refused = await episode.call("pick")
         if any(event.name == "end" for event in refused.events) and refused.value().get("ok") is True:
-            raise Violation("a tool that this task has not was run", refused.seen)
+            raise Violation("a tool that this task does not have was run", refused.seen)
 
 
 @check("prompt.blocks")
 async def blocks(server: ServerUnderTest) -> None:
-    """Text or images."""
+    """Expects text or image blocks."""
     async with server.session() as episode:
         answer = await episode.get("prompt")
         expect.blocks(expect.array(answer), answer.seen)
@@ -74,7 +74,7 @@ async def blocks(server: ServerUnderTest) -> None:
 
 @check("prompt.keys")
 async def keys(server: ServerUnderTest) -> None:
-    """No key more or less."""
+    """Expects exactly the keys of each type."""
     async with server.session() as episode:
         answer = await episode.get("prompt")
         expect.block_keys(expect.blocks(expect.array(answer), answer.seen), answer.seen)
@@ -82,12 +82,12 @@ async def keys(server: ServerUnderTest) -> None:
 
 @check("prompt.image", probe=True)
 async def image(server: ServerUnderTest) -> None:
-    """A text, then an image."""
+    """Expects a text, then an image."""
     async with server.session(image=True) as episode:
         answer = await episode.get("prompt")
         found = expect.blocks(expect.array(answer), answer.seen)
         if [block["type"] for block in found] != ["text", "image"]:
-            raise Violation("not a text and an image", answer.seen)
+            raise Violation("the blocks are not a text and an image", answer.seen)
         expect.block_keys(found, answer.seen)
 
 
@@ -98,4 +98,4 @@ async def any_environment(server: ServerUnderTest) -> None:
         answer = await server.ask("GET", f"/{server.other}/prompt", sid=episode.sid)
         own = await episode.get("prompt")
         if expect.array(answer) != expect.array(own):
-            raise Violation("not the prompt of the session", answer.seen)
+            raise Violation("this is not the prompt of the session", answer.seen)

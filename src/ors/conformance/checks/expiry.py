@@ -1,4 +1,4 @@
-"""Checks of what happens after the specification's fifteen minutes. All of them are slow."""
+"""Checks of expiry after fifteen minutes. All are slow."""
 
 import asyncio
 
@@ -10,18 +10,18 @@ from ors.conformance.subject import ServerUnderTest
 
 
 def _nearly(server: ServerUnderTest) -> float:
-    """Nearly the time after which a session expires."""
+    """Slightly less than the time after which a session expires."""
     return server.times.idle * 0.9
 
 
 def _surely(server: ServerUnderTest) -> float:
-    """A time after which it has expired."""
+    """Time after which a session has surely expired."""
     return server.times.idle + server.times.slack
 
 
 @check("expiry.idle", slow=True)
 async def idle(server: ServerUnderTest) -> None:
-    """Left alone, it is gone."""
+    """Waits until the session has expired."""
     async with server.session() as episode:
         await episode.get("prompt")
         await asyncio.sleep(_surely(server))
@@ -30,7 +30,7 @@ async def idle(server: ServerUnderTest) -> None:
 
 @check("expiry.not-before", slow=True)
 async def not_before(server: ServerUnderTest) -> None:
-    """Left alone for nearly as long, it is there."""
+    """Waits for slightly less than the limit."""
     async with server.session() as episode:
         await episode.get("prompt")
         await asyncio.sleep(_nearly(server))
@@ -39,7 +39,7 @@ async def not_before(server: ServerUnderTest) -> None:
 
 @check("expiry.ping", slow=True)
 async def pinged(server: ServerUnderTest) -> None:
-    """Pinged for longer than that."""
+    """Pings for longer than the limit."""
     async with server.session() as episode:
         await episode.get("prompt")
         for _ in range(3):
@@ -49,7 +49,7 @@ async def pinged(server: ServerUnderTest) -> None:
 
 @check("expiry.any-request", slow=True)
 async def any_request(server: ServerUnderTest) -> None:
-    """Kept alive by questions about the environment that carry its id."""
+    """Sends discovery requests with the session id."""
     async with server.session() as episode:
         await episode.get("prompt")
         for _ in range(3):
@@ -60,7 +60,7 @@ async def any_request(server: ServerUnderTest) -> None:
 
 @check("expiry.running-call", probe=True, slow=True)
 async def running_call(server: ServerUnderTest) -> None:
-    """A call that takes longer than a session may be idle."""
+    """Runs a call that takes longer than the limit."""
     seconds = _surely(server) + 1
     async with server.session() as episode:
         stream = await episode.call("slow", {"seconds": seconds}, takes=seconds)
@@ -70,13 +70,13 @@ async def running_call(server: ServerUnderTest) -> None:
 
 @check("expiry.gone", probe=True, slow=True)
 async def gone(server: ServerUnderTest) -> None:
-    """410, and torn down."""
+    """Expects 410 and a teardown."""
     run = f"x{server.run[:30]}"
     async with server.session(run=run) as episode:
         await episode.get("prompt")
         await asyncio.sleep(_surely(server))
         answer = await episode.get("prompt")
         if answer.status == 404:
-            raise Violation("an expired session is forgotten, not gone", answer.seen)
+            raise Violation("an expired session gets 404 instead of 410", answer.seen)
         expect.status(answer, 410)
         await expect_notes(server, run, ["setup", "ready", "teardown"])

@@ -38,7 +38,7 @@ REQUIRED = (
 
 @check("sid.not-needed")
 async def not_needed(server: ServerUnderTest) -> None:
-    """Everything that asks, without a session."""
+    """Sends discovery requests without a session."""
     name, split = server.environment, {"split": await server.split()}
     for method, path, body in (
         ("GET", "/health", None),
@@ -55,7 +55,7 @@ async def not_needed(server: ServerUnderTest) -> None:
 
 @check("sid.blank")
 async def blank(server: ServerUnderTest) -> None:
-    """A header of spaces."""
+    """Sends a header of spaces."""
     expect.status(await server.ask("POST", "/ping", headers={"X-Session-ID": " "}), 400)
     answer = await server.ask("POST", "/create", server.task(), headers={"X-Session-ID": " "})
     expect.status(answer, 400)
@@ -63,7 +63,7 @@ async def blank(server: ServerUnderTest) -> None:
 
 @check("sid.before-body")
 async def before_body(server: ServerUnderTest) -> None:
-    """With both wrong, the message is about the header."""
+    """Sends no header and a bad body; the message must be about the header."""
     answer = expect.status(await server.ask("POST", "/create", b"{"), 400)
     if "session" not in expect.detail(answer).lower():
         raise Violation("the error is not about the session", answer.seen)
@@ -71,7 +71,7 @@ async def before_body(server: ServerUnderTest) -> None:
 
 @check("sid.any")
 async def any_id(server: ServerUnderTest) -> None:
-    """All of ASCII, and 256 characters."""
+    """Sends all printable ASCII characters, and 256 characters."""
     for sid in (f"{PRINTABLE}{server.run}", (server.run * 8)[:256]):
         answer = await server.ask("POST", "/create", server.task(), sid=sid)
         alive = await server.ask("POST", "/ping", sid=sid)

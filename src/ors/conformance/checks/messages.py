@@ -1,4 +1,4 @@
-"""Checks of plain HTTP: bodies, errors, methods, paths."""
+"""Checks of HTTP messages: bodies, errors, methods, paths."""
 
 import asyncio
 
@@ -15,7 +15,7 @@ VALUE = "s3cr3t-v4lu3"
 
 @check("http.well-formed")
 async def well_formed(server: ServerUnderTest) -> None:
-    """The strict reader reads a bit of everything; it raises at what is not HTTP."""
+    """Sends several requests; the strict reader raises at invalid HTTP."""
     await server.ask("GET", "/health")
     await server.ask("GET", "/list_environments")
     await server.ask("POST", "/ping", sid="no-such-session")
@@ -24,7 +24,7 @@ async def well_formed(server: ServerUnderTest) -> None:
 
 @check("http.json-type")
 async def json_type(server: ServerUnderTest) -> None:
-    """The header of answers and of errors."""
+    """Looks at the headers of answers and errors."""
     for method, path in (("GET", "/health"), ("GET", "/list_environments"), ("POST", "/ping")):
         answer = await server.ask(method, path)
         if (answer.header("content-type") or "").split(";")[0].strip().lower() != "application/json":
@@ -33,7 +33,7 @@ async def json_type(server: ServerUnderTest) -> None:
 
 @check("http.error-format")
 async def error_format(server: ServerUnderTest) -> None:
-    """A 400, a 404 and the error of a bad body."""
+    """Looks at errors with several causes."""
     for answer in (
         await server.ask("POST", "/ping"),
         await server.ask("POST", "/ping", sid="no-such-session"),
@@ -51,32 +51,32 @@ async def _num_tasks(server: ServerUnderTest, body: object) -> RawAnswer:
 
 @check("http.bad-json")
 async def bad_json(server: ServerUnderTest) -> None:
-    """Half an object."""
+    """Sends half an object."""
     expect.status(await _num_tasks(server, b'{"split": "tr'), 400)
 
 
 @check("http.missing-field")
 async def missing_field(server: ServerUnderTest) -> None:
-    """num_tasks without split."""
+    """Sends num_tasks without split."""
     expect.status(await _num_tasks(server, {}), 400)
 
 
 @check("http.empty-body")
 async def empty_body(server: ServerUnderTest) -> None:
-    """No body at all."""
+    """Sends no body."""
     expect.status(await _num_tasks(server, b""), 400)
 
 
 @check("http.not-an-object")
 async def not_an_object(server: ServerUnderTest) -> None:
-    """An array, a string and null."""
+    """Sends an array, a string and null."""
     for body in (b'["train"]', b'"train"', b"null"):
         expect.status(await _num_tasks(server, body), 400)
 
 
 @check("http.wrong-type")
 async def wrong_type(server: ServerUnderTest) -> None:
-    """A number as a split, words as an index."""
+    """Sends a number as split, and a word as index."""
     expect.status(await _num_tasks(server, {"split": 7}), 400)
     body = {"split": await server.split(), "index": "first"}
     expect.status(await server.ask("POST", f"/{server.environment}/task", body), 400)
@@ -84,7 +84,7 @@ async def wrong_type(server: ServerUnderTest) -> None:
 
 @check("http.detail-names-field")
 async def detail_names_field(server: ServerUnderTest) -> None:
-    """The field's name is in the message, the value is not."""
+    """The message must have the name of the field and not its value."""
     body = {"split": await server.split(), "index": VALUE}
     answer = await server.ask("POST", f"/{server.environment}/task", body)
     if VALUE.encode() in answer.body:
@@ -95,7 +95,7 @@ async def detail_names_field(server: ServerUnderTest) -> None:
 
 @check("http.unknown-keys")
 async def unknown_keys(server: ServerUnderTest) -> None:
-    """A key that nobody knows, in a question and in a create."""
+    """Sends an unknown key to num_tasks and /create."""
     split = await server.split()
     path = f"/{server.environment}/num_tasks"
     expect.status(await server.ask("POST", path, {"split": split, "no_such_key": 1}), 200)
@@ -107,7 +107,7 @@ async def unknown_keys(server: ServerUnderTest) -> None:
 
 @check("http.content-type")
 async def content_type(server: ServerUnderTest) -> None:
-    """As curl -d sends it, and without any."""
+    """Sends the content type of curl -d, and none."""
     split, path = await server.split(), f"/{server.environment}/num_tasks"
     for kind in ("application/x-www-form-urlencoded", ""):
         headers = {"Content-Type": kind}
@@ -116,7 +116,7 @@ async def content_type(server: ServerUnderTest) -> None:
 
 @check("http.body-limit")
 async def body_limit(server: ServerUnderTest) -> None:
-    """64 GiB are announced; the answer must come without waiting for them."""
+    """Announces 64 GiB; the answer must not wait for them."""
     http = server.http
     headers = {"Content-Length": str(MANY_BYTES), "Content-Type": "application/json"}
     sent = http.request("POST", f"/{server.first}/num_tasks", b"x" * 2**17, headers)
@@ -127,14 +127,14 @@ async def body_limit(server: ServerUnderTest) -> None:
     except TimeoutError:
         raise Violation("the server waits for a body of 64 GiB") from None
     except OSError as error:
-        raise Violation(f"the connection broke instead of an answer: {error}") from None
+        raise Violation(f"the connection broke before an answer: {error}") from None
     if head.status != 413:
         raise Violation(f"answered {head.status} instead of 413", head.raw)
 
 
 @check("http.deep-json")
 async def deep_json(server: ServerUnderTest) -> None:
-    """Arrays in arrays, a hundred thousand deep."""
+    """Sends 100,000 nested arrays."""
     body = b'{"split": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"
     expect.status(await _num_tasks(server, body), 400)
     expect.status(await server.ask("GET", "/health"), 200)
@@ -142,7 +142,7 @@ async def deep_json(server: ServerUnderTest) -> None:
 
 @check("http.wrong-method")
 async def wrong_method(server: ServerUnderTest) -> None:
-    """DELETE on a path that is there."""
+    """Sends DELETE to existing paths."""
     for path, allowed in (("/health", "GET"), ("/create_session", "POST"), (f"/{server.first}/tools", "GET")):
         answer = expect.status(await server.ask("DELETE", path), 405)
         if allowed not in (answer.header("allow") or ""):
@@ -151,13 +151,13 @@ async def wrong_method(server: ServerUnderTest) -> None:
 
 @check("http.head-health")
 async def head_health(server: ServerUnderTest) -> None:
-    """HEAD; a body would be read as the next answer."""
+    """A body would be read as the next answer."""
     expect.status(await server.ask("HEAD", "/health"), 200)
 
 
 @check("http.single-redirect", single=True)
 async def single_redirect(server: ServerUnderTest) -> None:
-    """/tools of a server with one environment."""
+    """Requests /tools from a server with one environment."""
     answer = expect.status(await server.ask("GET", "/tools"), 301, 302, 303, 307, 308)
     if not (answer.header("location") or "").endswith(f"/{server.first}/tools"):
         raise Violation("the redirect does not go to the environment", answer.raw)
@@ -165,7 +165,7 @@ async def single_redirect(server: ServerUnderTest) -> None:
 
 @check("http.single-redirect-308", single=True)
 async def single_redirect_308(server: ServerUnderTest) -> None:
-    """Method and query survive."""
+    """Method and query must survive."""
     answer = expect.status(await server.ask("POST", "/tasks?a=1&b=2", {"split": "x"}), 308)
     if not (answer.header("location") or "").endswith(f"/{server.first}/tasks?a=1&b=2"):
         raise Violation("the redirect loses path or query", answer.raw)
@@ -173,7 +173,7 @@ async def single_redirect_308(server: ServerUnderTest) -> None:
 
 @check("http.bare-discovery", several=True)
 async def bare_discovery(server: ServerUnderTest) -> None:
-    """Paths without environment go to the first one."""
+    """Requests paths without an environment."""
     for method, name in (("GET", "tools"), ("GET", "splits"), ("POST", "tasks"), ("POST", "num_tasks")):
         answer = expect.status(await server.ask(method, f"/{name}"), 308)
         if not (answer.header("location") or "").endswith(f"/{server.first}/{name}"):
@@ -192,7 +192,7 @@ async def bare_session(server: ServerUnderTest) -> None:
 
 @check("http.environment-case")
 async def environment_case(server: ServerUnderTest) -> None:
-    """The name in capitals."""
+    """Requests the name in upper case."""
     name = server.environment
     if name != name.lower():
         raise Violation(f"the name {name!r} is listed with capitals", name.encode())
@@ -206,14 +206,14 @@ async def environment_case(server: ServerUnderTest) -> None:
 
 @check("http.unknown-environment-at-once", several=True)
 async def unknown_environment_at_once(server: ServerUnderTest) -> None:
-    """No redirect to the first environment."""
+    """Expects no redirect to the first environment."""
     expect.status(await server.ask("GET", f"/{UNKNOWN}/tools"), 404)
     expect.status(await server.ask("POST", f"/{UNKNOWN}/tasks", {"split": "train"}), 404)
 
 
 @check("http.version")
 async def version(server: ServerUnderTest) -> None:
-    """A string."""
+    """Expects a string."""
     answer = await server.ask("GET", "/version")
     if not isinstance(expect.mapping(answer, "version")["version"], str):
         raise Violation("the version is not a string", answer.seen)

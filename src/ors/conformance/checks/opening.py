@@ -1,4 +1,4 @@
-"""Checks of how sessions begin: ids, /create, setup, secrets."""
+"""Checks of opening sessions: ids, /create, setup, secrets."""
 
 import asyncio
 import base64
@@ -23,14 +23,14 @@ async def _sid(server: ServerUnderTest) -> str:
 
 @check("create-session.sid")
 async def sid(server: ServerUnderTest) -> None:
-    """A plain request gets plain JSON."""
+    """Expects plain JSON for a plain request."""
     answer = await server.ask("POST", "/create_session")
     expect.uuid_format(expect.mapping(answer, "sid")["sid"], answer.seen)
 
 
 @check("create-session.fresh")
 async def fresh(server: ServerUnderTest) -> None:
-    """Ten are ten."""
+    """Requests ten ids."""
     ids = [await server.new_sid() for _ in range(10)]
     if len(set(ids)) != 10:
         raise Violation("an id was given out twice", " ".join(ids).encode())
@@ -38,7 +38,7 @@ async def fresh(server: ServerUnderTest) -> None:
 
 @check("create-session.only-an-id")
 async def only_an_id(server: ServerUnderTest) -> None:
-    """A fresh id has no episode."""
+    """A new id has no episode."""
     new = await server.new_sid()
     expect.status(await server.ask("POST", "/ping", sid=new), 404)
     expect.status(await server.ask("GET", f"/{server.environment}/prompt", sid=new), 404)
@@ -46,7 +46,7 @@ async def only_an_id(server: ServerUnderTest) -> None:
 
 @check("create-session.stream")
 async def stream(server: ServerUnderTest) -> None:
-    """As the field's clients ask."""
+    """Asks for a stream, as existing clients do."""
     answer = expect.status(await server.ask("POST", "/create_session", headers=EVENTS), 200)
     reader = EventReader()
     reader.feed(answer.body, 0)
@@ -77,7 +77,7 @@ async def _refused(server: ServerUnderTest, body: Any, status: int) -> None:
 
 @check("create.task-spec")
 async def task_spec(server: ServerUnderTest) -> None:
-    """The task as it was listed."""
+    """Sends a listed task."""
     sid, answer = await _create(server, server.task())
     await server.ask("POST", "/delete", sid=sid)
     expect.value(answer, {"sid": sid})
@@ -85,7 +85,7 @@ async def task_spec(server: ServerUnderTest) -> None:
 
 @check("create.split-index")
 async def split_index(server: ServerUnderTest) -> None:
-    """The probe shows which task it got; others just have to open."""
+    """The probe shows which task it got; other environments only have to open."""
     body = {"env_name": server.environment, "split": await server.split(), "index": 0}
     if server.environment.lower() == "probe":
         body["index"] = 3
@@ -95,12 +95,12 @@ async def split_index(server: ServerUnderTest) -> None:
     expect.value(answer, {"sid": sid})
     expect.status(prompt, 200)
     if server.environment.lower() == "probe" and b"-3" not in prompt.body:
-        raise Violation("not the task at that index", prompt.seen)
+        raise Violation("this is not the task at that index", prompt.seen)
 
 
 @check("create.default-environment")
 async def default_environment(server: ServerUnderTest) -> None:
-    """The session has the first environment's tools."""
+    """Expects the tools of the first environment."""
     splits = expect.array(await server.ask("GET", f"/{server.first}/splits"))
     sid, answer = await _create(server, {"split": splits[0]["name"], "index": 0})
     tools = await server.ask("GET", f"/{server.first}/task_tools", sid=sid)
@@ -108,7 +108,7 @@ async def default_environment(server: ServerUnderTest) -> None:
     expect.status(answer, 200)
     shared = expect.tools(await server.ask("GET", f"/{server.first}/tools"))
     if not expect.names(shared) <= expect.names(expect.tools(tools)):
-        raise Violation("the session is of another environment", tools.seen)
+        raise Violation("the session has another environment", tools.seen)
 
 
 def _refuses(id: str, status: int, **body: Any) -> Check:
@@ -133,7 +133,7 @@ REFUSED = (
 
 @check("create.exists")
 async def exists(server: ServerUnderTest) -> None:
-    """The second time it is taken."""
+    """Sends the same id again."""
     async with server.session() as episode:
         answer = await server.ask("POST", "/create", server.task(), sid=episode.sid)
         expect.status(answer, 400)
@@ -141,7 +141,7 @@ async def exists(server: ServerUnderTest) -> None:
 
 @check("create.race")
 async def race(server: ServerUnderTest) -> None:
-    """Eight at once."""
+    """Sends eight requests at once."""
     sid = await server.new_sid()
     asked = (server.ask("POST", "/create", server.task(), sid=sid) for _ in range(8))
     answers = await asyncio.gather(*asked)
@@ -152,7 +152,7 @@ async def race(server: ServerUnderTest) -> None:
 
 @check("create.answers-first", probe=True)
 async def answers_first(server: ServerUnderTest) -> None:
-    """Setup takes longer than the answer."""
+    """Uses a slow setup."""
     clock = asyncio.get_running_loop()
     began = clock.time()
     async with server.session(setup_seconds=SETUP_SECONDS):
@@ -173,14 +173,14 @@ WAITING = (_waits("create.prompt-waits", "prompt"), _waits("create.task-tools-wa
 
 @check("create.call-waits", probe=True)
 async def call_waits(server: ServerUnderTest) -> None:
-    """A call right after /create."""
+    """Sends a call right after /create."""
     async with server.session(setup_seconds=SETUP_SECONDS / 3) as episode:
         (await episode.call("add")).output()
 
 
 @check("create.call-opens", probe=True)
 async def call_opens(server: ServerUnderTest) -> None:
-    """The task id comes while setup runs."""
+    """The task id must arrive while setup runs."""
     async with server.session(setup_seconds=SETUP_SECONDS) as episode:
         clock = asyncio.get_running_loop()
         began = clock.time()
@@ -194,14 +194,14 @@ async def call_opens(server: ServerUnderTest) -> None:
 
 @check("setup-failed.status", probe=True)
 async def setup_failed(server: ServerUnderTest) -> None:
-    """A setup that raises."""
+    """Opens a session whose setup raises."""
     async with server.session(setup_fails=True) as episode:
         expect.status(await episode.get("prompt"), 500)
 
 
 @check("setup-failed.reason", probe=True)
 async def setup_failed_reason(server: ServerUnderTest) -> None:
-    """Every question has the reason, /ping too."""
+    """Expects the reason for every request, including /ping."""
     async with server.session(setup_fails=True) as episode:
         for answer in (
             await episode.get("prompt"),
@@ -209,12 +209,12 @@ async def setup_failed_reason(server: ServerUnderTest) -> None:
             await episode.post("/ping"),
         ):
             if "told to fail" not in expect.detail(expect.status(answer, 500)):
-                raise Violation("the reason is not told", answer.seen)
+                raise Violation("the answer does not have the reason", answer.seen)
 
 
 @check("setup-failed.call", probe=True)
 async def setup_failed_call(server: ServerUnderTest) -> None:
-    """A stream, because a client may be waiting in it."""
+    """Expects a stream, because a client may be waiting in it."""
     async with server.session(setup_fails=True) as episode:
         stream = await episode.call("add")
         if stream.head.status != 200:
@@ -224,7 +224,7 @@ async def setup_failed_call(server: ServerUnderTest) -> None:
 
 @check("setup-failed.teardown", probe=True)
 async def setup_failed_teardown(server: ServerUnderTest) -> None:
-    """What setup began has to be cleaned up."""
+    """Expects cleanup of a partial setup."""
     run = f"f{server.run[:30]}"
     async with server.session(setup_fails=True, run=run) as episode:
         await episode.get("prompt")
@@ -232,17 +232,17 @@ async def setup_failed_teardown(server: ServerUnderTest) -> None:
 
 
 async def expect_notes(server: ServerUnderTest, run: str, wanted: list[str]) -> None:
-    """The life of the environments of a run went like this."""
+    """Checks the recorded setups and teardowns of a run."""
     async with server.session() as reader:
         stream = await reader.call("notes", {"name": run})
         await reader.call("forget", {"name": run})
     if stream.text().split() != wanted:
-        raise Violation(f"expected {wanted}, but what ran was {stream.text().split()}", stream.seen)
+        raise Violation(f"expected {wanted}, but {stream.text().split()} ran", stream.seen)
 
 
 @check("secrets.body", probe=True)
 async def secrets_body(server: ServerUnderTest) -> None:
-    """The environment has the secret."""
+    """The probe returns the secret."""
     body = {**server.task(), "secrets": {"key": SECRET}}
     async with server.session(body, must_open=True) as episode:
         stream = await episode.call("secret", {"name": "key"})
@@ -257,7 +257,7 @@ def _header(secrets: dict[str, str]) -> dict[str, str]:
 
 @check("secrets.header", probe=True)
 async def secrets_header(server: ServerUnderTest) -> None:
-    """Both, and the header wins."""
+    """Sends both; the header must override the body."""
     body = {**server.task(), "secrets": {"key": "of the body", "second": "2"}}
     async with server.session(body, _header({"key": SECRET}), must_open=True) as episode:
         for name, wanted in (("key", SECRET), ("second", "2")):
@@ -268,7 +268,7 @@ async def secrets_header(server: ServerUnderTest) -> None:
 
 @check("secrets.bad-header")
 async def secrets_bad_header(server: ServerUnderTest) -> None:
-    """Not base64, and base64 of something else."""
+    """Sends invalid base64, and base64 of an array."""
     for value in ("%%%", base64.b64encode(b'["key"]').decode()):
         sid = await server.new_sid()
         answer = await server.ask("POST", "/create", server.task(), sid=sid, headers={"X-Secrets": value})
@@ -278,7 +278,7 @@ async def secrets_bad_header(server: ServerUnderTest) -> None:
 
 @check("secrets.hidden", probe=True)
 async def secrets_hidden(server: ServerUnderTest) -> None:
-    """An exception with the secret in its text, given in the way that the server takes."""
+    """Raises an exception with the secret in its text."""
     body = {**server.task(), "secrets": {"key": SECRET}}
     sid, taken = await _create(server, body)
     await server.ask("POST", "/delete", sid=sid)

@@ -1,4 +1,4 @@
-"""Checks of how calls run: in order, beside each other, for long, once."""
+"""Checks of running calls: order, concurrency, duration, idempotency."""
 
 import asyncio
 from itertools import pairwise
@@ -7,14 +7,14 @@ from ors.conformance import expect
 from ors.conformance.checks import check
 from ors.conformance.events import RawStream
 from ors.conformance.faults import Violation
-from ors.conformance.subject import ServerUnderTest, TestEpisode
+from ors.conformance.subject import CheckedSession, ServerUnderTest
 
 PATIENCE = 5.0
 
 
 @check("call.cancelled", probe=True)
 async def cancelled(server: ServerUnderTest) -> None:
-    """It must end at all."""
+    """The stream must end in time."""
     async with server.session() as episode:
         try:
             async with asyncio.timeout(PATIENCE):
@@ -26,29 +26,29 @@ async def cancelled(server: ServerUnderTest) -> None:
 
 @check("call.queued-after-finished", probe=True)
 async def queued_after_finished(server: ServerUnderTest) -> None:
-    """Sent while the finishing call runs."""
+    """Sends a call while the finishing call runs."""
     async with server.session() as episode:
         async with episode.opened("give", {"reward": 1.0, "finished": True, "seconds": 0.4}) as first:
             await first.first()
             second = await episode.call("give", {"reward": 1.0}, takes=1)
             (await first.rest()).output()
         if second.value().get("ok") is not False:
-            raise Violation("the second call was run after the end", second.seen)
+            raise Violation("the second call ran after the end of the episode", second.seen)
 
 
 @check("call.in-order", probe=True)
 async def in_order(server: ServerUnderTest) -> None:
-    """Three calls, each sent when the one before has its task id."""
+    """Sends three calls, each after the previous one has its task id."""
     async with server.session() as episode:
         tasks: list[asyncio.Task[RawStream]] = []
         for name in "abc":
             tasks.append(await _begun(episode, name))
         last = (await asyncio.gather(*tasks))[-1]
     if last.text() != "+a -a +b -b +c -c":
-        raise Violation(f"they ran as {last.text()}", last.seen)
+        raise Violation(f"the order was {last.text()}", last.seen)
 
 
-async def _begun(episode: TestEpisode, name: str) -> asyncio.Task[RawStream]:
+async def _begun(episode: CheckedSession, name: str) -> asyncio.Task[RawStream]:
     begun: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     async def call() -> RawStream:
@@ -68,7 +68,7 @@ async def _begun(episode: TestEpisode, name: str) -> asyncio.Task[RawStream]:
 
 @check("call.others-go-on", probe=True)
 async def others_go_on(server: ServerUnderTest) -> None:
-    """A plain function that sleeps."""
+    """Calls a plain function that sleeps."""
     seconds = 2.0
     clock = asyncio.get_running_loop()
     async with server.session() as blocked, server.session() as other:
@@ -81,12 +81,12 @@ async def others_go_on(server: ServerUnderTest) -> None:
             waited = clock.time() - began
             await live.rest()
     if waited > seconds * 0.6:
-        raise Violation(f"another session waited {waited:.1f} s for it")
+        raise Violation(f"another session was delayed for {waited:.1f} s")
 
 
 @check("call.once", probe=True)
 async def once(server: ServerUnderTest) -> None:
-    """After its end, and while it runs."""
+    """Repeats the call while it runs and after its end."""
     headers = {"Idempotency-Key": server.run, "Accept": "text/event-stream"}
     async with server.session() as episode:
         async with episode.opened("slow", {"seconds": 0.3}, headers=headers) as live:
@@ -96,7 +96,7 @@ async def once(server: ServerUnderTest) -> None:
         third = await episode.call("slow", {"seconds": 0.3}, headers=headers)
         for given in (second, third):
             if given.task_id != task_id:
-                raise Violation("a call with the same key is another call", given.seen)
+                raise Violation("a call with the same key has another task id", given.seen)
         counted = await episode.call("counted")
         if counted.text() != "1":
             raise Violation(f"the tool ran {counted.text()} times", counted.seen)
@@ -104,7 +104,7 @@ async def once(server: ServerUnderTest) -> None:
 
 @check("call.pings", probe=True, slow=True)
 async def pings(server: ServerUnderTest) -> None:
-    """Two of them, and in time."""
+    """Expects two comment lines in time."""
     period = server.times.ping
     async with server.session() as episode:
         given = await episode.call("slow", {"seconds": 2.5 * period}, takes=2.5 * period)
@@ -119,7 +119,7 @@ async def pings(server: ServerUnderTest) -> None:
 
 @check("call.long", probe=True, slow=True)
 async def long(server: ServerUnderTest) -> None:
-    """Longer than results are kept, and than most proxies wait."""
+    """Runs longer than results are kept and than most proxies wait."""
     seconds = server.times.kept * 1.5
     async with server.session() as episode:
         given = await episode.call("slow", {"seconds": seconds}, takes=seconds)

@@ -1,4 +1,4 @@
-"""Checks of the bytes of a stream."""
+"""Checks of the stream format."""
 
 import json
 import re
@@ -7,21 +7,21 @@ from typing import Any
 from ors.conformance.checks import check
 from ors.conformance.events import RawStream, lines_of
 from ors.conformance.faults import Violation
-from ors.conformance.subject import ServerUnderTest, TestEpisode
+from ors.conformance.subject import CheckedSession, ServerUnderTest
 
 CHUNK = 4096
 TRIES = 8
-"""On a busy machine, what is sent together may come apart now and then."""
+"""On a busy machine, data that is sent together may arrive separately."""
 TOGETHER_SECONDS = 0.02
 SPACES = " \t\u00a0\u3000\ufeff"
 MIXED = "x漢 🎉\n\u00a0é"
-SEPARATORS = ("\u0085", "\u2028", "\u2029")  # str.split() would take them for white space
+SEPARATORS = ("\u0085", "\u2028", "\u2029")  # white space for str.split()
 _LINE = re.compile(rb"(event|data): |:|\Z")
 
 
 @check("format.events")
 async def events(server: ServerUnderTest) -> None:
-    """Whole events, each with type and data."""
+    """Expects complete events with type and data."""
     async with server.session() as episode:
         given = await episode.some()
         if given.unfinished or not given.events:
@@ -32,19 +32,19 @@ async def events(server: ServerUnderTest) -> None:
 
 @check("format.lines")
 async def lines(server: ServerUnderTest) -> None:
-    """To the byte."""
+    """Looks at every line."""
     async with server.session() as episode:
         given = await episode.some()
         if b"\r" in given.body:
             raise Violation("lines end with CR", given.seen)
         for line in lines_of(given.body):
             if not _LINE.match(line):
-                raise Violation("a line of another form", line)
+                raise Violation("a line has another form", line)
 
 
 @check("format.headers")
 async def headers(server: ServerUnderTest) -> None:
-    """For whatever stands between."""
+    """These headers are for proxies."""
     async with server.session() as episode:
         given = await episode.some()
         if "no-cache" not in (given.head.header("cache-control") or "").replace("no-store", "no-cache"):
@@ -55,7 +55,7 @@ async def headers(server: ServerUnderTest) -> None:
 
 @check("format.at-once", probe=True)
 async def at_once(server: ServerUnderTest) -> None:
-    """One of several times: a busy machine may find no tool done at once."""
+    """Tries several times: on a busy machine, a tool may not return immediately."""
     async with server.session() as episode:
         await episode.get("prompt")
         for _ in range(TRIES):
@@ -67,29 +67,29 @@ async def at_once(server: ServerUnderTest) -> None:
 
 @check("format.end-of-body", probe=True)
 async def end_of_body(server: ServerUnderTest) -> None:
-    """Of a stream that was open for a while."""
+    """Looks at a stream that was open for a while."""
     async with server.session() as episode:
         for _ in range(TRIES):
             given = await episode.call("slow", {"seconds": 0.05})
             given.output()
             if given.arrivals_after_last == 0 or given.ended - given.events[-1].at < TOGETHER_SECONDS:
                 return
-        raise Violation("the end of the body came later than the last event", given.seen)
+        raise Violation("the end of the body arrived later than the last event", given.seen)
 
 
-async def _sized(episode: TestEpisode, size: int) -> RawStream:
-    """A result of so many bytes."""
+async def _sized(episode: CheckedSession, size: int) -> RawStream:
+    """Requests a result of this size."""
     small = await episode.call("big", {"characters": 100})
     overhead = sum(len(event.data.encode()) for event in small.pieces) - 100
     given = await episode.call("big", {"characters": size - overhead})
     if len("".join(event.data for event in given.pieces).encode()) != size:
-        raise Violation("a result is not as long as a hundred characters more make it", given.seen)
+        raise Violation("the size of a result does not grow with its text", given.seen)
     return given
 
 
 @check("format.small", probe=True)
 async def small(server: ServerUnderTest) -> None:
-    """Exactly 4096 bytes."""
+    """Requests results of up to 4096 bytes."""
     async with server.session() as episode:
         for size in (1000, CHUNK):
             given = await _sized(episode, size)
@@ -99,7 +99,7 @@ async def small(server: ServerUnderTest) -> None:
 
 @check("format.large", probe=True)
 async def large(server: ServerUnderTest) -> None:
-    """One byte more."""
+    """Requests a result of 4097 bytes."""
     async with server.session() as episode:
         given = await _sized(episode, CHUNK + 1)
         if [event.name for event in given.pieces] != ["chunk", "end"]:
@@ -110,19 +110,19 @@ def _check_sizes(given: RawStream) -> None:
     given.output()
     longest = max(len(event.data.encode()) for event in given.pieces)
     if longest > CHUNK:
-        raise Violation(f"a piece of {longest} bytes", given.seen)
+        raise Violation(f"a piece has {longest} bytes", given.seen)
 
 
 @check("format.chunk-size", probe=True)
 async def chunk_size(server: ServerUnderTest) -> None:
-    """Of plain letters."""
+    """Requests ASCII letters."""
     async with server.session() as episode:
         _check_sizes(await episode.call("big", {"characters": 50_000}))
 
 
 @check("format.chunk-size-utf8", probe=True)
 async def chunk_size_utf8(server: ServerUnderTest) -> None:
-    """Of letters of three and four bytes."""
+    """Requests characters of three and four bytes."""
     async with server.session() as episode:
         for character in "漢🎉":
             _check_sizes(await episode.call("big", {"characters": 10_000, "character": character}))
@@ -130,21 +130,21 @@ async def chunk_size_utf8(server: ServerUnderTest) -> None:
 
 @check("format.reassembly", probe=True)
 async def reassembly(server: ServerUnderTest) -> None:
-    """A megabyte; and characters of all widths at every possible cut."""
+    """Requests a megabyte, and characters of all widths at every possible cut."""
     async with server.session() as episode:
         given = await episode.call("big", {"characters": 1_000_000})
         if given.text() != "x" * 1_000_000:
-            raise Violation("a megabyte did not come back whole", given.seen)
+            raise Violation("a megabyte did not arrive unchanged", given.seen)
         for shift in range(8):
             text = "-" * shift + MIXED * 2_000
             given = await episode.call("echo", {"text": text})
             if given.text() != text:
-                raise Violation("the text that came back is another one", given.seen)
+                raise Violation("the text did not arrive unchanged", given.seen)
 
 
 @check("format.no-edge-space", probe=True)
 async def no_edge_space(server: ServerUnderTest) -> None:
-    """Nothing but white space, of every kind."""
+    """Requests texts of white space only."""
     async with server.session() as episode:
         for character in SPACES:
             given = await episode.call("big", {"characters": 10_000, "character": character})
@@ -159,19 +159,19 @@ async def no_edge_space(server: ServerUnderTest) -> None:
 
 @check("format.no-separators", probe=True)
 async def no_separators(server: ServerUnderTest) -> None:
-    """Characters at which str.splitlines() splits."""
+    """Sends characters at which str.splitlines() splits."""
     async with server.session() as episode:
         text = "-".join(SEPARATORS)
         given = await episode.call("echo", {"text": text})
         if given.text() != text:
-            raise Violation("the text that came back is another one", given.seen)
+            raise Violation("the text did not arrive unchanged", given.seen)
         if any(character in event.data for event in given.pieces for character in SEPARATORS):
             raise Violation("a line separator is not escaped", given.seen)
 
 
 @check("format.surrogate", probe=True)
 async def surrogate(server: ServerUnderTest) -> None:
-    """The words around it arrive."""
+    """The words around the surrogate must arrive."""
     async with server.session() as episode:
         given = await episode.call("surrogate")
         text = given.text()
@@ -180,7 +180,7 @@ async def surrogate(server: ServerUnderTest) -> None:
 
 
 def python_example(body: str) -> Any:
-    """The Python client that the specification prints, on a whole body."""
+    """Reads a complete body as the Python client in the specification does."""
     buffer = kind = ""
     for line in body.splitlines():
         if line.startswith("event: "):
@@ -195,7 +195,7 @@ def python_example(body: str) -> Any:
 
 
 def javascript_example(body: str) -> Any:
-    """The JavaScript client that the specification prints, on a whole body."""
+    """Reads a complete body as the JavaScript client in the specification does."""
     buffer = kind = ""
     for line in re.split(r"\r?\n", body):
         if line.startswith("event: "):
@@ -211,7 +211,7 @@ def javascript_example(body: str) -> Any:
 
 @check("format.example-clients", probe=True)
 async def example_clients(server: ServerUnderTest) -> None:
-    """A small result and one in pieces, of plain text without spaces."""
+    """Reads a small and a large result of text without spaces."""
     async with server.session() as episode:
         for characters in (10, 20_000):
             given = await episode.call("big", {"characters": characters})
@@ -221,4 +221,4 @@ async def example_clients(server: ServerUnderTest) -> None:
                 except ValueError as error:
                     raise Violation(f"{read.__name__} fails: {error}", given.seen) from None
                 if found != given.value():
-                    raise Violation(f"{read.__name__} reads something else", given.seen)
+                    raise Violation(f"{read.__name__} reads another result", given.seen)

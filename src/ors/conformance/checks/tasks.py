@@ -1,4 +1,4 @@
-"""Checks of tasks: listed, counted, by index, by range."""
+"""Checks of tasks: lists, counts, indices, ranges."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ FAR = 10**12
 
 @check("tasks.shape")
 async def shape(server: ServerUnderTest) -> None:
-    """Tasks are objects, env_name is the environment's."""
+    """Expects objects, and the name of the environment."""
     split = await server.split()
     answer = await server.ask("POST", f"/{server.environment}/tasks", {"split": split})
     if answer.status == 400 and "index" in expect.detail(answer):
@@ -43,7 +43,7 @@ BAD_SPLIT = (
 
 @check("tasks.not-listed", indexed=True)
 async def not_listed(server: ServerUnderTest) -> None:
-    """Too many to list, but there one by one."""
+    """Tasks that cannot be listed are available by index."""
     split = {"split": "train"}
     answer = expect.status(await server.ask("POST", "/probe_indexed/tasks", split), 400)
     if "index-based API" not in expect.detail(answer):
@@ -51,15 +51,15 @@ async def not_listed(server: ServerUnderTest) -> None:
     expect.value(await server.ask("POST", "/probe_indexed/num_tasks", split), {"num_tasks": 1_000_000})
     task = await server.ask("POST", "/probe_indexed/task", {**split, "index": 999_999})
     if expect.mapping(task, "task")["task"] != {"number": 999_999, "tool": "skip"}:
-        raise Violation("not the last task", task.seen)
+        raise Violation("this is not the last task", task.seen)
     some = await server.ask("POST", "/probe_indexed/task_range", {**split, "start": -1})
     if expect.mapping(some, "tasks")["tasks"] != [{"number": 999_999, "tool": "skip"}]:
-        raise Violation("not the last task", some.seen)
+        raise Violation("this is not the last task", some.seen)
 
 
 @check("num-tasks.count")
 async def count(server: ServerUnderTest) -> None:
-    """As many as are listed."""
+    """Compares the number with the list."""
     split = await server.split()
     answer = await server.ask("POST", f"/{server.environment}/num_tasks", {"split": split})
     found = expect.mapping(answer, "num_tasks")["num_tasks"]
@@ -71,18 +71,18 @@ async def count(server: ServerUnderTest) -> None:
 
 @check("task.by-index")
 async def by_index(server: ServerUnderTest) -> None:
-    """The first and the last."""
+    """Requests the first and the last task."""
     split = await server.split()
     tasks = await server.tasks(split)
     for index in (0, len(tasks) - 1):
         answer = await server.ask("POST", f"/{server.environment}/task", {"split": split, "index": index})
         if expect.mapping(answer, "task")["task"] != tasks[index]:
-            raise Violation(f"not the task that is listed at {index}", answer.seen)
+            raise Violation(f"this is not the task listed at {index}", answer.seen)
 
 
 @check("task.out-of-range")
 async def out_of_range(server: ServerUnderTest) -> None:
-    """Right behind the last, and far out."""
+    """Requests the index after the last, and a huge one."""
     split = await server.split()
     path = f"/{server.environment}/num_tasks"
     total = expect.mapping(await server.ask("POST", path, {"split": split}), "num_tasks")["num_tasks"]
@@ -93,14 +93,14 @@ async def out_of_range(server: ServerUnderTest) -> None:
 
 @check("task.negative")
 async def negative(server: ServerUnderTest) -> None:
-    """Minus one is no zero-based index."""
+    """Requests the index -1."""
     body = {"split": await server.split(), "index": -1}
     expect.status(await server.ask("POST", f"/{server.environment}/task", body), 400)
 
 
 @check("task.env-name")
 async def env_name(server: ServerUnderTest) -> None:
-    """In both."""
+    """Looks at both answers."""
     split = await server.split()
     for name, body in (("task", {"index": 0}), ("task_range", {"start": 0, "stop": 1})):
         answer = await server.ask("POST", f"/{server.environment}/{name}", {"split": split, **body})
@@ -114,7 +114,7 @@ async def _range(server: ServerUnderTest, wanted: slice, split: str, tasks: list
     body |= {} if wanted.stop is None else {"stop": wanted.stop}
     answer = await server.ask("POST", f"/{server.environment}/task_range", body)
     if expect.mapping(answer, "tasks")["tasks"] != tasks[wanted]:
-        raise Violation(f"not the tasks [{wanted.start}:{wanted.stop}]", answer.seen)
+        raise Violation(f"these are not the tasks [{wanted.start}:{wanted.stop}]", answer.seen)
 
 
 def _ranges(id: str, *wanted: slice) -> Check:

@@ -1,4 +1,4 @@
-// The page: its views by the hash of the address, whether the server is there, and its key.
+// The page: views by the hash of the address, the state of the server, and its API key.
 
 import { forget } from "./catalogue.js";
 import { failure, fill, h, labelled } from "./dom.js";
@@ -65,7 +65,7 @@ function askForKey() {
   leave?.();
   leave = null;
   const key = h("input", { type: "password", autocomplete: "current-password" });
-  const form = h("form", { class: "card key" }, h("h1", null, "This server asks for a key"), labelled("API key", key), h("div", { class: "actions" }, h("button", { type: "submit", class: "primary" }, "Unlock")), h("p", { class: "hint" }, "It is kept until this tab is closed."));
+  const form = h("form", { class: "card key" }, h("h1", null, "This server needs an API key"), labelled("API key", key), h("div", { class: "actions" }, h("button", { type: "submit", class: "primary" }, "Unlock")), h("p", { class: "hint" }, "The key is kept until this tab is closed."));
   form.addEventListener("submit", (event) => {
     event.preventDefault();
     setKey(key.value);
@@ -91,7 +91,7 @@ async function start() {
 }
 
 state.addEventListener("away", () => {
-  fill(notice, h("p", { class: "away" }, h("b", null, "The server is away. "), `${whyAway()} Trying again every second.`));
+  fill(notice, h("p", { class: "away" }, h("b", null, "The server cannot be reached. "), `${whyAway()} Retrying every second.`));
   tellServer();
 });
 state.addEventListener("back", async () => {

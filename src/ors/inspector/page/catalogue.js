@@ -1,4 +1,4 @@
-// What the server offers: environments, their splits and tools, tasks by the page.
+// Environments of the server: splits, tools, and pages of tasks.
 
 import { about, ask, Refusal } from "./server.js";
 
@@ -15,12 +15,12 @@ export function environments() {
   return known;
 }
 
-/** Forgets what was learnt, as the server may be another one now. */
+/** Clears the cache, since another server may run now. */
 export function forget() {
   known = null;
 }
 
-/** All tools of a list, also the one for the agent's last message, which has `terminal`. */
+/** All tools of a list, including the one for the agent's last message, which has `terminal`. */
 export function listedTools(listed) {
   const last = listed.terminal_tool;
   const tools = listed.tools ?? listed;
@@ -46,7 +46,7 @@ async function fromProtocol() {
   );
 }
 
-/** How many tasks a split has, or null where the server does not count them. */
+/** Number of tasks in a split, or null if the server does not count them. */
 export async function size(environment, split) {
   try {
     return (await ask("POST", path(environment, "num_tasks"), { body: { split }, log: false })).num_tasks;

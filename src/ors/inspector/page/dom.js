@@ -1,4 +1,4 @@
-// Elements: the only way this page makes any. Text goes in as text, never as markup.
+// Creates all elements of the page. Text is inserted as text, never as markup.
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -23,17 +23,17 @@ export const h = (tag, props, ...children) => filled(document.createElement(tag)
 /** An SVG element. */
 export const s = (tag, props, ...children) => filled(document.createElementNS(SVG, tag), props, children);
 
-/** Puts `children` in the place of what `node` holds. */
+/** Replaces the children of `node`. */
 export function fill(node, ...children) {
   node.replaceChildren(...children.flat(3).filter((child) => child !== null && child !== undefined && child !== false));
 }
 
 let made = 0;
 
-/** An id that no other element has. */
+/** A unique id. */
 export const freshId = (prefix) => `${prefix}-${++made}`;
 
-/** A button that does `act`; while that takes its time the button cannot be pressed again. */
+/** A button that runs `act`, and is disabled while `act` runs. */
 export function button(label, act, props = {}) {
   const node = h("button", { type: "button", ...props }, label);
   node.addEventListener("click", async (event) => {
@@ -47,7 +47,7 @@ export function button(label, act, props = {}) {
   return node;
 }
 
-/** A button that puts text on the clipboard and says so. */
+/** A button that copies text to the clipboard and confirms it. */
 export function copyButton(label, text, props = {}) {
   return button(
     label,
@@ -64,7 +64,7 @@ async function copied(text) {
   try {
     await navigator.clipboard.writeText(text);
   } catch {
-    // Only pages that came over TLS or from this machine have a clipboard; the old way works elsewhere.
+    // The clipboard API needs TLS or localhost; the old way works everywhere.
     const area = h("textarea", { class: "offscreen", value: text });
     document.body.append(area);
     area.select();
@@ -73,7 +73,7 @@ async function copied(text) {
   }
 }
 
-/** A button that ends something, and asks once more before it does. */
+/** A button for a destructive action, which asks for confirmation. */
 export function endButton(label, act) {
   const node = h("button", { type: "button", class: "small danger" }, label);
   let asked = null;
@@ -117,6 +117,6 @@ export function labelled(label, control) {
   return h("label", { class: "labelled" }, h("span", null, label), control);
 }
 
-/** What is shown while something is fetched, and what is shown when that fails. */
+/** Texts shown while something loads, and when that fails. */
 export const loading = (what) => h("p", { class: "muted" }, `Loading ${what}…`);
 export const failure = (error) => h("p", { class: "problem", role: "alert" }, String(error.message ?? error));

@@ -1,4 +1,4 @@
-// The view of environments: what each is, its splits, its tools with their schemas.
+// The view of environments: descriptions, splits, and tools with their schemas.
 
 import { environments, size } from "./catalogue.js";
 import { failure, h, loading } from "./dom.js";
@@ -29,7 +29,7 @@ function card(one, open) {
     h("h3", null, "Splits"),
     h("ul", { class: "splits" }, one.splits.map((split) => splitItem(one.name, split))),
     h("h3", null, "Tools"),
-    tools.length ? tools.map(([tool, special]) => toolItem(tool, special, open)) : h("p", { class: "muted" }, "Each task has tools of its own."),
+    tools.length ? tools.map(([tool, special]) => toolItem(tool, special, open)) : h("p", { class: "muted" }, "Each task has its own tools."),
   );
 }
 
@@ -59,7 +59,7 @@ export function toolItem(tool, special, open) {
       h("code", { class: "tool-name" }, tool.name),
       h("code", { class: "muted" }, `(${names.join(", ")})`),
       special ? h("span", { class: "tag special" }, "task-specific") : null,
-      tool.terminal ? h("span", { class: "tag special", title: "Takes the agent's last message; agents do not see it as a tool" }, "terminal") : null,
+      tool.terminal ? h("span", { class: "tag special", title: "Takes the agent's last message. Agents do not see it as a tool." }, "terminal") : null,
       h("span", { class: "muted brief" }, short(tool.description ?? "", 100)),
     ),
     tool.description ? h("p", { class: "described" }, tool.description) : null,
@@ -82,7 +82,7 @@ function rows(schema, root, depth, seen = []) {
   });
 }
 
-/** The object below a schema, if there is one: itself, an item of it, or one arm of it. */
+/** The object schema inside a schema: itself, its items, or one of its alternatives; else null. */
 function nested(schema, root) {
   if (schema.properties) return schema;
   if (schema.items) return nested(resolved(schema.items, root), root);

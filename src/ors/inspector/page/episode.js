@@ -1,4 +1,4 @@
-// One episode that this page plays: its session, its tools, its calls and what they gave.
+// One episode played by this page: session, tools, calls and results.
 
 import { listedTools } from "./catalogue.js";
 import { decodeAll } from "./events.js";
@@ -8,7 +8,7 @@ import { ask, Away, events, Refusal, send } from "./server.js";
 const PING_MS = 10_000;
 const REJOINS = 5;
 
-/** What the events of a call say: `{status, output, error, reason}`. */
+/** Decodes the events of a call to `{status, output, error, reason}`. */
 export function outcomeOf(list) {
   const last = list.at(-1);
   if (last?.name === "error") return { status: "failed", error: last.data, reason: last.more.reason ?? "" };
@@ -18,10 +18,10 @@ export function outcomeOf(list) {
   return { status: "ok", output: result.output ?? {}, error: "", reason: "" };
 }
 
-/** The same of a stream's whole text. */
+/** Decodes the complete text of a stream. */
 export const outcomeOfText = (text) => outcomeOf(decodeAll(text).filter((event) => event.name !== ":"));
 
-/** Base64 of JSON, as the header for secrets has it. */
+/** Encodes secrets for their header: base64 of JSON. */
 function secretsHeader(secrets) {
   const wrapped = Object.fromEntries(Object.entries(secrets).map(([name, value]) => [name, { value }]));
   return btoa(String.fromCharCode(...new TextEncoder().encode(JSON.stringify(wrapped))));
@@ -66,7 +66,7 @@ export class Episode extends EventTarget {
     return { "X-Session-ID": this.sid };
   }
 
-  /** Opens the session and asks for the prompt and the tools. */
+  /** Opens the session and requests the prompt and the tools. */
   async open(secrets) {
     this.secretNames = Object.keys(secrets);
     this.sid = await newSid();
@@ -95,7 +95,7 @@ export class Episode extends EventTarget {
     try {
       await ask("POST", "create", { body: { ...body, secrets }, headers });
     } catch (error) {
-      // openreward 0.1.167 reads the header alone, and refuses the specification's field.
+      // openreward 0.1.167 reads only the header, and refuses the specification's field.
       if (!(error instanceof Refusal && error.status === 422)) throw error;
       await ask("POST", "create", { body, headers });
     }
@@ -126,7 +126,7 @@ export class Episode extends EventTarget {
     this.#told("state");
   }
 
-  /** Calls a tool; "step" events tell how it goes. */
+  /** Calls a tool; dispatches "step" events. */
   async call(tool, input) {
     const step = { n: this.steps.length + 1, tool, input, at: Date.now() / 1000, began: performance.now(), pings: 0, status: "running", taskId: null, exchanges: [] };
     this.steps.push(step);
@@ -149,7 +149,7 @@ export class Episode extends EventTarget {
           return { status: "failed", error: error.message, reason: `HTTP ${error.status}` };
         }
       }
-      // Without its id the call might run twice: then nothing is sent again.
+      // Without a task id, the tool might run twice, so nothing is sent again.
       if (rejoin >= REJOINS || step.taskId === null) return { status: "failed", error: "The connection broke; the tool may or may not have run.", reason: "connection" };
       await new Promise((done) => setTimeout(done, 1000));
     }
@@ -178,7 +178,7 @@ export class Episode extends EventTarget {
     return outcomeOf(found);
   }
 
-  /** Deletes the session, which also stops a call that runs. */
+  /** Deletes the session, which also stops a running call. */
   async end() {
     clearInterval(this.timer);
     const was = this.state;
@@ -198,7 +198,7 @@ async function newSid() {
     exchange.end();
     return parse(text).sid;
   }
-  // ors-sdk 0.1.0 and openreward 0.1.167 always stream it: the id is the task id.
+  // ors-sdk 0.1.0 and openreward 0.1.167 always answer with a stream, whose task id is the session id.
   let sid = null;
   for await (const event of events(response, exchange)) if (event.name === "task_id") sid = event.data.trim();
   return sid;

@@ -1,11 +1,11 @@
-// Event streams: text, cut anywhere, to events.
+// Decodes event streams from text that is cut anywhere.
 
 /** Turns the text of a stream into `{name, data, more, raw}`; comments have the name ":". */
 export class Decoder {
   #rest = "";
 
   feed(text) {
-    // A CR at the very end may be half of a CRLF: it waits for what follows.
+    // A CR at the end may be half of a CRLF, so it waits for more text.
     const held = (this.#rest + text).replace(/\r\n|\r(?!$)/g, "\n");
     const blocks = held.split("\n\n");
     this.#rest = blocks.pop();
@@ -28,5 +28,5 @@ function decoded(raw) {
   return { ...found, data: found.data.join("\n") };
 }
 
-/** All events of a whole stream. */
+/** Decodes a complete stream. */
 export const decodeAll = (text) => new Decoder().feed(text);

@@ -1,9 +1,9 @@
-// An episode as text that reproduces it: JSON, Python with our client, curl lines.
+// Exports an episode: as JSON, as a Python program with our client, as curl commands.
 
 import { isObject, isRaw, pretty } from "./json.js";
 import { hasKey, serverUrl } from "./server.js";
 
-/** The whole episode as JSON. */
+/** Exports the episode as JSON. */
 export function asJson(episode) {
   return pretty({
     server: serverUrl(),
@@ -35,7 +35,7 @@ function python(value) {
 
 const variable = (name) => name.toUpperCase().replace(/[^A-Z0-9]/g, "_");
 
-/** The calls of the episode, as a program. */
+/** Exports the episode as a Python program. */
 export function asPython(episode) {
   const { task, secretNames } = episode;
   const secrets = secretNames.length ? `, secrets={${secretNames.map((name) => `${python(name)}: os.environ[${python(variable(name))}]`).join(", ")}}` : "";
@@ -65,7 +65,7 @@ export function asPython(episode) {
 
 const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;
 
-/** The episode as curl lines for a shell. */
+/** Exports the episode as curl commands. */
 export function asCurl(episode) {
   const key = hasKey() ? ` -H "X-API-Key: $ORS_API_KEY"` : "";
   const body = (value) => `-H 'Content-Type: application/json' -d ${quoted(JSON.stringify(value))}`;

@@ -1,4 +1,4 @@
-// The fields of a form, one kind for each kind of schema. Each can `read`, `write`, `say` what is wrong, and `focus`.
+// Form fields, one kind per kind of schema. Each has `read`, `write`, `say` (shows an error) and `focus`.
 
 import { button, fill, freshId, h, select } from "./dom.js";
 import { isObject, number, parse, pretty, same } from "./json.js";
@@ -29,7 +29,7 @@ function kindOf(schema, context, place) {
   return schema.properties ? objectField : jsonField;
 }
 
-/** Label, control, description and the place for what is wrong. */
+/** Label, control, description and space for an error. */
 function framed(control, schema, context, place, more = {}) {
   const id = freshId("field");
   const said = h("p", { class: "problem", id: `${id}-said`, hidden: true });
@@ -115,7 +115,7 @@ function jsonField(schema, context, place) {
   });
 }
 
-/** One kind of value or null: an empty field is null where it must be given, and left out otherwise. */
+/** A value or null: an empty field means null if it is required, else it is omitted. */
 function nullableField(schema, context, place) {
   const { anyOf, oneOf, default: otherwise, ...rest } = schema;
   const inner = { ...resolved((anyOf ?? oneOf).find((arm) => arm?.type !== "null"), context.root), ...rest };
@@ -201,7 +201,7 @@ function objectField(schema, context, place) {
     write: (value) => isObject(value) && below.forEach(([name, field]) => name in value && field.write(value[name])),
     read: () => {
       const entries = below.map(([name, field]) => [name, field.read()]).filter(([, value]) => value !== ABSENT);
-      // An object that may be left out is left out when nothing in it is given.
+      // An optional object is omitted if all its fields are empty.
       return entries.length || place.required ? Object.fromEntries(entries) : ABSENT;
     },
   };

@@ -1,11 +1,11 @@
-// A form from a tool's schema: read it as a value, with what is wrong beside each field.
+// A form generated from a tool's schema, with errors beside the fields.
 
 import { button, fill, h, labelled } from "./dom.js";
 import { fieldOf } from "./fields.js";
 import { isObject, parse, pretty } from "./json.js";
 import { problems } from "./schema.js";
 
-/** The form of one tool. `read()` gives its input, or null after showing what is wrong. */
+/** The form of one tool. `read()` returns its input, or shows the errors and returns null. */
 export class Form {
   #schema;
   #field = null;
@@ -37,7 +37,7 @@ export class Form {
     fill(this.#body, this.isEmpty ? h("p", { class: "muted" }, "This tool takes no input.") : this.#field.element);
   }
 
-  /** Changes between the form and its JSON; says why if that cannot be. */
+  /** Switches between form and JSON; shows an error if that is not possible. */
   toggleRaw() {
     const problem = this.#problem();
     if (this.#raw && problem) {
@@ -60,7 +60,7 @@ export class Form {
     try {
       return isObject(parse(this.#raw.value)) ? null : { path: "", message: "The input must be a JSON object." };
     } catch (error) {
-      return { path: "", message: `This is not JSON: ${error.message}` };
+      return { path: "", message: `Not valid JSON: ${error.message}` };
     }
   }
 
@@ -68,7 +68,7 @@ export class Form {
     return this.#raw ? parse(this.#raw.value) : this.#field.read();
   }
 
-  /** The input, or null if something is wrong with it, which is then shown. */
+  /** Returns the input, or shows the errors and returns null. */
   read() {
     const unreadable = this.#problem();
     if (unreadable) {
@@ -103,13 +103,13 @@ export class Form {
     if (wrong.length) (placed[0] ?? { focus: () => this.#raw?.focus() }).focus();
   }
 
-  /** Puts the cursor into the first field. */
+  /** Focuses the first field. */
   focus() {
     this.element.querySelector("input, textarea, select")?.focus();
   }
 }
 
-/** Rows of names and values that are typed like passwords. */
+/** Rows for names and secret values. */
 export class SecretRows {
   #rows = h("div", { class: "secrets" });
 
@@ -126,7 +126,7 @@ export class SecretRows {
     name.focus();
   }
 
-  /** The secrets by name. */
+  /** Returns the secrets by name. */
   read() {
     const rows = [...this.#rows.children].map((row) => [...row.querySelectorAll("input")].map((input) => input.value));
     return Object.fromEntries(rows.filter(([name]) => name !== ""));

@@ -1,8 +1,8 @@
-// JSON without loss: integers that JavaScript cannot hold stay as they were written.
+// Lossless JSON: integers that JavaScript cannot represent keep their text.
 
 const LONG = /\d{16}/;
 
-/** The value of a JSON text. */
+/** Parses JSON. */
 export function parse(text) {
   if (!LONG.test(text) || JSON.rawJSON === undefined) return JSON.parse(text);
   return JSON.parse(text, (_, value, context) =>
@@ -12,7 +12,7 @@ export function parse(text) {
   );
 }
 
-/** A number as it was typed, or null if it is none. */
+/** Parses a typed number; null if it is not valid. */
 export function number(text) {
   const trimmed = text.trim();
   if (!/^-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?$/.test(trimmed)) return null;

@@ -1,4 +1,4 @@
-// The view of live sessions: all of them, updated every second, and what the server has been doing.
+// The view of live sessions, updated every second, with plots of the server's load.
 
 import { button, endButton, failure, fill, h, labelled, select } from "./dom.js";
 import { short } from "./json.js";
@@ -11,7 +11,7 @@ const SPAN = 300;
 const LEAST_SPAN = 60;
 const STATES = [["", "any"], "creating", "ready", "failed"];
 
-export const ABSENT = "This server does not tell of its sessions: it is not one of ours, its inspector is off, or it needs another key.";
+export const ABSENT = "This server does not show its sessions: it is another implementation, its inspector is off, or it needs another key.";
 
 export async function show(main) {
   main.append(h("h1", null, "Live sessions"));
@@ -35,7 +35,7 @@ class LiveView {
   #wanted = { environment: "", state: "", offset: 0 };
   #stop = null;
   #clock = null;
-  #ahead = 0; // how far the server's clock is ahead of ours
+  #ahead = 0; // seconds that the server's clock is ahead of ours
 
   constructor(names) {
     const heads = ["Session", "Environment", "Task", "State", "Age", "Idle", "Calls", "Reward", ""];
@@ -97,8 +97,8 @@ class LiveView {
 
   #draw() {
     const { total, offset, sessions } = this.#page;
-    this.#where.textContent = total > PAGE ? `${count(offset + 1)}–${count(offset + sessions.length)} of ${count(total)}` : `${count(total)} in all`;
-    // Rows that stay keep their place, so that a button under the pointer or the focus does not go away.
+    this.#where.textContent = total > PAGE ? `${count(offset + 1)}–${count(offset + sessions.length)} of ${count(total)}` : `${count(total)} in total`;
+    // Unchanged rows are reused, so that a button keeps the pointer and the focus.
     const old = new Map([...this.#rows.children].map((row) => [row.dataset.sid, row]));
     const rows = sessions.map((session) => {
       const row = old.get(session.sid);
@@ -151,11 +151,11 @@ function redraw(row, session, told) {
     h("td", { class: "num" }, count(session.calls), session.running ? h("span", { class: "running-mark", title: "running" }, ` +${session.running}`) : null),
     h("td", { class: "num" }, reward(session.reward)),
   ];
-  // The last cell stays the same one: its button may be asking whether it is really meant.
+  // The last cell is reused: its button may be waiting for confirmation.
   const last = row.lastElementChild ?? h("td", null, endButton("End", () => endSession(session.sid)));
   row.replaceChildren(...cells, last);
   return row;
 }
 
-/** Ends a session, whoever opened it. */
+/** Ends a session of any client. */
 export const endSession = (sid) => ask("DELETE", `-/sessions/${encodeURIComponent(sid)}`);

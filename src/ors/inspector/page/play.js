@@ -1,4 +1,4 @@
-// The view to play an episode in: open it, call tools, see what they give.
+// The view to play an episode: open it, call tools, see their results.
 
 import { environments, task as fetchTask } from "./catalogue.js";
 import { button, copyButton, endButton, failure, fill, h, labelled, loading, select } from "./dom.js";
@@ -10,7 +10,7 @@ import { blocks, tree } from "./show.js";
 import { rewardPlot, stepItem, tickRunning } from "./steps.js";
 import { reward } from "./words.js";
 
-let current = null; // the episode that goes on while other views are looked at
+let current = null; // stays open while other views are shown
 
 /** #/play/ENVIRONMENT/SPLIT/INDEX */
 export async function show(main, [environment, split, index]) {
@@ -20,7 +20,7 @@ export async function show(main, [environment, split, index]) {
   main.lastChild.remove();
   const chosen = all.find((one) => one.name === environment) ?? all[0];
   const inSplit = chosen.splits.find((one) => one.name === split)?.name ?? chosen.splits[0]?.name;
-  const left = current && current.state === "open" ? h("p", { class: "note" }, "An episode of ", current.environment, " is open: ", h("a", { href: "#/play" }, "go back to it"), ". Opening another one ends it.") : null;
+  const left = current && current.state === "open" ? h("p", { class: "note" }, "An episode of ", current.environment, " is open: ", h("a", { href: "#/play" }, "go back to it"), ". Opening another episode ends it.") : null;
   main.append(left ?? "", setup(all, chosen, inSplit, Number(index ?? 0)));
 }
 
@@ -33,7 +33,7 @@ function setup(all, chosen, split, index) {
   const go = (env, part, n) => (location.hash = `#/play/${[env, part, n].filter((one) => one !== undefined).map(encodeURIComponent).join("/")}`);
   const at = h("input", { class: "page-number", inputmode: "numeric", value: String(index), on: { change: () => go(chosen.name, split, Number(at.value) || 0) } });
   const edited = h("textarea", { class: "code", rows: 6, spellcheck: "false", "aria-label": "Task as JSON" });
-  const editor = h("details", { class: "more" }, h("summary", null, "Edit the task"), h("p", { class: "hint" }, "The session gets what stands here instead of the task of that index."), edited);
+  const editor = h("details", { class: "more" }, h("summary", null, "Edit the task"), h("p", { class: "hint" }, "The session gets this task instead of the one at that index."), edited);
   editor.addEventListener("toggle", async () => {
     if (editor.open && edited.value === "") edited.value = await fetchTask(chosen.name, split, index).then(pretty, () => "{}");
   });
@@ -60,7 +60,7 @@ function setup(all, chosen, split, index) {
     ),
     preview,
     editor,
-    h("details", { class: "more" }, h("summary", null, "Secrets"), h("p", { class: "hint" }, "They are sent with the session and shown nowhere."), secrets.element),
+    h("details", { class: "more" }, h("summary", null, "Secrets"), h("p", { class: "hint" }, "Secrets are sent with the session and never shown."), secrets.element),
     h("div", { class: "actions" }, open),
     said,
   );
@@ -72,7 +72,7 @@ async function begin(environment, from, edited, secrets, said) {
   if (edited !== null) {
     try {
       task = { task_spec: parse(edited) };
-      if (!isObject(task.task_spec)) throw new Error("a task is a JSON object");
+      if (!isObject(task.task_spec)) throw new Error("it must be a JSON object");
     } catch (error) {
       fill(said, failure(new Error(`The task is not valid: ${error.message}`)));
       return;
@@ -81,7 +81,7 @@ async function begin(environment, from, edited, secrets, said) {
   if (current?.state === "open") await current.end();
   const episode = new Episode(environment, task);
   episode.from = edited === null ? from : null;
-  fill(said, loading("the session, whose environment is being set up"));
+  fill(said, loading("the session while its environment is set up"));
   try {
     await episode.open(secrets);
   } catch (error) {
@@ -93,7 +93,7 @@ async function begin(environment, from, edited, secrets, said) {
   else goTo(from, environment);
 }
 
-/** Goes to the task of an episode, also when the address is that already. */
+/** Goes to the task of an episode, even if the address does not change. */
 function goTo(from, environment) {
   const hash = `#/play/${[environment, ...(from ? [from.split, from.index] : [])].map(encodeURIComponent).join("/")}`;
   if (location.hash === hash) window.dispatchEvent(new HashChangeEvent("hashchange"));
@@ -117,7 +117,7 @@ function table(main, episode) {
   let rewards = null;
   const onState = () => {
     tools.update();
-    // A plot of hundreds of steps is drawn again only when it has changed.
+    // A plot of hundreds of steps is redrawn only when it has changed.
     if (!episode.running || rewards === null) rewards = rewardPlot(episode.steps);
     fill(summary, summed(episode, rewards));
   };
@@ -168,7 +168,7 @@ function summed(episode, rewards) {
     ),
     rewards,
     h("div", { class: "actions" }, copyButton("Copy JSON", () => asJson(episode)), copyButton("Copy Python", () => asPython(episode)), copyButton("Copy curl", () => asCurl(episode))),
-    h("div", { class: "actions" }, episode.state === "open" ? endButton(episode.running ? "Abandon: delete the session" : "End the session", () => episode.end()) : null, again(episode)),
+    h("div", { class: "actions" }, episode.state === "open" ? endButton(episode.running ? "Abort: delete the session" : "End the session", () => episode.end()) : null, again(episode)),
   ];
 }
 
@@ -183,7 +183,7 @@ function again(episode) {
   return episode.finished || episode.state !== "open" ? button("New episode", leave, { class: "primary" }) : null;
 }
 
-/** The tools of an episode: one chosen, with its form. */
+/** The tools of an episode, and the form of the chosen one. */
 class ToolBox {
   #episode;
   #form = null;
@@ -222,7 +222,7 @@ class ToolBox {
     return this.#episode.tools.find((tool) => tool.name === this.name);
   }
 
-  /** Chooses a tool, with an input to begin with. */
+  /** Chooses a tool, with an initial input. */
   use(name, input) {
     this.name = name;
     fill(
@@ -236,13 +236,13 @@ class ToolBox {
     }
     this.#form = new Form(this.#tool.input_schema, input);
     this.#raw.setAttribute("aria-pressed", "false");
-    const last = this.#tool.terminal ? h("p", { class: "hint" }, "Terminal: it takes the agent's last message.") : null;
+    const last = this.#tool.terminal ? h("p", { class: "hint" }, "Terminal tool: takes the agent's last message.") : null;
     fill(this.#holder, this.#tool.description ? h("p", { class: "described" }, this.#tool.description) : null, last, this.#form.element);
     this.update();
     this.focus();
   }
 
-  /** Whether a call can be made now. */
+  /** Enables or disables the form. */
   update() {
     const { state, running, finished } = this.#episode;
     this.#call.disabled = state !== "open" || Boolean(running) || !this.#tool;
@@ -259,14 +259,14 @@ class ToolBox {
     if (this.element.isConnected) this.focus();
   }
 
-  /** Puts the cursor where the next call is typed. */
+  /** Focuses the form of the next call. */
   focus() {
     if (this.#form?.isEmpty) this.#call.focus({ preventScroll: true });
     else this.#form?.focus();
   }
 }
 
-/** Calls of the open episode go on; a page that is left must not lose them unasked. */
+/** The browser asks before it closes a page with a running call. */
 window.addEventListener("beforeunload", (event) => {
   if (current?.running) event.preventDefault();
 });

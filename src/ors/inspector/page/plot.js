@@ -19,7 +19,7 @@ function ticks(low, high, wanted = 3) {
 
 /**
  * A plot of `series`: `[{name, points: [[x, y], …], kind: "line" | "bars", tone}]`.
- * `y` that are null interrupt a line; `gap` is how far apart two points of one line may be.
+ * A null `y` interrupts a line; `gap` is the largest distance between two points of one line.
  */
 export function plot({ series, label, width = 420, height = 150, xs, format = String, xFormat = String, gap = Infinity, least = 0 }) {
   const all = series.flatMap((one) => one.points.map(([, y]) => y)).filter((y) => y !== null && y !== undefined);
@@ -47,7 +47,7 @@ function bars({ points, tone }, x, y, room) {
     const height = Math.max(1.5, Math.abs(y(value) - y(0)));
     return `M${(x(at) - wide / 2).toFixed(1)} ${(Math.min(y(value), y(0))).toFixed(1)}h${wide.toFixed(1)}v${height.toFixed(1)}h${(-wide).toFixed(1)}z`;
   };
-  // One path for all of them: hundreds of elements would be made anew with every step.
+  // One path for all bars: hundreds of elements would be recreated at every step.
   const given = points.filter(([, value]) => value !== null);
   return s("path", { class: `bar ${tone}`, d: given.map(bar).join(""), "data-bars": given.length });
 }

@@ -1,10 +1,10 @@
-// JSON Schemas of tools: what they mean in words, and whether a value fits.
+// JSON Schemas of tools: describes them as text, and validates values.
 
 import { isObject, isRaw, same } from "./json.js";
 
 const DEEPEST = 12;
 
-/** A schema with its reference followed and its one-armed `allOf` unwrapped. */
+/** Resolves the reference of a schema and unwraps an `allOf` with one entry. */
 export function resolved(schema, root) {
   let found = schema === true || schema === undefined ? {} : schema;
   for (let depth = 0; depth < DEEPEST && isObject(found); depth++) {
@@ -29,14 +29,14 @@ function at(root, pointer) {
   return isObject(place) ? place : {};
 }
 
-/** The arms of a schema that may be one of several, without null; and whether null is one. */
+/** The alternatives of a schema without null, and whether null is allowed. */
 export function arms(schema) {
   const all = schema.anyOf ?? schema.oneOf;
   if (!Array.isArray(all)) return null;
   return { some: all.filter((arm) => arm?.type !== "null"), nullable: all.some((arm) => arm?.type === "null") };
 }
 
-/** The type of a value in a few words: `list of integer`, `"up" | "down"`. */
+/** Short name of a type: `list of integer`, `"up" | "down"`. */
 export function typeName(schema, root, depth = 0) {
   const found = resolved(schema, root);
   if (found.const !== undefined) return JSON.stringify(found.const);
@@ -52,7 +52,7 @@ export function typeName(schema, root, depth = 0) {
   return found.type ?? "any";
 }
 
-/** What else a schema asks for, in words. */
+/** Describes the constraints of a schema. */
 export function constraints(schema) {
   const words = [];
   const add = (key, word) => schema[key] !== undefined && words.push(word(schema[key]));
@@ -70,13 +70,13 @@ export function constraints(schema) {
   return words;
 }
 
-/** What is wrong with a value: `[{path, message}]`, empty if it fits. */
+/** Validates a value; returns `[{path, message}]`, empty if it fits. */
 export function problems(value, schema, root = schema, path = "", depth = 0) {
   const found = resolved(schema, root);
   if (depth > 60 || isRaw(value)) return [];
   const say = (message) => [{ path, message }];
   if (found.const !== undefined && !same(found.const, value)) return say(`must be ${JSON.stringify(found.const)}`);
-  if (Array.isArray(found.enum) && !found.enum.some((one) => same(one, value))) return say("is none of the choices");
+  if (Array.isArray(found.enum) && !found.enum.some((one) => same(one, value))) return say("is not one of the choices");
   const several = found.anyOf ?? found.oneOf;
   if (Array.isArray(several)) {
     const tries = several.map((arm) => problems(value, arm, root, path, depth + 1));
@@ -113,7 +113,7 @@ function matches(value, pattern) {
   try {
     return new RegExp(pattern, "u").test(value);
   } catch {
-    return true; // written for another dialect: the server decides
+    return true; // another regex dialect: the server decides
   }
 }
 
@@ -129,7 +129,7 @@ function numberProblems(value, schema, say) {
 function arrayProblems(value, schema, root, path, depth, say) {
   if (value.length < (schema.minItems ?? 0)) return say(`needs at least ${schema.minItems} items`);
   if (value.length > (schema.maxItems ?? Infinity)) return say(`may have at most ${schema.maxItems} items`);
-  if (schema.uniqueItems && new Set(value.map((one) => JSON.stringify(one))).size < value.length) return say("has an item twice");
+  if (schema.uniqueItems && new Set(value.map((one) => JSON.stringify(one))).size < value.length) return say("has a duplicate item");
   return value.flatMap((item, n) =>
     problems(item, schema.prefixItems?.[n] ?? schema.items, root, `${path}[${n}]`, depth + 1),
   );
@@ -143,7 +143,7 @@ function objectProblems(value, schema, root, path, depth) {
     ...missing.map((key) => ({ path: below(key), message: "is required" })),
     ...Object.keys(value).flatMap((key) => {
       if (key in known) return problems(value[key], known[key], root, below(key), depth + 1);
-      if (schema.additionalProperties === false) return [{ path: below(key), message: "is not known" }];
+      if (schema.additionalProperties === false) return [{ path: below(key), message: "is unknown" }];
       return isObject(schema.additionalProperties)
         ? problems(value[key], schema.additionalProperties, root, below(key), depth + 1)
         : [];

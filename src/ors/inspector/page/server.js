@@ -1,4 +1,4 @@
-// The server: requests to it, whether it is there, and the key that it asks for.
+// The server: requests, connection state, and API key.
 
 import { Decoder } from "./events.js";
 import { parse } from "./json.js";
@@ -12,7 +12,7 @@ const AWAY_BEAT_MS = 1000;
 
 keepToken();
 
-/** Keeps the token that `ors inspect` has put into the address, for this tab alone, and takes it out of sight. */
+/** Stores the token of `ors inspect` for this tab and removes it from the address. */
 function keepToken() {
   const address = new URL(location.href);
   const token = address.searchParams.get("token");
@@ -22,7 +22,7 @@ function keepToken() {
   history.replaceState(null, "", address);
 }
 
-/** What the server said no to. */
+/** The server refused a request. */
 export class Refusal extends Error {
   constructor(status, detail) {
     super(detail);
@@ -33,7 +33,7 @@ export class Refusal extends Error {
 /** The server did not answer. */
 export class Away extends Error {}
 
-/** Tells "away" and "back" (of the server), and "locked" (a key is needed). */
+/** Dispatches "away" and "back" for the server, and "locked" if a key is needed. */
 export const state = new EventTarget();
 export let about = { version: "", server: null, live: false };
 let away = null;
@@ -49,7 +49,7 @@ export const serverUrl = () => about.server ?? ROOT.href.replace(/\/$/, "");
 export const hasKey = () => sessionStorage.getItem(KEY) !== null;
 export const setKey = (key) => sessionStorage.setItem(KEY, key);
 
-/** One request; gives the response once its headers are here. */
+/** Sends a request; returns the response once its headers have arrived. */
 export async function send(method, path, { body, headers = {}, signal, log = true } = {}) {
   const sent = { ...headers };
   const key = sessionStorage.getItem(KEY);
@@ -57,7 +57,7 @@ export async function send(method, path, { body, headers = {}, signal, log = tru
   if (body !== undefined) sent["Content-Type"] = "application/json";
   const text = body === undefined ? undefined : JSON.stringify(body);
   const exchange = log ? begin(method, `/${path}`, sent, body) : null;
-  const token = sessionStorage.getItem(TOKEN); // for `ors inspect` alone, which does not pass it on
+  const token = sessionStorage.getItem(TOKEN); // only for `ors inspect`, which does not forward it
   let response;
   try {
     response = await fetch(new URL(path, ROOT), { method, headers: token ? { ...sent, [TOKEN]: token } : sent, body: text, signal, cache: "no-store" });
@@ -95,7 +95,7 @@ async function detailOf(response, exchange) {
   }
 }
 
-/** The JSON that the server answers. */
+/** Sends a request; returns the JSON of the answer. */
 export async function ask(method, path, options) {
   const { response, exchange } = await send(method, path, options);
   let text;
@@ -110,7 +110,7 @@ export async function ask(method, path, options) {
   return parse(text);
 }
 
-/** The events of a stream, as they come. */
+/** Yields the events of a stream as they arrive. */
 export async function* events(response, exchange) {
   const decoder = new Decoder();
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
@@ -125,7 +125,7 @@ export async function* events(response, exchange) {
   exchange?.end();
 }
 
-/** Follows a stream below /-/api/, again and again, while it is looked at; gives what stops it. */
+/** Reads a stream below /-/api/ while the page is visible, and reconnects; returns a function that stops it. */
 export function follow(path, onEvent, onRefusal = () => {}) {
   const over = new AbortController();
   let reading = null;
@@ -146,7 +146,7 @@ export function follow(path, onEvent, onRefusal = () => {}) {
   };
   let running = read();
   const onShown = () => {
-    // A page that nobody sees must not keep the server busy, nor one of the browser's few connections.
+    // A hidden page must not use the server, nor one of the browser's few connections.
     if (document.hidden) reading?.abort();
     else running = running.then(read);
   };
@@ -158,7 +158,7 @@ export function follow(path, onEvent, onRefusal = () => {}) {
   };
 }
 
-/** Learns what the server is, then watches over whether it is there. */
+/** Requests the version and features of the server. */
 export async function meet() {
   about = await ask("GET", "-/api/about", { log: false });
   return about;

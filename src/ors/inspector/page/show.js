@@ -1,4 +1,4 @@
-// How values are shown: text as text, images of known kinds, JSON as a tree.
+// Shows values: text, images of known types, JSON as a tree.
 
 import { button, h } from "./dom.js";
 import { isObject, isRaw, short } from "./json.js";
@@ -9,14 +9,14 @@ const FIRST_ITEMS = 100;
 const IMAGES = new Set(["image/png", "image/jpeg", "image/gif", "image/webp"]);
 const BASE64 = /^[A-Za-z0-9+/\s]*={0,2}\s*$/;
 
-/** Text in monospace; of a long one the beginning, and the rest when it is asked for. */
+/** Monospace text; of a long text only the beginning, with a button for the rest. */
 export function text(value, props = {}) {
   const first = h("pre", { class: "text", tabindex: value.length > PIECE ? "0" : null, ...props }, value.slice(0, PIECE));
   if (value.length <= PIECE) return first;
   const whole = h("div", { class: "long" }, first);
   const more = button(`Show all ${count(value.length)} characters`, () => {
     more.remove();
-    // In pieces, which the browser lays out only when they are scrolled to.
+    // In pieces, which the browser renders only when they are visible.
     for (let at = PIECE; at < value.length; at += PIECE) whole.append(h("pre", { class: "text piece" }, value.slice(at, at + PIECE)));
   }, { class: "small" });
   whole.append(more);
@@ -46,7 +46,7 @@ function image(block) {
   return picture;
 }
 
-/** A JSON value as a tree whose branches open. */
+/** A JSON value as a collapsible tree. */
 export function tree(value, name = null, depth = 0) {
   const label = name === null ? null : h("span", { class: "key" }, `${name}: `);
   if (!isObject(value) && !Array.isArray(value)) return h("div", { class: "leaf" }, label, leaf(value));

@@ -1,4 +1,4 @@
-// The steps of a trajectory: calls with their inputs and results, and the plot of their rewards.
+// Steps of a trajectory: calls with inputs and results, and the plot of their rewards.
 
 import { button, fill, h } from "./dom.js";
 import { isObject, pretty } from "./json.js";
@@ -35,7 +35,7 @@ function marks(step) {
 }
 
 function given(step) {
-  if (step.input === null || step.input === undefined) return h("p", { class: "muted input" }, "Its input was sent before anyone looked, or is too large to be shown.");
+  if (step.input === null || step.input === undefined) return h("p", { class: "muted input" }, "The input was not recorded, or is too large to show.");
   const entries = Object.entries(step.input);
   if (entries.length === 0) return null;
   const plain = entries.every(([, value]) => typeof value !== "object" || value === null);
@@ -54,11 +54,11 @@ function result(step) {
       metadata ? h("div", { class: "metadata" }, h("span", { class: "muted" }, "metadata "), flat(metadata) ?? tree(metadata)) : null,
     );
   }
-  const who = step.status === "refused" ? "The tool said no" : "The call failed";
+  const who = step.status === "refused" ? "The tool refused the call" : "The call failed";
   return h("div", { class: "result" }, h("p", { class: "verdict" }, who, step.reason ? h("code", null, step.reason) : null), step.error === null ? null : text(step.error));
 }
 
-/** A few plain values in one line; null for anything else. */
+/** Shows a few simple values in one line; null for anything else. */
 function flat(value) {
   const entries = isObject(value) ? Object.entries(value) : [];
   const plain = ([, item]) => typeof item === "number" || typeof item === "boolean" || (typeof item === "string" && item.length < 40);
@@ -66,7 +66,7 @@ function flat(value) {
   return entries.map(([key, item]) => h("span", { class: "pair" }, h("span", { class: "key" }, `${key} `), h("code", null, String(item))));
 }
 
-/** Brings the time and the pings of a running call up to date. */
+/** Updates the time and the pings of a running call. */
 export function tickRunning(item, step) {
   const since = item?.querySelector(".since");
   if (!since) return;
@@ -77,7 +77,7 @@ export function tickRunning(item, step) {
 /** Reward per step as bars, their sum as a line. */
 export function rewardPlot(steps) {
   const done = steps.filter((step) => step.status !== "running");
-  if (done.length === 0) return h("p", { class: "muted" }, "The rewards are plotted here.");
+  if (done.length === 0) return h("p", { class: "muted" }, "Rewards are plotted here.");
   let sum = 0;
   const each = done.map((step) => [step.n, step.output?.reward ?? null]);
   const total = done.map((step) => [step.n, Number((sum += step.output?.reward ?? 0).toFixed(9))]);
@@ -85,7 +85,7 @@ export function rewardPlot(steps) {
   fill(
     box,
     plot({
-      label: `Reward per step and in all; in all ${reward(sum)} after ${plural(done.length, "step")}`,
+      label: `Reward per step and in total; total ${reward(sum)} after ${plural(done.length, "step")}`,
       series: [{ name: "per step", points: each, kind: "bars", tone: "a" }, { name: "cumulative", points: total, kind: "line", tone: "b" }],
       xs: [0.5, Math.max(done.at(-1).n, 5) + 0.5],
       xFormat: (x) => (x < 1 ? "step 1" : String(Math.floor(x))),

@@ -1,4 +1,4 @@
-// The view of tasks: a pager over a split of any size, and one task as a tree.
+// The view of tasks: pages of a split of any size, and one task as a tree.
 
 import { environments, size, task, tasks } from "./catalogue.js";
 import { button, copyButton, failure, fill, h, labelled, loading, select } from "./dom.js";
@@ -68,7 +68,7 @@ class Pager {
     );
   }
 
-  /** Shows the first page; gives what the keyboard does and how to stop. */
+  /** Shows the first page and handles arrow keys; returns a function that stops this. */
   async begin() {
     const onKey = (event) => {
       if (event.target.closest("input, textarea, select") || event.ctrlKey || event.metaKey || event.altKey) return;
@@ -100,7 +100,7 @@ class Pager {
   #draw() {
     const wanted = this.search.value.toLowerCase();
     const shown = this.#found.filter(([, spec]) => JSON.stringify(spec).toLowerCase().includes(wanted));
-    const none = h("tr", null, h("td", { colspan: 2, class: "muted" }, "No task on this page has it."));
+    const none = h("tr", null, h("td", { colspan: 2, class: "muted" }, "No task on this page matches."));
     fill(this.#rows, shown.length || !wanted ? shown.map(([index, spec]) => this.#row(index, spec)) : none);
   }
 
@@ -118,7 +118,7 @@ class Pager {
     if (event.ctrlKey || event.metaKey || event.shiftKey) return;
     event.preventDefault();
     this.index = index;
-    // Without a new view: the page, the search and the focus stay.
+    // Not a new view, so that page, search and focus stay.
     history.replaceState(null, "", link(this.environment, this.split, index));
     for (const row of this.#rows.children) {
       row.classList.toggle("chosen", row.dataset.index === String(index));
@@ -129,7 +129,7 @@ class Pager {
 
   async #showTask(index) {
     if (index === null) {
-      fill(this.#detail, h("p", { class: "muted" }, "Choose a task to see all of it."));
+      fill(this.#detail, h("p", { class: "muted" }, "Choose a task to see it in full."));
       return;
     }
     fill(this.#detail, loading("the task"));

@@ -1,4 +1,4 @@
-// The view of one session that someone else plays: its calls as they happen, read-only.
+// Read-only view of another client's session: its calls as they happen.
 
 import { endButton, failure, fill, h } from "./dom.js";
 import { decodeAll } from "./events.js";
@@ -30,7 +30,7 @@ class SessionView {
   #list = h("ol", { class: "steps", "aria-label": "Calls" });
   #side = h("div", { class: "summary" });
   #task = h("section", { class: "card", "aria-label": "Task" });
-  #empty = h("p", { class: "muted note" }, "No call yet. Calls appear here as they happen.");
+  #empty = h("p", { class: "muted note" }, "No calls yet. They appear here as they happen.");
 
   constructor(sid, main) {
     this.sid = sid;
@@ -56,7 +56,7 @@ class SessionView {
     else if (name === "before") value.forEach((call) => this.#begun(call, true));
     else if (name === "started") this.#begun(value, false);
     else if (name === "ended") this.#ended(value);
-    else if (name === "missed") this.#list.append(h("li", { class: "note" }, `${plural(value, "event")} were left out: this page could not keep up.`));
+    else if (name === "missed") this.#list.append(h("li", { class: "note" }, `${plural(value, "event")} skipped: this page was too slow.`));
     this.#draw();
   }
 
@@ -85,7 +85,7 @@ class SessionView {
   }
 
   #finish(step, call) {
-    const unseen = { status: "ok", output: { blocks: [{ type: "text", text: `A result of ${bytes(call.bytes)}, too large to be shown here.` }] } };
+    const unseen = { status: "ok", output: { blocks: [{ type: "text", text: `A result of ${bytes(call.bytes)}, too large to show here.` }] } };
     Object.assign(step, call.stream === null ? unseen : outcomeOfText(call.stream), { seconds: call.seconds });
     const wire = step.exchanges[0];
     if (call.stream !== null) for (const event of decodeAll(call.stream)) wire.part(`${event.raw}\n\n`, event.name);
@@ -113,7 +113,7 @@ class SessionView {
       h("h2", null, "Session"),
       h("dl", { class: "facts" }, fact("State", h("span", { class: `state ${state}` }, state)), session.failure ? fact("Why", session.failure) : null, fact("Environment", session.environment), fact("Reward", h("b", { class: "total" }, reward(session.reward))), fact("Calls", String(session.calls)), fact("Opened", `${clock(session.created)}, ${age(now - session.created)} ago`)),
       rewardPlot(this.#steps),
-      h("p", { class: "hint" }, "Read-only: what you see is what its own client does. Earlier calls are shown while the server keeps their results."),
+      h("p", { class: "hint" }, "Read-only: another client plays this session. Earlier calls are shown while the server keeps their results."),
     );
     this.end.hidden = session.state === "deleted";
   }

@@ -1,4 +1,4 @@
-// The wire view: each request of this page, raw, and its answer as it came, with times.
+// The wire view: each request of this page and its raw answer, with times.
 
 import { fill, h } from "./dom.js";
 import { text } from "./show.js";
@@ -14,7 +14,7 @@ export async function show(main, [id]) {
   const drawList = () => fill(list, rows(onlyCalls.checked, chosen));
   main.append(h("h1", null, "Wire"));
   if (!chosen && exchanges.length === 0) {
-    main.append(h("p", { class: "note" }, "Nothing has been sent yet. Every request of this page to the protocol is listed here, with its answer as it came."));
+    main.append(h("p", { class: "note" }, "Nothing has been sent yet. This page lists its requests here, with their raw answers."));
     return null;
   }
   const heads = ["Time", "Request", "Status", "Took", "Size"];
@@ -27,7 +27,7 @@ export async function show(main, [id]) {
     ),
   );
   drawList();
-  const drawDetail = () => fill(detail, chosen ? detailOf(chosen) : h("p", { class: "muted" }, "This exchange is no longer kept."));
+  const drawDetail = () => fill(detail, chosen ? detailOf(chosen) : h("p", { class: "muted" }, "This exchange is no longer in the log."));
   drawDetail();
   const onChange = ({ detail: changed }) => {
     drawList();
@@ -60,13 +60,13 @@ function detailOf(exchange) {
   const answer = exchange.status === null ? "" : [`HTTP/1.1 ${exchange.status}`, ...exchange.answer.map(([name, value]) => `${name}: ${value}`)].join("\n");
   return [
     h("h2", null, "Request"),
-    exchange.foreign ? h("p", { class: "hint" }, "Of a watched session: as the server told of it; its events have no times of their own.") : null,
+    exchange.foreign ? h("p", { class: "hint" }, "From a watched session, as reported by the server. Its events have no times.") : null,
     text(request),
     h("h2", null, "Answer"),
     answer ? text(answer) : h("p", { class: "muted" }, exchange.problem ?? "Nothing yet."),
     exchange.parts.length ? h("ol", { class: "parts" }, exchange.parts.slice(0, 300).map((part) => partItem(part, exchange))) : null,
     exchange.parts.length > 300 ? h("p", { class: "muted" }, `${count(exchange.parts.length - 300)} more events.`) : null,
-    exchange.left ? h("p", { class: "muted" }, `${bytes(exchange.left)} more are not kept.`) : null,
+    exchange.left ? h("p", { class: "muted" }, `${bytes(exchange.left)} more are not in the log.`) : null,
     exchange.problem && answer ? h("p", { class: "problem" }, exchange.problem) : null,
   ];
 }

@@ -1,4 +1,4 @@
-// What went over the wire, for the wire view: the last requests with their answers as they came.
+// Log for the wire view: recent requests with their raw answers.
 
 const MOST = 400;
 const MOST_CHARS = 300_000;
@@ -37,7 +37,7 @@ class Exchange {
     this.changed();
   }
 
-  /** A part of the answer has come: an event of a stream, or all of a body. */
+  /** Adds a part of the answer: an event of a stream, or a complete body. */
   part(text, name = "") {
     this.chars += text.length;
     const room = MOST_CHARS - this.kept();
@@ -71,7 +71,7 @@ function shown(body) {
   return JSON.stringify({ ...body, secrets });
 }
 
-/** Notes a request that is about to be sent. */
+/** Logs a request that is about to be sent. */
 export function begin(method, path, headers, body) {
   const exchange = new Exchange(method, path, headers, body);
   add(exchange);
@@ -84,7 +84,7 @@ function add(exchange) {
   exchange.changed();
 }
 
-/** Notes a call of someone else's, as the server told of it. */
+/** Logs a call of another client, as reported by the server. */
 export function beginForeign(environment, sid, tool, input) {
   const body = input === undefined ? undefined : { name: tool, input };
   const exchange = new Exchange("POST", `/${environment}/call`, { "X-Session-ID": sid }, body);

@@ -1,14 +1,14 @@
-// Numbers and times in words.
+// Numbers and times as text.
 
 const GROUPED = new Intl.NumberFormat("en");
 
 export const count = (value) => GROUPED.format(value);
 export const plural = (n, one, many = `${one}s`) => `${count(n)} ${n === 1 ? one : many}`;
 
-/** A reward, without the dust of binary fractions. */
+/** A reward, rounded to hide binary fractions. */
 export const reward = (value) => (value === null || value === undefined ? "–" : String(Number(value.toFixed(6))));
 
-/** Seconds, as precise as one cares about. */
+/** Seconds with a suitable precision. */
 export function seconds(value) {
   if (value === null || value === undefined) return "–";
   if (value < 0.001) return `${Math.round(value * 1e6)} µs`;
@@ -17,7 +17,7 @@ export function seconds(value) {
   return age(value);
 }
 
-/** How long ago, roughly. */
+/** A rounded duration. */
 export function age(value) {
   const whole = Math.max(0, Math.round(value));
   if (whole < 60) return `${whole} s`;

@@ -1,0 +1,1 @@
+"""Output of commands: tables, progress, log lines, and the streams that carry them."""

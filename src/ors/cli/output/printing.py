@@ -1,0 +1,137 @@
+"""Prints tables, JSON, blocks and images."""
+
+import base64
+import binascii
+import json
+import mimetypes
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ors import ImageBlock, TextBlock, ToolOutput
+from ors.cli.errors import clean, shown_path
+from ors.schemas import flattened
+
+LONGEST_CELL = 160
+DEEPEST_TYPE = 5
+"""Types may be recursive."""
+
+
+def on_terminal() -> bool:
+    """Whether standard output is a terminal."""
+    return sys.stdout.isatty()
+
+
+def number(value: float | None) -> str:
+    """Formats a number for people: 1,000,000 and 0.5, or a dash for None."""
+    return "-" if value is None else f"{value:,}" if isinstance(value, int) else f"{value:g}"
+
+
+def shortened(value: Any, longest: int = LONGEST_CELL) -> str:
+    """Formats a JSON value for one line of a table."""
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    text = " ".join(text.split())
+    return text if len(text) <= longest else text[: longest - 1] + "…"
+
+
+def print_json(value: Any) -> None:
+    """Prints a value as JSON."""
+    text = json.dumps(value, indent=2, ensure_ascii=False)
+    # A lone surrogate cannot be printed; its escape is the same JSON.
+    click.echo(text.encode(errors="backslashreplace").decode())
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Prints a table: with lines on a terminal, aligned with spaces elsewhere."""
+    cells = [[clean(cell) for cell in row] for row in rows]
+    if on_terminal():
+        _print_drawn(columns, cells)
+        return
+    widths = [max(len(row[n]) for row in [columns, *cells]) for n in range(len(columns))]
+    for row in [columns, *cells]:
+        click.echo("  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def _print_drawn(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    # Imported late: rich takes longer to import than everything else in `ors --help`.
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
+    Console().print(table)
+
+
+def print_blocks(
+    blocks: Iterable[TextBlock | ImageBlock], folder: Path, stem: str, *, err: bool = False
+) -> None:
+    """Prints text blocks; saves images as files and prints their names."""
+    for block in blocks:
+        if isinstance(block, TextBlock):
+            click.echo(clean(block.text), err=err)
+        else:
+            click.echo(f"[{_saved(block, folder, stem)}]", err=err)
+
+
+def print_outcome(output: ToolOutput, *, err: bool = False) -> None:
+    """Prints the metadata, reward and end of a tool's output."""
+    if output.metadata:
+        click.echo(f"metadata: {shortened(output.metadata, 1000)}", err=err)
+    if output.reward is not None:
+        click.echo(f"reward: {number(output.reward)}", err=err)
+    if output.finished:
+        click.echo("finished", err=err)
+
+
+def _saved(block: ImageBlock, folder: Path, stem: str) -> str:
+    try:
+        content = base64.b64decode(block.data, validate=True)
+    except binascii.Error:
+        return f"image of type {block.mimeType} is not valid base64"
+    folder.mkdir(parents=True, exist_ok=True)
+    ending = mimetypes.guess_extension(block.mimeType) or ".bin"
+    for count in range(1, 1_000_000):
+        path = folder / f"{stem}-{count}{ending}"
+        try:
+            with path.open("xb") as file:
+                file.write(content)
+        except FileExistsError:
+            continue
+        return f"image saved to {shown_path(path)}"
+    return f"image not saved: {folder} has too many images"
+
+
+def signature(schema: Any) -> list[str]:
+    """Parameters of a tool, each as `name: type` or `name: type = default`."""
+    properties = (schema or {}).get("properties") or {}
+    required = (schema or {}).get("required") or ()
+    found = []
+    for name, each in properties.items():
+        about = flattened(each, schema)
+        text = f"{name}: {_type(about, schema)}"
+        if name not in required:
+            text += f" = {json.dumps(about['default'])}" if "default" in about else " (optional)"
+        found.append(text)
+    return found
+
+
+def _type(about: Any, root: Any, depth: int = 0) -> str:
+    if depth > DEEPEST_TYPE:
+        return "any"
+    about = flattened(about, root)
+    if "enum" in about or "const" in about:
+        return "|".join(json.dumps(value) for value in about.get("enum", [about.get("const")]))
+    if "anyOf" in about:
+        return "|".join(_type(choice, root, depth + 1) for choice in about["anyOf"])
+    kind = about.get("type", "any")
+    if kind == "array":
+        return f"[{_type(about.get('items', {}), root, depth + 1)}]"
+    return "|".join(kind) if isinstance(kind, list) else str(kind)

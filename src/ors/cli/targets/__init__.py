@@ -1,0 +1,1 @@
+"""TARGETs and URLs: from the words of a user to environments, servers and clients."""

@@ -1,0 +1,97 @@
+"""Clients for a URL or a TARGET."""
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+from ors import JSONObject
+from ors.cli.errors import Unreachable, WrongUsage, clean
+from ors.cli.targets.resolve import as_url, built, environments
+from ors.client import ORS, ASGITransport, Environment, Options, Session, Task
+from ors.errors import AuthenticationError, Forbidden, ORSError, Unavailable
+
+PATIENCE = Options(retries=2, connect_seconds=5)
+"""A person is waiting, so a missing server is reported soon."""
+HASTE = Options(retries=2, connect_seconds=5, request_seconds=20)
+
+
+@contextmanager
+def connected(where: str, api_key: str | None = None) -> Iterator[ORS]:
+    """Yields a client of the server at a URL, or of a TARGET that is served inside this process.
+
+    Raises:
+        Unreachable: the target cannot be served, or no ORS server answers at the URL.
+        WrongUsage: `where` is neither a URL nor a TARGET.
+    """
+    url = as_url(where)
+    if url is not None:
+        greet(url, api_key)
+        client = ORS(url, api_key, options=PATIENCE)
+    else:
+        server = built(environments([where]))
+        # The client reports a failure in one line; the server's log would repeat it at length.
+        logging.getLogger("ors.server").addHandler(logging.NullHandler())
+        logging.getLogger("ors.server").propagate = False
+        client = ORS("http://in-process", api_key, options=PATIENCE, transport=ASGITransport(server.app))
+    with client:
+        yield client
+
+
+def chosen(client: ORS, name: str | None) -> Environment:
+    """Returns the environment of that name, or the only one if `name` is None.
+
+    Raises:
+        WrongUsage: there is none of that name, or `name` is None and there are several.
+    """
+    return client.environment(known_name(client.list_environments(), name))
+
+
+def greet(url: str, api_key: str | None = None) -> None:
+    """Checks that an ORS server answers at a URL, with a request that every server answers quickly.
+
+    Raises:
+        Unreachable: none does. WrongUsage: the URL is not valid.
+        AuthenticationError, Forbidden: the key is wrong.
+    """
+    try:
+        with ORS(url, api_key, options=HASTE) as client:
+            client.list_environments()
+    except ValueError as error:
+        raise WrongUsage(str(error)) from None
+    except (AuthenticationError, Forbidden, Unavailable):
+        raise
+    except ORSError as error:
+        text = clean(str(error))
+        raise Unreachable(
+            text if url in text else f"{url} does not answer as an ORS server: {text}"
+        ) from None
+
+
+def known_name(names: Sequence[str], name: str | None) -> str:
+    """Returns the known spelling of a name, or the only name if `name` is None.
+
+    Raises:
+        WrongUsage: there is none of that name, or `name` is None and there are several.
+        Unreachable: the server has no environments.
+    """
+    if not names:
+        raise Unreachable("The server has no environments")
+    if name is None and len(names) > 1:
+        raise WrongUsage(f"There are several environments. Choose one with --env: {', '.join(names)}")
+    for known in names:
+        if name is None or known.lower() == name.lower():
+            return known
+    raise WrongUsage(f"There is no environment {name!r}. Environments: {', '.join(names)}")
+
+
+def opened(
+    env: Environment,
+    split: str | None,
+    index: int,
+    task: JSONObject | None,
+    secrets: Sequence[tuple[str, str]] | Mapping[str, str] = (),
+) -> Session:
+    """Session of the chosen task, not open yet. Default: the first task of the first split."""
+    if task is not None:
+        return env.session(Task(env.name, task), dict(secrets))
+    return env.session(secrets=dict(secrets), split=split or env.list_splits()[0], index=index)

@@ -1,0 +1,50 @@
+"""Serves a TARGET in a child process."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import click
+
+from ors.server.process.lifeline import LIFELINE, tied
+
+STOP_SECONDS = 15.0
+SETTINGS = {"ORS_API_KEYS": "", "ORS_SERVE_RELOAD": "0", "ORS_SERVE_LOG_LEVEL": "critical"}
+
+
+@contextmanager
+def served(target: str, **variables: str) -> Iterator[str]:
+    """Serves a target while the block runs; yields the URL. The child prints its own errors."""
+    with tied() as lifeline:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "ors", "serve", target, "--port", "0", "--host", "127.0.0.1", "--json"],
+            env={**os.environ, **SETTINGS, **variables, LIFELINE: str(lifeline)},
+            pass_fds=[lifeline],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            start_new_session=True,  # Ctrl-C must not stop the server before we are done
+        )
+        with _ended(process) as url:
+            yield url
+
+
+@contextmanager
+def _ended(process: subprocess.Popen[bytes]) -> Iterator[str]:
+    """Yields the URL of a starting server, and stops it after the block."""
+    assert process.stdout is not None
+    try:
+        line = process.stdout.readline()
+        if not line:
+            raise click.exceptions.Exit(process.wait() or 3)
+        yield json.loads(line)["url"]
+    finally:
+        process.terminate()
+        try:
+            process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        process.stdout.close()

@@ -1,0 +1,254 @@
+"""Resolves a TARGET to environment classes, or explains in one line why that fails."""
+
+import importlib
+import inspect
+import re
+import sys
+import traceback
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import ors
+from ors.cli.errors import Unreachable, WrongUsage, one_line, shown_path
+from ors.errors import InvalidEnvironment
+
+NOT_THE_AUTHORS = (Path(__file__).parents[1], Path(importlib.__file__).parent)
+NOT_SEARCHED = re.compile(r"\..*|__pycache__|tests?|venv|node_modules|site-packages|build|dist")
+NOT_IMPORTED = re.compile(r"test_.*|.*_test|conftest|setup|noxfile|__main__")
+NEITHER = "neither the URL of a server, nor a module, nor an existing file or folder"
+USES_ORS = re.compile(rb"^\s*(from|import)\s+ors\b", re.MULTILINE)
+
+
+def as_url(text: str) -> str | None:
+    """Returns `text` as a URL if it is one or is host:port, else None."""
+    if text.startswith(("http://", "https://")):
+        return text.rstrip("/")
+    return f"http://{text.rstrip('/')}" if re.fullmatch(r"[\w.-]+:\d{1,5}(/.*)?", text) else None
+
+
+@dataclass(frozen=True)
+class Source:
+    """A module and the folder it is imported from."""
+
+    module: str
+    root: Path
+    """Added to sys.path, so that the module can import the files beside it."""
+    file: Path | None = None
+
+    def __str__(self) -> str:
+        return shown_path(self.file) if self.file else self.module
+
+
+def environments(targets: Iterable[str]) -> "list[type[ors.Environment]]":
+    """Environment classes of all targets, each once.
+
+    Raises:
+        Unreachable: a target cannot be imported, or has no environment. WrongUsage: a word is not a target.
+    """
+    return list(dict.fromkeys(cls for target in targets for cls in _environments(target)))
+
+
+def roots(targets: Iterable[str]) -> list[Path]:
+    """Folders with the source files of the targets."""
+    found: dict[Path, None] = {}
+    for target in targets:
+        place, _ = _split(target)
+        for source in _sources(place) or ():
+            found[source.root if source.file else _home(source)] = None
+    return list(found)
+
+
+def _environments(target: str) -> "list[type[ors.Environment]]":
+    if as_url(target):
+        raise WrongUsage(
+            f"{target} is a URL. A TARGET is code: package.module[:Class], path/file.py[:Class] or a folder"
+        )
+    place, name = _split(target)
+    sources = _sources(place)
+    if name is not None:
+        return [_class(_imported(source), name, source) for source in sources[:1]]
+    found = [cls for source in sources for cls in _classes(_imported(source))]
+    if not found:
+        raise Unreachable(f"No environment in {target}: no class derives from ors.Environment")
+    return found
+
+
+def _split(target: str) -> tuple[str, str | None]:
+    place, colon, name = target.rpartition(":")
+    return (place, name) if colon and place and name.isidentifier() else (target, None)
+
+
+def _sources(place: str) -> list[Source]:
+    path = Path(place)
+    if not place or "://" in place:
+        raise WrongUsage(f"{place!r} is {NEITHER}")
+    if path.is_dir():
+        return _in_folder(path)
+    if place.endswith(".py") or "/" in place or "\\" in place:
+        if not path.is_file():
+            raise Unreachable(f"No such file or folder: {place}")
+        return [_of_file(path.resolve())]
+    if path.is_file() or not all(part.isidentifier() for part in place.split(".")):
+        raise WrongUsage(f"{place!r} is {'not a Python file' if path.is_file() else NEITHER}")
+    return [Source(place, Path.cwd())]
+
+
+def _of_file(path: Path) -> Source:
+    root, parts = path.parent, [] if path.stem == "__init__" else [path.stem]
+    while (root / "__init__.py").is_file() and root.name.isidentifier():
+        parts.insert(0, root.name)
+        root = root.parent
+    return Source(".".join(parts) or path.stem, root, path)
+
+
+def _in_folder(folder: Path) -> list[Source]:
+    found = [_of_file(path.resolve()) for path in _python_files(folder)]
+    if not found:
+        raise Unreachable(f"No environment in {folder}: no Python file there imports ors")
+    return found
+
+
+def _python_files(folder: Path) -> Iterable[Path]:
+    for path in sorted(folder.iterdir()):
+        if path.is_dir():
+            if not NOT_SEARCHED.fullmatch(path.name):
+                yield from _python_files(path)
+        elif _may_have_environments(path):
+            yield path
+
+
+def _may_have_environments(path: Path) -> bool:
+    # In a folder, only files that use ors are imported: other scripts could do anything.
+    named = path.suffix == ".py" and not NOT_IMPORTED.fullmatch(path.stem)
+    return named and USES_ORS.search(path.read_bytes()) is not None
+
+
+def _home(source: Source) -> Path:
+    sys.path[:0] = [str(source.root)] if str(source.root) not in sys.path else []
+    spec = find_spec(source.module.partition(".")[0])
+    if spec is None or spec.origin is None:
+        return source.root
+    return Path(spec.origin).parent
+
+
+def _imported(source: Source) -> ModuleType:
+    if str(source.root) not in sys.path:
+        sys.path.insert(0, str(source.root))
+    try:
+        return _by_file(source) if source.file else import_module(source.module)
+    except (Exception, SystemExit) as error:
+        if isinstance(error, ModuleNotFoundError) and not source.file and error.name == source.module:
+            raise Unreachable(f"{source.module!r} is {NEITHER}") from None
+        place = _place(error, source.root)
+        raise Unreachable(f"Cannot import {source}: {one_line(error)}{place}") from error
+
+
+def _by_file(source: Source) -> ModuleType:
+    assert source.file is not None
+    if "." in source.module or _finds(source):
+        module = import_module(source.module)
+        if module.__file__ and Path(module.__file__).resolve() != source.file:
+            raise ImportError(f"another module {source.module} is loaded: {shown_path(module.__file__)}")
+        return module
+    # Another module, perhaps of the standard library, has this name, so this one gets a unique name.
+    name = f"{source.module}_{abs(hash(source.file)):x}"
+    if name not in sys.modules:
+        spec = spec_from_file_location(name, source.file)
+        assert spec is not None
+        assert spec.loader is not None
+        module = sys.modules[name] = module_from_spec(spec)
+        spec.loader.exec_module(module)
+    return sys.modules[name]
+
+
+def _finds(source: Source) -> bool:
+    try:
+        spec = find_spec(source.module)
+    except (ImportError, ValueError):
+        return False
+    return spec is not None and spec.origin is not None and Path(spec.origin).resolve() == source.file
+
+
+def _classes(module: ModuleType) -> "list[type[ors.Environment]]":
+    found = [
+        value
+        for name, value in vars(module).items()
+        if inspect.isclass(value)
+        and issubclass(value, ors.Environment)
+        and value is not ors.Environment
+        and name[0] != "_"
+    ]
+    inside = (module.__name__, module.__name__ + ".")
+    own = [cls for cls in found if cls.__module__ == inside[0] or cls.__module__.startswith(inside[1])]
+    # If all are abstract, the server explains what is missing.
+    return [cls for cls in own or found if not inspect.isabstract(cls)] or own
+
+
+def _class(module: ModuleType, name: str, source: Source) -> "type[ors.Environment]":
+    cls: Any = getattr(module, name, None)
+    if cls is None:
+        there = ", ".join(found.__name__ for found in _classes(module)) or "none"
+        raise Unreachable(f"{source} has no {name}. Environments: {there}")
+    if not inspect.isclass(cls) or not issubclass(cls, ors.Environment):
+        raise Unreachable(f"{name} does not derive from ors.Environment{_defined(cls)}")
+    return cls
+
+
+def built(classes: "Sequence[type[ors.Environment]]", **options: Any) -> "ors.Server":
+    """Builds a server of these environments.
+
+    Raises:
+        Unreachable: one of them is invalid.
+    """
+    try:
+        return ors.Server(classes, **options)
+    except InvalidEnvironment as error:
+        raise Unreachable(" ".join(str(error).split()) + _defined(_culprit(classes))) from error
+    except Exception as error:
+        # The author's list_splits or list_tools may raise anything.
+        place = _place(error, Path(inspect.getsourcefile(classes[0]) or ".").parent)
+        raise Unreachable(f"Cannot serve: {one_line(error)}{place}") from error
+
+
+def _culprit(classes: "Iterable[type[ors.Environment]]") -> "type[ors.Environment] | None":
+    for cls in classes:
+        try:
+            ors.Server([cls])
+        except InvalidEnvironment:
+            return cls
+    return None
+
+
+def _defined(thing: Any) -> str:
+    try:
+        return f" ({shown_path(inspect.getsourcefile(thing) or '')}:{inspect.getsourcelines(thing)[1]})"
+    except (TypeError, OSError):
+        return ""
+
+
+def _ours(path: Path) -> bool:
+    return any(path.is_relative_to(folder) for folder in NOT_THE_AUTHORS)
+
+
+def _place(error: BaseException, root: Path) -> str:
+    """Place of an error in the author's code: the deepest frame below `root`, else the deepest one."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f" ({shown_path(error.filename)}:{error.lineno})"
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if not frame.filename.startswith("<") and not _ours(Path(frame.filename))
+    ]
+    own = [
+        frame
+        for frame in frames
+        if Path(frame.filename).is_relative_to(root) and "site-packages" not in frame.filename
+    ]
+    for frame in (own or frames)[-1:]:
+        return f" ({shown_path(frame.filename)}:{frame.lineno})"
+    return ""
