@@ -22,7 +22,7 @@ from ors.client import AsyncORS, AsyncSession
 from ors.cluster.runner import MOVE_AFTER
 
 TARGET = f"{ROOT / 'bench' / 'environment.py'}:Bench"
-YARD = f"{ROOT / 'tests' / 'cluster' / 'yard.py'}:Yard"
+YARD = f"{ROOT / 'tests' / 'support' / 'traced_environment.py'}:Yard"
 ROUNDS = 5
 SESSIONS = 10_000
 COSTLY: dict[str, tuple[plans.Step, int, float]] = {  # what is asked, over how many connections, how long

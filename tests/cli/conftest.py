@@ -1,13 +1,13 @@
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from ors import Server
+from tests.support import SUPPORT
 from tests.support.cli_environments import Other, Park
 from tests.support.live_server import serving
 
-PARK = Path(__file__).with_name("park.py")
+PARK = SUPPORT / "cli_environments.py"
 
 
 @pytest.fixture

@@ -2,15 +2,14 @@
 
 import ssl
 import urllib.request
-from pathlib import Path
 
 import pytest
 
 from ors.client import ORS
+from tests.support import TLS
 from tests.support.commands import run, running
 from tests.support.raw_http import Raw
 
-TLS = Path(__file__).parents[1] / "client" / "tls"
 CERTIFICATE, KEY = str(TLS / "cert.pem"), str(TLS / "key.pem")
 PAGES = ("https://app.example", "http://localhost:3000")
 

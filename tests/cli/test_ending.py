@@ -5,14 +5,14 @@ import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
 
+from tests.support import SUPPORT
 from tests.support.commands import PATIENCE, Running, running
 from tests.support.raw_http import Raw
 
-CLINGING = str(Path(__file__).with_name("clinging.py"))
+CLINGING = str(SUPPORT / "hanging_environment.py")
 
 
 @pytest.fixture

@@ -12,13 +12,14 @@ import pytest
 
 from ors import Server
 from ors.server.connections import parser as reader
+from tests.support import SUPPORT
 from tests.support.commands import ORS as COMMAND
 from tests.support.commands import PATIENCE, Running, running, variables
 from tests.support.environments import Lab
 from tests.support.live_server import serving
 from tests.support.raw_http import Raw
 
-LAB = f"{Path(__file__).parents[1] / 'lab.py'}:Lab"
+LAB = f"{SUPPORT / 'environments.py'}:Lab"
 KEY = "key-4f1c0a77e2"
 SECRETS = {"in_body": "body-93d1b0e6c8", "in_header": "header-b7702d5f11"}
 EVERY_SECRET = (KEY, *SECRETS.values())

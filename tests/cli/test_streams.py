@@ -5,16 +5,16 @@ import re
 import signal
 import socket
 import subprocess
-from pathlib import Path
 
 import pytest
 
+from tests.support import SUPPORT
 from tests.support.commands import ORS, PATIENCE, variables
 from tests.support.raw_http import Raw
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="needs a POSIX shell")
 
-CLINGING = str(Path(__file__).with_name("clinging.py"))
+CLINGING = str(SUPPORT / "hanging_environment.py")
 ALL = "0<&- 1>&- 2>&-"
 CLOSED = {"0<&-": (1, 2), "1>&-": (2,), "2>&-": (1,), ALL: ()}
 

@@ -6,11 +6,12 @@ from pathlib import Path
 import pytest
 
 from ors import Server
+from tests.support import SUPPORT
 from tests.support.commands import run
 from tests.support.live_server import serving
 from tests.support.terminal_environment import Essay, Garden
 
-LASTWORD = Path(__file__).parents[1] / "lastword.py"
+LASTWORD = SUPPORT / "terminal_environment.py"
 ESSAY = f"{LASTWORD}:Essay"
 
 

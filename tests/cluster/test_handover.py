@@ -19,12 +19,11 @@ import pytest
 
 from ors.cluster.routing.peers import UNIX
 from ors.cluster.runner import MOVE_AFTER
+from tests.support import TLS
 from tests.support.environments import Lab
 from tests.support.in_process_cluster import Door, doors, minted
 from tests.support.raw_http import Answer, Raw
 from tests.support.worker_command import crew
-
-TLS = Path(__file__).parents[1] / "client" / "tls"
 
 
 @pytest.fixture

@@ -9,10 +9,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from tests.support import SUPPORT
 from tests.support.commands import ORS, PATIENCE, variables
 from tests.support.raw_http import Raw
 
-YARD = f"{Path(__file__).with_name('yard.py')}:Yard"
+YARD = f"{SUPPORT / 'traced_environment.py'}:Yard"
 
 
 class Crew:

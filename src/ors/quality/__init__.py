@@ -11,11 +11,16 @@ if TYPE_CHECKING:
 
 __all__ = ["Finding", "Plan", "Report", "as_json", "as_text", "examine"]
 
-_HOMES = {"Plan": "subject", "examine": "examination"}
+_HOMES = {
+    "Plan": ("subject", "TestPlan"),
+    "Report": ("findings", "QualityReport"),
+    "examine": ("examination", "examine"),
+}
 
 
 def __getattr__(name: str) -> Any:
     # On demand: the conformance suite makes inputs with this package, and must not load a client by it.
     if name not in __all__:
         raise AttributeError(f"module 'ors.quality' has no attribute {name!r}")
-    return getattr(import_module(f"ors.quality.{_HOMES.get(name, 'findings')}"), name)
+    module, own = _HOMES.get(name, ("findings", name))
+    return getattr(import_module(f"ors.quality.{module}"), own)

@@ -4,7 +4,6 @@ import asyncio
 import base64
 import socket
 import ssl
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -14,9 +13,8 @@ from ors.client import AsyncORS, Options, Task
 from ors.client.transports.base import Broken, NotSent
 from ors.client.transports.http import HIGH_WATER_BYTES, DirectTransport
 from ors.errors import TransportError
+from tests.support import TLS
 from tests.support.scripted_server import Reply, answer, events, head, result, scripted, stream_headers
-
-TLS = Path(__file__).parent / "tls"
 
 
 def direct(url: str, **options: Any) -> DirectTransport:

@@ -4,7 +4,6 @@ import asyncio
 import base64
 import ssl
 from collections.abc import Callable, Coroutine
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -14,10 +13,10 @@ from ors.client import AsyncORS, Options, http_transport
 from ors.client.transports.base import NotSent
 from ors.client.transports.http import DirectTransport
 from ors.client.transports.proxy import ProxiedTransport
+from tests.support import TLS
 from tests.support.http_proxy import proxying
 from tests.support.scripted_server import Reply, answer, head, scripted
 
-TLS = Path(__file__).parent / "tls"
 Run = Callable[[Callable[[], Coroutine[Any, Any, None]]], None]
 
 

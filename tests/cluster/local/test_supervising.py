@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support import SUPPORT
 from tests.support.commands import ORS, PATIENCE, running, variables
 from tests.support.raw_http import Raw
 from tests.support.worker_command import YARD, Crew, alive, crew
@@ -23,7 +24,7 @@ pytestmark = [
     pytest.mark.skipif(not hasattr(os, "fork"), reason="workers need a POSIX system"),
 ]
 
-CLINGING = str(Path(__file__).parent.parent / "cli" / "clinging.py")
+CLINGING = str(SUPPORT / "hanging_environment.py")
 QUICK = ("--grace-seconds", "0.2", "--teardown-seconds", "0.2")
 NARROW = """
 import socket

@@ -129,13 +129,13 @@ def test_what_was_not_sent_yet_is_sent_at_the_end(monkeypatch: pytest.MonkeyPatc
         assert everything.wait(20)
 
 
-@pytest.mark.parametrize(("variable", "left"), [("TRACES", "OTelMetrics"), ("METRICS", "Tracing")])
+@pytest.mark.parametrize(("variable", "left"), [("TRACES", "OTelMetrics"), ("METRICS", "OTelTraces")])
 def test_either_can_be_switched_off(monkeypatch: pytest.MonkeyPatch, variable: str, left: str) -> None:
     monkeypatch.setenv(f"OTEL_{variable}_EXPORTER", "none")
     with collector(monkeypatch, {}):
         server = Server([Lab])
         with serving(server):
             observers = server._app.runtime.observers.all
-    assert [type(one).__name__ for one in observers if type(one).__name__ in ("OTelMetrics", "Tracing")] == [
-        left
-    ]
+    assert [
+        type(one).__name__ for one in observers if type(one).__name__ in ("OTelMetrics", "OTelTraces")
+    ] == [left]

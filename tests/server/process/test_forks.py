@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support import SUPPORT
 from tests.support.commands import Running, running
 from tests.support.raw_http import Raw
 
@@ -21,7 +22,7 @@ pytestmark = [
     pytest.mark.skipif(not hasattr(os, "fork"), reason="copies need a POSIX system"),
 ]
 
-FORKING = str(Path(__file__).with_name("forking.py"))
+FORKING = str(SUPPORT / "forking_environment.py")
 WAYS = [(), ("--workers", "1"), ("--workers", "1", "--preload"), ("--reload",)]
 
 

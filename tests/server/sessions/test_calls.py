@@ -281,7 +281,7 @@ def test_a_tool_error_is_a_refusal_with_the_tools_words(raw: Raw) -> None:
 
 @proves("calls.raises")
 @pytest.mark.parametrize(
-    ("how", "seen"), [("none", []), ("exception", ["kaboom"]), ("stacktrace", ["kaboom", "lab.py"])]
+    ("how", "seen"), [("none", []), ("exception", ["kaboom"]), ("stacktrace", ["kaboom", "environments.py"])]
 )
 def test_return_errors_decides_what_clients_see(how: Any, seen: list[str]) -> None:
     with serving(Server([Lab], return_errors=how)) as url:
@@ -290,7 +290,7 @@ def test_return_errors_decides_what_clients_see(how: Any, seen: list[str]) -> No
         detail = raw.get("/lab/prompt", sid=raw.session(task={"fail": "setup"})).detail
     assert error.startswith("Tool execution failed")
     assert detail.startswith("Environment setup failed")
-    assert [word for word in ("kaboom", "lab.py") if word in error] == seen
+    assert [word for word in ("kaboom", "environments.py") if word in error] == seen
     assert ("no setup today" in detail) == (how != "none")
 
 
