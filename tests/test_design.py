@@ -18,8 +18,9 @@ GLOSSARY = (
 
 def section(page: str, heading: str) -> str:
     """The text between a heading and the next one of its level."""
-    (text,) = re.findall(rf"^## {re.escape(heading)}\n(.*?)(?=^## |\Z)", page, re.DOTALL | re.MULTILINE)
-    return text
+    found = re.search(rf"^## {re.escape(heading)}\n(.*?)(?=^## |\Z)", page, re.DOTALL | re.MULTILINE)
+    assert found is not None, f"no section {heading!r}"
+    return found[1]
 
 
 def drawn(page: str) -> dict[str, str]:
