@@ -15,7 +15,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from ors import Environment, Server, TextBlock, ToolOutput, tool
+from ors import Environment, JSONObject, Server, TextBlock, ToolOutput, tool
 from ors.cli import COMMANDS, ors
 from tests.examples.test_readme import ROOT, blocks
 from tests.support.live_server import serving
@@ -34,7 +34,7 @@ class Sum(Environment):
         return ["train"]
 
     @classmethod
-    def list_tasks(cls, split: str) -> list[dict[str, Any]]:
+    def list_tasks(cls, split: str) -> list[JSONObject]:
         return [{"a": n, "b": n + 2} for n in range(10)]
 
     def get_prompt(self) -> list[TextBlock]:
@@ -43,8 +43,10 @@ class Sum(Environment):
     @tool
     def submit(self, answer: int) -> ToolOutput:
         """Submit the sum."""
-        right = answer == self.task_spec["a"] + self.task_spec["b"]
-        return ToolOutput(blocks=[], reward=float(right), finished=True)
+        a, b = self.task_spec["a"], self.task_spec["b"]
+        assert isinstance(a, int)
+        assert isinstance(b, int)
+        return ToolOutput(blocks=[], reward=float(answer == a + b), finished=True)
 
 
 def commands() -> dict[str, click.Command]:
