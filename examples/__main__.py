@@ -25,7 +25,7 @@ Serving {count} environments on {url} (stop with Ctrl-C)
 
 {table}
 
-An episode by hand, to be pasted into another terminal:
+An episode by hand, to paste into another terminal:
 
 URL={url}
 SID=$(curl -s -X POST $URL/create_session | cut -d'"' -f4)
@@ -50,7 +50,7 @@ def main() -> None:
     """Serves until Ctrl-C."""
     parser = argparse.ArgumentParser(prog="python -m examples", description="Serve the example environments.")
     parser.add_argument("--host", default="127.0.0.1")
-    parser.add_argument("--port", type=int, default=8080, help="0 takes any free one (default: 8080)")
+    parser.add_argument("--port", type=int, default=8080, help="0 takes any free port (default: 8080)")
     given = parser.parse_args()
     listener = listening(given.host, given.port)
     table = asyncio.run(described())
@@ -62,7 +62,7 @@ def main() -> None:
 
 
 def listening(host: str, port: int) -> socket.socket:
-    """A socket on that port; ends the program if there is none to be had."""
+    """Opens a socket on that port, or ends the program."""
     try:
         return socket.create_server((host, port))
     except OSError as error:
@@ -81,7 +81,7 @@ async def described() -> str:
 
 
 async def splits(cls: type[Environment]) -> str:
-    """The splits of an environment, with how many tasks they have."""
+    """The splits of an environment, with their numbers of tasks."""
     listed = await waited(cls.list_splits())
     names = [split.name if isinstance(split, Split) else split for split in listed]
     return ", ".join([f"{name} {await waited(cls.num_tasks(name)):,}" for name in names])
@@ -95,7 +95,7 @@ async def tools(cls: type[Environment]) -> str:
 
 
 async def waited(value: T | Awaitable[T]) -> T:
-    """What a method of an environment gives, be it `def` or `async def`."""
+    """The value of an environment's method, whether `def` or `async def`."""
     return await value if inspect.isawaitable(value) else value
 
 

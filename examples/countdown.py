@@ -1,4 +1,4 @@
-"""A million arithmetic puzzles, each made when it is asked for: nothing is listed, nothing is kept."""
+"""A million arithmetic puzzles, each made on demand: none is listed, none is kept."""
 
 import ast
 import operator
@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field
 from ors import Blocks, Environment, JSONObject, Server, TextBlock, ToolError, ToolOutput, tool
 
 NUM_TASKS = {"train": 1_000_000, "test": 10_000}
-# How many numbers a puzzle has: as this differs, no puzzle of one split is in the other.
+# Numbers in a puzzle. They differ, so no puzzle is in both splits.
 NUMBERS = {"train": 4, "test": 5}
 OPERATORS: dict[type[ast.operator], Callable[[Fraction, Fraction], Fraction]] = {
     ast.Add: operator.add,
@@ -23,7 +23,7 @@ OPERATORS: dict[type[ast.operator], Callable[[Fraction, Fraction], Fraction]] = 
 
 
 class Puzzle(BaseModel):
-    """Numbers, and what to make of them."""
+    """Numbers, and the target to make from them."""
 
     numbers: list[int]
     target: int
@@ -37,17 +37,17 @@ class Countdown(Environment):
 
     @classmethod
     def list_splits(cls) -> list[str]:
-        """Puzzles of four numbers to learn from, of five to be tested on."""
+        """Puzzles of four numbers for training, of five for testing."""
         return list(NUM_TASKS)
 
     @classmethod
     async def num_tasks(cls, split: str) -> int:
-        """Known without making a single puzzle."""
+        """The number of puzzles, without making any."""
         return NUM_TASKS[split]
 
     @classmethod
     async def get_task(cls, split: str, index: int) -> JSONObject:
-        """The puzzle of an index, the same one every time."""
+        """The puzzle of an index: the same one every time."""
         return puzzle(random.Random(f"{split}/{index}"), NUMBERS[split]).model_dump()
 
     async def setup(self) -> None:
@@ -87,7 +87,7 @@ class Countdown(Environment):
 
 
 def puzzle(chance: random.Random, count: int) -> Puzzle:
-    """A puzzle that has a solution, since its target is made from its numbers."""
+    """Makes a puzzle that has a solution: its target is made from its numbers."""
     while True:
         numbers = [chance.randint(1, 25) for _ in range(count)]
         target = numbers[0]

@@ -27,7 +27,7 @@ TASKS: dict[str, list[JSONObject]] = {
 
 
 class Task(BaseModel):
-    """What a task consists of."""
+    """The fields of a task."""
 
     question: str
     answer: float
@@ -38,7 +38,7 @@ class MathQA(Environment):
 
     @classmethod
     def list_splits(cls) -> list[str]:
-        """One split to learn from, one to be tested on."""
+        """One split for training, one for testing."""
         return list(TASKS)
 
     @classmethod
@@ -47,7 +47,7 @@ class MathQA(Environment):
         return TASKS[split]
 
     def setup(self) -> None:
-        """Reads the task; one that does not fit fails here, and the client is told why."""
+        """Reads the task. A wrong one fails here, and the client gets the reason."""
         self.task = Task.model_validate(self.task_spec)
 
     def get_prompt(self) -> Blocks:

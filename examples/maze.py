@@ -22,7 +22,7 @@ PIXELS = 12
 
 
 class Task(BaseModel):
-    """A maze: its rooms per side, and what decides its walls."""
+    """A maze: its rooms per side, and the seed of its walls."""
 
     size: int = Field(ge=2, le=30)
     seed: int
@@ -40,12 +40,12 @@ class Move(BaseModel):
 class Maze(Environment):
     """Find the way out of a maze. The reward is 1 for a shortest way, and less for a longer one.
 
-    These are plain methods, since drawing is work for the processor: they run in threads.
+    Drawing needs the processor, so these are plain methods, which run in threads.
     """
 
     @classmethod
     def list_splits(cls) -> list[Split]:
-        """Small mazes to learn from, large ones to be tested on."""
+        """Small mazes for training, large ones for testing."""
         return [Split(name="train", type="train"), Split(name="large", type="test")]
 
     @classmethod
@@ -134,7 +134,7 @@ def dig(size: int, chance: random.Random) -> set[Square]:
 
 
 def distance(floor: set[Square], start: Square, goal: Square) -> int:
-    """The steps of the shortest way."""
+    """The number of steps of the shortest way."""
     steps, reached, edge = 0, {start}, {start}
     while goal not in reached:
         around = {(row + down, column + right) for row, column in edge for down, right in DIRECTIONS.values()}

@@ -85,7 +85,7 @@ class OpenBook(Environment):
 
     @classmethod
     def list_splits(cls) -> list[str]:
-        """Questions to learn from, and others."""
+        """Questions for training, and others for testing."""
         return list(TASKS)
 
     @classmethod
@@ -104,7 +104,7 @@ class OpenBook(Environment):
         return [TextBlock(text=f"Answer from the lighthouse's handbook: {self.task.question}{options}")]
 
     def list_task_tools(self) -> ListToolsOutput:
-        """Of the tools that are not shared, the one that fits this task."""
+        """The one task-specific tool that fits this task."""
         wanted = "choose" if self.task.options else "answer"
         return ListToolsOutput(
             tools=[spec for spec in super().list_task_tools().tools if spec.name == wanted]

@@ -13,7 +13,7 @@ LETTER_REWARD = 0.1
 
 
 class Task(BaseModel):
-    """What a task consists of."""
+    """The fields of a task."""
 
     word: str = Field(pattern=r"^[a-z]{5}$")
 
@@ -29,13 +29,13 @@ class Guess(BaseModel):
 class WordHunt(Environment):
     """Find a hidden word of five letters in six guesses.
 
-    Each letter found in its place earns 0.1, once. The right word earns what is then missing to 1, so the
+    Each letter found in its place earns 0.1, once. The right word earns the rest up to 1, so the
     rewards of an episode add up to 1 if it is solved and to at most 0.4 if it is not.
     """
 
     @classmethod
     def list_splits(cls) -> list[str]:
-        """Words to learn with, and others."""
+        """Words for training, and others for testing."""
         return list(WORDS)
 
     @classmethod
@@ -44,7 +44,7 @@ class WordHunt(Environment):
         return [{"word": word} for word in WORDS[split]]
 
     async def setup(self) -> None:
-        """A new game."""
+        """Starts a new game."""
         self.word = Task.model_validate(self.task_spec).word
         self.guesses: list[str] = []
         self.placed: set[int] = set()
@@ -62,7 +62,7 @@ class WordHunt(Environment):
         """Guess the word. Shows all guesses so far with their marks. The right word ends the episode."""
         word = params.word.lower()
         if word in self.guesses:
-            # Costs no guess: the agent is told, and goes on.
+            # Costs no guess: the agent gets the text, and continues.
             raise ToolError(f"{word!r} was guessed before; try another word")
         self.guesses.append(word)
         solved = word == self.word

@@ -21,6 +21,7 @@ from pathlib import Path
 import pytest
 
 from ors.cluster.handover import HandoverClient, HandoverServer
+from ors.cluster.movable_connection import MovableConnection
 from ors.cluster.routing.peer import UNIX
 from ors.cluster.runner import MOVE_AFTER
 from tests.support import TLS
@@ -62,6 +63,7 @@ def test_a_connection_moves_to_the_server_that_it_keeps_asking(pair: list[Server
         assert connection.sock is used
         assert (clients(pair[0]), clients(pair[1])) == (0, 1)
         (moved,) = pair[1].member.clients()
+        assert isinstance(moved, MovableConnection)
         assert moved.spare is not None
         assert not os.get_inheritable(moved.spare)  # no process that a tool starts holds it open
 

@@ -4,10 +4,11 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Callable, Coroutine
-from typing import Any, NamedTuple
+from typing import Any
 
 from ors.cluster.handover import HandoverTarget
 from ors.cluster.link.client import Forwarded
+from ors.cluster.movable_connection import MovableConnection, Streak
 from ors.cluster.routing.lookup import Lookup
 from ors.server.connections.connection import Connection
 from ors.server.connections.listener import Application
@@ -19,15 +20,10 @@ MOVE_AFTER = 16
 Forwarding costs two wake-ups per call, moving costs one, once."""
 
 
-class _Streak(NamedTuple):
-    """How many answers in a row a connection got from one server."""
-
-    server: HandoverTarget
-    length: int
-
-
 class ClusterRunner(Runner):
     """Moves connections to the servers that they ask, and waits for forwarded answers at the end."""
+
+    connection_type = MovableConnection
 
     def __init__(
         self,
@@ -64,33 +60,35 @@ class ClusterRunner(Runner):
         await asyncio.get_running_loop().connect_accepted_socket(self._connected, client)
 
     def _connected(self) -> Connection:
-        return Connection(self._listener, self.config, self.server_state, {})
+        return MovableConnection(self._listener, self.config, self.server_state, {})
 
     # ── Moving connections ───────────────────────────────────────────────────────────────────────
 
     def _answered(self, connection: Connection) -> None:
-        stream, streak = connection.stream, connection.tag
+        assert isinstance(connection, MovableConnection)
+        stream, streak = connection.stream, connection.streak
         server = stream.handover if isinstance(stream, Forwarded) else None
         if server is None:
-            connection.tag = streak = None
+            streak = None
         else:
-            before = streak.length if isinstance(streak, _Streak) and streak.server is server else 0
-            connection.tag = streak = _Streak(server, before + 1)
+            streak = Streak(server, streak.length + 1 if streak and streak.server is server else 1)
+        connection.streak = streak
         if self._successor is not None or (streak is not None and streak.length >= MOVE_AFTER):
             asyncio.get_running_loop().call_soon(self._move, connection)  # when the answer is written
 
-    def _move(self, connection: Connection) -> None:
-        streak, spare = connection.tag, connection.spare
-        server = self._successor or (streak.server if isinstance(streak, _Streak) else None)
+    def _move(self, connection: MovableConnection) -> None:
+        streak, spare = connection.streak, connection.spare
+        server = self._successor or (streak.server if streak is not None else None)
         if server is not None and spare is not None:
-            connection.tag = None
+            connection.streak = None
             if server.give(spare):
                 connection.detach()
 
     def hand_over(self, successor: HandoverTarget, most: int) -> None:
         """Hands clients' connections to another server: idle ones now, the others after their answers."""
         self._successor = successor
-        spare = [(each, number) for each in self.clients() if (number := each.spare) is not None]
+        movable = [each for each in self.clients() if isinstance(each, MovableConnection)]
+        spare = [(each, number) for each in movable if (number := each.spare) is not None]
         for start in range(0, len(spare), most):
             some = spare[start : start + most]
             if not successor.give(*(number for _, number in some)):

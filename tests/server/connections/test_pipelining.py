@@ -8,8 +8,8 @@ import pytest
 from uvicorn.server import ServerState
 
 from ors import Limits
+from ors.cluster.movable_connection import MovableConnection
 from ors.errors import AuthenticationError, ORSError
-from ors.server.connections.connection import Connection
 from ors.server.connections.listener import Listener
 from ors.server.http.answers import Answer, refusal
 from ors.server.http.requests import Request
@@ -106,7 +106,7 @@ class Client:
         self.app = App()
         self.pipe = Pipe()
         self.listener = Listener(self.app)
-        self.connection = self.pipe.protocol = Connection(self.listener, None, ServerState(), {})  # type: ignore[arg-type]
+        self.connection = self.pipe.protocol = MovableConnection(self.listener, None, ServerState(), {})  # type: ignore[arg-type]
         self.connection.connection_made(self.pipe)  # type: ignore[arg-type]
 
     def send(self, *requests: bytes) -> None:

@@ -7,7 +7,6 @@ compared to ASGI. It replaces uvicorn's own HTTP protocol class, and has the sam
 
 import asyncio
 import logging
-import socket
 from typing import Any
 
 from uvicorn.config import Config
@@ -42,8 +41,6 @@ class Connection(RequestParser):
         self._more = b""  # additional headers of this answer
         self.stream: Stream | None = None
         """Writes the answer, if it takes time."""
-        self.tag: object = None
-        """State that the listener's `after_answer` keeps with this connection."""
         self._headed = False  # an answer of unknown length has begun
 
     # ── Called by the event loop ────────────────────────────────────────────────────────────────
@@ -240,21 +237,6 @@ class Connection(RequestParser):
             self._take_waiting()
         else:
             self._since = self._loop.time()
-
-    def detach(self) -> None:
-        """Closes it in this process only: another process has the client's connection now."""
-        self.abort()
-
-    @property
-    def spare(self) -> int | None:
-        """The file descriptor, if nothing is under way and another process could take the client over."""
-        transport = None if self._parser is None else self._transport  # refused clients are not read
-        if self._busy or self._waiting or self._reading or transport is None or transport.is_closing():
-            return None
-        if transport.get_write_buffer_size() or transport.get_extra_info("ssl_object") is not None:
-            return None
-        end = transport.get_extra_info("socket")  # a link comes over a unix socket, and stays
-        return None if end.family == socket.AF_UNIX else int(end.fileno())
 
     def shutdown(self) -> None:
         """Closes on uvicorn's shutdown: now, or after the current answer."""

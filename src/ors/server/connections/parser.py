@@ -208,20 +208,18 @@ class RequestParser(asyncio.Protocol):
 
     # ── Called by the parser ────────────────────────────────────────────────────────────────────
 
-    def on_message_begin(self) -> None:
-        """Begins a request."""
-        self._reading = self._in_headers = True
-
     def on_url(self, url: bytes) -> None:
         """Adds a part of the request's target."""
+        self._reading = self._in_headers = True
         self._url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Adds a header, or a trailer."""
         name = name.lower()
-        if name in self._fields and name == b"host":
-            raise two_hosts()
-        self._fields[name] = value
+        if self._fields.setdefault(name, value) is not value:  # one look-up where there is no second one
+            if name == b"host":
+                raise two_hosts()
+            self._fields[name] = value
 
     def on_headers_complete(self) -> None:
         """Ends the headers. Fields after them are trailers, which we do not use."""
@@ -360,10 +358,11 @@ class _Trailers(dict[bytes, bytes]):
 
     _size = 0
 
-    def __setitem__(self, name: bytes, value: bytes) -> None:
+    def setdefault(self, name: bytes, value: bytes) -> bytes:
         self._size += len(name) + len(value) + len(": \r\n")
         if self._size > MAX_HEADER_BYTES:
             raise too_many_headers()
+        return value
 
 
 _METHODS = {b"GET": "GET", b"POST": "POST"}

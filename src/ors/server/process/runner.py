@@ -47,6 +47,8 @@ class Runner(uvicorn.Server):
     _deadline: Deadline | None = None
     _retires_until = math.inf
 
+    connection_type: type[Connection] = Connection
+
     def __init__(
         self,
         app: Application,
@@ -66,7 +68,7 @@ class Runner(uvicorn.Server):
                 host=host,
                 port=port,
                 access_log=False,
-                http=partial(Connection, self._listener),  # type: ignore[arg-type]
+                http=partial(self.connection_type, self._listener),  # type: ignore[arg-type]
                 lifespan="on",
                 log_level="warning",
                 date_header=False,  # ours is written once a second, for all connections
@@ -147,7 +149,7 @@ class Runner(uvicorn.Server):
     async def _open(self, client: socket.socket, tls: ssl.SSLContext | None, fits: bool) -> None:
         port = self._listener if fits else self._overflow
         await asyncio.get_running_loop().connect_accepted_socket(
-            lambda: Connection(port, self.config, self.server_state, {}),
+            lambda: self.connection_type(port, self.config, self.server_state, {}),
             client,
             ssl=tls,
             ssl_handshake_timeout=REQUEST_SECONDS if tls is not None else None,
