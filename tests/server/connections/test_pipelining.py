@@ -60,7 +60,7 @@ class Pipe:
     """A transport with watermarks, whose reader reads when the test says so."""
 
     def __init__(self) -> None:
-        self.protocol: Connection
+        self.protocol: MovableConnection
         self.unread = 0
         self.sent = b""
         self.reading = True
