@@ -152,8 +152,9 @@ async def test_connections_that_this_process_has_no_descriptors_for_wait_and_are
         ends = [stack.enter_context(end) for _ in range(5) for end in socket.socketpair()]
         with _few_files(free=2):
             assert client.give(*(end.fileno() for end in ends[::2]))
-            while not caplog.records:
-                await asyncio.sleep(0)
+            async with asyncio.timeout(20):
+                while not (caplog.records or taken):
+                    await asyncio.sleep(0)
             assert taken == []
         async with asyncio.timeout(20):
             while len(taken) < 5:
