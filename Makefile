@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help install run test test-field test-ray attack check format bench bench-quick bench-cluster nodes profile soak fuzz idle cost killed screenshots clean
+.PHONY: help install run test test-field test-ray attack coverage check format bench bench-quick bench-cluster nodes profile soak fuzz idle cost killed screenshots clean
 
 help: ## what there is to do
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -22,7 +22,9 @@ run: install ## serve the example environments on http://127.0.0.1:8080
 	$(BIN)/python -m examples
 
 FIELD := tests/compat tests/conformance/test_field.py
-RAY := tests/cluster/ray/test_ray.py
+RAY := tests/cluster/ray
+# Counts the functions that run for a call, which a tracer would add to.
+COUNTING := tests/test_bench_smoke.py
 
 test: install ## run all tests but those beside other packages and on Ray
 	$(BIN)/python -m pytest $(foreach path,$(FIELD) $(RAY),--ignore $(path))
@@ -35,6 +37,16 @@ test-ray: install ## the tests on a real Ray cluster of three nodes: about two m
 
 attack: install ## the attacks in their long form, and a report of them: under ten minutes
 	ORS_ATTACK=1 $(BIN)/python -m pytest -n 2 tests/attack
+
+coverage: install ## the tests of test and test-ray, and whether they run enough of src/ors: about ten minutes
+	rm -rf build/coverage && mkdir -p build/coverage
+	$(BIN)/python -m pytest $(COUNTING)
+	$(BIN)/coverage run -m pytest $(foreach path,$(FIELD) $(RAY) $(COUNTING),--ignore $(path))
+	$(BIN)/coverage run -m pytest -n 0 $(RAY)
+	$(BIN)/coverage combine --quiet
+	$(BIN)/coverage html --quiet --directory build/coverage
+	$(BIN)/coverage json --quiet -o build/coverage/report.json
+	$(BIN)/python -m scripts.coverage_gate build/coverage/report.json
 
 check: install ## formatting, lint, types, import rules
 	$(BIN)/ruff format --check .

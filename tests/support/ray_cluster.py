@@ -45,15 +45,15 @@ def gone(pid: int) -> None:
 
 
 @contextmanager
-def clustered() -> Iterator["Cluster"]:
-    """A head and two more nodes; this process is connected to them."""
+def clustered(nodes: int = 3) -> Iterator["Cluster"]:
+    """A head and more nodes; this process is connected to them."""
     import ray
     from ray.cluster_utils import Cluster
 
     head: dict[str, Any] = {"num_cpus": 1, "include_dashboard": False, "object_store_memory": MEMORY}
     made = Cluster(initialize_head=True, head_node_args={**head, "_system_config": HEALTH})
     try:
-        for _ in range(2):
+        for _ in range(nodes - 1):
             add_node(made)
         ray.init(address=made.address, namespace="ors", logging_level="ERROR", log_to_driver=False)
         yield made
