@@ -38,7 +38,10 @@ class _Bounds(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no su
 @click.option("--ray-namespace", default="ors", show_default=True, help="Name of the deployment.")
 @click.option("--scale", type=_Bounds(), help="Set the number of hosts, or the bounds of autoscaling.")
 @click.option(
-    "--drain", multiple=True, metavar="NODE", help="Move hosts off a node; its sessions may end. Repeatable."
+    "--drain",
+    multiple=True,
+    metavar="NODE",
+    help="Retire the hosts of a node; others start elsewhere. Repeatable.",
 )
 @click.option("--undrain", multiple=True, metavar="NODE", help="Allow hosts on a node again. Repeatable.")
 @as_json
