@@ -37,7 +37,7 @@ class _Bounds(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no su
 )
 @click.option("--ray-namespace", default="ors", show_default=True, help="Name of the deployment.")
 @click.option("--scale", type=_Bounds(), help="New number of hosts, or bounds for autoscaling.")
-@click.option("--drain", multiple=True, metavar="NODE", help="Drain the hosts of this node. Repeatable.")
+@click.option("--drain", multiple=True, metavar="NODE", help="Retire the hosts of this node. Repeatable.")
 @click.option("--undrain", multiple=True, metavar="NODE", help="Allow hosts on this node again. Repeatable.")
 @as_json
 def hosts(

@@ -13,7 +13,10 @@ from ors.cluster.ray.backend import RayBackend
 from ors.cluster.ray.deployment import RayDeployment as Deployment
 from ors.cluster.ray.heartbeat import directory
 
-__all__ = ["Deployment", "HostInfo", "NamespaceInUse", "deploy", "directory"]
+__all__ = ["Deployment", "HostInfo", "NamespaceInUse", "Row", "deploy", "directory"]
+
+Row = HostInfo
+"""The name of HostInfo in 0.1.0."""
 
 DEFAULT_NAMESPACE = "ors"
 
