@@ -5,6 +5,7 @@ from dataclasses import dataclass
 __all__ = ["Limits"]
 
 PING_SECONDS = 10.0
+"""Default interval of pings: comment lines in open streams, and the client's requests to `/ping`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

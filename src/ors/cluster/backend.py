@@ -21,7 +21,7 @@ class HostInfo:
 
 @dataclass(frozen=True, slots=True)
 class Targets:
-    """What operators have asked for."""
+    """Wishes of operators: the number of hosts, and drained nodes."""
 
     hosts: tuple[int, int] | None = None
     """The least and the greatest number of hosts."""
@@ -31,7 +31,7 @@ class Targets:
 
 @dataclass(frozen=True, slots=True)
 class ClusterState:
-    """What runs, and what operators have asked for."""
+    """The hosts that run, and the wishes of operators."""
 
     hosts: Sequence[HostInfo]
     targets: Targets = Targets()

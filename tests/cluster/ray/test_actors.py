@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ors.cluster.directory import Row
+from ors.cluster.backend import HostInfo
 from ors.limits import Limits
 from tests.support.environments import Lab
 from tests.support.raw_http import Raw
@@ -17,7 +17,7 @@ from tests.support.ray_cluster import clustered, until
 if TYPE_CHECKING:
     from ors.cluster.ray.host import Host
 
-Rows = Callable[[], list[Row]]
+Rows = Callable[[], list[HostInfo]]
 
 pytestmark = [
     pytest.mark.slow,
@@ -41,7 +41,7 @@ def directory() -> Iterator[Any]:
 def rows(directory: Any) -> Rows:
     import ray
 
-    return lambda: ray.get(directory.rows.remote(), timeout=60)
+    return lambda: ray.get(directory.hosts.remote(), timeout=60)
 
 
 @contextmanager
@@ -83,7 +83,7 @@ def test_a_host_and_a_router_meet_through_the_directory(directory: Any, rows: Ro
         (row,) = until(rows)
         assert (row, made.pid()) == (made.info(), os.getpid())
         with router() as raw:
-            assert until(lambda: ray.get(directory.fronts.remote(), timeout=60)) == {row.node: raw.url}
+            assert until(lambda: ray.get(directory.routers.remote(), timeout=60)) == {row.node: raw.url}
             assert until(lambda: new_session(raw)).startswith("0004")
             with host(5):
                 until(lambda: new_session(raw).startswith("0005"))

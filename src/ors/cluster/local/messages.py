@@ -12,7 +12,7 @@ VARIABLE = "ORS_SERVE_WORKER_CONFIG"
 
 @dataclass(frozen=True, slots=True)
 class WorkerConfig:
-    """What a worker gets from its supervisor when it starts. All descriptors are inherited."""
+    """Start-up data of a worker, from its supervisor. All descriptors are inherited."""
 
     slot: int
     incarnation: int
@@ -42,7 +42,7 @@ class WorkerConfig:
 
 @dataclass(frozen=True, slots=True)
 class WorkerUpdate:
-    """What the supervisor sends to every worker after each change."""
+    """Sent by the supervisor to every worker after each change."""
 
     addresses: Sequence[str] = ()
     """The addresses of all workers."""
@@ -54,7 +54,7 @@ class WorkerUpdate:
 
 @dataclass(frozen=True, slots=True)
 class WorkerReport:
-    """What a worker sends to its supervisor, once it is up and then every second."""
+    """Sent by a worker to its supervisor, once it is up and then every second."""
 
     url: str
     environments: Sequence[str] = ()

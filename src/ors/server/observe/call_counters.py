@@ -4,7 +4,7 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Mapping, Set
 
-from ors.server.observe.histogram import SECONDS, Times
+from ors.server.observe.histogram import SECONDS, Histogram
 
 Labels = tuple[str, ...]
 """Environment, tool, outcome and reason of a call, or the first of them."""
@@ -14,7 +14,7 @@ MOST_TALLIES = 10_000
 """Beyond this, new reasons that authors invent are counted as "other"."""
 
 
-class _Tally(Times):
+class _Tally(Histogram):
     """The calls of one tool that ended one way."""
 
     __slots__ = ("bytes",)
@@ -74,9 +74,9 @@ class CallCounters:
             found[(environment,)] += tally.bytes
         return found
 
-    def times(self) -> Mapping[Labels, Times]:
+    def times(self) -> Mapping[Labels, Histogram]:
         """How long calls took, by environment and tool."""
-        found: defaultdict[Labels, Times] = defaultdict(Times)
+        found: defaultdict[Labels, Histogram] = defaultdict(Histogram)
         for (environment, tool, *_), tally in list(self._tallies.items()):
             found[environment, tool].merge(tally)
         return found

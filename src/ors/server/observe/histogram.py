@@ -9,7 +9,7 @@ SECONDS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.
 BOUNDS = [*map(str, SECONDS), "+Inf"]
 
 
-class Times:
+class Histogram:
     """A histogram of seconds."""
 
     __slots__ = ("buckets", "seconds")
@@ -23,7 +23,7 @@ class Times:
         self.seconds += seconds
         self.buckets[bisect_left(SECONDS, seconds)] += 1
 
-    def merge(self, other: "Times") -> None:
+    def merge(self, other: "Histogram") -> None:
         """Adds the measurements of another."""
         self.seconds += other.seconds
         self.buckets = [mine + theirs for mine, theirs in zip(self.buckets, other.buckets, strict=True)]

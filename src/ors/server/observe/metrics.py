@@ -21,10 +21,10 @@ from ors.server.sessions.session import READY
 
 Labels = tuple[str, ...]
 Values = Mapping[Labels, Any]
-"""Numbers, or `Times` of a histogram, by the values of the labels."""
+"""Numbers, or `Histogram` of a histogram, by the values of the labels."""
 
 
-class Source(NamedTuple):
+class MetricSource(NamedTuple):
     """Where metrics read their values."""
 
     runtime: Runtime
@@ -40,20 +40,20 @@ class MetricRow(NamedTuple):
     help: str
     kind: Literal["counter", "gauge", "histogram"]
     labels: Labels = ()
-    read: Callable[[Source], Values] | None = None
+    read: Callable[[MetricSource], Values] | None = None
     event: type[Event] | None = None
     seconds: str = "seconds"
     """The field of the event that a histogram measures."""
 
 
-def _sessions(source: Source) -> Values:
+def _sessions(source: MetricSource) -> Values:
     # Report a zero too: autoscalers must see the difference between none and no answer.
     found: Counter[Labels] = Counter({(environment, READY.value): 0 for environment in source.environments})
     found.update((session.environment, session.state.value) for session in list(source.sessions))
     return found
 
 
-def _gauge(name: str, help: str, value: Callable[[Source], float]) -> MetricRow:
+def _gauge(name: str, help: str, value: Callable[[MetricSource], float]) -> MetricRow:
     return MetricRow(name, help, "gauge", read=lambda now: {(): value(now)})
 
 

@@ -6,9 +6,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from ors.server.observe.events import CallFinished, Event
-from ors.server.observe.histogram import Times
+from ors.server.observe.histogram import Histogram
 from ors.server.observe.loop_lag import LoopLag
-from ors.server.observe.metrics import METRICS, Labels, MetricRow, Source, Values
+from ors.server.observe.metrics import METRICS, Labels, MetricRow, MetricSource, Values
 from ors.server.runtime import Runtime
 from ors.server.sessions.registry import Sessions
 
@@ -22,12 +22,12 @@ class Metrics:
     def __init__(self, runtime: Runtime, sessions: Sessions, tools: Mapping[str, Set[str]]) -> None:
         self.lag = LoopLag()
         self._runtime = runtime
-        self._source = Source(runtime, sessions, list(tools), self.lag)
+        self._source = MetricSource(runtime, sessions, list(tools), self.lag)
         self._counted: dict[str, defaultdict[Labels, Any]] = {}
         self._by_event: defaultdict[type[Event] | None, list[MetricRow]] = defaultdict(list)
         for row in METRICS:
             if row.read is None:
-                self._counted[row.name] = defaultdict(Times if row.kind == "histogram" else int)
+                self._counted[row.name] = defaultdict(Histogram if row.kind == "histogram" else int)
                 self._by_event[row.event].append(row)
         runtime.calls.know(tools)
 
