@@ -105,7 +105,7 @@ def test_a_copy_can_be_terminated(raw: Raw) -> None:
 @pytest.mark.parametrize("tool", ["copy", "copy_on_the_loop"])
 def test_a_copy_ends_under_another_asgi_server_too(loop: str, tool: str) -> None:
     script = (
-        "import uvicorn; from ors import Server; from tests.cli.forking import Forking;"
+        "import uvicorn; from ors import Server; from tests.support.forking_environment import Forking;"
         f"uvicorn.run(Server([Forking]).app, port=0, loop={loop!r})"
     )
     process = subprocess.Popen([sys.executable, "-c", script], stderr=subprocess.PIPE, text=True)
