@@ -21,8 +21,10 @@ def cut(output: ToolOutput, limit: int) -> bytes:
         longest = max(kept, key=lambda index: kept[index], default=None)
         if longest is None or kept[longest] == 0:
             raise ValueError(f"the result is over {limit} bytes even without its text")
-        # A character takes up to 12 bytes as JSON, so cutting may take several steps.
-        kept[longest] = max(0, kept[longest] - max(64, (len(result) - limit) // 2))
+        # In steps of half of what is over, so that several long texts share the loss.
+        bytes_per_character = len(dumps(texts[longest])) / len(texts[longest])
+        too_many = int((len(result) - limit) / bytes_per_character)
+        kept[longest] = max(0, kept[longest] - max(64, too_many // 2))
 
 
 def _shown(output: ToolOutput, texts: dict[int, str], kept: dict[int, int]) -> ToolOutput:
