@@ -128,13 +128,13 @@ def test_refusals_and_failures_have_looks_of_their_own(page: Page, stage: str) -
     assert "environment" in failed
 
 
-def test_a_running_call_is_seen_to_run_and_can_be_abandoned(page: Page, stage: str) -> None:
+def test_a_running_call_is_seen_to_run_and_can_be_aborted(page: Page, stage: str) -> None:
     page.play("stage/train/3", stage)
     page.click(".tab", "wait")
     page.press_call()
     assert Stage.gates["task-3.waits"].wait(20)
     page.find(".step.running .since", "Running for")
-    page.click(".summary button", "Abandon")
+    page.click(".summary button", "Abort")
     page.click(".summary button", "Really?")
     assert "Session deleted" in last(page, 1, "failed")
     assert page.find(".summary .state").text == "ended"

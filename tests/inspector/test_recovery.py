@@ -19,11 +19,12 @@ pytestmark = pytest.mark.xdist_group("browser")
 def listening(port: int) -> Iterator[int]:
     """A server on that port, which another one may have had before."""
     listener = socket.create_server(("127.0.0.1", port))
+    port = listener.getsockname()[1]
     runner = Server([Stage]).runner()
     thread = Thread(target=runner.run, kwargs={"sockets": [listener]})
     thread.start()
     try:
-        yield listener.getsockname()[1]
+        yield port
     finally:
         runner.should_exit = True
         thread.join(30)
