@@ -35,7 +35,7 @@ test-field: install ## the tests beside the field's packages, each in an environ
 test-ray: install ## the tests on a real Ray cluster of three nodes: about two minutes
 	$(BIN)/python -m pytest -n 0 $(RAY)
 
-attack: install ## the attacks in their long form, and a report of them: under ten minutes
+attack: install ## the attacks in their long form, and a report of them: about two minutes
 	ORS_ATTACK=1 $(BIN)/python -m pytest -n 2 tests/attack
 
 coverage: install ## the tests of test and test-ray, and whether they run enough of src/ors: about ten minutes
