@@ -38,7 +38,7 @@ test-ray: install ## the tests on a real Ray cluster of three nodes: about two m
 attack: install ## the attacks in their long form, and a report of them: about two minutes
 	ORS_ATTACK=1 $(BIN)/python -m pytest -n 2 tests/attack
 
-coverage: install ## the tests of test and test-ray, and whether they run enough of src/ors: about ten minutes
+coverage: install ## the tests of test and test-ray, and whether they run enough of src/ors: under twenty minutes
 	rm -rf build/coverage && mkdir -p build/coverage
 	$(BIN)/python -m pytest $(COUNTING)
 	$(BIN)/coverage run -m pytest $(foreach path,$(FIELD) $(RAY) $(COUNTING),--ignore $(path))
