@@ -17,6 +17,8 @@ class ToolInvocation:
     name: str
     input: dict[str, Any]
     id: str | None = None
+    error: str | None = None
+    """Why the model's arguments could not be read. If set, do not run the call: send the model this text."""
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,90 @@
+"""The messages of a conversation, independent of any model provider."""
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from ors.client import ToolInvocation
+from ors.types import Blocks, JSONObject
+
+StopReason = Literal["stop", "length", "refusal"]
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens of one or more model requests, and their cost if prices are known."""
+
+    input_tokens: int = 0
+    """All input tokens, cached ones included."""
+    output_tokens: int = 0
+    """All output tokens, reasoning included."""
+    cached_tokens: int = 0
+    reasoning_tokens: int = 0
+    cost: float | None = None
+
+    def __add__(self, other: "Usage") -> "Usage":
+        costs = [each for each in (self.cost, other.cost) if each is not None]
+        return Usage(
+            self.input_tokens + other.input_tokens,
+            self.output_tokens + other.output_tokens,
+            self.cached_tokens + other.cached_tokens,
+            self.reasoning_tokens + other.reasoning_tokens,
+            sum(costs) if costs else None,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SystemMessage:
+    """Instructions for the agent that come before the prompt."""
+
+    text: str
+    role: Literal["system"] = "system"
+
+
+@dataclass(frozen=True, slots=True)
+class UserMessage:
+    """The prompt of the task, or a later word of the driver to the agent."""
+
+    blocks: Blocks
+    role: Literal["user"] = "user"
+
+
+@dataclass(frozen=True, slots=True)
+class AgentMessage:
+    """A reply of the agent: text, tool calls, or both."""
+
+    text: str = ""
+    calls: tuple[ToolInvocation, ...] = ()
+    reasoning: str | None = None
+    """The model's reasoning as text, if the provider shows it."""
+    stop: StopReason = "stop"
+    """Why the model stopped: "length" means that its output was cut off."""
+    usage: Usage = field(default_factory=Usage)
+    seconds: float = 0.0
+    native: Any = None
+    """The reply in the provider's own form, which goes back to it unchanged. Not recorded."""
+    role: Literal["assistant"] = "assistant"
+
+
+@dataclass(frozen=True, slots=True)
+class ToolMessage:
+    """The result of one tool call."""
+
+    call: str | None
+    """The id of the call, as in `ToolInvocation.id`."""
+    name: str
+    blocks: Blocks
+    """The tool's output; for a refused call, the text of the refusal."""
+    ok: bool = True
+    """Whether the tool accepted the call. A refusal goes to the model, which can try again."""
+    reason: str | None = None
+    """The code of a refusal, if there is one."""
+    reward: float | None = None
+    finished: bool = False
+    metadata: JSONObject | None = None
+    started: float = 0.0
+    """Seconds since the episode began."""
+    seconds: float = 0.0
+    role: Literal["tool"] = "tool"
+
+
+Message = SystemMessage | UserMessage | AgentMessage | ToolMessage

@@ -1,0 +1,49 @@
+"""How an episode ended: scored, unscored, truncated or failed."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+Limit = Literal["turns", "tokens", "cost", "seconds"]
+Party = Literal["agent", "model", "environment", "infrastructure"]
+"""Who failed: the agent's own code, the model provider, the environment's code, or anything else between."""
+Stage = Literal["opening", "prompt", "model", "call", "closing"]
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """The episode ended, and the environment gave at least one reward."""
+
+    type: Literal["scored"] = "scored"
+
+
+@dataclass(frozen=True, slots=True)
+class Unscored:
+    """The episode ended, and the environment gave no reward."""
+
+    type: Literal["unscored"] = "unscored"
+
+
+@dataclass(frozen=True, slots=True)
+class Truncated:
+    """The episode reached a limit before it ended."""
+
+    limit: Limit
+    detail: str = ""
+    type: Literal["truncated"] = "truncated"
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The episode could not be played to its end. It has no reward: never train on it as 0."""
+
+    who: Party
+    stage: Stage
+    error: str
+    """The class name of the error."""
+    message: str = ""
+    may_have_run: bool = False
+    """Whether a call whose result is unknown may have run."""
+    type: Literal["failed"] = "failed"
+
+
+Outcome = Scored | Unscored | Truncated | Failed

@@ -1,0 +1,36 @@
+"""EpisodeRecord: one played episode, as it is kept in a run."""
+
+from dataclasses import dataclass, field
+
+from ors.rollouts.agent import TaskRef
+from ors.rollouts.messages import Message, Usage
+from ors.rollouts.outcome import Outcome
+from ors.types import ToolSpec
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodeRecord:
+    """One played episode."""
+
+    id: str
+    """Unique: 32 hexadecimal digits."""
+    task: TaskRef
+    sample: int
+    """The number of this episode among those of its task."""
+    outcome: Outcome
+    reward: float | None
+    """The steps' rewards as one number. None if the environment has not scored the episode, or it failed."""
+    rewards: tuple[float | None, ...]
+    """The reward of each step, in the order of the tool messages."""
+    messages: tuple[Message, ...]
+    tools: tuple[ToolSpec, ...] = ()
+    usage: Usage = field(default_factory=Usage)
+    agent: str = ""
+    """The name of the agent, such as "openai:gpt-5"."""
+    session: str | None = None
+    """The id of the session."""
+    started: float = 0.0
+    """When the episode began: seconds since 1970."""
+    seconds: float = 0.0
+    attempts: int = 1
+    """How often it was begun: failures of the infrastructure may be tried again."""
