@@ -1,0 +1,69 @@
+"""The plan of an evaluation: everything that decides its episodes, as run.json keeps it."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal, Self
+
+from pydantic import TypeAdapter, ValidationError
+
+from ors.cli.errors import WrongUsage
+from ors.cli.evaluation.task_choice import TaskChoice
+from ors.rollouts import EpisodeLimits
+from ors.rollouts.agents import Prices
+
+
+@dataclass(frozen=True)
+class EvalPlan:
+    """Which agent plays which tasks, and how. `--resume` plays by the same plan."""
+
+    target: str
+    """URL or TARGET."""
+    environment: str | None
+    model: str
+    """The agent's name, such as "openai:gpt-5"."""
+    base_url: str | None = None
+    model_options: Mapping[str, Any] = field(default_factory=dict)
+    prices: Prices | None = None
+    tasks: TaskChoice = field(default_factory=TaskChoice)
+    samples: int = 1
+    reward: Literal["last", "sum", "max"] = "sum"
+    truncated_reward: float | None = None
+    limits: EpisodeLimits = field(default_factory=EpisodeLimits)
+    system: str | None = None
+    nudge: str | None = None
+    parallel: bool = False
+    retries: int = 2
+    secrets: tuple[str, ...] = ()
+    """Names of the secrets that the environment gets. Their values are never kept."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Value for run.json."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, config: Mapping[str, Any], where: str) -> Self:
+        """Reads the plan of a run.
+
+        Raises:
+            WrongUsage: the run is not one of `ors eval`.
+        """
+        try:
+            return TypeAdapter(cls).validate_python(dict(config))
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            text = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+            raise WrongUsage(f"{where} is not a run of `ors eval` ({text})") from None
+
+    def playing(self) -> dict[str, Any]:
+        """Arguments of `rollouts` that come from the plan."""
+        return {
+            "samples": self.samples,
+            "reward": self.reward,
+            "truncated_reward": self.truncated_reward,
+            "limits": self.limits,
+            "system": self.system,
+            "nudge": self.nudge,
+            "parallel": self.parallel,
+            "retries": self.retries,
+            "agent_name": self.model,
+        }

@@ -1,0 +1,36 @@
+"""Counts of a running evaluation."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from ors.rollouts import EpisodeRecord, Failed, Truncated, Usage
+from ors.rollouts.records import TaskKey, task_key
+
+
+@dataclass
+class EvalTally:
+    """What is known of the episodes that have ended."""
+
+    total: int
+    """Episodes to play, with those of earlier runs."""
+    done: int = 0
+    rewards: dict[TaskKey, list[float]] = field(default_factory=dict)
+    """Rewards by task; failed and unscored episodes have none."""
+    usage: Usage = field(default_factory=Usage)
+    outcomes: Counter[str] = field(default_factory=Counter)
+
+    def add(self, record: EpisodeRecord) -> None:
+        """Counts an episode."""
+        self.done += 1
+        self.usage += record.usage
+        self.outcomes[kind_of(record)] += 1
+        if record.reward is not None:
+            self.rewards.setdefault(task_key(record.task), []).append(record.reward)
+
+
+def kind_of(record: EpisodeRecord) -> str:
+    """The outcome in one or two words: "scored", "truncated: turns", "failed: environment"."""
+    outcome = record.outcome
+    if isinstance(outcome, Truncated):
+        return f"truncated: {outcome.limit}"
+    return f"failed: {outcome.who}" if isinstance(outcome, Failed) else outcome.type

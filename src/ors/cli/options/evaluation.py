@@ -1,0 +1,102 @@
+"""Options of `ors eval`."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from ors.cli.errors import WrongUsage
+from ors.cli.options.shared import Flags, add_flags
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+POSITIVE = click.FloatRange(min=0, min_open=True)
+COUNT = click.IntRange(min=1)
+
+
+class _Text(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no such arguments
+    """Text, or `@file` for the text of a file."""
+
+    name = "TEXT|@FILE"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Reads the file."""
+        text = str(value)
+        if not text.startswith("@"):
+            return text
+        try:
+            return Path(text[1:]).read_text(encoding="utf-8")
+        except OSError as error:
+            self.fail(f"{error.strerror}: {error.filename}", param, ctx)
+        except UnicodeDecodeError:
+            self.fail(f"{text[1:]} is not a text file", param, ctx)
+
+
+TASKS: Flags = (
+    ("--split", {"multiple": True, "metavar": "NAME", "help": "Split to play; repeatable.  [default: the first]"}),
+    ("--tasks", {"metavar": "INDICES", "help": "Tasks of each split, such as 0:100 or 0,3,7:9.  [default: all]"}),
+    ("--sample", {"type": COUNT, "help": "Play this many random tasks of those."}),
+    ("--seed", {"type": int, "default": 0, "show_default": True, "help": "Random seed of the choice of tasks."}),
+    ("--samples", {"type": COUNT, "default": 1, "show_default": True, "help": "Episodes per task."}),
+)  # fmt: skip
+
+AGENT: Flags = (
+    ("--base-url", {"metavar": "URL", "help": "Address of the model provider, such as a vLLM server."}),
+    ("--system", {"type": _Text(), "help": "System prompt."}),
+    ("--temperature", {"type": click.FloatRange(min=0), "help": "Sampling temperature."}),
+    ("--top-p", {"type": click.FloatRange(0, 1), "help": "Nucleus sampling."}),
+    ("--max-output-tokens", {"type": COUNT, "help": "Most tokens of one reply."}),
+    ("--reasoning-effort", {"metavar": "LEVEL", "help": "Reasoning effort, such as low, medium or high."}),
+    ("--model-seed", {"type": int, "help": "Random seed for the model provider."}),
+    ("--stop", {"multiple": True, "metavar": "TEXT", "help": "Text that ends a reply; repeatable."}),
+    ("--no-images", {"is_flag": True, "help": "Name images in text, for models that do not take them."}),
+    ("--nudge", {"type": _Text(), "help": "Answer the first reply without a tool call with this text."}),
+    ("--parallel", {"is_flag": True, "help": "Run the tool calls of one reply at the same time."}),
+)  # fmt: skip
+
+LIMITS: Flags = (
+    ("--max-turns", {"type": COUNT, "help": "Most replies of the agent in an episode."}),
+    ("--max-tokens", {"type": COUNT, "help": "Most tokens of an episode, input and output."}),
+    ("--max-cost", {"type": POSITIVE, "help": "Highest cost of an episode; needs prices."}),
+    ("--max-seconds", {"type": POSITIVE, "help": "Longest time of an episode."}),
+    ("--reward", {
+        "type": click.Choice(["last", "sum", "max"]), "default": "sum", "show_default": True,
+        "help": "How the rewards of the steps become one.",
+    }),
+    ("--truncated-reward", {"type": float, "help": "Reward of an episode that reached a limit without any."}),
+)  # fmt: skip
+
+PRICES: Flags = (
+    ("--price-input", {"type": POSITIVE, "help": "Price of a million input tokens."}),
+    ("--price-cached", {"type": POSITIVE, "help": "Price of a million cached input tokens.  [default: as input]"}),
+    ("--price-output", {"type": POSITIVE, "help": "Price of a million output tokens."}),
+    ("--prices", {
+        "type": click.Path(exists=True, dir_okay=False, path_type=Path), "metavar": "FILE",
+        "help": 'Prices by model, as JSON: {"openai:NAME": {"input": 1.0, "output": 4.0}}.',
+    }),
+)  # fmt: skip
+
+RUNNING: Flags = (
+    ("--concurrency", {"type": COUNT, "default": 32, "show_default": True, "help": "Concurrent episodes."}),
+    ("--model-requests", {"type": COUNT, "help": "Concurrent requests to the model.  [default: no limit]"}),
+    ("--retries", {
+        "type": click.IntRange(min=0), "default": 2, "show_default": True,
+        "help": "Further attempts of an episode that failed for infrastructure.",
+    }),
+    ("--fail-under", {"type": float, "help": "Exit with 1 if the mean reward is below this."}),
+    ("--max-failed", {
+        "type": click.FloatRange(0, 1), "default": 0.1, "show_default": True,
+        "help": "Exit with 3 if more than this share of the episodes failed for infrastructure.",
+    }),
+)  # fmt: skip
+
+
+def eval_flags(command: F) -> F:
+    """All options of an evaluation but those of the run folder."""
+    groups = (
+        ("Running", RUNNING), ("Prices", PRICES), ("Limits and rewards", LIMITS), ("Agent", AGENT), ("Tasks", TASKS)
+    )  # fmt: skip
+    for title, flags in groups:
+        command = add_flags(title, flags)(command)
+    return command
