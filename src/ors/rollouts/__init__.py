@@ -1,6 +1,8 @@
 """Rollouts: any agent plays any environment, and every episode ends with an outcome."""
 
 from ors.rollouts.agent import Agent, ContextExceeded, Conversation, ModelError, TaskRef
+from ors.rollouts.driver import rollouts
+from ors.rollouts.limits import EpisodeLimits
 from ors.rollouts.messages import (
     AgentMessage,
     Message,
@@ -10,18 +12,24 @@ from ors.rollouts.messages import (
     UserMessage,
 )
 from ors.rollouts.outcome import Failed, Outcome, Scored, Truncated, Unscored
+from ors.rollouts.play import play
 from ors.rollouts.record import EpisodeRecord
+from ors.rollouts.rewards import Reduction
+from ors.rollouts.tasks import EpisodeKey, episode_key
 
 __all__ = [
     "Agent",
     "AgentMessage",
     "ContextExceeded",
     "Conversation",
+    "EpisodeKey",
+    "EpisodeLimits",
     "EpisodeRecord",
     "Failed",
     "Message",
     "ModelError",
     "Outcome",
+    "Reduction",
     "Scored",
     "SystemMessage",
     "TaskRef",
@@ -30,4 +38,7 @@ __all__ = [
     "Unscored",
     "Usage",
     "UserMessage",
+    "episode_key",
+    "play",
+    "rollouts",
 ]

@@ -1,0 +1,149 @@
+"""`rollouts`: many episodes at once."""
+
+import asyncio
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    AsyncIterator,
+    Container,
+    Coroutine,
+    Iterable,
+    Mapping,
+)
+from contextlib import aclosing
+from dataclasses import replace
+from typing import Any, Unpack
+
+from ors.client import AsyncEnvironment
+from ors.rollouts.agent import Agent, TaskRef
+from ors.rollouts.episode import Episode
+from ors.rollouts.failures import worth_retrying
+from ors.rollouts.messages import Usage
+from ors.rollouts.record import EpisodeRecord
+from ors.rollouts.rules import PlayArguments, Rules
+from ors.rollouts.tasks import EpisodeKey, GivenTask, episode_key, session_for, task_ref
+
+
+def rollouts(
+    env: AsyncEnvironment,
+    tasks: Iterable[GivenTask] | AsyncIterable[GivenTask],
+    agent: Agent,
+    *,
+    samples: int = 1,
+    concurrency: int = 64,
+    model_requests: int | None = None,
+    retries: int = 0,
+    skip: Container[EpisodeKey] = (),
+    secrets: Mapping[str, str] | None = None,
+    **arguments: Unpack[PlayArguments],
+) -> AsyncGenerator[EpisodeRecord, None]:
+    """Plays `samples` episodes of each task; yields their records as they end.
+
+    At most `concurrency` episodes run or wait to be taken, so a slow consumer slows the episodes down.
+    Tasks are taken as they are needed, and may be endless. Closing the iterator cancels what runs.
+    `model_requests` bounds the replies that the agent works on at the same time; waiting for one does not
+    count as time of the episode. `retries` is how often an episode begins anew, in a new session, after a
+    failure of the infrastructure. `skip` has the keys of episodes that are not played: see `episode_key`.
+
+    Raises:
+        ValueError: an argument is not valid.
+    """
+    if min(samples, concurrency, 1 if model_requests is None else model_requests) < 1 or retries < 0:
+        raise ValueError("samples, concurrency and model_requests must be at least 1, and retries at least 0")
+    player = _Player(env, agent, Rules(**arguments), retries, model_requests, secrets)
+    return _Driver(player, concurrency).records(_episodes(env, tasks, samples, skip))
+
+
+class _Player:
+    """Plays episodes, with retries."""
+
+    def __init__(
+        self,
+        env: AsyncEnvironment,
+        agent: Agent,
+        rules: Rules,
+        retries: int,
+        model_requests: int | None,
+        secrets: Mapping[str, str] | None,
+    ) -> None:
+        self._env = env
+        self._agent = agent
+        self._rules = rules
+        self._retries = retries
+        self._model_slots = None if model_requests is None else asyncio.Semaphore(model_requests)
+        self._secrets = secrets
+
+    async def play(self, task: TaskRef, sample: int) -> EpisodeRecord:
+        """Plays one episode, in a new session for each attempt. The usage is that of all attempts."""
+        usage, attempts = Usage(), 0
+        while True:
+            session = session_for(self._env, task, self._secrets)
+            record = await Episode(session, self._agent, self._rules, sample, self._model_slots).play()
+            usage += record.usage
+            attempts += 1
+            if attempts > self._retries or not worth_retrying(record.outcome):
+                return record if attempts == 1 else replace(record, usage=usage, attempts=attempts)
+
+
+class _Driver:
+    """Plays episodes at the same time, and hands over their records."""
+
+    def __init__(self, player: _Player, concurrency: int) -> None:
+        self._player = player
+        self._slots = asyncio.Semaphore(concurrency)
+        self._running: set[asyncio.Task[EpisodeRecord | None]] = set()
+        self._done: asyncio.Queue[asyncio.Task[EpisodeRecord | None]] = asyncio.Queue()
+
+    async def records(
+        self, episodes: AsyncGenerator[tuple[TaskRef, int], None]
+    ) -> AsyncGenerator[EpisodeRecord, None]:
+        """Plays `episodes`; yields their records as they end."""
+        self._start(self._feed(episodes))
+        try:
+            while self._running:
+                task = await self._done.get()
+                self._running.discard(task)
+                record = task.result()
+                if record is not None:
+                    self._slots.release()
+                    yield record
+        finally:
+            for task in self._running:
+                task.cancel()
+            await asyncio.gather(*self._running, return_exceptions=True)
+
+    async def _feed(self, episodes: AsyncGenerator[tuple[TaskRef, int], None]) -> None:
+        async with aclosing(episodes):
+            while await self._slots.acquire():
+                episode = await anext(episodes, None)
+                if episode is None:
+                    return
+                self._start(self._player.play(*episode))
+
+    def _start(self, work: Coroutine[Any, Any, EpisodeRecord | None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._running.add(task)
+        task.add_done_callback(self._done.put_nowait)
+
+
+async def _episodes(
+    env: AsyncEnvironment,
+    tasks: Iterable[GivenTask] | AsyncIterable[GivenTask],
+    samples: int,
+    skip: Container[EpisodeKey],
+) -> AsyncGenerator[tuple[TaskRef, int], None]:
+    """The episodes to play, in the order of the tasks, each with all its samples."""
+    async for given in _each(tasks):
+        task = task_ref(env, given)
+        for sample in range(samples):
+            if not skip or episode_key(task, sample) not in skip:
+                yield task, sample
+
+
+async def _each(tasks: Iterable[GivenTask] | AsyncIterable[GivenTask]) -> AsyncIterator[GivenTask]:
+    if isinstance(tasks, AsyncIterable):
+        async for task in tasks:
+            yield task
+    else:
+        for task in tasks:
+            yield task

@@ -1,0 +1,273 @@
+"""Episode: one episode while it is played."""
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import Coroutine, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from math import isfinite
+from typing import Any
+
+from ors.client import AsyncSession, ToolInvocation
+from ors.errors import ORSError, ToolCallError
+from ors.rollouts.agent import Agent, ContextExceeded, Conversation
+from ors.rollouts.failures import agent_failed, session_failed
+from ors.rollouts.messages import AgentMessage, SystemMessage, ToolMessage, Usage, UserMessage
+from ors.rollouts.outcome import Failed, Outcome, Scored, Stage, Truncated, Unscored
+from ors.rollouts.record import EpisodeRecord
+from ors.rollouts.rewards import reducer
+from ors.rollouts.rules import Rules
+from ors.rollouts.tasks import task_of
+from ors.types import Blocks, TextBlock, ToolOutput, ToolSpec
+
+_HURRY_SECONDS = 0.8
+_NOT_FINITE = Failed("environment", "call", "ValueError", "the rewards reduce to no finite number")
+
+logger = logging.getLogger("ors.rollouts")
+
+
+class _Stopped(Exception):
+    """Stops the episode with an outcome."""
+
+    def __init__(self, outcome: Outcome) -> None:
+        super().__init__()
+        self.outcome = outcome
+
+
+class Episode:
+    """One episode, from the opening of its session to its record. Played once."""
+
+    def __init__(
+        self,
+        session: AsyncSession,
+        agent: Agent,
+        rules: Rules,
+        sample: int = 0,
+        model_slots: asyncio.Semaphore | None = None,
+    ) -> None:
+        self._session = session
+        self._agent = agent
+        self._rules = rules
+        self._model_slots = model_slots
+        self._conversation = Conversation(task_of(session), sample)
+        self._messages = self._conversation.messages
+        self._tools: Sequence[ToolSpec] = ()
+        self._rewards: list[float | None] = []
+        self._usage = Usage()
+        self._turns = 0
+        self._nudged = False
+        self._stage: Stage = "opening"
+        self._sent = False  # whether the session was open when a call began
+        self._started = time.time()
+        self._began = time.perf_counter()
+
+    async def play(self) -> EpisodeRecord:
+        """Plays the episode; closes the session whatever happens."""
+        try:
+            outcome = await self._outcome()
+        except BaseException:
+            await self._close(hurry=True)
+            raise
+        seconds = self._elapsed()
+        await self._close(hurry=isinstance(outcome, Failed) or _out_of_time(outcome))
+        return self._record(outcome, seconds)
+
+    async def _outcome(self) -> Outcome:
+        try:
+            await self._open()
+            async with asyncio.timeout(self._rules.limits.seconds) as clock:
+                return await self._take_turns(clock)
+        except _Stopped as stopped:
+            return stopped.outcome
+        except ORSError as error:
+            return session_failed(error, self._stage, sent=self._sent)
+        except TimeoutError:
+            return Truncated("seconds", f"{self._rules.limits.seconds:g} s, at the stage {self._stage!r}")
+
+    async def _open(self) -> None:
+        if self._rules.system is not None:
+            self._messages.append(SystemMessage(self._rules.system))
+        await self._session.start()
+        self._stage = "prompt"
+        self._messages.append(UserMessage(await self._session.get_prompt()))
+        self._tools = tuple(await self._session.list_tools())
+
+    async def _take_turns(self, clock: asyncio.Timeout) -> Outcome:
+        limits = self._rules.limits
+        while (reached := limits.reached(self._turns, self._usage)) is None:
+            message = await self._reply(clock)
+            self._messages.append(message)
+            self._turns += 1
+            self._usage += message.usage
+            if not await self._goes_on(message):
+                return Unscored() if all(reward is None for reward in self._rewards) else Scored()
+        return reached
+
+    async def _reply(self, clock: asyncio.Timeout) -> AgentMessage:
+        self._stage = "model"
+        if self._model_slots is None:
+            return await self._ask()
+        await self._take_model_slot(self._model_slots, clock)
+        try:
+            return await self._ask()
+        finally:
+            self._model_slots.release()
+
+    async def _take_model_slot(self, slots: asyncio.Semaphore, clock: asyncio.Timeout) -> None:
+        deadline, loop = clock.when(), asyncio.get_running_loop()
+        if deadline is None or not slots.locked():
+            await slots.acquire()
+            return
+        # The clock stands still: that others are served first is not the agent's doing.
+        since = loop.time()
+        clock.reschedule(None)
+        await slots.acquire()
+        clock.reschedule(deadline + loop.time() - since)
+
+    async def _ask(self) -> AgentMessage:
+        task = asyncio.current_task()
+        assert task is not None
+        cancelling, since = task.cancelling(), time.perf_counter()
+        try:
+            message = await self._agent.reply(self._conversation, self._tools)
+            _check(message)
+            outcome: Outcome | None = None
+        except ContextExceeded as error:
+            outcome = Truncated("tokens", str(error))
+        except (Exception, asyncio.CancelledError) as error:
+            logger.debug("the agent failed", exc_info=error)
+            outcome = agent_failed(error)
+        # An agent may turn a cancellation into another error, or into a reply; or raise one of its own.
+        if task.cancelling() > cancelling:
+            raise asyncio.CancelledError
+        if outcome is not None:
+            raise _Stopped(outcome)
+        return message if message.seconds else replace(message, seconds=time.perf_counter() - since)
+
+    async def _goes_on(self, message: AgentMessage) -> bool:
+        """Runs the calls of a message; returns whether the episode goes on."""
+        self._stage = "call"
+        if message.stop == "length" and all(call.error is not None for call in message.calls):
+            raise _Stopped(Truncated("tokens", "the model's output was cut off"))
+        if message.calls:
+            return not await self._call_all(message.calls)
+        terminal = await self._session.terminal_tool()
+        if terminal is not None:
+            last = self._session.call_terminal_tool(message.text)
+            self._add(await self._result(terminal.name, None, last))
+            return False
+        if self._rules.nudge is None or self._nudged:
+            return False
+        self._messages.append(UserMessage(_text(self._rules.nudge)))
+        self._nudged = True
+        return True
+
+    async def _call_all(self, calls: Sequence[ToolInvocation]) -> bool:
+        """Runs the calls; returns whether one has finished the episode."""
+        if self._rules.parallel and len(calls) > 1:
+            return await self._call_together(calls)
+        for call in calls:
+            result = await self._call(call)
+            self._add(result)
+            if result.finished:
+                return True
+        return False
+
+    async def _call_together(self, calls: Sequence[ToolInvocation]) -> bool:
+        # All are awaited, so that none is cut off because another has failed.
+        results = await asyncio.gather(*map(self._call, calls), return_exceptions=True)
+        done = [result for result in results if isinstance(result, ToolMessage)]
+        for result in done:
+            self._add(result)
+        for error in results:
+            if isinstance(error, BaseException):
+                raise error
+        return any(result.finished for result in done)
+
+    async def _call(self, call: ToolInvocation) -> ToolMessage:
+        if call.error is None:
+            return await self._result(call.name, call.id, self._session.call_tool(call.name, call.input))
+        text, now = _text(call.error), self._elapsed()
+        return ToolMessage(call.id, call.name, text, False, "input_validation", started=now)
+
+    async def _result(self, name: str, id: str | None, call: Coroutine[Any, Any, ToolOutput]) -> ToolMessage:
+        self._sent = self._session.kept
+        started = self._elapsed()
+        try:
+            output = await call
+        except ToolCallError as refusal:
+            text, took = _text(str(refusal)), self._elapsed() - started
+            return ToolMessage(id, name, text, False, refusal.reason, started=started, seconds=took)
+        except (TypeError, ValueError, RecursionError) as error:
+            # JSON cannot express the input that the agent has made.
+            raise _Stopped(agent_failed(error, "call")) from None
+        return ToolMessage(
+            id,
+            name,
+            output.blocks,
+            reward=output.reward,
+            finished=output.finished,
+            metadata=output.metadata,
+            started=started,
+            seconds=self._elapsed() - started,
+        )
+
+    def _add(self, result: ToolMessage) -> None:
+        self._messages.append(result)
+        self._rewards.append(result.reward)
+
+    async def _close(self, *, hurry: bool) -> None:
+        # What is not deleted in time is deleted in the background.
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_HURRY_SECONDS if hurry else None):
+                await self._session.close()
+
+    def _record(self, outcome: Outcome, seconds: float) -> EpisodeRecord:
+        reward = self._reward(outcome)
+        if reward is not None and not isfinite(reward):
+            outcome, reward = _NOT_FINITE, None
+        return EpisodeRecord(
+            id=os.urandom(16).hex(),
+            task=self._conversation.task,
+            sample=self._conversation.sample,
+            outcome=outcome,
+            reward=reward,
+            rewards=tuple(self._rewards),
+            messages=tuple(self._messages),
+            tools=tuple(self._tools),
+            usage=self._usage,
+            agent=self._rules.agent_name,
+            session=self._session.sid,
+            started=self._started,
+            seconds=seconds,
+        )
+
+    def _reward(self, outcome: Outcome) -> float | None:
+        if isinstance(outcome, Failed):
+            return None
+        given = [reward for reward in self._rewards if reward is not None]
+        if given:
+            return float(reducer(self._rules.reward)(given))
+        return self._rules.truncated_reward if isinstance(outcome, Truncated) else None
+
+    def _elapsed(self) -> float:
+        return time.perf_counter() - self._began
+
+
+def _check(message: object) -> None:
+    """Checks that the reply of an agent is one: agents are anybody's code."""
+    if not isinstance(message, AgentMessage):
+        raise TypeError(f"the agent replied with {type(message).__name__}, not with an AgentMessage")
+    for call in message.calls:
+        if not isinstance(call, ToolInvocation):
+            raise TypeError(f"a call of the agent is {type(call).__name__}, not a ToolInvocation")
+
+
+def _text(text: str) -> Blocks:
+    return [TextBlock(text=text)]
+
+
+def _out_of_time(outcome: Outcome) -> bool:
+    return isinstance(outcome, Truncated) and outcome.limit == "seconds"

@@ -1,0 +1,22 @@
+"""`play`: one episode."""
+
+from typing import Unpack
+
+from ors.client import AsyncSession
+from ors.rollouts.agent import Agent
+from ors.rollouts.episode import Episode
+from ors.rollouts.record import EpisodeRecord
+from ors.rollouts.rules import PlayArguments, Rules
+
+
+async def play(
+    session: AsyncSession, agent: Agent, *, sample: int = 0, **arguments: Unpack[PlayArguments]
+) -> EpisodeRecord:
+    """Plays one episode in `session`, which it opens, and closes whatever happens.
+
+    The record's outcome says what failed, if anything did. Cancelling ends the session within a second.
+
+    Raises:
+        ValueError: `reward` is not a known reduction. Other errors come from a `reward` that is a function.
+    """
+    return await Episode(session, agent, Rules(**arguments), sample).play()

@@ -1,0 +1,42 @@
+"""Rules: how episodes are played."""
+
+from dataclasses import dataclass, field
+from typing import Required, TypedDict
+
+from ors.rollouts.limits import EpisodeLimits
+from ors.rollouts.rewards import Reduction, reducer
+
+
+class PlayArguments(TypedDict, total=False):
+    """How episodes are played: arguments of `play` and of `rollouts`."""
+
+    reward: Required[Reduction]
+    """How the rewards of the steps become one: "last", "sum", "max" or a function. There is no default."""
+    limits: EpisodeLimits
+    """When an episode is truncated: never, by default."""
+    truncated_reward: float | None
+    """The reward of a truncated episode in which no step had one: None by default."""
+    system: str | None
+    """Instructions for the agent that come before the prompt."""
+    nudge: str | None
+    """Sent to the agent after its first message without a tool call. Without it, that ends the episode."""
+    parallel: bool
+    """Whether the calls of one message are sent together instead of one after the other."""
+    agent_name: str
+    """The agent's name in the records."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """The same arguments with their defaults."""
+
+    reward: Reduction
+    limits: EpisodeLimits = field(default_factory=EpisodeLimits)
+    truncated_reward: float | None = None
+    system: str | None = None
+    nudge: str | None = None
+    parallel: bool = False
+    agent_name: str = ""
+
+    def __post_init__(self) -> None:
+        reducer(self.reward)

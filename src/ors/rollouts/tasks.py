@@ -1,0 +1,51 @@
+"""Tasks as callers give them, their sessions, and the keys of their episodes."""
+
+import json
+from collections.abc import Mapping
+
+from ors.client import AsyncEnvironment, AsyncSession, Task
+from ors.rollouts.agent import TaskRef
+
+GivenTask = TaskRef | Task | tuple[str, int]
+"""A task: by a reference, whole, or as (split, index)."""
+EpisodeKey = tuple[str, str | None, int | None, str | None, int]
+"""Environment, split, index, spec as JSON, and sample."""
+
+
+def episode_key(task: TaskRef, sample: int) -> EpisodeKey:
+    """The key of an episode within a run: the same task and sample have the same key in every run."""
+    spec = None if task.spec is None else json.dumps(task.spec, sort_keys=True)
+    return task.environment, task.split, task.index, spec, sample
+
+
+def task_of(session: AsyncSession) -> TaskRef:
+    """The task of a session."""
+    if session.task is None:
+        return TaskRef(session.env.name, session.split, session.index)
+    return TaskRef(session.task.environment_name or session.env.name, spec=session.task.task_spec)
+
+
+def task_ref(env: AsyncEnvironment, task: GivenTask) -> TaskRef:
+    """The reference to a task of `env`.
+
+    Raises:
+        TypeError: it is not a task. ValueError: it is incomplete, or a task of another environment.
+    """
+    if isinstance(task, Task):
+        return TaskRef(task.environment_name or env.name, spec=task.task_spec)
+    if isinstance(task, tuple) and [type(part) for part in task] == [str, int]:
+        return TaskRef(env.name, *task)
+    if not isinstance(task, TaskRef):
+        raise TypeError(f"A task is a TaskRef, a Task or (split, index), not {task!r:.200}")
+    if task.spec is None and (task.split is None or task.index is None):
+        raise ValueError(f"A task needs either a split and an index, or a spec: {task!r:.200}")
+    if task.spec is None and task.environment != env.name:
+        raise ValueError(f"The task is of the environment {task.environment!r}, not of {env.name!r}")
+    return task
+
+
+def session_for(env: AsyncEnvironment, task: TaskRef, secrets: Mapping[str, str] | None) -> AsyncSession:
+    """A new session for a task."""
+    if task.spec is None:
+        return env.session(secrets=secrets, split=task.split, index=task.index)
+    return env.session(Task(task.environment, task.spec), secrets)
