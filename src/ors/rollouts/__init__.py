@@ -15,7 +15,7 @@ from ors.rollouts.outcome import Failed, Outcome, Scored, Truncated, Unscored
 from ors.rollouts.play import play
 from ors.rollouts.record import EpisodeRecord
 from ors.rollouts.rewards import Reduction
-from ors.rollouts.tasks import EpisodeKey, episode_key
+from ors.rollouts.task_key import EpisodeKey, TaskKey, episode_key, task_key
 
 __all__ = [
     "Agent",
@@ -32,6 +32,7 @@ __all__ = [
     "Reduction",
     "Scored",
     "SystemMessage",
+    "TaskKey",
     "TaskRef",
     "ToolMessage",
     "Truncated",
@@ -41,4 +42,5 @@ __all__ = [
     "episode_key",
     "play",
     "rollouts",
+    "task_key",
 ]

@@ -21,7 +21,8 @@ from ors.rollouts.failures import worth_retrying
 from ors.rollouts.messages import Usage
 from ors.rollouts.record import EpisodeRecord
 from ors.rollouts.rules import PlayArguments, Rules
-from ors.rollouts.tasks import EpisodeKey, GivenTask, episode_key, session_for, task_ref
+from ors.rollouts.task_key import EpisodeKey, episode_key
+from ors.rollouts.tasks import GivenTask, session_for, task_ref
 
 
 def rollouts(

@@ -1,6 +1,5 @@
-"""Tasks as callers give them, their sessions, and the keys of their episodes."""
+"""Tasks as callers give them, and their sessions."""
 
-import json
 from collections.abc import Mapping
 
 from ors.client import AsyncEnvironment, AsyncSession, Task
@@ -8,14 +7,6 @@ from ors.rollouts.agent import TaskRef
 
 GivenTask = TaskRef | Task | tuple[str, int]
 """A task: by a reference, whole, or as (split, index)."""
-EpisodeKey = tuple[str, str | None, int | None, str | None, int]
-"""Environment, split, index, spec as JSON, and sample."""
-
-
-def episode_key(task: TaskRef, sample: int) -> EpisodeKey:
-    """The key of an episode within a run: the same task and sample have the same key in every run."""
-    spec = None if task.spec is None else json.dumps(task.spec, sort_keys=True)
-    return task.environment, task.split, task.index, spec, sample
 
 
 def task_of(session: AsyncSession) -> TaskRef:

@@ -3,8 +3,8 @@
 from collections import Counter
 from dataclasses import dataclass, field
 
-from ors.rollouts import EpisodeRecord, Failed, Truncated, Usage
-from ors.rollouts.records import TaskKey, task_key
+from ors.rollouts import EpisodeRecord, Failed, TaskKey, Truncated, Usage, task_key
+from ors.rollouts.records import Entry, Estimate, clustered_mean
 
 
 @dataclass
@@ -19,16 +19,21 @@ class EvalTally:
     usage: Usage = field(default_factory=Usage)
     outcomes: Counter[str] = field(default_factory=Counter)
 
-    def add(self, record: EpisodeRecord) -> None:
-        """Counts an episode."""
+    def add(self, record: EpisodeRecord | Entry) -> None:
+        """Counts an episode, as it was played or as the index of its run has it."""
+        task = record.task if isinstance(record, Entry) else task_key(record.task)
         self.done += 1
         self.usage += record.usage
         self.outcomes[kind_of(record)] += 1
         if record.reward is not None:
-            self.rewards.setdefault(task_key(record.task), []).append(record.reward)
+            self.rewards.setdefault(task, []).append(record.reward)
+
+    def mean(self) -> Estimate | None:
+        """The mean reward so far, with its interval."""
+        return clustered_mean(self.rewards.values())
 
 
-def kind_of(record: EpisodeRecord) -> str:
+def kind_of(record: EpisodeRecord | Entry) -> str:
     """The outcome in one or two words: "scored", "truncated: turns", "failed: environment"."""
     outcome = record.outcome
     if isinstance(outcome, Truncated):

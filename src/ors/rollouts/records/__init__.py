@@ -1,7 +1,7 @@
 """Runs on disk: written, read, summed up, compared and exported."""
 
 from ors.rollouts.records.errors import RunError
-from ors.rollouts.records.index import Entry, TaskKey, task_key
+from ors.rollouts.records.index import Entry
 from ors.rollouts.records.info import RunInfo
 from ors.rollouts.records.reader import BrokenLine, Run, find_runs, read_run
 from ors.rollouts.records.schema import line_schema
@@ -14,9 +14,7 @@ __all__ = [
     "RunError",
     "RunInfo",
     "RunWriter",
-    "TaskKey",
     "find_runs",
     "line_schema",
     "read_run",
-    "task_key",
 ]

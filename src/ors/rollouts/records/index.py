@@ -1,50 +1,19 @@
 """The index of a run: what tables need of each episode, and where its line is."""
 
-import hashlib
-import json
 import sys
 from dataclasses import dataclass
 from typing import Any
 
-from ors._json import dumps, loads
+from ors._json import loads
 from ors.rollouts.agent import TaskRef
 from ors.rollouts.messages import Usage
 from ors.rollouts.outcome import Failed, Outcome
 from ors.rollouts.records.errors import RunError
 from ors.rollouts.records.line import Line, check_schema, parsed, validated
-from ors.types import JSONObject
+from ors.rollouts.task_key import TaskKey, task_key
 
 _MESSAGES = b',"messages":['
 _BEGIN = b'{"schema":'
-
-
-@dataclass(frozen=True, slots=True)
-class TaskKey:
-    """The identity of a task."""
-
-    environment: str
-    split: str | None
-    index: int | None
-    spec: str | None
-    """Digest of a task that was given whole."""
-
-    @property
-    def label(self) -> str:
-        """The task in a few characters, such as "test/3"."""
-        return f"spec {self.spec}" if self.index is None else f"{self.split}/{self.index}"
-
-
-def task_key(task: TaskRef) -> TaskKey:
-    """The identity of a task, for sets and dictionaries."""
-    return _key(task.environment, task.split, task.index, task.spec)
-
-
-def _key(environment: str, split: str | None, index: int | None, spec: JSONObject | None) -> TaskKey:
-    digest = None
-    if spec is not None:
-        text = json.dumps(loads(dumps(spec)), sort_keys=True)
-        digest = hashlib.sha256(text.encode()).hexdigest()[:16]
-    return TaskKey(sys.intern(environment), None if split is None else sys.intern(split), index, digest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +77,7 @@ def entry(line: bytes, part: str, offset: int) -> Entry:
 def _of(read: Line, part: str, offset: int, size: int) -> Entry:
     return Entry(
         read.id,
-        _key(read.environment, read.split, read.index, read.task),
+        task_key(TaskRef(read.environment, read.split, read.index, read.task)),
         read.sample,
         sys.intern(read.agent),
         read.outcome,

@@ -9,9 +9,10 @@ from typing import BinaryIO
 from ors.rollouts.record import EpisodeRecord
 from ors.rollouts.records.blobs import FOLDER, Blobs
 from ors.rollouts.records.errors import NewerSchema, RunError
-from ors.rollouts.records.index import Entry, TaskKey, entry
+from ors.rollouts.records.index import Entry, entry
 from ors.rollouts.records.info import FILE, read_info
 from ors.rollouts.records.line import decode
+from ors.rollouts.task_key import TaskKey
 
 _BUFFER = 1024 * 1024
 

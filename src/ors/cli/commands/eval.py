@@ -1,0 +1,194 @@
+"""`ors eval`: lets an agent play tasks of an environment, and reports how well it did."""
+
+import asyncio
+import json
+import re
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ors.cli.errors import INTERRUPTED, WrongUsage, shown_path
+from ors.cli.evaluation.agents import agent_of
+from ors.cli.evaluation.plan import EvalPlan
+from ors.cli.evaluation.report import print_report, report_of
+from ors.cli.evaluation.run import EvalRun
+from ors.cli.evaluation.task_choice import TaskChoice
+from ors.cli.options.evaluation import eval_flags
+from ors.cli.options.shared import URL_OR_TARGET, Command, api_key, as_json, environment, secrets, typed
+from ors.cli.output.printing import print_json
+from ors.cli.targets.connect import greet
+from ors.cli.targets.process import served
+from ors.cli.targets.resolve import as_url, roots
+from ors.rollouts import EpisodeLimits
+from ors.rollouts.agents import Prices
+from ors.rollouts.records import RunError, RunInfo, RunWriter, read_run
+
+ON_RESUME = frozenset(
+    {"where", "resume", "api_key", "base_url", "secret", "concurrency", "model_requests", "retries", "fail_under",
+     "max_failed", "as_json"}
+)  # fmt: skip
+"""Options that `--resume` takes anew. All others are those of the run."""
+
+
+@click.command(
+    "eval",
+    cls=Command,
+    examples=[
+        "ors eval adder --model random --tasks 0:20 --out runs/random",
+        "ors eval adder --model gold --split test --samples 2 --out runs/gold --fail-under 1",
+        "ors eval --resume runs/gold",
+    ],
+)
+@click.argument("where", metavar="[URL|TARGET]", type=URL_OR_TARGET, required=False)
+@click.option(
+    "-m", "--model", metavar="AGENT", help="Agent: openai:NAME, anthropic:NAME, google:NAME, random, …"
+)
+@click.option(
+    "--out",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="FOLDER",
+    help="Folder of the run.  [default: runs/<environment>-<agent>-<time>]",
+)
+@click.option(
+    "--resume", type=click.Path(file_okay=False, path_type=Path), metavar="FOLDER",
+    help="Play what this run lacks, or what failed for infrastructure.",
+)  # fmt: skip
+@environment
+@secrets
+@api_key
+@eval_flags
+@as_json
+def eval_command(where: str | None, **given: Any) -> None:
+    """Let an agent play tasks of an environment, and report how well it did.
+
+    The run is kept in a folder, episode by episode. Interrupted or killed, it goes on with --resume. The key
+    of a model provider comes from its usual environment variable, such as OPENAI_API_KEY. `ors runs show`
+    shows a run again, `ors view` in the browser. A TARGET is served by a child process.
+
+    Exit codes: 0, 1 if the mean reward is below --fail-under, 2 for wrong usage, 3 if more than --max-failed
+    of the episodes failed for infrastructure.
+    """
+    if given["resume"] is None:
+        plan, folder = _new_plan(where, given), given["out"]
+    else:
+        plan, folder = _resumed_plan(where, given), given["resume"]
+    agent = agent_of(plan)
+    with ExitStack() as stack:
+        url = as_url(plan.target) or stack.enter_context(served(plan.target))
+        greet(url, given["api_key"])
+        run = EvalRun(plan, agent, url, given["api_key"], dict(given["secret"]))
+        interrupted = _played(run, folder or _default_folder(plan), given)
+    _conclude(run.folder, plan, interrupted, given)
+
+
+def _new_plan(where: str | None, given: Mapping[str, Any]) -> EvalPlan:
+    if where is None or given["model"] is None:
+        raise WrongUsage("Give a URL or TARGET and --model AGENT, or --resume FOLDER")
+    limits = {name: given[f"max_{name}"] for name in ("turns", "tokens", "cost", "seconds")}
+    prices = _prices(given)
+    if limits["cost"] is not None and prices is None:
+        raise WrongUsage("--max-cost needs prices: give --price-input and --price-output, or --prices FILE")
+    return EvalPlan(
+        where if as_url(where) else where,
+        given["env"],
+        given["model"],
+        given["base_url"],
+        _model_options(given),
+        prices,
+        TaskChoice(tuple(given["split"]), given["tasks"], given["sample"], given["seed"]),
+        limits=EpisodeLimits(**limits),
+        secrets=tuple(name for name, _ in given["secret"]),
+        **{name: given[name] for name in ("samples", "reward", "truncated_reward", "system", "nudge", "parallel", "retries")},
+    )  # fmt: skip
+
+
+def _model_options(given: Mapping[str, Any]) -> dict[str, Any]:
+    options = {
+        "temperature": given["temperature"],
+        "top_p": given["top_p"],
+        "max_tokens": given["max_output_tokens"],
+        "reasoning_effort": given["reasoning_effort"],
+        "seed": given["model_seed"],
+        "stop": given["stop"] or None,
+        "images": False if given["no_images"] else None,
+    }
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def _prices(given: Mapping[str, Any]) -> Prices | None:
+    typed_prices = {name: given[f"price_{name}"] for name in ("input", "output", "cached")}
+    file: Path | None = given["prices"]
+    if file is not None:
+        typed_prices = {
+            **_priced(file, given["model"]),
+            **{k: v for k, v in typed_prices.items() if v is not None},
+        }
+    found = {name: value for name, value in typed_prices.items() if value is not None}
+    if not found:
+        return None
+    if not {"input", "output"} <= found.keys():
+        raise WrongUsage("Prices need both input and output: give --price-input and --price-output")
+    return Prices(**found)
+
+
+def _priced(file: Path, model: str) -> dict[str, float]:
+    try:
+        table = json.loads(file.read_text(encoding="utf-8"))
+        found = {
+            name: float(value)
+            for name, value in table[model].items()
+            if name in ("input", "output", "cached")
+        }
+    except KeyError:
+        raise WrongUsage(f"{shown_path(file)} has no prices of {model!r}") from None
+    except (ValueError, TypeError, AttributeError):
+        wanted = '{"openai:NAME": {"input": 1.0, "output": 4.0, "cached": 0.1}}'
+        raise WrongUsage(f"{shown_path(file)} is not a table of prices, such as {wanted}") from None
+    return found
+
+
+def _resumed_plan(where: str | None, given: Mapping[str, Any]) -> EvalPlan:
+    if fixed := [name for name in given if typed(name) and name not in ON_RESUME]:
+        flag = fixed[0].replace("_", "-")
+        raise WrongUsage(f"--resume plays by the options of the run: leave out --{flag}")
+    folder: Path = given["resume"]
+    try:
+        plan = EvalPlan.from_json(read_run(folder).info.config, shown_path(folder))
+    except RunError as error:
+        raise WrongUsage(str(error)) from None
+    missing = set(plan.secrets) - {name for name, _ in given["secret"]}
+    if missing:
+        raise WrongUsage(f"The run's environment got secrets: give them again with --secret {min(missing)}")
+    return replace(plan, target=where or plan.target, base_url=given["base_url"] or plan.base_url)
+
+
+def _default_folder(plan: EvalPlan) -> Path:
+    words = f"{Path(plan.target.partition('://')[2] or plan.target).stem}-{plan.model}"
+    name = re.sub(r"[^\w.]+", "-", words).strip("-.")
+    return Path("runs") / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
+
+
+def _played(run: EvalRun, folder: Path, given: Mapping[str, Any]) -> bool:
+    """Plays; returns whether the user interrupted it."""
+    try:
+        if given["resume"] is None:
+            target = None if as_url(run.plan.target) else roots([run.plan.target])[0]
+            info = replace(RunInfo.gathered({}, target=target), config=run.plan.as_json())
+            writer = RunWriter.create(folder, info)
+        else:
+            writer = RunWriter.open(folder)
+    except RunError as error:
+        raise WrongUsage(str(error)) from None
+    with writer:
+        try:
+            asyncio.run(
+                run.play(writer, given["concurrency"], given["model_requests"], quiet=given["as_json"])
+            )
+        except KeyboardInterrupt:
+            return True
+    return False

@@ -1,0 +1,88 @@
+"""The table of a running evaluation, on standard error."""
+
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import click
+
+from ors.cli.evaluation.report import amount, interval
+from ors.cli.evaluation.tally import EvalTally
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+REFRESHES = 4
+"""Per second, on a terminal."""
+FIRST_SECONDS = 2.0
+LINE_SECONDS = 10.0
+"""Without a terminal: a line after the first pause, then one each of these."""
+
+
+@contextmanager
+def live_table(tally: EvalTally, concurrency: int) -> Iterator[None]:
+    """Shows the counts while the block runs: as a table on a terminal, else as a line from time to time."""
+    began = time.monotonic()
+    if sys.stderr.isatty():
+        with _table(tally, concurrency, began):
+            yield
+        return
+    over = threading.Event()
+    lines = threading.Thread(target=_lines, args=(tally, concurrency, over, began), daemon=True)
+    lines.start()
+    try:
+        yield
+    finally:
+        over.set()
+        lines.join()
+
+
+@contextmanager
+def _table(tally: EvalTally, concurrency: int, began: float) -> Iterator[None]:
+    from rich.console import Console
+    from rich.live import Live
+
+    console = Console(stderr=True)
+    with Live(
+        get_renderable=lambda: _drawn(tally, concurrency, began),
+        console=console,
+        refresh_per_second=REFRESHES,
+        transient=True,
+    ):
+        yield
+
+
+def _drawn(tally: EvalTally, concurrency: int, began: float) -> "Table":
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE, show_header=False, pad_edge=False)
+    for name, value in rows(tally, concurrency, time.monotonic() - began):
+        table.add_row(name, value)
+    return table
+
+
+def _lines(tally: EvalTally, concurrency: int, over: threading.Event, began: float) -> None:
+    pause = FIRST_SECONDS
+    while not over.wait(pause):
+        pause = LINE_SECONDS
+        shown = rows(tally, concurrency, time.monotonic() - began)
+        click.echo("  ".join(f"{name} {value}" for name, value in shown if value != "-"), err=True)
+
+
+def rows(tally: EvalTally, concurrency: int, seconds: float) -> list[tuple[str, str]]:
+    """Names and values of the table."""
+    usage = tally.usage
+    failures = {kind: count for kind, count in tally.outcomes.items() if kind.startswith("failed")}
+    return [
+        ("done", f"{tally.done:,} of {tally.total:,}"),
+        ("running", f"{min(concurrency, tally.total - tally.done):,}"),
+        ("mean reward", interval(tally.mean())),
+        ("tokens", f"{amount(usage.input_tokens)} in, {amount(usage.output_tokens)} out"),
+        ("cost", "-" if usage.cost is None else f"{usage.cost:.4g}"),
+        ("failed", ", ".join(f"{count:,} {kind[8:]}" for kind, count in sorted(failures.items())) or "0"),
+        ("time", f"{seconds:,.0f} s"),
+    ]

@@ -1,0 +1,76 @@
+"""EvalRun: plays the episodes of an evaluation that its folder lacks."""
+
+from collections.abc import Mapping
+from contextlib import aclosing, nullcontext
+from typing import Any
+
+from ors.cli.evaluation.live_table import live_table
+from ors.cli.evaluation.plan import EvalPlan
+from ors.cli.evaluation.tally import EvalTally
+from ors.cli.targets.connect import known_name
+from ors.client import AsyncEnvironment, AsyncORS
+from ors.rollouts import Agent, EpisodeKey, TaskRef, episode_key, rollouts
+from ors.rollouts.records import Run, RunWriter, read_run
+
+
+class EvalRun:
+    """One evaluation: a plan, its agent, and the server with the environment."""
+
+    def __init__(
+        self, plan: EvalPlan, agent: Agent, url: str, api_key: str | None, secrets: Mapping[str, str]
+    ) -> None:
+        self.plan = plan
+        self._agent = agent
+        self._url = url
+        self._api_key = api_key
+        self._secrets = secrets
+
+    async def play(
+        self, writer: RunWriter, concurrency: int, model_requests: int | None, *, quiet: bool
+    ) -> None:
+        """Plays what the run lacks, and appends each episode to it as it ends.
+
+        Raises:
+            WrongUsage: a task or the environment does not exist.
+            ORSError: the server did not list its tasks.
+        """
+        async with AsyncORS(self._url, self._api_key) as client:
+            name = known_name(await client.list_environments(), self.plan.environment)
+            env = client.environment(name)
+            tasks = await self.plan.tasks.tasks(env)
+            tally = EvalTally(len(tasks) * self.plan.samples)
+            skip = _played(read_run(writer.folder), tasks, self.plan.samples, tally)
+            how: dict[str, Any] = {**self.plan.playing(), "concurrency": concurrency}
+            how |= {"model_requests": model_requests, "secrets": self._secrets, "skip": skip}
+            with nullcontext() if quiet else live_table(tally, concurrency):
+                await self._play(env, tasks, writer, tally, how)
+
+    async def _play(
+        self,
+        env: AsyncEnvironment,
+        tasks: list[TaskRef],
+        writer: RunWriter,
+        tally: EvalTally,
+        how: dict[str, Any],
+    ) -> None:
+        try:
+            async with aclosing(rollouts(env, tasks, self._agent, **how)) as records:
+                async for record in records:
+                    writer.append(record)
+                    tally.add(record)
+        finally:
+            close = getattr(self._agent, "close", None)
+            if close is not None:
+                await close()
+
+
+def _played(run: Run, tasks: list[TaskRef], samples: int, tally: EvalTally) -> set[EpisodeKey]:
+    """Counts the episodes that the run has already, and returns their keys."""
+    wanted = {episode_key(task, sample) for task in tasks for sample in range(samples)}
+    played = set()
+    for entry in run.entries:
+        key = (entry.task, entry.sample)
+        if key in wanted and not entry.is_lost:
+            played.add(key)
+            tally.add(entry)
+    return played
