@@ -15,6 +15,8 @@ from ors.rollouts.outcome import Failed, Outcome, Scored, Truncated, Unscored
 from ors.rollouts.play import play
 from ors.rollouts.record import EpisodeRecord
 from ors.rollouts.rewards import Reduction
+from ors.rollouts.rules import PlayArguments, RolloutArguments
+from ors.rollouts.sync import play_sync, rollouts_sync
 from ors.rollouts.tasks import EpisodeKey, episode_key
 
 __all__ = [
@@ -29,7 +31,9 @@ __all__ = [
     "Message",
     "ModelError",
     "Outcome",
+    "PlayArguments",
     "Reduction",
+    "RolloutArguments",
     "Scored",
     "SystemMessage",
     "TaskRef",
@@ -40,5 +44,7 @@ __all__ = [
     "UserMessage",
     "episode_key",
     "play",
+    "play_sync",
     "rollouts",
+    "rollouts_sync",
 ]

@@ -39,11 +39,9 @@ def rollouts(
 ) -> AsyncGenerator[EpisodeRecord, None]:
     """Plays `samples` episodes of each task; yields their records as they end.
 
-    At most `concurrency` episodes run or wait to be taken, so a slow consumer slows the episodes down.
-    Tasks are taken as they are needed, and may be endless. Closing the iterator cancels what runs.
-    `model_requests` bounds the replies that the agent works on at the same time; waiting for one does not
-    count as time of the episode. `retries` is how often an episode begins anew, in a new session, after a
-    failure of the infrastructure. `skip` has the keys of episodes that are not played: see `episode_key`.
+    `RolloutArguments` describes the arguments. Tasks are taken as they are needed, and may be endless.
+    A slow consumer slows the episodes down. Closing the iterator cancels what runs: leave it in
+    `contextlib.aclosing` if it is not read to its end.
 
     Raises:
         ValueError: an argument is not valid.
