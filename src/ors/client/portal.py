@@ -4,7 +4,7 @@ import asyncio
 import os
 import threading
 import weakref
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import wait
 from contextlib import suppress
 from typing import Any, Generic, TypeVar
@@ -62,9 +62,10 @@ class Portal:
             while (taken := self.run(take)) is not None:
                 yield taken[0]
         finally:
-            if isinstance(items, AsyncGenerator):
+            aclose = getattr(items, "aclose", None)
+            if aclose is not None:
                 with suppress(RuntimeError):  # the client is closed, which has ended `items` too
-                    self.run(items.aclose)
+                    self.run(aclose)
 
     def close(self) -> None:
         """Stops the loop, if it was started."""

@@ -1,7 +1,7 @@
 """Rollouts: any agent plays any environment, and every episode ends with an outcome."""
 
 from ors.rollouts.agent import Agent, ContextExceeded, Conversation, ModelError, TaskRef
-from ors.rollouts.driver import rollouts
+from ors.rollouts.driver import Rollouts, rollouts
 from ors.rollouts.limits import EpisodeLimits
 from ors.rollouts.messages import (
     AgentMessage,
@@ -34,6 +34,7 @@ __all__ = [
     "PlayArguments",
     "Reduction",
     "RolloutArguments",
+    "Rollouts",
     "Scored",
     "SystemMessage",
     "TaskRef",
