@@ -1,23 +1,63 @@
-"""Many episodes at once: which are played, how many at a time, and what a failure costs."""
+"""Many episodes at once: which are played, how many at a time, and what is kept of them."""
 
+import asyncio
+import gc
 from collections import Counter
+from collections.abc import AsyncIterator, Iterator, Sequence
+from typing import Any
+
+import pytest
 
 from ors.client import AsyncEnvironment, Task
-from ors.rollouts import Scored, TaskRef, episode_key, rollouts
+from ors.rollouts import (
+    AgentMessage,
+    Conversation,
+    EpisodeLimits,
+    EpisodeRecord,
+    Failed,
+    ModelError,
+    Scored,
+    TaskRef,
+    episode_key,
+    rollouts,
+)
 from ors.rollouts.tasks import GivenTask
+from ors.types import JSONObject, ToolSpec
 from tests.support.scripted_agents import Script, calls, reward
 
 WIN = calls(reward(1.0, finished=True))
+TASK = ("train", 0)
+
+
+class Crowd:
+    """Counts the episodes that have begun, and the replies at the same time; each waits for the gate."""
+
+    def __init__(self, *, gate: asyncio.Event | None = None, seconds: float = 0.0) -> None:
+        self.began = 0
+        self.now = self.most = 0
+        self._gate = gate
+        self._seconds = seconds
+
+    async def reply(self, conversation: Conversation, tools: Sequence[ToolSpec]) -> AgentMessage:
+        self.began += not any(isinstance(message, AgentMessage) for message in conversation.messages)
+        self.now += 1
+        self.most = max(self.most, self.now)
+        await asyncio.sleep(self._seconds)
+        if self._gate is not None:
+            await self._gate.wait()
+        self.now -= 1
+        return WIN
+
+
+async def until(reached: Any) -> None:
+    async with asyncio.timeout(30):
+        while not reached():
+            await asyncio.sleep(0.01)
 
 
 async def test_each_task_is_played_so_many_times(lab: AsyncEnvironment) -> None:
     spec = {"id": "whole"}
-    tasks: list[GivenTask] = [
-        ("train", 0),
-        TaskRef("lab", "test", 1),
-        Task("lab", spec),
-        TaskRef("lab", spec=spec),
-    ]
+    tasks: list[GivenTask] = [TASK, TaskRef("lab", "test", 1), Task("lab", spec), TaskRef("lab", spec=spec)]
     found = [record async for record in rollouts(lab, tasks, Script(WIN), samples=3, reward="sum")]
     played = Counter(episode_key(record.task, record.sample) for record in found)
     for sample in range(3):
@@ -27,3 +67,169 @@ async def test_each_task_is_played_so_many_times(lab: AsyncEnvironment) -> None:
     assert not played
     assert {(record.outcome, record.reward) for record in found} == {(Scored(), 1.0)}
     assert len({record.id for record in found}) == len({record.session for record in found}) == 12
+
+
+async def test_episodes_begin_in_the_order_of_tasks_and_samples(lab: AsyncEnvironment) -> None:
+    tasks = [("test", 1), ("train", 0)]
+    found = [
+        record async for record in rollouts(lab, tasks, Script(WIN), samples=2, concurrency=1, reward="sum")
+    ]
+    assert [(record.task.index, record.sample) for record in found] == [(1, 0), (1, 1), (0, 0), (0, 1)]
+
+
+async def test_episodes_that_were_played_before_are_skipped(lab: AsyncEnvironment) -> None:
+    spec: JSONObject = {"b": [1, {"y": 1, "x": 2}], "a": 2}
+    tasks: list[GivenTask] = [TASK, Task("lab", spec)]
+    first = [record async for record in rollouts(lab, tasks, Script(WIN), samples=2, reward="sum")]
+    played = {episode_key(record.task, record.sample) for record in first}
+    tasks[1] = Task("lab", {"a": 2, "b": [1, {"x": 2, "y": 1}]})
+    again = rollouts(lab, tasks, Script(WIN), samples=3, skip=played, reward="sum")
+    assert [record.sample async for record in again] == [2, 2]
+
+
+async def test_endless_tasks_are_taken_as_they_are_needed(lab: AsyncEnvironment) -> None:
+    taken = 0
+
+    def endless() -> Iterator[GivenTask]:
+        nonlocal taken
+        while True:
+            taken += 1
+            yield TASK
+
+    seen = 0
+    records = rollouts(lab, endless(), Script(WIN), concurrency=4, reward="sum")
+    async for _ in records:
+        seen += 1
+        assert taken <= seen + 4
+        if seen == 20:
+            break
+    await records.aclose()
+
+
+async def test_tasks_may_depend_on_the_records_so_far(lab: AsyncEnvironment) -> None:
+    seen: asyncio.Queue[EpisodeRecord] = asyncio.Queue()
+
+    async def curriculum() -> AsyncIterator[GivenTask]:
+        yield TASK
+        for _ in range(3):
+            last = await seen.get()
+            yield "train", (last.task.index or 0) + 1
+
+    found = []
+    async for record in rollouts(lab, curriculum(), Script(WIN), reward="sum"):
+        found.append(record.task.index)
+        seen.put_nowait(record)
+    assert found == [0, 1, 2, 3]
+
+
+async def test_as_many_episodes_run_at_once_as_asked(lab: AsyncEnvironment) -> None:
+    gate = asyncio.Event()
+    crowd = Crowd(gate=gate)
+    records = rollouts(lab, [TASK] * 20, crowd, concurrency=5, reward="sum")
+    first = asyncio.ensure_future(anext(records))
+    await until(lambda: crowd.now == 5)
+    gate.set()
+    await first
+    assert len([record async for record in records]) == 19
+    assert (crowd.began, crowd.most) == (20, 5)
+
+
+async def test_model_requests_have_a_bound_of_their_own(lab: AsyncEnvironment) -> None:
+    crowd = Crowd(seconds=0.01)
+    records = rollouts(lab, [TASK] * 20, crowd, concurrency=20, model_requests=3, reward="sum")
+    assert len([record async for record in records]) == 20
+    assert crowd.most == 3
+
+
+async def test_a_model_request_that_fails_makes_room_for_the_next(lab: AsyncEnvironment) -> None:
+    records = rollouts(lab, [TASK] * 5, Script(ModelError("no")), model_requests=1, reward="sum")
+    assert len([record async for record in records]) == 5
+
+
+async def test_waiting_for_other_model_requests_is_not_time_of_the_episode(lab: AsyncEnvironment) -> None:
+    crowd = Crowd(seconds=0.5)
+    limits = EpisodeLimits(seconds=2.0)  # the last one waits longer than that
+    records = rollouts(lab, [TASK] * 6, crowd, model_requests=1, limits=limits, reward="sum")
+    assert [record.outcome async for record in records] == [Scored()] * 6
+
+
+async def test_after_waiting_the_time_goes_on(lab: AsyncEnvironment) -> None:
+    gate = asyncio.Event()
+    crowd = Crowd(gate=gate)
+    limits = EpisodeLimits(seconds=0.3)
+    records = rollouts(lab, [TASK] * 2, crowd, model_requests=1, limits=limits, reward="sum")
+    async with asyncio.timeout(30):
+        assert [record.outcome.type async for record in records] == ["truncated", "truncated"]
+
+
+async def test_a_slow_consumer_stops_the_episodes(lab: AsyncEnvironment) -> None:
+    crowd = Crowd()
+    records = rollouts(lab, [TASK] * 100, crowd, concurrency=4, reward="sum")
+    for taken in range(1, 4):
+        await anext(records)
+        await until(lambda taken=taken: crowd.began == taken + 4)
+        for _ in range(10):
+            await lab.list_splits()  # as long as several episodes take
+        assert crowd.began == taken + 4
+    await records.aclose()
+
+
+async def test_records_are_not_kept(lab: AsyncEnvironment) -> None:
+    seen = most = 0
+    async for _ in rollouts(lab, [TASK] * 1000, Script(WIN), concurrency=16, reward="sum"):
+        seen += 1
+        if seen % 200 == 0:
+            most = max(most, sum(type(each) is EpisodeRecord for each in gc.get_objects()))
+    assert seen == 1000
+    assert 0 < most <= 17
+
+
+async def test_a_failed_episode_does_not_disturb_the_others(lab: AsyncEnvironment) -> None:
+    tasks = [Task("lab", {"fail": "setup"} if n % 2 else {}) for n in range(10)]
+    found = [record async for record in rollouts(lab, tasks, Script(WIN), reward="sum", retries=3)]
+    assert Counter(record.outcome.type for record in found) == {"scored": 5, "failed": 5}
+    assert {record.attempts for record in found} == {1}  # a setup that raises is not tried again
+
+
+async def test_a_refusal_that_cannot_change_is_not_tried_again(lab: AsyncEnvironment) -> None:
+    (found,) = [
+        record async for record in rollouts(lab, [("train", 99)], Script(WIN), reward="sum", retries=3)
+    ]
+    assert isinstance(found.outcome, Failed)
+    assert (found.outcome.who, found.attempts) == ("infrastructure", 1)
+
+
+async def test_a_reduction_that_raises_ends_everything(lab: AsyncEnvironment) -> None:
+    def broken(rewards: Sequence[float]) -> float:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        async for _ in rollouts(lab, [TASK] * 10, Script(WIN), reward=broken):
+            pass
+
+
+@pytest.mark.parametrize(
+    ("task", "error"),
+    [
+        ("train", TypeError),
+        (("train", "0"), TypeError),
+        (None, TypeError),
+        (TaskRef("lab", "train"), ValueError),
+        (TaskRef("other", "train", 0), ValueError),
+    ],
+)
+async def test_what_is_not_a_task_is_an_error(
+    lab: AsyncEnvironment, task: Any, error: type[Exception]
+) -> None:
+    with pytest.raises(error):
+        async for _ in rollouts(lab, [TASK, task], Script(WIN), reward="sum"):
+            pass
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"samples": 0}, {"concurrency": 0}, {"model_requests": 0}, {"retries": -1}, {"reward": "mean"}],
+)
+async def test_wrong_arguments_are_refused_at_once(lab: AsyncEnvironment, wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValueError):
+        rollouts(lab, [TASK], Script(WIN), **{"reward": "sum", **wrong})

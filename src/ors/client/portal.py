@@ -5,12 +5,14 @@ import os
 import threading
 import weakref
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from concurrent.futures import wait
 from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 
 _STOP_SECONDS = 10.0
+_CANCEL_SECONDS = 1.0
 
 
 class Portal:
@@ -32,28 +34,38 @@ class Portal:
     def run(self, work: Callable[[], Coroutine[Any, Any, T]], undo: Callable[[], None] | None = None) -> T:
         """Runs `work()`; returns its result. On Ctrl-C cancels it, or calls `undo` if it was done by then.
 
+        What is cancelled has a second to end, so that a client can be closed after it.
+
         Raises:
             RuntimeError: the client is closed, was made before a fork, or is used on its own loop.
         """
         loop = self._running_loop()
         job = _Job(work, undo)
+        future = asyncio.run_coroutine_threadsafe(job.run(), loop)
         try:
-            return asyncio.run_coroutine_threadsafe(job.run(), loop).result()
+            return future.result()
         except BaseException:
             with suppress(RuntimeError):  # a closed loop has cancelled all tasks
                 loop.call_soon_threadsafe(job.cancel)
+                wait([future], _CANCEL_SECONDS)
             raise
 
     def iterate(self, items: AsyncIterator[T]) -> Iterator[T]:
-        """Iterates over `items` from sync code."""
+        """Iterates over `items` from sync code; closes them when the iteration is left."""
 
         async def take() -> tuple[T] | None:
             async for item in items:
                 return (item,)
             return None
 
-        while (taken := self.run(take)) is not None:
-            yield taken[0]
+        try:
+            while (taken := self.run(take)) is not None:
+                yield taken[0]
+        finally:
+            aclose = getattr(items, "aclose", None)
+            if aclose is not None:
+                with suppress(RuntimeError):  # the client is closed, which has ended `items` too
+                    self.run(aclose)
 
     def close(self) -> None:
         """Stops the loop, if it was started."""

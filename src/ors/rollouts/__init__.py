@@ -1,7 +1,7 @@
 """Rollouts: any agent plays any environment, and every episode ends with an outcome."""
 
 from ors.rollouts.agent import Agent, ContextExceeded, Conversation, ModelError, TaskRef
-from ors.rollouts.driver import rollouts
+from ors.rollouts.driver import Rollouts, rollouts
 from ors.rollouts.limits import EpisodeLimits
 from ors.rollouts.messages import (
     AgentMessage,
@@ -15,6 +15,8 @@ from ors.rollouts.outcome import Failed, Outcome, Scored, Truncated, Unscored
 from ors.rollouts.play import play
 from ors.rollouts.record import EpisodeRecord
 from ors.rollouts.rewards import Reduction
+from ors.rollouts.rules import PlayArguments, RolloutArguments
+from ors.rollouts.sync import play_sync, rollouts_sync
 from ors.rollouts.task_key import EpisodeKey, TaskKey, episode_key, task_key
 
 __all__ = [
@@ -29,7 +31,10 @@ __all__ = [
     "Message",
     "ModelError",
     "Outcome",
+    "PlayArguments",
     "Reduction",
+    "RolloutArguments",
+    "Rollouts",
     "Scored",
     "SystemMessage",
     "TaskKey",
@@ -41,6 +46,8 @@ __all__ = [
     "UserMessage",
     "episode_key",
     "play",
+    "play_sync",
     "rollouts",
+    "rollouts_sync",
     "task_key",
 ]

@@ -24,6 +24,9 @@ from ors.rollouts.rules import PlayArguments, Rules
 from ors.rollouts.task_key import EpisodeKey, episode_key
 from ors.rollouts.tasks import GivenTask, session_for, task_ref
 
+_Begin = tuple[TaskRef, int]
+"""An episode to play: its task and sample."""
+
 
 def rollouts(
     env: AsyncEnvironment,
@@ -37,14 +40,12 @@ def rollouts(
     skip: Container[EpisodeKey] = (),
     secrets: Mapping[str, str] | None = None,
     **arguments: Unpack[PlayArguments],
-) -> AsyncGenerator[EpisodeRecord, None]:
+) -> "Rollouts":
     """Plays `samples` episodes of each task; yields their records as they end.
 
-    At most `concurrency` episodes run or wait to be taken, so a slow consumer slows the episodes down.
-    Tasks are taken as they are needed, and may be endless. Closing the iterator cancels what runs.
-    `model_requests` bounds the replies that the agent works on at the same time; waiting for one does not
-    count as time of the episode. `retries` is how often an episode begins anew, in a new session, after a
-    failure of the infrastructure. `skip` has the keys of episodes that are not played: see `episode_key`.
+    `RolloutArguments` describes the arguments. Tasks are taken as they are needed, and may be endless.
+    A slow consumer slows the episodes down. Closing or dropping the iterator cancels what runs: use
+    `contextlib.aclosing` if you keep it in a variable.
 
     Raises:
         ValueError: an argument is not valid.
@@ -52,7 +53,7 @@ def rollouts(
     if min(samples, concurrency, 1 if model_requests is None else model_requests) < 1 or retries < 0:
         raise ValueError("samples, concurrency and model_requests must be at least 1, and retries at least 0")
     player = _Player(env, agent, Rules(**arguments), retries, model_requests, secrets)
-    return _Driver(player, concurrency).records(_episodes(env, tasks, samples, skip))
+    return Rollouts(_Crew(player, concurrency, _episodes(env, tasks, samples, skip)))
 
 
 class _Player:
@@ -67,7 +68,7 @@ class _Player:
         model_requests: int | None,
         secrets: Mapping[str, str] | None,
     ) -> None:
-        self._env = env
+        self.env = env
         self._agent = agent
         self._rules = rules
         self._retries = retries
@@ -78,7 +79,7 @@ class _Player:
         """Plays one episode, in a new session for each attempt. The usage is that of all attempts."""
         usage, attempts = Usage(), 0
         while True:
-            session = session_for(self._env, task, self._secrets)
+            session = session_for(self.env, task, self._secrets)
             record = await Episode(session, self._agent, self._rules, sample, self._model_slots).play()
             usage += record.usage
             attempts += 1
@@ -86,35 +87,73 @@ class _Player:
                 return record if attempts == 1 else replace(record, usage=usage, attempts=attempts)
 
 
-class _Driver:
-    """Plays episodes at the same time, and hands over their records."""
+class Rollouts(AsyncIterator[EpisodeRecord]):
+    """The records of episodes, as they end. Closing or dropping it cancels what runs."""
 
-    def __init__(self, player: _Player, concurrency: int) -> None:
+    def __init__(self, crew: "_Crew") -> None:
+        self._crew = crew
+
+    async def __anext__(self) -> EpisodeRecord:
+        try:
+            record = await self._crew.record()
+        except BaseException:
+            await self.aclose()
+            raise
+        if record is None:
+            raise StopAsyncIteration
+        return record
+
+    async def aclose(self) -> None:
+        """Cancels what runs, and waits until it has ended."""
+        await self._crew.cancelled()
+
+    def __del__(self) -> None:
+        self._crew.abandon()
+
+
+class _Crew:
+    """Plays episodes at the same time. Nothing that it runs refers to the `Rollouts` that it works for."""
+
+    def __init__(self, player: _Player, concurrency: int, episodes: AsyncGenerator[_Begin, None]) -> None:
         self._player = player
+        self._episodes = episodes
         self._slots = asyncio.Semaphore(concurrency)
         self._running: set[asyncio.Task[EpisodeRecord | None]] = set()
         self._done: asyncio.Queue[asyncio.Task[EpisodeRecord | None]] = asyncio.Queue()
+        self._loop: asyncio.AbstractEventLoop | None = None
 
-    async def records(
-        self, episodes: AsyncGenerator[tuple[TaskRef, int], None]
-    ) -> AsyncGenerator[EpisodeRecord, None]:
-        """Plays `episodes`; yields their records as they end."""
-        self._start(self._feed(episodes))
-        try:
-            while self._running:
-                task = await self._done.get()
-                self._running.discard(task)
-                record = task.result()
-                if record is not None:
-                    self._slots.release()
-                    yield record
-        finally:
-            for task in self._running:
-                task.cancel()
-            await asyncio.gather(*self._running, return_exceptions=True)
+    async def record(self) -> EpisodeRecord | None:
+        """The record of an episode that has ended; None if all have."""
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()
+            self._start(self._feed())
+        while self._running:
+            task = await self._done.get()
+            self._running.discard(task)
+            record = task.result()
+            if record is not None:
+                self._slots.release()
+                return record
+        return None
 
-    async def _feed(self, episodes: AsyncGenerator[tuple[TaskRef, int], None]) -> None:
-        async with aclosing(episodes):
+    async def cancelled(self) -> None:
+        """Cancels all episodes, and waits until they have ended."""
+        for task in self._running:
+            task.cancel()
+        running, self._running = self._running, set()
+        await asyncio.gather(*running, return_exceptions=True)
+
+    def abandon(self) -> None:
+        """Cancels all episodes without waiting: closing the client does."""
+        if not self._running or self._loop is None or self._loop.is_closed():
+            return
+        if self._loop is _running_loop():
+            self._player.env.client.in_background(self.cancelled())
+        else:
+            self._loop.call_soon_threadsafe(self.abandon)
+
+    async def _feed(self) -> None:
+        async with aclosing(self._episodes) as episodes:
             while await self._slots.acquire():
                 episode = await anext(episodes, None)
                 if episode is None:
@@ -127,12 +166,19 @@ class _Driver:
         task.add_done_callback(self._done.put_nowait)
 
 
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+
+
 async def _episodes(
     env: AsyncEnvironment,
     tasks: Iterable[GivenTask] | AsyncIterable[GivenTask],
     samples: int,
     skip: Container[EpisodeKey],
-) -> AsyncGenerator[tuple[TaskRef, int], None]:
+) -> AsyncGenerator[_Begin, None]:
     """The episodes to play, in the order of the tasks, each with all its samples."""
     async for given in _each(tasks):
         task = task_ref(env, given)

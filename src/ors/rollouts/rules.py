@@ -1,10 +1,12 @@
 """Rules: how episodes are played."""
 
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 from typing import Required, TypedDict
 
 from ors.rollouts.limits import EpisodeLimits
 from ors.rollouts.rewards import Reduction, reducer
+from ors.rollouts.tasks import EpisodeKey
 
 
 class PlayArguments(TypedDict, total=False):
@@ -24,6 +26,23 @@ class PlayArguments(TypedDict, total=False):
     """Whether the calls of one message are sent together instead of one after the other."""
     agent_name: str
     """The agent's name in the records."""
+
+
+class RolloutArguments(PlayArguments, total=False):
+    """Which episodes are played, and how many at once: arguments of `rollouts`, besides those of `play`."""
+
+    samples: int
+    """Episodes of each task."""
+    concurrency: int
+    """Most episodes that run, or have ended and wait to be taken: 64 by default."""
+    model_requests: int | None
+    """Most replies that the agent works on at the same time. Waiting is not time of the episode."""
+    retries: int
+    """How often an episode begins anew, in a new session, after a failure of the infrastructure."""
+    skip: Container[EpisodeKey]
+    """Keys of episodes that are not played: see `episode_key`."""
+    secrets: Mapping[str, str] | None
+    """Secrets for the environment."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
