@@ -124,9 +124,11 @@ async def read(reader: asyncio.StreamReader) -> Request | None:
 
 
 @asynccontextmanager
-async def scripted(ours: bool = False, tls: ssl.SSLContext | None = None) -> AsyncIterator[Scripted]:
+async def scripted(
+    ours: bool = False, tls: ssl.SSLContext | None = None, script: Scripted | None = None
+) -> AsyncIterator[Scripted]:
     """A server on which a session can be opened; `ours` says that it honours idempotency keys."""
-    script = Scripted()
+    script = script or Scripted()
     mark = {"ORS-Version": "1"} if ours else {}
     for path in ("/create_session", "/create", "/delete"):
         script.on(path, answer({"sid": "s1"}, headers=mark))

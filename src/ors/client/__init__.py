@@ -2,7 +2,16 @@
 
 from ors.client.client import AsyncEnvironment, AsyncEnvironmentsAPI, AsyncORS, http_transport
 from ors.client.decode import Task
-from ors.client.formats import Provider, ToolInvocation, convert_tool_response, convert_tools, parse_tool_call
+from ors.client.formats import (
+    Provider,
+    ToolInvocation,
+    convert_prompt,
+    convert_reply,
+    convert_results,
+    convert_tool_response,
+    convert_tools,
+    parse_tool_call,
+)
 from ors.client.options import Options
 from ors.client.sessions.session import AsyncSession
 from ors.client.sync import ORS, Environment, EnvironmentsAPI, Session
@@ -37,6 +46,9 @@ __all__ = [
     "ToolOutput",
     "ToolSpec",
     "Transport",
+    "convert_prompt",
+    "convert_reply",
+    "convert_results",
     "convert_tool_response",
     "convert_tools",
     "http_transport",

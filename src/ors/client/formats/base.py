@@ -1,10 +1,11 @@
 """The parts of a provider's format."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ors.schemas.structure import Schema
+from ors.types import Blocks, ImageBlock, TextBlock
 
 RawCall = tuple[Any, Any, Any]
 """Name, arguments and id of a call, not checked yet."""
@@ -22,8 +23,20 @@ class ToolInvocation:
 
 
 @dataclass(frozen=True)
+class Result:
+    """The result of a call: the tool's output, or the text of a refusal."""
+
+    call: ToolInvocation
+    blocks: Blocks
+    ok: bool
+
+
+Messages = list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
 class Format:
-    """The format of one provider for tools and their calls."""
+    """The format of one provider for tools, their calls and messages."""
 
     names: str
     """The regular expression that a tool's name must match."""
@@ -31,6 +44,12 @@ class Format:
     """A tool, from its name with description, and the schema of its input."""
     call: Callable[[Any], RawCall | None]
     """The parts of a call; None if it is not a call of this provider."""
+    prompt: Callable[[Blocks], Messages]
+    """The message that shows blocks to the model."""
+    reply: Callable[[str, Sequence[ToolInvocation]], Messages]
+    """A message of the model, from its text and its calls."""
+    results: Callable[[Sequence[Result]], Messages]
+    """The messages with the results of all calls of one reply."""
 
 
 def field(value: Any, *names: str) -> Any:
@@ -44,3 +63,33 @@ def typed_call(call: Any, type: str, *, arguments: str, id: str) -> RawCall | No
     if field(call, "type") != type:
         return None
     return field(call, "name"), field(call, arguments), field(call, id)
+
+
+NO_BLOCKS: Blocks = [TextBlock(text="(empty)")]
+"""Stands for an empty prompt, where a provider accepts no empty message."""
+
+
+def text_of(blocks: Blocks) -> str:
+    """The text of blocks as one string."""
+    return "\n".join(block.text for block in blocks if isinstance(block, TextBlock))
+
+
+def images_of(blocks: Blocks) -> list[ImageBlock]:
+    """The images among blocks."""
+    return [block for block in blocks if isinstance(block, ImageBlock)]
+
+
+def data_url(image: ImageBlock) -> str:
+    """An image as a `data:` URL."""
+    return f"data:{image.mimeType};base64,{image.data}"
+
+
+def id_of(call: ToolInvocation) -> str:
+    """The id of a call, for providers that match results to calls by it.
+
+    Raises:
+        ValueError: it has none.
+    """
+    if call.id is None:
+        raise ValueError(f"The call of {call.name!r} has no id, which this provider needs: set it")
+    return call.id

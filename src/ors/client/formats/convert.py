@@ -38,7 +38,7 @@ def convert_tools(tools: Sequence[ToolSpec], format: Provider) -> list[dict[str,
         ValueError: `format` is unknown; or a tool's name breaks the provider's rule (names are never changed:
             the model calls the tool by its name), an input is not an object, a `$ref` leads nowhere.
     """
-    target = _format(format)
+    target = format_of(format)
     return [_converted(tool, target) for tool in tools]
 
 
@@ -74,7 +74,7 @@ def parse_tool_call(call: Any, format: Provider | None = None) -> ToolInvocation
         ToolCallError: the model's arguments are not a JSON object; send it the message.
         ValueError: `call` is not a tool call, or `format` is unknown.
     """
-    formats = FORMATS.values() if format is None else [_format(format)]
+    formats = FORMATS.values() if format is None else [format_of(format)]
     found = (parts for each in formats if (parts := each.call(call)))
     name, arguments, id = next(found, (None, None, None))
     if not isinstance(name, str):
@@ -106,7 +106,12 @@ def _input(name: str, arguments: Any) -> dict[str, Any]:
     raise ToolCallError(text, reason="input_validation")
 
 
-def _format(name: Provider) -> Format:
+def format_of(name: Provider) -> Format:
+    """The format of that name.
+
+    Raises:
+        ValueError: there is none.
+    """
     if name not in FORMATS:
         raise ValueError(f"Invalid format: {name!r}; use one of {', '.join(FORMATS)}")
     return FORMATS[name]

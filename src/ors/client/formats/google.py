@@ -4,14 +4,25 @@ Its `Schema` has few fields. All other keywords go into the description, so that
 the server validates, or a wider one.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import ceil, floor
 from typing import Any
 
 from ors._json import dumps
-from ors.client.formats.base import Format, RawCall, field
+from ors.client.formats.base import (
+    NO_BLOCKS,
+    Format,
+    Messages,
+    RawCall,
+    Result,
+    ToolInvocation,
+    field,
+    images_of,
+    text_of,
+)
 from ors.client.formats.schemas import any_of
 from ors.schemas.structure import Schema, both, branches, type_of, types
+from ors.types import Block, Blocks, ImageBlock, TextBlock
 
 _FIELDS = {
     "object": ("properties", "required", "minProperties", "maxProperties"),
@@ -108,5 +119,46 @@ def _call(call: Any) -> RawCall | None:
     return field(inner, "name"), field(inner, "args"), field(inner, "id")
 
 
+# Gemini 3 and later refuse a call without the signature of their own thoughts. For calls that another part
+# made, their documentation gives this one (ai.google.dev/gemini-api/docs/thought-signatures, FAQ).
+_NO_SIGNATURE = "skip_thought_signature_validator"
+
+
+def _part(block: Block) -> dict[str, Any]:
+    return {"text": block.text} if isinstance(block, TextBlock) else _image(block)
+
+
+def _image(image: ImageBlock) -> dict[str, Any]:
+    return {"inlineData": {"mimeType": image.mimeType, "data": image.data}}
+
+
+def _prompt(blocks: Blocks) -> Messages:
+    return [{"role": "user", "parts": [_part(block) for block in blocks or NO_BLOCKS]}]
+
+
+def _reply(text: str, calls: Sequence[ToolInvocation]) -> Messages:
+    parts: list[dict[str, Any]] = [{"text": text}] if text else []
+    for number, call in enumerate(calls):
+        made = {"name": call.name, "args": dict(call.input)} | _id(call)
+        parts.append({"functionCall": made} | ({} if number else {"thoughtSignature": _NO_SIGNATURE}))
+    return [{"role": "model", "parts": parts}] if parts else []
+
+
+def _results(results: Sequence[Result]) -> Messages:
+    parts = [{"functionResponse": _response(each)} for each in results]
+    return [{"role": "user", "parts": parts}] if parts else []
+
+
+def _response(result: Result) -> dict[str, Any]:
+    key = "output" if result.ok else "error"
+    made = {"name": result.call.name, "response": {key: text_of(result.blocks)}}
+    images = [_image(image) for image in images_of(result.blocks)]
+    return made | _id(result.call) | ({"parts": images} if images else {})
+
+
+def _id(call: ToolInvocation) -> dict[str, str]:
+    return {} if call.id is None else {"id": call.id}
+
+
 # The rule for names is from google's FunctionDeclaration.
-GOOGLE = Format("[a-zA-Z_][a-zA-Z0-9_.:-]{0,127}", _spec, _call)
+GOOGLE = Format("[a-zA-Z_][a-zA-Z0-9_.:-]{0,127}", _spec, _call, _prompt, _reply, _results)

@@ -1,0 +1,120 @@
+"""The parts of a provider's dialect."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ors.client import Provider, ToolInvocation, parse_tool_call
+from ors.errors import ToolCallError
+from ors.rollouts.agents.options import ModelOptions
+from ors.rollouts.messages import AgentMessage
+
+JSON = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Native:
+    """A reply as the provider sent it; it goes back to a provider of the same format unchanged."""
+
+    format: Provider
+    messages: list[JSON]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRequest:
+    """A request, before it is written in a dialect."""
+
+    model: str
+    system: str
+    messages: list[JSON]
+    """In the provider's format, as are the tools."""
+    tools: list[JSON]
+    options: ModelOptions
+    official: bool
+    """Whether it goes to the provider itself, and not to another server that speaks its dialect."""
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """How a provider is asked, and how its answers are read."""
+
+    format: Provider
+    base_url: str
+    url_variable: str
+    key_variables: tuple[str, ...]
+    headers: Callable[[str], dict[str, str]]
+    """The headers that carry a key."""
+    path: Callable[[str], str]
+    """The path for a model."""
+    body: Callable[[ModelRequest], JSON]
+    reply: Callable[[Any], AgentMessage]
+    """Reads an answer. Raises ValueError if it is not valid."""
+    unsupported: tuple[str, ...] = ()
+    """Options that the provider does not have."""
+    fixed_headers: Mapping[str, str] = field(default_factory=dict)
+
+
+def bearer(key: str) -> dict[str, str]:
+    """The header that carries a key as a bearer token."""
+    return {"Authorization": f"Bearer {key}"}
+
+
+def given(**fields: Any) -> JSON:
+    """The fields that are set."""
+    return {name: value for name, value in fields.items() if value is not None and value != ()}
+
+
+def at(value: Any, *path: str | int) -> Any:
+    """The value at a path of keys and positions; None if there is none."""
+    for step in path:
+        if isinstance(value, Mapping):
+            value = value.get(step)
+        elif isinstance(value, list) and isinstance(step, int) and step < len(value):
+            value = value[step]
+        else:
+            return None
+    return value
+
+
+def entries(value: Any, *path: str | int) -> list[JSON]:
+    """The objects in the list at a path."""
+    found = at(value, *path)
+    return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+
+
+def text(value: Any, *path: str | int) -> str:
+    """The text at a path, or an empty one."""
+    found = at(value, *path)
+    return found if isinstance(found, str) else ""
+
+
+def count(value: Any, *path: str | int) -> int:
+    """The count at a path, or 0."""
+    found = at(value, *path)
+    return found if isinstance(found, int) else 0
+
+
+def invocation(call: JSON, format: Provider, *, name: Any, id: Any) -> ToolInvocation:
+    """A call of the model; with `error` if its arguments cannot be read.
+
+    Raises:
+        ValueError: it is not a call.
+    """
+    try:
+        return parse_tool_call(call, format)
+    except ToolCallError as error:
+        return ToolInvocation(str(name), {}, id, str(error))
+
+
+def merged(body: Mapping[str, Any], extra: Mapping[str, Any]) -> JSON:
+    """`body` with the fields of `extra`, also inside objects; None removes a field."""
+    made = dict(body)
+    for name, value in extra.items():
+        inner = made.get(name)
+        if value is None:
+            made.pop(name, None)
+        elif isinstance(value, Mapping) and isinstance(inner, Mapping):
+            made[name] = merged(inner, value)
+        else:
+            made[name] = value
+    return made

@@ -1,0 +1,144 @@
+"""OpenAI Chat Completions, which vLLM, SGLang, llama.cpp, Ollama and OpenRouter also speak."""
+
+import os
+from dataclasses import replace
+from typing import Any
+
+from ors._json import dumps
+from ors.client import ToolInvocation
+from ors.rollouts.agents.dialects.base import (
+    JSON,
+    Dialect,
+    ModelRequest,
+    Native,
+    at,
+    bearer,
+    count,
+    entries,
+    given,
+    invocation,
+    text,
+)
+from ors.rollouts.messages import AgentMessage, StopReason, Usage
+
+_STOPS: dict[str, StopReason] = {"length": "length", "content_filter": "refusal"}
+# Reasoning as vLLM, SGLang, DeepSeek and OpenRouter send it; all of them take it back.
+_SENT_BACK = ("content", "refusal", "tool_calls", "reasoning", "reasoning_content", "reasoning_details")
+
+
+def _body(request: ModelRequest) -> JSON:
+    options = request.options
+    # OpenAI's newer models refuse `max_tokens`; some other servers know only that.
+    limit = "max_completion_tokens" if request.official else "max_tokens"
+    return _shared_body(request) | given(
+        **{limit: options.max_tokens}, reasoning_effort=options.reasoning_effort
+    )
+
+
+def _openrouter_body(request: ModelRequest) -> JSON:
+    options = request.options
+    effort = {"effort": options.reasoning_effort} if options.reasoning_effort else None
+    return _shared_body(request) | given(max_tokens=options.max_tokens, reasoning=effort)
+
+
+def _shared_body(request: ModelRequest) -> JSON:
+    options = request.options
+    system = [{"role": "system", "content": request.system}] if request.system else []
+    return given(
+        model=request.model,
+        messages=system + request.messages,
+        tools=request.tools or None,
+        temperature=options.temperature,
+        top_p=options.top_p,
+        seed=options.seed,
+        stop=list(options.stop) or None,
+    )
+
+
+def _reply(answer: Any) -> AgentMessage:
+    message = at(answer, "choices", 0, "message")
+    if not isinstance(message, dict):
+        raise ValueError("it has no choices[0].message")
+    listed = [_with_id(call) for call in entries(message, "tool_calls")]
+    calls = tuple(_call(call) for call in listed)
+    reason = text(answer, "choices", 0, "finish_reason")
+    refused = text(message, "refusal")
+    return AgentMessage(
+        text=_text(message) or refused,
+        calls=calls,
+        reasoning=text(message, "reasoning_content") or text(message, "reasoning") or None,
+        stop="refusal" if refused else _STOPS.get(reason, "stop"),
+        usage=_usage(at(answer, "usage")),
+        native=Native("openai-chat", [_native(message, listed, calls)]),
+    )
+
+
+def _openrouter_reply(answer: Any) -> AgentMessage:
+    reply = _reply(answer)
+    cost = at(answer, "usage", "cost")
+    known = float(cost) if isinstance(cost, int | float) else None
+    native = Native("openrouter", reply.native.messages)
+    return replace(reply, usage=replace(reply.usage, cost=known), native=native)
+
+
+def _text(message: JSON) -> str:
+    parts = entries(message, "content")  # some servers send parts
+    return text(message, "content") or "".join(text(part, "text") for part in parts)
+
+
+def _call(call: JSON) -> ToolInvocation:
+    return invocation(call, "openai-chat", name=at(call, "function", "name"), id=call["id"])
+
+
+def _with_id(call: JSON) -> JSON:
+    # llama.cpp has sent calls with an empty id: results need one.
+    return call | {"id": text(call, "id") or f"call_{os.urandom(8).hex()}"}
+
+
+def _native(message: JSON, listed: list[JSON], calls: tuple[ToolInvocation, ...]) -> JSON:
+    kept = {key: message[key] for key in _SENT_BACK if message.get(key) is not None}
+    made = {"role": "assistant", "content": None if calls else ""} | kept
+    sent = [_readable(call) if read.error else call for call, read in zip(listed, calls, strict=True)]
+    return made | ({"tool_calls": sent} if sent else {})
+
+
+def _readable(call: JSON) -> JSON:
+    # vLLM refuses a conversation that has arguments which are not a JSON object.
+    function = call["function"]
+    quoted = dumps({"not_a_json_object": function.get("arguments")}).decode()
+    return call | {"function": function | {"arguments": quoted}}
+
+
+def _usage(usage: Any) -> Usage:
+    return Usage(
+        input_tokens=count(usage, "prompt_tokens"),
+        output_tokens=count(usage, "completion_tokens"),
+        cached_tokens=count(usage, "prompt_tokens_details", "cached_tokens"),
+        reasoning_tokens=count(usage, "completion_tokens_details", "reasoning_tokens"),
+    )
+
+
+def _path(model: str) -> str:
+    return "/chat/completions"
+
+
+CHAT = Dialect(
+    "openai-chat",
+    "https://api.openai.com/v1",
+    "OPENAI_BASE_URL",
+    ("OPENAI_API_KEY",),
+    bearer,
+    _path,
+    _body,
+    _reply,
+)
+OPENROUTER = Dialect(
+    "openrouter",
+    "https://openrouter.ai/api/v1",
+    "OPENROUTER_BASE_URL",
+    ("OPENROUTER_API_KEY",),
+    bearer,
+    _path,
+    _openrouter_body,
+    _openrouter_reply,
+)

@@ -1,0 +1,106 @@
+"""Google generateContent."""
+
+from typing import Any
+from urllib.parse import quote
+
+from ors.client import ToolInvocation
+from ors.rollouts.agents.dialects.base import (
+    JSON,
+    Dialect,
+    ModelRequest,
+    Native,
+    at,
+    count,
+    entries,
+    given,
+    invocation,
+    text,
+)
+from ors.rollouts.messages import AgentMessage, StopReason, Usage
+
+_STOPS: dict[str, StopReason] = {
+    "MAX_TOKENS": "length",
+    "SAFETY": "refusal",
+    "RECITATION": "refusal",
+    "LANGUAGE": "refusal",
+    "BLOCKLIST": "refusal",
+    "PROHIBITED_CONTENT": "refusal",
+    "SPII": "refusal",
+}
+
+
+def _headers(key: str) -> dict[str, str]:
+    return {"x-goog-api-key": key}
+
+
+def _path(model: str) -> str:
+    return f"/v1beta/models/{quote(model.removeprefix('models/'), safe='')}:generateContent"
+
+
+def _body(request: ModelRequest) -> JSON:
+    options = request.options
+    config = given(
+        temperature=options.temperature,
+        topP=options.top_p,
+        maxOutputTokens=options.max_tokens,
+        stopSequences=list(options.stop) or None,
+        seed=options.seed,
+        thinkingConfig=_thinking(options.reasoning_effort),
+    )
+    return given(
+        contents=request.messages,
+        systemInstruction={"parts": [{"text": request.system}]} if request.system else None,
+        tools=[{"functionDeclarations": request.tools}] if request.tools else None,
+        generationConfig=config or None,
+    )
+
+
+def _thinking(effort: str | None) -> JSON | None:
+    return None if effort is None else {"thinkingLevel": effort.upper(), "includeThoughts": True}
+
+
+def _reply(answer: Any) -> AgentMessage:
+    candidate = at(answer, "candidates", 0)
+    blocked = text(answer, "promptFeedback", "blockReason")
+    if candidate is None and not blocked:
+        raise ValueError("it has no candidates")
+    reason = text(candidate, "finishReason")
+    parts = entries(candidate, "content", "parts")
+    said = "".join(text(part, "text") for part in parts if not part.get("thought"))
+    thoughts = [text(part, "text") for part in parts if part.get("thought")]
+    return AgentMessage(
+        # A call that the model wrote wrongly comes as a text, without parts.
+        text=said or text(candidate, "finishMessage"),
+        calls=tuple(_call(part) for part in parts if "functionCall" in part),
+        reasoning="\n".join(filter(None, thoughts)) or None,
+        stop="refusal" if blocked else _STOPS.get(reason, "stop"),
+        usage=_usage(at(answer, "usageMetadata")),
+        native=Native("google", [{"role": "model", "parts": parts}] if parts else []),
+    )
+
+
+def _call(part: JSON) -> ToolInvocation:
+    inner = part["functionCall"]
+    return invocation(part, "google", name=at(inner, "name"), id=at(inner, "id"))
+
+
+def _usage(usage: Any) -> Usage:
+    thoughts = count(usage, "thoughtsTokenCount")
+    return Usage(
+        input_tokens=count(usage, "promptTokenCount") + count(usage, "toolUsePromptTokenCount"),
+        output_tokens=count(usage, "candidatesTokenCount") + thoughts,
+        cached_tokens=count(usage, "cachedContentTokenCount"),
+        reasoning_tokens=thoughts,
+    )
+
+
+GOOGLE = Dialect(
+    "google",
+    "https://generativelanguage.googleapis.com",
+    "GOOGLE_GEMINI_BASE_URL",
+    ("GOOGLE_API_KEY", "GEMINI_API_KEY"),
+    _headers,
+    _path,
+    _body,
+    _reply,
+)

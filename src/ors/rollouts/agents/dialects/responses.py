@@ -1,0 +1,92 @@
+"""OpenAI Responses."""
+
+from typing import Any
+
+from ors.client import ToolInvocation
+from ors.rollouts.agents.dialects.base import (
+    JSON,
+    Dialect,
+    ModelRequest,
+    Native,
+    at,
+    bearer,
+    count,
+    entries,
+    given,
+    invocation,
+    text,
+)
+from ors.rollouts.messages import AgentMessage, StopReason, Usage
+
+_INCOMPLETE: dict[str, StopReason] = {"max_output_tokens": "length", "content_filter": "refusal"}
+
+
+def _body(request: ModelRequest) -> JSON:
+    options = request.options
+    effort = {"effort": options.reasoning_effort} if options.reasoning_effort else None
+    return given(
+        model=request.model,
+        input=request.messages,
+        instructions=request.system or None,
+        tools=request.tools or None,
+        temperature=options.temperature,
+        top_p=options.top_p,
+        max_output_tokens=options.max_tokens,
+        reasoning=effort,
+        # Nothing is stored there, so reasoning travels with the conversation, encrypted.
+        store=False,
+        include=["reasoning.encrypted_content"],
+    )
+
+
+def _reply(answer: Any) -> AgentMessage:
+    output = entries(answer, "output")
+    if not isinstance(at(answer, "output"), list):
+        raise ValueError("it has no output")
+    said = [part for item in output if item.get("type") == "message" for part in entries(item, "content")]
+    refused = "".join(text(part, "refusal") for part in said)
+    reason = text(answer, "incomplete_details", "reason")
+    return AgentMessage(
+        text="".join(text(part, "text") for part in said) or refused,
+        calls=tuple(_call(item) for item in output if item.get("type") == "function_call"),
+        reasoning=_reasoning(output),
+        stop="refusal" if refused else _INCOMPLETE.get(reason, "stop"),
+        usage=_usage(at(answer, "usage")),
+        native=Native("openai", output),
+    )
+
+
+def _call(item: JSON) -> ToolInvocation:
+    return invocation(item, "openai", name=item.get("name"), id=item.get("call_id"))
+
+
+def _reasoning(output: list[JSON]) -> str | None:
+    thoughts = [item for item in output if item.get("type") == "reasoning"]
+    parts = [part for item in thoughts for key in ("summary", "content") for part in entries(item, key)]
+    return "\n".join(filter(None, (text(part, "text") for part in parts))) or None
+
+
+def _usage(usage: Any) -> Usage:
+    return Usage(
+        input_tokens=count(usage, "input_tokens"),
+        output_tokens=count(usage, "output_tokens"),
+        cached_tokens=count(usage, "input_tokens_details", "cached_tokens"),
+        reasoning_tokens=count(usage, "output_tokens_details", "reasoning_tokens"),
+    )
+
+
+def _path(model: str) -> str:
+    return "/responses"
+
+
+RESPONSES = Dialect(
+    "openai",
+    "https://api.openai.com/v1",
+    "OPENAI_BASE_URL",
+    ("OPENAI_API_KEY",),
+    bearer,
+    _path,
+    _body,
+    _reply,
+    unsupported=("seed", "stop"),
+)

@@ -1,0 +1,127 @@
+"""HumanAgent: a person at the terminal."""
+
+import asyncio
+import shlex
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from itertools import takewhile
+from typing import Any
+
+from ors._json import loads
+from ors.client import ToolInvocation
+from ors.rollouts.agent import Conversation
+from ors.rollouts.messages import AgentMessage, Message, ToolMessage
+from ors.types import Blocks, TextBlock, ToolSpec
+
+HELP = 'Type a tool with its input (NAME key=value, or NAME {"key": value}), or: say TEXT'
+
+
+class HumanAgent:
+    """A person at the terminal. Episodes that are played at the same time take turns."""
+
+    def __init__(
+        self, read: Callable[[str], str] = input, write: Callable[[str], object] | None = None
+    ) -> None:
+        self._read = read
+        self._write = write or sys.stdout.write
+        self._terminal = asyncio.Lock()
+
+    async def reply(self, conversation: Conversation, tools: Sequence[ToolSpec]) -> AgentMessage:
+        """What the person typed; an empty message at the end of the input."""
+        turn = sum(message.role == "assistant" for message in conversation.messages)
+        async with self._terminal:
+            for line in _news(conversation, tools, turn):
+                self._write(f"{line}\n")
+            while True:
+                try:
+                    return _understood(await _in_thread(self._read, "> "), tools, f"call_{turn + 1}")
+                except EOFError:
+                    return AgentMessage()
+                except ValueError as error:
+                    self._write(f"{error}\n")
+
+
+def _news(conversation: Conversation, tools: Sequence[ToolSpec], turn: int) -> list[str]:
+    task = conversation.task
+    title = [f"── {task.environment} {task.split or ''} {'' if task.index is None else task.index}".rstrip()]
+    unseen = list(takewhile(lambda each: each.role != "assistant", reversed(conversation.messages)))
+    told = [text for message in reversed(unseen) for text in _told(message)]
+    return title + told + ([] if turn else [*map(_usage, tools), HELP])
+
+
+def _told(message: Message) -> list[str]:
+    if isinstance(message, ToolMessage):
+        notes = [] if message.ok else ["refused"]
+        notes += [] if message.reward is None else [f"reward {message.reward:g}"]
+        return [f"{message.name}: {', '.join(notes)}".rstrip(": "), *_lines(message.blocks)]
+    return _lines(message.blocks) if message.role == "user" else [message.text]
+
+
+def _lines(blocks: Blocks) -> list[str]:
+    return [block.text if isinstance(block, TextBlock) else f"[{block.mimeType}]" for block in blocks]
+
+
+def _usage(tool: ToolSpec) -> str:
+    parameters = ", ".join(_properties(tool))
+    return f"  {tool.name}({parameters})  {tool.description}".rstrip()
+
+
+def _properties(tool: ToolSpec) -> Mapping[str, Any]:
+    found = (tool.input_schema or {}).get("properties")
+    return found if isinstance(found, Mapping) else {}
+
+
+def _understood(line: str, tools: Sequence[ToolSpec], id: str) -> AgentMessage:
+    name, _, rest = line.strip().partition(" ")
+    tool = next((each for each in tools if each.name == name), None)
+    if tool is not None:
+        return AgentMessage(calls=(ToolInvocation(name, _input(tool, rest.strip()), id),))
+    if name == "say":
+        return AgentMessage(text=rest.strip())
+    raise ValueError(f"There is no tool {name!r}. {HELP}" if name else HELP)
+
+
+def _input(tool: ToolSpec, words: str) -> dict[str, Any]:
+    if not words.startswith("{"):
+        return dict(_pair(tool, word) for word in shlex.split(words))
+    try:
+        given = loads(words)
+    except ValueError:
+        raise ValueError("This is not valid JSON") from None
+    return dict(given)
+
+
+def _pair(tool: ToolSpec, word: str) -> tuple[str, Any]:
+    key, equals, text = word.partition("=")
+    if not equals:
+        raise ValueError(f"{word!r} is not key=value")
+    schema = _properties(tool).get(key)
+    if isinstance(schema, Mapping) and schema.get("type") == "string":
+        return key, text
+    try:
+        return key, loads(text)
+    except ValueError:
+        return key, text
+
+
+async def _in_thread(read: Callable[[str], str], prompt: str) -> str:
+    # A daemon, unlike the threads of asyncio: an unanswered question must not hold up the end of the process.
+    loop = asyncio.get_running_loop()
+    answer: asyncio.Future[str] = loop.create_future()
+
+    def settle(text: str | None, error: Exception | None) -> None:
+        if not answer.done():
+            answer.set_result(text or "") if error is None else answer.set_exception(error)
+
+    def ask() -> None:
+        text, error = None, None
+        try:
+            text = read(prompt)
+        except (EOFError, OSError) as raised:
+            error = EOFError() if isinstance(raised, OSError) else raised
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(settle, text, error)
+
+    threading.Thread(target=ask, name="ors-human", daemon=True).start()
+    return await answer

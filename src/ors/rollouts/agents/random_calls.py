@@ -1,0 +1,34 @@
+"""RandomAgent: an agent that calls random tools."""
+
+import random
+from collections.abc import Mapping, Sequence
+
+from ors._json import dumps
+from ors.client import ToolInvocation
+from ors.rollouts.agent import Conversation
+from ors.rollouts.messages import AgentMessage
+from ors.schemas import Inputs
+from ors.types import ToolSpec
+
+
+class RandomAgent:
+    """Calls one random tool at a time, with an input that fits its schema.
+
+    The same seed, task and sample give the same calls.
+    """
+
+    def __init__(self, seed: int = 0) -> None:
+        self.seed = seed
+
+    async def reply(self, conversation: Conversation, tools: Sequence[ToolSpec]) -> AgentMessage:
+        """A call of a random tool; an empty message if there are no tools."""
+        if not tools:
+            return AgentMessage()
+        turn = sum(message.role == "assistant" for message in conversation.messages)
+        task = conversation.task
+        place = [self.seed, task.environment, task.split, task.index, task.spec, conversation.sample, turn]
+        source = random.Random(dumps(place))
+        tool = source.choice(list(tools))
+        made = Inputs(source).make(tool.input_schema)
+        given = dict(made) if isinstance(made, Mapping) else {}
+        return AgentMessage(calls=(ToolInvocation(tool.name, given, f"call_{turn + 1}"),))

@@ -1,0 +1,43 @@
+"""ReplayAgent: an agent that repeats recorded episodes."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from ors._json import dumps
+from ors.rollouts.agent import Conversation, TaskRef
+from ors.rollouts.messages import AgentMessage, Usage
+from ors.rollouts.record import EpisodeRecord
+from ors.types import ToolSpec
+
+
+class ReplayAgent:
+    """Repeats the replies of recorded episodes, found by task and sample. Of several, the last counts."""
+
+    def __init__(self, records: Iterable[EpisodeRecord]) -> None:
+        self._replies = {_key(record.task, record.sample): _replies(record) for record in records}
+
+    async def reply(self, conversation: Conversation, tools: Sequence[ToolSpec]) -> AgentMessage:
+        """The next reply of the record; an empty message after the last.
+
+        Raises:
+            ValueError: no record is of this task and sample.
+        """
+        found = self._replies.get(_key(conversation.task, conversation.sample))
+        if found is None:
+            task = conversation.task
+            raise ValueError(
+                f"no recorded episode of {task.environment} {task.split or 'task'}"
+                f" {'' if task.index is None else task.index} is sample {conversation.sample}"
+            )
+        made = sum(isinstance(message, AgentMessage) for message in conversation.messages)
+        return found[made] if made < len(found) else AgentMessage()
+
+
+def _replies(record: EpisodeRecord) -> tuple[AgentMessage, ...]:
+    spoken = (message for message in record.messages if isinstance(message, AgentMessage))
+    return tuple(replace(message, usage=Usage(), seconds=0.0, native=None) for message in spoken)
+
+
+def _key(task: TaskRef, sample: int) -> bytes:
+    spec = None if task.spec is None else sorted(task.spec.items())
+    return dumps([task.environment, task.split, task.index, spec, sample])
