@@ -6,7 +6,7 @@ from typing import Required, TypedDict
 
 from ors.rollouts.limits import EpisodeLimits
 from ors.rollouts.rewards import Reduction, reducer
-from ors.rollouts.tasks import EpisodeKey
+from ors.rollouts.task_key import EpisodeKey
 
 
 class PlayArguments(TypedDict, total=False):
