@@ -23,9 +23,8 @@ from ors.rollouts import (
 )
 from ors.rollouts.tasks import GivenTask
 from ors.types import JSONObject, ToolSpec
-from tests.support.scripted_agents import Script, calls, reward
+from tests.support.scripted_agents import WIN, Script
 
-WIN = calls(reward(1.0, finished=True))
 TASK = ("train", 0)
 
 

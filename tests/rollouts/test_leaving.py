@@ -1,41 +1,17 @@
 """Leaving early: what was running is cancelled, and its sessions end."""
 
 import asyncio
-from collections.abc import Sequence
 from contextlib import aclosing
 from typing import Any
 
 import pytest
 
 from ors.client import AsyncEnvironment, AsyncORS, Task
-from ors.rollouts import AgentMessage, Conversation, play, rollouts
-from ors.types import ToolSpec
+from ors.rollouts import play, rollouts
 from tests.rollouts.conftest import Opening
 from tests.support.environments import Lab
 from tests.support.raw_http import Raw
-from tests.support.scripted_agents import Script, call, calls, reward
-
-WIN = calls(reward(1.0, finished=True))
-STAY = calls(call("stay"))
-
-
-class Thinker:
-    """Wins the first episodes. In all others it thinks for ever, or makes a call that lasts for ever."""
-
-    def __init__(self, wins: int = 0, *, calls: bool = False) -> None:
-        self._wins = wins
-        self._calls = calls
-        self.thinking = 0
-
-    async def reply(self, conversation: Conversation, tools: Sequence[ToolSpec]) -> AgentMessage:
-        if self._wins > 0:
-            self._wins -= 1
-            return WIN
-        self.thinking += 1
-        if self._calls:
-            return STAY
-        await asyncio.Event().wait()
-        raise AssertionError
+from tests.support.scripted_agents import STAY, WIN, Script, Thinker
 
 
 def open_sessions(raw: Raw) -> int:

@@ -1,5 +1,6 @@
 """Agents that play by a script."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
@@ -23,6 +24,11 @@ def reward(value: float | None, *, finished: bool = False) -> ToolInvocation:
     return call("reward", value=value, finished=finished)
 
 
+WIN = calls(reward(1.0, finished=True))
+STAY = calls(call("stay"))
+"""A call that lasts for ever."""
+
+
 class Script:
     """Replies in each episode with the same messages in turn; the last one stays. An error is raised."""
 
@@ -41,3 +47,22 @@ class Script:
         if isinstance(reply, BaseException):
             raise reply
         return await reply(conversation)
+
+
+class Thinker:
+    """Wins the first episodes. In all others it thinks for ever, or makes a call that lasts for ever."""
+
+    def __init__(self, wins: int = 0, *, calls: bool = False) -> None:
+        self._wins = wins
+        self._calls = calls
+        self.thinking = 0
+
+    async def reply(self, conversation: Conversation, tools: Sequence[ToolSpec]) -> AgentMessage:
+        if self._wins > 0:
+            self._wins -= 1
+            return WIN
+        self.thinking += 1
+        if self._calls:
+            return STAY
+        await asyncio.Event().wait()
+        raise AssertionError
