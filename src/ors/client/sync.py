@@ -65,6 +65,10 @@ class Session:
     ) -> None:
         self._loop.run(lambda: self._async.__aexit__(kind, raised, trace))
 
+    def messages(self, format: Provider) -> list[dict[str, Any]]:
+        """The prompt, calls and results as messages: see `AsyncSession.messages`."""
+        return self._loop.run(lambda: self._async.messages(format))
+
     def ping(self) -> None:
         """Asks the server whether the session exists: see `AsyncSession.ping`."""
         self._loop.run(self._async.ping)
@@ -107,9 +111,11 @@ class Session:
         input: JSONObject = {},  # noqa: B006 - never changed, and the signature of ors-sdk 0.1.0
         *,
         on_task_id: OnTaskId | None = None,
+        call_id: str | None = None,
     ) -> ToolOutput:
         """Calls a tool: see `AsyncSession.call_tool`. `on_task_id` is called on another thread."""
-        return self._loop.run(lambda: self._async.call_tool(tool_name, input, on_task_id=on_task_id))
+        call = self._async.call_tool
+        return self._loop.run(lambda: call(tool_name, input, on_task_id=on_task_id, call_id=call_id))
 
     def rejoin(self, task_id: str) -> ToolOutput:
         """Waits for the result of an earlier call: see `AsyncSession.rejoin`."""

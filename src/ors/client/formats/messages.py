@@ -9,16 +9,16 @@ from collections.abc import Iterable, Sequence
 from ors.client.formats.base import Messages, Result, ToolInvocation
 from ors.client.formats.convert import Provider, format_of
 from ors.errors import ToolCallError
-from ors.types import Blocks, TextBlock, ToolOutput
+from ors.types import Block, TextBlock, ToolOutput
 
 
-def convert_prompt(blocks: Blocks, format: Provider) -> Messages:
+def convert_prompt(blocks: Sequence[Block], format: Provider) -> Messages:
     """Converts a prompt, with its images, to the messages that `format` expects.
 
     Raises:
         ValueError: `format` is unknown.
     """
-    return format_of(format).prompt(blocks)
+    return format_of(format).prompt(list(blocks))
 
 
 def convert_reply(text: str, calls: Sequence[ToolInvocation], format: Provider) -> Messages:

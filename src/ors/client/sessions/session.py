@@ -1,7 +1,7 @@
 """AsyncSession: one episode, from its start to its end."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, overload
 
@@ -12,6 +12,7 @@ from ors.client.sessions.call import OnTaskId, PendingCall
 from ors.client.sessions.create import create, new_sid
 from ors.client.sessions.delete import delete
 from ors.client.sessions.interrupt import Interruptible
+from ors.client.sessions.transcript import Transcript
 from ors.errors import Gone, NotFound, ORSError, SessionLost, ToolCallError, TransportError
 from ors.types import Blocks, JSONObject, TerminalToolSpec, ToolOutput, ToolSpec
 
@@ -55,6 +56,7 @@ class AsyncSession:
         self._terminal: tuple[TerminalToolSpec | None] | None = None  # once the server has been asked
         self._secrets = dict(secrets or {})
         self._remote = env.client
+        self._transcript = Transcript() if env.client.options.keep_messages else None
         self._environment = (task.environment_name if task is not None else "") or env.name
         self._call_path = self._remote.path(CALL, self._environment)
         self._headers = self._remote.headers(api_key)
@@ -137,7 +139,27 @@ class AsyncSession:
         Raises:
             SessionLost, ResponseError, TransportError.
         """
-        return blocks(await self._ask(PROMPT))
+        prompt = blocks(await self._ask(PROMPT))
+        if self._transcript is not None:
+            self._transcript.prompt = prompt
+        return prompt
+
+    async def messages(self, format: Provider) -> list[dict[str, Any]]:
+        """The prompt, and each call made through this object with its result, as messages for `format`.
+
+        Refused calls are among them, calls without a result are not. Calls that ran at the same time are
+        of one reply. Text and reasoning of the model are unknown here: for a loop that sends them back,
+        use `convert_prompt` and `convert_results`.
+
+        Raises:
+            RuntimeError: `Options(keep_messages=False)`. ValueError: `format` is unknown.
+            SessionLost, ResponseError, TransportError: the prompt had to be fetched.
+        """
+        if self._transcript is None:
+            raise RuntimeError("nothing is kept for messages(): the client has Options(keep_messages=False)")
+        if self._transcript.prompt is None:
+            await self.get_prompt()
+        return self._transcript.messages(format)
 
     @overload
     async def list_tools(self, format: None = None, *, terminal: bool = False) -> list[ToolSpec]: ...
@@ -198,7 +220,7 @@ class AsyncSession:
             text = f"The environment {self._environment!r} has no @terminal tool; ask terminal_tool() first"
             raise ToolCallError(text, reason="not_found")
         given = {} if found.arg is None else {found.arg: message}
-        return await self.call_tool(found.name, given, on_task_id=on_task_id)
+        return await self._keep(found.name, given, on_task_id, said=message)
 
     async def call_tool(
         self,
@@ -206,11 +228,13 @@ class AsyncSession:
         input: JSONObject = {},  # noqa: B006 - never changed, and the signature of ors-sdk 0.1.0
         *,
         on_task_id: OnTaskId | None = None,
+        call_id: str | None = None,
     ) -> ToolOutput:
         """Calls a tool; returns its output. The tool runs at most once, also if the connection breaks.
 
         `on_task_id` gets the call's id as soon as the server sends it. With that and `sid`, another process
-        can `rejoin` the call.
+        can `rejoin` the call. `call_id` is the model provider's id of the call, for `messages()`; without
+        it, the ids there are call_1, call_2 and so on.
 
         Raises:
             ToolCallError: the call was refused; tell the model. ToolFailed: the tool raised.
@@ -222,7 +246,7 @@ class AsyncSession:
         for key in input:
             if not isinstance(key, str):
                 raise ToolCallError(f"All keys in tool input must be strings, found {key!r}")
-        return await self._call({"name": tool_name, "input": input}, on_task_id)
+        return await self._keep(tool_name, input, on_task_id, call_id)
 
     async def rejoin(self, task_id: str) -> ToolOutput:
         """Waits for the result of a call that was started before, by this process or another one.
@@ -238,6 +262,17 @@ class AsyncSession:
         error = self._over(message, reason)
         for pending in tuple(self._pending):
             pending.interrupt(error)
+
+    def _keep(
+        self,
+        name: str,
+        given: JSONObject,
+        on_task_id: OnTaskId | None,
+        call_id: str | None = None,
+        said: str | None = None,
+    ) -> Coroutine[Any, Any, ToolOutput]:
+        call = self._call({"name": name, "input": given}, on_task_id)
+        return call if self._transcript is None else self._transcript.keep(name, given, call_id, said, call)
 
     async def _call(self, body: dict[str, Any], on_task_id: OnTaskId | None) -> ToolOutput:
         await self._opened_headers()

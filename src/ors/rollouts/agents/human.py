@@ -1,6 +1,7 @@
 """HumanAgent: a person at the terminal."""
 
 import asyncio
+import os
 import shlex
 import sys
 import threading
@@ -21,9 +22,9 @@ class HumanAgent:
     """A person at the terminal. Episodes that are played at the same time take turns."""
 
     def __init__(
-        self, read: Callable[[str], str] = input, write: Callable[[str], object] | None = None
+        self, read: Callable[[str], str] | None = None, write: Callable[[str], object] | None = None
     ) -> None:
-        self._read = read
+        self._read = read or _line
         self._write = write or sys.stdout.write
         self._terminal = asyncio.Lock()
 
@@ -103,6 +104,25 @@ def _pair(tool: ToolSpec, word: str) -> tuple[str, Any]:
         return key, loads(text)
     except ValueError:
         return key, text
+
+
+def _line(prompt: str) -> str:
+    """A line of the standard input.
+
+    Raises:
+        EOFError: there is none.
+    """
+    if sys.stdin.isatty() and sys.stdout.isatty():
+        return input(prompt)
+    # Byte by byte from the file: Python crashes at its end if a thread waits in the buffer of sys.stdin.
+    sys.stdout.write(prompt)
+    sys.stdout.flush()
+    line = b""
+    while (byte := os.read(sys.stdin.fileno(), 1)) not in (b"", b"\n"):
+        line += byte
+    if not line and not byte:
+        raise EOFError
+    return line.decode(errors="replace")
 
 
 async def _in_thread(read: Callable[[str], str], prompt: str) -> str:
