@@ -17,6 +17,7 @@ from ors.rollouts import (
     Failed,
     ModelError,
     Scored,
+    TaskKey,
     TaskRef,
     episode_key,
     rollouts,
@@ -60,9 +61,9 @@ async def test_each_task_is_played_so_many_times(lab: AsyncEnvironment) -> None:
     found = [record async for record in rollouts(lab, tasks, Script(WIN), samples=3, reward="sum")]
     played = Counter(episode_key(record.task, record.sample) for record in found)
     for sample in range(3):
-        assert played.pop(("lab", "train", 0, None, sample)) == 1
-        assert played.pop(("lab", "test", 1, None, sample)) == 1
-        assert played.pop(("lab", None, None, '{"id": "whole"}', sample)) == 2
+        assert played.pop((TaskKey("lab", "train", 0, None), sample)) == 1
+        assert played.pop((TaskKey("lab", "test", 1, None), sample)) == 1
+        assert played.pop(episode_key(TaskRef("lab", spec=spec), sample)) == 2
     assert not played
     assert {(record.outcome, record.reward) for record in found} == {(Scored(), 1.0)}
     assert len({record.id for record in found}) == len({record.session for record in found}) == 12

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from ors.rollouts import EpisodeRecord, Failed, TaskRef
-from ors.rollouts.records import Entry, RunError, RunInfo, RunWriter, TaskKey, find_runs, read_run, task_key
+from ors.rollouts import EpisodeRecord, Failed, TaskKey, TaskRef, task_key
+from ors.rollouts.records import Entry, RunError, RunInfo, RunWriter, find_runs, read_run
 from tests.support.episode_records import LOST, RECORDS, episode
 
 

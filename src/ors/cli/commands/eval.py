@@ -12,26 +12,23 @@ from typing import Any
 
 import click
 
-from ors.cli.errors import INTERRUPTED, WrongUsage, shown_path
+from ors.cli.errors import WrongUsage, shown_path
 from ors.cli.evaluation.agents import agent_of
 from ors.cli.evaluation.plan import EvalPlan
-from ors.cli.evaluation.report import print_report, report_of
 from ors.cli.evaluation.run import EvalRun
 from ors.cli.evaluation.task_choice import TaskChoice
 from ors.cli.options.evaluation import eval_flags
 from ors.cli.options.shared import URL_OR_TARGET, Command, api_key, as_json, environment, secrets, typed
-from ors.cli.output.printing import print_json
 from ors.cli.targets.connect import greet
 from ors.cli.targets.process import served
 from ors.cli.targets.resolve import as_url, roots
 from ors.rollouts import EpisodeLimits
 from ors.rollouts.agents import Prices
-from ors.rollouts.records import RunError, RunInfo, RunWriter, read_run
+from ors.rollouts.records import Run, RunError, RunInfo, RunWriter, draw, read_run
 
 ON_RESUME = frozenset(
-    {"where", "resume", "api_key", "base_url", "secret", "concurrency", "model_requests", "retries", "fail_under",
-     "max_failed", "as_json"}
-)  # fmt: skip
+    "resume api_key base_url secret concurrency model_requests retries fail_under max_failed as_json".split()  # noqa: SIM905
+)
 """Options that `--resume` takes anew. All others are those of the run."""
 
 
@@ -82,8 +79,9 @@ def eval_command(where: str | None, **given: Any) -> None:
         url = as_url(plan.target) or stack.enter_context(served(plan.target))
         greet(url, given["api_key"])
         run = EvalRun(plan, agent, url, given["api_key"], dict(given["secret"]))
-        interrupted = _played(run, folder or _default_folder(plan), given)
-    _conclude(run.folder, plan, interrupted, given)
+        folder = folder or _default_folder(plan)
+        interrupted = _played(run, folder, given)
+    _conclude(read_run(folder), plan, interrupted, given)
 
 
 def _new_plan(where: str | None, given: Mapping[str, Any]) -> EvalPlan:
@@ -93,8 +91,9 @@ def _new_plan(where: str | None, given: Mapping[str, Any]) -> EvalPlan:
     prices = _prices(given)
     if limits["cost"] is not None and prices is None:
         raise WrongUsage("--max-cost needs prices: give --price-input and --price-output, or --prices FILE")
+    taken = ("samples", "reward", "truncated_reward", "system", "nudge", "parallel", "retries")
     return EvalPlan(
-        where if as_url(where) else where,
+        where,
         given["env"],
         given["model"],
         given["base_url"],
@@ -103,8 +102,8 @@ def _new_plan(where: str | None, given: Mapping[str, Any]) -> EvalPlan:
         TaskChoice(tuple(given["split"]), given["tasks"], given["sample"], given["seed"]),
         limits=EpisodeLimits(**limits),
         secrets=tuple(name for name, _ in given["secret"]),
-        **{name: given[name] for name in ("samples", "reward", "truncated_reward", "system", "nudge", "parallel", "retries")},
-    )  # fmt: skip
+        **{name: given[name] for name in taken},
+    )
 
 
 def _model_options(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -149,7 +148,6 @@ def _priced(file: Path, model: str) -> dict[str, float]:
     except (ValueError, TypeError, AttributeError):
         wanted = '{"openai:NAME": {"input": 1.0, "output": 4.0, "cached": 0.1}}'
         raise WrongUsage(f"{shown_path(file)} is not a table of prices, such as {wanted}") from None
-    return found
 
 
 def _resumed_plan(where: str | None, given: Mapping[str, Any]) -> EvalPlan:
@@ -164,7 +162,12 @@ def _resumed_plan(where: str | None, given: Mapping[str, Any]) -> EvalPlan:
     missing = set(plan.secrets) - {name for name, _ in given["secret"]}
     if missing:
         raise WrongUsage(f"The run's environment got secrets: give them again with --secret {min(missing)}")
-    return replace(plan, target=where or plan.target, base_url=given["base_url"] or plan.base_url)
+    return replace(
+        plan,
+        target=where or plan.target,
+        base_url=given["base_url"] or plan.base_url,
+        retries=given["retries"] if typed("retries") else plan.retries,
+    )
 
 
 def _default_folder(plan: EvalPlan) -> Path:
@@ -192,3 +195,19 @@ def _played(run: EvalRun, folder: Path, given: Mapping[str, Any]) -> bool:
         except KeyboardInterrupt:
             return True
     return False
+
+
+def _conclude(run: Run, plan: EvalPlan, interrupted: bool, given: Mapping[str, Any]) -> None:
+    """Prints the report, and exits with the code that it deserves."""
+    picture = draw(run)
+    if given["as_json"]:
+        print_json(report_json(run))
+    else:
+        print_report(run, plan, picture)
+    if interrupted:
+        click.echo(f"Interrupted. To go on: ors eval --resume {shown_path(run.folder)}", err=True)
+        raise click.exceptions.Exit(INTERRUPTED)
+    code, why = verdict(run, fail_under=given["fail_under"], max_failed=given["max_failed"])
+    if code:
+        click.echo(f"Error: {why}", err=True)
+        raise click.exceptions.Exit(code)

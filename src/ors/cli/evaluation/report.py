@@ -1,30 +1,52 @@
-"""The end of an evaluation: its figures, and what they mean for the exit code."""
+"""The end of an evaluation: its report, and the exit code that it deserves."""
 
-from dataclasses import dataclass
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
 
 from ors.cli.errors import shown_path
-from ors.rollouts.records import Estimate, Run, summarize
+from ors.cli.evaluation.plan import EvalPlan
+from ors.cli.output.runs import print_rows, print_summary
+from ors.rollouts.records import Estimate, Run, summarize, task_rows
+
+MOST_TASKS = 20
+"""More tasks than this are not listed: `ors runs show --tasks` does."""
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """Whether an evaluation passes."""
+def print_report(run: Run, plan: EvalPlan, picture: Path) -> None:
+    """Prints the figures of a run."""
+    print_summary(summarize(run.entries))
+    rows = task_rows(run.entries)
+    if len(rows) <= MOST_TASKS:
+        print_rows("TASK", rows)
+    click.echo(f"reward: {plan.reward} of the steps' rewards (--reward)")
+    click.echo(f"run: {shown_path(run.folder)}, picture: {shown_path(picture)}")
 
-    code: int = 0
-    why: str = ""
+
+def report_json(run: Run) -> dict[str, Any]:
+    """Value for `--json`."""
+    rows = [asdict(row) for row in task_rows(run.entries)]
+    return {
+        "run": str(run.folder),
+        "config": run.info.config,
+        **asdict(summarize(run.entries)),
+        "by_task": rows,
+    }
 
 
-def verdict(run: Run, *, fail_under: float | None, max_failed: float) -> Verdict:
-    """Judges a run: 3 if too many episodes failed for infrastructure, 1 if the mean reward is too low."""
-    lost = sum(entry.is_lost for entry in run.entries)
-    if lost > max_failed * len(run.entries):
+def verdict(run: Run, *, fail_under: float | None, max_failed: float) -> tuple[int, str]:
+    """Exit code, and why: 3 if too many episodes failed for infrastructure, 1 if the mean is too low."""
+    lost, count = sum(entry.is_lost for entry in run.entries), len(run.entries)
+    if lost > max_failed * count:
         again = f"ors eval --resume {shown_path(run.folder)}"
-        return Verdict(3, f"{lost:,} of {len(run.entries):,} episodes failed for infrastructure; again: {again}")
-    mean = summarize(run.entries).reward
-    if fail_under is not None and (mean is None or mean.mean < fail_under):
-        shown = "there is no reward" if mean is None else f"the mean reward is {mean.mean:.4g}"
-        return Verdict(1, f"{shown}, and --fail-under is {fail_under:g}")
-    return Verdict()
+        return 3, f"{lost:,} of {count:,} episodes failed for infrastructure; to try them again: {again}"
+    reward = summarize(run.entries).reward
+    if fail_under is not None and (reward is None or reward.mean < fail_under):
+        shown = "no episode has a reward" if reward is None else f"the mean reward is {reward.mean:.4g}"
+        return 1, f"{shown}, and --fail-under is {fail_under:g}"
+    return 0, ""
 
 
 def interval(estimate: Estimate | None) -> str:

@@ -6,7 +6,6 @@ from typing import Any, TypeVar
 
 import click
 
-from ors.cli.errors import WrongUsage
 from ors.cli.options.shared import Flags, add_flags
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -34,10 +33,12 @@ class _Text(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no such
 
 
 TASKS: Flags = (
-    ("--split", {"multiple": True, "metavar": "NAME", "help": "Split to play; repeatable.  [default: the first]"}),
-    ("--tasks", {"metavar": "INDICES", "help": "Tasks of each split, such as 0:100 or 0,3,7:9.  [default: all]"}),
+    ("--split", {"multiple": True, "metavar": "NAME", "help": "Split; repeatable.  [default: the first]"}),
+    ("--tasks", {
+        "metavar": "INDICES", "help": "Indices of tasks, such as 0:100 or 0,3,7:9.  [default: all]",
+    }),
     ("--sample", {"type": COUNT, "help": "Play this many random tasks of those."}),
-    ("--seed", {"type": int, "default": 0, "show_default": True, "help": "Random seed of the choice of tasks."}),
+    ("--seed", {"type": int, "default": 0, "show_default": True, "help": "Seed of that choice."}),
     ("--samples", {"type": COUNT, "default": 1, "show_default": True, "help": "Episodes per task."}),
 )  # fmt: skip
 
@@ -69,7 +70,7 @@ LIMITS: Flags = (
 
 PRICES: Flags = (
     ("--price-input", {"type": POSITIVE, "help": "Price of a million input tokens."}),
-    ("--price-cached", {"type": POSITIVE, "help": "Price of a million cached input tokens.  [default: as input]"}),
+    ("--price-cached", {"type": POSITIVE, "help": "Price of a million cached tokens.  [default: as input]"}),
     ("--price-output", {"type": POSITIVE, "help": "Price of a million output tokens."}),
     ("--prices", {
         "type": click.Path(exists=True, dir_okay=False, path_type=Path), "metavar": "FILE",
@@ -94,9 +95,13 @@ RUNNING: Flags = (
 
 def eval_flags(command: F) -> F:
     """All options of an evaluation but those of the run folder."""
-    groups = (
-        ("Running", RUNNING), ("Prices", PRICES), ("Limits and rewards", LIMITS), ("Agent", AGENT), ("Tasks", TASKS)
-    )  # fmt: skip
-    for title, flags in groups:
+    groups = {
+        "Running": RUNNING,
+        "Prices": PRICES,
+        "Limits and rewards": LIMITS,
+        "Agent": AGENT,
+        "Tasks": TASKS,
+    }
+    for title, flags in groups.items():
         command = add_flags(title, flags)(command)
     return command
