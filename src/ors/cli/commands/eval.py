@@ -12,13 +12,15 @@ from typing import Any
 
 import click
 
-from ors.cli.errors import WrongUsage, shown_path
+from ors.cli.errors import INTERRUPTED, WrongUsage, shown_path
 from ors.cli.evaluation.agents import agent_of
 from ors.cli.evaluation.plan import EvalPlan
+from ors.cli.evaluation.report import print_report, report_json, verdict
 from ors.cli.evaluation.run import EvalRun
 from ors.cli.evaluation.task_choice import TaskChoice
 from ors.cli.options.evaluation import eval_flags
 from ors.cli.options.shared import URL_OR_TARGET, Command, api_key, as_json, environment, secrets, typed
+from ors.cli.output.printing import print_json
 from ors.cli.targets.connect import greet
 from ors.cli.targets.process import served
 from ors.cli.targets.resolve import as_url, roots
@@ -138,11 +140,8 @@ def _prices(given: Mapping[str, Any]) -> Prices | None:
 def _priced(file: Path, model: str) -> dict[str, float]:
     try:
         table = json.loads(file.read_text(encoding="utf-8"))
-        found = {
-            name: float(value)
-            for name, value in table[model].items()
-            if name in ("input", "output", "cached")
-        }
+        prices = table[model]
+        return {name: float(prices[name]) for name in ("input", "output", "cached") if name in prices}
     except KeyError:
         raise WrongUsage(f"{shown_path(file)} has no prices of {model!r}") from None
     except (ValueError, TypeError, AttributeError):
@@ -178,23 +177,27 @@ def _default_folder(plan: EvalPlan) -> Path:
 
 def _played(run: EvalRun, folder: Path, given: Mapping[str, Any]) -> bool:
     """Plays; returns whether the user interrupted it."""
+    resumed = given["resume"] is not None
+
+    def opened() -> RunWriter:
+        return RunWriter.open(folder) if resumed else RunWriter.create(folder, _info(run.plan))
+
+    how = {"concurrency": given["concurrency"], "model_requests": given["model_requests"]}
     try:
-        if given["resume"] is None:
-            target = None if as_url(run.plan.target) else roots([run.plan.target])[0]
-            info = replace(RunInfo.gathered({}, target=target), config=run.plan.as_json())
-            writer = RunWriter.create(folder, info)
-        else:
-            writer = RunWriter.open(folder)
+        asyncio.run(run.play(opened, **how, quiet=given["as_json"]))
     except RunError as error:
         raise WrongUsage(str(error)) from None
-    with writer:
-        try:
-            asyncio.run(
-                run.play(writer, given["concurrency"], given["model_requests"], quiet=given["as_json"])
-            )
-        except KeyboardInterrupt:
-            return True
+    except KeyboardInterrupt:
+        if not folder.is_dir():
+            raise
+        return True
     return False
+
+
+def _info(plan: EvalPlan) -> RunInfo:
+    target = None if as_url(plan.target) else roots([plan.target])[0]
+    # The plan has no secrets, and must stay as it is to be resumed.
+    return replace(RunInfo.gathered({}, target=target), config=plan.as_json())
 
 
 def _conclude(run: Run, plan: EvalPlan, interrupted: bool, given: Mapping[str, Any]) -> None:

@@ -1,6 +1,6 @@
 """EvalRun: plays the episodes of an evaluation that its folder lacks."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import aclosing, nullcontext
 from typing import Any
 
@@ -26,9 +26,11 @@ class EvalRun:
         self._secrets = secrets
 
     async def play(
-        self, writer: RunWriter, concurrency: int, model_requests: int | None, *, quiet: bool
+        self, opened: Callable[[], RunWriter], concurrency: int, model_requests: int | None, *, quiet: bool
     ) -> None:
         """Plays what the run lacks, and appends each episode to it as it ends.
+
+        `opened` opens the run, once it is certain that there is something to play.
 
         Raises:
             WrongUsage: a task or the environment does not exist.
@@ -38,12 +40,13 @@ class EvalRun:
             name = known_name(await client.list_environments(), self.plan.environment)
             env = client.environment(name)
             tasks = await self.plan.tasks.tasks(env)
-            tally = EvalTally(len(tasks) * self.plan.samples)
-            skip = _played(read_run(writer.folder), tasks, self.plan.samples, tally)
-            how: dict[str, Any] = {**self.plan.playing(), "concurrency": concurrency}
-            how |= {"model_requests": model_requests, "secrets": self._secrets, "skip": skip}
-            with nullcontext() if quiet else live_table(tally, concurrency):
-                await self._play(env, tasks, writer, tally, how)
+            with opened() as writer:
+                tally = EvalTally(len(tasks) * self.plan.samples)
+                skip = _played(read_run(writer.folder), tasks, self.plan.samples, tally)
+                how: dict[str, Any] = {**self.plan.playing(), "concurrency": concurrency}
+                how |= {"model_requests": model_requests, "secrets": self._secrets, "skip": skip}
+                with nullcontext() if quiet else live_table(tally, concurrency):
+                    await self._play(env, tasks, writer, tally, how)
 
     async def _play(
         self,

@@ -57,7 +57,9 @@ AGENT: Flags = (
 )  # fmt: skip
 
 LIMITS: Flags = (
-    ("--max-turns", {"type": COUNT, "help": "Most replies of the agent in an episode."}),
+    ("--max-turns", {
+        "type": COUNT, "default": 100, "show_default": True, "help": "Most replies of the agent.",
+    }),
     ("--max-tokens", {"type": COUNT, "help": "Most tokens of an episode, input and output."}),
     ("--max-cost", {"type": POSITIVE, "help": "Highest cost of an episode; needs prices."}),
     ("--max-seconds", {"type": POSITIVE, "help": "Longest time of an episode."}),

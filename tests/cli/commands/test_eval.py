@@ -1,0 +1,269 @@
+"""`ors eval`: agents play, and the run is kept, reported, judged and resumed."""
+
+import asyncio
+import json
+import re
+import signal
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ors import Server
+from ors.client import ORS
+from ors.rollouts import Failed, Scored
+from ors.rollouts.records import read_run
+from tests.support import SUPPORT
+from tests.support.commands import Terminal, run, running
+from tests.support.eval_environments import Quiz
+from tests.support.live_server import serving
+from tests.support.model_provider import ChatAnswers, providing
+from tests.support.scripted_server import answer
+
+QUIZ = str(SUPPORT / "eval_environments.py")
+KEY = "sk-this-is-the-key-of-the-provider"
+
+
+@pytest.fixture(scope="module")
+def quiz_url() -> Iterator[str]:
+    with serving(Server([Quiz])) as address:
+        yield address
+
+
+def played(folder: Path) -> list[tuple[str | None, int | None, int]]:
+    """The episodes of a run, in order of their tasks."""
+    return sorted((e.task.split, e.task.index, e.sample) for e in read_run(folder).entries)
+
+
+def test_a_target_is_served_played_and_reported(tmp_path: Path) -> None:
+    how = ["--split", "train", "--split", "test", "--tasks", "0:3", "--samples", "2", "--reward", "last"]
+    done = run("eval", QUIZ, "--model", "gold", *how, "--out", "run", cwd=tmp_path)
+    assert done.code == 0, done.err
+    assert "12 episodes of 6 tasks" in done.out
+    assert "mean reward: 1" in done.out
+    assert re.search(r"^2 +1 +1 +6$", done.out, re.MULTILINE)  # K, PASS@K, PASS^K, TASKS
+    assert "reward: last of the steps' rewards" in done.out
+    assert re.search(r"^test/2 ", done.out, re.MULTILINE)
+    tasks = [(split, index) for split in ("test", "train") for index in range(3)]
+    assert played(tmp_path / "run") == [(*task, sample) for task in tasks for sample in range(2)]
+    assert (tmp_path / "run" / "picture.svg").read_text().startswith("<svg")
+    (first, *_) = read_run(tmp_path / "run").episodes()
+    assert (first.outcome, first.reward, first.rewards) == (Scored(), 1.0, (0.25, 1.0))
+
+
+def test_the_reduction_has_a_default_that_is_said(quiz_url: str, tmp_path: Path) -> None:
+    done = run("eval", quiz_url, "--model", "replay:gold", "--tasks", "0", "--out", "again", cwd=tmp_path)
+    assert done.code == 2
+    assert "gold is not a run" in done.err
+    assert run("eval", QUIZ, "--model", "gold", "--tasks", "0", "--out", "gold", cwd=tmp_path).code == 0
+    done = run("eval", quiz_url, "--model", "replay:gold", "--tasks", "0", "--out", "again", cwd=tmp_path)
+    assert done.code == 0, done.err
+    assert "reward: sum of the steps' rewards" in done.out
+    assert "mean reward: 1.25" in done.out
+
+
+async def test_a_model_plays_and_its_tokens_are_counted(quiz_url: str, tmp_path: Path) -> None:
+    chat = ChatAnswers()
+    async with providing(chat) as provider:
+        right = chat("So it is.", [("call_1", "submit", '{"answer": 7}')])
+        wrong = chat("", [("call_1", "submit", '{"answer": "seven"}')])
+        provider.on(chat.path, answer(wrong), answer(right))
+        prices = ["--price-input", "1", "--price-output", "10", "--price-cached", "0.5"]
+        how = ["--base-url", provider.url + chat.prefix, "--tasks", "1", "--temperature", "0.5", *prices]
+        words = ["eval", quiz_url, "--model", "openai:some-model", *how, "--out", "run", "--json"]
+        done = await asyncio.to_thread(run, *words, cwd=tmp_path, env={"OPENAI_API_KEY": KEY})
+        assert done.code == 0, done.err
+        assert provider.body()["temperature"] == 0.5
+        assert provider.requests[0].headers["authorization"] == f"Bearer {KEY}"
+    found = done.json
+    assert (found["episodes"], found["reward"]["mean"]) == (1, 1.0)
+    assert found["usage"]["input_tokens"] == 2000
+    # Of each request, 200 new tokens, 800 cached ones and 100 of output.
+    assert found["usage"]["cost"] == pytest.approx(2 * (200 + 400 + 1000) / 1e6)
+    (record,) = read_run(tmp_path / "run").episodes()
+    assert [message.role for message in record.messages] == ["user", "assistant", "tool", "assistant", "tool"]
+    texts = [path.read_text() for path in (tmp_path / "run").rglob("*") if path.is_file()]
+    assert KEY not in "".join(texts)
+
+
+def test_a_mean_below_the_bound_is_a_fault(quiz_url: str, tmp_path: Path) -> None:
+    how = ["--model", "noop", "--tasks", "0:2", "--out", "run", "--fail-under", "0.5"]
+    done = run("eval", quiz_url, *how, cwd=tmp_path)
+    assert done.code == 1
+    assert "no episode has a reward, and --fail-under is 0.5" in done.err
+    assert "outcomes: unscored 2" in done.out
+
+
+def test_a_broken_environment_is_told_apart_from_infrastructure(quiz_url: str, tmp_path: Path) -> None:
+    how = ["--split", "broken", "--tasks", "0", "--out", "run", "--json"]
+    done = run("eval", quiz_url, "--model", "noop", *how, cwd=tmp_path)
+    assert done.code == 0, done.err
+    assert [(each["who"], each["stage"]) for each in done.json["failures"]] == [("environment", "prompt")]
+    assert done.json["reward"] is None
+
+
+async def test_too_many_failures_of_infrastructure_are_exit_code_3(tmp_path: Path) -> None:
+    """The server dies in the middle of the run; a resumed run plays just what is missing."""
+    how = ["--model", "scripted:Slow", "--tasks", "0:4", "--retries", "0", "--out", "run"]
+    (tmp_path / "scripted.py").write_text(SLOW)
+    env = {"PYTHONPATH": str(tmp_path)}
+    with running("serve", QUIZ, "--port", "0", "--json") as serve:
+        url = json.loads(serve.line(r"\{.*").group())["url"]
+        with running("eval", url, *how, cwd=tmp_path, env=env) as command:
+            _wait_for(tmp_path / "run" / "episodes.jsonl", 1)
+            _wait_for(tmp_path / "begun", 4)
+            serve.process.kill()
+            serve.process.wait()
+            with running("serve", QUIZ, "--port", url.rpartition(":")[2], "--json") as again:
+                again.line(r"\{.*")
+                (tmp_path / "dead").touch()
+                _, err = await asyncio.to_thread(command.process.communicate, timeout=40)
+    assert command.process.returncode == 3, err
+    assert "3 of 4 episodes failed for infrastructure; to try them again: ors eval --resume run" in err
+    before = read_run(tmp_path / "run")
+    assert sum(isinstance(entry.outcome, Failed) for entry in before.entries) == 3
+    resumed = run("eval", QUIZ, "--resume", "run", cwd=tmp_path, env=env)
+    assert resumed.code == 0, resumed.err
+    after = read_run(tmp_path / "run")
+    assert [entry.outcome for entry in after.entries] == [Scored()] * 4
+    assert len((tmp_path / "run" / "episodes.jsonl").read_text().splitlines()) == 4 + 3
+
+
+SLOW = """
+import asyncio
+from pathlib import Path
+from ors.client import ToolInvocation
+from ors.rollouts import AgentMessage
+
+class Slow:
+    '''Task 0 is played at once; the others wait for a file "dead".'''
+
+    async def reply(self, conversation, tools):
+        index = conversation.task.index
+        with Path("begun").open("a") as file:
+            file.write(f"{index}\\n")
+        while index and not Path("dead").exists():
+            await asyncio.sleep(0.01)
+        return AgentMessage(calls=(ToolInvocation("submit", {"answer": 7 * index}, "call_1"),))
+"""
+
+
+def _wait_for(path: Path, lines: int) -> None:
+    for _ in range(4000):
+        if path.is_file() and len(path.read_text().splitlines()) >= lines:
+            return
+        time.sleep(0.01)
+    raise AssertionError(f"{path} has not {lines} lines")
+
+
+def test_ctrl_c_keeps_what_was_played_and_says_how_to_go_on(tmp_path: Path) -> None:
+    env = {"QUIZ_SECONDS": "0.2"}
+    how = ["--model", "gold", "--concurrency", "2", "--out", "run"]
+    with running("eval", QUIZ, *how, cwd=tmp_path, env=env) as command:
+        _wait_for(tmp_path / "run" / "episodes.jsonl", 2)
+        done = command.stop(signal.SIGINT)
+    assert done.code == 130
+    assert "Interrupted. To go on: ors eval --resume run" in done.err
+    some = len(read_run(tmp_path / "run").entries)
+    assert 2 <= some < 30
+    done = run("eval", "--resume", "run", "--concurrency", "30", cwd=tmp_path)
+    assert done.code == 0, done.err
+    assert played(tmp_path / "run") == [("train", index, 0) for index in range(30)]
+
+
+def test_an_interrupted_run_leaves_no_session(quiz_url: str, tmp_path: Path) -> None:
+    (tmp_path / "scripted.py").write_text(SLOW)
+    how = ["--model", "scripted:Slow", "--tasks", "1:4", "--out", "run"]
+    with running("eval", quiz_url, *how, cwd=tmp_path, env={"PYTHONPATH": str(tmp_path)}) as command:
+        _wait_for(tmp_path / "begun", 3)
+        assert len(sessions(quiz_url)) == 3
+        assert command.stop(signal.SIGINT).code == 130
+    assert sessions(quiz_url) == []
+
+
+def sessions(url: str) -> list[Any]:
+    with urllib.request.urlopen(f"{url}/-/sessions") as answered:
+        found: list[Any] = json.load(answered)["sessions"]
+    return found
+
+
+def test_a_terminal_shows_a_table_while_it_runs(quiz_url: str, tmp_path: Path) -> None:
+    terminal = Terminal(
+        "eval", quiz_url, "--model", "random", "--max-turns", "30", "--out", "run", cwd=tmp_path
+    )
+    assert "done" in terminal.until("of 30")
+    terminal.until("mean reward")
+    code, rest = terminal.end()
+    assert code == 0
+    assert "30 episodes of 30 tasks" in rest
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "Give a URL or TARGET and --model AGENT, or --resume FOLDER"),
+        ([QUIZ], "Give a URL or TARGET and --model AGENT"),
+        ([QUIZ, "--model", "opnai:gpt"], "Did you mean openai:gpt?"),
+        ([QUIZ, "--model", "openai:gpt"], "set OPENAI_API_KEY"),
+        ([QUIZ, "--model", "noop", "--temperature", "1"], "noop has no option 'temperature'"),
+        ([QUIZ, "--model", "noop", "--tasks", "1:x"], "--tasks '1:x' is not valid: give indices like"),
+        ([QUIZ, "--model", "noop", "--tasks", "99"], "There is no task 99 in train, which has 30 tasks"),
+        ([QUIZ, "--model", "noop", "--split", "tests"], "There is no split 'tests'. Splits: train, test"),
+        ([QUIZ, "--model", "noop", "--max-cost", "1"], "--max-cost needs prices"),
+        ([QUIZ, "--model", "noop", "--price-input", "1"], "Prices need both input and output"),
+        (["http://127.0.0.1:9", "--model", "gold"], "The gold agent needs a TARGET"),
+        (["--resume", "nowhere"], "nowhere is not a run"),
+        (["--resume", "nowhere", "--samples", "2"], "--resume plays by the options of the run"),
+    ],
+)
+def test_wrong_usage_is_said_in_one_line(words: list[str], said: str, tmp_path: Path) -> None:
+    done = run("eval", *words, cwd=tmp_path, env={"OPENAI_API_KEY": ""})
+    assert done.code == 2, done.err
+    assert said in done.err
+    assert len(done.err.strip().splitlines()) == 1
+    assert not list(tmp_path.rglob("run.json"))
+
+
+def test_a_folder_with_a_run_is_not_written_to(quiz_url: str, tmp_path: Path) -> None:
+    words = ["eval", quiz_url, "--model", "noop", "--tasks", "0", "--out", "run"]
+    assert run(*words, cwd=tmp_path).code == 0
+    done = run(*words, cwd=tmp_path)
+    assert done.code == 2
+    assert "has a run already" in done.err
+
+
+def test_a_random_sample_of_tasks_is_the_same_for_the_same_seed(quiz_url: str, tmp_path: Path) -> None:
+    for name, seed in (("a", "1"), ("b", "1"), ("c", "2")):
+        how = ["--model", "noop", "--sample", "5", "--seed", seed, "--out", name]
+        assert run("eval", quiz_url, *how, cwd=tmp_path).code == 0
+    a, b, c = (played(tmp_path / name) for name in "abc")
+    assert a == b != c
+    assert len(a) == 5
+
+
+def test_a_resumed_run_needs_its_secrets_again_and_keeps_none(quiz_url: str, tmp_path: Path) -> None:
+    words = ["eval", quiz_url, "--model", "noop", "--tasks", "0", "--out", "run"]
+    assert run(*words, "--secret", "token=very-secret", cwd=tmp_path).code == 0
+    assert "very-secret" not in (tmp_path / "run" / "run.json").read_text()
+    done = run("eval", "--resume", "run", cwd=tmp_path)
+    assert done.code == 2
+    assert "give them again with --secret token" in done.err
+    assert run("eval", "--resume", "run", "--secret", "token=very-secret", cwd=tmp_path).code == 0
+
+
+def test_the_default_folder_names_environment_and_agent(quiz_url: str, tmp_path: Path) -> None:
+    assert run("eval", quiz_url, "--model", "noop", "--tasks", "0", cwd=tmp_path).code == 0
+    (folder,) = (tmp_path / "runs").iterdir()
+    assert re.fullmatch(r"127\.0\.0-noop-\d{8}-\d{6}|.*-noop-\d{8}-\d{6}", folder.name)
+
+
+def test_the_client_has_no_session_left_after_a_run(quiz_url: str, tmp_path: Path) -> None:
+    assert (
+        run("eval", quiz_url, "--model", "random", "--max-turns", "3", "--out", "run", cwd=tmp_path).code == 0
+    )
+    assert sessions(quiz_url) == []
+    with ORS(quiz_url) as client:
+        assert client.list_environments() == ["quiz"]
