@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help install run test test-field test-ray attack coverage check format bench bench-quick bench-cluster nodes profile soak fuzz idle cost killed screenshots clean
+.PHONY: help install run test test-field test-ray attack coverage check format bench bench-quick bench-cluster bench-rollouts nodes profile soak fuzz idle cost killed screenshots clean
 
 help: ## what there is to do
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -66,6 +66,9 @@ bench-quick: install ## the same with fewer and shorter rounds: under a minute
 
 bench-cluster: install ## what forwarding costs, and what several workers bring: about four minutes
 	$(BIN)/python -m bench.cluster
+
+bench-rollouts: install ## what the driver of rollouts costs beside the bare client: about two minutes
+	$(BIN)/python -m bench.rollouts
 
 nodes: install ## a Ray cluster whose parts are killed and frozen: who sees it, and how soon: about a minute
 	$(BIN)/python -m bench.nodes

@@ -61,7 +61,7 @@ def lines(page: str) -> list[str]:
 
 
 def test_every_page_with_python_code_has_a_test_that_runs_it() -> None:
-    others = {f"docs/{name}.md" for name in ("conformance", "operations", "quality", "scaling")}
+    others = {f"docs/{name}.md" for name in ("conformance", "operations", "quality", "rollouts", "scaling")}
     readme = {"README.md", "docs/environments.md"}  # test_readme.py
     others |= {"CONTRIBUTING.md"}
     assert {page for page in PAGES if blocks(page)} == others | readme
@@ -82,6 +82,16 @@ def test_the_conformance_page_checks_a_server(capsys: pytest.CaptureFixture[str]
         exec(code.replace("http://127.0.0.1:8080", url), namespace)
     assert namespace["report"].of("passed")
     assert capsys.readouterr().out == ""  # nothing has failed
+
+
+def test_the_rollouts_page_plays_its_episodes(capsys: pytest.CaptureFixture[str]) -> None:
+    namespace: dict[str, Any] = {}
+    with serving(Server([Sum])) as url:
+        for code in blocks("docs/rollouts.md"):
+            exec(code.replace("http://127.0.0.1:8080", url), namespace)
+    assert "Scored" in capsys.readouterr().out
+    assert (namespace["record"].reward, namespace["rewards"]) == (1.0, [1.0] * 40)
+    assert (namespace["failures"], namespace["outcomes"]) == ([], ["scored"] * 10)
 
 
 def test_the_operations_page_sends_telemetry_to_providers_of_ones_own() -> None:

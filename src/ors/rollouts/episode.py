@@ -23,6 +23,7 @@ from ors.rollouts.tasks import task_of
 from ors.types import Blocks, TextBlock, ToolOutput, ToolSpec
 
 _HURRY_SECONDS = 0.8
+_INSTANT_SECONDS = 0.001  # less is not worth a copy of the message
 _NOT_FINITE = Failed("environment", "call", "ValueError", "the rewards reduce to no finite number")
 
 logger = logging.getLogger("ors.rollouts")
@@ -37,7 +38,7 @@ class _Stopped(Exception):
 
 
 class Episode:
-    """One episode, from the opening of its session to its record. Played once."""
+    """One episode, from the opening of its session to its record. Played once, by the task that makes it."""
 
     def __init__(
         self,
@@ -62,6 +63,7 @@ class Episode:
         self._sent = False  # whether the session was open when a call began
         self._started = time.time()
         self._began = time.perf_counter()
+        self._task = _current_task()
 
     async def play(self) -> EpisodeRecord:
         """Plays the episode; closes the session whatever happens."""
@@ -127,9 +129,8 @@ class Episode:
         clock.reschedule(deadline + loop.time() - since)
 
     async def _ask(self) -> AgentMessage:
-        task = asyncio.current_task()
-        assert task is not None
-        cancelling, since = task.cancelling(), time.perf_counter()
+        task, since = self._task, time.perf_counter()
+        cancelling = task.cancelling()
         try:
             message = await self._agent.reply(self._conversation, self._tools)
             _check(message)
@@ -144,7 +145,10 @@ class Episode:
             raise asyncio.CancelledError
         if outcome is not None:
             raise _Stopped(outcome)
-        return message if message.seconds else replace(message, seconds=time.perf_counter() - since)
+        seconds = time.perf_counter() - since
+        if message.seconds or seconds < _INSTANT_SECONDS:
+            return message
+        return replace(message, seconds=seconds)
 
     async def _goes_on(self, message: AgentMessage) -> bool:
         """Runs the calls of a message; returns whether the episode goes on."""
@@ -254,6 +258,12 @@ class Episode:
 
     def _elapsed(self) -> float:
         return time.perf_counter() - self._began
+
+
+def _current_task() -> "asyncio.Task[Any]":
+    task = asyncio.current_task()
+    assert task is not None
+    return task
 
 
 def _check(message: object) -> None:

@@ -22,13 +22,13 @@ class Usage:
     cost: float | None = None
 
     def __add__(self, other: "Usage") -> "Usage":
-        costs = [each for each in (self.cost, other.cost) if each is not None]
+        costs_known = self.cost is not None or other.cost is not None
         return Usage(
             self.input_tokens + other.input_tokens,
             self.output_tokens + other.output_tokens,
             self.cached_tokens + other.cached_tokens,
             self.reasoning_tokens + other.reasoning_tokens,
-            sum(costs) if costs else None,
+            (self.cost or 0.0) + (other.cost or 0.0) if costs_known else None,
         )
 
 
