@@ -81,6 +81,7 @@ def test_the_quality_page_examines_its_environment() -> None:
     assert namespace["report"].environment == "adder"
 
 
+@pytest.mark.xdist_group("providers")  # whose packages take seconds to import
 async def test_the_agents_page_plays_an_episode_with_a_model(monkeypatch: pytest.MonkeyPatch) -> None:
     named, local, own, loop = blocks("docs/agents.md")
     monkeypatch.setenv("OPENAI_API_KEY", "sk-12345678")

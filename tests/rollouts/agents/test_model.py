@@ -284,6 +284,11 @@ async def test_seed_and_stop_reach_the_providers_that_have_them(provider: str) -
     assert body.get("stop", body.get("stopSequences")) == ["END"]
 
 
+@pytest.mark.parametrize("stop", ["END", ["END"], ("END",)])
+def test_stop_may_be_one_text_or_several(stop: Any) -> None:
+    assert ModelAgent("openai", "m", api_key=KEY, stop=stop).options.stop == ("END",)
+
+
 @pytest.mark.parametrize(
     ("provider", "option"),
     [("openai-responses", {"seed": 1}), ("openai-responses", {"stop": ("x",)}), ("anthropic", {"seed": 1})],
