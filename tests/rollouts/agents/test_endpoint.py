@@ -201,6 +201,8 @@ async def test_the_key_is_sent_and_never_told(
         assert KEY in script.requests[0].headers[answers.key_header]
     told = f"{agent!r} {caught.value!r} {caught.value} {caplog.text} {caught.value.__cause__}"
     assert KEY not in told
+    # Providers repeat a part of a wrong key in their text.
+    assert ("Incorrect API key" in told) == (status != 401)
     assert str(status) in str(caught.value)
     assert repr(agent) == f"<ModelAgent {answers.provider}:some-model>"
 

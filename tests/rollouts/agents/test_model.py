@@ -233,6 +233,19 @@ async def test_messages_of_other_agents_are_converted(answers: Answers) -> None:
     assert "Go on." in body
 
 
+@dialects
+async def test_an_empty_reply_is_no_message_that_the_provider_refuses(answers: Answers) -> None:
+    async with asked(answers, answer(answers("")), answer(answers("Hi."))) as (agent, script):
+        talk = conversation(PROMPT)
+        talk.messages += [await agent.reply(talk, []), UserMessage([TextBlock(text="Go on.")])]
+        await agent.reply(talk, [])
+    body = script.body()
+    messages = body.get("messages") or body.get("input") or body["contents"]
+    chat = answers.format in ("openai-chat", "openrouter")
+    assert [each["role"] for each in messages] == ["user", *(["assistant"] if chat else []), "user"]
+    assert not chat or messages[1] == {"role": "assistant", "content": ""}
+
+
 OPTIONS: dict[str, Any] = {"temperature": 0.5, "top_p": 0.9, "max_tokens": 64, "reasoning_effort": "low"}
 WRITTEN: dict[str, dict[str, Any]] = {
     "openai": {"temperature": 0.5, "top_p": 0.9, "max_tokens": 64, "reasoning_effort": "low"},
