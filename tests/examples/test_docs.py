@@ -1,6 +1,7 @@
 """Code and commands in the other pages: what can be run is run, and flags and names exist."""
 
 import ast
+import asyncio
 import inspect
 import re
 import shlex
@@ -17,11 +18,17 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from ors import Environment, JSONObject, Server, TextBlock, ToolOutput, tool
 from ors.cli import COMMANDS, ors
+from ors.client import ORS
+from ors.rollouts import Conversation, TaskRef
 from tests.examples.test_readme import ROOT, blocks
 from tests.support.live_server import serving
+from tests.support.model_provider import ResponsesAnswers, providing
+from tests.support.provider_types import message_problems
 from tests.support.raw_http import Raw
+from tests.support.scripted_server import answer
 
 PAGES = ["README.md", "CONTRIBUTING.md", *(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))]
+OTHERS = ("agents", "conformance", "operations", "quality", "rollouts", "scaling")
 FOREIGN = {"--help", "--no-cache-dir"}
 """Flags that no command declares itself."""
 
@@ -61,7 +68,7 @@ def lines(page: str) -> list[str]:
 
 
 def test_every_page_with_python_code_has_a_test_that_runs_it() -> None:
-    others = {f"docs/{name}.md" for name in ("conformance", "operations", "quality", "rollouts", "scaling")}
+    others = {f"docs/{name}.md" for name in OTHERS}
     readme = {"README.md", "docs/environments.md"}  # test_readme.py
     others |= {"CONTRIBUTING.md"}
     assert {page for page in PAGES if blocks(page)} == others | readme
@@ -73,6 +80,31 @@ def test_the_quality_page_examines_its_environment() -> None:
     exec(solution, namespace)
     exec(examination, namespace)
     assert namespace["report"].environment == "adder"
+
+
+@pytest.mark.xdist_group("providers")  # whose packages take seconds to import
+async def test_the_agents_page_plays_an_episode_with_a_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    named, local, own, loop = blocks("docs/agents.md")
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-12345678")
+    namespace: dict[str, Any] = {}
+    for code in (named, local, own):
+        exec(code, namespace)
+    assert repr(namespace["agent"]) == "<ModelAgent openai:Qwen/Qwen3-8B>"
+    answers = ResponsesAnswers()
+    wrong, right = ([("call_a", "submit", f'{{"answer": {given}}}')] for given in ('"two"', "2"))
+    async with providing(answers) as provider:
+        provider.on(answers.path, answer(answers(calls=wrong, thought="Hm.")), answer(answers(calls=right)))
+        monkeypatch.setenv("OPENAI_BASE_URL", f"{provider.url}/v1")
+        with serving(Server([Sum])) as url:
+            await asyncio.to_thread(exec, loop.replace("http://127.0.0.1:8080", url), namespace)
+            task = TaskRef("sum", "train", 0)
+            guess = await namespace["Guesser"](2).reply(Conversation(task), [])
+            with ORS(url) as client, client.environment("sum").session(split="train", index=0) as session:
+                assert session.call_tool(guess.calls[0].name, guess.calls[0].input).reward == 1.0
+    assert namespace["output"].reward == 1.0
+    assert len(provider.requests) == 2
+    assert message_problems("anthropic", namespace["transcript"]) == []
+    assert [each["role"] for each in namespace["transcript"]] == ["user", "assistant"] * 2 + ["user"]
 
 
 def test_the_conformance_page_checks_a_server(capsys: pytest.CaptureFixture[str]) -> None:

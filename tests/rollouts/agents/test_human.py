@@ -4,6 +4,7 @@ import asyncio
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -106,9 +107,19 @@ async def test_each_turn_shows_what_is_new() -> None:
 
 async def test_episodes_take_turns_at_the_terminal() -> None:
     terminal = Terminal("wait", "say bye")
-    agent = HumanAgent(terminal.read, terminal.write)
-    replies = await asyncio.gather(*(agent.reply(episode(), TOOLS) for _ in range(2)))
-    assert [bool(reply.calls) for reply in replies] == [True, False]
+    allowed = threading.Event()
+
+    def read(prompt: str) -> str:
+        allowed.wait(30)
+        return terminal.read(prompt)
+
+    agent = HumanAgent(read, terminal.write)
+    playing = asyncio.gather(*(agent.reply(episode(), TOOLS) for _ in range(2)))
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert terminal.text.count("── board") == 1
+    allowed.set()
+    assert [bool(reply.calls) for reply in await playing] == [True, False]
     assert terminal.text.count("── board") == 2
 
 

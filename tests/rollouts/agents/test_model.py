@@ -233,6 +233,19 @@ async def test_messages_of_other_agents_are_converted(answers: Answers) -> None:
     assert "Go on." in body
 
 
+@dialects
+async def test_an_empty_reply_is_no_message_that_the_provider_refuses(answers: Answers) -> None:
+    async with asked(answers, answer(answers("")), answer(answers("Hi."))) as (agent, script):
+        talk = conversation(PROMPT)
+        talk.messages += [await agent.reply(talk, []), UserMessage([TextBlock(text="Go on.")])]
+        await agent.reply(talk, [])
+    body = script.body()
+    messages = body.get("messages") or body.get("input") or body["contents"]
+    chat = answers.format in ("openai-chat", "openrouter")
+    assert [each["role"] for each in messages] == ["user", *(["assistant"] if chat else []), "user"]
+    assert not chat or messages[1] == {"role": "assistant", "content": ""}
+
+
 OPTIONS: dict[str, Any] = {"temperature": 0.5, "top_p": 0.9, "max_tokens": 64, "reasoning_effort": "low"}
 WRITTEN: dict[str, dict[str, Any]] = {
     "openai": {"temperature": 0.5, "top_p": 0.9, "max_tokens": 64, "reasoning_effort": "low"},
@@ -282,6 +295,11 @@ async def test_seed_and_stop_reach_the_providers_that_have_them(provider: str) -
     body = script.body().get("generationConfig", script.body())
     assert body["seed"] == 7
     assert body.get("stop", body.get("stopSequences")) == ["END"]
+
+
+@pytest.mark.parametrize("stop", ["END", ["END"], ("END",)])
+def test_stop_may_be_one_text_or_several(stop: Any) -> None:
+    assert ModelAgent("openai", "m", api_key=KEY, stop=stop).options.stop == ("END",)
 
 
 @pytest.mark.parametrize(

@@ -133,7 +133,7 @@ def record(task: TaskRef, sample: int, *replies: AgentMessage) -> EpisodeRecord:
 async def test_replay_repeats_the_replies_of_its_task_and_sample() -> None:
     first = AgentMessage("Hm.", (ToolInvocation("mark", {"row": 1}, "a"),), usage=Usage(5, 5), seconds=2.0)
     second = AgentMessage("Done.")
-    whole = TaskRef("board", spec={"n": 1, "m": 2})
+    whole = TaskRef("board", spec={"n": 1, "m": {"a": 1, "b": 2}})
     agent = ReplayAgent(
         [
             record(episode(0).task, 0, first, second),
@@ -144,7 +144,7 @@ async def test_replay_repeats_the_replies_of_its_task_and_sample() -> None:
     replies = await played(agent, episode(0), 3)
     assert replies == [AgentMessage("Hm.", first.calls), second, AgentMessage()]
     assert (await agent.reply(episode(0, 1), TOOLS)).text == "Sample 1."
-    again = Conversation(TaskRef("board", spec={"m": 2, "n": 1}))
+    again = Conversation(TaskRef("board", spec={"m": {"b": 2, "a": 1}, "n": 1}))
     assert (await agent.reply(again, TOOLS)).text == "Whole."
     with pytest.raises(ValueError, match="no recorded episode of board train 7 is sample 0"):
         await agent.reply(episode(7), TOOLS)

@@ -44,18 +44,15 @@ class Endpoint:
             ContextExceeded: the conversation is too long. ModelError: there is no answer after all retries.
         """
         data = dumps(body)
-        pause = self._options.backoff_seconds
-        for left in reversed(range(self._options.retries + 1)):
-            attempt = await self._attempt(path, data)
-            if attempt.error is None:
-                return attempt.answer
+        pause, left = self._options.backoff_seconds, self._options.retries
+        while (attempt := await self._attempt(path, data)).error is not None:
             asked = attempt.retry_after or 0.0
-            if not left or not attempt.repeatable or asked > self._options.longest_pause_seconds:
+            if left <= 0 or not attempt.repeatable or asked > self._options.longest_pause_seconds:
                 raise self._without_secret(attempt.error)
             # Random, so that not all episodes come back at once.
             await sleep(max(asked * random.uniform(1.0, 1.1), pause * random.uniform(0.5, 1.0)))
-            pause = min(2 * pause, self._options.longest_pause_seconds)
-        raise AssertionError("unreachable")
+            pause, left = min(2 * pause, self._options.longest_pause_seconds), left - 1
+        return attempt.answer
 
     async def close(self) -> None:
         """Closes all connections."""

@@ -51,3 +51,7 @@ class ModelOptions:
     """Longest pause. If the provider asks for a longer one, the request fails at once."""
     request_seconds: float = 600.0
     """Time limit for one attempt."""
+
+    def __post_init__(self) -> None:
+        # A frozen class sets its own fields only so.
+        object.__setattr__(self, "stop", (self.stop,) if isinstance(self.stop, str) else tuple(self.stop))

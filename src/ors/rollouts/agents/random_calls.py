@@ -3,9 +3,9 @@
 import random
 from collections.abc import Mapping, Sequence
 
-from ors._json import dumps
 from ors.client import ToolInvocation
 from ors.rollouts.agent import Conversation
+from ors.rollouts.agents.episode_text import episode_text
 from ors.rollouts.messages import AgentMessage
 from ors.schemas import Inputs
 from ors.types import ToolSpec
@@ -25,9 +25,8 @@ class RandomAgent:
         if not tools:
             return AgentMessage()
         turn = sum(message.role == "assistant" for message in conversation.messages)
-        task = conversation.task
-        place = [self.seed, task.environment, task.split, task.index, task.spec, conversation.sample, turn]
-        source = random.Random(dumps(place))
+        episode = episode_text(conversation.task, conversation.sample)
+        source = random.Random(f"{self.seed} {turn} {episode}")
         tool = source.choice(list(tools))
         made = Inputs(source).make(tool.input_schema)
         given = dict(made) if isinstance(made, Mapping) else {}

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from ors._json import dumps
-from ors.rollouts.agent import Conversation, TaskRef
+from ors.rollouts.agent import Conversation
+from ors.rollouts.agents.episode_text import episode_text
 from ors.rollouts.messages import AgentMessage, Usage
 from ors.rollouts.record import EpisodeRecord
 from ors.types import ToolSpec
@@ -14,7 +14,7 @@ class ReplayAgent:
     """Repeats the replies of recorded episodes, found by task and sample. Of several, the last counts."""
 
     def __init__(self, records: Iterable[EpisodeRecord]) -> None:
-        self._replies = {_key(record.task, record.sample): _replies(record) for record in records}
+        self._replies = {episode_text(record.task, record.sample): _replies(record) for record in records}
 
     async def reply(self, conversation: Conversation, tools: Sequence[ToolSpec]) -> AgentMessage:
         """The next reply of the record; an empty message after the last.
@@ -22,7 +22,7 @@ class ReplayAgent:
         Raises:
             ValueError: no record is of this task and sample.
         """
-        found = self._replies.get(_key(conversation.task, conversation.sample))
+        found = self._replies.get(episode_text(conversation.task, conversation.sample))
         if found is None:
             task = conversation.task
             raise ValueError(
@@ -36,8 +36,3 @@ class ReplayAgent:
 def _replies(record: EpisodeRecord) -> tuple[AgentMessage, ...]:
     spoken = (message for message in record.messages if isinstance(message, AgentMessage))
     return tuple(replace(message, usage=Usage(), seconds=0.0, native=None) for message in spoken)
-
-
-def _key(task: TaskRef, sample: int) -> bytes:
-    spec = None if task.spec is None else sorted(task.spec.items())
-    return dumps([task.environment, task.split, task.index, spec, sample])
