@@ -18,9 +18,12 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from ors import Environment, JSONObject, Server, TextBlock, ToolOutput, tool
 from ors.cli import COMMANDS, ors
+from ors.cli.settings import commands_of
 from ors.client import ORS
 from ors.rollouts import Conversation, TaskRef
+from ors.rollouts.records import line_schema
 from tests.examples.test_readme import ROOT, blocks
+from tests.support.episode_records import episode
 from tests.support.live_server import serving
 from tests.support.model_provider import ResponsesAnswers, providing
 from tests.support.provider_types import message_problems
@@ -28,7 +31,7 @@ from tests.support.raw_http import Raw
 from tests.support.scripted_server import answer
 
 PAGES = ["README.md", "CONTRIBUTING.md", *(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))]
-OTHERS = ("agents", "conformance", "operations", "quality", "rollouts", "scaling")
+OTHERS = ("agents", "conformance", "operations", "quality", "rollouts", "runs", "scaling")
 FOREIGN = {"--help", "--no-cache-dir"}
 """Flags that no command declares itself."""
 
@@ -142,6 +145,25 @@ def test_the_operations_page_sends_telemetry_to_providers_of_ones_own() -> None:
     assert reader.get_metrics_data() is not None
 
 
+def test_the_page_of_runs_writes_and_reads_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    namespace: dict[str, Any] = {"records": [episode(index, float(index > 0)) for index in range(3)]}
+    for code in blocks("docs/runs.md"):
+        exec(code, namespace)
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[0].startswith("3 episodes, mean reward 0.67")
+    assert printed[1:] == ["1 3 messages", "2 3 messages"]
+    assert (tmp_path / "runs" / "mine" / "picture.svg").exists()
+
+
+def test_the_schema_of_a_line_is_on_the_page_of_runs() -> None:
+    page = (ROOT / "docs" / "runs.md").read_text()
+    rows = set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE))
+    assert set(line_schema()["properties"]) == rows
+
+
 def test_the_scaling_page_deploys_with_arguments_that_exist() -> None:
     from ors.cluster.ray import Deployment, deploy
 
@@ -179,7 +201,8 @@ def test_a_command_line_has_arguments_that_exist(
 
 @pytest.mark.parametrize("page", PAGES)
 def test_flags_that_are_named_exist(page: str) -> None:
-    options = [each for command in commands().values() for each in command.params]
+    inner = [each for name, command in commands().items() for each in commands_of(name, command).values()]
+    options = [each for command in [*commands().values(), *inner] for each in command.params]
     known = {flag for each in options for flag in (*each.opts, *each.secondary_opts)}
     named = re.findall(r"(?<![\w-])--[a-z][a-z-]*[a-z]", (ROOT / page).read_text())
     assert set(named) - known - FOREIGN == set()
