@@ -68,6 +68,8 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workshop]:
     (folder / "doubling.py").write_text(block)
     for words in (["adder"], ["word-game", "--template", "game"]):
         assert run("init", *words, cwd=folder).code == 0
+    begun = ["--model", "noop", "--tasks", "0", "--out", "runs/begun"]
+    assert run("eval", "adder", *begun, cwd=folder).code == 0
     for name in ("first", "second"):
         with RunWriter.create(folder / "runs" / name, RunInfo()) as writer:
             for index in range(4):

@@ -39,8 +39,8 @@ ON_RESUME = frozenset(
     cls=Command,
     examples=[
         "ors eval adder --model random --tasks 0:20 --out runs/random",
-        "ors eval adder --model gold --split test --samples 2 --out runs/gold --fail-under 1",
-        "ors eval --resume runs/gold",
+        "ors eval adder --model gold --split test --samples 2 --fail-under 1 --json",
+        "ors eval --resume runs/begun",
     ],
 )
 @click.argument("where", metavar="[URL|TARGET]", type=URL_OR_TARGET, required=False)

@@ -2,7 +2,9 @@
 
 import asyncio
 import inspect
+import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from ors import Environment, JSONObject
@@ -34,6 +36,8 @@ def agent_of(plan: EvalPlan) -> Agent:
         options["read_run"] = lambda run: read_run(run).episodes()
     if kind == "random":
         options.setdefault("seed", plan.tasks.seed)
+    if str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))  # for an agent of one's own, module:object
     try:
         return resolve(plan.model, **options)
     except (ValueError, RunError) as error:
