@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 
 from ors.client import ToolInvocation
 from ors.rollouts.agent import Conversation
-from ors.rollouts.agents.episode_text import episode_text
 from ors.rollouts.messages import AgentMessage
+from ors.rollouts.task_key import episode_key
 from ors.schemas import Inputs
 from ors.types import ToolSpec
 
@@ -25,7 +25,7 @@ class RandomAgent:
         if not tools:
             return AgentMessage()
         turn = sum(message.role == "assistant" for message in conversation.messages)
-        episode = episode_text(conversation.task, conversation.sample)
+        episode = episode_key(conversation.task, conversation.sample)
         source = random.Random(f"{self.seed} {turn} {episode}")
         tool = source.choice(list(tools))
         made = Inputs(source).make(tool.input_schema)

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from ors.rollouts.agent import Conversation
-from ors.rollouts.agents.episode_text import episode_text
 from ors.rollouts.messages import AgentMessage, Usage
 from ors.rollouts.record import EpisodeRecord
+from ors.rollouts.task_key import episode_key
 from ors.types import ToolSpec
 
 
@@ -14,7 +14,7 @@ class ReplayAgent:
     """Repeats the replies of recorded episodes, found by task and sample. Of several, the last counts."""
 
     def __init__(self, records: Iterable[EpisodeRecord]) -> None:
-        self._replies = {episode_text(record.task, record.sample): _replies(record) for record in records}
+        self._replies = {episode_key(record.task, record.sample): _replies(record) for record in records}
 
     async def reply(self, conversation: Conversation, tools: Sequence[ToolSpec]) -> AgentMessage:
         """The next reply of the record; an empty message after the last.
@@ -22,7 +22,7 @@ class ReplayAgent:
         Raises:
             ValueError: no record is of this task and sample.
         """
-        found = self._replies.get(episode_text(conversation.task, conversation.sample))
+        found = self._replies.get(episode_key(conversation.task, conversation.sample))
         if found is None:
             task = conversation.task
             raise ValueError(
