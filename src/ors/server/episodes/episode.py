@@ -5,6 +5,7 @@ import inspect
 import logging
 import math
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
@@ -12,8 +13,8 @@ from pydantic import TypeAdapter, ValidationError
 from ors._json import dumps
 from ors._protocol import result_events
 from ors._tools import SPAWN, ToolDef, call, checked, method
-from ors.environment import Environment, Secrets
-from ors.errors import Gone, ServerFailed, ToolError
+from ors.environment import Environment, Secrets, fork_toolsets, own_fork
+from ors.errors import BadRequest, Gone, ServerFailed, ToolError
 from ors.limits import Limits
 from ors.server.episodes.call_order import CallOrder
 from ors.server.episodes.error_text import trace
@@ -108,10 +109,10 @@ class Episode:
             if inspect.isawaitable(result):
                 await result
 
-    async def _in_thread(self, fn: Callable[[], Any]) -> Any:
+    async def _in_thread(self, fn: Callable[..., Any], *args: Any) -> Any:
         # Resources of a constructor or setup must be released even when nobody waits for it any more:
         # the teardown waits until its thread has ended.
-        running = self._runtime.threads.run(fn)
+        running = self._runtime.threads.run(fn, *args)
         self._busy = self._runtime.threads.over(running)
         return await running
 
@@ -123,7 +124,9 @@ class Episode:
         return self._cls.__init__ is Environment.__init__
 
     def set_up_at_once(self) -> bool:
-        """Makes the environment at once, if no author's code has to run for it."""
+        """Makes the environment at once, if no author's code has to run for it. A copy has one already."""
+        if self._env is not None:
+            return True
         if not self._has_default_constructor() or self._cls.setup is not Environment.setup:
             return False
         self._make()
@@ -235,6 +238,54 @@ class Episode:
         if finished:
             self._finished = True
         return Result(result_events(result), "ok", "", reward, finished)
+
+    async def fork(self, count: int) -> list["Episode"]:
+        """Makes copies of this episode when its turn has come, one after the other.
+
+        Raises:
+            BadRequest: the episode has finished.
+            ServerFailed: the environment cannot be copied.
+        """
+        order = self._order = self._order or CallOrder()
+        await order.enter(alone=True)
+        made: list[Episode] = []
+        try:
+            self._check_going_on()
+            for _ in range(count):
+                made.append(Episode(self._runtime, self._limits, self._cls, self.task, self._secrets or {}))
+                await made[-1]._ask("fork", partial(made[-1]._copy, self))
+        except BaseException:
+            # Before the turn ends: a thread may still read this environment.
+            await asyncio.gather(*(copy.teardown() for copy in made))
+            raise
+        finally:
+            order.leave()
+        return made
+
+    def _check_going_on(self) -> None:
+        if self.broken:
+            raise ServerFailed(self.broken, reason="tool_timeout")
+        if self._finished and not self._cls.calls_after_finished:
+            text = "The episode has finished: there is nothing to go on from"
+            raise BadRequest(text, reason="episode_finished")
+
+    async def _copy(self, first: "Episode") -> None:
+        env = first._ready
+
+        def keep(made: Any) -> Any:  # in the thread: if nobody waits any more, the teardown finds it
+            if isinstance(made, self._cls) and made is not env:
+                self._env = made
+            return made
+
+        fork = own_fork(env) or partial(Environment.fork, env)
+        is_async = inspect.iscoroutinefunction(fork)
+        made = await (fork() if is_async else self._in_thread(lambda: keep(fork())))
+        made = keep(await made if inspect.isawaitable(made) else made)
+        if self._env is None:
+            name, returned = self._cls.__name__, "itself" if made is env else type(made).__name__
+            raise TypeError(f"{name}.fork returned {returned}; expected a new {name}")
+        self._finished = first._finished
+        await fork_toolsets(env, made, self._in_thread)
 
     async def teardown(self) -> None:
         """Lets the environment clean up. Never raises; logs errors."""
