@@ -5,7 +5,6 @@ import inspect
 import logging
 import math
 from collections.abc import Awaitable, Callable
-from functools import partial
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
@@ -13,10 +12,11 @@ from pydantic import TypeAdapter, ValidationError
 from ors._json import dumps
 from ors._protocol import result_events
 from ors._tools import SPAWN, ToolDef, call, checked, method
-from ors.environment import Environment, Secrets, fork_toolsets, own_fork
+from ors.environment import Environment, Secrets
 from ors.errors import BadRequest, Gone, ServerFailed, ToolError
 from ors.limits import Limits
 from ors.server.episodes.call_order import CallOrder
+from ors.server.episodes.copies import Copies
 from ors.server.episodes.error_text import trace
 from ors.server.episodes.masking import hidden
 from ors.server.episodes.result import Result, failed
@@ -240,7 +240,7 @@ class Episode:
         return Result(result_events(result), "ok", "", reward, finished)
 
     async def fork(self, count: int) -> list["Episode"]:
-        """Makes copies of this episode when its turn has come, one after the other.
+        """Makes copies of this episode when its turn has come.
 
         Raises:
             BadRequest: the episode has finished.
@@ -248,19 +248,11 @@ class Episode:
         """
         order = self._order = self._order or CallOrder()
         await order.enter(alone=True)
-        made: list[Episode] = []
         try:
             self._check_going_on()
-            for _ in range(count):
-                made.append(Episode(self._runtime, self._limits, self._cls, self.task, self._secrets or {}))
-                await made[-1]._ask("fork", partial(made[-1]._copy, self))
-        except BaseException:
-            # Before the turn ends: a thread may still read this environment.
-            await asyncio.gather(*(copy.teardown() for copy in made))
-            raise
+            return await self._copies(count)
         finally:
             order.leave()
-        return made
 
     def _check_going_on(self) -> None:
         if self.broken:
@@ -269,23 +261,22 @@ class Episode:
             text = "The episode has finished: there is nothing to go on from"
             raise BadRequest(text, reason="episode_finished")
 
-    async def _copy(self, first: "Episode") -> None:
-        env = first._ready
+    async def _copies(self, count: int) -> list["Episode"]:
+        copies = Copies(self._ready, count, self._in_thread)
+        try:
+            await self._ask("fork", copies.make)
+        except BaseException:
+            copies.stop()
+            if self._busy is not None:  # a thread may still make a copy, and read this environment for it
+                await asyncio.wait({self._busy}, timeout=self._limits.teardown_seconds)
+            await asyncio.gather(*(self._with(env).teardown() for env in copies.made))
+            raise
+        return [self._with(env) for env in copies.made]
 
-        def keep(made: Any) -> Any:  # in the thread: if nobody waits any more, the teardown finds it
-            if isinstance(made, self._cls) and made is not env:
-                self._env = made
-            return made
-
-        fork = own_fork(env) or partial(Environment.fork, env)
-        is_async = inspect.iscoroutinefunction(fork)
-        made = await (fork() if is_async else self._in_thread(lambda: keep(fork())))
-        made = keep(await made if inspect.isawaitable(made) else made)
-        if self._env is None:
-            name, returned = self._cls.__name__, "itself" if made is env else type(made).__name__
-            raise TypeError(f"{name}.fork returned {returned}; expected a new {name}")
-        self._finished = first._finished
-        await fork_toolsets(env, made, self._in_thread)
+    def _with(self, env: Environment) -> "Episode":
+        made = Episode(self._runtime, self._limits, self._cls, self.task, self._secrets or {})
+        made._env, made._finished = env, self._finished
+        return made
 
     async def teardown(self) -> None:
         """Lets the environment clean up. Never raises; logs errors."""
