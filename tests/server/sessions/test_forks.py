@@ -1,5 +1,6 @@
 """Forks over the wire: turns, independence, limits, keys, and requests that are given up."""
 
+import asyncio
 import http.client
 import json
 import time
@@ -323,6 +324,24 @@ def test_a_fork_whose_session_is_deleted_is_gone_and_leaves_nothing(raw: Raw) ->
     assert (answer.status, answer.headers["ors-reason"]) == (410, "deleted")
     assert Board.counts[f"{id}.teardown"] == 2  # one copy, and the session itself
     assert total(raw) == before - 1
+
+
+def test_a_server_that_drains_refuses_the_forks_that_wait_at_once() -> None:
+    server = Server(ALL, limits=Limits(grace_seconds=20))
+    with ThreadPoolExecutor(1) as pool, serving(server) as url:
+        raw = Raw(url)
+        sid, id = opened(raw)
+        with raw.opened(sid, "hold", env="board"):
+            asked = pool.submit(fork, raw, sid, 2)
+            until(lambda: running(raw, sid) == 2)
+            loop = server._app.runtime.loop
+            assert loop is not None
+            draining = asyncio.run_coroutine_threadsafe(server._app.drain(), loop)
+            answer = asked.result(20)  # while the call still runs
+            assert (answer.status, answer.headers["ors-reason"]) == (503, "shutdown")
+            assert fork(raw, sid).status == 503
+            Board.gates[f"{id}.hold"].set()
+        draining.result(20)
 
 
 def test_a_server_that_ends_tears_down_what_a_fork_has_made() -> None:

@@ -107,6 +107,7 @@ class Sessions:
             episodes = await session.fork(count)
         except asyncio.CancelledError:
             session.check()  # if the session has ended, that is the reason
+            self._runtime.check_open()
             raise
         fork.places = 0  # the new sessions have them
         session.seen = now = asyncio.get_running_loop().time()
@@ -193,9 +194,11 @@ class Sessions:
             self._ended.popitem(last=False)
 
     def refuse_waiting(self, now: float, message: str) -> None:
-        """Refuses queued creations, and ends sessions that are not set up yet."""
+        """Refuses queued creations and running forks, and ends sessions that are not set up yet."""
         self.admission.refuse_waiting(message, "shutdown")
         for session in list(self._live.values()):
+            if session.forks is not None:
+                session.forks.stop()
             if session.state is State.CREATING:
                 self._end(session, message, "shutdown", now)
 
