@@ -10,8 +10,8 @@ import pytest
 
 from ors import Limits
 from tests.requirements import proves
-from tests.server.sessions.test_forks import asking, fork, forked, moved, until
 from tests.support.board_environment import AsyncForking, Board, Forking
+from tests.support.forks import asking, fork, forked, moved, until
 from tests.support.in_process_cluster import ServerThread, linked_servers, minted, routing
 from tests.support.raw_http import Raw
 

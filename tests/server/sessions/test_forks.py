@@ -1,13 +1,8 @@
-"""Forks over the wire: turns, independence, limits, keys, and requests that are given up."""
+"""Forks over the wire: turns, independence, refusals, limits, observers."""
 
-import asyncio
-import http.client
-import json
-import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 from typing import Any
 
 import pytest
@@ -16,8 +11,9 @@ from ors import Limits, Server
 from ors.server.observe.events import Event, SessionClosed, SessionOpened, SessionReady
 from tests.requirements import proves
 from tests.support.board_environment import AsyncForking, Board, Forking
-from tests.support.live_server import hosted, serving
-from tests.support.raw_http import Answer, Raw
+from tests.support.forks import asking, fork, forked, moved, opened, running, told, total, until
+from tests.support.live_server import serving
+from tests.support.raw_http import Raw
 
 ALL = (Board, Forking, AsyncForking)
 
@@ -26,43 +22,6 @@ ALL = (Board, Forking, AsyncForking)
 def raw() -> Iterator[Raw]:
     with serving(Server(ALL, limits=Limits(grace_seconds=0.1))) as url:
         yield Raw(url)
-
-
-def opened(raw: Raw, env: str = "board", **task: Any) -> tuple[str, str]:
-    """A new session, and the id of its task."""
-    id = uuid.uuid4().hex
-    return raw.session(env, {"id": id, **task}), id
-
-
-def fork(raw: Raw, sid: str, n: Any = 1, key: str = "") -> Answer:
-    return raw.post("/-/fork", {"n": n}, sid=sid, headers={"Idempotency-Key": key} if key else {})
-
-
-def forked(raw: Raw, sid: str, n: int = 1, key: str = "") -> list[str]:
-    answer = fork(raw, sid, n, key)
-    assert answer.status == 200, answer
-    (sids,) = answer.json().values()
-    assert len(set(sids) - {sid}) == n
-    return list(sids)
-
-
-def told(raw: Raw, sid: str, tool: str, given: Any = None, env: str = "board") -> str:
-    return str(raw.call(sid, tool, given, env=env).result()["output"]["blocks"][0]["text"])
-
-
-def moved(raw: Raw, sid: str, name: str, env: str = "board") -> str:
-    return told(raw, sid, "move", {"name": name}, env)
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
-
-
-def total(raw: Raw) -> int:
-    return int(raw.get("/-/sessions").json()["total"])
 
 
 @proves("besides.fork")
@@ -131,11 +90,6 @@ def test_a_fork_waits_behind_the_running_call_and_before_the_next_one(raw: Raw) 
         Board.gates[f"{id}.hold"].set()
         assert next_call.result(20) == "held,next"
         assert [moved(raw, sid, "x") for sid in fork_asked.result(20)] == ["held,x"] * 2
-
-
-def running(raw: Raw, sid: str) -> int:
-    sessions = raw.get("/-/sessions?limit=1000").json()["sessions"]
-    return next(int(each["running"]) for each in sessions if each["sid"] == sid)
 
 
 def test_a_fork_during_the_setup_waits_for_it(raw: Raw) -> None:
@@ -227,131 +181,6 @@ def test_a_fork_over_the_time_limit_is_told_and_its_late_copy_is_torn_down() -> 
         assert (answer.status, answer.headers["ors-reason"]) == (500, "tool_timeout")
         assert Board.counts[f"{id}.teardown"] == 1
         assert total(raw) == 1
-
-
-# ── Keys ─────────────────────────────────────────────────────────────────────────────────────────
-
-
-@proves("besides.fork-once")
-def test_a_fork_with_the_same_key_is_the_same_fork(raw: Raw) -> None:
-    first, _ = opened(raw)
-    other, _ = opened(raw)
-    sids = forked(raw, first, 2, key="k")
-    assert fork(raw, first, 5, key="k").json() == {"sids": sids}
-    assert set(forked(raw, first, 2, key="l")).isdisjoint(sids)
-    assert set(forked(raw, other, 2, key="k")).isdisjoint(sids)
-
-
-@proves("besides.fork-once")
-def test_a_fork_with_the_same_key_joins_the_running_one_also_when_the_first_client_leaves() -> None:
-    server = Server(ALL)
-    with serving(server) as url, ThreadPoolExecutor(1) as pool:
-        raw = Raw(url)
-        first, id = opened(raw, "forking", gate=True)
-        connection = asking(raw, first, 2, key="k")
-        assert Board.gates[f"{id}.forking"].wait(20)
-        (session,) = server._app.sessions
-        assert session.forks is not None
-        waited_for = session.forks.by_key("k")
-        assert waited_for is not None
-        joined = pool.submit(forked, raw, first, 2, "k")
-        until(lambda: waited_for._waiting == 2)
-        connection.close()
-        until(lambda: waited_for._waiting == 1)
-        Board.gates[f"{id}.fork"].set()
-        sids = joined.result(20)
-        assert fork(raw, first, 2, key="k").json() == {"sids": sids}
-        assert (total(raw), Board.counts[f"{id}.fork"]) == (3, 2)
-
-
-def test_a_fork_that_failed_may_be_tried_again_with_its_key(raw: Raw) -> None:
-    sid, id = opened(raw, "forking", boom=1)
-    assert fork(raw, sid, 1, key="k").status == 500
-    assert len(forked(raw, sid, 1, key="k")) == 1
-    assert Board.counts[f"{id}.fork"] == 2
-
-
-def asking(raw: Raw, sid: str, n: int, key: str = "") -> http.client.HTTPConnection:
-    """The connection of a fork that waits for its answer."""
-    connection = raw.connection()
-    headers = {"X-Session-ID": sid, **({"Idempotency-Key": key} if key else {})}
-    connection.request("POST", "/-/fork", json.dumps({"n": n}), headers)
-    return connection
-
-
-# ── Interrupted ──────────────────────────────────────────────────────────────────────────────────
-
-
-@proves("besides.fork-once")
-@pytest.mark.parametrize("serve", [serving, hosted])
-def test_a_client_that_leaves_in_the_middle_leaves_no_session(serve: Any) -> None:
-    with serve(Server(ALL)) as url:
-        raw = Raw(url)
-        sid, id = opened(raw, "asyncforking", stay=3)
-        connection = asking(raw, sid, 5, key="k")
-        until(lambda: Board.counts[f"{id}.fork"] == 3)
-        connection.close()
-        until(lambda: Board.counts[f"{id}.teardown"] == 2)
-        until(lambda: running(raw, sid) == 0)
-        assert total(raw) == 1
-        assert moved(raw, sid, "a", "asyncforking") == "a"
-        assert len(forked(raw, sid, 2, key="k")) == 2
-
-
-def test_a_copy_that_is_made_in_a_thread_when_the_client_leaves_is_torn_down() -> None:
-    with serving(Server(ALL, limits=Limits(sessions=3))) as url:
-        raw = Raw(url)
-        sid, id = opened(raw, "forking", gate=True)
-        with closing(asking(raw, sid, 2)):
-            assert Board.gates[f"{id}.forking"].wait(20)
-            assert raw.post("/create", {"task_spec": {}}, sid="x").status == 429
-        until(lambda: "ors_threads_lost 1" in raw.get("/-/metrics").body.decode())
-        Board.gates[f"{id}.fork"].set()
-        until(lambda: Board.counts[f"{id}.teardown"] == 1)
-        until(lambda: running(raw, sid) == 0)
-        assert (total(raw), Board.counts[f"{id}.fork"]) == (1, 1)
-        assert len(forked(raw, sid, 2)) == 2
-
-
-def test_a_fork_whose_session_is_deleted_is_gone_and_leaves_nothing(raw: Raw) -> None:
-    sid, id = opened(raw, "asyncforking", stay=2)
-    before = total(raw)
-    with ThreadPoolExecutor(1) as pool:
-        asked = pool.submit(fork, raw, sid, 3)
-        until(lambda: Board.counts[f"{id}.fork"] == 2)
-        assert raw.post("/delete", sid=sid).status == 200
-        answer = asked.result(20)
-    assert (answer.status, answer.headers["ors-reason"]) == (410, "deleted")
-    assert Board.counts[f"{id}.teardown"] == 2  # one copy, and the session itself
-    assert total(raw) == before - 1
-
-
-def test_a_server_that_drains_refuses_the_forks_that_wait_at_once() -> None:
-    server = Server(ALL, limits=Limits(grace_seconds=20))
-    with ThreadPoolExecutor(1) as pool, serving(server) as url:
-        raw = Raw(url)
-        sid, id = opened(raw)
-        with raw.opened(sid, "hold", env="board"):
-            asked = pool.submit(fork, raw, sid, 2)
-            until(lambda: running(raw, sid) == 2)
-            loop = server._app.runtime.loop
-            assert loop is not None
-            draining = asyncio.run_coroutine_threadsafe(server._app.drain(), loop)
-            answer = asked.result(20)  # while the call still runs
-            assert (answer.status, answer.headers["ors-reason"]) == (503, "shutdown")
-            assert fork(raw, sid).status == 503
-            Board.gates[f"{id}.hold"].set()
-        draining.result(20)
-
-
-def test_a_server_that_ends_tears_down_what_a_fork_has_made() -> None:
-    with serving(Server(ALL, limits=Limits(grace_seconds=0.1))) as url:
-        raw = Raw(url)
-        sid, id = opened(raw, "asyncforking", stay=3)
-        connection = asking(raw, sid, 5)
-        until(lambda: Board.counts[f"{id}.fork"] == 3)
-    assert Board.counts[f"{id}.teardown"] == 3
-    connection.close()
 
 
 # ── Limits ───────────────────────────────────────────────────────────────────────────────────────

@@ -114,9 +114,8 @@ class Sessions:
         return [self._open_copy(session, episode, now, trace) for episode in episodes]
 
     def _open_copy(self, first: ServerSession, episode: Episode, now: float, trace: str) -> str:
-        sid = (
-            self._runtime.identity.new_session_id()
-        )  # leads here, wherever the id of the first one came from
+        # Leads here, wherever the id of the first one came from.
+        sid = self._runtime.identity.new_session_id()
         self.reserve(sid, first.environment, now, first.limits, first.key).start(episode, trace)
         return sid
 
