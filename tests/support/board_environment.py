@@ -39,15 +39,18 @@ class Board(Environment):
 
     def setup(self) -> None:
         self.id = str(self.task_spec.get("id", ""))
+        if self.task_spec.get("setup_gate"):
+            assert self.gates[f"{self.id}.setup"].wait(20)
         self.moves: list[str] = []
         if self.task_spec.get("lock"):
             self.lock = threading.Lock()
-        if self.task_spec.get("setup_gate"):
-            assert self.gates[f"{self.id}.setup"].wait(20)
         if self.task_spec.get("fail"):
             raise RuntimeError("no setup today")
 
     def teardown(self) -> None:
+        if self.task_spec.get("teardown_gate") and "forked" in self.moves:
+            self.gates[f"{self.id}.tearing"].set()
+            assert self.gates[f"{self.id}.teardown"].wait(20)
         self.counts[f"{self.id}.teardown"] += 1
 
     def get_prompt(self) -> Blocks:
@@ -89,6 +92,12 @@ class Forking(Board):
         if self.task_spec.get("boom") == self.counts[f"{self.id}.fork"]:
             raise RuntimeError(f"no more copies, {self.secrets.get('key', '')}")
         return {"itself": self, "nothing": None}.get(str(self.task_spec.get("returns")), super().fork())
+
+
+class Bare(Forking):
+    """Has nothing to tear down."""
+
+    teardown = Environment.teardown
 
 
 class AsyncForking(Board):

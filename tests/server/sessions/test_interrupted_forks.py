@@ -11,12 +11,12 @@ import pytest
 from ors import Limits, Server
 from ors.server.sessions.forks import MOST_KEYS, Fork, Forks
 from tests.requirements import proves
-from tests.support.board_environment import AsyncForking, Board, Forking
+from tests.support.board_environment import AsyncForking, Bare, Board, Forking
 from tests.support.forks import asking, fork, forked, moved, opened, running, total, until
 from tests.support.live_server import hosted, serving
 from tests.support.raw_http import Raw
 
-ALL = (Board, Forking, AsyncForking)
+ALL = (Board, Forking, AsyncForking, Bare)
 
 
 @pytest.fixture(scope="module")
@@ -112,6 +112,34 @@ def test_a_fork_whose_session_is_deleted_is_gone_and_leaves_nothing(raw: Raw) ->
     assert (answer.status, answer.headers["ors-reason"]) == (410, "deleted")
     assert Board.counts[f"{id}.teardown"] == 2  # one copy, and the session itself
     assert total(raw) == before - 1
+
+
+def test_a_session_ends_after_the_copies_that_a_fork_has_made(raw: Raw) -> None:
+    sid, id = opened(raw, "asyncforking", stay=2, teardown_gate=True)
+    with closing(asking(raw, sid, 2)), ThreadPoolExecutor(1) as pool:
+        until(lambda: Board.counts[f"{id}.fork"] == 2)
+        deleting = pool.submit(raw.post, "/delete", sid=sid)
+        assert Board.gates[f"{id}.tearing"].wait(20)
+        for _ in range(20):
+            assert raw.post("/ping", sid=sid).status == 410
+        assert Board.counts[f"{id}.teardown"] == 0
+        Board.gates[f"{id}.teardown"].set()
+        assert deleting.result(20).status == 200
+    assert Board.counts[f"{id}.teardown"] == 2
+
+
+def test_a_session_without_teardown_ends_after_the_thread_that_copies_it(raw: Raw) -> None:
+    sid, id = opened(raw, "bare", gate=True)
+    with closing(asking(raw, sid, 2)), ThreadPoolExecutor(1) as pool:
+        assert Board.gates[f"{id}.forking"].wait(20)
+        deleting = pool.submit(raw.post, "/delete", sid=sid)
+        until(lambda: raw.post("/ping", sid=sid).status == 410)
+        for _ in range(20):
+            raw.get("/health")
+        assert not deleting.done()
+        Board.gates[f"{id}.fork"].set()
+        assert deleting.result(20).status == 200
+    assert Board.counts[f"{id}.fork"] == 1
 
 
 def test_a_server_that_drains_refuses_the_forks_that_wait_at_once() -> None:
