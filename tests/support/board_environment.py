@@ -97,7 +97,7 @@ class Forking(Board):
 class Bare(Forking):
     """Has nothing to tear down."""
 
-    teardown = Environment.teardown
+    teardown = Environment.teardown  # type: ignore[assignment]
 
 
 class AsyncForking(Board):
