@@ -94,6 +94,7 @@ def test_a_copy_that_is_made_in_a_thread_when_the_client_leaves_is_torn_down() -
             assert Board.gates[f"{id}.forking"].wait(20)
             assert raw.post("/create", {"task_spec": {}}, sid="x").status == 429
         until(lambda: "ors_threads_lost 1" in raw.get("/-/metrics").body.decode())
+        raw.get("/health")  # a turn of the loop later, the thread has been told to make no second copy
         Board.gates[f"{id}.fork"].set()
         until(lambda: Board.counts[f"{id}.teardown"] == 1)
         until(lambda: running(raw, sid) == 0)
