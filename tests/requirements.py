@@ -83,6 +83,9 @@ _LINES = {
     },
     "Served besides": {
         "besides.version": "GET /version gives the version; what is ours lives below /-/, which no environment name can reach",
+        "besides.fork": "POST /-/fork gives n new sessions with copies of the environment, made in the order of calls; all are independent",
+        "besides.fork-refused": "an n outside 1 to 1024 or over the limit is 400, a full server 429, a finished episode 400, what cannot be copied 500; nothing is left behind",
+        "besides.fork-once": "a fork with the same Idempotency-Key is the same fork; one whose clients have all left before its answer is undone",
     },
     "Our client against their servers": {
         "client.sse": "strips exactly one space, accepts LF, CR and CRLF, lines without a colon, unknown events",

@@ -1,16 +1,19 @@
 """Environments and toolsets: the base classes for authors."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from inspect import getattr_static
 from typing import Any, ClassVar
 
+from ors._copies import Copier
 from ors._task_lists import Listing
-from ors._tools import Toolbox, call, checked, terminal, tool
+from ors._tools import Spawn, Toolbox, call, checked, method, terminal, tool
 from ors.errors import ToolError
 from ors.types import Block, JSONObject, ListToolsOutput, RunToolError, RunToolOutput, RunToolSuccess, Split
 
 Prompt = Sequence[Block]
+_TOOLSETS = "_toolset_instances"
 
 __all__ = ["Environment", "Secrets", "Toolset", "terminal", "tool"]
 
@@ -60,6 +63,19 @@ class Environment(ABC):
     def teardown(self) -> Awaitable[None] | None:
         """Cleans up; called once when the episode ends, also when setup failed."""
         return None
+
+    def fork(self) -> Any:  # so that an override may be `def` or `async def`
+        """A copy of this episode for a new session, made between two calls. By default a deep copy.
+
+        Raises:
+            TypeError: an attribute cannot be copied; the message names it.
+        """
+        toolsets = self.__dict__.get(_TOOLSETS, {})
+        copies: dict[type, Any] = {}
+        copier = Copier({id(toolsets): copies})
+        made = copier.copy(self)
+        copies.update((cls, copier.copy(one)) for cls, one in toolsets.items() if own_fork(one) is None)
+        return made
 
     @abstractmethod
     def get_prompt(self) -> Prompt | Awaitable[Prompt]:
@@ -139,3 +155,34 @@ class Toolset:
 
     def __init__(self, env: Any) -> None:
         self.env = env
+
+    def fork(self, env: Any) -> Any:  # so that an override may be `def` or `async def`
+        """A copy of this toolset for `env`, the copy of its environment. By default a deep copy.
+
+        Raises:
+            TypeError: an attribute cannot be copied; the message names it.
+        """
+        return Copier({id(self.env): env}).copy(self)
+
+
+def own_fork(target: Any) -> Callable[..., Any] | None:
+    """The `fork` that the author of an environment or a toolset has defined; None if there is none."""
+    defined = getattr(type(target), "fork", None)
+    if defined in (None, Environment.fork, Toolset.fork) or getattr(defined, "_env_tool", False):
+        return None
+    return method(target, "fork")  # type: ignore[no-any-return]
+
+
+async def fork_toolsets(env: Any, made: Any, spawn: Spawn) -> None:
+    """Gives `made`, a copy of `env`, those toolsets that its `fork` has not copied."""
+    toolsets = env.__dict__.get(_TOOLSETS, {})
+    if made.__dict__.get(_TOOLSETS, toolsets) is toolsets:  # none, or a shallow copy
+        made.__dict__[_TOOLSETS] = {}
+    for cls, one in toolsets.items():
+        if cls not in made.__dict__[_TOOLSETS]:
+            fork = own_fork(one) or partial(_copied_for, env, one)
+            made.__dict__[_TOOLSETS][cls] = await call(fork, made, spawn=spawn)
+
+
+def _copied_for(env: Any, toolset: Any, made: Any) -> Any:
+    return Copier({id(env): made}).copy(toolset)

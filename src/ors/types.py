@@ -10,6 +10,7 @@ __all__ = [
     "Block",
     "Blocks",
     "CreateSession",
+    "ForkSession",
     "GetTask",
     "GetTaskRange",
     "ImageBlock",
@@ -160,6 +161,16 @@ class CreateSession(BaseModel):
         if (self.task_spec is None) == (self.split is None):
             raise ValueError("give either task_spec, or split and index, not both and not neither")
         return self
+
+
+MOST_FORKS = 1024
+"""Sessions that one fork makes, at most."""
+
+
+class ForkSession(BaseModel):
+    """The body of `/-/fork`: how many new sessions to make."""
+
+    n: StrictInt = Field(ge=1, le=MOST_FORKS)
 
 
 class ListTasks(BaseModel):

@@ -85,7 +85,16 @@ def documented() -> dict[str, type[Environment]]:
 
 
 def test_the_documented_environments_work(documented: dict[str, type[Environment]]) -> None:
-    assert list(documented) == ["Sums", "ManySums", "Restaurant", "Exam", "Relay", "Essay", "SumsWithNotes"]
+    assert list(documented) == [
+        "Sums",
+        "ManySums",
+        "Restaurant",
+        "Exam",
+        "Relay",
+        "Essay",
+        "SumsWithNotes",
+        "Ledger",
+    ]
     with serving(Server(list(documented.values()))) as url:
         raw = Raw(url)
 
@@ -104,3 +113,9 @@ def test_the_documented_environments_work(documented: dict[str, type[Environment
         assert text(played("relay", 0, "remote", {})["output"]) == "from elsewhere"
         assert played("relay", 1, "submit", {"answer": 2})["output"]["reward"] == 1.0
         assert text(played("sumswithnotes", 1, "note", {"text": "two"})["output"]) == "two (about 1 + 1)"
+
+        first = raw.session("ledger", {"question": "1 + 1", "answer": 2})
+        raw.call(first, "enter", {"text": "a"}, env="ledger")
+        (fork,) = raw.post("/-/fork", {"n": 1}, sid=first).json()["sids"]
+        for sid in (fork, first):
+            assert text(raw.call(sid, "enter", {"text": "b"}, env="ledger").result()["output"]) == "a, b"

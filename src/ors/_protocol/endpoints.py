@@ -58,5 +58,8 @@ ENDPOINTS = (
 OWN_PREFIX = "-"
 """Paths that are not of the standard begin with `/-/`, which cannot be an environment name."""
 
+FORK = Endpoint(f"{OWN_PREFIX}/fork", "POST", needs_session=True)
+"""Not of the standard: new sessions that go on from where one stands."""
+
 RESERVED_NAMES = frozenset({endpoint.name for endpoint in ENDPOINTS} | {OWN_PREFIX, ""})
 """First path segments with a meaning of their own: no environment may have such a name."""

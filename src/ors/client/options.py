@@ -24,7 +24,7 @@ class Options:
     request_seconds: float = 300.0
     """Time limit for a request other than a call, including all attempts."""
     setup_seconds: float = 1800.0
-    """Time limit for requests that wait for an environment's setup: a session's prompt and tools."""
+    """Time limit for requests that wait for an environment: a session's prompt and tools, and a fork."""
     call_seconds: float = 86_400.0
     """Time limit for a tool call, including all attempts."""
     heartbeat_seconds: float = 3 * PING_SECONDS

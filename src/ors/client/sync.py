@@ -121,6 +121,20 @@ class Session:
         """Waits for the result of an earlier call: see `AsyncSession.rejoin`."""
         return self._loop.run(lambda: self._async.rejoin(task_id))
 
+    def fork(self, n: int) -> "list[Session]":
+        """New sessions that go on from where this one stands: see `AsyncSession.fork`."""
+        made: list[AsyncSession] = []
+
+        async def forked() -> None:
+            made.extend(await self._async.fork(n))
+
+        def undo() -> None:
+            for session in made:
+                session._abandon()
+
+        self._loop.run(forked, undo=undo)
+        return [Session(session, self._loop) for session in made]
+
 
 class Environment:
     """One environment of a server: `AsyncEnvironment` without `await`."""

@@ -55,6 +55,18 @@ def test_sessions_live_in_several_processes_and_are_found_on_every_connection(th
     assert set(sids.values()) <= {session["sid"] for session in told["sessions"]}
 
 
+def test_forks_live_in_the_process_of_the_first_and_are_found_on_every_connection(three: Crew) -> None:
+    for slot in range(3):
+        sid = three.session(slot)
+        process = three.told(sid, "note", name="first")
+        for _ in range(4):  # a new connection each
+            with ORS(three.url) as client:
+                forks = client.environment("yard").attach(sid).fork(3)
+                assert {three.told(str(fork.sid), "note", name="fork") for fork in forks} == {process}
+                for fork in forks:
+                    fork.close()
+
+
 def test_an_id_that_a_client_made_is_found_on_every_connection(three: Crew) -> None:
     assert three.raw.post("/create", {"task_spec": {}}, sid="abc-123").status == 200
     for _ in range(12):

@@ -102,6 +102,16 @@ def test_every_host_serves_all_and_routers_listen_on_one_port(fleet: Fleet, fron
         assert entries[2].post("/delete", sid=sid).status == 200
 
 
+def test_forks_live_on_the_host_of_the_first_session(fleet: Fleet, front: Raw) -> None:
+    for slot in (0, 1, 2):
+        sid = fleet.session(front, slot)
+        forks = front.post("/-/fork", {"n": 2}, sid=sid).json()["sids"]
+        assert [int(fork[:4], 16) for fork in forks] == [slot, slot]
+        assert [front.call(fork, "nothing").result()["ok"] for fork in forks] == [True, True]
+        for each in (sid, *forks):
+            assert front.post("/delete", sid=each).status == 200
+
+
 def test_a_web_page_that_may_call_hosts_may_call_routers(fleet: Fleet, front: Raw) -> None:
     for one in (front, Raw(fleet.rows[0].url)):
         assert one.get("/list_environments", headers={"Origin": PAGE}).status == 200

@@ -115,6 +115,14 @@ def test_ids_that_clients_made_are_found_again(router: Raw) -> None:
             assert router.get("/lab/prompt", sid=sid).json()[0]["text"] == f"task {n}"
 
 
+def test_forks_are_found_where_the_first_one_lives(router: Raw) -> None:
+    for sid in [created(router, {"n": n}) for n in range(4)]:
+        forks = router.post("/-/fork", {"n": 2}, sid=sid).json()["sids"]
+        assert {fork[:4] for fork in forks} == {sid[:4]}
+        first = router.get("/lab/prompt", sid=sid).body
+        assert [router.get("/lab/prompt", sid=fork).body for fork in forks] == [first, first]
+
+
 def test_a_stream_opens_at_once_and_pings_pass(router: Raw) -> None:
     id = uuid.uuid4().hex
     sid = created(router, {"id": id})

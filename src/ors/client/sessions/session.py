@@ -5,15 +5,16 @@ from collections.abc import Coroutine, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, overload
 
-from ors._protocol import CALL, EVENT_STREAM, PING, PROMPT, SESSION_ID, TASK_TOOLS, TOOLS, Endpoint
+from ors._protocol import CALL, EVENT_STREAM, FORK, PING, PROMPT, SESSION_ID, TASK_TOOLS, TOOLS, Endpoint
 from ors.client.decode import Task, blocks, terminal_tool, tool_output, tools
 from ors.client.formats import Provider, convert_tool_response
 from ors.client.sessions.call import OnTaskId, PendingCall
 from ors.client.sessions.create import create, new_sid
 from ors.client.sessions.delete import delete
+from ors.client.sessions.fork import fork
 from ors.client.sessions.interrupt import Interruptible
 from ors.client.sessions.transcript import Transcript
-from ors.errors import Gone, NotFound, ORSError, SessionLost, ToolCallError, TransportError
+from ors.errors import Gone, MethodNotAllowed, NotFound, ORSError, SessionLost, ToolCallError, TransportError
 from ors.types import Blocks, JSONObject, TerminalToolSpec, ToolOutput, ToolSpec
 
 if TYPE_CHECKING:
@@ -82,10 +83,13 @@ class AsyncSession:
             self._set_sid(sid)
         else:
             await self._remote.retry().run(self.ping)
+        self._keep()
+        return self
+
+    def _keep(self) -> None:
         self.heard = asyncio.get_running_loop().time()
         self.kept = True
         self._remote.keepalive.keep(self)
-        return self
 
     async def close(self) -> None:
         """Ends the session on the server. One that cannot be deleted is logged, and expires there."""
@@ -256,6 +260,42 @@ class AsyncSession:
         """
         return await self._call({"name": "", "input": {}, "task_id": task_id}, None)
 
+    async def fork(self, n: int) -> "list[AsyncSession]":
+        """`n` new sessions that go on from where this one stands, open and pinged. Waits like a call.
+
+        Each has its own copy of the environment, and is closed on its own. Only `ors` servers can do it.
+
+        Raises:
+            BadRequest: the episode has finished, or `n` is not valid. NotFound: the server cannot fork.
+            ServerFailed: the environment cannot be copied; the message says why.
+            Unavailable: the server has no place for them. SessionLost: this session is gone.
+            TransportError: the server was not reached.
+        """
+        headers = await self._opened_headers()
+        pending = Interruptible()
+        self._pending.add(pending)
+        try:
+            with pending:
+                sids = await fork(self._remote, headers, n)
+        except (NotFound, Gone, MethodNotAllowed) as error:
+            found = error if isinstance(error, MethodNotAllowed) else await self._diagnosed(error)
+            raise (found if isinstance(found, SessionLost) else _cannot_fork()) from None
+        finally:
+            self._pending.discard(pending)
+        self.heard = asyncio.get_running_loop().time()
+        return [self._forked(sid) for sid in sids]
+
+    def _forked(self, sid: str) -> "AsyncSession":
+        made = AsyncSession(self.env, sid=sid)
+        made.task, made.split, made.index = self.task, self.split, self.index
+        made._secrets, made._terminal = self._secrets, self._terminal
+        made._environment, made._call_path = self._environment, self._call_path
+        made._headers, made._attached = self._headers, False
+        made._transcript = self._transcript and self._transcript.copy()
+        made._set_sid(sid)
+        made._keep()
+        return made
+
     def lose(self, message: str, reason: str | None = None) -> None:
         """Makes all pending and later requests of the session raise `SessionLost`."""
         self.kept = False
@@ -347,3 +387,7 @@ class AsyncSession:
         self.sid = sid
         self._headers = {**self._headers, SESSION_ID: sid}
         self._call_headers = {**self._headers, "Accept": EVENT_STREAM}
+
+
+def _cannot_fork() -> NotFound:
+    return NotFound(f"the server cannot fork sessions: it has no {FORK.path()}; open a new session instead")

@@ -21,6 +21,13 @@ class Transcript:
         self._running = 0
         self._turn = 0
 
+    def copy(self) -> "Transcript":
+        """A transcript of its own that begins with the calls that have ended."""
+        made = Transcript()
+        made.prompt, made._turn = self.prompt, self._turn
+        made._calls = [kept for kept in self._calls if kept.result is not None]
+        return made
+
     async def keep(
         self,
         name: str,

@@ -10,11 +10,11 @@ from ors.server.http.requests import Request
 LOST = "Session lost: the server that held it has died"
 WORKER_LOST = "worker_lost"
 
-_BY_NAME = {one.name: one for one in _protocol.ENDPOINTS}
+_BY_NAME = {one.name.rpartition("/")[2]: one for one in (*_protocol.ENDPOINTS, _protocol.FORK)}
 
 
 def endpoint(request: Request) -> _protocol.Endpoint | None:
-    """Returns the endpoint of the standard that a request is for."""
+    """Returns the endpoint that a request is for; None for a page."""
     return _BY_NAME.get(request.path.rstrip("/").rpartition("/")[2])
 
 

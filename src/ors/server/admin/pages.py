@@ -1,18 +1,21 @@
-"""Routes of the pages below `/-/`: health, metrics, sessions, the inspector."""
+"""Routes below `/-/`: health, metrics, sessions and their forks, the inspector."""
 
 import asyncio
 from collections.abc import Callable
 
+from ors._protocol import FORK
 from ors.errors import MethodNotAllowed, NotFound
 from ors.server.admin.inspector_api import Inspector
 from ors.server.episodes.environments import ServedEnvironment
 from ors.server.http.answers import STREAM, TEXT, Answer, answer
 from ors.server.http.requests import Request
-from ors.server.http.routes import Handler
+from ors.server.http.routes import Coming, Handler
 from ors.server.http.streams import Outcome, Stream
 from ors.server.observe.prometheus import Metrics
+from ors.server.sessions.forks import Fork
 from ors.server.sessions.registry import Sessions
 from ors.server.sessions.session import ServerSession
+from ors.types import ForkSession
 
 LIVE, READY = "/-/health/live", "/-/health/ready"
 HEALTH_PATHS = (LIVE, READY)
@@ -39,6 +42,7 @@ class Pages:
             READY: {"GET": self._ready},
             METRICS: {"GET": lambda request, environment: Answer(200, metrics.text(), TEXT)},
             SESSIONS: {"GET": self._list},
+            FORK.path(): {FORK.method: self._fork},
         }
 
     def route(self, method: str, path: str) -> Handler:
@@ -87,12 +91,24 @@ class Pages:
         # A feed never ends, so a HEAD must not wait for it.
         return Answer(200, b"", STREAM) if request.method == "HEAD" and isinstance(found, Stream) else found
 
+    def _fork(self, request: Request, environment: ServedEnvironment) -> Coming:
+        now = asyncio.get_running_loop().time()
+        session = self._sessions.find(request.session_id(), now, request.key)
+        count = request.model(ForkSession).n
+        fork = self._sessions.fork(session, count, request.idempotency_key(), request.trace())
+        request.waiting = True  # when its client leaves, the fork is undone
+        return _forked(fork)
+
     async def _end(self, request: Request, environment: ServedEnvironment) -> Answer:
         sid = request.path[len(SESSIONS) + 1 :].rstrip("/")
         ending = self._sessions.delete(sid, asyncio.get_running_loop().time(), request.key)
         if ending is not None:
             await asyncio.wait({ending})
         return answer({"sid": sid})
+
+
+async def _forked(fork: Fork) -> Answer:
+    return answer({"sids": await fork.sids()})
 
 
 def _session_json(session: ServerSession, now: float) -> dict[str, object]:

@@ -13,9 +13,10 @@ from ors._json import dumps
 from ors._protocol import result_events
 from ors._tools import SPAWN, ToolDef, call, checked, method
 from ors.environment import Environment, Secrets
-from ors.errors import Gone, ServerFailed, ToolError
+from ors.errors import BadRequest, Gone, ServerFailed, ToolError
 from ors.limits import Limits
 from ors.server.episodes.call_order import CallOrder
+from ors.server.episodes.copies import Copies
 from ors.server.episodes.error_text import trace
 from ors.server.episodes.masking import hidden
 from ors.server.episodes.result import Result, failed
@@ -108,10 +109,10 @@ class Episode:
             if inspect.isawaitable(result):
                 await result
 
-    async def _in_thread(self, fn: Callable[[], Any]) -> Any:
+    async def _in_thread(self, fn: Callable[..., Any], *args: Any) -> Any:
         # Resources of a constructor or setup must be released even when nobody waits for it any more:
         # the teardown waits until its thread has ended.
-        running = self._runtime.threads.run(fn)
+        running = self._runtime.threads.run(fn, *args)
         self._busy = self._runtime.threads.over(running)
         return await running
 
@@ -123,7 +124,9 @@ class Episode:
         return self._cls.__init__ is Environment.__init__
 
     def set_up_at_once(self) -> bool:
-        """Makes the environment at once, if no author's code has to run for it."""
+        """Makes the environment at once, if no author's code has to run for it. A copy has one already."""
+        if self._env is not None:
+            return True
         if not self._has_default_constructor() or self._cls.setup is not Environment.setup:
             return False
         self._make()
@@ -235,6 +238,45 @@ class Episode:
         if finished:
             self._finished = True
         return Result(result_events(result), "ok", "", reward, finished)
+
+    async def fork(self, count: int) -> list["Episode"]:
+        """Makes copies of this episode when its turn has come.
+
+        Raises:
+            BadRequest: the episode has finished.
+            ServerFailed: the environment cannot be copied.
+        """
+        order = self._order = self._order or CallOrder()
+        await order.enter(alone=True)
+        try:
+            self._check_going_on()
+            return await self._copies(count)
+        finally:
+            order.leave()
+
+    def _check_going_on(self) -> None:
+        if self.broken:
+            raise ServerFailed(self.broken, reason="tool_timeout")
+        if self._finished and not self._cls.calls_after_finished:
+            text = "The episode has finished: there is nothing to go on from"
+            raise BadRequest(text, reason="episode_finished")
+
+    async def _copies(self, count: int) -> list["Episode"]:
+        copies = Copies(self._ready, count, self._in_thread)
+        try:
+            await self._ask("fork", copies.make)
+        except BaseException:
+            copies.stop()
+            if self._busy is not None:  # a thread may still make a copy, and read this environment for it
+                await asyncio.wait({self._busy}, timeout=self._limits.teardown_seconds)
+            await asyncio.gather(*(self._with(env).teardown() for env in copies.made))
+            raise
+        return [self._with(env) for env in copies.made]
+
+    def _with(self, env: Environment) -> "Episode":
+        made = Episode(self._runtime, self._limits, self._cls, self.task, self._secrets or {})
+        made._env, made._finished = env, self._finished
+        return made
 
     async def teardown(self) -> None:
         """Lets the environment clean up. Never raises; logs errors."""

@@ -51,7 +51,7 @@ class Request:
         self.more: Headers | None = None
         """Additional headers of its answer."""
         self.waiting = False
-        """Whether it is queued, and can be cancelled when its client leaves."""
+        """Whether it is cancelled when its client leaves: it is queued, or a fork."""
 
     def like(self, query: bytes) -> "Request":
         """Copies the request, with another query."""

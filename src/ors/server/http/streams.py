@@ -208,7 +208,7 @@ def event(name: str, value: object) -> bytes:
 class Later(Stream):
     """The outcome of a coroutine.
 
-    When its reader leaves, the coroutine goes on, unless the request is only queued.
+    When its reader leaves, the coroutine goes on, unless the request is `waiting`.
     """
 
     def __init__(
@@ -248,7 +248,7 @@ class Later(Stream):
             sink.answer(outcome or failure())  # None if the coroutine cancelled itself
 
     def leave(self) -> None:
-        """Answers nobody. A queued request is cancelled."""
+        """Answers nobody. A request that is `waiting` is cancelled."""
         self._sink = None
         if self._task is None:
             self._coming.close()

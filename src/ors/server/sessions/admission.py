@@ -1,6 +1,7 @@
 """Admission: limits the number of sessions, and queues creations at the limit."""
 
 import asyncio
+import math
 from collections import Counter, deque
 from dataclasses import dataclass, field
 from itertools import chain
@@ -16,6 +17,7 @@ RETRY_SECONDS = 1
 class _Waiting:
     environment: str
     key: str
+    count: int
     turn: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
 
@@ -33,19 +35,17 @@ class Admission:
         self.per_environment: dict[str, int | None] = {}
         """The limits of environments that have their own."""
 
-    def enter(self, environment: str, key: str) -> bool:
-        """Takes a place if there is one, and returns whether it did."""
+    def enter(self, environment: str, key: str, count: int = 1) -> bool:
+        """Takes places if there are as many, and returns whether it did."""
         # The queue need not be asked: a place that gets free is given to it at once.
-        if not self._free(environment, key):
+        if not self._free(environment, key, count):
             return False
-        self._take(environment, key)
+        self._take(environment, key, count)
         return True
 
-    def leave(self, environment: str, key: str) -> None:
-        """Frees a place, and admits the next in the queue."""
-        self._total -= 1
-        self._of_environment[environment] -= 1
-        self._of_key[key] -= 1
+    def leave(self, environment: str, key: str, count: int = 1) -> None:
+        """Frees places, and admits the next in the queue."""
+        self._take(environment, key, -count)
         if not self._of_key[key]:
             del self._of_key[key]
         if self.waiting:
@@ -65,15 +65,19 @@ class Admission:
         """Whether the server has reached its limit of sessions."""
         return self._limits.sessions is not None and self._total >= self._limits.sessions
 
-    async def wait(self, environment: str, key: str) -> None:
-        """Waits in the queue for a place, and takes it.
+    def most(self, environment: str, key: str) -> float:
+        """The most sessions that there may be at once of that environment and key."""
+        return min(math.inf if limit is None else limit for limit in self._allowed(environment, key))
+
+    async def wait(self, environment: str, key: str, count: int = 1) -> None:
+        """Waits in the queue for places, and takes them all at once.
 
         Raises:
             Unavailable: the queue is full, the wait took too long, or the server shuts down.
         """
         if self.waiting >= self._limits.queue:
             raise self.full()
-        waiting = _Waiting(environment, key)
+        waiting = _Waiting(environment, key, count)
         self._queues.setdefault(key, deque()).append(waiting)
         self.waiting += 1
         try:
@@ -81,7 +85,7 @@ class Admission:
                 await waiting.turn
         except BaseException as error:
             if _granted(waiting.turn):  # in the moment in which the wait ended
-                self.leave(environment, key)
+                self.leave(environment, key, count)
             else:
                 self._give_up(waiting)
             raise self.full() if isinstance(error, TimeoutError) else error from None
@@ -111,34 +115,46 @@ class Admission:
             if queue:
                 self._queues[waiting.key] = queue  # keys take turns: this one goes to the end
             if not waiting.turn.done():
-                self._take(waiting.environment, waiting.key)
+                self._take(waiting.environment, waiting.key, waiting.count)
                 waiting.turn.set_result(None)
 
     def _next(self) -> _Waiting | None:
         """The first creation that finds a place; one for a full environment does not block the others."""
         return next(
-            (one for queue in self._queues.values() for one in queue if self._free(one.environment, one.key)),
+            (
+                one
+                for queue in self._queues.values()
+                for one in queue
+                if self._free(one.environment, one.key, one.count)
+            ),
             None,
         )
 
-    def _free(self, environment: str, key: str) -> bool:
-        limits = self._limits
-        of_environment = self.per_environment.get(environment, limits.sessions_per_environment)
+    def _free(self, environment: str, key: str, count: int) -> bool:
+        of_all, of_environment, of_key = self._allowed(environment, key)
         return (
-            _under(limits.sessions, self._total)
-            and _under(of_environment, self._of_environment[environment])
-            and _under(self._keys.sessions(key, limits.sessions_per_key), self._of_key[key])
+            _fits(of_all, self._total + count)
+            and _fits(of_environment, self._of_environment[environment] + count)
+            and _fits(of_key, self._of_key[key] + count)
         )
 
-    def _take(self, environment: str, key: str) -> None:
-        self._total += 1
-        self._of_environment[environment] += 1
-        self._of_key[key] += 1
+    def _allowed(self, environment: str, key: str) -> tuple[int | None, int | None, int | None]:
+        limits = self._limits
+        return (
+            limits.sessions,
+            self.per_environment.get(environment, limits.sessions_per_environment),
+            self._keys.sessions(key, limits.sessions_per_key),
+        )
+
+    def _take(self, environment: str, key: str, count: int) -> None:
+        self._total += count
+        self._of_environment[environment] += count
+        self._of_key[key] += count
 
 
 def _granted(turn: asyncio.Future[None]) -> bool:
     return turn.done() and not turn.cancelled() and turn.exception() is None
 
 
-def _under(limit: int | None, count: int) -> bool:
-    return limit is None or count < limit
+def _fits(limit: int | None, count: int) -> bool:
+    return limit is None or count <= limit

@@ -10,8 +10,10 @@ from typing import NamedTuple
 
 from ors.errors import BadRequest, Gone, NotFound, ORSError
 from ors.limits import Limits
+from ors.server.episodes.episode import Episode
 from ors.server.runtime import Runtime
 from ors.server.sessions.admission import Admission
+from ors.server.sessions.forks import Fork, Forks
 from ors.server.sessions.keys import Keys
 from ors.server.sessions.session import ServerSession, State
 
@@ -68,6 +70,59 @@ class Sessions:
         if self._live.get(session.sid) is session:
             del self._live[session.sid]
             self.admission.leave(session.environment, session.key)
+
+    def fork(self, session: ServerSession, count: int, key: str | None = None, trace: str = "") -> Fork:
+        """Begins a fork of a session, or joins the one that has the same idempotency key.
+
+        Raises:
+            ServerFailed: the session has failed.
+            BadRequest: there may never be as many sessions.
+            Unavailable: there is no room now.
+        """
+        if session.forks is None:
+            session.forks = Forks()
+        known = session.forks.by_key(key)
+        if known is not None:
+            return known
+        session.check()
+        session.check_room()
+        environment, owner = session.environment, session.key
+        most = self.admission.most(environment, owner)
+        if count + 1 > most:
+            raise BadRequest(f"n: with the forked one, there may be {most} sessions at once")
+        admitted = self.admission.enter(environment, owner, count)
+        if not admitted and not self._limits.queue:
+            raise self.admission.full()
+        fork = Fork(count if admitted else 0, self._undo_fork)
+        task = session.forks.start(fork, self._forked(fork, session, count, trace), key)
+        # Not in the task: one that is cancelled before its first step runs no code.
+        task.add_done_callback(lambda _: self.admission.leave(environment, owner, fork.places))
+        return fork
+
+    async def _forked(self, fork: Fork, session: ServerSession, count: int, trace: str) -> list[str]:
+        try:
+            if not fork.places:
+                await self.admission.wait(session.environment, session.key, count)
+                fork.places = count
+            episodes = await session.fork(count)
+        except asyncio.CancelledError:
+            session.check()  # if the session has ended, that is the reason
+            self._runtime.check_open()
+            raise
+        fork.places = 0  # the new sessions have them
+        session.seen = now = asyncio.get_running_loop().time()
+        return [self._open_copy(session, episode, now, trace) for episode in episodes]
+
+    def _open_copy(self, first: ServerSession, episode: Episode, now: float, trace: str) -> str:
+        # Leads here, wherever the id of the first one came from.
+        sid = self._runtime.identity.new_session_id()
+        self.reserve(sid, first.environment, now, first.limits, first.key).start(episode, trace)
+        return sid
+
+    def _undo_fork(self, sids: list[str]) -> None:
+        now = asyncio.get_running_loop().time()
+        for session in [self._live[sid] for sid in sids if sid in self._live]:
+            self._end(session, "Session deleted", "deleted", now)
 
     def find(self, sid: str, now: float, key: str = "") -> ServerSession:
         """Finds a session. This counts as activity.
@@ -138,9 +193,11 @@ class Sessions:
             self._ended.popitem(last=False)
 
     def refuse_waiting(self, now: float, message: str) -> None:
-        """Refuses queued creations, and ends sessions that are not set up yet."""
+        """Refuses queued creations and running forks, and ends sessions that are not set up yet."""
         self.admission.refuse_waiting(message, "shutdown")
         for session in list(self._live.values()):
+            if session.forks is not None:
+                session.forks.stop()
             if session.state is State.CREATING:
                 self._end(session, message, "shutdown", now)
 

@@ -28,6 +28,7 @@ from ors.server.observe.events import (
 )
 from ors.server.runtime import Runtime
 from ors.server.sessions.calls import GONE, Call, Calls
+from ors.server.sessions.forks import Forks
 from ors.types import JSONObject
 
 log = logging.getLogger("ors.server")
@@ -87,6 +88,7 @@ class ServerSession:
         "environment",
         "episode",
         "failure",
+        "forks",
         "key",
         "limits",
         "reward",
@@ -114,6 +116,7 @@ class ServerSession:
         self._opening: asyncio.Task[Any] | None = None
         self._settled: asyncio.Future[None] | None = None  # set while somebody waits for the end of CREATING
         self._early: EarlyCalls | None = None
+        self.forks: Forks | None = None  # most sessions are never forked
         self._ended = ("", "")  # the message and the reason of its end
 
     async def task(self, asked: Coroutine[Any, Any, JSONObject]) -> JSONObject:
@@ -258,8 +261,28 @@ class ServerSession:
 
     @property
     def running(self) -> int:
-        """Calls that run or wait for their turn."""
-        return self._calls.running
+        """Calls and forks that run or wait for their turn."""
+        return self._calls.running + (0 if self.forks is None else len(self.forks))
+
+    def check_room(self) -> None:
+        """Raises the error for a fork that may not wait for its turn: the server or the session is busy."""
+        runtime = self._runtime
+        full = runtime.running >= runtime.most_running or self.running > self.limits.queued_calls
+        if runtime.draining or full:
+            self._refuse_call()
+
+    async def fork(self, count: int) -> list[Episode]:
+        """Copies of the episode, made when the turn of the fork has come.
+
+        Raises:
+            Gone: the session has ended.
+            BadRequest: the episode has finished.
+            ServerFailed: the environment was not set up, or cannot be copied.
+        """
+        if self.state is not READY or self._early is not None:
+            await self._ready_in_turn()
+        assert self.episode is not None
+        return await self.episode.fork(count)
 
     def calls(self) -> Iterable[Call]:
         """Running calls, and those whose results are kept."""
@@ -339,14 +362,16 @@ class ServerSession:
         self._set_state(State.DELETED)
         self._ended = (message, reason)
         self.failure = None
-        stopped = self.stop_calls(message, reason)
-        if self._opening is None and (self.episode is None or not self.episode.needs_teardown):
+        forking = [] if self.forks is None else self.forks.stop()
+        stopped: list[asyncio.Task[Any]] = [*self.stop_calls(message, reason), *forking]
+        at_once = self._opening is None and not forking
+        if at_once and (self.episode is None or not self.episode.needs_teardown):
             self._calls.close()
             self._closed(reason, 0.0)
             return None
         return asyncio.create_task(self._end(reason, stopped))
 
-    async def _end(self, reason: str, stopped: list[asyncio.Task[None]]) -> None:
+    async def _end(self, reason: str, stopped: list[asyncio.Task[Any]]) -> None:
         # Cancelled code may clean up first, but not for ever.
         waiting = [task for task in (*stopped, self._opening) if task is not None]
         if waiting:

@@ -1,0 +1,270 @@
+"""Forks that are asked for twice, given up, or cut off: never two, and nothing left behind."""
+
+import asyncio
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from typing import Any
+
+import pytest
+
+from ors import Limits, Server
+from ors.server.sessions.forks import MOST_KEYS, Fork, Forks
+from tests.requirements import proves
+from tests.support.board_environment import AsyncForking, Bare, Board, Forking
+from tests.support.forks import asking, fork, forked, moved, opened, running, total, until
+from tests.support.live_server import hosted, serving
+from tests.support.raw_http import Raw
+
+ALL = (Board, Forking, AsyncForking, Bare)
+
+
+@pytest.fixture(scope="module")
+def raw() -> Iterator[Raw]:
+    with serving(Server(ALL, limits=Limits(grace_seconds=0.1))) as url:
+        yield Raw(url)
+
+
+# ── Keys ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+@proves("besides.fork-once")
+def test_a_fork_with_the_same_key_is_the_same_fork(raw: Raw) -> None:
+    first, _ = opened(raw)
+    other, _ = opened(raw)
+    sids = forked(raw, first, 2, key="k")
+    assert fork(raw, first, 5, key="k").json() == {"sids": sids}
+    assert set(forked(raw, first, 2, key="l")).isdisjoint(sids)
+    assert set(forked(raw, other, 2, key="k")).isdisjoint(sids)
+
+
+@proves("besides.fork-once")
+def test_a_fork_with_the_same_key_joins_the_running_one_also_when_the_first_client_leaves() -> None:
+    server = Server(ALL)
+    with serving(server) as url, ThreadPoolExecutor(1) as pool:
+        raw = Raw(url)
+        first, id = opened(raw, "forking", gate=True)
+        connection = asking(raw, first, 2, key="k")
+        assert Board.gates[f"{id}.forking"].wait(20)
+        (session,) = server._app.sessions
+        assert session.forks is not None
+        waited_for = session.forks.by_key("k")
+        assert waited_for is not None
+        joined = pool.submit(forked, raw, first, 2, "k")
+        until(lambda: waited_for._waiting == 2)
+        connection.close()
+        until(lambda: waited_for._waiting == 1)
+        Board.gates[f"{id}.fork"].set()
+        sids = joined.result(20)
+        assert fork(raw, first, 2, key="k").json() == {"sids": sids}
+        assert (total(raw), Board.counts[f"{id}.fork"]) == (3, 2)
+
+
+def test_a_fork_that_failed_may_be_tried_again_with_its_key(raw: Raw) -> None:
+    sid, id = opened(raw, "forking", boom=1)
+    assert fork(raw, sid, 1, key="k").status == 500
+    assert len(forked(raw, sid, 1, key="k")) == 1
+    assert Board.counts[f"{id}.fork"] == 2
+
+
+# ── Interrupted ──────────────────────────────────────────────────────────────────────────────────
+
+
+@proves("besides.fork-once")
+@pytest.mark.parametrize("serve", [serving, hosted])
+def test_a_client_that_leaves_in_the_middle_leaves_no_session(serve: Any) -> None:
+    with serve(Server(ALL)) as url:
+        raw = Raw(url)
+        sid, id = opened(raw, "asyncforking", stay=3)
+        connection = asking(raw, sid, 5, key="k")
+        until(lambda: Board.counts[f"{id}.fork"] == 3)
+        connection.close()
+        until(lambda: Board.counts[f"{id}.teardown"] == 2)
+        until(lambda: running(raw, sid) == 0)
+        assert total(raw) == 1
+        assert moved(raw, sid, "a", "asyncforking") == "a"
+        assert len(forked(raw, sid, 2, key="k")) == 2
+
+
+def test_a_copy_that_is_made_in_a_thread_when_the_client_leaves_is_torn_down() -> None:
+    with serving(Server(ALL, limits=Limits(sessions=3))) as url:
+        raw = Raw(url)
+        sid, id = opened(raw, "forking", gate=True)
+        with closing(asking(raw, sid, 2)):
+            assert Board.gates[f"{id}.forking"].wait(20)
+            assert raw.post("/create", {"task_spec": {}}, sid="x").status == 429
+        until(lambda: "ors_threads_lost 1" in raw.get("/-/metrics").body.decode())
+        raw.get("/health")  # a turn of the loop later, the thread has been told to make no second copy
+        Board.gates[f"{id}.fork"].set()
+        until(lambda: Board.counts[f"{id}.teardown"] == 1)
+        until(lambda: running(raw, sid) == 0)
+        assert (total(raw), Board.counts[f"{id}.fork"]) == (1, 1)
+        assert len(forked(raw, sid, 2)) == 2
+
+
+def test_a_fork_whose_session_is_deleted_is_gone_and_leaves_nothing(raw: Raw) -> None:
+    sid, id = opened(raw, "asyncforking", stay=2)
+    before = total(raw)
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(fork, raw, sid, 3)
+        until(lambda: Board.counts[f"{id}.fork"] == 2)
+        assert raw.post("/delete", sid=sid).status == 200
+        answer = asked.result(20)
+    assert (answer.status, answer.headers["ors-reason"]) == (410, "deleted")
+    assert Board.counts[f"{id}.teardown"] == 2  # one copy, and the session itself
+    assert total(raw) == before - 1
+
+
+def test_a_session_ends_after_the_copies_that_a_fork_has_made(raw: Raw) -> None:
+    sid, id = opened(raw, "asyncforking", stay=2, teardown_gate=True)
+    with closing(asking(raw, sid, 2)), ThreadPoolExecutor(1) as pool:
+        until(lambda: Board.counts[f"{id}.fork"] == 2)
+        deleting = pool.submit(raw.post, "/delete", sid=sid)
+        assert Board.gates[f"{id}.tearing"].wait(20)
+        for _ in range(20):
+            assert raw.post("/ping", sid=sid).status == 410
+        assert Board.counts[f"{id}.teardown"] == 0
+        Board.gates[f"{id}.teardown"].set()
+        assert deleting.result(20).status == 200
+    assert Board.counts[f"{id}.teardown"] == 2
+
+
+def test_a_session_without_teardown_ends_after_the_thread_that_copies_it(raw: Raw) -> None:
+    sid, id = opened(raw, "bare", gate=True)
+    with closing(asking(raw, sid, 2)), ThreadPoolExecutor(1) as pool:
+        assert Board.gates[f"{id}.forking"].wait(20)
+        deleting = pool.submit(raw.post, "/delete", sid=sid)
+        until(lambda: raw.post("/ping", sid=sid).status == 410)
+        for _ in range(20):
+            raw.get("/health")
+        assert not deleting.done()
+        Board.gates[f"{id}.fork"].set()
+        assert deleting.result(20).status == 200
+    assert Board.counts[f"{id}.fork"] == 1
+
+
+def test_a_server_that_drains_refuses_the_forks_that_wait_at_once() -> None:
+    server = Server(ALL, limits=Limits(grace_seconds=20))
+    with ThreadPoolExecutor(1) as pool, serving(server) as url:
+        raw = Raw(url)
+        sid, id = opened(raw)
+        with raw.opened(sid, "hold", env="board"):
+            asked = pool.submit(fork, raw, sid, 2)
+            until(lambda: running(raw, sid) == 2)
+            loop = server._app.runtime.loop
+            assert loop is not None
+            draining = asyncio.run_coroutine_threadsafe(server._app.drain(), loop)
+            answer = asked.result(20)  # while the call still runs
+            assert (answer.status, answer.headers["ors-reason"]) == (503, "shutdown")
+            assert fork(raw, sid).status == 503
+            Board.gates[f"{id}.hold"].set()
+        draining.result(20)
+
+
+def test_a_server_that_ends_tears_down_what_a_fork_has_made() -> None:
+    with serving(Server(ALL, limits=Limits(grace_seconds=0.1))) as url:
+        raw = Raw(url)
+        sid, id = opened(raw, "asyncforking", stay=3)
+        connection = asking(raw, sid, 5)
+        until(lambda: Board.counts[f"{id}.fork"] == 3)
+    assert Board.counts[f"{id}.teardown"] == 3
+    connection.close()
+
+
+# ── In one turn of the loop ──────────────────────────────────────────────────────────────────────
+
+
+async def turns(count: int = 5) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+async def two_sids() -> list[str]:
+    await asyncio.sleep(0)
+    return ["a", "b"]
+
+
+async def test_new_sessions_that_nobody_waits_for_are_ended() -> None:
+    ended: list[str] = []
+    forks, fork = Forks(), Fork(0, ended.extend)
+    forks.start(fork, two_sids(), "k")
+    await turns()
+    assert (ended, forks.by_key("k"), len(forks)) == (["a", "b"], None, 0)
+
+
+async def test_a_client_that_leaves_when_its_answer_is_ready_leaves_no_session() -> None:
+    ended: list[str] = []
+    forks, fork = Forks(), Fork(0, ended.extend)
+    task = forks.start(fork, two_sids(), "k")
+    waiting = asyncio.create_task(fork.sids())
+    task.add_done_callback(lambda _: waiting.cancel())
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert (ended, forks.by_key("k")) == (["a", "b"], None)
+
+
+async def test_what_one_client_has_got_is_not_taken_away_when_another_leaves() -> None:
+    ended: list[str] = []
+    forks, fork = Forks(), Fork(0, ended.extend)
+    forks.start(fork, two_sids(), "k")
+    assert await fork.sids() == ["a", "b"]
+    late = asyncio.create_task(fork.sids())
+    await asyncio.sleep(0)
+    late.cancel()
+    await turns()
+    assert (ended, forks.by_key("k")) == ([], fork)
+
+
+async def test_a_fork_that_is_stopped_cleans_up_in_peace() -> None:
+    begun, cleaned = asyncio.Event(), asyncio.Event()
+
+    async def work() -> list[str]:
+        try:
+            begun.set()
+            await asyncio.Event().wait()
+        finally:
+            await turns()
+            cleaned.set()
+        return []
+
+    forks, fork = Forks(), Fork(0, lambda _: None)
+    forks.start(fork, work(), None)
+    await begun.wait()
+    (task,) = forks.stop()
+    await turns(2)
+    assert forks.stop() == [task]
+    await asyncio.wait({task})
+    assert cleaned.is_set()
+
+
+async def test_a_session_remembers_its_last_keys() -> None:
+    forks = Forks()
+    for number in range(MOST_KEYS + 1):
+        fork = Fork(0, lambda _: None)
+        forks.start(fork, two_sids(), str(number))
+        await fork.sids()
+    assert forks.by_key("0") is None
+    assert all(forks.by_key(str(number)) is not None for number in range(1, MOST_KEYS + 1))
+
+
+async def test_sessions_and_places_of_a_fork_without_a_client_are_given_back() -> None:
+    app = Server([Board], limits=Limits(sessions=3))._app
+    app.start()
+    sessions = app.sessions
+    assert sessions.admission.enter("board", "")
+    now = asyncio.get_running_loop().time()
+    session = sessions.reserve("s", "board", now, app.limits)
+    session.start(app._environments["board"].episode({"id": "s"}, {}))
+    await session.ready()
+    for cancelled_at_once in (False, True):
+        sessions.fork(session, 2)
+        assert sessions.admission.saturated
+        if cancelled_at_once:
+            assert session.forks is not None
+            session.forks.stop()
+        async with asyncio.timeout(20):
+            while sessions.admission.saturated or session.running:
+                await asyncio.sleep(0.005)
+        assert [each.sid for each in sessions] == ["s"]
+    await app.close()
+    assert Board.counts["s.teardown"] == 3
