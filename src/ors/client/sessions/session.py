@@ -83,10 +83,10 @@ class AsyncSession:
             self._set_sid(sid)
         else:
             await self._remote.retry().run(self.ping)
-        self._keep()
+        self._keep_alive()
         return self
 
-    def _keep(self) -> None:
+    def _keep_alive(self) -> None:
         self.heard = asyncio.get_running_loop().time()
         self.kept = True
         self._remote.keepalive.keep(self)
@@ -293,7 +293,7 @@ class AsyncSession:
         made._headers, made._attached = self._headers, False
         made._transcript = self._transcript and self._transcript.copy()
         made._set_sid(sid)
-        made._keep()
+        made._keep_alive()
         return made
 
     def lose(self, message: str, reason: str | None = None) -> None:
