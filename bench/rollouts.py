@@ -60,7 +60,7 @@ async def _driven(env: AsyncEnvironment, episodes: int) -> None:
         assert (record.outcome, record.reward) == (Scored(), STEPS)
 
 
-async def _compare(url: str, rounds: int, episodes: int) -> dict[str, list[float]]:
+async def compare(url: str, rounds: int, episodes: int) -> dict[str, list[float]]:
     """The CPU time of a step in microseconds, for each round."""
     ways = {"bare": _bare, "driven": _driven}
     found: dict[str, list[float]] = {name: [] for name in ways}
@@ -91,7 +91,7 @@ def main() -> int:
     parser.add_argument("--episodes", type=int, default=10_000)
     given = parser.parse_args()
     with running("ours") as (server,), machine.pinned(machine.cores()[1]):
-        found = asyncio.run(_compare(server.url, given.rounds, 2 * AT_ONCE))
+        found = asyncio.run(compare(server.url, given.rounds, 2 * AT_ONCE))
         before, after = asyncio.run(_grown(server.url, given.episodes))
     ratios = [driven / bare for driven, bare in zip(found["driven"], found["bare"], strict=True)]
     bare, driven = statistics.median(found["bare"]), statistics.median(found["driven"])

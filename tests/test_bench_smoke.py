@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from bench import floor, load, machine, plans, profile, starts, wire
+from bench import floor, load, machine, plans, profile, rollouts, starts, wire
 from bench.figures import Figures
 from bench.rows import ROWS
 from bench.servers import Subject, running
@@ -133,6 +133,12 @@ def _without_id(answer: bytes) -> bytes:
 
 def test_the_hot_path_did_not_grow() -> None:
     assert profile.function_calls() < MOST_FUNCTIONS_A_CALL
+
+
+async def test_rollouts_and_the_bare_client_play_the_same_episodes() -> None:
+    with running("ours") as (server,):
+        found = await rollouts.compare(server.url, rounds=1, episodes=4)
+    assert {name: len(each) for name, each in found.items()} == {"bare": 1, "driven": 1}
 
 
 def test_ratios_are_taken_within_a_round() -> None:

@@ -286,3 +286,13 @@ async def test_a_refusal_to_open_is_the_infrastructures(lab: AsyncEnvironment) -
         assert isinstance(record.outcome, Failed)
         assert (record.outcome.who, record.outcome.stage) == ("infrastructure", "opening")
         assert record.session is None
+
+
+@pytest.mark.parametrize("how", ["sum", lambda rewards: float("nan")])
+async def test_rewards_that_reduce_to_no_finite_number_are_a_failure_of_the_environment(
+    session: Opening, how: Any
+) -> None:
+    agent = Script(calls(reward(1.7e308), reward(1.7e308)), DONE)
+    record = await play(session(), agent, reward=how)
+    assert isinstance(record.outcome, Failed)
+    assert (record.outcome.who, record.reward, record.rewards) == ("environment", None, (1.7e308, 1.7e308))
