@@ -3,10 +3,10 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import isfinite
-from typing import Any, NoReturn
+from typing import Any, NoReturn, get_args
 
 from ors.errors import ORSError, ServerFailed, ToolCallError, ToolFailed
-from ors.types import Blocks, ImageBlock, JSONObject, TerminalToolSpec, TextBlock, ToolOutput
+from ors.types import Block, Blocks, JSONObject, TerminalToolSpec, ToolOutput
 
 ErrorFrom = Callable[[str], ORSError]
 
@@ -141,11 +141,9 @@ def _blocks(values: Any, error_from: ErrorFrom) -> Blocks:
             raise error_from(f"a block is {_named(value)}, not an object")
         kind = value.get("type", "image" if "data" in value else "text")
         detail = _optional(value, "detail", Mapping, error_from)
-        if kind == "text":
-            found.append(TextBlock(text=_text(value, "text", error_from), detail=detail))
-        elif kind == "image":
-            data, mime = _text(value, "data", error_from), _text(value, "mimeType", error_from)
-            found.append(ImageBlock(data=data, mimeType=mime, detail=detail))
+        if isinstance(kind, str) and kind in _BLOCKS:
+            block, keys = _BLOCKS[kind]
+            found.append(block(**{key: _text(value, key, error_from) for key in keys}, detail=detail))
     return found
 
 
@@ -179,6 +177,16 @@ _KINDS: dict[type, str] = {
     list: "a list",
     Mapping: "an object",
 }
+
+
+_BLOCKS = {
+    block.model_fields["type"].default: (
+        block,
+        [key for key, field in block.model_fields.items() if field.is_required()],
+    )
+    for block in get_args(Block)
+}
+"""The kinds of blocks, each with its keys that must be there; all of them hold strings."""
 
 
 def _named(value: Any) -> str:
