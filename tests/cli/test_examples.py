@@ -16,6 +16,9 @@ from ors.cli import COMMANDS, ors
 from ors.cli.options.shared import Command
 from tests.support.commands import run, running, variables
 
+# In one process: each would make a workshop of its own.
+pytestmark = pytest.mark.xdist_group("workshop")
+
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "cli.md"
 README = (ROOT / "README.md").read_text()
