@@ -35,8 +35,10 @@ test-field: install ## the tests beside the field's packages, each in an environ
 test-ray: install ## the tests on a real Ray cluster of three nodes: about two minutes
 	$(BIN)/python -m pytest -n 0 $(RAY)
 
-attack: install ## the attacks in their long form, and a report of them: about two minutes
-	ORS_ATTACK=1 $(BIN)/python -m pytest -n 2 tests/attack
+CROWDS := tests/cluster/test_crowds.py tests/interaction/test_many_sessions.py
+
+attack: install ## the attacks and crowds in their long form, and a report of them: under three minutes
+	ORS_ATTACK=1 $(BIN)/python -m pytest -n 2 tests/attack $(CROWDS)
 
 coverage: install ## the tests of test and test-ray, and whether they run enough of src/ors: under twenty minutes
 	rm -rf build/coverage && mkdir -p build/coverage
@@ -99,3 +101,4 @@ screenshots: install ## pictures of every view of the inspector, in build/screen
 
 clean: ## remove everything that can be made again
 	rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find src tests bench examples scripts -name __pycache__ -prune -exec rm -rf {} +

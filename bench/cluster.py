@@ -219,13 +219,13 @@ def costs() -> dict[str, float]:
     return found
 
 
-def crowd() -> dict[str, float]:
-    """10,000 sessions over two workers, without a call and with one; 2,000 calls at once of two seconds."""
+def crowd(sessions: int = SESSIONS, calls: int = 2000) -> dict[str, float]:
+    """Many sessions over two workers, without a call and with one; many calls at once of two seconds."""
     with ors("serve", TARGET, "--workers", "2") as two:
-        called, _ = _filled(two, with_call=True)
+        called, _ = _filled(two, sessions, with_call=True)
     with ors("serve", TARGET, "--workers", "2") as two:
-        bare, opened = _filled(two, with_call=False)
-        slow = load.run(two, plans.crowd(plans.SLOW), 2000, count=2000)
+        bare, opened = _filled(two, sessions, with_call=False)
+        slow = load.run(two, plans.crowd(plans.SLOW), calls, count=calls)
         return {
             "sessions": opened.passes,
             "bytes a session": bare,
@@ -236,10 +236,10 @@ def crowd() -> dict[str, float]:
         }
 
 
-def _filled(two: Command, *, with_call: bool) -> tuple[float, load.Sample]:
+def _filled(two: Command, sessions: int, *, with_call: bool) -> tuple[float, load.Sample]:
     """The bytes that each of many new sessions takes; with a call, its kept result is among them."""
     before = sum(map(machine.resident_bytes, two.pids()))
-    opened = load.run(two, plans.sessions(with_call=with_call), 32, count=SESSIONS)
+    opened = load.run(two, plans.sessions(with_call=with_call), 32, count=sessions)
     grown = sum(map(machine.resident_bytes, two.pids())) - before
     return grown / opened.passes, opened
 

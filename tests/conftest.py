@@ -1,4 +1,5 @@
 import os
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -7,6 +8,10 @@ from ors import Server
 from tests.support.environments import Lab, Other
 from tests.support.live_server import serving
 from tests.support.raw_http import Raw
+
+# Compiled modules are kept: the tests start hundreds of processes, and compiling takes a third of a start.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -18,8 +23,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """Two processes a core: half of the time, tests wait for servers, clocks and processes."""
-    return 2 * len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2 * (os.cpu_count() or 1)
+    """Three processes a core: most of the time, tests wait for servers, clocks and processes."""
+    return 3 * len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 3 * (os.cpu_count() or 1)
 
 
 @pytest.fixture(scope="session")

@@ -3,6 +3,7 @@
 import itertools
 import json
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -81,6 +82,17 @@ def test_no_piece_is_too_long_or_begins_or_ends_with_white_space(text: str) -> N
         assert len(event.data.encode()) <= CHUNK_BYTES
         assert event.data == event.data.strip().strip("\ufeff")
     assert len(events) == 1 or len(dumps({"text": text})) > CHUNK_BYTES // 3
+
+
+@pytest.mark.parametrize("character", ["é", "漢", "😀"])
+@pytest.mark.parametrize("shift", range(4))
+def test_a_piece_of_wide_characters_ends_with_the_last_one_that_leaves_room_to_escape_it(
+    character: str, shift: int
+) -> None:
+    events = Decoder().feed(result_events(dumps({"text": "x" * shift + character * 5000})))
+    room = CHUNK_BYTES - len("\\u3000") + 1
+    for event in events[:-1]:
+        assert room - len(character.encode()) < len(event.data.encode()) <= room
 
 
 @given(data=st.text(st.characters(exclude_categories=["Cs"])), at=cuts)

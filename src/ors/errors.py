@@ -58,7 +58,10 @@ class ORSError(Exception):
 
     status: ClassVar[int] = 500
     who: ClassVar[Who] = "server"
-    reason: str | None = None
+
+    def __init__(self, message: str = "", *, reason: str | None = None) -> None:
+        super().__init__(message)
+        self.reason = reason
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Exception.__reduce__ calls the constructor with `args`, which fails with keyword-only arguments.
@@ -81,8 +84,7 @@ class ToolError(ORSError):
     who = "client"
 
     def __init__(self, message: str, *, reason: str | None = None) -> None:
-        super().__init__(message)
-        self.reason = reason
+        super().__init__(message, reason=reason)
 
 
 class InvalidEnvironment(ORSError, ValueError):
@@ -100,19 +102,11 @@ class ToolCallError(ORSError):
     status = 200
     who = "client"
 
-    def __init__(self, message: str = "", *, reason: str | None = None) -> None:
-        super().__init__(message)
-        self.reason = reason
-
 
 class ToolFailed(ORSError):
     """The tool raised, was stopped, or its result cannot be sent. Mask the step; the session may go on."""
 
     who = "environment"
-
-    def __init__(self, message: str = "", *, reason: str | None = None) -> None:
-        super().__init__(message)
-        self.reason = reason
 
 
 class CallOutcomeUnknown(ORSError):
@@ -134,9 +128,8 @@ class SessionLost(ORSError):
     status = 410
 
     def __init__(self, message: str = "", *, sid: str | None = None, reason: str | None = None) -> None:
-        super().__init__(message)
+        super().__init__(message, reason=reason)
         self.sid = sid
-        self.reason = reason
 
 
 class TransportError(ORSError):
@@ -159,20 +152,18 @@ class Unavailable(TransportError):
         status: int = 503,
         reason: str | None = None,
     ) -> None:
-        super().__init__(message)
+        super().__init__(message, reason=reason)
         self.retry_after = retry_after
         self.status = status  # type: ignore[misc]
-        self.reason = reason
 
 
 class ResponseError(ORSError):
     """The server answered with an error status; the message is its `detail`."""
 
     def __init__(self, message: str = "", *, status: int | None = None, reason: str | None = None) -> None:
-        super().__init__(message)
+        super().__init__(message, reason=reason)
         if status is not None:
             self.status = status  # type: ignore[misc]
-        self.reason = reason
 
 
 class BadRequest(ResponseError):

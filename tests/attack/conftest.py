@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-LONG = bool(os.environ.get("ORS_ATTACK"))
+from tests.support.scale import LONG, scaled
+
 SEED = int(os.environ.get("ORS_ATTACK_SEED", "13"))
 LONG_SECONDS = 300
 
@@ -20,7 +21,7 @@ class Scale:
 
     def of(self, short: int, long: int) -> int:
         """So many in `make test`, or in `make attack`."""
-        return long if LONG else short
+        return scaled(short, long)
 
 
 Tally = Callable[[str, str], None]

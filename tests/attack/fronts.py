@@ -193,7 +193,7 @@ def front(
                 "asgi", [*UVICORN, "--port", "0", "--timeout-keep-alive", "1"], r"running on (http://\S+)"
             )
         else:
-            more = ["--workers", str(WORKERS)] if name == "workers" else []
+            more = ["--workers", str(WORKERS), "--preload"] if name == "workers" else []
             made.url = start("server", [*serve, *more], r"Serving on (http://\S+)")
         if name == "router":
             trusted = ["--api-key", key, "--cors-origin", ORIGIN] if key else []

@@ -8,10 +8,11 @@ from contextlib import ExitStack
 
 import pytest
 
-from tests.attack.conftest import LONG, Scale, Tally
+from tests.attack.conftest import Scale, Tally
 from tests.attack.fronts import KEY, NAMES, Front, front
 from tests.attack.shapes import ACCESS, LAST, OPEN, SID, Shape
 from tests.attack.wire import Hung, Malformed, answers, talk
+from tests.support.scale import LONG
 
 pytestmark = pytest.mark.xdist_group("attack-shapes")
 

@@ -172,6 +172,19 @@ async def test_what_a_result_leaves_out_has_a_default() -> None:
         assert type(made.reward) is float
 
 
+async def test_blocks_of_unknown_kinds_are_left_out_and_taken_for_no_other() -> None:
+    sound = {"type": "audio", "data": "UklGRg==", "mimeType": "audio/wav"}
+    image = {"type": "image", "data": "iVBORw0=", "mimeType": "image/png", "detail": {"alt": "dot"}}
+    async with scripted() as script, client_of(script) as client:
+        session = await client.environment("env").session(Task("env", {})).start()
+        given = output(
+            blocks=[sound, {"type": ["text"], "text": "x"}, {"type": None, "data": ""}, image, BLOCK]
+        )
+        script.on("/env/call", stream(("task_id", "t1"), ("end", json.dumps(given))))
+        made = await session.call_tool("act")
+    assert [block.model_dump() for block in made.blocks] == [image, {**BLOCK, "detail": None}]
+
+
 def env(client: AsyncORS) -> AsyncEnvironment:
     return client.environment("env")
 

@@ -116,6 +116,18 @@ def test_what_an_environment_returns_is_shown_as_text(page: Page, stage: str) ->
     assert page.all("main script, main img[src=x], main iframe") == []
 
 
+def test_a_block_of_an_unknown_kind_is_shown_as_data_and_not_as_an_image(page: Page, stage: str) -> None:
+    page.open(stage)
+    shown = page.driver.execute_async_script("""
+        const done = arguments[0];
+        const block = { type: "audio", data: "UklGRg==", mimeType: "audio/wav" };
+        import("/-/page/show.js").then(({ blocks }) => done(blocks([block])[0].textContent));
+    """)
+    assert isinstance(shown, str)
+    assert "audio/wav" in shown
+    assert "image" not in shown.lower()
+
+
 def test_refusals_and_failures_have_looks_of_their_own(page: Page, stage: str) -> None:
     page.play("stage/train/0", stage)
     page.click(".tab", "refuse")

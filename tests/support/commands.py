@@ -13,6 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from click.testing import CliRunner
+
+from ors.cli import ors
+
 ORS = [sys.executable, "-m", "ors"]
 PATIENCE = 40
 ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b[=>]")
@@ -51,6 +55,13 @@ def run(*words: str, cwd: Path | None = None, stdin: str = "", env: Mapping[str,
     )
     assert "Traceback" not in done.stderr, done.stderr
     return Done(done.returncode, done.stdout, done.stderr)
+
+
+def refused(*words: str) -> Done:
+    """Runs a command that is refused before it begins, in this process: a start takes half a second."""
+    ours = {name: None for name in os.environ if name.startswith(("ORS_", "_ORS"))}
+    done = CliRunner().invoke(ors, words, prog_name="ors", env=ours)
+    return Done(done.exit_code, done.stdout, done.stderr)
 
 
 class Running:

@@ -5,6 +5,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -13,6 +14,7 @@ from tests.support import SUPPORT
 from tests.support.commands import ORS, PATIENCE, variables
 from tests.support.raw_http import Raw
 
+BETWEEN_SECONDS = 0.02
 YARD = f"{SUPPORT / 'traced_environment.py'}:Yard"
 
 
@@ -89,6 +91,7 @@ class Crew:
         while not what():
             with suppress(OSError):  # a worker that is killed takes its connections with it
                 self.raw.get("/health")
+            time.sleep(BETWEEN_SECONDS)
 
     def stop(self) -> int:
         self.process.send_signal(signal.SIGTERM)

@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import AsyncIterator, Mapping
-from types import TracebackType
 from typing import Any, Self, overload
 from urllib.parse import urlsplit
 
@@ -75,9 +74,7 @@ class AsyncORS:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, raised: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *raised: object) -> None:
         await self.close()
 
 
@@ -130,9 +127,7 @@ class AsyncEnvironmentsAPI:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, raised: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *raised: object) -> None:
         await self.close()
 
 

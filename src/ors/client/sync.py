@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Iterator, Mapping
-from types import TracebackType
 from typing import Any, Self, overload
 
 from ors._protocol import API_KEY_VARIABLE
@@ -60,10 +59,8 @@ class Session:
     def __enter__(self) -> Self:
         return self.start()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, raised: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._loop.run(lambda: self._async.__aexit__(kind, raised, trace))
+    def __exit__(self, *raised: object) -> None:
+        self._loop.run(lambda: self._async.__aexit__(*raised))
 
     def messages(self, format: Provider) -> list[dict[str, Any]]:
         """The prompt, calls and results as messages: see `AsyncSession.messages`."""
@@ -248,9 +245,7 @@ class EnvironmentsAPI:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, raised: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.close()
 
 
@@ -288,7 +283,5 @@ class ORS:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, raised: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.close()

@@ -7,8 +7,8 @@ from typing import Any
 from ors.conformance.faults import Violation
 from ors.conformance.http import RawAnswer
 
-TEXT_KEYS = {"text", "detail", "type"}
-IMAGE_KEYS = {"data", "mimeType", "detail", "type"}
+BLOCK_KEYS = {"text": ("text",), "image": ("data", "mimeType")}
+"""The kinds of blocks, each with the keys that hold a string; all have `detail` and `type` as well."""
 
 
 def status(answer: RawAnswer, *wanted: int) -> RawAnswer:
@@ -80,13 +80,13 @@ def names(listed: Iterable[Mapping[str, Any]]) -> set[str]:
 
 
 def blocks(given: Any, seen: bytes) -> list[dict[str, Any]]:
-    """Checks that the value is a list of text and image blocks."""
+    """Checks that the value is a list of blocks."""
     if not isinstance(given, list):
         raise Violation("the blocks are not an array", seen)
     for block in given:
-        if not isinstance(block, dict) or block.get("type") not in ("text", "image"):
-            raise Violation("a block that is neither text nor image", seen)
-        for key in ("text",) if block["type"] == "text" else ("data", "mimeType"):
+        if not isinstance(block, dict) or block.get("type") not in [*BLOCK_KEYS]:
+            raise Violation(f"a block that is neither {' nor '.join(BLOCK_KEYS)}", seen)
+        for key in BLOCK_KEYS[block["type"]]:
             if not isinstance(block.get(key), str):
                 raise Violation(f"a block without the string {key!r}", seen)
     return given
@@ -95,6 +95,5 @@ def blocks(given: Any, seen: bytes) -> list[dict[str, Any]]:
 def block_keys(given: list[dict[str, Any]], seen: bytes) -> None:
     """Checks that blocks have exactly the keys of their type."""
     for block in given:
-        wanted = TEXT_KEYS if block["type"] == "text" else IMAGE_KEYS
-        if block.keys() != wanted:
+        if block.keys() != {*BLOCK_KEYS[block["type"]], "detail", "type"}:
             raise Violation(f"a {block['type']} block with the keys {sorted(block)}", seen)

@@ -38,6 +38,8 @@ def test_a_new_environment_is_fit_to_train_on(template: str, tmp_path: Path) -> 
     assert report["figures"]["gold earns"] == 1
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(180)
 def test_new_packages_are_linted_and_typed(tmp_path: Path) -> None:
     tools = (
         ["ruff", "check", "--isolated", "--select", "E,F,I,B,D1", "--line-length", "110", "src"],

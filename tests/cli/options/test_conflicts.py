@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.commands import run, running
+from tests.support.commands import refused, running
 from tests.support.raw_http import Raw
 from tests.support.worker_command import alive
 
@@ -55,7 +55,7 @@ RAY = ("--ray", "--host", "127.0.0.1")
     ],
 )
 def test_flags_that_do_not_go_together_are_one_line(words: list[str], said: str, park: str) -> None:
-    done = run("serve", park, "--port", "0", *words)
+    done = refused("serve", park, "--port", "0", *words)
     assert (done.code, done.out) == (2, "")
     assert said in done.err
     assert done.err.count("\n") == 1
@@ -74,7 +74,7 @@ def test_flags_that_do_not_go_together_are_one_line(words: list[str], said: str,
     ],
 )
 def test_amounts_that_ray_would_not_take_are_refused(words: list[str], said: str, park: str) -> None:
-    done = run("serve", park, *RAY, *words)
+    done = refused("serve", park, *RAY, *words)
     assert (done.code, done.out) == (2, "")
     assert said in done.err.splitlines()[-1]
 

@@ -20,7 +20,6 @@ from tests.support.worker_command import YARD, Crew, alive, crew
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.timeout(180),
-    pytest.mark.xdist_group("workers"),
     pytest.mark.skipif(not hasattr(os, "fork"), reason="workers need a POSIX system"),
 ]
 
@@ -59,7 +58,7 @@ def still(pid: int) -> Iterator[None]:
 
 
 def test_a_worker_that_stands_still_does_not_stop_its_supervisor(tmp_path: Path) -> None:
-    with crew(tmp_path, 2, *QUICK, command=[sys.executable, "-c", NARROW]) as two:
+    with crew(tmp_path, 2, *QUICK, "--preload", command=[sys.executable, "-c", NARROW]) as two:
         first, second = two.pids()
         with still(first):
             for _ in range(4):  # each tells all workers several times how things stand
@@ -72,7 +71,7 @@ def test_a_worker_that_stands_still_does_not_stop_its_supervisor(tmp_path: Path)
 
 
 def test_a_worker_reads_its_newest_orders_when_it_goes_on(tmp_path: Path) -> None:
-    with crew(tmp_path, 2, *QUICK, command=[sys.executable, "-c", NARROW]) as two:
+    with crew(tmp_path, 2, *QUICK, "--preload", command=[sys.executable, "-c", NARROW]) as two:
         first, _ = two.pids()
         with still(first):
             for _ in range(3):

@@ -29,9 +29,10 @@ from tests.support.worker_command import YARD, Crew, alive, crew
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.timeout(180),
-    pytest.mark.xdist_group("workers"),
     pytest.mark.skipif(not hasattr(os, "fork"), reason="workers need a POSIX system"),
 ]
+
+on_three = pytest.mark.xdist_group("three workers")
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +41,7 @@ def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crew]:
         yield made
 
 
+@on_three
 def test_sessions_live_in_several_processes_and_are_found_on_every_connection(three: Crew) -> None:
     sids = {slot: three.session(slot) for slot in range(3)}
     pids = set()
@@ -55,6 +57,7 @@ def test_sessions_live_in_several_processes_and_are_found_on_every_connection(th
     assert set(sids.values()) <= {session["sid"] for session in told["sessions"]}
 
 
+@on_three
 def test_forks_live_in_the_process_of_the_first_and_are_found_on_every_connection(three: Crew) -> None:
     for slot in range(3):
         sid = three.session(slot)
@@ -67,6 +70,7 @@ def test_forks_live_in_the_process_of_the_first_and_are_found_on_every_connectio
                     fork.close()
 
 
+@on_three
 def test_an_id_that_a_client_made_is_found_on_every_connection(three: Crew) -> None:
     assert three.raw.post("/create", {"task_spec": {}}, sid="abc-123").status == 200
     for _ in range(12):
@@ -83,6 +87,7 @@ def noted(connection: http.client.HTTPConnection, sid: str) -> int:
     return int(result["output"]["blocks"][0]["text"])
 
 
+@on_three
 def test_a_tool_that_holds_the_interpreter_of_one_worker_does_not_hold_up_another(
     three: Crew, tmp_path: Path
 ) -> None:
@@ -202,7 +207,7 @@ async def test_all_workers_are_replaced_under_load_without_a_failed_call(tmp_pat
 
 
 def test_a_drain_deadline_ends_a_replaced_worker(tmp_path: Path) -> None:
-    with crew(tmp_path, 2, "--drain-seconds", "0.2", "--grace-seconds", "0.1") as two:
+    with crew(tmp_path, 2, "--preload", "--drain-seconds", "0.2", "--grace-seconds", "0.1") as two:
         before = two.pids()
         sid = two.session(0)
         with two.raw.opened(sid, "stay", {"name": "z"}, env="yard") as call:
@@ -213,7 +218,7 @@ def test_a_drain_deadline_ends_a_replaced_worker(tmp_path: Path) -> None:
 
 
 def test_a_worker_is_replaced_after_so_many_sessions(tmp_path: Path) -> None:
-    with crew(tmp_path, 2, "--max-worker-sessions", "30") as two:
+    with crew(tmp_path, 2, "--preload", "--max-worker-sessions", "30") as two:
         before = two.pids()
         while any(alive(pid) for pid in before):
             assert two.raw.post("/delete", sid=two.session()).status == 200
@@ -296,11 +301,13 @@ def test_what_cannot_start_is_told_once(tmp_path: Path) -> None:
         assert (done.code, "the port is in use" in done.err) == (3, True)
 
 
+@on_three
 def test_a_crew_on_a_port_does_not_let_another_share_it(three: Crew) -> None:
     done = run("serve", YARD, "--workers", "2", "--port", str(three.raw.port), env={"YARD": ""})
     assert (done.code, "the port is in use" in done.err) == (3, True)
 
 
+@on_three
 def test_the_sync_client_works_through_workers(three: Crew) -> None:
     with ORS(three.url) as client, client.environment("yard").session(split="train", index=3) as session:
         assert session.call_tool("note", {"name": "sync"}).blocks[0].type == "text"

@@ -11,6 +11,7 @@ from ors import Server
 from ors.cluster.routing.peers import Peers
 from tests.support.environments import Lab
 from tests.support.live_server import serving
+from tests.support.threads import no_new_thread
 
 
 async def test_names_that_are_looked_up_for_long_keep_no_server_waiting(
@@ -37,4 +38,22 @@ async def test_names_that_are_looked_up_for_long_keep_no_server_waiting(
             assert len(peers.missing()) == 64
         finally:
             over.set()
+            await peers.close()
+
+
+async def test_a_server_is_found_though_its_name_could_not_be_looked_up_at_first() -> None:
+    with serving(Server([Lab], slot=3)) as url:
+        peers = Peers()
+        try:
+            with no_new_thread():
+                peers.update([url.replace("127.0.0.1", "localhost")])
+                (peer,) = peers._by_address.values()
+                async with asyncio.timeout(20):
+                    while not peer.tried:
+                        await asyncio.sleep(0)
+            assert not peer.greeted
+            async with asyncio.timeout(20):
+                while [peer.slot for peer in peers] != [3]:
+                    await asyncio.sleep(0)
+        finally:
             await peers.close()

@@ -14,7 +14,7 @@ import pytest
 
 from ors import Limits, Server
 from ors.client import ORS
-from tests.support.commands import run, running
+from tests.support.commands import refused, run, running
 from tests.support.environments import Lab
 from tests.support.live_server import serving
 from tests.support.raw_http import Raw
@@ -199,7 +199,7 @@ def test_without_servers_the_router_says_not_now() -> None:
     ],
 )
 def test_wrong_servers_are_one_line(words: list[str], said: str) -> None:
-    done = run("route", *words)
+    done = refused("route", *words)
     assert (done.code, done.out) == (2, "")
     assert said in done.err
     assert done.err.count("\n") == 1

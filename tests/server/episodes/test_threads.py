@@ -13,9 +13,14 @@ from pathlib import Path
 
 import pytest
 
+from ors import Server
 from ors.server.episodes.executor import Executor
 from ors.server.episodes.threads import Threads
+from ors.server.observe.events import Event
+from tests.support.environments import Lab
+from tests.support.live_server import serving
 from tests.support.raw_http import Raw
+from tests.support.threads import no_new_thread
 
 CALLS = 12
 SERVER = textwrap.dedent(
@@ -142,6 +147,43 @@ def test_a_teardown_waits_for_a_thread() -> None:
         assert deleted.result().status == 200
         assert server.stdout is not None
         assert server.stdout.readline() == "torn down 7\n"
+
+
+class Listed(Lab):
+    """Its tasks have not been listed yet."""
+
+
+def test_tasks_that_are_listed_without_a_thread_are_an_error_and_listed_again_next_time() -> None:
+    with serving(Server([Listed])) as url:
+        raw = Raw(url)
+        with no_new_thread():
+            refused = raw.post("/listed/tasks", {"split": "train"})
+        assert refused.status == 500
+        assert "could not start another thread" in refused.detail
+        assert len(raw.post("/listed/tasks", {"split": "train"}).json()["tasks"]) == 5
+
+
+async def test_an_observer_that_finds_no_thread_to_close_in_keeps_nobody_from_closing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class First:
+        def __init__(self) -> None:
+            self.closed = threading.Event()
+
+        def observe(self, event: Event) -> None: ...
+
+        def close(self) -> None:
+            self.closed.set()
+
+    class Second(First): ...
+
+    first, second = First(), Second()
+    app = Server([Lab], observers=[first, second])._app
+    await app.threads.run(int)  # whose thread is free from now on
+    with no_new_thread(), no_other_thread():
+        await app.close()
+    assert (first.closed.is_set(), second.closed.is_set()) == (True, False)
+    assert "Second was not closed: the server could not start another thread" in caplog.text
 
 
 ENDING = textwrap.dedent(

@@ -147,9 +147,20 @@ def test_keys_are_read_from_text(text: str, key: ApiKey) -> None:
     assert "s3cret" not in repr(key)
 
 
-@pytest.mark.parametrize("text", ["", "=x", "a=", "a=s3cret sessions=x", "a=s3cret huh"])
-def test_a_key_that_cannot_be_read_is_told_without_its_secret(text: str) -> None:
-    with pytest.raises(ValueError) as caught:
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "is empty"),
+        ("=x", "neither of them empty"),
+        ("a=", "neither of them empty"),
+        ("a=s3cret sessions=x", "comes sessions=N or private"),
+        ("a=s3cret sessions=", "comes sessions=N or private"),
+        ("a=s3cret sessions=²", "comes sessions=N or private"),
+        ("a=s3cret huh", "comes sessions=N or private"),
+    ],
+)
+def test_a_key_that_cannot_be_read_is_told_without_its_secret(text: str, said: str) -> None:
+    with pytest.raises(ValueError, match=said) as caught:
         ApiKey.parse(text)
     assert "s3cret" not in str(caught.value)
 

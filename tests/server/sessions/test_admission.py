@@ -4,11 +4,13 @@ import asyncio
 import threading
 import uuid
 from concurrent.futures import ThreadPoolExecutor
+from typing import ClassVar
 
 import pytest
 
 from ors import Limits, Server
 from ors.errors import Unavailable
+from ors.server.observe.events import Event, ThreadLost
 from ors.server.sessions.admission import Admission
 from ors.server.sessions.keys import ApiKey, Keys
 from tests.support.environments import Lab, Other
@@ -238,6 +240,27 @@ def test_lost_threads_are_counted() -> None:
         while "ors_threads_lost 0.0" not in raw.get("/-/metrics").body.decode():
             pass
     assert threading.active_count() <= before + 2
+
+
+def test_observers_are_told_which_tool_has_lost_its_thread() -> None:
+    class Listener:
+        told: ClassVar[list[Event]] = []
+
+        def observe(self, event: Event) -> None:
+            self.told.append(event)
+
+    ids = [uuid.uuid4().hex for _ in range(2)]
+    with serving(Server([Lab], limits=Limits(tool_seconds=0.05), observers=[Listener()])) as url:
+        raw = Raw(url)
+        sids = [raw.session(task={"id": id}) for id in ids]
+        for sid in sids:
+            raw.call(sid, "hold").error()
+        raw.call(raw.session(), "stay").error()  # too long as well, but without a thread
+        assert [event for event in Listener.told if isinstance(event, ThreadLost)] == [
+            ThreadLost(sid, "lab", "hold", lost) for lost, sid in enumerate(sids, 1)
+        ]
+        for id in ids:
+            Lab.gates[f"{id}.hold"].set()
 
 
 @pytest.mark.parametrize("granted", [False, True])

@@ -1,16 +1,20 @@
 """What a server remembers of the sessions and calls that are over: by whose key, how long, at what price."""
 
+import asyncio
 import re
 import tracemalloc
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import ors
 from ors.errors import Gone, NotFound
+from ors.server.episodes.result import Result
+from ors.server.sessions import registry
 from ors.server.sessions.calls import SPENT_KEYS
 from tests.requirements import proves
-from tests.server.sessions.test_session import calls_of, reserve, runtime, store
+from tests.server.sessions.test_session import calls_of, reserve, runtime, settle, store
 
 
 @proves("sessions.after-end", "sessions.key")
@@ -33,6 +37,58 @@ async def test_a_tombstone_is_of_its_key() -> None:
     assert sessions.reserve("a", "env", 3.0, sessions._limits, "two").key == "two"
     with pytest.raises(NotFound):
         sessions.find("a", 4, "one")
+
+
+@proves("sessions.expiry")
+async def test_a_session_lives_as_long_as_it_may_from_its_creation_however_much_it_is_used() -> None:
+    sessions = store(life_seconds=100, idle_seconds=900)
+    assert sessions.admission.enter("env", "")
+    sessions.reserve("a", "env", 50.0, sessions._limits)
+    sessions.reap(now=150)
+    assert sessions.find("a", now=150).sid == "a"
+    sessions.reap(now=150.1)
+    with pytest.raises(Gone) as ended:
+        sessions.find("a", now=150.1)
+    assert ended.value.reason == "life"
+
+
+async def test_a_drain_goes_on_as_soon_as_the_last_call_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "COMING_BACK_SECONDS", 1000)
+    sessions, gate = store(), asyncio.Event()
+
+    async def work(name: str, given: dict[str, Any]) -> Result:
+        await gate.wait()
+        return Result(b"")
+
+    for sid in ("a", "b"):
+        call = reserve(sessions, sid)._calls.start(work, "x", {}, sid)
+        call.listen(call.taken)
+    draining = asyncio.create_task(sessions.drain())
+    await settle()
+    assert not draining.done()
+    gate.set()
+    async with asyncio.timeout(20):
+        await draining
+
+
+async def test_a_drain_waits_for_a_client_that_has_to_come_back_for_its_result(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(registry, "COMING_BACK_SECONDS", 0)
+    sessions = store()
+
+    async def work(name: str, given: dict[str, Any]) -> Result:
+        return Result(b"")
+
+    call = reserve(sessions, "a")._calls.start(work, "x", {}, "t")
+    await settle()
+    assert call.tail == b""
+    draining = asyncio.create_task(sessions.drain())
+    await settle()
+    assert not draining.done()
+    call.taken()
+    async with asyncio.timeout(20):
+        await draining
 
 
 async def test_a_reap_does_not_touch_the_tombstones_that_last() -> None:

@@ -3,11 +3,14 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import pytest
+
 from ors.limits import Limits
 from ors.server.episodes.error_text import ErrorText
 from ors.server.episodes.result import Result
 from ors.server.observe.events import Observers
 from ors.server.runtime import Runtime
+from ors.server.sessions import results
 from ors.server.sessions.calls import Call, Calls
 from ors.server.sessions.results import RECORD_BYTES, KeptResults
 
@@ -57,6 +60,19 @@ def test_what_has_expired_is_forgotten_once_evicted_results_too() -> None:
     kept.reap(1000)
     assert len(owner.forgotten) == 2
     assert (len(kept), kept.bytes, kept._by_second) == (0, 0, {})
+
+
+def test_kept_and_evicted_results_share_what_is_removed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(results, "AT_ONCE", 3)
+    owner, kept = Owner(), KeptResults(60, 2 * (RECORD_BYTES + 100))
+    for number in range(6):
+        kept.add(Finished(str(number)), owner, bytes(100))
+    assert len(kept) == 2
+    more = []
+    for forgotten in (3, 6, 6):
+        more.append(kept.reap(61))
+        assert len(owner.forgotten) == forgotten
+    assert more == [True, True, False]
 
 
 def test_an_empty_second_is_dropped_with_its_last_result() -> None:

@@ -7,13 +7,14 @@ import mimetypes
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, assert_never
 
 import click
 
 from ors import ImageBlock, TextBlock, ToolOutput
 from ors.cli.errors import clean, shown_path
 from ors.schemas import flattened
+from ors.types import Block
 
 LONGEST_CELL = 160
 DEEPEST_TYPE = 5
@@ -70,15 +71,15 @@ def _print_drawn(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     Console().print(table)
 
 
-def print_blocks(
-    blocks: Iterable[TextBlock | ImageBlock], folder: Path, stem: str, *, err: bool = False
-) -> None:
+def print_blocks(blocks: Iterable[Block], folder: Path, stem: str, *, err: bool = False) -> None:
     """Prints text blocks; saves images as files and prints their names."""
     for block in blocks:
         if isinstance(block, TextBlock):
             click.echo(clean(block.text), err=err)
-        else:
+        elif isinstance(block, ImageBlock):
             click.echo(f"[{_saved(block, folder, stem)}]", err=err)
+        else:
+            assert_never(block)
 
 
 def print_outcome(output: ToolOutput, *, err: bool = False) -> None:

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Coroutine, Mapping
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, overload
 
 from ors._protocol import CALL, EVENT_STREAM, FORK, PING, PROMPT, SESSION_ID, TASK_TOOLS, TOOLS, Endpoint
@@ -117,9 +116,7 @@ class AsyncSession:
     async def __aenter__(self) -> Self:
         return await self.start()
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, raised: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *raised: object) -> None:
         if self._attached:
             self.kept = False
         else:

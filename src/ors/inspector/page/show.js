@@ -31,7 +31,7 @@ export function blocks(list) {
 
 function blockOf(block) {
   if (typeof block?.text === "string") return text(block.text);
-  if (typeof block?.data === "string") return image(block);
+  if (typeof block?.data === "string" && (block.type ?? "image") === "image") return image(block);
   return tree(block);
 }
 

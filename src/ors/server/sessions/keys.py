@@ -34,7 +34,7 @@ class ApiKey:
         for word in words[1:]:
             if word == "private":
                 private = True
-            elif word.startswith("sessions=") and word[9:].isdigit():
+            elif word.startswith("sessions=") and word[9:].isdecimal():
                 sessions = int(word[9:])
             else:
                 raise ValueError("after an API key comes sessions=N or private, and nothing else")
