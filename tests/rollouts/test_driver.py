@@ -25,7 +25,7 @@ from ors.rollouts import (
 )
 from ors.rollouts.tasks import GivenTask
 from ors.types import JSONObject, ToolSpec
-from tests.support.scripted_agents import WIN, Script, call, calls
+from tests.support.scripted_agents import WIN, Script, Thinker, call, calls
 
 TASK = ("train", 0)
 
@@ -173,6 +173,31 @@ async def test_a_slow_consumer_stops_the_episodes(lab: AsyncEnvironment) -> None
             await lab.list_splits()  # as long as several episodes take
         assert crowd.began == taken + 4
     await records.aclose()
+
+
+async def test_several_consumers_share_the_records(lab: AsyncEnvironment) -> None:
+    records = rollouts(lab, [TASK] * 20, Script(WIN), concurrency=3, reward="sum")
+
+    async def consumed() -> list[str]:
+        return [record.id async for record in records]
+
+    async with asyncio.timeout(30):
+        found = await asyncio.gather(*(consumed() for _ in range(4)))
+    assert len({id for each in found for id in each}) == sum(map(len, found)) == 20
+
+
+async def test_closing_wakes_those_who_wait_and_nothing_begins_after_it(lab: AsyncEnvironment) -> None:
+    thinker = Thinker()
+    records = rollouts(lab, [TASK] * 3, thinker, reward="sum")
+    waiting = asyncio.ensure_future(anext(records, None))
+    await until(lambda: thinker.thinking == 3)
+    await records.aclose()
+    async with asyncio.timeout(30):
+        assert await waiting is None
+    unused = rollouts(lab, [TASK] * 3, thinker, reward="sum")
+    await unused.aclose()
+    assert await anext(unused, None) is None
+    assert thinker.thinking == 3
 
 
 async def test_records_are_not_kept(lab: AsyncEnvironment) -> None:
