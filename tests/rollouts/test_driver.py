@@ -4,6 +4,7 @@ import asyncio
 import gc
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -19,12 +20,13 @@ from ors.rollouts import (
     Scored,
     TaskKey,
     TaskRef,
+    ToolMessage,
     episode_key,
     rollouts,
 )
 from ors.rollouts.tasks import GivenTask
 from ors.types import JSONObject, ToolSpec
-from tests.support.scripted_agents import WIN, Script
+from tests.support.scripted_agents import WIN, Script, Thinker, call, calls
 
 TASK = ("train", 0)
 
@@ -174,6 +176,31 @@ async def test_a_slow_consumer_stops_the_episodes(lab: AsyncEnvironment) -> None
     await records.aclose()
 
 
+async def test_several_consumers_share_the_records(lab: AsyncEnvironment) -> None:
+    records = rollouts(lab, [TASK] * 20, Script(WIN), concurrency=3, reward="sum")
+
+    async def consumed() -> list[str]:
+        return [record.id async for record in records]
+
+    async with asyncio.timeout(30):
+        found = await asyncio.gather(*(consumed() for _ in range(4)))
+    assert len({id for each in found for id in each}) == sum(map(len, found)) == 20
+
+
+async def test_closing_wakes_those_who_wait_and_nothing_begins_after_it(lab: AsyncEnvironment) -> None:
+    thinker = Thinker()
+    records = rollouts(lab, [TASK] * 3, thinker, reward="sum")
+    waiting = asyncio.ensure_future(anext(records, None))
+    await until(lambda: thinker.thinking == 3)
+    await records.aclose()
+    async with asyncio.timeout(30):
+        assert await waiting is None
+    unused = rollouts(lab, [TASK] * 3, thinker, reward="sum")
+    await unused.aclose()
+    assert await anext(unused, None) is None
+    assert thinker.thinking == 3
+
+
 async def test_records_are_not_kept(lab: AsyncEnvironment) -> None:
     seen = most = 0
     async for _ in rollouts(lab, [TASK] * 1000, Script(WIN), concurrency=16, reward="sum"):
@@ -197,6 +224,27 @@ async def test_a_refusal_that_cannot_change_is_not_tried_again(lab: AsyncEnviron
     ]
     assert isinstance(found.outcome, Failed)
     assert (found.outcome.who, found.attempts) == ("infrastructure", 1)
+
+
+async def test_secrets_reach_the_environment(lab: AsyncEnvironment) -> None:
+    agent = Script(calls(call("show_secrets")), AgentMessage("done"))
+    records = rollouts(lab, [TASK], agent, reward="sum", secrets={"key": "s3cret"})
+    (found,) = [record async for record in records]
+    assert isinstance(found.messages[2], ToolMessage)
+    assert found.messages[2].metadata is not None
+    assert found.messages[2].metadata.keys() == {"key"}
+
+
+async def test_the_time_of_a_reply_is_measured_unless_the_agent_has(lab: AsyncEnvironment) -> None:
+    async def slow(conversation: Conversation) -> AgentMessage:
+        await asyncio.sleep(0.01)
+        return replace(WIN, seconds=77.0 if conversation.sample else 0.0)
+
+    records = rollouts(lab, [TASK], Script(slow), samples=2, concurrency=1, reward="sum")
+    first, second = [record.messages[1] async for record in records]
+    assert isinstance(first, AgentMessage)
+    assert isinstance(second, AgentMessage)
+    assert 0.01 <= first.seconds < 77.0 == second.seconds
 
 
 async def test_a_reduction_that_raises_ends_everything(lab: AsyncEnvironment) -> None:

@@ -119,7 +119,7 @@ class _Crew:
         self._episodes = episodes
         self._slots = asyncio.Semaphore(concurrency)
         self._running: set[asyncio.Task[EpisodeRecord | None]] = set()
-        self._done: asyncio.Queue[asyncio.Task[EpisodeRecord | None]] = asyncio.Queue()
+        self._done: asyncio.Queue[asyncio.Task[EpisodeRecord | None] | None] = asyncio.Queue()
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def record(self) -> EpisodeRecord | None:
@@ -127,20 +127,22 @@ class _Crew:
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
             self._start(self._feed())
-        while self._running:
-            task = await self._done.get()
+        while self._running and (task := await self._done.get()) is not None:
             self._running.discard(task)
             record = task.result()
             if record is not None:
                 self._slots.release()
                 return record
+        self._done.put_nowait(None)  # wakes others who wait for a record
         return None
 
     async def cancelled(self) -> None:
-        """Cancels all episodes, and waits until they have ended."""
+        """Cancels all episodes, and waits until they have ended. None begins any more."""
+        self._loop = asyncio.get_running_loop()
         for task in self._running:
             task.cancel()
         running, self._running = self._running, set()
+        self._done.put_nowait(None)
         await asyncio.gather(*running, return_exceptions=True)
 
     def abandon(self) -> None:

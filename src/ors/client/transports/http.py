@@ -40,6 +40,7 @@ class DirectTransport:
         self._open: set[HTTPConnection] = set()
         self._connects = asyncio.Semaphore(CONNECTS_AT_ONCE)
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._closed = False
 
     async def send(self, method: str, path: str, headers: Mapping[str, str], body: bytes | None) -> Response:
         """Sends a request; returns when the status and headers of the response have arrived."""
@@ -58,7 +59,8 @@ class DirectTransport:
         return exchange
 
     async def close(self) -> None:
-        """Closes all connections."""
+        """Closes all connections. A request that is still sent, as to delete a session, closes its own."""
+        self._closed = True
         self._idle.clear()
         for connection in tuple(self._open):
             connection.cut()
@@ -69,6 +71,9 @@ class DirectTransport:
 
     def release(self, connection: HTTPConnection) -> None:
         """Takes back a connection after a complete response, for the next request."""
+        if self._closed:
+            connection.cut()
+            return
         connection.idle_since = connection.loop.time()
         self._idle[connection] = None
 
@@ -144,6 +149,7 @@ class DirectTransport:
     def _move_to(self, loop: asyncio.AbstractEventLoop) -> None:
         # A script may call asyncio.run() more than once, and connections end with their loop.
         self._loop = loop
+        self._closed = False
         self._resolved_until = 0.0
         self._idle.clear()
         self._open.clear()
