@@ -140,7 +140,7 @@ def test_images_are_data_urls_and_those_of_results_follow() -> None:
         "messages"
     ]
     assert found[0]["content"] == [{"type": "text", "text": "Look:"}, {"type": "image_url", "image_url": url}]
-    assert found[2]["content"] == ""
+    assert found[2]["content"] == "(The images of this result follow in the next message.)"
     assert found[3]["role"] == "user"
     assert found[3]["content"][1] == {"type": "image_url", "image_url": url}
 
