@@ -192,7 +192,8 @@ class Episode:
 
     async def _call(self, call: ToolInvocation) -> ToolMessage:
         if call.error is None:
-            return await self._result(call.name, call.id, self._session.call_tool(call.name, call.input))
+            made = self._session.call_tool(call.name, call.input, call_id=call.id)
+            return await self._result(call.name, call.id, made)
         text, now = _text(call.error), self._elapsed()
         return ToolMessage(call.id, call.name, text, False, "input_validation", started=now)
 
