@@ -8,13 +8,14 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, fields
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ors import Environment, Limits, Server
 from ors.cli import reload
-from ors.cli.errors import WrongUsage
+from ors.cli.errors import Unreachable, WrongUsage
 from ors.cli.options.access import Access, access_flags, check_exposure
 from ors.cli.options.conflicts import check_together
 from ors.cli.options.limits import limit_flags
@@ -31,6 +32,9 @@ from ors.cluster.local import WorkerConfig
 from ors.errors import ORSError
 from ors.server import ApiKey, is_loopback
 from ors.server.process.lifeline import LIFELINE, Lifeline
+
+if TYPE_CHECKING:
+    from ors.recording import SessionRecorder
 
 COUNTING_SECONDS = 2.0
 """Counting tasks may mean listing them all; a count that takes longer is shown as "?"."""
@@ -56,6 +60,7 @@ class Serving:
     as_json: bool
     access: Access
     keys: Sequence[ApiKey]
+    record: Path | None = None
 
     def run(
         self,
@@ -146,6 +151,8 @@ class Serving:
         if not self._private:
             click.echo("\n" + (UNENCRYPTED if self.keys and local.startswith("http:") else OPEN))
         header = '-H "X-API-Key: $ORS_API_KEY" ' if self.keys else ""
+        if self.record is not None:
+            click.echo(f"\nRecording sessions to {self.record} (reward: the sum of all steps)")
         if self.access.inspector or (self.access.inspector is None and self._private):
             click.echo(f"\nInspector: {local}/-/")
         click.echo(f"\nTry: curl -s {header}{local}/{found[0].name}/tools")
@@ -175,6 +182,12 @@ class Serving:
     show_default=True,
     help="What clients see of an exception: nothing, its message, or the stack trace.",
 )
+@click.option(
+    "--record",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="FOLDER",
+    help="Record every session as an episode of a run in this folder, and take OpenReward's rollout log.",
+)
 @as_json
 @click.option("--fd", type=int, hidden=True, help="Serve on this inherited socket.")
 @click.option("--lifeline", type=int, hidden=True, help="End when the other end of this pipe closes.")
@@ -191,6 +204,7 @@ def serve(
     log_level: str,
     log_json: bool,
     return_errors: str,
+    record: Path | None,
     as_json: bool,
     fd: int | None,
     lifeline: int | None,
@@ -214,19 +228,22 @@ def serve(
     check_exposure(host, bool(keys or access.insecure), "Set a key in ORS_API_KEYS")
     if reloading and fd is None:
         raise click.exceptions.Exit(_reload(targets, host, port, flags))
-    serving = Serving(host, port, log_level, log_json, as_json, access, keys)
+    serving = Serving(host, port, log_level, log_json, as_json, access, keys, record)
     how: dict[str, Any] = {"limits": Limits(**flags), "return_errors": return_errors}
     how |= {"inspector": access.inspector, "api_keys": keys, "cors_origins": access.cors_origin}
     supervised = workers.supervised and on_ray.ray is None and worker_config is None and fd is None
+    if record is not None:
+        how["observers"] = [_recorder(record, targets, alone=not supervised and worker_config is None)]
     if supervised and not workers.preload:
-        raise click.exceptions.Exit(supervise(serving, workers, how["limits"], None))
+        raise click.exceptions.Exit(_supervised(serving, workers, how["limits"], None, targets))
     classes = environments(targets)
     if on_ray.ray is not None:
         serving.deploy(on_ray, classes, workers.drain_seconds, how)
     elif worker_config is not None and line is not None:
         serving.work(built(classes, **how), worker_config, line)
     elif supervised:
-        raise click.exceptions.Exit(supervise(serving, workers, how["limits"], built(classes, **how)))
+        preloaded = built(classes, **how)
+        raise click.exceptions.Exit(_supervised(serving, workers, how["limits"], preloaded, targets))
     else:
         serving.run(classes, built(classes, slot=slot, **how), inherited, line)
 
@@ -246,6 +263,29 @@ def _inherited(
         return None, line
     os.set_inheritable(fd, False)
     return socket.socket(fileno=fd), line
+
+
+def _recorder(folder: Path, targets: Sequence[str], *, alone: bool) -> "SessionRecorder":
+    from ors.recording import REWARD, SessionRecorder
+    from ors.rollouts.records import RunError, RunInfo
+
+    config = {"command": "serve", "targets": list(targets), "reward": REWARD}
+    info = RunInfo.gathered(config, kind="sessions", target=roots(targets)[0])
+    try:
+        return SessionRecorder(folder, info, alone=alone)
+    except RunError as error:
+        raise WrongUsage(str(error)) from None
+    except OSError as error:
+        raise Unreachable(f"Cannot record to {folder}: {error.strerror}") from None
+
+
+def _supervised(
+    serving: Serving, workers: Workers, limits: Limits, preloaded: Server | None, targets: Sequence[str]
+) -> int:
+    code = supervise(serving, workers, limits, preloaded)
+    if serving.record is not None:  # rollouts in the log that no worker has ended
+        _recorder(serving.record, targets, alone=True).close()
+    return code
 
 
 def supervise(serving: Serving, workers: Workers, limits: Limits, preloaded: Server | None) -> int:
