@@ -82,6 +82,7 @@ _LINES = {
         "calls.output": "output objects carry all keys in order",
     },
     "Served besides": {
+        "besides.rollout-log": "a server that records takes openreward's POST /v1/rollouts, with a key if it has keys; others do not have the path",
         "besides.version": "GET /version gives the version; what is ours lives below /-/, which no environment name can reach",
     },
     "Our client against their servers": {
