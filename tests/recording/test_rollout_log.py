@@ -163,7 +163,7 @@ def test_a_finished_rollout_is_written_while_the_server_runs(
 
 def test_a_killed_server_leaves_open_rollouts_to_the_next_one(folder: Path) -> None:
     rollout = Rollout()
-    first, *rest = conversation(rollout)
+    first = conversation(rollout)[0]
     with recording(folder, [Lab]) as lab:
         sent(lab.raw, first)
         until(lambda: len(list((folder / "open").glob("*"))) == 1)
