@@ -9,6 +9,7 @@ import pytest
 
 from ors.rollouts import AgentMessage, EpisodeRecord, Failed, Scored, ToolMessage
 from ors.rollouts.records import read_run
+from ors.types import TextBlock
 from tests.support import SUPPORT
 from tests.support.commands import running
 from tests.support.side_venvs import OPENREWARD, SCRIPTS, environ
@@ -51,6 +52,8 @@ def test_what_their_sdk_logs_to_our_server_is_a_run_on_disk(tmp_path: Path, flag
     assert (plain.outcome, plain.reward, plain.agent) == (Scored(), 1.0, "their-model")
     assert (plain.task.environment, plain.task.split, plain.task.index) == ("me/lab", "train", 3)
     assert plain.task.spec == {"n": 3}
+    assert plain.metadata is not None
+    assert (plain.metadata["rolloutName"], plain.metadata["metadata"]) == ("one", {"note": "n"})
     assert [message.role for message in plain.messages] == ["system", "user", "assistant", "tool"]
     agent, result = plain.messages[2:]
     assert isinstance(agent, AgentMessage)
@@ -61,6 +64,7 @@ def test_what_their_sdk_logs_to_our_server_is_a_run_on_disk(tmp_path: Path, flag
     assert found["anthropic"].rewards == (0.5,)
     assert (found["responses"].outcome, found["responses"].reward) == (Scored(), 0.25)
     assert (found["google"].outcome, found["google"].reward) == (Scored(), 0.75)
-    counts = [m.blocks[0].text for m in found["completions"].messages if isinstance(m, ToolMessage)]  # type: ignore[union-attr]
+    results = [each for each in found["completions"].messages if isinstance(each, ToolMessage)]
+    counts = [block.text for each in results for block in each.blocks if isinstance(block, TextBlock)]
     assert counts == [str(number) for number in range(150)]
     assert found["completions"].rewards == (1.0,) * 150

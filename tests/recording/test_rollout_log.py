@@ -19,7 +19,7 @@ from ors.rollouts import (
     Unscored,
     UserMessage,
 )
-from ors.rollouts.records import read_run
+from ors.rollouts.records import find_runs, read_run
 from ors.types import TextBlock
 from tests.recording.test_sessions import until
 from tests.requirements import proves
@@ -81,7 +81,7 @@ def conversation(rollout: Rollout) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("environments", [[Lab], [Lab, Other]], ids=["one", "two"])
 def test_a_logged_rollout_is_an_episode_of_the_run_that_it_names(folder: Path, environments: Any) -> None:
     rollout = Rollout(
-        split="test", task_spec={"a": 2}, run_info={"model_name": "m-1", "lr": 0.1}, rolloutName="r"
+        split="test", task_spec={"a": 2}, run_info={"model_name": "m-1", "lr": 0.1}, metadata={"note": 1}
     )
     with recording(folder, environments) as lab:
         assert sent(lab.raw, *conversation(rollout)).status == 200
@@ -93,6 +93,7 @@ def test_a_logged_rollout_is_an_episode_of_the_run_that_it_names(folder: Path, e
     assert (record.task.spec, record.agent) == ({"a": 2}, "m-1")
     assert (record.outcome, record.reward, record.rewards) == (Scored(), 1.0, (0.5, None, 1.0))
     assert (record.started, record.seconds) == (1000.0, 10.0)
+    assert record.metadata == {"metadata": {"note": 1}, "rollout_info": {"task_index": 7}}
     system, user, agent, first, second, again, last = record.messages
     assert system == SystemMessage("Be brief.")
     assert user == UserMessage([TextBlock(text="Add 2 and 3.")])
@@ -112,6 +113,7 @@ def test_a_logged_rollout_is_an_episode_of_the_run_that_it_names(folder: Path, e
     assert (last.finished, last.metadata) == (True, {"grader": "exact"})
     assert read_run(folder / "rollouts/first").info.config["run_info"] == {"model_name": "m-1", "lr": 0.1}
     assert list((folder / "open").iterdir()) == []
+    assert list(find_runs(folder.parent)) == [folder, folder / "rollouts" / "first"]
 
 
 def test_batches_may_arrive_in_any_order_and_twice(folder: Path) -> None:

@@ -31,6 +31,7 @@ from ors._protocol.events import (
     CallReader,
     error_event,
     result_events,
+    short_result,
     task_id_event,
 )
 from ors._protocol.headers import (
@@ -95,6 +96,7 @@ __all__ = [
     "new_session_id",
     "result_events",
     "session_id_route",
+    "short_result",
     "task_id_event",
     "task_ids",
     "valid_session_id",

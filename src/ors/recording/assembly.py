@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from pydantic import TypeAdapter
 
 from ors._json import loads
-from ors._protocol import CallReader
+from ors._protocol import CallReader, short_result
 from ors.client import ToolInvocation
 from ors.recording.session import SeenCall, SeenSession
 from ors.rollouts import (
@@ -22,7 +22,7 @@ from ors.rollouts import (
     UserMessage,
 )
 from ors.server.observe.events import SessionEnded
-from ors.types import Blocks, RunToolOutput, RunToolSuccess, TextBlock, ToolSpec
+from ors.types import Blocks, JSONObject, TextBlock, ToolSpec
 
 ENDINGS = ("deleted", "expired", "life", "shutdown")
 """Reasons of a call that ended because its session did."""
@@ -48,7 +48,7 @@ def record(session: SeenSession, end: SessionEnded, seconds: float) -> EpisodeRe
     rewards = tuple(step.message.reward for step in steps)
     return EpisodeRecord(
         session.id,
-        TaskRef(start.environment, start.split, start.task_index, _masked(start.task, mask)),
+        TaskRef(start.environment, start.split, start.task_index, _task(session, mask)),
         0,
         outcome,
         sum(each for each in rewards if each is not None) if isinstance(outcome, Scored) else None,
@@ -140,18 +140,30 @@ def _overlapping(steps: Sequence[Step]) -> list[list[Step]]:
 
 
 def _step(call: SeenCall, mask: Mask | None) -> Step:
-    reader = CallReader()
-    reader.feed(call.events)
-    if reader.error is not None:
-        text = reader.error if mask is None else mask(reader.error)
-        return Step(call, _message(call, [TextBlock(text=text)], ok=False, reason=reader.reason), True)
-    result = RunToolOutput.model_validate(_masked(reader.value(), mask)).root
-    if not isinstance(result, RunToolSuccess):
-        refusal: Blocks = [TextBlock(text=result.error)]
-        return Step(call, _message(call, refusal, ok=False, reason=result.reason), False)
-    output = result.output
-    more = {"reward": output.reward, "finished": output.finished, "metadata": output.metadata}
-    return Step(call, _message(call, output.blocks, **more), False)
+    text: bytes | str | None = short_result(call.events)
+    if text is None:
+        reader = CallReader()
+        reader.feed(call.events)
+        if reader.error is not None:
+            error = reader.error if mask is None else mask(reader.error)
+            return Step(call, _refusal(call, error, reader.reason), failed=True)
+        text = reader.result or ""
+    return Step(call, _result(call, _masked(loads(text), mask)), failed=False)
+
+
+def _result(call: SeenCall, result: Mapping[str, Any]) -> ToolMessage:
+    if not result["ok"]:
+        return _refusal(call, result["error"], result["reason"])
+    output = result["output"]
+    # The server has checked it: only the blocks have types of ours.
+    blocks, reward = _BLOCKS.validate_python(output["blocks"]), output["reward"]
+    reward = None if reward is None else float(reward)
+    more = {"reward": reward, "finished": output["finished"], "metadata": output["metadata"]}
+    return _message(call, blocks, **more)
+
+
+def _refusal(call: SeenCall, text: str, reason: str | None) -> ToolMessage:
+    return _message(call, [TextBlock(text=text)], ok=False, reason=reason)
 
 
 def _message(call: SeenCall, blocks: Blocks, **more: Any) -> ToolMessage:
@@ -161,6 +173,11 @@ def _message(call: SeenCall, blocks: Blocks, **more: Any) -> ToolMessage:
 def _input(call: SeenCall, mask: Mask | None) -> dict[str, Any]:
     given: dict[str, Any] = _masked(loads(call.input), mask)
     return given
+
+
+def _task(session: SeenSession, mask: Mask | None) -> JSONObject | None:
+    task: JSONObject | None = None if session.task is None else _masked(loads(session.task), mask)
+    return task
 
 
 def _tool(tool: ToolSpec, mask: Mask | None) -> ToolSpec:

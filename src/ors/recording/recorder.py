@@ -12,10 +12,11 @@ from ors.recording.assembly import record
 from ors.recording.open_rollouts import OpenRollouts
 from ors.recording.rollout_log import REWARD as LOGGED_REWARD
 from ors.recording.rollout_log import Event, assembled, by_rollout
-from ors.recording.session import SESSION_BYTES, SeenSession
+from ors.recording.session import SeenSession
 from ors.recording.write_queue import WriteQueue
 from ors.rollouts.records import RunError, RunInfo, RunWriter
 from ors.rollouts.records.info import read_info
+from ors.rollouts.records.reader import LOGGED
 from ors.server.observe.events import EpisodeStarted, SessionEnded, Watched
 
 log = logging.getLogger("ors.server")
@@ -26,7 +27,6 @@ MOST_BYTES = 256 * 2**20
 MOST_WRITERS = 4096
 """Processes that write to one run at once."""
 OPEN = "open"
-ROLLOUTS = "rollouts"
 
 
 class SessionRecorder:
@@ -73,8 +73,9 @@ class SessionRecorder:
             self._queue.drop()
 
     def _begin(self, start: EpisodeStarted) -> None:
-        if self._queue.take(SESSION_BYTES):
-            self._sessions[start.sid] = SeenSession(start)
+        session = SeenSession(start)
+        if self._queue.take(session.bytes):
+            self._sessions[start.sid] = session
         else:
             self._queue.drop()
 
@@ -95,11 +96,8 @@ class SessionRecorder:
 
     def close(self) -> None:
         """Writes what is left, and logs how much was written. May block."""
-        self._queue.close()
-        if self._alone:
+        if self._queue.close() and self._alone:
             self._queue.attempt(partial(self._rollouts.sweep, everything=True), 0)
-        if self._writer is not None:
-            self._writer.close()
         written, dropped = self.counts()
         if written or dropped:
             lost = f"; {dropped} were dropped" if dropped else ""
@@ -122,7 +120,7 @@ class SessionRecorder:
         logged = assembled(rollout, events)
         config = {"run_name": logged.run, "run_info": logged.run_info, "reward": LOGGED_REWARD}
         info = RunInfo.gathered(config, kind="sessions")
-        with _part(self._folder / ROLLOUTS / _file_name(logged.run), info) as writer:
+        with _part(self._folder / LOGGED / _file_name(logged.run), info) as writer:
             writer.append(logged.record)
 
 

@@ -111,6 +111,7 @@ def assembled(rollout: str, events: Sequence[Event]) -> LoggedRollout:
         agent=_text(_object(start, "run_info"), "model_name"),
         started=began,
         seconds=max(times, default=0.0) - began,
+        metadata=_metadata(start, info),
     )
     return LoggedRollout(_text(start, "runName") or "unnamed", _object(start, "run_info"), record)
 
@@ -130,6 +131,12 @@ def _task(start: Event, info: Mapping[str, Any]) -> TaskRef:
         index if isinstance(index, int) else None,
         _object(start, "task_spec") or None,
     )
+
+
+def _metadata(start: Event, info: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """What else the log says about the rollout."""
+    kept = {key: start[key] for key in ("rolloutName", "variant", "step", "metadata") if key in start}
+    return kept | ({"rollout_info": info} if info else {}) or None
 
 
 def _outcome(conversation: "_Conversation", logged: Sequence[Event]) -> Outcome:

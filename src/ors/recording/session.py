@@ -34,7 +34,7 @@ class SeenCall:
 class SeenSession:
     """What a session has shown so far. It only collects, since it takes the time of the event loop."""
 
-    __slots__ = ("_began", "_running", "at", "bytes", "calls", "id", "prompt", "start", "tools")
+    __slots__ = ("_began", "_running", "at", "bytes", "calls", "id", "prompt", "start", "task", "tools")
 
     def __init__(self, start: EpisodeStarted) -> None:
         self.start = start
@@ -45,7 +45,9 @@ class SeenSession:
         self.calls: list[SeenCall] = []
         self.prompt: PromptAsked | None = None
         self.tools: Sequence[ToolSpec] = start.tools
-        self.bytes = SESSION_BYTES
+        self.task = None if start.task is None else dumps(start.task)
+        """As JSON, if it was given whole: the environment may change the object."""
+        self.bytes = SESSION_BYTES + len(self.task or b"")
         """Memory that it takes, roughly."""
 
     @property

@@ -9,6 +9,8 @@ from queue import Empty, SimpleQueue
 log = logging.getLogger("ors.server")
 
 SWEEP_SECONDS = 1.0
+CLOSE_SECONDS = 4.0
+"""A server waits a little longer for its observers to close."""
 
 Write = Callable[[], int]
 """Writes something, and returns the number of records."""
@@ -68,11 +70,15 @@ class WriteQueue:
             self._thread = threading.Thread(target=self._run, name="ors-recorder", daemon=True)
             self._thread.start()
 
-    def close(self) -> None:
-        """Waits until everything is written. May block."""
-        if self._thread is not None:
-            self._queue.put(None)
-            self._thread.join()
+    def close(self) -> bool:
+        """Waits until everything is written, for a few seconds; returns whether it is."""
+        if self._thread is None:
+            return True
+        self._queue.put(None)
+        self._thread.join(CLOSE_SECONDS)
+        if self._thread.is_alive():
+            self._refused += self._queue.qsize()
+        return not self._thread.is_alive()
 
     def _run(self) -> None:
         due = time.monotonic() + SWEEP_SECONDS

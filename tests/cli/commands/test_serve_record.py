@@ -55,8 +55,14 @@ def test_workers_record_into_one_run_and_share_the_log(park: str, tmp_path: Path
         url = address(server)
         for index in range(20):
             play(url, index=index)
-            message = {"eventType": "message", "eventId": str(index), "rolloutEventId": rollout}
-            message |= {"index": index, "type": "user_message", "content": str(index), "timestamp": index}
+            ids = {"eventId": str(index), "rolloutEventId": rollout}
+            message = {
+                "eventType": "message",
+                **ids,
+                "index": index,
+                "type": "user_message",
+                "content": str(index),
+            }
             start = {"eventType": "rollout", "eventId": rollout, "runName": "logged", "timestamp": 0}
             # A connection each, so that both workers get some.
             assert Raw(url).post("/v1/rollouts", {"events": [start, message]}).status == 200

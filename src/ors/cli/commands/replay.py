@@ -68,9 +68,9 @@ class Replayed:
     "replay",
     cls=Command,
     examples=[
-        "ors replay runs/first",
-        "ors replay runs/first adder --ignore prompt",
-        "ors replay runs/first http://127.0.0.1:8080 --split test --tasks 0:20 --json",
+        "ors replay runs/served",
+        "ors replay runs/served adder --ignore prompt",
+        "ors replay runs/served http://127.0.0.1:8080 --split test --tasks 0:20 --json",
     ],
 )
 @click.argument("run", metavar="RUN", type=click.Path(exists=True, file_okay=False, path_type=Path))
