@@ -96,8 +96,11 @@ class SessionRecorder:
 
     def close(self) -> None:
         """Writes what is left, and logs how much was written. May block."""
-        if self._queue.close() and self._alone:
+        is_done = self._queue.close()
+        if is_done and self._alone:
             self._queue.attempt(partial(self._rollouts.sweep, everything=True), 0)
+        if is_done and self._writer is not None:
+            self._writer.close()
         written, dropped = self.counts()
         if written or dropped:
             lost = f"; {dropped} were dropped" if dropped else ""
