@@ -73,7 +73,7 @@ class Replayed:
         "ors replay runs/served http://127.0.0.1:8080 --split test --tasks 0:20 --json",
     ],
 )
-@click.argument("run", metavar="RUN", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.argument("run", metavar="RUN", type=click.Path(path_type=Path))
 @click.argument("where", metavar="URL|TARGET", type=URL_OR_TARGET, required=False)
 @click.option("--split", metavar="NAME", help="Only tasks of this split.")
 @click.option("--tasks", type=_Range(), help="Only tasks with these indices: 7, or 0:100.")

@@ -60,7 +60,8 @@ class Serving:
     as_json: bool
     access: Access
     keys: Sequence[ApiKey]
-    record: Path | None = None
+    targets: Sequence[str]
+    record: Path | None
 
     def run(
         self,
@@ -111,6 +112,22 @@ class Serving:
         how = {"host": self.host, "port": self.port, "insecure": self.access.insecure, **how}
         with self._logging():
             on_ray.serve(classes, lambda urls: self.announce(urls, names), drain_seconds=drain_seconds, **how)
+
+    def recorders(self, *, alone: bool) -> "list[SessionRecorder]":
+        """The recorder of `--record`, if it is given; `alone` if no other process ends after this one."""
+        if self.record is None:
+            return []
+        from ors.recording import REWARD, SessionRecorder
+        from ors.rollouts.records import RunError, RunInfo
+
+        config = {"command": "serve", "targets": list(self.targets), "reward": REWARD}
+        info = RunInfo.gathered(config, kind="sessions", target=roots(self.targets)[0])
+        try:
+            return [SessionRecorder(self.record, info, alone=alone)]
+        except RunError as error:
+            raise WrongUsage(str(error)) from None
+        except OSError as error:
+            raise Unreachable(f"Cannot record to {self.record}: {error.strerror}") from None
 
     @contextmanager
     def _logging(self) -> Iterator[None]:
@@ -228,22 +245,21 @@ def serve(
     check_exposure(host, bool(keys or access.insecure), "Set a key in ORS_API_KEYS")
     if reloading and fd is None:
         raise click.exceptions.Exit(_reload(targets, host, port, flags))
-    serving = Serving(host, port, log_level, log_json, as_json, access, keys, record)
+    serving = Serving(host, port, log_level, log_json, as_json, access, keys, targets, record)
     how: dict[str, Any] = {"limits": Limits(**flags), "return_errors": return_errors}
     how |= {"inspector": access.inspector, "api_keys": keys, "cors_origins": access.cors_origin}
     supervised = workers.supervised and on_ray.ray is None and worker_config is None and fd is None
     if record is not None:
-        how["observers"] = [_recorder(record, targets, alone=not supervised and worker_config is None)]
+        how["observers"] = serving.recorders(alone=not supervised and worker_config is None)
     if supervised and not workers.preload:
-        raise click.exceptions.Exit(_supervised(serving, workers, how["limits"], None, targets))
+        raise click.exceptions.Exit(supervise(serving, workers, how["limits"], None))
     classes = environments(targets)
     if on_ray.ray is not None:
         serving.deploy(on_ray, classes, workers.drain_seconds, how)
     elif worker_config is not None and line is not None:
         serving.work(built(classes, **how), worker_config, line)
     elif supervised:
-        preloaded = built(classes, **how)
-        raise click.exceptions.Exit(_supervised(serving, workers, how["limits"], preloaded, targets))
+        raise click.exceptions.Exit(supervise(serving, workers, how["limits"], built(classes, **how)))
     else:
         serving.run(classes, built(classes, slot=slot, **how), inherited, line)
 
@@ -263,29 +279,6 @@ def _inherited(
         return None, line
     os.set_inheritable(fd, False)
     return socket.socket(fileno=fd), line
-
-
-def _recorder(folder: Path, targets: Sequence[str], *, alone: bool) -> "SessionRecorder":
-    from ors.recording import REWARD, SessionRecorder
-    from ors.rollouts.records import RunError, RunInfo
-
-    config = {"command": "serve", "targets": list(targets), "reward": REWARD}
-    info = RunInfo.gathered(config, kind="sessions", target=roots(targets)[0])
-    try:
-        return SessionRecorder(folder, info, alone=alone)
-    except RunError as error:
-        raise WrongUsage(str(error)) from None
-    except OSError as error:
-        raise Unreachable(f"Cannot record to {folder}: {error.strerror}") from None
-
-
-def _supervised(
-    serving: Serving, workers: Workers, limits: Limits, preloaded: Server | None, targets: Sequence[str]
-) -> int:
-    code = supervise(serving, workers, limits, preloaded)
-    if serving.record is not None:  # rollouts in the log that no worker has ended
-        _recorder(serving.record, targets, alone=True).close()
-    return code
 
 
 def supervise(serving: Serving, workers: Workers, limits: Limits, preloaded: Server | None) -> int:
@@ -310,7 +303,10 @@ def supervise(serving: Serving, workers: Workers, limits: Limits, preloaded: Ser
     policy = workers.policy(limits)
     supervisor = Supervisor(start, sockets, policy, lambda url, names: serving.announce([url], names), say)
     with closing(lines):
-        return supervisor.run()
+        code = supervisor.run()
+    for recorder in serving.recorders(alone=True):  # writes rollouts of the log that no worker has ended
+        recorder.close()
+    return code
 
 
 def _reload(targets: Sequence[str], host: str, port: int, limits: dict[str, Any]) -> int:

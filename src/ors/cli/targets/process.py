@@ -12,7 +12,12 @@ import click
 from ors.server.process.lifeline import LIFELINE, tied
 
 STOP_SECONDS = 15.0
-SETTINGS = {"ORS_API_KEYS": "", "ORS_SERVE_RELOAD": "0", "ORS_SERVE_LOG_LEVEL": "critical"}
+SETTINGS = {
+    "ORS_API_KEYS": "",
+    "ORS_SERVE_LOG_LEVEL": "critical",
+    "ORS_SERVE_RECORD": "",
+    "ORS_SERVE_RELOAD": "0",
+}
 
 
 @contextmanager
