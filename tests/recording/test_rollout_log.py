@@ -208,13 +208,15 @@ def test_a_log_that_is_not_valid_is_refused_with_the_reason(folder: Path, body: 
 def test_odd_values_in_a_log_are_left_out(folder: Path) -> None:
     rollout = Rollout(split=7, task_spec=[], run_info="x", metadata=None)
     odd = rollout.message("tool_result", "x", reward=float("nan"), metadata="no", timestamp=None, index="b")
-    unknown = rollout.message("hologram", "x", reward="high")
+    unknown = rollout.message("hologram", "x", reward="high", timestamp=10**400)
+    update = {"eventType": "rollout_update", "eventId": rollout.id, "rollout_info": {"task_index": True}}
     with recording(folder, [Lab]) as lab:
-        body = json.dumps({"events": [rollout.start, odd, unknown, {"eventType": "later"}]}).encode()
+        body = json.dumps({"events": [rollout.start, odd, unknown, update, {"eventType": "later"}]}).encode()
         assert b"NaN" in body
         assert lab.raw.post("/v1/rollouts", body).status == 200
     record = logged(lab)
-    assert (record.rewards, record.task.split, record.agent) == ((None,), None, "")
+    assert (record.rewards, record.task.split, record.task.index) == ((None,), None, None)
+    assert record.agent == ""
 
 
 def test_the_log_needs_a_key_where_the_server_has_keys(folder: Path) -> None:

@@ -128,7 +128,7 @@ def _task(start: Event, info: Mapping[str, Any]) -> TaskRef:
     return TaskRef(
         environment,
         _text(start, "split") or None,
-        index if isinstance(index, int) else None,
+        index if type(index) is int else None,
         _object(start, "task_spec") or None,
     )
 
@@ -225,7 +225,10 @@ def _text(event: Event, key: str) -> str:
 def _number(value: Any) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return float(value) if math.isfinite(value) else None
+    try:
+        return float(value) if math.isfinite(value) else None
+    except OverflowError:
+        return None
 
 
 def _seconds(event: Event) -> float:
