@@ -5,6 +5,7 @@ import re
 import shlex
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 
 from ors.cli import COMMANDS, ors
 from ors.cli.options.shared import Command
+from ors.client import ORS
 from ors.rollouts.records import RunInfo, RunWriter
 from tests.support.commands import run, running, variables
 from tests.support.episode_records import episode
@@ -61,6 +63,17 @@ class Workshop:
         return variables({"PATH": self.path, "ORS_SERVE_PORT": "0"})
 
 
+def record_episode(url: str, run: Path) -> None:
+    """Plays an episode that the server records."""
+    with ORS(url) as client, client.environment("adder").session(split="test", index=0) as session:
+        session.call_tool("submit", {"answer": 2003})
+    for _ in range(2000):
+        if (run / "episodes.jsonl").stat().st_size:
+            return
+        time.sleep(0.01)
+    raise AssertionError("the episode was not recorded")
+
+
 @pytest.fixture(scope="session")
 def workshop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workshop]:
     folder, bin_folder = tmp_path_factory.mktemp("workshop"), tmp_path_factory.mktemp("bin")
@@ -77,8 +90,9 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workshop]:
         with RunWriter.create(folder / "runs" / name, RunInfo()) as writer:
             for index in range(4):
                 writer.append(episode(index, float(index % 2)))
-    with running("serve", "adder", "--port", "0", cwd=folder) as server:
+    with running("serve", "adder", "--port", "0", "--record", "runs/served", cwd=folder) as server:
         url = server.line(r"Serving on (http://\S+)")[1]
+        record_episode(url, folder / "runs" / "served")
         yield Workshop(folder, url, f"{bin_folder}{os.pathsep}{os.environ['PATH']}")
 
 

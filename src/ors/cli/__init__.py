@@ -25,6 +25,7 @@ COMMANDS = {
     "inspect": ("ors.cli.commands.inspect:inspect_command", "Look at a server in a browser."),
     "eval": ("ors.cli.commands.eval:eval_command", "Let an agent play tasks, and report how well it did."),
     "test": ("ors.cli.commands.test:test_command", "Test whether an environment is fit to train on."),
+    "replay": ("ors.cli.commands.replay:replay_command", "Play the recorded calls of a run again."),
     "check": ("ors.cli.commands.check:check", "Check a server against the standard."),
     "bench": ("ors.cli.commands.bench:bench", "Measure calls and episodes per second."),
     "runs": ("ors.cli.commands.runs:runs", "List, show, compare and export runs."),

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from ors.rollouts.agent import TaskRef
 from ors.rollouts.messages import Message, Usage
 from ors.rollouts.outcome import Outcome
-from ors.types import ToolSpec
+from ors.types import JSONObject, ToolSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,3 +34,5 @@ class EpisodeRecord:
     seconds: float = 0.0
     attempts: int = 1
     """How often it was begun: failures of the infrastructure may be tried again."""
+    metadata: JSONObject | None = None
+    """What a client has said about the episode, such as in OpenReward's rollout log."""

@@ -15,7 +15,7 @@ from ors.server.connections.asgi import ASGI
 from ors.server.episodes.environments import served_environments
 from ors.server.episodes.error_text import ErrorText, ReturnErrors
 from ors.server.identity import Identity
-from ors.server.observe.events import Observer, Observers
+from ors.server.observe.events import Observer, Observers, Recorder
 from ors.server.observe.prometheus import MetricsReader
 from ors.server.runtime import Runtime
 from ors.server.sessions.keys import ApiKey, Keys
@@ -57,7 +57,7 @@ class Server:
         limits: Limits | None = None,
         api_keys: Sequence[ApiKey | str] = (),
         cors_origins: Sequence[str] = (),
-        observers: Sequence[Observer] = (),
+        observers: Sequence[Observer | Recorder] = (),
         inspector: bool | None = None,
         slot: int = 0,
     ) -> None:

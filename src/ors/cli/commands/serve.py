@@ -8,13 +8,14 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, fields
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ors import Environment, Limits, Server
 from ors.cli import reload
-from ors.cli.errors import WrongUsage
+from ors.cli.errors import Unreachable, WrongUsage
 from ors.cli.options.access import Access, access_flags, check_exposure
 from ors.cli.options.conflicts import check_together
 from ors.cli.options.limits import limit_flags
@@ -31,6 +32,9 @@ from ors.cluster.local import WorkerConfig
 from ors.errors import ORSError
 from ors.server import ApiKey, is_loopback
 from ors.server.process.lifeline import LIFELINE, Lifeline
+
+if TYPE_CHECKING:
+    from ors.recording import SessionRecorder
 
 COUNTING_SECONDS = 2.0
 """Counting tasks may mean listing them all; a count that takes longer is shown as "?"."""
@@ -56,6 +60,8 @@ class Serving:
     as_json: bool
     access: Access
     keys: Sequence[ApiKey]
+    targets: Sequence[str]
+    record: Path | None
 
     def run(
         self,
@@ -107,6 +113,22 @@ class Serving:
         with self._logging():
             on_ray.serve(classes, lambda urls: self.announce(urls, names), drain_seconds=drain_seconds, **how)
 
+    def recorders(self, *, alone: bool) -> "list[SessionRecorder]":
+        """The recorder of `--record`, if it is given; `alone` if no other process ends after this one."""
+        if self.record is None:
+            return []
+        from ors.recording import REWARD, SessionRecorder
+        from ors.rollouts.records import RunError, RunInfo
+
+        config = {"command": "serve", "targets": list(self.targets), "reward": REWARD}
+        info = RunInfo.gathered(config, kind="sessions", target=roots(self.targets)[0])
+        try:
+            return [SessionRecorder(self.record, info, alone=alone)]
+        except RunError as error:
+            raise WrongUsage(str(error)) from None
+        except OSError as error:
+            raise Unreachable(f"Cannot record to {self.record}: {error.strerror}") from None
+
     @contextmanager
     def _logging(self) -> Iterator[None]:
         lines = logs.configure(self.log_level, self.log_json)
@@ -146,6 +168,8 @@ class Serving:
         if not self._private:
             click.echo("\n" + (UNENCRYPTED if self.keys and local.startswith("http:") else OPEN))
         header = '-H "X-API-Key: $ORS_API_KEY" ' if self.keys else ""
+        if self.record is not None:
+            click.echo(f"\nRecording sessions to {self.record} (reward: the sum of all steps)")
         if self.access.inspector or (self.access.inspector is None and self._private):
             click.echo(f"\nInspector: {local}/-/")
         click.echo(f"\nTry: curl -s {header}{local}/{found[0].name}/tools")
@@ -175,6 +199,12 @@ class Serving:
     show_default=True,
     help="What clients see of an exception: nothing, its message, or the stack trace.",
 )
+@click.option(
+    "--record",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="FOLDER",
+    help="Record every session as an episode of a run in this folder, and take OpenReward's rollout log.",
+)
 @as_json
 @click.option("--fd", type=int, hidden=True, help="Serve on this inherited socket.")
 @click.option("--lifeline", type=int, hidden=True, help="End when the other end of this pipe closes.")
@@ -191,6 +221,7 @@ def serve(
     log_level: str,
     log_json: bool,
     return_errors: str,
+    record: Path | None,
     as_json: bool,
     fd: int | None,
     lifeline: int | None,
@@ -214,10 +245,12 @@ def serve(
     check_exposure(host, bool(keys or access.insecure), "Set a key in ORS_API_KEYS")
     if reloading and fd is None:
         raise click.exceptions.Exit(_reload(targets, host, port, flags))
-    serving = Serving(host, port, log_level, log_json, as_json, access, keys)
+    serving = Serving(host, port, log_level, log_json, as_json, access, keys, targets, record)
     how: dict[str, Any] = {"limits": Limits(**flags), "return_errors": return_errors}
     how |= {"inspector": access.inspector, "api_keys": keys, "cors_origins": access.cors_origin}
     supervised = workers.supervised and on_ray.ray is None and worker_config is None and fd is None
+    if record is not None:
+        how["observers"] = serving.recorders(alone=not supervised and worker_config is None)
     if supervised and not workers.preload:
         raise click.exceptions.Exit(supervise(serving, workers, how["limits"], None))
     classes = environments(targets)
@@ -270,7 +303,10 @@ def supervise(serving: Serving, workers: Workers, limits: Limits, preloaded: Ser
     policy = workers.policy(limits)
     supervisor = Supervisor(start, sockets, policy, lambda url, names: serving.announce([url], names), say)
     with closing(lines):
-        return supervisor.run()
+        code = supervisor.run()
+    for recorder in serving.recorders(alone=True):  # writes rollouts of the log that no worker has ended
+        recorder.close()
+    return code
 
 
 def _reload(targets: Sequence[str], host: str, port: int, limits: dict[str, Any]) -> int:

@@ -40,6 +40,8 @@ def check_together(on_ray: OnRay, workers: Workers, access: Access, reloading: b
 def _check_ray(on_ray: OnRay, access: Access) -> None:
     on_ray.numbers()
     _refuse(["--reload"], "cannot be combined with --ray")
+    if given("record"):
+        raise WrongUsage("--record cannot be combined with --ray: each node has its own files")
     _refuse(["--workers", *PROCESSES], "cannot be combined with --ray: use --hosts for the number of servers")
     _refuse(["--slot"], "cannot be combined with --ray: each host gets its own slot")
     _refuse(["--retire-seconds"], "cannot be combined with --ray: use --drain-seconds")

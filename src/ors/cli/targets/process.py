@@ -12,15 +12,20 @@ import click
 from ors.server.process.lifeline import LIFELINE, tied
 
 STOP_SECONDS = 15.0
-SETTINGS = {"ORS_API_KEYS": "", "ORS_SERVE_RELOAD": "0", "ORS_SERVE_LOG_LEVEL": "critical"}
+SETTINGS = {
+    "ORS_API_KEYS": "",
+    "ORS_SERVE_LOG_LEVEL": "critical",
+    "ORS_SERVE_RECORD": "",
+    "ORS_SERVE_RELOAD": "0",
+}
 
 
 @contextmanager
-def served(target: str, **variables: str) -> Iterator[str]:
-    """Serves a target while the block runs; yields the URL. The child prints its own errors."""
+def served(*targets: str, **variables: str) -> Iterator[str]:
+    """Serves targets while the block runs; yields the URL. The child prints its own errors."""
     with tied() as lifeline:
         process = subprocess.Popen(
-            [sys.executable, "-m", "ors", "serve", target, "--port", "0", "--host", "127.0.0.1", "--json"],
+            [sys.executable, "-m", "ors", "serve", *targets, "--port", "0", "--host", "127.0.0.1", "--json"],
             env={**os.environ, **SETTINGS, **variables, LIFELINE: str(lifeline)},
             pass_fds=[lifeline],
             stdin=subprocess.DEVNULL,

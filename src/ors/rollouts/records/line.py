@@ -57,6 +57,7 @@ class Line:
     times: Times = field(default_factory=Times)
     tools: BlobName | None = None
     task: JSONObject | None = None
+    metadata: JSONObject | None = None
     messages: tuple[Annotated[Message, Field(discriminator="role")], ...]
 
 
@@ -93,6 +94,7 @@ def _line(record: EpisodeRecord, blobs: Blobs | None) -> dict[str, Any]:
     if blobs is not None:
         tools = blobs.put(dumps(record.tools)) if record.tools else None
     task = {} if record.task.spec is None else {"task": record.task.spec}
+    metadata = {} if record.metadata is None else {"metadata": record.metadata}
     return {
         "schema": SCHEMA,
         "id": record.id,
@@ -112,6 +114,7 @@ def _line(record: EpisodeRecord, blobs: Blobs | None) -> dict[str, Any]:
         "times": _times(record.messages),
         "tools": tools,
         **task,
+        **metadata,
         "messages": [_message(each, blobs) for each in record.messages],
     }
 
@@ -182,6 +185,7 @@ def decode(line: bytes, blobs: Blobs) -> EpisodeRecord:
         started=read.started,
         seconds=read.seconds,
         attempts=read.attempts,
+        metadata=read.metadata,
     )
 
 

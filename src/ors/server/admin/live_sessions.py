@@ -91,18 +91,16 @@ class LiveSessions:
 
     def calls(self, session: ServerSession) -> Feed:
         """The calls of a session: kept, running and following ones."""
-        watched = self._runtime.observers.watched
+        observers = self._runtime.observers
 
         def begin(feed: Feed) -> None:
             self._wake()
             watch = self._watches[feed] = SessionFeed(feed, session)
-            watched.setdefault(session.sid, []).append(watch)
+            observers.watch(session.sid, watch)
             watch.begin(self._row(session, whole=True))
 
         def end(feed: Feed) -> None:
-            watched[session.sid].remove(self._watches.pop(feed))
-            if not watched[session.sid]:
-                del watched[session.sid]
+            observers.unwatch(session.sid, self._watches.pop(feed))
 
         return Feed(begin, end)
 

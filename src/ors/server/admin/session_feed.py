@@ -5,7 +5,7 @@ from typing import Any
 
 from ors._json import dumps
 from ors.server.http.streams import Feed, event
-from ors.server.observe.events import CallEnded, CallStarted
+from ors.server.observe.events import CallEnded, CallStarted, Watched
 from ors.server.sessions.calls import Call
 from ors.server.sessions.session import ServerSession
 
@@ -35,8 +35,10 @@ class SessionFeed:
         self.feed.tell(update)
         return True
 
-    def show(self, happened: CallStarted | CallEnded) -> None:
+    def show(self, happened: Watched) -> None:
         """Sends the begin or the end of a call."""
+        if not isinstance(happened, CallStarted | CallEnded):
+            return  # the rows of sessions tell the rest
         name = "started" if isinstance(happened, CallStarted) else "ended"
         known = {"task_id": happened.task_id, "tool": happened.tool, "at": round(time.time(), 3)}
         self.feed.tell(event(name, {**known, **_more(happened)}))

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from ors import _protocol
@@ -11,18 +12,30 @@ from ors._sse import encode
 from ors._version import __version__
 from ors.errors import NotFound, ORSError, Unavailable
 from ors.server.episodes.environments import ServedEnvironment
+from ors.server.episodes.masking import hidden
 from ors.server.http.answers import STREAM, Answer, answer
 from ors.server.http.requests import IDEMPOTENCY_KEY, TRACE, Request
 from ors.server.http.routes import Coming, Handler, unknown_environment
 from ors.server.http.streams import CallStream, CallTimers, Outcome
+from ors.server.observe.events import EpisodeStarted
 from ors.server.runtime import SHUTDOWN, Runtime
 from ors.server.sessions.calls import Call
 from ors.server.sessions.keys import Keys
 from ors.server.sessions.registry import Sessions
 from ors.server.sessions.session import ServerSession
-from ors.types import CreateSession, GetTask, GetTaskRange, ListTasks, ListToolsOutput, NumTasks
+from ors.types import (
+    CreateSession,
+    GetTask,
+    GetTaskRange,
+    JSONObject,
+    ListTasks,
+    ListToolsOutput,
+    NumTasks,
+)
 
 _OK = Answer(200, b'{"status":"ok"}')
+ROLLOUT_LOG = Endpoint("v1/rollouts", "POST")
+"""openreward 0.1.167: its rollout log, which a server with a recorder takes."""
 
 
 class Endpoints:
@@ -48,7 +61,8 @@ class Endpoints:
 
     def handlers(self) -> dict[Endpoint, Handler]:
         """Returns the handler of each endpoint."""
-        return {
+        log: dict[Endpoint, Handler] = {ROLLOUT_LOG: self._log} if self._runtime.observers.recorders else {}
+        return log | {
             _protocol.HEALTH: self._fixed(_OK),
             _protocol.VERSION: self._fixed(answer({"version": __version__})),
             _protocol.LIST_ENVIRONMENTS: self._fixed(answer(list(self._environments))),
@@ -169,7 +183,7 @@ class Endpoints:
             task = environment.task_at_hand(given.split or "", given.index or 0)  # the model has checked both
             if task is None:
                 return self._create_by_index(session, environment, given, secrets, request.trace())
-        session.start(environment.episode(task, secrets), request.trace())
+        self._start(session, environment, given, task, secrets, request.trace())
         return answer({"sid": sid})
 
     async def _create_by_index(
@@ -183,12 +197,29 @@ class Endpoints:
         try:
             listing = environment.task(given.split or "", given.index or 0)  # the model has checked both
             task = await session.task(listing)
-            session.start(environment.episode(task, secrets), trace)
+            self._start(session, environment, given, task, secrets, trace)
         except BaseException:
             self._sessions.release(session)
             self._runtime.check_open()
             raise
         return answer({"sid": session.sid})
+
+    def _start(
+        self,
+        session: ServerSession,
+        environment: ServedEnvironment,
+        given: CreateSession,
+        task: JSONObject,
+        secrets: dict[str, str],
+        trace: str,
+    ) -> None:
+        started = None
+        if self._runtime.observers.recorders:
+            whole, tools = given.task_spec, environment.tools.tools
+            mask = partial(hidden, secrets=list(secrets.values())) if secrets else None
+            name = environment.name
+            started = EpisodeStarted(session.sid, name, given.split, given.index, whole, tools, mask)
+        session.start(environment.episode(task, secrets), trace, started)
 
     def _environment_named(self, name: str | None) -> ServedEnvironment:
         if name is None:
@@ -220,12 +251,10 @@ class Endpoints:
     # ── Episodes ─────────────────────────────────────────────────────────────────────────────────
 
     async def _prompt(self, request: Request, environment: ServedEnvironment) -> Answer:
-        episode = await self._session(request).ready()
-        return answer(await episode.prompt())
+        return answer(await self._session(request).prompt())
 
     async def _task_tools(self, request: Request, environment: ServedEnvironment) -> Answer:
-        episode = await self._session(request).ready()
-        return _tools(await episode.tools())
+        return _tools(await self._session(request).tools())
 
     def _call(self, request: Request, environment: ServedEnvironment) -> Outcome:
         loop = self._runtime.loop or asyncio.get_running_loop()
@@ -240,6 +269,13 @@ class Endpoints:
         if isinstance(call, Call):
             return CallStream(call, self._timers)
         return Answer(200, encode("task_id", call.id) + call.events, STREAM)
+
+    # ── Rollout log ──────────────────────────────────────────────────────────────────────────────
+
+    def _log(self, request: Request, environment: ServedEnvironment) -> Answer:
+        for recorder in self._runtime.observers.recorders:
+            recorder.log(request.body)
+        return _OK
 
     # ── Shared ───────────────────────────────────────────────────────────────────────────────────
 

@@ -1,11 +1,13 @@
-"""Events of a server, and its observers: metrics, logs, the inspector.
+"""Events of a server, and its observers: metrics, logs, the inspector, recorders.
 
 Observers are called on the event loop when something happens, so they must be quick and must not raise.
 Events are named tuples: every call makes one, and a frozen dataclass would cost four times as much.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+from ors.types import Blocks, JSONObject, ToolSpec
 
 
 class SessionOpened(NamedTuple):
@@ -67,6 +69,52 @@ class CallEnded(NamedTuple):
     events: bytes
 
 
+class EpisodeStarted(NamedTuple):
+    """The episode of a session begins. Only for recorders."""
+
+    sid: str
+    environment: str
+    split: str | None
+    task_index: int | None
+    task: JSONObject | None
+    """The task, if the client gave it whole."""
+    tools: Sequence[ToolSpec]
+    """The tools that all tasks share."""
+    mask: Callable[[str], str] | None
+    """Masks the session's secrets in a text; None if it has none."""
+
+
+class PromptAsked(NamedTuple):
+    """The prompt was asked for. `error` says why there is none. Only for watchers of its session."""
+
+    sid: str
+    blocks: Blocks
+    error: str = ""
+
+
+class ToolsListed(NamedTuple):
+    """The tools of the task were asked for. Only for watchers of its session."""
+
+    sid: str
+    tools: Sequence[ToolSpec]
+
+
+class SessionEnded(NamedTuple):
+    """A session takes no more calls; its teardown follows. Only for watchers of the session.
+
+    `reason` is that of `SessionClosed`, and `message` is what clients are told.
+    """
+
+    sid: str
+    reason: str
+    message: str
+    set_up: bool
+    """Whether its setup had ended well."""
+    failure: str = ""
+    """Why the setup failed, or why no call could run any more."""
+    failure_reason: str = ""
+
+
 class CallReplayed(NamedTuple):
     """A client rejoined a call that it had started before."""
 
@@ -101,6 +149,9 @@ class ThreadLost(NamedTuple):
     lost: int
 
 
+Watched = EpisodeStarted | PromptAsked | ToolsListed | CallStarted | CallEnded | SessionEnded
+"""Events of one session that its watchers are shown."""
+
 Event = SessionOpened | SessionReady | CallFinished | CallReplayed | SessionClosed | Rejected | ThreadLost
 
 
@@ -120,17 +171,36 @@ class Closing(Protocol):
 
 
 class Watcher(Protocol):
-    """Watches the calls of one session."""
+    """Watches one session."""
 
-    def show(self, event: CallStarted | CallEnded) -> None:
-        """Receives the begin or the end of a call."""
+    def show(self, event: Watched) -> None:
+        """Receives an event of the session."""
+
+
+@runtime_checkable
+class Recorder(Protocol):
+    """Watches every session from its start, and takes the events of a rollout log."""
+
+    def show(self, event: Watched) -> None:
+        """Receives an event of a session."""
+
+    def log(self, events: bytes) -> None:
+        """Receives events of OpenReward's rollout log, as its SDK sends them.
+
+        Raises:
+            BadRequest: they are not valid. Unavailable: they cannot be taken now.
+        """
+
+    def counts(self) -> tuple[int, int]:
+        """The number of records that were written, and of those that were dropped."""
 
 
 class Observers:
     """All observers of a server."""
 
-    def __init__(self, observers: Sequence[Observer] = ()) -> None:
-        self.all = list(observers)
+    def __init__(self, observers: Sequence[Observer | Recorder] = ()) -> None:
+        self.recorders = [one for one in observers if isinstance(one, Recorder)]
+        self.all = [one for one in observers if not isinstance(one, Recorder)]
         self.own: list[Observer] = []
         """The server's metrics and log, which do not need successful calls."""
         self.watched: dict[str, list[Watcher]] = {}
@@ -146,9 +216,31 @@ class Observers:
     @property
     def closing(self) -> list[Closing]:
         """Observers that have a `close()`."""
-        return [observer for observer in self.all if isinstance(observer, Closing)]
+        return [observer for observer in (*self.all, *self.recorders) if isinstance(observer, Closing)]
 
-    def show(self, event: CallStarted | CallEnded) -> None:
+    def record(self, event: EpisodeStarted) -> None:
+        """Lets the recorders watch a session."""
+        for recorder in self.recorders:
+            self.watch(event.sid, recorder)
+        self.show(event)
+
+    def watch(self, sid: str, watcher: Watcher) -> None:
+        """Adds a watcher of a session."""
+        self.watched.setdefault(sid, []).append(watcher)
+
+    def unwatch(self, sid: str, watcher: Watcher) -> None:
+        """Removes a watcher of a session."""
+        self.watched[sid].remove(watcher)
+        if not self.watched[sid]:
+            del self.watched[sid]
+
+    def show(self, event: Watched) -> None:
         """Passes an event to the watchers of its session."""
         for watcher in self.watched.get(event.sid, ()):
             watcher.show(event)
+
+    def end(self, event: SessionEnded) -> None:
+        """Passes the end of a session to its watchers; the recorders watch it no longer."""
+        self.show(event)
+        for recorder in self.recorders:
+            self.unwatch(event.sid, recorder)

@@ -53,6 +53,13 @@ def _sessions(source: MetricSource) -> Values:
     return found
 
 
+def _records(source: MetricSource) -> Values:
+    counts = [recorder.counts() for recorder in source.runtime.observers.recorders]
+    return {
+        (result,): sum(numbers) for result, numbers in zip(_RESULTS, zip(*counts, strict=True), strict=False)
+    }
+
+
 def _gauge(name: str, help: str, value: Callable[[MetricSource], float]) -> MetricRow:
     return MetricRow(name, help, "gauge", read=lambda now: {(): value(now)})
 
@@ -61,6 +68,7 @@ _ENV = ("environment",)
 _REASON = ("environment", "reason")
 _TOOL = ("environment", "tool")
 _CALL = ("environment", "tool", "outcome", "reason")
+_RESULTS = ("written", "dropped")
 METRICS = (
     MetricRow("ors_calls", "Tool calls", "counter", _CALL, lambda now: now.runtime.calls.counts()),
     MetricRow("ors_result_bytes", "Bytes of results", "counter", _ENV, lambda now: now.runtime.calls.sizes()),
@@ -77,6 +85,7 @@ METRICS = (
     MetricRow("ors_setups_failed", "Setups that failed", "counter", _REASON, event=SessionReady),
     MetricRow("ors_calls_replayed", "Calls that clients came back for", "counter", _ENV, event=CallReplayed),
     MetricRow("ors_requests_rejected", "Requests turned away", "counter", ("reason",), event=Rejected),
+    MetricRow("ors_records", "Episode records", "counter", ("result",), _records),
     MetricRow("ors_setup_seconds", "Time to set up", "histogram", _ENV, event=SessionReady),
     MetricRow(
         "ors_teardown_seconds",

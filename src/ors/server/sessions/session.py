@@ -21,15 +21,19 @@ from ors.server.observe.events import (
     CallFinished,
     CallReplayed,
     CallStarted,
+    EpisodeStarted,
+    PromptAsked,
     SessionClosed,
+    SessionEnded,
     SessionOpened,
     SessionReady,
     ThreadLost,
+    ToolsListed,
 )
 from ors.server.runtime import Runtime
 from ors.server.sessions.calls import GONE, Call, Calls
 from ors.server.sessions.forks import Forks
-from ors.types import JSONObject
+from ors.types import Blocks, JSONObject, ListToolsOutput
 
 log = logging.getLogger("ors.server")
 
@@ -134,14 +138,16 @@ class ServerSession:
         finally:
             self._opening = None
 
-    def start(self, episode: Episode, trace: str = "") -> None:
-        """Sets the environment up, in the background.
+    def start(self, episode: Episode, trace: str = "", started: EpisodeStarted | None = None) -> None:
+        """Sets the environment up, in the background. `started` is for recorders, if there are any.
 
         Raises:
             Gone: the session was deleted before it began.
         """
         self.check()
         self.episode = episode
+        if started is not None:
+            self._runtime.observers.record(started)
         self._runtime.observers.tell(SessionOpened(self.sid, self.environment, self.key, trace))
         if episode.set_up_at_once():
             self._opened(None)
@@ -196,6 +202,23 @@ class ServerSession:
         if self.episode is None:
             raise NotFound("Session not found")
         return self.episode
+
+    async def prompt(self) -> Blocks:
+        """The prompt. Raises as `ready` does, and ServerFailed if the environment failed."""
+        episode = await self.ready()
+        try:
+            prompt: Blocks = await episode.prompt()
+        except ServerFailed as error:
+            self._runtime.observers.show(PromptAsked(self.sid, [], str(error)))
+            raise
+        self._runtime.observers.show(PromptAsked(self.sid, prompt))
+        return prompt
+
+    async def tools(self) -> ListToolsOutput:
+        """The tools of the task. Raises as `prompt` does."""
+        listed = await (await self.ready()).tools()
+        self._runtime.observers.show(ToolsListed(self.sid, listed.tools))
+        return listed
 
     async def _ready_in_turn(self) -> None:
         # Calls that came during the setup go first, in their order. When it ends they have not started yet,
@@ -359,19 +382,27 @@ class ServerSession:
         """Stops running calls and tears down; returns the task of the teardown, if there is one."""
         if self.state is State.CREATING and self._opening is not None:
             self._opening.cancel()
+        before, failure = self.state, self.failure
         self._set_state(State.DELETED)
         self._ended = (message, reason)
         self.failure = None
         forking = [] if self.forks is None else self.forks.stop()
-        stopped: list[asyncio.Task[Any]] = [*self.stop_calls(message, reason), *forking]
-        at_once = self._opening is None and not forking
-        if at_once and (self.episode is None or not self.episode.needs_teardown):
+        stopped = self.stop_calls(message, reason)
+        if self.episode is not None and self.sid in self._runtime.observers.watched:
+            self._show_end(before is READY or bool(self.episode.broken), failure)
+        if self._opening is None and (self.episode is None or not self.episode.needs_teardown):
             self._calls.close()
             self._closed(reason, 0.0)
             return None
         return asyncio.create_task(self._end(reason, stopped))
 
     async def _end(self, reason: str, stopped: list[asyncio.Task[Any]]) -> None:
+    def _show_end(self, set_up: bool, failure: ServerFailed | None) -> None:
+        message, reason = self._ended
+        why = ("", "") if failure is None else (str(failure), failure.reason or "")
+        self._runtime.observers.end(SessionEnded(self.sid, reason, message, set_up, *why))
+
+    async def _end(self, reason: str, stopped: list[asyncio.Task[None]]) -> None:
         # Cancelled code may clean up first, but not for ever.
         waiting = [task for task in (*stopped, self._opening) if task is not None]
         if waiting:

@@ -1,0 +1,234 @@
+"""`ors replay`: plays the calls of a run again, and shows what differs."""
+
+import asyncio
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ors.cli.errors import WrongUsage, clean
+from ors.cli.options.shared import URL_OR_TARGET, Command, api_key, as_json, environment, secrets
+from ors.cli.output.printing import print_json, print_table, shortened
+from ors.cli.targets.connect import PATIENCE, greet, known_name
+from ors.cli.targets.process import served
+from ors.cli.targets.resolve import as_url
+from ors.client import AsyncORS
+from ors.errors import ORSError
+from ors.rollouts import EpisodeRecord
+from ors.rollouts.records import Run, RunError, read_run, task_key
+from ors.rollouts.regression import Difference, is_replayable, replay
+
+LONGEST_VALUE = 60
+KINDS = {
+    "tools": ("tools",),
+    "prompt": ("prompt",),
+    "results": ("result", "finished"),
+    "rewards": ("reward",),
+}
+"""What `--ignore` takes, and the differences that it leaves out."""
+
+
+class _Range(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no such arguments
+    """Indices of tasks: 7, 0:100, :100 or 100:."""
+
+    name = "RANGE"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> range:
+        """Reads the range."""
+        found = re.fullmatch(r"(\d*)(:?)(\d*)", str(value))
+        if found is None or not str(value).strip(":"):
+            self.fail(f"{value!r} is neither an index, such as 7, nor a range, such as 0:100", param, ctx)
+        start = int(found[1] or 0)
+        stop = int(found[3]) if found[3] else 2**63 if found[2] else start + 1
+        return range(start, stop)
+
+
+@dataclass
+class Replayed:
+    """What a replay has found."""
+
+    episodes: int = 0
+    skipped: int = 0
+    differences: list[tuple[EpisodeRecord, Difference]] = field(default_factory=list)
+    errors: list[tuple[EpisodeRecord, str]] = field(default_factory=list)
+    """Episodes that could not be played."""
+
+    @property
+    def differing(self) -> int:
+        """How many episodes differ, or could not be played."""
+        return len({record.id for record, _ in (*self.differences, *self.errors)})
+
+
+@click.command(
+    "replay",
+    cls=Command,
+    examples=[
+        "ors replay runs/served",
+        "ors replay runs/served adder --ignore prompt",
+        "ors replay runs/served http://127.0.0.1:8080 --split test --tasks 0:20 --json",
+    ],
+)
+@click.argument("run", metavar="RUN", type=click.Path(path_type=Path))
+@click.argument("where", metavar="URL|TARGET", type=URL_OR_TARGET, required=False)
+@click.option("--split", metavar="NAME", help="Only tasks of this split.")
+@click.option("--tasks", type=_Range(), help="Only tasks with these indices: 7, or 0:100.")
+@click.option(
+    "--ignore",
+    type=click.Choice(list(KINDS)),
+    multiple=True,
+    help="What may differ, such as results with a time.",
+)
+@click.option(
+    "--concurrency", type=click.IntRange(1, 1024), default=16, show_default=True, help="Episodes at once."
+)
+@environment
+@secrets
+@api_key
+@as_json
+def replay_command(
+    run: Path,
+    where: str | None,
+    split: str | None,
+    tasks: range | None,
+    ignore: tuple[str, ...],
+    concurrency: int,
+    env: str | None,
+    secret: tuple[tuple[str, str], ...],
+    api_key: str | None,
+    as_json: bool,
+) -> None:
+    """Play the recorded calls of a run again, without a model.
+
+    Prints the tools, prompts, results and rewards that differ from the record; then the exit code is 1.
+    Without URL|TARGET, what the run was recorded with is used. Episodes that failed for infrastructure are
+    not played.
+    """
+    ignored = {kind for name in ignore for kind in KINDS[name]}
+    try:
+        records = read_run(run)
+        chosen = _chosen(records, split, tasks)
+        with ExitStack() as stack:
+            url = _url(records, where, stack)
+            greet(url, api_key)
+            player = _Player(url, api_key, env, dict(secret), ignored)
+            found = asyncio.run(player.play(chosen, concurrency))
+    except RunError as error:
+        raise WrongUsage(str(error)) from None
+    _print_json(found) if as_json else _print(found)
+    if found.differing:
+        raise click.exceptions.Exit(1)
+
+
+def _chosen(run: Run, split: str | None, tasks: range | None) -> Iterator[EpisodeRecord]:
+    entries = [
+        entry
+        for entry in run.entries
+        if (split is None or entry.task.split == split) and (tasks is None or entry.task.index in tasks)
+    ]
+    if not entries:
+        raise WrongUsage(f"No episode of {run.folder} is to be played")
+    return run.episodes(entries)
+
+
+def _url(run: Run, where: str | None, stack: ExitStack) -> str:
+    """The address of the server; a TARGET is served until the stack ends."""
+    targets = [where] if where is not None else _recorded_targets(run)
+    return as_url(targets[0]) or stack.enter_context(served(*targets))
+
+
+def _recorded_targets(run: Run) -> list[str]:
+    config = run.info.config
+    found = config.get("targets") or config.get("target") or config.get("url")
+    targets = [found] if isinstance(found, str) else list(found or ())
+    if not targets:
+        raise WrongUsage(f"{run.folder} does not say what was played: give a URL or a TARGET")
+    return targets
+
+
+class _Player:
+    """Plays records on one server."""
+
+    def __init__(
+        self, url: str, key: str | None, env: str | None, secrets: Mapping[str, str], ignored: set[str]
+    ) -> None:
+        self._client = AsyncORS(url, key, options=PATIENCE)
+        self._env = env
+        self._secrets = secrets
+        self._ignored = ignored
+        self._names: Sequence[str] = ()
+        self._found = Replayed()
+
+    async def play(self, records: Iterator[EpisodeRecord], concurrency: int) -> Replayed:
+        """Plays all records, so many at once."""
+        async with self._client:
+            self._names = await self._client.list_environments()
+            await asyncio.gather(*(self._play_each(records) for _ in range(concurrency)))
+        return self._found
+
+    async def _play_each(self, records: Iterator[EpisodeRecord]) -> None:
+        for record in records:  # the iterator is shared: each takes the next
+            if not is_replayable(record):
+                self._found.skipped += 1
+                continue
+            self._found.episodes += 1
+            try:
+                differences = await replay(self._environment(record), record, self._secrets)
+            except ORSError as error:
+                self._found.errors.append((record, clean(str(error)) or type(error).__name__))
+                continue
+            kept = [each for each in differences if each.what not in self._ignored]
+            self._found.differences += [(record, each) for each in kept]
+
+    def _environment(self, record: EpisodeRecord) -> Any:
+        # OpenReward's rollout log has names like owner/name.
+        name = self._env or record.task.environment.rpartition("/")[2]
+        return self._client.environment(known_name(self._names, name))
+
+
+def _print_json(found: Replayed) -> None:
+    rows = [{**_about(record), **asdict(each)} for record, each in found.differences]
+    errors = [{**_about(record), "error": error} for record, error in found.errors]
+    counts = {"episodes": found.episodes, "skipped": found.skipped, "differing": found.differing}
+    print_json({**counts, "differences": rows, "errors": errors})
+
+
+def _about(record: EpisodeRecord) -> dict[str, Any]:
+    task = record.task
+    return {"episode": record.id, "environment": task.environment, "split": task.split, "index": task.index}
+
+
+def _print(found: Replayed) -> None:
+    rows = [
+        [*_place(record), str(each.step or "-"), each.tool or "-", each.what, *_values(each)]
+        for record, each in found.differences
+    ]
+    rows += [[*_place(record), "-", "-", "not played", "", error] for record, error in found.errors]
+    if rows:
+        print_table(["episode", "task", "call", "tool", "what", "recorded", "now"], rows)
+        click.echo()
+    kinds = Counter(each.what for _, each in found.differences)
+    parts = [f"{found.episodes} episodes played", f"{found.differing} differ"]
+    parts += [f"{count} {kind}" for kind, count in kinds.items()]
+    if found.skipped:
+        parts.append(f"{found.skipped} skipped (failed for infrastructure, or without a task)")
+    click.echo(", ".join(parts))
+
+
+def _place(record: EpisodeRecord) -> list[str]:
+    return [record.id[:8], f"{record.task.environment} {task_key(record.task).label}"]
+
+
+def _values(each: Difference) -> list[str]:
+    return [shortened(_brief(value), LONGEST_VALUE) for value in (each.recorded, each.now)]
+
+
+def _brief(value: Any) -> Any:
+    """Blocks of text as their text."""
+    if isinstance(value, list) and all(isinstance(each, dict) and "text" in each for each in value):
+        return " ".join(each["text"] for each in value)
+    return value

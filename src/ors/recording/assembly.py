@@ -1,0 +1,197 @@
+"""Makes the record of a session from what its server has seen."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from pydantic import TypeAdapter
+
+from ors._json import loads
+from ors._protocol import CallReader, short_result
+from ors.client import ToolInvocation
+from ors.recording.session import SeenCall, SeenSession
+from ors.rollouts import (
+    AgentMessage,
+    EpisodeRecord,
+    Failed,
+    Message,
+    Outcome,
+    Scored,
+    TaskRef,
+    ToolMessage,
+    Unscored,
+    UserMessage,
+)
+from ors.server.observe.events import SessionEnded
+from ors.types import Blocks, JSONObject, TextBlock, ToolSpec
+
+ENDINGS = ("deleted", "expired", "life", "shutdown")
+"""Reasons of a call that ended because its session did."""
+
+_BLOCKS: TypeAdapter[Blocks] = TypeAdapter(Blocks)
+Mask = Callable[[str], str]
+
+
+class Step(NamedTuple):
+    """One call, and the message that it became."""
+
+    call: SeenCall
+    message: ToolMessage
+    failed: bool
+    """Whether it ended without a result."""
+
+
+def record(session: SeenSession, end: SessionEnded, seconds: float) -> EpisodeRecord:
+    """The record of a session that has ended. The session's secrets are masked."""
+    start, mask = session.start, session.start.mask
+    steps = [_step(call, mask) for call in session.calls]
+    outcome = _outcome(session, steps, end)
+    rewards = tuple(step.message.reward for step in steps)
+    return EpisodeRecord(
+        session.id,
+        TaskRef(start.environment, start.split, start.task_index, _task(session, mask)),
+        0,
+        outcome,
+        sum(each for each in rewards if each is not None) if isinstance(outcome, Scored) else None,
+        rewards,
+        (*_prompt(session, mask), *_conversation(steps, mask)),
+        tuple(_tool(tool, mask) for tool in session.tools),
+        session=start.sid,
+        started=session.at,
+        seconds=seconds,
+    )
+
+
+# ── Outcome ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def _outcome(session: SeenSession, steps: Sequence[Step], end: SessionEnded) -> Outcome:
+    """How the episode ended, as far as its server can know.
+
+    A client that deletes its session has ended the episode, whatever its reason was. A failed call is the
+    end only if no other call came after it.
+    """
+    if any(step.message.finished for step in steps):
+        return _ended(steps)
+    if not end.set_up:
+        return _never_opened(end)
+    last = max(steps, key=lambda step: step.call.ended, default=None)
+    if last is not None and last.failed:
+        return _failed_call(last, end)
+    if last is None and session.prompt is not None and session.prompt.error:
+        return Failed("environment", "prompt", "ServerFailed", session.prompt.error)
+    if end.reason != "deleted":
+        return Failed("infrastructure", "model", "SessionLost", end.message)
+    return _ended(steps)
+
+
+def _ended(steps: Sequence[Step]) -> Outcome:
+    return Unscored() if all(step.message.reward is None for step in steps) else Scored()
+
+
+def _never_opened(end: SessionEnded) -> Outcome:
+    if not end.failure:
+        return Failed("infrastructure", "opening", "SessionLost", end.message)
+    return Failed(
+        "infrastructure" if end.failure_reason == "limit" else "environment",
+        "opening",
+        "ServerFailed",
+        end.failure,
+    )
+
+
+def _failed_call(last: Step, end: SessionEnded) -> Outcome:
+    if last.message.reason in ENDINGS:
+        return Failed("infrastructure", "call", "SessionLost", end.message, may_have_run=True)
+    text = "".join(block.text for block in last.message.blocks if isinstance(block, TextBlock))
+    return Failed("environment", "call", "ToolFailed", text, may_have_run=True)
+
+
+# ── Messages ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def _prompt(session: SeenSession, mask: Mask | None) -> list[Message]:
+    if session.prompt is None or session.prompt.error:
+        return []
+    blocks = session.prompt.blocks
+    if mask is not None:
+        blocks = _BLOCKS.validate_python(_masked([block.model_dump() for block in blocks], mask))
+    return [UserMessage(blocks)]
+
+
+def _conversation(steps: Sequence[Step], mask: Mask | None) -> list[Message]:
+    """The calls and their results. Calls that overlap are those of one message."""
+    messages: list[Message] = []
+    for group in _overlapping(steps):
+        calls = tuple(ToolInvocation(s.call.tool, _input(s.call, mask), s.call.id) for s in group)
+        messages += [AgentMessage(calls=calls), *(step.message for step in group)]
+    return messages
+
+
+def _overlapping(steps: Sequence[Step]) -> list[list[Step]]:
+    groups: list[list[Step]] = []
+    until = 0.0
+    for step in steps:
+        if groups and step.call.started < until:
+            groups[-1].append(step)
+        else:
+            groups.append([step])
+        until = max(until, step.call.ended)
+    return groups
+
+
+def _step(call: SeenCall, mask: Mask | None) -> Step:
+    text: bytes | str | None = short_result(call.events)
+    if text is None:
+        reader = CallReader()
+        reader.feed(call.events)
+        if reader.error is not None:
+            error = reader.error if mask is None else mask(reader.error)
+            return Step(call, _refusal(call, error, reader.reason), failed=True)
+        text = reader.result or ""
+    return Step(call, _result(call, _masked(loads(text), mask)), failed=False)
+
+
+def _result(call: SeenCall, result: Mapping[str, Any]) -> ToolMessage:
+    if not result["ok"]:
+        return _refusal(call, result["error"], result["reason"])
+    output = result["output"]
+    # The server has checked it: only the blocks have types of ours.
+    blocks, reward = _BLOCKS.validate_python(output["blocks"]), output["reward"]
+    reward = None if reward is None else float(reward)
+    more = {"reward": reward, "finished": output["finished"], "metadata": output["metadata"]}
+    return _message(call, blocks, **more)
+
+
+def _refusal(call: SeenCall, text: str, reason: str | None) -> ToolMessage:
+    return _message(call, [TextBlock(text=text)], ok=False, reason=reason)
+
+
+def _message(call: SeenCall, blocks: Blocks, **more: Any) -> ToolMessage:
+    return ToolMessage(call.id, call.tool, blocks, started=call.started, seconds=call.seconds, **more)
+
+
+def _input(call: SeenCall, mask: Mask | None) -> dict[str, Any]:
+    given: dict[str, Any] = _masked(loads(call.input), mask)
+    return given
+
+
+def _task(session: SeenSession, mask: Mask | None) -> JSONObject | None:
+    task: JSONObject | None = None if session.task is None else _masked(loads(session.task), mask)
+    return task
+
+
+def _tool(tool: ToolSpec, mask: Mask | None) -> ToolSpec:
+    return tool if mask is None else ToolSpec.model_validate(_masked(tool.model_dump(), mask))
+
+
+def _masked(value: Any, mask: Mask | None) -> Any:
+    """The value without secrets in its texts and keys."""
+    if mask is None:
+        return value
+    if isinstance(value, str):
+        return mask(value)
+    if isinstance(value, Mapping):
+        return {mask(key): _masked(each, mask) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_masked(each, mask) for each in value]
+    return value

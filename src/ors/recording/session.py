@@ -1,0 +1,86 @@
+"""One session as its server sees it."""
+
+import time
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ors._json import dumps
+from ors.server.observe.events import CallEnded, CallStarted, EpisodeStarted, PromptAsked, ToolsListed
+from ors.types import TextBlock, ToolSpec
+
+SESSION_BYTES = 1000
+"""Memory of a session without its calls, roughly."""
+CALL_BYTES = 500
+"""Memory of a call besides its input and its result, roughly."""
+
+
+@dataclass(slots=True)
+class SeenCall:
+    """One call of a session."""
+
+    tool: str
+    id: str
+    input: bytes
+    """As JSON: the tool may change the object."""
+    started: float
+    """Seconds since the session began."""
+    ended: float = 0.0
+    seconds: float = 0.0
+    events: bytes = b""
+    """The events of its result, once it has ended."""
+
+
+class SeenSession:
+    """What a session has shown so far. It only collects, since it takes the time of the event loop."""
+
+    __slots__ = ("_began", "_running", "at", "bytes", "calls", "id", "prompt", "start", "task", "tools")
+
+    def __init__(self, start: EpisodeStarted) -> None:
+        self.start = start
+        self.id = uuid.uuid4().hex
+        self.at = time.time()
+        self._began = time.perf_counter()
+        self._running: dict[str, SeenCall] = {}
+        self.calls: list[SeenCall] = []
+        self.prompt: PromptAsked | None = None
+        self.tools: Sequence[ToolSpec] = start.tools
+        self.task = None if start.task is None else dumps(start.task)
+        """As JSON, if it was given whole: the environment may change the object."""
+        self.bytes = SESSION_BYTES + len(self.task or b"")
+        """Memory that it takes, roughly."""
+
+    @property
+    def age(self) -> float:
+        """Seconds since it began."""
+        return time.perf_counter() - self._began
+
+    def see(self, event: PromptAsked | ToolsListed | CallStarted | CallEnded) -> int:
+        """Adds an event; returns how much memory it takes."""
+        if isinstance(event, CallStarted):
+            size = self._call_started(event)
+        elif isinstance(event, CallEnded):
+            size = self._call_ended(event)
+        elif isinstance(event, ToolsListed):
+            self.tools, size = event.tools, 0
+        else:
+            size = self._prompt_asked(event)
+        self.bytes += size
+        return size
+
+    def _call_started(self, event: CallStarted) -> int:
+        call = SeenCall(event.tool, event.task_id, dumps(event.input), self.age)
+        self.calls.append(call)
+        self._running[event.task_id] = call
+        return CALL_BYTES + len(call.input)
+
+    def _call_ended(self, event: CallEnded) -> int:
+        call = self._running.pop(event.task_id)
+        call.ended, call.seconds, call.events = self.age, event.seconds, event.events
+        return len(event.events)
+
+    def _prompt_asked(self, event: PromptAsked) -> int:
+        if self.prompt is not None:
+            return 0
+        self.prompt = event
+        return sum(len(each.text if isinstance(each, TextBlock) else each.data) for each in event.blocks)

@@ -1,0 +1,189 @@
+"""Plays the calls of a record again, without a model, and says what differs now."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from ors.client import AsyncEnvironment, AsyncSession, Task, ToolInvocation
+from ors.errors import ServerFailed, ToolCallError, ToolFailed
+from ors.rollouts.messages import AgentMessage, ToolMessage, UserMessage
+from ors.rollouts.outcome import Failed
+from ors.rollouts.record import EpisodeRecord
+from ors.types import Blocks, TextBlock, ToolOutput, ToolSpec
+
+Kind = Literal["tools", "prompt", "result", "reward", "finished"]
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One value that is not as it was recorded."""
+
+    what: Kind
+    recorded: Any
+    now: Any
+    """Both as JSON."""
+    step: int | None = None
+    """The number of the call in its episode, from 1."""
+    tool: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One recorded call. Without an invocation, it is of the `@terminal` tool, with the agent's last text."""
+
+    invocation: ToolInvocation | None
+    text: str
+    recorded: ToolMessage | None
+    """None if it failed: the environment raised."""
+
+
+def is_replayable(record: EpisodeRecord) -> bool:
+    """Whether the calls of a record can be played again: its task is known, and no infrastructure failed."""
+    lost = isinstance(record.outcome, Failed) and record.outcome.who == "infrastructure"
+    return not lost and (record.task.spec is not None or record.task.index is not None)
+
+
+async def replay(
+    environment: AsyncEnvironment, record: EpisodeRecord, secrets: Mapping[str, str] | None = None
+) -> list[Difference]:
+    """Plays the calls of a record, and returns what differs.
+
+    It stops when the episode ends at another call than it did, since the calls after that mean nothing.
+
+    Raises:
+        ORSError: the session cannot be opened, or is lost.
+    """
+    async with _session(environment, record, secrets) as session:
+        found = [*await _tools(environment, session, record), *await _prompt(session, record)]
+        for number, step in enumerate(_steps(record), 1):
+            now = await _played(session, step)
+            differences = list(_differences(number, step, now))
+            found += differences
+            if any(each.what == "finished" for each in differences):
+                break
+        return found
+
+
+def _session(
+    environment: AsyncEnvironment, record: EpisodeRecord, secrets: Mapping[str, str] | None
+) -> AsyncSession:
+    task = record.task
+    if task.spec is not None:
+        return environment.session(Task(environment.name, task.spec), secrets)
+    return environment.session(secrets=secrets, split=task.split, index=task.index)
+
+
+# ── Tools and prompt ─────────────────────────────────────────────────────────────────────────────
+
+
+async def _tools(
+    environment: AsyncEnvironment, session: AsyncSession, record: EpisodeRecord
+) -> list[Difference]:
+    """The difference of the tools. Agents ask for those of the task, or for those that all tasks share."""
+    if not record.tools:
+        return []
+    recorded, now = _by_name(record.tools), _by_name(await session.list_tools())
+    if recorded == now or recorded == _by_name(await environment.list_tools()):
+        return []
+    changed = [name for name in {**recorded, **now} if recorded.get(name) != now.get(name)]
+    before = {name: recorded[name] for name in changed if name in recorded}
+    after = {name: now[name] for name in changed if name in now}
+    return [Difference("tools", before, after)]
+
+
+def _by_name(tools: Sequence[ToolSpec]) -> dict[str, Any]:
+    return {tool.name: tool.model_dump(exclude={"name"}) for tool in tools}
+
+
+async def _prompt(session: AsyncSession, record: EpisodeRecord) -> list[Difference]:
+    recorded = next((each.blocks for each in record.messages if isinstance(each, UserMessage)), None)
+    if recorded is None:
+        return []
+    try:
+        now = await session.get_prompt()
+    except ServerFailed as error:
+        return [Difference("prompt", _plain(recorded), str(error))]
+    return [] if now == recorded else [Difference("prompt", _plain(recorded), _plain(now))]
+
+
+# ── Calls ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _steps(record: EpisodeRecord) -> Iterator[Step]:
+    """The calls that have run, in their order."""
+    calls: list[ToolInvocation] = []
+    text = ""
+    for message in record.messages:
+        if isinstance(message, AgentMessage):
+            calls, text = list(message.calls), message.text
+        elif isinstance(message, ToolMessage):
+            invocation = _taken(calls, message)
+            if invocation is None or invocation.error is None:
+                yield Step(invocation, text, message)
+    failed = isinstance(record.outcome, Failed) and record.outcome.stage == "call"
+    if failed and calls and calls[0].error is None:
+        yield Step(calls[0], text, None)
+
+
+def _taken(calls: list[ToolInvocation], result: ToolMessage) -> ToolInvocation | None:
+    """Takes the call of a result out of the calls that have none yet."""
+    for number, call in enumerate(calls):
+        if call.id == result.call and call.name == result.name:
+            return calls.pop(number)
+    return None
+
+
+async def _played(session: AsyncSession, step: Step) -> ToolMessage | str:
+    """The result of a call now, or why the tool failed."""
+    try:
+        if step.invocation is not None:
+            output = await session.call_tool(step.invocation.name, step.invocation.input)
+        else:
+            output = await session.call_terminal_tool(step.text)
+    except ToolCallError as refusal:
+        return ToolMessage(None, "", _text(str(refusal)), False, refusal.reason)
+    except ToolFailed as error:
+        return str(error)
+    return _message(output)
+
+
+def _message(output: ToolOutput) -> ToolMessage:
+    return ToolMessage(None, "", output.blocks, reward=output.reward, finished=output.finished)
+
+
+def _differences(number: int, step: Step, now: ToolMessage | str) -> Iterator[Difference]:
+    before = step.recorded
+    tool = step.invocation.name if step.invocation is not None else before.name if before is not None else ""
+    if before is None or isinstance(now, str):
+        if not (isinstance(now, str) and _has_failed(before, now)):
+            yield Difference("result", _result(before), _result(now), number, tool)
+        return
+    if (before.ok, before.reason, before.blocks) != (now.ok, now.reason, now.blocks):
+        yield Difference("result", _result(before), _result(now), number, tool)
+    if before.reward != now.reward:
+        yield Difference("reward", before.reward, now.reward, number, tool)
+    if before.finished != now.finished:
+        yield Difference("finished", before.finished, now.finished, number, tool)
+
+
+def _has_failed(before: ToolMessage | None, error: str) -> bool:
+    """Whether the call failed like this when it was recorded. Servers record the text of a failure."""
+    return before is None or (not before.ok and before.blocks == _text(error))
+
+
+def _result(message: ToolMessage | str | None) -> Any:
+    if message is None:
+        return {"failed": True}
+    if isinstance(message, str):
+        return {"failed": True, "error": message}
+    if message.ok:
+        return _plain(message.blocks)
+    return {"refused": True, "reason": message.reason, "blocks": _plain(message.blocks)}
+
+
+def _plain(blocks: Blocks) -> list[dict[str, Any]]:
+    return [block.model_dump(exclude_none=True) for block in blocks]
+
+
+def _text(text: str) -> Blocks:
+    return [TextBlock(text=text)]

@@ -1,0 +1,103 @@
+"""`ors serve --record`: the run that a server leaves, alone and with workers."""
+
+import json
+import signal
+import uuid
+from pathlib import Path
+
+import pytest
+
+from ors.client import ORS
+from ors.rollouts import Scored
+from ors.rollouts.records import RunInfo, RunWriter, read_run
+from tests.support.commands import Running, run, running
+from tests.support.raw_http import Raw
+
+
+def address(server: Running) -> str:
+    return server.line(r"Serving on (http://\S+)")[1]
+
+
+def play(url: str, answer: int = 3, index: int = 0) -> None:
+    with ORS(url) as client, client.environment("park").session(split="train", index=index) as session:
+        session.get_prompt()
+        session.call_tool("submit", {"answer": answer})
+
+
+def test_a_server_records_its_sessions_and_says_where_and_how(park: str, tmp_path: Path) -> None:
+    folder = tmp_path / "runs" / "first"
+    with running("serve", park, "--port", "0", "--record", str(folder)) as server:
+        url = address(server)
+        assert server.line(r"Recording sessions to (\S+) \(reward: the sum of all steps\)")[1] == str(folder)
+        play(url)
+        ended = server.stop(signal.SIGTERM)
+    assert ended.code == 0
+    assert "1 episodes recorded" in ended.err
+    info = json.loads((folder / "run.json").read_text())
+    assert info["config"] == {"command": "serve", "targets": [park], "reward": "sum"}
+    assert info["kind"] == "sessions"
+    (record,) = read_run(folder).episodes()
+    assert (record.outcome, record.reward, record.task.index) == (Scored(), 1.0, 0)
+
+
+def test_a_server_goes_on_with_the_run_of_the_one_before(park: str, tmp_path: Path) -> None:
+    for _ in range(2):
+        with running("serve", park, "--port", "0", "--record", str(tmp_path)) as server:
+            play(address(server))
+            server.stop(signal.SIGTERM)
+    assert len(read_run(tmp_path).entries) == 2
+
+
+@pytest.mark.parametrize("flags", [[], ["--preload"]], ids=["spawned", "forked"])
+def test_workers_record_into_one_run_and_share_the_log(park: str, tmp_path: Path, flags: list[str]) -> None:
+    rollout = str(uuid.uuid4())
+    with running("serve", park, "--port", "0", "--workers", "2", "--record", str(tmp_path), *flags) as server:
+        url = address(server)
+        for index in range(20):
+            play(url, index=index)
+            ids = {"eventId": str(index), "rolloutEventId": rollout}
+            message = {
+                "eventType": "message",
+                **ids,
+                "index": index,
+                "type": "user_message",
+                "content": str(index),
+            }
+            start = {"eventType": "rollout", "eventId": rollout, "runName": "logged", "timestamp": 0}
+            # A connection each, so that both workers get some.
+            assert Raw(url).post("/v1/rollouts", {"events": [start, message]}).status == 200
+        ended = server.stop(signal.SIGTERM)
+    assert ended.code == 0, ended.err
+    assert sorted(record.task.index or 0 for record in read_run(tmp_path).episodes()) == list(range(20))
+    assert len(list(tmp_path.glob("episodes*.jsonl"))) == 2
+    (logged,) = read_run(tmp_path / "rollouts" / "logged").episodes()
+    assert len(logged.messages) == 20
+
+
+@pytest.mark.parametrize("flags", [[], ["--workers", "2"]], ids=["alone", "workers"])
+def test_a_folder_that_cannot_be_written_is_an_error_at_the_start(
+    park: str, tmp_path: Path, flags: list[str]
+) -> None:
+    (tmp_path / "file").write_text("")
+    done = run("serve", park, "--port", "0", "--record", str(tmp_path / "file" / "run"), *flags)
+    assert (done.code, done.err) == (
+        3,
+        f"Error: Cannot record to {tmp_path / 'file' / 'run'}: Not a directory\n",
+    )
+
+
+def test_a_folder_with_another_kind_of_run_is_refused(park: str, tmp_path: Path) -> None:
+    RunWriter.create(tmp_path, RunInfo.gathered({})).close()
+    done = run("serve", park, "--port", "0", "--record", str(tmp_path))
+    assert done.code == 2
+    assert (
+        done.err == f"Error: {tmp_path} has a run of another kind: choose another folder to record sessions\n"
+    )
+
+
+def test_recording_is_refused_with_ray(park: str, tmp_path: Path) -> None:
+    done = run("serve", park, "--ray", "--host", "127.0.0.1", "--record", str(tmp_path))
+    assert (done.code, done.err) == (
+        2,
+        "Error: --record cannot be combined with --ray: each node has its own files\n",
+    )

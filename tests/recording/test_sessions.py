@@ -1,0 +1,307 @@
+"""Sessions of a real server, as the episodes that they become."""
+
+import base64
+import json
+import logging
+import shutil
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ors import Limits, Server
+from ors.rollouts import AgentMessage, Failed, Outcome, Scored, ToolMessage, Unscored, UserMessage
+from ors.types import TextBlock
+from tests.support.environments import Lab
+from tests.support.live_server import serving
+from tests.support.raw_http import Raw
+from tests.support.recorded import recording
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "run"
+
+
+def until(holds: Callable[[], bool]) -> None:
+    for _ in range(2000):
+        if holds():
+            return
+        time.sleep(0.01)
+    raise AssertionError("it did not happen")
+
+
+def by_index(raw: Raw, split: str, index: int) -> str:
+    sid = raw.post("/create_session").json()["sid"]
+    raw.post("/create", {"env_name": "lab", "split": split, "index": index}, sid=sid)
+    return str(sid)
+
+
+def test_a_finished_session_is_an_episode_with_its_prompt_tools_calls_and_rewards(folder: Path) -> None:
+    with recording(folder, [Lab]) as lab:
+        sid = by_index(lab.raw, "test", 3)
+        lab.raw.get("/lab/prompt", sid=sid)
+        listed = lab.raw.get("/lab/task_tools", sid=sid).json()["tools"]
+        lab.raw.call(sid, "echo", {"text": "hi"})
+        lab.raw.call(sid, "reward", {"value": 0.25})
+        lab.raw.call(sid, "reward", {"value": 0.5, "finished": True})
+        lab.raw.post("/delete", sid=sid)
+    record = lab.record()
+    assert (record.task.environment, record.task.split, record.task.index) == ("lab", "test", 3)
+    assert record.task.spec is None
+    assert record.session == sid
+    assert record.outcome == Scored()
+    assert (record.reward, record.rewards) == (0.75, (None, 0.25, 0.5))
+    assert [tool.name for tool in record.tools] == [tool["name"] for tool in listed]
+    prompt, first, echo, *_, last = record.messages
+    assert isinstance(prompt, UserMessage)
+    assert prompt.blocks[0] == TextBlock(text="task 3")
+    assert isinstance(first, AgentMessage)
+    assert [(call.name, call.input) for call in first.calls] == [("echo", {"text": "hi"})]
+    assert isinstance(echo, ToolMessage)
+    assert (echo.call, echo.blocks) == (first.calls[0].id, [TextBlock(text="hi")])
+    assert isinstance(last, ToolMessage)
+    assert (last.finished, last.reward, last.metadata) == (True, 0.5, {"k": [1, None]})
+    assert 0 < echo.started < last.started < record.seconds
+
+
+def called(*calls: tuple[str, dict[str, object]]) -> Callable[[Raw], None]:
+    """An episode of these calls, which its client ends."""
+
+    def play(raw: Raw) -> None:
+        sid = raw.session()
+        for name, given in calls:
+            raw.call(sid, name, given)
+        raw.post("/delete", sid=sid)
+
+    return play
+
+
+def only_asked(raw: Raw) -> None:
+    sid = raw.session()
+    raw.get("/lab/prompt", sid=sid)
+    raw.post("/delete", sid=sid)
+
+
+def never_ended(raw: Raw) -> None:
+    raw.call(raw.session(), "reward", {"value": 1.0})
+
+
+def finished_and_forgotten(raw: Raw) -> None:
+    raw.call(raw.session(), "reward", {"value": 1.0, "finished": True})
+
+
+def deleted_while_a_call_runs(raw: Raw) -> None:
+    sid = raw.session(task={"id": "stopped"})
+    thread = threading.Thread(target=raw.call, args=(sid, "stay", {}))
+    thread.start()
+    assert Lab.gates["stopped.held"].wait(20)
+    raw.post("/delete", sid=sid)
+    thread.join()
+
+
+def failed_setup(raw: Raw) -> None:
+    sid = raw.session(task={"fail": "setup"})
+    raw.get("/lab/prompt", sid=sid)
+    raw.post("/delete", sid=sid)
+
+
+GONE = Failed("infrastructure", "model", "SessionLost", "Server is shutting down")
+BOOM = Failed("environment", "call", "ToolFailed", "Tool execution failed: x", may_have_run=True)
+
+
+@pytest.mark.parametrize(
+    ("play", "outcome", "reward"),
+    [
+        (called(("reward", {"value": 2.0})), Scored(), 2.0),
+        (called(("echo", {"text": "x"})), Unscored(), None),
+        (only_asked, Unscored(), None),
+        (called(("reward", {"finished": True})), Unscored(), None),
+        (called(("reward", {"value": 1.0}), ("boom", {"text": "x"})), BOOM, None),
+        (called(("boom", {"text": "x"}), ("reward", {"value": 1.0})), Scored(), 1.0),
+        (called(("refuse", {"text": "no"})), Unscored(), None),
+        (never_ended, GONE, None),
+        (finished_and_forgotten, Scored(), 1.0),
+        (
+            deleted_while_a_call_runs,
+            Failed("infrastructure", "call", "SessionLost", "Session deleted", may_have_run=True),
+            None,
+        ),
+        (
+            failed_setup,
+            Failed("environment", "opening", "ServerFailed", "Environment setup failed: no setup today, "),
+            None,
+        ),
+    ],
+)
+def test_the_outcome_is_what_the_server_can_know(
+    folder: Path, play: Callable[[Raw], None], outcome: Outcome, reward: float | None
+) -> None:
+    with recording(folder, [Lab]) as lab:
+        play(lab.raw)
+    assert (lab.record().outcome, lab.record().reward) == (outcome, reward)
+
+
+def test_a_session_that_its_client_forgets_has_failed(folder: Path) -> None:
+    with recording(folder, [Lab], limits=Limits(idle_seconds=0.1)) as lab:
+        sid = lab.raw.session()
+        lab.raw.call(sid, "reward", {"value": 1.0})
+        until(lambda: lab.counts()[0] == 1)
+        assert lab.record().outcome == Failed("infrastructure", "model", "SessionLost", "Session expired")
+
+
+def test_a_failed_prompt_is_the_environments_failure(folder: Path) -> None:
+    class Speechless(Lab):
+        def get_prompt(self) -> list[TextBlock]:  # type: ignore[override]
+            raise RuntimeError("no words")
+
+    with recording(folder, [Speechless]) as lab:
+        sid = lab.raw.session(env="speechless")
+        lab.raw.get("/speechless/prompt", sid=sid)
+        lab.raw.post("/delete", sid=sid)
+    message = "Environment failed in get_prompt: no words"
+    assert lab.record().outcome == Failed("environment", "prompt", "ServerFailed", message)
+
+
+def test_a_tool_that_is_stuck_fails_its_episode_in_the_call(folder: Path) -> None:
+    with recording(folder, [Lab], limits=Limits(tool_seconds=0.05)) as lab:
+        sid = lab.raw.session(task={"id": "stuck"})
+        lab.raw.call(sid, "hold", {})
+        lab.raw.post("/delete", sid=sid)
+        Lab.gates["stuck.hold"].set()
+    outcome = lab.record().outcome
+    assert isinstance(outcome, Failed)
+    assert (outcome.who, outcome.stage, outcome.may_have_run) == ("environment", "call", True)
+
+
+def test_a_refused_call_is_a_message_with_its_reason(folder: Path) -> None:
+    with recording(folder, [Lab]) as lab:
+        called(("refuse", {"text": "not now"}))(lab.raw)
+    refusal = lab.record().messages[-1]
+    assert isinstance(refusal, ToolMessage)
+    assert (refusal.ok, refusal.reason, refusal.blocks) == (False, "mood", [TextBlock(text="not now")])
+
+
+def test_calls_that_overlap_are_of_one_message(folder: Path) -> None:
+    with recording(folder, [Lab]) as lab:
+        sid = lab.raw.session(task={"id": "overlap"})
+        both = [threading.Thread(target=lab.raw.call, args=(sid, "meet", {"name": n})) for n in "ab"]
+        for thread in both:
+            thread.start()
+        for thread in both:
+            thread.join()
+        lab.raw.call(sid, "echo", {"text": "alone"})
+        lab.raw.post("/delete", sid=sid)
+    sizes = [len(each.calls) for each in lab.record().messages if isinstance(each, AgentMessage)]
+    assert sizes == [2, 1]
+
+
+def test_a_secret_of_a_session_is_nowhere_in_the_run(folder: Path) -> None:
+    secret = 'sk-9"never/recorded'
+    header = base64.b64encode(json.dumps({"key": {"value": secret}}).encode()).decode()
+    with recording(folder, [Lab]) as lab:
+        sid = lab.raw.post("/create_session").json()["sid"]
+        body = {"env_name": "lab", "task_spec": {"n": secret, "id": "s"}}
+        lab.raw.post("/create", body, sid=sid, headers={"X-Secrets": header})
+        lab.raw.get("/lab/prompt", sid=sid)
+        lab.raw.call(sid, "show_secrets", {})
+        lab.raw.call(sid, "echo", {"text": f"it is {secret}", secret: 1})
+        lab.raw.call(sid, "refuse", {"text": secret})
+        lab.raw.call(sid, "secret", {})
+        lab.raw.post("/delete", sid=sid)
+    record = lab.record()
+    assert len(record.rewards) == 4
+    written = b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
+    assert b"***" in written
+    assert b"never" not in written
+
+
+def test_a_session_that_needs_too_much_memory_is_dropped_and_counted_and_its_calls_succeed(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with recording(folder, [Lab], most_bytes=20_000) as lab, caplog.at_level(logging.WARNING):
+        for _ in range(2):
+            sid = lab.raw.session()
+            for _ in range(3):
+                text = "x" * 10_000
+                assert (
+                    lab.raw.call(sid, "echo", {"text": text}).result()["output"]["blocks"][0]["text"] == text
+                )
+            lab.raw.post("/delete", sid=sid)
+        called(("reward", {"value": 1.0}))(lab.raw)
+        until(lambda: lab.counts() == (1, 2))
+    assert lab.record().rewards == (1.0,)
+    assert [r.message for r in caplog.records if "dropped" in r.message] == [
+        "episodes that wait to be recorded take over 0 MB: further ones are dropped",
+        "1 episodes recorded; 2 were dropped",
+    ]
+
+
+def test_a_folder_that_cannot_be_written_any_more_is_said_once_and_never_fails_a_call(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with recording(folder, [Lab]) as lab, caplog.at_level(logging.WARNING):
+        shutil.rmtree(folder)
+        folder.write_text("in the way")
+        called(("reward", {"value": 1.0}))(lab.raw)
+        called(("reward", {"value": 2.0}))(lab.raw)
+        until(lambda: lab.counts() == (0, 2))
+        assert sum("cannot be written" in record.message for record in caplog.records) == 1
+        folder.unlink()
+        called(("reward", {"value": 3.0}))(lab.raw)
+        until(lambda: lab.counts() == (1, 2))
+    assert lab.record().reward == 3.0
+
+
+def test_servers_that_record_into_one_folder_write_a_file_each(folder: Path) -> None:
+    play = called(("reward", {"value": 1.0}))
+    with recording(folder, [Lab]) as one, recording(folder, [Lab]) as other:
+        for lab in (one, other, one):
+            play(lab.raw)
+    assert len(one.records()) == 3
+    assert len(list(folder.glob("episodes*.jsonl"))) == 2
+
+
+def test_a_session_under_an_id_that_was_used_before_is_an_episode_of_its_own(folder: Path) -> None:
+    with recording(folder, [Lab]) as lab:
+        for value in (1.0, 2.0):
+            lab.raw.post("/create", {"env_name": "lab", "task_spec": {}}, sid="mine")
+            lab.raw.call("mine", "reward", {"value": value})
+            lab.raw.post("/delete", sid="mine")
+    assert [record.reward for record in lab.records()] == [1.0, 2.0]
+
+
+def test_nothing_watches_a_session_that_has_ended(folder: Path) -> None:
+    with recording(folder, [Lab]) as lab:
+        sid = lab.raw.session()
+        watched = lab.server._app.runtime.observers.watched
+        assert list(watched) == [sid]
+        lab.raw.post("/delete", sid=sid)
+        assert watched == {}
+
+
+def test_without_a_recorder_nothing_is_watched_and_no_log_is_taken() -> None:
+    server = Server([Lab])
+    with serving(server) as url:
+        Raw(url).session()
+        assert server._app.runtime.observers.watched == {}
+        assert Raw(url).post("/lab/v1/rollouts", {"events": []}).status == 404
+        assert b"ors_records_total{" not in Raw(url).get("/-/metrics").body
+
+
+def test_a_watching_inspector_and_a_recorder_do_not_disturb_each_other(folder: Path) -> None:
+    with recording(folder, [Lab], inspector=True) as lab:
+        sid = lab.raw.session()
+        connection = lab.raw.connection()
+        connection.request("GET", f"/-/api/calls/{sid}")
+        feed = connection.getresponse()
+        lab.raw.call(sid, "reward", {"value": 1.0})
+        lab.raw.post("/delete", sid=sid)
+        seen = b""
+        while b"event: ended" not in seen:
+            seen += feed.read1(65536)
+        connection.close()
+        until(lambda: not lab.server._app.runtime.observers.watched)
+    assert lab.record().reward == 1.0
