@@ -14,7 +14,7 @@ from ors.errors import (
     TransportError,
     Unavailable,
 )
-from ors.rollouts import Failed, ModelError, Scored, Truncated
+from ors.rollouts import Failed, ModelError, Outcome, Scored, Truncated
 from ors.rollouts.failures import agent_failed, session_failed, worth_retrying
 from ors.rollouts.outcome import Party, Stage
 
@@ -52,7 +52,8 @@ def test_a_call_in_a_session_that_was_lost_before_has_not_run() -> None:
 
 
 def test_only_failures_of_the_infrastructure_are_worth_a_retry() -> None:
-    others = [Scored(), Truncated("seconds"), agent_failed(KeyError("bug")), agent_failed(ModelError("busy"))]
+    others: list[Outcome] = [Scored(), Truncated("seconds")]
+    others += [agent_failed(KeyError("bug")), agent_failed(ModelError("busy"))]
     assert not any(worth_retrying(outcome) for outcome in others)
 
 
