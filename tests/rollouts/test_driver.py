@@ -198,6 +198,8 @@ async def test_closing_wakes_those_who_wait_and_nothing_begins_after_it(lab: Asy
     unused = rollouts(lab, [TASK] * 3, thinker, reward="sum")
     await unused.aclose()
     assert await anext(unused, None) is None
+    for _ in range(20):
+        await lab.list_splits()  # as long as an episode takes to begin
     assert thinker.thinking == 3
 
 
