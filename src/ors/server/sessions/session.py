@@ -387,22 +387,22 @@ class ServerSession:
         self._ended = (message, reason)
         self.failure = None
         forking = [] if self.forks is None else self.forks.stop()
-        stopped = self.stop_calls(message, reason)
+        stopped: list[asyncio.Task[Any]] = [*self.stop_calls(message, reason), *forking]
         if self.episode is not None and self.sid in self._runtime.observers.watched:
             self._show_end(before is READY or bool(self.episode.broken), failure)
-        if self._opening is None and (self.episode is None or not self.episode.needs_teardown):
+        at_once = self._opening is None and not forking
+        if at_once and (self.episode is None or not self.episode.needs_teardown):
             self._calls.close()
             self._closed(reason, 0.0)
             return None
         return asyncio.create_task(self._end(reason, stopped))
 
-    async def _end(self, reason: str, stopped: list[asyncio.Task[Any]]) -> None:
     def _show_end(self, set_up: bool, failure: ServerFailed | None) -> None:
         message, reason = self._ended
         why = ("", "") if failure is None else (str(failure), failure.reason or "")
         self._runtime.observers.end(SessionEnded(self.sid, reason, message, set_up, *why))
 
-    async def _end(self, reason: str, stopped: list[asyncio.Task[None]]) -> None:
+    async def _end(self, reason: str, stopped: list[asyncio.Task[Any]]) -> None:
         # Cancelled code may clean up first, but not for ever.
         waiting = [task for task in (*stopped, self._opening) if task is not None]
         if waiting:
