@@ -67,6 +67,24 @@ def test_a_finished_session_is_an_episode_with_its_prompt_tools_calls_and_reward
     assert 0 < echo.started < last.started < record.seconds
 
 
+def test_the_record_of_a_fork_begins_with_that_of_the_first_session(folder: Path) -> None:
+    with recording(folder, [Lab]) as lab:
+        sid = by_index(lab.raw, "test", 3)
+        lab.raw.get("/lab/prompt", sid=sid)
+        lab.raw.call(sid, "reward", {"value": 0.25})
+        (fork,) = lab.raw.post("/-/fork", {"n": 1}, sid=sid).json()["sids"]
+        lab.raw.call(sid, "reward", {"value": 8, "finished": True})
+        lab.raw.call(fork, "reward", {"value": 0.5, "finished": True})
+        lab.raw.post("/delete", sid=sid)
+        lab.raw.post("/delete", sid=fork)
+    first, second = lab.records()
+    assert (first.session, second.session) == (sid, fork)
+    assert (first.rewards, second.rewards) == ((0.25, 8.0), (0.25, 0.5))
+    assert second.task == first.task
+    assert second.messages[:3] == first.messages[:3]
+    assert first.id != second.id
+
+
 def called(*calls: tuple[str, dict[str, object]]) -> Callable[[Raw], None]:
     """An episode of these calls, which its client ends."""
 

@@ -17,7 +17,7 @@ from ors.recording.write_queue import WriteQueue
 from ors.rollouts.records import RunError, RunInfo, RunWriter
 from ors.rollouts.records.info import read_info
 from ors.rollouts.records.reader import LOGGED
-from ors.server.observe.events import EpisodeStarted, SessionEnded, Watched
+from ors.server.observe.events import EpisodeForked, EpisodeStarted, SessionEnded, Watched
 
 log = logging.getLogger("ors.server")
 
@@ -57,7 +57,11 @@ class SessionRecorder:
     def show(self, event: Watched) -> None:
         """Collects an event of a session. With the last one, the session is written."""
         if isinstance(event, EpisodeStarted):
-            self._begin(event)
+            self._begin(SeenSession(event))
+            return
+        if isinstance(event, EpisodeForked):
+            first = self._sessions.get(event.first)
+            self._begin(None if first is None else first.fork(event.sid))
             return
         session = self._sessions.get(event.sid)
         if session is None:
@@ -72,10 +76,9 @@ class SessionRecorder:
             self._queue.give_back(before)
             self._queue.drop()
 
-    def _begin(self, start: EpisodeStarted) -> None:
-        session = SeenSession(start)
-        if self._queue.take(session.bytes):
-            self._sessions[start.sid] = session
+    def _begin(self, session: SeenSession | None) -> None:
+        if session is not None and self._queue.take(session.bytes):
+            self._sessions[session.start.sid] = session
         else:
             self._queue.drop()
 

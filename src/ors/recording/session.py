@@ -50,6 +50,15 @@ class SeenSession:
         self.bytes = SESSION_BYTES + len(self.task or b"")
         """Memory that it takes, roughly."""
 
+    def fork(self, sid: str) -> "SeenSession":
+        """A session that goes on from here. Its record begins with what this one has shown so far."""
+        made = SeenSession(self.start._replace(sid=sid))
+        made.at, made._began = self.at, self._began
+        made.prompt, made.tools = self.prompt, self.tools
+        made.calls = [call for call in self.calls if call.id not in self._running]
+        made.bytes = self.bytes
+        return made
+
     @property
     def age(self) -> float:
         """Seconds since it began."""

@@ -19,8 +19,8 @@ from ors.cli.targets.process import served
 from ors.cli.targets.resolve import as_url
 from ors.client import AsyncORS
 from ors.errors import ORSError
-from ors.rollouts import EpisodeRecord
-from ors.rollouts.records import Run, RunError, read_run, task_key
+from ors.rollouts import EpisodeRecord, task_key
+from ors.rollouts.records import Run, RunError, read_run
 from ors.rollouts.regression import Difference, is_replayable, replay
 
 LONGEST_VALUE = 60

@@ -84,6 +84,13 @@ class EpisodeStarted(NamedTuple):
     """Masks the session's secrets in a text; None if it has none."""
 
 
+class EpisodeForked(NamedTuple):
+    """The episode of a session goes on from where that of session `first` stands. Only for recorders."""
+
+    sid: str
+    first: str
+
+
 class PromptAsked(NamedTuple):
     """The prompt was asked for. `error` says why there is none. Only for watchers of its session."""
 
@@ -149,7 +156,7 @@ class ThreadLost(NamedTuple):
     lost: int
 
 
-Watched = EpisodeStarted | PromptAsked | ToolsListed | CallStarted | CallEnded | SessionEnded
+Watched = EpisodeStarted | EpisodeForked | PromptAsked | ToolsListed | CallStarted | CallEnded | SessionEnded
 """Events of one session that its watchers are shown."""
 
 Event = SessionOpened | SessionReady | CallFinished | CallReplayed | SessionClosed | Rejected | ThreadLost
@@ -218,7 +225,7 @@ class Observers:
         """Observers that have a `close()`."""
         return [observer for observer in (*self.all, *self.recorders) if isinstance(observer, Closing)]
 
-    def record(self, event: EpisodeStarted) -> None:
+    def record(self, event: EpisodeStarted | EpisodeForked) -> None:
         """Lets the recorders watch a session."""
         for recorder in self.recorders:
             self.watch(event.sid, recorder)

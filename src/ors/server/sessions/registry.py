@@ -11,6 +11,7 @@ from typing import NamedTuple
 from ors.errors import BadRequest, Gone, NotFound, ORSError
 from ors.limits import Limits
 from ors.server.episodes.episode import Episode
+from ors.server.observe.events import EpisodeForked
 from ors.server.runtime import Runtime
 from ors.server.sessions.admission import Admission
 from ors.server.sessions.forks import Fork, Forks
@@ -116,7 +117,8 @@ class Sessions:
     def _open_copy(self, first: ServerSession, episode: Episode, now: float, trace: str) -> str:
         # Leads here, wherever the id of the first one came from.
         sid = self._runtime.identity.new_session_id()
-        self.reserve(sid, first.environment, now, first.limits, first.key).start(episode, trace)
+        started = EpisodeForked(sid, first.sid) if self._runtime.observers.recorders else None
+        self.reserve(sid, first.environment, now, first.limits, first.key).start(episode, trace, started)
         return sid
 
     def _undo_fork(self, sids: list[str]) -> None:

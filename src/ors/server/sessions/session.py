@@ -21,6 +21,7 @@ from ors.server.observe.events import (
     CallFinished,
     CallReplayed,
     CallStarted,
+    EpisodeForked,
     EpisodeStarted,
     PromptAsked,
     SessionClosed,
@@ -138,7 +139,9 @@ class ServerSession:
         finally:
             self._opening = None
 
-    def start(self, episode: Episode, trace: str = "", started: EpisodeStarted | None = None) -> None:
+    def start(
+        self, episode: Episode, trace: str = "", started: EpisodeStarted | EpisodeForked | None = None
+    ) -> None:
         """Sets the environment up, in the background. `started` is for recorders, if there are any.
 
         Raises:
