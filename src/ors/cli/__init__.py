@@ -23,6 +23,7 @@ COMMANDS = {
     "call": ("ors.cli.commands.call:call", "Call one tool on a task."),
     "play": ("ors.cli.commands.play:play", "Play an episode by hand."),
     "inspect": ("ors.cli.commands.inspect:inspect_command", "Look at a server in a browser."),
+    "view": ("ors.cli.commands.view:view", "Look at recorded runs in a browser."),
     "test": ("ors.cli.commands.test:test_command", "Test whether an environment is fit to train on."),
     "check": ("ors.cli.commands.check:check", "Check a server against the standard."),
     "bench": ("ors.cli.commands.bench:bench", "Measure calls and episodes per second."),

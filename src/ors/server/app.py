@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Coroutine, Sequence
+from pathlib import Path
 from typing import Protocol
 
 from ors import _protocol
@@ -89,6 +90,12 @@ class App:
         self.origin_check = OriginCheck(
             LOOPBACK | {host.lower()} if loopback and not self.keys else None, self._origins
         )
+
+    def show_runs(self, folder: Path) -> None:
+        """Shows the recorded runs below a folder in the inspector."""
+        from ors.server.admin.runs_api import RunsApi  # loads the client, which other servers do not need
+
+        self.pages.inspector.runs = RunsApi(folder, self.keys)
 
     @property
     def environments(self) -> list[str]:

@@ -4,12 +4,14 @@ from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
 from pathlib import PurePosixPath
+from typing import Protocol
 
 from ors._version import __version__
 from ors.server.admin.live_sessions import LiveSessions, View
 from ors.server.episodes.environments import ServedEnvironment
 from ors.server.http.answers import Answer, Headers, Redirect, answer
 from ors.server.http.requests import Request
+from ors.server.http.routes import Coming
 from ors.server.http.streams import Feed
 from ors.server.sessions.registry import Sessions
 
@@ -21,6 +23,7 @@ LIVE = "/-/api/live"
 MARKS = "/-/api/live/marks"
 BEFORE = "/-/api/live/before"
 CALLS = "/-/api/calls/"
+RUNS = "/-/api/runs"
 PAGE = 100
 MAX_PAGE = 2000
 MAX_BEFORE = 2 * MAX_PAGE
@@ -58,8 +61,21 @@ def _file(name: str, content: bytes) -> Answer:
     return Answer(200, content, headers)
 
 
+class RecordedRuns(Protocol):
+    """Runs for the page; `RunsApi` has them."""
+
+    def shown_to(self, key: str) -> bool:
+        """Whether clients with that key may see them."""
+
+    def get(self, request: Request) -> Coming:
+        """Answers a request below `/-/api/runs`."""
+
+
 class Inspector:
     """The page and its interface, for GET requests."""
+
+    runs: RecordedRuns | None = None
+    """The recorded runs, if the server keeps records."""
 
     def __init__(
         self, live: LiveSessions, sessions: Sessions, environments: Mapping[str, ServedEnvironment]
@@ -68,13 +84,16 @@ class Inspector:
         self._sessions = sessions
         self._environments = environments
 
-    def get(self, request: Request, now: float) -> Answer | Feed | None:
+    def get(self, request: Request, now: float) -> Answer | Feed | Coming | None:
         """The answer to a request, or None if nothing has its path."""
         path = request.path if request.path == HOME else request.path.rstrip("/")
         if path == HOME[:-1]:
             raise Redirect(HOME.encode())
         if path == ABOUT:
-            return answer({"version": __version__, "server": None, "live": True})
+            runs = self.runs is not None and self.runs.shown_to(request.key)
+            return answer(
+                {"version": __version__, "server": None, "live": True, "runs": runs, "serves": True}
+            )
         if path == ENVIRONMENTS:
             return answer([_described(environment) for environment in self._environments.values()])
         if path == LIVE:
@@ -83,6 +102,8 @@ class Inspector:
             return answer(self._live.marks(_view(request)))
         if path == BEFORE:
             return answer(self._live.before(_view(request, MAX_BEFORE), request.number("until", 0)))
+        if self.runs is not None and f"{path}/".startswith(f"{RUNS}/"):
+            return self.runs.get(request)
         if path.startswith(CALLS):
             return self._live.calls(self._sessions.peek(path[len(CALLS) :], now, request.key))
         return page_files().get(path)

@@ -1,0 +1,178 @@
+"""The recorded runs below a folder, read once and continued as they grow."""
+
+import os
+import time
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ors._json import loads
+from ors.errors import BadRequest, NotFound, TooLarge
+from ors.rollouts.records import Entry, Run, RunError, find_runs, read_run
+from ors.server.admin.run_queries import mean, rewards, tokens
+
+GROWING_SECONDS = 10.0
+READING_SECONDS = 1.0
+"""Time for reading runs before the list is answered; the others are read for the next answer."""
+MOST_BLOB_BYTES = 64 * 2**20
+
+
+class ShownRun:
+    """One run, with the figures of the list."""
+
+    def __init__(self, name: str, folder: Path) -> None:
+        self.name = name
+        self._folder = folder
+        self._run: Run | None = None
+        self._size = 0
+        self._changed = 0.0
+        self._figures: dict[str, Any] = {}
+        self._version = ""
+
+    @property
+    def is_read(self) -> bool:
+        """Whether its episodes have been read."""
+        return self._run is not None
+
+    @property
+    def version(self) -> str:
+        """Changes when the run does."""
+        return self._version
+
+    @property
+    def entries(self) -> list[Entry]:
+        """Its episodes, as of the last refresh."""
+        return [] if self._run is None else list(self._run.entries)
+
+    def refresh(self) -> None:
+        """Reads what was added; all of it if the files were replaced by others.
+
+        Raises:
+            NotFound: it cannot be read; the text says why.
+        """
+        try:
+            found = [path.stat() for path in self._folder.glob("episodes*.jsonl")]
+            size = sum(each.st_size for each in found)
+            self._changed = max((each.st_mtime for each in found), default=0.0)
+            if self._run is None or size < self._size:
+                self._run = read_run(self._folder)
+            elif size > self._size:
+                self._run.refresh()
+        except (RunError, OSError) as error:
+            self._run = None
+            raise NotFound(f"The run {self.name} cannot be read: {error}") from None
+        version = f"{size}-{self._changed}"
+        if version != self._version:
+            self._size, self._version = size, version
+            self._figures = figures(self._run)
+
+    def summary(self) -> dict[str, Any]:
+        """The run as a row of the list."""
+        growing = time.time() - self._changed < GROWING_SECONDS
+        return {"name": self.name, "changed": self._changed, "growing": growing, **self._figures}
+
+    def line(self, entry: Entry) -> dict[str, Any]:
+        """An episode as it is in the file, with references to its blobs.
+
+        Raises:
+            NotFound: the file has changed.
+        """
+        try:
+            with (self._folder / entry.part).open("rb") as file:
+                file.seek(entry.offset)
+                found = loads(file.read(entry.size))
+        except (OSError, ValueError):
+            found = None
+        if not isinstance(found, dict) or found.get("id") != entry.id:
+            raise NotFound("The file of this episode has changed; load the run again")
+        return found
+
+    def blob(self, name: str) -> bytes:
+        """The content of a blob.
+
+        Raises:
+            NotFound, TooLarge: it cannot be shown.
+        """
+        path = self._folder / "blobs" / name
+        # A run may come from anywhere: a link could point to any file of this machine.
+        try:
+            with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+                content = file.read(MOST_BLOB_BYTES + 1)
+        except OSError:
+            raise NotFound("The blob is missing, or cannot be read") from None
+        if len(content) > MOST_BLOB_BYTES:
+            raise TooLarge(f"The blob is larger than {MOST_BLOB_BYTES // 2**20} MiB: open its file instead")
+        return content
+
+
+def figures(run: Run) -> dict[str, Any]:
+    """What the list says of a run."""
+    entries = run.entries
+    costs = [entry.usage.cost for entry in entries if entry.usage.cost is not None]
+    return {
+        "kind": run.info.kind,
+        "created": run.info.created,
+        "episodes": len(entries),
+        "tasks": len({entry.task for entry in entries}),
+        "agents": sorted({entry.agent for entry in entries if entry.agent}),
+        "environments": sorted({entry.task.environment for entry in entries}),
+        "outcomes": Counter(entry.outcome.type for entry in entries),
+        "mean": mean(rewards(entries)),
+        "error": None,
+        "tokens": sum(map(tokens, entries)),
+        "cost": sum(costs) if costs else None,
+        "seconds": sum(entry.seconds for entry in entries),
+        "unreadable": len(run.broken),
+    }
+
+
+class ShownRuns:
+    """All runs at and below a folder, by their path in it."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._runs: dict[str, ShownRun] = {}
+
+    def list(self) -> list[Mapping[str, Any]]:
+        """A row for each run. Runs that are read for the first time may come later, and are marked."""
+        self._find()
+        until = time.monotonic() + READING_SECONDS
+        return [self._row(run, time.monotonic() < until) for run in self._runs.values()]
+
+    def _row(self, run: ShownRun, reading: bool) -> Mapping[str, Any]:
+        if not run.is_read and not reading:
+            return {"name": run.name, "waiting": True}
+        try:
+            run.refresh()
+        except NotFound as error:
+            return {"name": run.name, "problem": str(error)}
+        return run.summary()
+
+    def get(self, name: str) -> ShownRun:
+        """A run as it is now.
+
+        Raises:
+            NotFound: there is none, or it cannot be read.
+            BadRequest: no run is named.
+        """
+        if not name:
+            raise BadRequest("Name a run")
+        if name not in self._runs:
+            self._find()
+        if name not in self._runs:
+            raise NotFound(f"There is no run {name}")
+        self._runs[name].refresh()
+        return self._runs[name]
+
+    def _find(self) -> None:
+        try:
+            folders = {_name(self._folder, path): path for path in find_runs(self._folder)}
+        except OSError as error:
+            raise NotFound(f"The folder of the runs cannot be read: {error.strerror}") from None
+        self._runs = {name: self._runs.get(name) or ShownRun(name, path) for name, path in folders.items()}
+
+
+def _name(root: Path, folder: Path) -> str:
+    # The folder itself may be the run.
+    return folder.relative_to(root).as_posix() if folder != root else folder.resolve().name
