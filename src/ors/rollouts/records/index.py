@@ -1,0 +1,152 @@
+"""The index of a run: what tables need of each episode, and where its line is."""
+
+import hashlib
+import json
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+from ors._json import dumps, loads
+from ors.rollouts.agent import TaskRef
+from ors.rollouts.messages import Usage
+from ors.rollouts.outcome import Failed, Outcome
+from ors.rollouts.records.errors import RunError
+from ors.rollouts.records.line import Line, check_schema, parsed, validated
+from ors.types import JSONObject
+
+_MESSAGES = b',"messages":['
+_BEGIN = b'{"schema":'
+
+
+@dataclass(frozen=True, slots=True)
+class TaskKey:
+    """The identity of a task."""
+
+    environment: str
+    split: str | None
+    index: int | None
+    spec: str | None
+    """Digest of a task that was given whole."""
+
+    @property
+    def label(self) -> str:
+        """The task in a few characters, such as "test/3"."""
+        return f"spec {self.spec}" if self.index is None else f"{self.split}/{self.index}"
+
+
+def task_key(task: TaskRef) -> TaskKey:
+    """The identity of a task, for sets and dictionaries."""
+    return _key(task.environment, task.split, task.index, task.spec)
+
+
+def _key(environment: str, split: str | None, index: int | None, spec: JSONObject | None) -> TaskKey:
+    digest = None
+    if spec is not None:
+        text = json.dumps(loads(dumps(spec)), sort_keys=True)
+        digest = hashlib.sha256(text.encode()).hexdigest()[:16]
+    return TaskKey(sys.intern(environment), None if split is None else sys.intern(split), index, digest)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One episode in the index."""
+
+    id: str
+    task: TaskKey
+    sample: int
+    agent: str
+    outcome: Outcome
+    reward: float | None
+    usage: Usage
+    started: float
+    seconds: float
+    attempts: int
+    model_seconds: tuple[float, ...]
+    """Seconds of each model request."""
+    call_seconds: tuple[float, ...]
+    """Seconds of each call."""
+    part: str
+    """The name of its file."""
+    offset: int
+    size: int
+
+    @property
+    def turns(self) -> int:
+        """How many messages the agent sent."""
+        return len(self.model_seconds)
+
+    @property
+    def calls(self) -> int:
+        """How many tools it called."""
+        return len(self.call_seconds)
+
+    @property
+    def key(self) -> tuple[TaskKey, int, str]:
+        """Which episode of the run this is: task, sample, agent."""
+        return self.task, self.sample, self.agent
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether it failed for infrastructure, so that it may be played again."""
+        return isinstance(self.outcome, Failed) and self.outcome.who == "infrastructure"
+
+
+def entry(line: bytes, part: str, offset: int) -> Entry:
+    """The entry of a line.
+
+    Raises:
+        RunError: the line is broken or of a newer schema.
+    """
+    head = _head(line)
+    if head is None:
+        head = parsed(line)
+        head["times"] = _times(head.get("messages"))
+    read = validated({**head, "messages": ()})
+    return _of(read, part, offset, len(line))
+
+
+def _of(read: Line, part: str, offset: int, size: int) -> Entry:
+    return Entry(
+        read.id,
+        _key(read.environment, read.split, read.index, read.task),
+        read.sample,
+        sys.intern(read.agent),
+        read.outcome,
+        read.reward,
+        read.tokens,
+        read.started,
+        read.seconds,
+        read.attempts,
+        read.times.model,
+        read.times.calls,
+        part,
+        offset,
+        size,
+    )
+
+
+def _head(line: bytes) -> dict[str, Any] | None:
+    """The keys before the messages, read without the messages; None if the line is not as we write it.
+
+    The mark is outside of every string, because quotes in strings are escaped. In a nested object it would
+    leave the outer one open, which is not valid JSON.
+    """
+    end = line.find(_MESSAGES)
+    # A second beginning may be another line, after one that was torn.
+    if end < 0 or not line.endswith(b"]}\n") or line.find(_BEGIN, 1) >= 0:
+        return None
+    try:
+        found = loads(line[:end] + b"}")
+    except ValueError:
+        return None
+    check_schema(found.get("schema"))
+    return found if "times" in found else None
+
+
+def _times(messages: Any) -> dict[str, list[Any]]:
+    if not isinstance(messages, list) or not all(isinstance(each, dict) for each in messages):
+        raise RunError("messages: not a list of messages")
+    return {
+        key: [each.get("seconds", 0.0) for each in messages if each.get("role") == role]
+        for key, role in (("model", "assistant"), ("calls", "tool"))
+    }

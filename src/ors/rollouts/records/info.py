@@ -1,0 +1,83 @@
+"""What a run was: its configuration, versions and the state of its code, in `run.json`."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import orjson
+from pydantic import TypeAdapter, ValidationError
+
+from ors._json import dumps, loads
+from ors.rollouts.records.errors import RunError
+from ors.rollouts.records.line import SCHEMA, check_schema
+from ors.rollouts.records.provenance import GitState, git_state, versions
+from ors.rollouts.records.redaction import redacted
+
+FILE = "run.json"
+
+
+@dataclass(frozen=True, slots=True)
+class RunInfo:
+    """What a run was. It has no secrets if it was made by `gathered`."""
+
+    kind: Literal["rollouts", "sessions"] = "rollouts"
+    """Who decided what is played: the driver, or the clients of a server that records its sessions."""
+    config: Mapping[str, Any] = field(default_factory=dict)
+    """All settings, as they were resolved."""
+    versions: Mapping[str, str] = field(default_factory=dict)
+    git: GitState | None = None
+    created: float = 0.0
+    """Seconds since 1970."""
+    schema: int = SCHEMA
+
+    @classmethod
+    def gathered(
+        cls,
+        config: Mapping[str, Any],
+        *,
+        kind: Literal["rollouts", "sessions"] = "rollouts",
+        target: Path | None = None,
+        packages: tuple[str, ...] = (),
+    ) -> Self:
+        """Describes a run that begins now. Values of `config` that look like secrets are hidden.
+
+        `target` is the file or folder of the environment, whose git state is kept. `packages` are the
+        distributions whose versions are kept besides those of ors and Python.
+        """
+        git = None if target is None else git_state(target)
+        return cls(kind, redacted(config), versions(packages), git, time.time())
+
+
+@cache
+def _adapter() -> TypeAdapter[RunInfo]:
+    return TypeAdapter(RunInfo)
+
+
+def read_info(folder: Path) -> RunInfo:
+    """Reads `run.json`. Unknown keys are ignored.
+
+    Raises:
+        RunError: the folder is not a run, or of a newer schema.
+    """
+    try:
+        found = loads((folder / FILE).read_bytes())
+    except OSError:
+        raise RunError(f"{folder} is not a run: it has no {FILE} that can be read") from None
+    except ValueError:
+        raise RunError(f"{folder / FILE} is not valid JSON") from None
+    try:
+        check_schema(found.get("schema") if isinstance(found, dict) else None)
+        return _adapter().validate_python(found)
+    except RunError as error:
+        raise RunError(f"{folder / FILE}: {error}") from None
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        raise RunError(f"{folder / FILE}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+
+
+def info_bytes(info: RunInfo) -> bytes:
+    """The content of `run.json`."""
+    return orjson.dumps(loads(dumps(asdict(info))), option=orjson.OPT_INDENT_2) + b"\n"

@@ -1,0 +1,245 @@
+"""One episode as a line of JSON, from the record and back."""
+
+import base64
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, TypeAdapter, ValidationError
+
+from ors._json import dumps, loads
+from ors.rollouts.agent import TaskRef
+from ors.rollouts.messages import AgentMessage, Message, SystemMessage, ToolMessage, Usage, UserMessage
+from ors.rollouts.outcome import Outcome
+from ors.rollouts.record import EpisodeRecord
+from ors.rollouts.records.blobs import NAME, Blobs
+from ors.rollouts.records.errors import NewerSchema, RunError
+from ors.types import Block, JSONObject, TextBlock, ToolSpec
+
+SCHEMA = 1
+LARGEST_IMAGE = 4 * 1024
+"""Characters of base64 that stay in the line. A longer image becomes a blob."""
+LARGEST_TEXT = 64 * 1024
+"""Characters of a text block that stay in the line."""
+BlobName = Annotated[str, Field(pattern=NAME)]
+_CONTENT = {"text": "text", "image": "data"}
+_BLOCK_KEYS = {"type", "text", "data", "mimeType", "detail"}
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Seconds of each model request and of each call: those of the messages, for tables."""
+
+    model: tuple[float, ...] = ()
+    calls: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """The keys of a line. Blocks of its messages may have a `blob` instead of their content."""
+
+    schema: Literal[1]
+    id: str
+    environment: str
+    split: str | None = None
+    index: int | None = None
+    sample: int = 0
+    agent: str = ""
+    outcome: Annotated[Outcome, Field(discriminator="type")]
+    reward: float | None = None
+    rewards: tuple[float | None, ...] = ()
+    tokens: Usage = field(default_factory=Usage)
+    session: str | None = None
+    started: float = 0.0
+    seconds: float = 0.0
+    attempts: int = 1
+    times: Times = field(default_factory=Times)
+    tools: BlobName | None = None
+    task: JSONObject | None = None
+    messages: tuple[Annotated[Message, Field(discriminator="role")], ...]
+
+
+@cache
+def line_adapter() -> TypeAdapter[Line]:
+    """Validates lines. Made when it is first needed, which takes milliseconds."""
+    return TypeAdapter(Line)
+
+
+@cache
+def _tools_adapter() -> TypeAdapter[tuple[ToolSpec, ...]]:
+    return TypeAdapter(tuple[ToolSpec, ...])
+
+
+def encode(record: EpisodeRecord, blobs: Blobs) -> bytes:
+    """Encodes a record as one line that ends with a newline; its blobs are written first.
+
+    The values that tables need come before the messages, so that an index can be built from the beginning
+    of each line.
+
+    Raises:
+        TypeError, ValueError: a value of the record cannot be written as JSON.
+        OSError: a blob cannot be written.
+    """
+    task = {} if record.task.spec is None else {"task": record.task.spec}
+    line = {
+        "schema": SCHEMA,
+        "id": record.id,
+        "environment": record.task.environment,
+        "split": record.task.split,
+        "index": record.task.index,
+        "sample": record.sample,
+        "agent": record.agent,
+        "outcome": record.outcome,
+        "reward": record.reward,
+        "rewards": record.rewards,
+        "tokens": record.usage,
+        "session": record.session,
+        "started": record.started,
+        "seconds": record.seconds,
+        "attempts": record.attempts,
+        "times": _times(record.messages),
+        "tools": blobs.put(dumps(record.tools)) if record.tools else None,
+        **task,
+        "messages": [_message(each, blobs) for each in record.messages],
+    }
+    return dumps(line) + b"\n"
+
+
+def _times(messages: Sequence[Message]) -> Times:
+    return Times(
+        tuple(each.seconds for each in messages if isinstance(each, AgentMessage)),
+        tuple(each.seconds for each in messages if isinstance(each, ToolMessage)),
+    )
+
+
+def _message(message: Message, blobs: Blobs) -> Any:
+    if isinstance(message, SystemMessage):
+        return message
+    # `__slots__` has the fields in their order. asdict() would copy every value.
+    fields = {name: getattr(message, name) for name in message.__slots__ if name != "native"}
+    if isinstance(message, UserMessage | ToolMessage):
+        fields["blocks"] = [_block(each, blobs) for each in message.blocks]
+    return fields
+
+
+def _block(block: Block, blobs: Blobs) -> dict[str, Any]:
+    detail = {} if block.detail is None else {"detail": block.detail}
+    if isinstance(block, TextBlock):
+        if len(block.text) > LARGEST_TEXT:
+            content = block.text.encode(errors="surrogatepass")
+            return {"type": "text", "blob": blobs.put(content), **detail}
+        return {"type": "text", "text": block.text, **detail}
+    data = _decoded(block.data) if len(block.data) > LARGEST_IMAGE else None
+    stored = {"data": block.data} if data is None else {"blob": blobs.put(data)}
+    return {"type": "image", "mimeType": block.mimeType, **stored, **detail}
+
+
+def _decoded(data: str) -> bytes | None:
+    """The bytes of an image; None if they would not give the same base64 again."""
+    try:
+        content = base64.b64decode(data, validate=True)
+    except ValueError:
+        return None
+    return content if base64.b64encode(content).decode() == data else None
+
+
+def decode(line: bytes, blobs: Blobs) -> EpisodeRecord:
+    """Reads the record of a line. Unknown keys are ignored.
+
+    Raises:
+        RunError: the line is broken or of a newer schema, or a blob cannot be read.
+    """
+    found = parsed(line)
+    messages = found.get("messages")
+    if isinstance(messages, list):
+        found["messages"] = [_filled(each, blobs) for each in messages]
+    read = validated(found)
+    return EpisodeRecord(
+        id=read.id,
+        task=TaskRef(read.environment, read.split, read.index, read.task),
+        sample=read.sample,
+        outcome=read.outcome,
+        reward=read.reward,
+        rewards=read.rewards,
+        messages=read.messages,
+        tools=() if read.tools is None else _read_tools(blobs.get(read.tools)),
+        usage=read.tokens,
+        agent=read.agent,
+        session=read.session,
+        started=read.started,
+        seconds=read.seconds,
+        attempts=read.attempts,
+    )
+
+
+def parsed(text: bytes) -> dict[str, Any]:
+    """The JSON object of a line, whose schema this version knows.
+
+    Raises:
+        RunError: it is not a JSON object, or of a newer schema.
+    """
+    try:
+        found = loads(text)
+    except ValueError:
+        raise RunError("not valid JSON") from None
+    if not isinstance(found, dict):
+        raise RunError("not a JSON object")
+    check_schema(found.get("schema"))
+    return found
+
+
+def check_schema(version: object) -> None:
+    """Checks that this version of the package can read a schema.
+
+    Raises:
+        NewerSchema: it is newer.
+        RunError: it is not a version of the schema.
+    """
+    if isinstance(version, int) and version > SCHEMA:
+        raise NewerSchema(f"schema {version} is newer than this version of ors can read: update ors")
+    if version != SCHEMA:
+        raise RunError(f"schema {version!r} is not {SCHEMA}")
+
+
+def validated(found: Mapping[str, Any]) -> Line:
+    """The line of a JSON object.
+
+    Raises:
+        RunError: a value is missing, or of the wrong type.
+    """
+    try:
+        return line_adapter().validate_python(found)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        raise RunError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+
+
+def _filled(message: Any, blobs: Blobs) -> Any:
+    """The message with the content of its blobs."""
+    if not isinstance(message, dict):
+        return message
+    message.pop("native", None)
+    if isinstance(message.get("blocks"), list):
+        message["blocks"] = [_filled_block(each, blobs) for each in message["blocks"]]
+    return message
+
+
+def _filled_block(block: Any, blobs: Blobs) -> Any:
+    if not isinstance(block, dict):
+        return block
+    kept = {key: value for key, value in block.items() if key in _BLOCK_KEYS}
+    if isinstance(name := block.get("blob"), str) and kept.get("type") in _CONTENT:
+        content = blobs.get(name)
+        is_text = kept["type"] == "text"
+        kept[_CONTENT[kept["type"]]] = (
+            content.decode(errors="surrogatepass") if is_text else base64.b64encode(content).decode()
+        )
+    return kept
+
+
+def _read_tools(content: bytes) -> tuple[ToolSpec, ...]:
+    try:
+        return _tools_adapter().validate_json(content)
+    except ValidationError:
+        raise RunError("the blob of the tools is not a list of tools") from None

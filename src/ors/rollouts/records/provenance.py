@@ -1,0 +1,57 @@
+"""Versions and git state of what plays a run."""
+
+import platform
+import subprocess
+from collections.abc import Iterable
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+from ors._version import __version__
+
+GIT_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class GitState:
+    """The commit of a work tree, and whether files differ from it."""
+
+    commit: str
+    branch: str | None
+    """None if no branch is checked out."""
+    changed: bool
+
+
+def versions(packages: Iterable[str] = ()) -> dict[str, str]:
+    """Versions of ors, Python and the given distributions, as far as they are installed."""
+    found = {"ors": __version__, "python": platform.python_version()}
+    for package in packages:
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def git_state(path: Path) -> GitState | None:
+    """The git state of the work tree around a path; None if there is none, or no git."""
+    folder = path if path.is_dir() else path.parent
+    commit = _git(folder, "rev-parse", "HEAD")
+    changes = _git(folder, "status", "--porcelain", "--", ".")
+    if commit is None or changes is None:
+        return None
+    return GitState(commit, _git(folder, "symbolic-ref", "--short", "-q", "HEAD") or None, bool(changes))
+
+
+def _git(folder: Path, *words: str) -> str | None:
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(folder), *words],
+            capture_output=True,
+            text=True,
+            timeout=GIT_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None

@@ -1,0 +1,170 @@
+"""Reads runs: an index of all episodes, and each episode when it is asked for."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from ors.rollouts.record import EpisodeRecord
+from ors.rollouts.records.blobs import FOLDER, Blobs
+from ors.rollouts.records.errors import NewerSchema, RunError
+from ors.rollouts.records.index import Entry, TaskKey, entry
+from ors.rollouts.records.info import FILE, read_info
+from ors.rollouts.records.line import decode
+
+_BUFFER = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class BrokenLine:
+    """A line that is not an episode."""
+
+    file: str
+    number: int
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.number}: {self.why}"
+
+
+class Run:
+    """A run that is read. It may still be written: `refresh` reads what was added."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.info = read_info(folder)
+        self._blobs = Blobs(folder)
+        self._entries: list[Entry] = []
+        self._broken: list[BrokenLine] = []
+        self._by_id: dict[str, int] = {}
+        self._lost: dict[tuple[TaskKey, int, str], int] = {}
+        self._read: dict[str, tuple[int, int]] = {}
+        """Of each file, how many bytes and lines were read."""
+        self.refresh()
+
+    @property
+    def entries(self) -> Sequence[Entry]:
+        """All episodes in the order of their lines. One that was played again keeps its place."""
+        return self._entries
+
+    @property
+    def broken(self) -> Sequence[BrokenLine]:
+        """Lines that were skipped. A torn last line is not among them: it may still be written."""
+        return self._broken
+
+    def refresh(self) -> None:
+        """Adds what was written since the last time to the index.
+
+        Raises:
+            RunError: a line has a newer schema than this version of ors can read.
+        """
+        for path in sorted(self.folder.glob("episodes*.jsonl")):
+            with path.open("rb", buffering=_BUFFER) as file:
+                self._add_lines(file, path.name)
+
+    def _add_lines(self, file: BinaryIO, part: str) -> None:
+        offset, number = self._read.get(part, (0, 0))
+        file.seek(offset)
+        for line in file:
+            if not line.endswith(b"\n"):
+                break
+            try:
+                self._add(entry(line, part, offset))
+            except NewerSchema as error:
+                raise NewerSchema(f"{self.folder / part}:{number + 1}: {error}") from None
+            except RunError as error:
+                self._broken.append(BrokenLine(part, number + 1, str(error)))
+            offset, number = offset + len(line), number + 1
+            self._read[part] = offset, number
+
+    def _add(self, new: Entry) -> None:
+        place = self._by_id.get(new.id)
+        if place is None and self.info.kind == "rollouts":
+            place = self._lost.pop(new.key, None)
+        if place is None:
+            place = len(self._entries)
+            self._entries.append(new)
+        else:
+            self._by_id.pop(self._entries[place].id, None)
+            self._entries[place] = new
+        self._by_id[new.id] = place
+        if new.is_lost:
+            self._lost[new.key] = place
+
+    def number(self, which: str) -> int:
+        """The place of an episode in `entries`, by its id, the first characters of its id, or its number.
+
+        Raises:
+            RunError: there is no such episode, or more than one.
+        """
+        if which in self._by_id:
+            return self._by_id[which]
+        if which.isdecimal() and int(which) < len(self._entries):
+            return int(which)
+        found = [number for id, number in self._by_id.items() if which and id.startswith(which)]
+        if len(found) != 1:
+            raise RunError(
+                f"{len(found) or 'no'} episodes of {self.folder} have an id that begins with {which!r}"
+            )
+        return found[0]
+
+    def episode(self, number: int) -> EpisodeRecord:
+        """Reads one episode by its place in `entries`.
+
+        Raises:
+            RunError: its line is broken, or a blob cannot be read.
+        """
+        return next(self.episodes([self._entries[number]]))
+
+    def episodes(
+        self,
+        entries: Iterable[Entry] | None = None,
+        *,
+        on_broken: Callable[[Entry, RunError], None] | None = None,
+    ) -> Iterator[EpisodeRecord]:
+        """Reads episodes one after the other: all of them, or those of `entries`.
+
+        Raises:
+            RunError: a line is broken, or a blob cannot be read. With `on_broken`, such episodes are skipped.
+        """
+        with ExitStack() as stack:
+            files: dict[str, BinaryIO] = {}
+            for each in self._entries if entries is None else entries:
+                if each.part not in files:
+                    files[each.part] = stack.enter_context((self.folder / each.part).open("rb"))
+                try:
+                    yield self._decoded(files[each.part], each)
+                except RunError as error:
+                    if on_broken is None:
+                        raise
+                    on_broken(each, error)
+
+    def _decoded(self, file: BinaryIO, where: Entry) -> EpisodeRecord:
+        file.seek(where.offset)
+        try:
+            return decode(file.read(where.size), self._blobs)
+        except RunError as error:
+            raise RunError(f"Episode {where.id} in {self.folder / where.part}: {error}") from None
+
+
+def read_run(folder: str | Path) -> Run:
+    """Reads the index of a run.
+
+    Raises:
+        RunError: the folder is not a run, or of a newer schema.
+        OSError: a file cannot be read.
+    """
+    return Run(Path(folder))
+
+
+def find_runs(folder: str | Path) -> Iterator[Path]:
+    """Folders of runs: the folder itself, or those below it."""
+    folder = Path(folder)
+    if (folder / FILE).is_file():
+        yield folder
+        return
+    inside = [each for each in sorted(folder.iterdir()) if each.is_dir() and not each.is_symlink()]
+    for each in inside:
+        if each.name != FOLDER and not each.name.startswith("."):
+            yield from find_runs(each)

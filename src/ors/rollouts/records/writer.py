@@ -1,0 +1,138 @@
+"""Writes the episodes of a run, one line each."""
+
+import os
+import re
+import threading
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from ors.rollouts.record import EpisodeRecord
+from ors.rollouts.records.blobs import Blobs, write_whole
+from ors.rollouts.records.errors import RunError
+from ors.rollouts.records.info import FILE, RunInfo, info_bytes, read_info
+from ors.rollouts.records.line import encode
+
+try:
+    import fcntl
+except ImportError:  # Windows: a second writer is not noticed
+    fcntl = None  # type: ignore[assignment]
+
+_TAIL = 64 * 1024
+
+
+def episodes_file(folder: Path, part: str = "") -> Path:
+    """The file with the episodes of one writing process."""
+    return folder / (f"episodes-{part}.jsonl" if part else "episodes.jsonl")
+
+
+class RunWriter:
+    """Appends episodes to a run. Threads and tasks of one process share one writer.
+
+    Several processes can write one run if each has its own `part`, which names its file.
+    """
+
+    def __init__(self, folder: Path, part: str = "") -> None:
+        if part and not re.fullmatch(r"[\w.-]+", part):
+            raise RunError(f"{part!r} cannot be part of a file name")
+        self.folder = folder
+        self._blobs = Blobs(folder)
+        self._lock = threading.Lock()
+        path = episodes_file(folder, part)
+        self._file: int | None = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        try:
+            _lock(self._file, folder)
+            self._size, self.cut = _mend(self._file)
+        except BaseException:
+            os.close(self._file)
+            raise
+
+    @classmethod
+    def create(cls, folder: str | Path, info: RunInfo, *, part: str = "", append: bool = False) -> Self:
+        """Creates a run and opens it. With `append`, a run that is there already is continued.
+
+        Raises:
+            RunError: there is a run already, or another process writes to it.
+            OSError: the folder cannot be written.
+        """
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        if not (folder / FILE).exists():
+            write_whole(folder / FILE, info_bytes(info))
+        elif not append:
+            raise RunError(f"{folder} has a run already: resume it, or choose another folder")
+        return cls.open(folder, part=part)
+
+    @classmethod
+    def open(cls, folder: str | Path, *, part: str = "") -> Self:
+        """Opens a run to continue it. A torn last line is cut off; `cut` says how many bytes it had.
+
+        Raises:
+            RunError: the folder is not a run, or another process writes to it.
+            OSError: the folder cannot be written.
+        """
+        read_info(Path(folder))
+        return cls(Path(folder), part)
+
+    def append(self, record: EpisodeRecord) -> None:
+        """Writes one episode. After a kill, the file has all of it, none of it, or a torn last line.
+
+        Raises:
+            TypeError, ValueError: a value of the record cannot be written as JSON.
+            OSError: the disk is full, or the file cannot be written. The file is as before.
+        """
+        line = encode(record, self._blobs)
+        with self._lock:
+            if self._file is None:
+                raise RunError(f"The run {self.folder} is closed")
+            self._write(self._file, line)
+
+    def _write(self, file: int, line: bytes) -> None:
+        rest = memoryview(line)
+        try:
+            while rest:
+                rest = rest[os.write(file, rest) :]
+        except BaseException:
+            os.ftruncate(file, self._size)
+            raise
+        self._size += len(line)
+
+    def close(self) -> None:
+        """Closes the run. Others can open it then."""
+        with self._lock:
+            if self._file is not None:
+                os.close(self._file)
+                self._file = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _lock(file: int, folder: Path) -> None:
+    if fcntl is None:
+        return
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise RunError(f"Another process writes to the run {folder}: stop it first") from None
+
+
+def _mend(file: int) -> tuple[int, int]:
+    """Cuts off what follows the last newline; returns the size now and how much was cut."""
+    size = os.fstat(file).st_size
+    end = size
+    while end:
+        start = max(0, end - _TAIL)
+        newline = os.pread(file, end - start, start).rfind(b"\n")
+        if newline >= 0:
+            end = start + newline + 1
+            break
+        end = start
+    if end < size:
+        os.ftruncate(file, end)
+    return end, size - end
