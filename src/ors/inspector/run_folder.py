@@ -7,11 +7,10 @@ from urllib.parse import unquote
 from ors import __version__
 from ors.client import Response
 from ors.errors import MethodNotAllowed, NotFound, ORSError
+from ors.inspector.runs_api import RunsApi
 from ors.server.admin.inspector_api import ABOUT, RUNS
-from ors.server.admin.runs_api import RunsApi
 from ors.server.http.answers import Answer, answer, refusal
 from ors.server.http.requests import Request
-from ors.server.sessions.keys import Keys
 
 HEALTH = "/health"
 
@@ -20,7 +19,7 @@ class RunFolder:
     """Transport that reads the runs below a folder. No server is behind it, and nothing is written."""
 
     def __init__(self, folder: Path) -> None:
-        self._runs = RunsApi(folder, Keys())
+        self._runs = RunsApi(folder)
 
     async def send(self, method: str, path: str, headers: Mapping[str, str], body: bytes | None) -> Response:
         """Answers a request of the page."""

@@ -3,7 +3,6 @@
 import asyncio
 import logging
 from collections.abc import Coroutine, Sequence
-from pathlib import Path
 from typing import Protocol
 
 from ors import _protocol
@@ -76,7 +75,7 @@ class App:
         )
         runtime.observers.own += [self.metrics, EventLog()]
         inspector = Inspector(
-            LiveSessions(runtime, self.sessions, environments, keys), self.sessions, environments
+            LiveSessions(runtime, self.sessions, environments, keys), self.sessions, environments, keys
         )
         self.pages = Pages(self.sessions, self.metrics, inspector, self._is_ready)
         endpoints = Endpoints(environments, runtime, keys, self.sessions, self.timers, self._new_session_id)
@@ -90,12 +89,6 @@ class App:
         self.origin_check = OriginCheck(
             LOOPBACK | {host.lower()} if loopback and not self.keys else None, self._origins
         )
-
-    def show_runs(self, folder: Path) -> None:
-        """Shows the recorded runs below a folder in the inspector."""
-        from ors.server.admin.runs_api import RunsApi  # loads the client, which other servers do not need
-
-        self.pages.inspector.runs = RunsApi(folder, self.keys)
 
     @property
     def environments(self) -> list[str]:

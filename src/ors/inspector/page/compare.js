@@ -1,12 +1,12 @@
 // Two runs side by side: per task both rewards and their difference; and two episodes of one task.
 
-import { fill, h, labelled, loading, select } from "./dom.js";
+import { button, fill, h, labelled, loading, select } from "./dom.js";
 import { histogram } from "./histogram.js";
 import { Listing } from "./listing.js";
-import { ABSENT, address, crumbs, meter, recorded, rounded, tile, withError } from "./recorded.js";
-import { EpisodeColumn, facts } from "./rollout.js";
+import { ABSENT, address, crumbs, meter, outcomeBadge, recorded, rounded, tile, withError } from "./recorded.js";
+import { EpisodeColumn, facts, plots } from "./rollout.js";
 import { about } from "./server.js";
-import { count, plural, reward } from "./words.js";
+import { count, plural, reward, seconds } from "./words.js";
 
 const COLUMNS = [
   { title: "Task", class: "task", order: "task" },
@@ -55,15 +55,14 @@ class CompareView {
     });
     const named = (name, n) => h("li", null, letter(n), h("a", { href: address(["runs", name]) }, name));
     const swap = h("li", null, h("a", { class: "button small", href: address(["compare", b, a]) }, "Swap"));
-    const controls = h("div", { class: "bar" }, this.listing.control("task", "Search", h("input", { type: "search", placeholder: "task" })), this.listing.control("shown", "B against A", select(SHOWN, "", () => {})));
-    this.element = h(
+    const controls = h(
       "div",
-      null,
-      h("ul", { class: "pair-names" }, [a, b].map(named), swap),
-      this.#tiles,
-      h("div", { class: "columns run" }, h("section", { class: "card filters", "aria-label": "Filters" }, controls, h("div", { class: "actions" }, this.#found), this.listing.problem), this.#spread),
-      h("section", { class: "card episodes", "aria-label": "Tasks" }, this.listing.element),
+      { class: "bar filters", role: "search", "aria-label": "Tasks" },
+      this.listing.control("task", "Search", h("input", { type: "search", placeholder: "task" })),
+      this.listing.control("shown", "B against A", select(SHOWN, "", () => {})),
+      h("div", { class: "found" }, this.#found, button("Clear", () => this.listing.clear(), { class: "small" })),
     );
+    this.element = h("div", null, h("ul", { class: "pair-names" }, [a, b].map(named), swap), h("div", { class: "columns run" }, this.#tiles, this.#spread), h("section", { class: "card episodes", "aria-label": "Tasks" }, controls, this.listing.problem, this.listing.element));
   }
 
   #draw({ a, b, found, tasks, better, worse, same, difference, error, p, widest, histogram: spread }) {
@@ -114,5 +113,7 @@ function half(run, n, told, change) {
   const { samples, episode } = told;
   const choice = samples.length > 1 ? labelled("Episode", select(samples.map((one) => [one.id, `#${one.sample}, ${one.outcome}, reward ${reward(one.reward)}`]), episode.id, change)) : null;
   const alone = h("a", { class: "button small", href: address(["runs", run, episode.id]) }, "Open alone");
-  return side(h("div", { class: "card" }, head, h("div", { class: "bar" }, choice, alone), facts(told, view)), view.element);
+  const brief = h("p", { class: "brief-facts" }, h("b", { class: "total" }, reward(episode.reward)), outcomeBadge(episode.outcome.type, told.detail), h("span", null, plural(episode.rewards.length, "call")), h("span", null, seconds(episode.seconds)));
+  const more = h("details", { class: "more" }, h("summary", null, "Rewards, times and tokens"), facts(told), plots(told, view));
+  return side(h("div", { class: "card" }, head, h("div", { class: "bar" }, choice, alone), brief, more), view.element);
 }

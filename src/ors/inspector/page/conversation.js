@@ -44,7 +44,7 @@ function unanswered(call, n, load, failed = null) {
 
 function said(message, load) {
   if (message?.role === "system") return turn("system", "System", [], [text(String(message.text))]);
-  if (message?.role === "user") return turn("user", "Environment", [], blocks(message.blocks, load));
+  if (message?.role === "user") return turn("user", "Prompt", [], blocks(message.blocks, load));
   if (message?.role !== "assistant") return turn("user", "Unknown message", [], [text(JSON.stringify(message, null, 2))]);
   const { text: words, reasoning, stop, usage, seconds: took } = message;
   const marks = [

@@ -12,7 +12,7 @@ const brief = (value) => String(Number(value.toPrecision(3)));
  * `chosen(bar)` says whether a bar is selected, or null if none is; `choose(bar)` selects it.
  */
 export function histogram({ bars, without = 0, names = ["episodes"], chosen = () => null, choose = null }) {
-  if (bars.length === 0) return h("p", { class: "muted note" }, "No episode has a reward yet.");
+  if (bars.length === 0) return h("p", { class: "muted note" }, "None of these episodes has a reward.");
   const highest = Math.max(...bars.flatMap((bar) => bar.counts));
   const columns = bars.map((bar, n) => column(bar, n, { highest, names, few: bars.length <= FEW, chosen: chosen(bar), choose }));
   const last = bars.at(-1);

@@ -68,8 +68,8 @@ export const rounded = (value) => (value === null || value === undefined ? "–"
 
 /** A number on a scale from low to high, as a small bar from zero. */
 export function meter(value, [low, high]) {
+  if (value === null) return null;
   const room = h("span", { class: "meter", "aria-hidden": "true" });
-  if (!value) return room;
   const part = h("span", { class: value < 0 ? "minus" : "plus" });
   const share = (number) => `${(number / (high - low || 1)) * 100}%`;
   part.style.left = share(Math.min(0, value) - low);

@@ -22,7 +22,7 @@ export async function show(main, [run, id], state) {
     main,
     crumbs(["Runs", "#/runs"], [run, address(["runs", run], kept)], [taskName(told)]),
     h("nav", { class: "pager", "aria-label": "Episodes" }, turn("ArrowLeft", "‹ Previous", told.previous), turn("ArrowRight", "Next ›", told.next), h("span", { class: "where" }, where)),
-    h("div", { class: "columns play" }, view.element, h("section", { class: "card side", "aria-label": "Episode" }, facts(told, view))),
+    h("div", { class: "columns play" }, view.element, h("section", { class: "card side", "aria-label": "Episode" }, facts(told), plots(told, view), h("div", { class: "actions" }, copyButton("Copy JSON", () => pretty(told.episode))))),
   );
   return keys(main);
 }
@@ -82,20 +82,23 @@ export class EpisodeColumn {
 }
 
 /** Outcome, reward, tokens and times of an episode. */
-export function facts({ episode, detail, messages: total }, view) {
+export function facts({ episode, detail }) {
   const fact = (name, ...value) => [h("dt", null, name), h("dd", null, value)];
   const { outcome, tokens, rewards } = episode;
-  const steps = (Array.isArray(rewards) ? rewards : []).map((earned, n) => ({ n: n + 1, status: "ok", output: { reward: earned } }));
-  const results = episode.messages.filter((message) => message?.role === "tool").map((message, n) => stepOf(message, null, n + 1));
+  return h("dl", { class: "facts" }, fact("Reward", h("b", { class: "total" }, reward(episode.reward))), fact("Outcome", outcomeBadge(outcome.type, detail)), fact("Agent", episode.agent || "–"), fact("Environment", episode.environment), fact("Began", when(episode.started)), fact("Time", seconds(episode.seconds)), fact("Calls", count(rewards.length)), fact("Tokens", tokenWords(tokens)), tokens?.cost ? fact("Cost", String(tokens.cost)) : null, episode.attempts > 1 ? fact("Attempts", count(episode.attempts)) : null);
+}
+
+/** The rewards and times of an episode as plots, and its task if it was given whole. */
+export function plots({ episode, messages: total }, view) {
+  const steps = episode.rewards.map((earned, n) => ({ n: n + 1, status: "ok", output: { reward: earned } }));
+  const results = episode.messages.filter((message) => message.role === "tool").map((message, n) => stepOf(message, null, n + 1));
   return [
-    h("dl", { class: "facts" }, fact("Reward", h("b", { class: "total" }, reward(episode.reward))), fact("Outcome", outcomeBadge(outcome.type, detail)), fact("Agent", episode.agent || "–"), fact("Environment", episode.environment), fact("Began", when(episode.started)), fact("Time", seconds(episode.seconds)), fact("Calls", count(steps.length)), fact("Tokens", tokenWords(tokens)), tokens?.cost ? fact("Cost", String(tokens.cost)) : null, episode.attempts > 1 ? fact("Attempts", count(episode.attempts)) : null),
     h("h3", null, "Rewards"),
     rewardPlot(steps),
     h("h3", null, "Time"),
     timeline(results, episode.messages, episode.seconds, (n) => view.jump(n)),
     episode.messages.length < total ? h("p", { class: "hint" }, `Times of the first ${count(episode.messages.length)} messages.`) : null,
     episode.task ? [h("h3", null, "Task"), tree(episode.task)] : null,
-    h("div", { class: "actions" }, copyButton("Copy JSON", () => pretty(episode))),
   ];
 }
 

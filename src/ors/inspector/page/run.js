@@ -51,18 +51,21 @@ class RunView {
       told: (answer) => this.#draw(answer),
       empty: "No episode matches.",
     });
-    const filterCard = h("section", { class: "card filters", "aria-label": "Filters" }, this.#controls(), this.listing.problem);
-    this.element = h("div", null, this.#tiles, h("div", { class: "columns run" }, filterCard, this.#spread), h("section", { class: "card episodes", "aria-label": "Episodes" }, this.listing.element));
+    this.element = h("div", null, h("div", { class: "columns run" }, this.#tiles, this.#spread), h("section", { class: "card episodes", "aria-label": "Episodes" }, this.#controls(), this.listing.problem, this.listing.element));
   }
 
   #controls() {
     const bound = (name, label, end) => this.listing.field(`${name}_${end}`, h("input", { type: "number", step: "any", "aria-label": `${label} ${end}`, placeholder: end === "from" ? "least" : "most" }));
     const range = (name, label) => h("div", { class: "labelled" }, h("span", { "aria-hidden": "true" }, label), h("div", { class: "range" }, bound(name, label, "from"), h("span", { class: "muted", "aria-hidden": "true" }, "–"), bound(name, label, "to")));
-    return [
-      h("div", { class: "bar" }, this.listing.control("task", "Search", h("input", { type: "search", placeholder: "task, agent or id" })), this.listing.control("outcome", "Outcome", select(OUTCOMES, "", () => {}))),
-      h("div", { class: "bar" }, range("reward", "Reward"), range("calls", "Calls")),
-      h("div", { class: "actions" }, button("Clear", () => this.listing.clear(), { class: "small" }), this.#found),
-    ];
+    return h(
+      "div",
+      { class: "bar filters", role: "search", "aria-label": "Episodes" },
+      this.listing.control("task", "Search", h("input", { type: "search", placeholder: "task, agent or id" })),
+      this.listing.control("outcome", "Outcome", select(OUTCOMES, "", () => {})),
+      range("reward", "Reward"),
+      range("calls", "Calls"),
+      h("div", { class: "found" }, this.#found, button("Clear", () => this.listing.clear(), { class: "small" })),
+    );
   }
 
   #draw({ run, found, histogram: spread }) {

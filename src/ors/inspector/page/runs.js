@@ -35,7 +35,7 @@ class RunList {
     this.element = h(
       "section",
       { class: "card", "aria-label": "Runs" },
-      h("div", { class: "bar" }, this.#total, h("span", { class: "grow" }), h("span", { class: "hint" }, "Choose two runs to compare them."), this.#compare),
+      h("div", { class: "bar runs-bar" }, this.#total, h("span", { class: "grow" }), h("span", { class: "hint" }, "Choose two runs to compare them."), this.#compare),
       h("table", { class: "runs" }, h("thead", null, h("tr", null, heads.map(([title, kind]) => h("th", { scope: "col", class: kind }, title || h("span", { class: "offscreen" }, "Choose"))))), this.#rows),
     );
   }

@@ -7,12 +7,14 @@ from pathlib import PurePosixPath
 from typing import Protocol
 
 from ors._version import __version__
+from ors.errors import Forbidden
 from ors.server.admin.live_sessions import LiveSessions, View
 from ors.server.episodes.environments import ServedEnvironment
 from ors.server.http.answers import Answer, Headers, Redirect, answer
 from ors.server.http.requests import Request
 from ors.server.http.routes import Coming
 from ors.server.http.streams import Feed
+from ors.server.sessions.keys import Keys
 from ors.server.sessions.registry import Sessions
 
 HOME = "/-/"
@@ -62,10 +64,7 @@ def _file(name: str, content: bytes) -> Answer:
 
 
 class RecordedRuns(Protocol):
-    """Runs for the page; `RunsApi` has them."""
-
-    def shown_to(self, key: str) -> bool:
-        """Whether clients with that key may see them."""
+    """Recorded runs, as far as the page needs them."""
 
     def get(self, request: Request) -> Coming:
         """Answers a request below `/-/api/runs`."""
@@ -74,15 +73,19 @@ class RecordedRuns(Protocol):
 class Inspector:
     """The page and its interface, for GET requests."""
 
-    runs: RecordedRuns | None = None
-    """The recorded runs, if the server keeps records."""
-
     def __init__(
-        self, live: LiveSessions, sessions: Sessions, environments: Mapping[str, ServedEnvironment]
+        self,
+        live: LiveSessions,
+        sessions: Sessions,
+        environments: Mapping[str, ServedEnvironment],
+        keys: Keys,
     ) -> None:
         self._live = live
         self._sessions = sessions
         self._environments = environments
+        self._keys = keys
+        self.runs: RecordedRuns | None = None
+        """The runs that the page shows, if the server keeps records."""
 
     def get(self, request: Request, now: float) -> Answer | Feed | Coming | None:
         """The answer to a request, or None if nothing has its path."""
@@ -90,7 +93,7 @@ class Inspector:
         if path == HOME[:-1]:
             raise Redirect(HOME.encode())
         if path == ABOUT:
-            runs = self.runs is not None and self.runs.shown_to(request.key)
+            runs = self.runs is not None and self._sees_runs(request.key)
             return answer(
                 {"version": __version__, "server": None, "live": True, "runs": runs, "serves": True}
             )
@@ -103,10 +106,17 @@ class Inspector:
         if path == BEFORE:
             return answer(self._live.before(_view(request, MAX_BEFORE), request.number("until", 0)))
         if self.runs is not None and f"{path}/".startswith(f"{RUNS}/"):
+            if not self._sees_runs(request.key):
+                raise Forbidden(
+                    "Records hold the sessions of all keys: only keys with `private` may see them"
+                )
             return self.runs.get(request)
         if path.startswith(CALLS):
             return self._live.calls(self._sessions.peek(path[len(CALLS) :], now, request.key))
         return page_files().get(path)
+
+    def _sees_runs(self, key: str) -> bool:
+        return len(self._keys.by_name) < 2 or self._keys.sees_private(key)
 
 
 def _described(environment: ServedEnvironment) -> dict[str, object]:

@@ -7,10 +7,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from ors.errors import BadRequest, Forbidden, NotFound
-from ors.rollouts.records import Entry
-from ors.server.admin.inspector_api import RUNS
-from ors.server.admin.run_queries import (
+from ors.errors import BadRequest, NotFound
+from ors.inspector.run_queries import (
     Selection,
     TaskPair,
     detail,
@@ -22,10 +20,11 @@ from ors.server.admin.run_queries import (
     tokens,
     verdict,
 )
-from ors.server.admin.shown_runs import ShownRuns
+from ors.inspector.shown_runs import ShownRuns
+from ors.rollouts.records import Entry
+from ors.server.admin.inspector_api import RUNS
 from ors.server.http.answers import Answer, Headers, answer
 from ors.server.http.requests import Request
-from ors.server.sessions.keys import Keys
 
 PAGE = 100
 MAX_PAGE = 500
@@ -41,11 +40,10 @@ _BLOB = Headers(
 
 
 class RunsApi:
-    """Answers questions about the runs below a folder, from clients whose key may see them."""
+    """Answers questions about the runs below a folder, for `Server.show_runs` and `ors view`."""
 
-    def __init__(self, folder: Path, keys: Keys) -> None:
+    def __init__(self, folder: Path) -> None:
         self._runs = ShownRuns(folder)
-        self._keys = keys
         self._turn = asyncio.Lock()
         self._answers: dict[str, Callable[[Request], Answer]] = {
             RUNS: lambda request: answer({"runs": self._runs.list()}),
@@ -55,20 +53,13 @@ class RunsApi:
             f"{RUNS}/blob": self._blob,
         }
 
-    def shown_to(self, key: str) -> bool:
-        """Whether clients with that key see runs: they hold the sessions of all keys."""
-        return len(self._keys.by_name) < 2 or self._keys.sees_private(key)
-
     async def get(self, request: Request) -> Answer:
         """Answers a GET request.
 
         Raises:
-            Forbidden: its key may not see runs.
             NotFound: there is no such path, run, episode or blob.
             BadRequest: the query is not valid.
         """
-        if not self.shown_to(request.key):
-            raise Forbidden("Recorded runs hold the sessions of all keys: only keys with `private` see them")
         found = self._answers.get(request.path.rstrip("/"))
         if found is None:
             raise NotFound("There is nothing at this path")

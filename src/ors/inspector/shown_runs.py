@@ -1,5 +1,6 @@
 """The recorded runs below a folder, read once and continued as they grow."""
 
+import json
 import os
 import time
 from collections import Counter
@@ -7,10 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ors._json import loads
 from ors.errors import BadRequest, NotFound, TooLarge
+from ors.inspector.run_queries import mean, rewards, tokens
 from ors.rollouts.records import Entry, Run, RunError, find_runs, read_run
-from ors.server.admin.run_queries import mean, rewards, tokens
 
 GROWING_SECONDS = 10.0
 READING_SECONDS = 1.0
@@ -81,7 +81,7 @@ class ShownRun:
         try:
             with (self._folder / entry.part).open("rb") as file:
                 file.seek(entry.offset)
-                found = loads(file.read(entry.size))
+                found = json.loads(file.read(entry.size))
         except (OSError, ValueError):
             found = None
         if not isinstance(found, dict) or found.get("id") != entry.id:
