@@ -76,17 +76,19 @@ class ShownRun:
         """An episode as it is in the file, with references to its blobs.
 
         Raises:
-            NotFound: the file has changed.
+            NotFound: the line is broken, or another one is in its place.
         """
         try:
             with (self._folder / entry.part).open("rb") as file:
                 file.seek(entry.offset)
                 found = json.loads(file.read(entry.size))
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             found = None
-        if not isinstance(found, dict) or found.get("id") != entry.id:
-            raise NotFound("The file of this episode has changed; load the run again")
-        return found
+        # The index has read only the beginning of the line.
+        messages = found.get("messages") if isinstance(found, dict) and found.get("id") == entry.id else None
+        if not isinstance(messages, list) or not all(isinstance(each, dict) for each in messages):
+            raise NotFound("The line of this episode is broken, or was changed")
+        return dict(found)
 
     def blob(self, name: str) -> bytes:
         """The content of a blob.

@@ -1,6 +1,7 @@
 // A recorded episode as a conversation: messages, calls with their results, rewards and times.
 
 import { button, fill, h } from "./dom.js";
+import { isObject } from "./json.js";
 import { blocks, text } from "./show.js";
 import { stepItem } from "./steps.js";
 import { count, plural, reward, seconds } from "./words.js";
@@ -14,14 +15,14 @@ export function conversation(messages, outcome, load, first = 1) {
   let n = first;
   let open = [];
   for (const message of messages) {
-    if (message?.role === "tool") {
-      const at = Math.max(0, open.findIndex((call) => call.id !== null && call.id === message.call));
+    if (message.role === "tool") {
+      const at = Math.max(0, open.findIndex((call) => call.id === message.call));
       const [call] = open.splice(at, 1);
       items.push(folded(stepItem(stepOf(message, call, n++, load))));
       continue;
     }
     items.push(...open.map((call) => unanswered(call, n++, load)));
-    open = Array.isArray(message?.calls) ? [...message.calls] : [];
+    open = Array.isArray(message.calls) ? message.calls.filter(isObject) : [];
     items.push(folded(said(message, load)));
   }
   const left = outcome?.type === "failed" && outcome.stage === "call" ? outcome : null;
@@ -30,12 +31,14 @@ export function conversation(messages, outcome, load, first = 1) {
 
 /** A tool message as a step of a trajectory. */
 export function stepOf(message, call, n, load) {
-  const { name: tool, ok, reason, reward: earned, finished, metadata, started, seconds: took, blocks: list } = message;
+  const { name: tool, ok, reason, reward: earned, finished, metadata, blocks: list } = message;
   const refused = Array.isArray(list) ? list.map((block) => block?.text ?? "").join("\n") : "";
-  return { n, tool: String(tool), input: inputOf(call), status: ok === false ? "refused" : "ok", output: { blocks: list, reward: earned, finished, metadata }, error: refused, reason, started, seconds: took, load };
+  return { n, tool: String(tool), input: inputOf(call), status: ok === false ? "refused" : "ok", output: { blocks: list, reward: earned, finished, metadata }, error: refused, reason, started: number(message.started), seconds: number(message.seconds), load };
 }
 
-const inputOf = (call) => (call ? (call.input ?? {}) : null);
+// Records may come from anywhere, and only the beginning of a line was checked.
+const number = (value) => (typeof value === "number" ? value : undefined);
+const inputOf = (call) => (isObject(call?.input) ? call.input : null);
 
 function unanswered(call, n, load, failed = null) {
   const why = failed ? `${failed.error}: ${failed.message}` : "There is no result in the record.";
@@ -43,14 +46,14 @@ function unanswered(call, n, load, failed = null) {
 }
 
 function said(message, load) {
-  if (message?.role === "system") return turn("system", "System", [], [text(String(message.text))]);
-  if (message?.role === "user") return turn("user", "Prompt", [], blocks(message.blocks, load));
-  if (message?.role !== "assistant") return turn("user", "Unknown message", [], [text(JSON.stringify(message, null, 2))]);
-  const { text: words, reasoning, stop, usage, seconds: took } = message;
+  if (message.role === "system") return turn("system", "System", [], [text(String(message.text))]);
+  if (message.role === "user") return turn("user", "Prompt", [], blocks(message.blocks, load));
+  if (message.role !== "assistant") return turn("user", "Unknown message", [], [text(JSON.stringify(message, null, 2))]);
+  const { text: words, reasoning, stop, usage } = message;
   const marks = [
     stop && stop !== "stop" ? h("span", { class: "badge refused" }, stop === "length" ? "cut off" : stop) : null,
-    took ? h("span", { class: "muted elapsed" }, seconds(took)) : null,
-    usage?.output_tokens ? h("span", { class: "muted elapsed" }, plural(usage.output_tokens, "token")) : null,
+    number(message.seconds) ? h("span", { class: "muted elapsed" }, seconds(message.seconds)) : null,
+    number(usage?.output_tokens) ? h("span", { class: "muted elapsed" }, plural(usage.output_tokens, "token")) : null,
   ];
   const thoughts = reasoning ? h("details", { class: "reasoning" }, h("summary", null, `Reasoning, ${count(String(reasoning).length)} characters`), text(String(reasoning))) : null;
   return turn("agent", "Agent", marks, [thoughts, words ? text(String(words)) : null]);

@@ -111,6 +111,12 @@ export class Listing {
     return recorded(this.#what, { ...this.#fixed, ...this.filters, ...more });
   }
 
+  #restart(page, told) {
+    this.#grid.restart(page, told);
+    // Another selection begins at its first row.
+    if (this.element.isConnected && this.#grid.first > 0) this.#grid.scrollTo(0);
+  }
+
   async #look() {
     const first = this.#version === null;
     const asked = query(this.filters);
@@ -122,7 +128,7 @@ export class Listing {
       if (told.unchanged) return;
       this.#version = told.version;
       this.#told(told);
-      if (first) this.#grid.restart(offset / PAGE, told);
+      if (first) this.#restart(offset / PAGE, told);
       else await this.#grid.again(told.found);
     } catch (error) {
       if (!this.element.isConnected) throw error;

@@ -36,9 +36,9 @@ export function timeline(steps, messages, total, jump) {
 /** When the model was asked: each request ends where its first call begins. */
 function thinking(messages, span) {
   return messages.flatMap((message, n) => {
-    if (message?.role !== "assistant" || !(message.seconds > 0)) return [];
-    const next = messages.slice(n + 1).find((one) => one?.role === "tool" || one?.role === "assistant");
-    const end = next?.role === "tool" ? (next.started ?? span) : next ? null : span;
+    if (message.role !== "assistant" || !(message.seconds > 0)) return [];
+    const next = messages.slice(n + 1).find((one) => one.role === "tool" || one.role === "assistant");
+    const end = next?.role === "tool" ? Number(next.started ?? span) : next ? null : span;
     return end === null ? [] : [[Math.max(0, end - message.seconds), end]];
   });
 }
