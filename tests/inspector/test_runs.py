@@ -164,8 +164,8 @@ def test_a_failed_episode_says_who_failed(page: Page, here: str) -> None:
 
 def test_two_runs_are_compared_task_by_task(page: Page, here: str) -> None:
     page.open(here, "runs")
-    page.find('tr[data-run="first"] input').click()
-    page.find('tr[data-run="later/second"] input').click()
+    page.click('tr[data-run="first"] input')
+    page.click('tr[data-run="later/second"] input')
     page.click("a", "Compare")
     listed(page, "train/0", "train/2", "train/1", "train/3", "train/4", "train/5", "train/9")
     cells = [cell.text for cell in page.all('.grid tr[data-row="1"] td')]

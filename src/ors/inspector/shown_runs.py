@@ -1,11 +1,11 @@
 """The recorded runs below a folder, read once and continued as they grow."""
 
 import json
-import os
 import time
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
+from stat import S_ISREG
 from typing import Any
 
 from ors.errors import BadRequest, NotFound, TooLarge
@@ -53,6 +53,8 @@ class ShownRun:
         """
         try:
             found = [path.stat() for path in self._folder.glob("episodes*.jsonl")]
+            if not all(S_ISREG(each.st_mode) for each in found):  # a pipe would never end
+                raise RunError("not every episodes*.jsonl in it is a file")
             size = sum(each.st_size for each in found)
             self._changed = max((each.st_mtime for each in found), default=0.0)
             if self._run is None or size < self._size:
@@ -97,12 +99,14 @@ class ShownRun:
             NotFound, TooLarge: it cannot be shown.
         """
         path = self._folder / "blobs" / name
-        # A run may come from anywhere: a link could point to any file of this machine.
+        # A run may come from anywhere, and a link could point to any file.
+        if path.is_symlink() or not path.is_file():
+            raise NotFound("There is no such blob in this run")
         try:
-            with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+            with path.open("rb") as file:
                 content = file.read(MOST_BLOB_BYTES + 1)
-        except OSError:
-            raise NotFound("The blob is missing, or cannot be read") from None
+        except OSError as error:
+            raise NotFound(f"The blob cannot be read: {error.strerror}") from None
         if len(content) > MOST_BLOB_BYTES:
             raise TooLarge(f"The blob is larger than {MOST_BLOB_BYTES // 2**20} MiB: open its file instead")
         return content

@@ -28,7 +28,6 @@ class RunList {
   #total = h("span", { class: "muted" });
   #compare = h("a", { class: "button small", role: "link" }, "Compare");
   #chosen = new Set();
-  #told = "";
 
   constructor() {
     const heads = [["", "pick"], ["Run", ""], ["Agent", "wide"], ["Environment", "wide"], ["Episodes", "num"], ["Mean reward", "num"], ["Outcomes", "outcomes"], ["Changed", "num wide"]];
@@ -42,30 +41,30 @@ class RunList {
 
   async look() {
     const { runs } = await recorded("");
-    const told = JSON.stringify(runs);
-    if (told === this.#told) return;
-    this.#told = told;
     this.#total.textContent = plural(runs.length, "run");
-    const focused = document.activeElement?.closest("tr[data-run]")?.dataset.run;
-    fill(this.#rows, runs.length ? runs.map((run) => this.#row(run)) : h("tr", null, h("td", { colspan: 8, class: "muted empty" }, "No runs yet. They appear here as they are recorded.")));
+    // Unchanged rows are reused, so that they keep the pointer and the focus.
+    const old = new Map([...this.#rows.children].map((row) => [row.dataset.run, row]));
+    const rows = runs.map((run) => (old.get(run.name)?.told === JSON.stringify(run) ? old.get(run.name) : this.#row(run)));
+    if (rows.length === 0) rows.push(h("tr", null, h("td", { colspan: 8, class: "muted empty" }, "No runs yet. They appear here as they are recorded.")));
+    if (rows.length !== this.#rows.children.length || rows.some((row, n) => row !== this.#rows.children[n])) this.#replace(rows);
     this.#mark();
-    for (const row of this.#rows.children) if (focused !== undefined && row.dataset.run === focused) row.querySelector("input").focus();
+  }
+
+  #replace(rows) {
+    const focused = this.#rows.contains(document.activeElement) ? [document.activeElement.closest("tr").dataset.run, document.activeElement.tagName] : null;
+    fill(this.#rows, rows);
+    const row = focused && rows.find((one) => one.dataset.run === focused[0]);
+    row?.querySelector(focused[1])?.focus({ preventScroll: true });
   }
 
   #row(run) {
     const pick = h("input", { type: "checkbox", checked: this.#chosen.has(run.name), "aria-label": `Compare ${run.name}`, on: { change: () => this.#pick(run.name, pick.checked) } });
-    return h(
-      "tr",
-      { "data-run": run.name },
-      h("td", { class: "pick" }, pick),
-      h("td", null, h("a", { class: "run-name", href: address(["runs", run.name]) }, run.name), " ", runState(run)),
-      h("td", { class: "wide" }, listed(run.agents)),
-      h("td", { class: "wide" }, listed(run.environments)),
-      h("td", { class: "num" }, count(run.episodes)),
-      h("td", { class: "num" }, withError(run.mean, run.error)),
-      h("td", { class: "outcomes" }, outcomeStrip(run.outcomes)),
-      h("td", { class: "num wide muted" }, when(run.changed)),
-    );
+    const name = h("td", null, h("a", { class: "run-name", href: address(["runs", run.name]) }, run.name), " ", runState(run));
+    const unread = run.problem ? h("span", { class: "problem" }, run.problem) : h("span", { class: "muted" }, "Reading…");
+    const cells = run.episodes === undefined ? h("td", { colspan: 6 }, unread) : figures(run);
+    const row = h("tr", { "data-run": run.name }, h("td", { class: "pick" }, run.problem ? null : pick), name, cells);
+    row.told = JSON.stringify(run);
+    return row;
   }
 
   #pick(name, picked) {
@@ -84,5 +83,14 @@ class RunList {
     for (const pick of this.#rows.querySelectorAll("input")) pick.disabled = ready && !pick.checked;
   }
 }
+
+const figures = (run) => [
+  h("td", { class: "wide" }, listed(run.agents)),
+  h("td", { class: "wide" }, listed(run.environments)),
+  h("td", { class: "num" }, count(run.episodes)),
+  h("td", { class: "num" }, withError(run.mean, run.error)),
+  h("td", { class: "outcomes" }, outcomeStrip(run.outcomes)),
+  h("td", { class: "num wide muted" }, when(run.changed)),
+];
 
 const listed = (names) => (names.length > 2 ? `${names[0]} and ${count(names.length - 1)} more` : names.join(", "));
