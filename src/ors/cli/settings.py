@@ -14,7 +14,7 @@ SECRET = frozenset({"api_key", "secret"})
 
 def variables(command_name: str, option: str) -> list[str]:
     """Variables that set an option: one for this command, one for all commands that have it."""
-    return [f"ORS_{command_name}_{option}".upper(), f"ORS_{option}".upper()]
+    return [f"ORS_{command_name}_{option}".upper().replace(" ", "_"), f"ORS_{option}".upper()]
 
 
 def settable(command: click.Command) -> list[click.Option]:
@@ -31,28 +31,56 @@ def label(option: click.Option) -> str:
     return max(option.opts, key=len).lstrip("-").replace("-", "_")
 
 
+def commands_of(name: str, command: click.Command) -> dict[str, click.Command]:
+    """The command, or those of a group: "runs show" for `ors runs show`."""
+    if isinstance(command, click.Group):
+        return {f"{name} {each}": found for each, found in command.commands.items()}
+    return {name: command}
+
+
 def name_variables(command_name: str, command: click.Command) -> None:
-    """Gives every option of a command its environment variables."""
+    """Gives every option of a command, or of the commands of a group, its environment variables."""
+    for name, each in commands_of(command_name, command).items():
+        _name_variables(name, each)
+
+
+def _name_variables(command_name: str, command: click.Command) -> None:
     for option in settable(command):
         if option.envvar is None:
             option.envvar = variables(command_name, label(option))
 
 
 def defaults(command_name: str, command: click.Command) -> dict[str, Any]:
-    """Options that pyproject.toml sets: `[tool.ors]`, overridden by `[tool.ors.<command>]`."""
+    """Options that pyproject.toml sets: `[tool.ors]`, overridden by `[tool.ors.<command>]`.
+
+    Those of a group are by command, each overridden by `[tool.ors.<group>.<command>]`.
+    """
+    if isinstance(command, click.Group):
+        return {each: defaults(f"{command_name} {each}", found) for each, found in command.commands.items()}
     table = file_settings()[1]
     shared = {key: value for key, value in table.items() if not isinstance(value, dict)}
-    own = table.get(command_name)
-    values = {**shared, **own} if isinstance(own, dict) else shared
+    values = {**shared, **_own_table(table, command_name)}
     names = {label(option): str(option.name) for option in settable(command)}
     return {names[key]: value for key, value in values.items() if key in names}
 
 
 def unknown(command_name: str, command: click.Command) -> list[str]:
-    """Keys of `[tool.ors.<command>]` that are not options of the command."""
-    own = file_settings()[1].get(command_name)
-    known = {label(option) for option in settable(command)}
-    return [f"{command_name}.{key}" for key in own if key not in known] if isinstance(own, dict) else []
+    """Keys of `[tool.ors.<command>]` that are not options of the command, or commands of the group."""
+    own = _own_table(file_settings()[1], command_name)
+    known, inner = {label(option) for option in settable(command)}, []
+    if isinstance(command, click.Group):
+        known |= set(command.commands)
+        inner = [
+            key for name, each in commands_of(command_name, command).items() for key in unknown(name, each)
+        ]
+    return [f"{command_name}.{key}".replace(" ", ".") for key in own if key not in known] + inner
+
+
+def _own_table(table: dict[str, Any], command_name: str) -> dict[str, Any]:
+    for name in command_name.split():
+        found = table.get(name)
+        table = found if isinstance(found, dict) else {}
+    return table
 
 
 def file_settings() -> tuple[Path | None, dict[str, Any]]:

@@ -24,7 +24,7 @@ def changed(record: EpisodeRecord, blobs: Blobs, **keys: Any) -> bytes:
     return json.dumps({**json.loads(encode(record, blobs)), **keys}).encode()
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(RECORDS)
 def test_any_record_comes_back_as_it_was_and_fits_the_schema(record: EpisodeRecord) -> None:
     with TemporaryDirectory() as folder:

@@ -15,7 +15,7 @@ from ors.cli import COMMANDS
 from ors.cli.errors import CommandError, shown_path
 from ors.cli.options.shared import Command, as_json
 from ors.cli.output.printing import print_json, print_table
-from ors.cli.settings import SECRET, defaults, file_settings, label, settable, unknown
+from ors.cli.settings import SECRET, commands_of, defaults, file_settings, label, settable, unknown
 
 
 @dataclass(frozen=True)
@@ -66,12 +66,12 @@ def config(ctx: click.Context, command: str | None, as_json: bool) -> None:
 
 
 def _settings(ctx: click.Context, name: str) -> Iterator[Setting]:
-    command = _command(ctx, name)
-    set_there = defaults(name, command)
-    within = click.Context(command, parent=ctx.find_root(), info_name=name, default_map=set_there)
-    for option in settable(command):
-        if not option.hidden:
-            yield _setting(within, name, option)
+    for full_name, command in commands_of(name, _command(ctx, name)).items():
+        set_there = defaults(full_name, command)
+        within = click.Context(command, parent=ctx.find_root(), info_name=full_name, default_map=set_there)
+        for option in settable(command):
+            if not option.hidden:
+                yield _setting(within, full_name, option)
 
 
 def _command(ctx: click.Context, name: str) -> click.Command:
@@ -83,7 +83,10 @@ def _command(ctx: click.Context, name: str) -> click.Command:
 
 
 def _setting(ctx: click.Context, name: str, option: click.Option) -> Setting:
-    option.handle_parse_result(ctx, {}, [])
+    try:
+        option.handle_parse_result(ctx, {}, [])
+    except click.MissingParameter:
+        return Setting(name, label(option).replace("_", "-"), None, "default")
     source = ctx.get_parameter_source(str(option.name))
     value = ctx.params[str(option.name)]
     if isinstance(value, Enum):  # click 8.3 and later: a sentinel for options that are not set

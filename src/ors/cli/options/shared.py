@@ -44,6 +44,15 @@ class Command(click.Command):
                 formatter.write(f"{'':{formatter.current_indent}}{line}\n")
 
 
+class CommandGroup(Command, click.Group):
+    """Group of commands, whose help lists them before its examples."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Writes the options and the commands."""
+        super().format_options(ctx, formatter)
+        self.format_commands(ctx, formatter)
+
+
 class Grouped(click.Option):
     """Option that the help lists under the title of its group."""
 

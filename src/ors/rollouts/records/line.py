@@ -74,15 +74,26 @@ def _tools_adapter() -> TypeAdapter[tuple[ToolSpec, ...]]:
 def encode(record: EpisodeRecord, blobs: Blobs) -> bytes:
     """Encodes a record as one line that ends with a newline; its blobs are written first.
 
-    The values that tables need come before the messages, so that an index can be built from the beginning
-    of each line.
-
     Raises:
         TypeError, ValueError: a value of the record cannot be written as JSON.
         OSError: a blob cannot be written.
     """
+    return dumps(_line(record, blobs)) + b"\n"
+
+
+def record_json(record: EpisodeRecord) -> dict[str, Any]:
+    """A record as JSON: the keys of its line, with everything in it that a run keeps in blobs."""
+    found: dict[str, Any] = loads(dumps(_line(record, None)))
+    return found
+
+
+def _line(record: EpisodeRecord, blobs: Blobs | None) -> dict[str, Any]:
+    """The keys of a line. Those that tables need come before the messages: the index reads no further."""
+    tools: Any = record.tools
+    if blobs is not None:
+        tools = blobs.put(dumps(record.tools)) if record.tools else None
     task = {} if record.task.spec is None else {"task": record.task.spec}
-    line = {
+    return {
         "schema": SCHEMA,
         "id": record.id,
         "environment": record.task.environment,
@@ -99,11 +110,10 @@ def encode(record: EpisodeRecord, blobs: Blobs) -> bytes:
         "seconds": record.seconds,
         "attempts": record.attempts,
         "times": _times(record.messages),
-        "tools": blobs.put(dumps(record.tools)) if record.tools else None,
+        "tools": tools,
         **task,
         "messages": [_message(each, blobs) for each in record.messages],
     }
-    return dumps(line) + b"\n"
 
 
 def _times(messages: Sequence[Message]) -> Times:
@@ -113,7 +123,7 @@ def _times(messages: Sequence[Message]) -> Times:
     )
 
 
-def _message(message: Message, blobs: Blobs) -> Any:
+def _message(message: Message, blobs: Blobs | None) -> Any:
     if isinstance(message, SystemMessage):
         return message
     # `__slots__` has the fields in their order. asdict() would copy every value.
@@ -123,16 +133,18 @@ def _message(message: Message, blobs: Blobs) -> Any:
     return fields
 
 
-def _block(block: Block, blobs: Blobs) -> dict[str, Any]:
+def _block(block: Block, blobs: Blobs | None) -> dict[str, Any]:
     detail = {} if block.detail is None else {"detail": block.detail}
     if isinstance(block, TextBlock):
-        if len(block.text) > LARGEST_TEXT:
+        if blobs is not None and len(block.text) > LARGEST_TEXT:
             content = block.text.encode(errors="surrogatepass")
             return {"type": "text", "blob": blobs.put(content), **detail}
         return {"type": "text", "text": block.text, **detail}
-    data = _decoded(block.data) if len(block.data) > LARGEST_IMAGE else None
-    stored = {"data": block.data} if data is None else {"blob": blobs.put(data)}
-    return {"type": "image", "mimeType": block.mimeType, **stored, **detail}
+    image = {"type": "image", "mimeType": block.mimeType, **detail}
+    data = _decoded(block.data) if blobs is not None and len(block.data) > LARGEST_IMAGE else None
+    if blobs is None or data is None:
+        return {**image, "data": block.data}
+    return {**image, "blob": blobs.put(data)}
 
 
 def _decoded(data: str) -> bytes | None:

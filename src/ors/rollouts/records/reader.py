@@ -1,5 +1,6 @@
 """Reads runs: an index of all episodes, and each episode when it is asked for."""
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -7,7 +8,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from ors.rollouts.record import EpisodeRecord
-from ors.rollouts.records.blobs import FOLDER, Blobs
+from ors.rollouts.records.blobs import Blobs
 from ors.rollouts.records.errors import NewerSchema, RunError
 from ors.rollouts.records.index import Entry, TaskKey, entry
 from ors.rollouts.records.info import FILE, read_info
@@ -159,12 +160,9 @@ def read_run(folder: str | Path) -> Run:
 
 
 def find_runs(folder: str | Path) -> Iterator[Path]:
-    """Folders of runs: the folder itself, or those below it."""
-    folder = Path(folder)
-    if (folder / FILE).is_file():
-        yield folder
-        return
-    inside = [each for each in sorted(folder.iterdir()) if each.is_dir() and not each.is_symlink()]
-    for each in inside:
-        if each.name != FOLDER and not each.name.startswith("."):
-            yield from find_runs(each)
+    """Folders of runs: the folder itself, or those below it. Hidden folders are left out."""
+    for path, folders, files in os.walk(folder):
+        if FILE in files:
+            yield Path(path)
+            folders.clear()
+        folders[:] = sorted(name for name in folders if not name.startswith("."))

@@ -1,0 +1,222 @@
+"""`ors runs`: lists, shows, compares and exports runs."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ors.cli.errors import CommandError, WrongUsage, clean, shown_path
+from ors.cli.options.shared import Command, CommandGroup, as_json
+from ors.cli.output.printing import print_json
+from ors.cli.output.runs import (
+    comparison_json,
+    entry_json,
+    print_comparison,
+    print_episode,
+    print_episodes,
+    print_rows,
+    print_runs,
+    print_summary,
+)
+from ors.rollouts.records import (
+    FORMATS,
+    OUTCOMES,
+    ExportFormat,
+    Run,
+    RunError,
+    compare,
+    draw,
+    export_run,
+    find_runs,
+    read_run,
+    record_json,
+    summarize,
+    task_rows,
+)
+
+MOST_WARNINGS = 10
+FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
+RUN = click.argument("run", metavar="RUN", type=click.Path(path_type=Path))
+
+
+@click.group(
+    cls=CommandGroup,
+    examples=[
+        "ors runs list",
+        "ors runs show runs/first",
+        "ors runs compare runs/first runs/second",
+        "ors runs export runs/first --format openai --out sft.jsonl --min-reward 1",
+    ],
+)
+def runs() -> None:
+    """List, show, compare and export runs.
+
+    RUN is the folder of a run: one with the file run.json.
+    """
+
+
+@contextmanager
+def _errors() -> Iterator[None]:
+    """Reports a folder that cannot be read as wrong usage."""
+    try:
+        yield
+    except RunError as error:
+        raise WrongUsage(clean(str(error))) from None
+
+
+def _opened(path: Path) -> Run:
+    with _errors():
+        run = read_run(path)
+    for line in run.broken[:MOST_WARNINGS]:
+        click.echo(f"Warning: {shown_path(path)}: skipped a broken line: {clean(str(line))}", err=True)
+    if len(run.broken) > MOST_WARNINGS:
+        click.echo(f"Warning: {len(run.broken) - MOST_WARNINGS} more broken lines were skipped", err=True)
+    return run
+
+
+@runs.command("list", cls=Command, examples=["ors runs list", "ors runs list runs --json"])
+@click.argument("folder", type=FOLDER, default=".", metavar="[FOLDER]")
+@as_json
+def list_runs(folder: Path, as_json: bool) -> None:
+    """List the runs below FOLDER, which is the current one by default."""
+    found = []
+    for path in find_runs(folder):
+        try:
+            run = _opened(path)
+        except WrongUsage as error:
+            click.echo(f"Warning: {error.message}", err=True)
+            continue
+        found.append((shown_path(path), run, summarize(run.entries)))
+    if as_json:
+        print_json([{"run": path, **_described(run), **asdict(summary)} for path, run, summary in found])
+    else:
+        print_runs(found)
+
+
+def _described(run: Run) -> dict[str, Any]:
+    described = {**asdict(run.info), "broken_lines": [str(line) for line in run.broken]}
+    described["agents"] = list(dict.fromkeys(entry.agent for entry in run.entries))
+    return described
+
+
+@runs.command(
+    "show",
+    cls=Command,
+    examples=["ors runs show runs/first", "ors runs show runs/first --tasks", "ors runs show runs/first 0"],
+)
+@RUN
+@click.argument("episode", required=False, metavar="[EPISODE]")
+@click.option("--tasks", is_flag=True, help="List the tasks.")
+@click.option("--episodes", is_flag=True, help="List the episodes.")
+@click.option("--picture", is_flag=True, help="Draw picture.svg in the folder of the run.")
+@as_json
+def show(run: Path, episode: str | None, tasks: bool, episodes: bool, picture: bool, as_json: bool) -> None:
+    """Show the statistics of a run, or one EPISODE by its number or id.
+
+    Failed episodes have no reward: they are counted, and are in no mean. The interval of a mean is that of
+    95%; its error is clustered by task.
+    """
+    found = _opened(run)
+    if episode is not None:
+        _show_episode(found, episode, as_json)
+        return
+    summary = summarize(found.entries)
+    if as_json:
+        more: dict[str, Any] = {"by_task": [asdict(row) for row in task_rows(found.entries)]} if tasks else {}
+        if episodes:
+            more["by_episode"] = [entry_json(place, entry) for place, entry in enumerate(found.entries)]
+        print_json({**_described(found), **asdict(summary), **more})
+    else:
+        print_summary(summary)
+        if tasks:
+            print_rows("TASK", task_rows(found.entries))
+        if episodes:
+            print_episodes(found.entries)
+    if picture:
+        click.echo(f"Drawn to {shown_path(draw(found))}", err=True)
+
+
+def _show_episode(run: Run, which: str, as_json: bool) -> None:
+    with _errors():
+        record = run.episode(run.number(which))
+    if as_json:
+        print_json(record_json(record))
+    else:
+        print_episode(record)
+
+
+@runs.command(
+    "compare",
+    cls=Command,
+    examples=["ors runs compare runs/first runs/second", "ors runs compare runs/first runs/second --json"],
+)
+@click.argument("first", type=click.Path(path_type=Path))
+@click.argument("second", type=click.Path(path_type=Path))
+@as_json
+def compare_runs(first: Path, second: Path, as_json: bool) -> None:
+    """Compare two runs task by task.
+
+    Each task is compared with itself and counts the same. The test of significance is an exact permutation
+    test if up to 16 tasks differ, else the paired t-test.
+    """
+    before, after = _opened(first), _opened(second)
+    found = compare(before.entries, after.entries)
+    if found is None:
+        raise CommandError(f"No task has a reward in both {shown_path(first)} and {shown_path(second)}")
+    if as_json:
+        print_json(comparison_json(found))
+    else:
+        print_comparison(found)
+
+
+@runs.command(
+    "export",
+    cls=Command,
+    examples=[
+        "ors runs export runs/first --format openai --out sft.jsonl --min-reward 1",
+        "ors runs export runs/first --format atif --out trajectories",
+    ],
+)
+@RUN
+@click.option(
+    "--format", type=click.Choice(FORMATS), required=True, help="openai: messages; atif: trajectories."
+)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    required=True,
+    help="File of JSON lines (openai), or folder of one file per episode (atif).",
+)
+@click.option("--min-reward", type=float, metavar="REWARD", help="Only episodes with at least this reward.")
+@click.option(
+    "--outcome",
+    "outcomes",
+    type=click.Choice(OUTCOMES),
+    multiple=True,
+    help="Only episodes with this outcome. Repeatable.  [default: scored; for atif, all]",
+)
+@as_json
+def export(
+    run: Path,
+    format: ExportFormat,
+    out: Path,
+    min_reward: float | None,
+    outcomes: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Export episodes to the formats of other programs.
+
+    openai: one line per episode with the messages and tools of Chat Completions, for supervised fine-tuning.
+    atif: trajectories of the Agent Trajectory Interchange Format.
+    """
+    found = _opened(run)
+    wanted = outcomes or (("scored",) if format == "openai" else OUTCOMES)
+    with _errors():
+        done = export_run(found, format, out, min_reward=min_reward, outcomes=wanted)
+    if as_json:
+        print_json({"out": str(out), **asdict(done)})
+    else:
+        click.echo(f"Exported {done.episodes:,} episodes to {shown_path(out)}; left out {done.left_out:,}")

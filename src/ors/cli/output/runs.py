@@ -1,0 +1,263 @@
+"""Prints runs: summaries, comparisons and episodes."""
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import click
+
+from ors.cli.errors import clean
+from ors.cli.output.printing import number, print_table, shortened
+from ors.rollouts import (
+    AgentMessage,
+    EpisodeRecord,
+    Failed,
+    SystemMessage,
+    ToolMessage,
+    Truncated,
+    UserMessage,
+)
+from ors.rollouts.records import Comparison, Entry, Estimate, Row, Run, Summary, TaskChange
+from ors.types import Block, TextBlock
+
+MOST_CHANGES = 10
+LONGEST_BLOCK = 2000
+
+
+def estimate(value: Estimate | None) -> str:
+    """Formats a mean with its 95% interval."""
+    if value is None:
+        return "-"
+    if value.low is None or value.high is None:
+        return f"{value.mean:.4g}"
+    return f"{value.mean:.4g} [{value.low:.4g}, {value.high:.4g}]"
+
+
+def outcome(entry: Entry | EpisodeRecord) -> str:
+    """Formats an outcome: "scored", or "failed: infrastructure, call"."""
+    found = entry.outcome
+    if isinstance(found, Truncated):
+        return f"truncated: {found.limit}"
+    return f"failed: {found.who}, {found.stage}" if isinstance(found, Failed) else found.type
+
+
+def print_runs(rows: Iterable[tuple[str, Run, Summary]]) -> None:
+    """Prints one line for each run."""
+    print_table(
+        ("RUN", "BEGUN", "AGENT", "ENVIRONMENT", "EPISODES", "REWARD", "FAILED"),
+        [
+            (
+                path,
+                when(run.info.created),
+                _names(entry.agent for entry in run.entries),
+                _names(entry.task.environment for entry in run.entries),
+                number(summary.episodes),
+                estimate(summary.reward),
+                number(summary.outcomes.get("failed", 0)),
+            )
+            for path, run, summary in rows
+        ],
+    )
+
+
+def when(seconds: float) -> str:
+    """Formats a time, as of this machine's clock."""
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds)) if seconds else "-"
+
+
+def _names(names: Iterable[str]) -> str:
+    return shortened(", ".join(dict.fromkeys(name or "-" for name in names)) or "-", 60)
+
+
+def print_summary(summary: Summary) -> None:
+    """Prints the statistics of a run."""
+    click.echo(f"{_count(summary.episodes, 'episode')} of {_count(summary.tasks, 'task')}")
+    click.echo(f"outcomes: {_counts(summary.outcomes)}")
+    if summary.truncated:
+        click.echo(f"truncated by: {_counts(summary.truncated)}")
+    error = summary.reward.error if summary.reward else None
+    about = "" if error is None else f", standard error {error:.3g} (by task)"
+    click.echo(f"mean reward: {estimate(summary.reward)} over {_count(summary.rewarded, 'episode')}{about}")
+    click.echo(f"per episode: {summary.turns:.1f} turns, {summary.calls:.1f} calls")
+    usage = summary.usage
+    if usage.input_tokens or usage.output_tokens:
+        cached = f" ({number(usage.cached_tokens)} cached)" if usage.cached_tokens else ""
+        click.echo(f"tokens: {number(usage.input_tokens)} in{cached}, {number(usage.output_tokens)} out")
+    if usage.cost is not None:
+        click.echo(f"cost: {usage.cost:.4g}")
+    _print_tables(summary)
+
+
+def _print_tables(summary: Summary) -> None:
+    print_rows("SPLIT", summary.splits)
+    if summary.passes:
+        _table(
+            ("K", "PASS@K", "PASS^K", "TASKS"),
+            [
+                (str(rate.k), f"{rate.any:.4g}", f"{rate.all:.4g}", number(rate.tasks))
+                for rate in summary.passes
+            ],
+        )
+    if summary.latencies:
+        _table(
+            ("SECONDS OF A", "P50", "P95", "COUNT"),
+            [
+                (name, f"{each.p50:.3g}", f"{each.p95:.3g}", number(each.count))
+                for name, each in summary.latencies.items()
+            ],
+        )
+    if summary.failures:
+        _table(
+            ("FAILED", "AT", "ERROR", "EPISODES"),
+            [(each.who, each.stage, each.error, number(each.count)) for each in summary.failures],
+        )
+
+
+def print_rows(title: str, rows: Sequence[Row]) -> None:
+    """Prints one line for each split or task."""
+    _table(
+        (title, "TASKS", "EPISODES", "WITH REWARD", "REWARD", "FAILED"),
+        [
+            (
+                row.name,
+                number(row.tasks),
+                number(row.episodes),
+                number(row.rewarded),
+                estimate(row.reward),
+                number(row.failed),
+            )
+            for row in rows
+        ],
+    )
+
+
+def print_episodes(entries: Sequence[Entry]) -> None:
+    """Prints one line for each episode."""
+    _table(
+        ("NUMBER", "ID", "TASK", "SAMPLE", "OUTCOME", "REWARD", "TURNS", "CALLS", "SECONDS"),
+        [
+            (
+                str(place),
+                entry.id[:8],
+                entry.task.label,
+                str(entry.sample),
+                outcome(entry),
+                number(entry.reward),
+                str(entry.turns),
+                str(entry.calls),
+                f"{entry.seconds:.3g}",
+            )
+            for place, entry in enumerate(entries)
+        ],
+    )
+
+
+def print_episode(record: EpisodeRecord) -> None:
+    """Prints one episode as a conversation."""
+    click.echo(f"episode {record.id} of {clean(record.task.environment)}, sample {record.sample}")
+    click.echo(f"outcome: {outcome(record)}")
+    if isinstance(record.outcome, Failed):
+        click.echo(f"error: {clean(shortened(f'{record.outcome.error}: {record.outcome.message}', 500))}")
+    click.echo(f"reward: {number(record.reward)}, seconds: {record.seconds:.3g}")
+    for message in record.messages:
+        click.echo()
+        if isinstance(message, SystemMessage):
+            click.echo(f"system: {clean(message.text)}")
+        elif isinstance(message, UserMessage):
+            click.echo(f"user: {_blocks(message.blocks)}")
+        elif isinstance(message, AgentMessage):
+            _print_reply(message)
+        else:
+            _print_result(message)
+
+
+def _print_reply(message: AgentMessage) -> None:
+    if message.text or not message.calls:
+        click.echo(f"agent: {clean(message.text)}")
+    for call in message.calls:
+        click.echo(f"agent calls {clean(call.name)} {clean(shortened(call.input, LONGEST_BLOCK))}")
+
+
+def _print_result(message: ToolMessage) -> None:
+    refused = "" if message.ok else " refuses"
+    click.echo(f"{clean(message.name)}{refused}: {_blocks(message.blocks)}")
+    if message.reward is not None:
+        click.echo(f"reward: {number(message.reward)}")
+    if message.finished:
+        click.echo("finished")
+
+
+def _blocks(blocks: Sequence[Block]) -> str:
+    text = clean("\n".join(map(_block, blocks)))
+    return text if len(text) <= LONGEST_BLOCK else text[: LONGEST_BLOCK - 1] + "…"
+
+
+def _block(block: Block) -> str:
+    return block.text if isinstance(block, TextBlock) else f"[image of type {block.mimeType}]"
+
+
+def print_comparison(found: Comparison) -> None:
+    """Prints how two runs differ."""
+    click.echo(f"{_count(len(found.changes), 'task')} with a reward in both runs", nl=False)
+    click.echo(
+        f"; {number(found.only_before)} only in the first, {number(found.only_after)} only in the second"
+    )
+    click.echo(f"mean over tasks: {found.before:.4g} -> {found.after:.4g}")
+    click.echo(f"difference: {estimate(found.difference)}")
+    click.echo(_significance(found))
+    for title, changes in (("BETTER", found.better), ("WORSE", found.worse)):
+        if changes:
+            _print_changes(title, changes)
+
+
+def _significance(found: Comparison) -> str:
+    if found.p is None:
+        return "significance: unknown, because one task is not enough"
+    word = "significant" if found.is_significant else "not significant"
+    test = {"permutation": "exact permutation test, paired by task", "t": "paired t-test by task"}[found.test]
+    return f"significance: p = {found.p:.3g}, {word} at 0.05 ({test})"
+
+
+def _print_changes(title: str, changes: Sequence[TaskChange]) -> None:
+    rows = [
+        (
+            change.task.label,
+            f"{change.before:.4g}",
+            f"{change.after:.4g}",
+            f"{change.difference:+.4g}",
+            f"{change.episodes[0]}, {change.episodes[1]}",
+        )
+        for change in changes[:MOST_CHANGES]
+    ]
+    _table((title, "FIRST", "SECOND", "DIFFERENCE", "EPISODES"), rows)
+    if len(changes) > MOST_CHANGES:
+        click.echo(f"and {number(len(changes) - MOST_CHANGES)} more; see --json")
+
+
+def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    click.echo()
+    print_table(columns, rows)
+
+
+def _count(count: int, word: str) -> str:
+    return f"{number(count)} {word}{'' if count == 1 else 's'}"
+
+
+def _counts(counts: Any) -> str:
+    return ", ".join(f"{name} {number(count)}" for name, count in counts.items()) or "none"
+
+
+def entry_json(place: int, entry: Entry) -> dict[str, Any]:
+    """An episode of the index for `--json`."""
+    found = asdict(entry)
+    task = found.pop("task")
+    for key in ("part", "offset", "size", "model_seconds", "call_seconds"):
+        del found[key]
+    return {"number": place, **found, **task, "turns": entry.turns, "calls": entry.calls}
+
+
+def comparison_json(found: Comparison) -> dict[str, Any]:
+    """A comparison for `--json`."""
+    changes = [{**asdict(change), "difference": change.difference} for change in found.changes]
+    return {**asdict(found), "changes": changes, "significant": found.is_significant}

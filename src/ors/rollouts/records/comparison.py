@@ -1,0 +1,122 @@
+"""Two runs, compared task by task."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import fsum, hypot, sqrt
+from typing import Literal
+
+from ors.rollouts.records.index import Entry, TaskKey
+from ors.rollouts.records.statistics import CONFIDENCE, Estimate, clustered_mean, rewards_by_task
+from ors.rollouts.records.student import two_sided
+
+MOST_FLIPPED = 16
+"""Up to this many tasks that differ, all signs are tried."""
+_ROUNDING = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class TaskChange:
+    """One task in both runs: its mean rewards."""
+
+    task: TaskKey
+    before: float
+    after: float
+    episodes: tuple[int, int]
+
+    @property
+    def difference(self) -> float:
+        """How much more reward the second run got."""
+        return self.after - self.before
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """The second run against the first, over the tasks that have a reward in both."""
+
+    changes: Sequence[TaskChange]
+    """All common tasks, from the worst change to the best."""
+    before: float
+    after: float
+    difference: Estimate
+    p: float | None
+    """How likely a difference this large is by chance, if the runs are equally good. None with one task."""
+    test: Literal["permutation", "t"]
+    only_before: int
+    """Tasks that only the first run has a reward for."""
+    only_after: int
+
+    @property
+    def better(self) -> list[TaskChange]:
+        """Tasks that got better, the best first."""
+        return [change for change in reversed(self.changes) if change.difference > _ROUNDING]
+
+    @property
+    def worse(self) -> list[TaskChange]:
+        """Tasks that got worse, the worst first."""
+        return [change for change in self.changes if change.difference < -_ROUNDING]
+
+    @property
+    def is_significant(self) -> bool:
+        """Whether chance explains the difference in fewer than one of twenty cases."""
+        return self.p is not None and self.p < 1 - CONFIDENCE
+
+
+def compare(before: Iterable[Entry], after: Iterable[Entry]) -> Comparison | None:
+    """Compares the mean rewards of two runs, paired by task; None if no task has a reward in both.
+
+    Tasks differ much more from each other than runs do, so each task is compared with itself, and each task
+    counts the same, however many episodes it has. With up to 16 tasks that differ, the test is an exact
+    permutation test: it assumes nothing of the distribution, which matters when tasks are few. With more, it
+    is the paired t-test, which then gives nearly the same.
+    """
+    first, second = rewards_by_task(before), rewards_by_task(after)
+    common = [task for task in first if task in second]
+    if not common:
+        return None
+    changes = sorted((_change(task, first[task], second[task]) for task in common), key=_by_difference)
+    differences = [change.difference for change in changes]
+    p, test = significance(differences)
+    difference = clustered_mean([each] for each in differences)
+    assert difference is not None
+    return Comparison(
+        changes,
+        fsum(change.before for change in changes) / len(changes),
+        fsum(change.after for change in changes) / len(changes),
+        difference,
+        p,
+        test,
+        len(first) - len(common),
+        len(second) - len(common),
+    )
+
+
+def _change(task: TaskKey, before: Sequence[float], after: Sequence[float]) -> TaskChange:
+    return TaskChange(task, fsum(before) / len(before), fsum(after) / len(after), (len(before), len(after)))
+
+
+def _by_difference(change: TaskChange) -> float:
+    return change.difference
+
+
+def significance(differences: Sequence[float]) -> tuple[float | None, Literal["permutation", "t"]]:
+    """The p-value of paired differences, and the test that it comes from."""
+    moved = [each for each in differences if abs(each) > _ROUNDING]
+    if len(moved) <= MOST_FLIPPED:
+        return (_permutation(moved) if len(differences) > 1 else None), "permutation"
+    return _paired_t(differences), "t"
+
+
+def _permutation(moved: Sequence[float]) -> float:
+    """The share of all choices of signs that gives a sum as far from 0 as the true one."""
+    sums = [0.0]
+    for each in moved:
+        sums = [total + signed for total in sums for signed in (each, -each)]
+    observed = abs(fsum(moved)) - _ROUNDING
+    return sum(abs(total) >= observed for total in sums) / len(sums)
+
+
+def _paired_t(differences: Sequence[float]) -> float:
+    count = len(differences)
+    mean = fsum(differences) / count
+    deviation = hypot(*(each - mean for each in differences)) / sqrt(count - 1)
+    return two_sided(mean / deviation * sqrt(count), count - 1) if deviation else 0.0

@@ -1,0 +1,102 @@
+"""Runs in the formats of other programs."""
+
+import hashlib
+import re
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, get_args
+
+from ors._json import dumps
+from ors._version import __version__
+from ors.rollouts.record import EpisodeRecord
+from ors.rollouts.records.blobs import write_whole
+from ors.rollouts.records.errors import RunError
+from ors.rollouts.records.exports.atif import atif_trajectory
+from ors.rollouts.records.exports.openai import openai_example
+from ors.rollouts.records.index import Entry
+from ors.rollouts.records.reader import Run
+
+ExportFormat = Literal["openai", "atif"]
+FORMATS: tuple[ExportFormat, ...] = get_args(ExportFormat)
+OUTCOMES = ("scored", "unscored", "truncated", "failed")
+IMAGES = "images"
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """How many episodes were exported, and how many were not, because of the filter or without messages."""
+
+    episodes: int
+    left_out: int
+
+
+def export_run(
+    run: Run,
+    format: ExportFormat,
+    out: Path,
+    *,
+    min_reward: float | None = None,
+    outcomes: Collection[str] = ("scored",),
+) -> Exported:
+    """Exports episodes with these outcomes and at least this reward, if one is given.
+
+    openai: `out` is a file with one line of JSON for each episode. atif: `out` is a folder with one file for
+    each episode, and its images.
+
+    Raises:
+        RunError: an episode cannot be read, or cannot be expressed in the format.
+        OSError: `out` cannot be written.
+    """
+    chosen = [entry for entry in run.entries if _is_wanted(entry, min_reward, outcomes)]
+    records = (record for record in run.episodes(chosen) if record.messages)
+    written = _write_openai(records, out) if format == "openai" else _write_atif(records, out, run)
+    return Exported(written, len(run.entries) - written)
+
+
+def _is_wanted(entry: Entry, min_reward: float | None, outcomes: Collection[str]) -> bool:
+    if entry.outcome.type not in outcomes:
+        return False
+    return min_reward is None or (entry.reward is not None and entry.reward >= min_reward)
+
+
+def _write_openai(records: Iterable[EpisodeRecord], out: Path) -> int:
+    out.parent.mkdir(parents=True, exist_ok=True)
+    partial = out.with_name(f".{out.name}.partial")
+    count = 0
+    try:
+        with partial.open("wb") as file:
+            for line in _lines(records):
+                file.write(line)
+                count += 1
+        partial.replace(out)
+    finally:
+        partial.unlink(missing_ok=True)
+    return count
+
+
+def _lines(records: Iterable[EpisodeRecord]) -> Iterator[bytes]:
+    for record in records:
+        try:
+            yield dumps(openai_example(record)) + b"\n"
+        except ValueError as error:
+            raise RunError(f"Episode {record.id}: {error}") from None
+
+
+def _write_atif(records: Iterable[EpisodeRecord], out: Path, run: Run) -> int:
+    out.mkdir(parents=True, exist_ok=True)
+    version = run.info.versions.get("ors", __version__)
+    count = 0
+
+    def save(content: bytes, ending: str) -> str:
+        (out / IMAGES).mkdir(exist_ok=True)
+        path = f"{IMAGES}/{hashlib.sha256(content).hexdigest()}{ending}"
+        if not (out / path).exists():
+            write_whole(out / path, content)
+        return path
+
+    for record in records:
+        name = re.sub(r"[^\w-]", "_", record.id)
+        write_whole(out / f"{name}.json", dumps(atif_trajectory(record, version=version, save=save)))
+        count += 1
+    return count

@@ -1,0 +1,136 @@
+"""Episodes as trajectories in the Agent Trajectory Interchange Format, ATIF v1.8."""
+
+import base64
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Any
+
+from ors.rollouts.messages import SystemMessage, Usage, UserMessage
+from ors.rollouts.record import EpisodeRecord
+from ors.rollouts.records.exports.turns import Turn, turns
+from ors.types import Block, ImageBlock, TextBlock, ToolSpec
+
+VERSION = "ATIF-v1.8"
+ENDINGS = {"image/jpeg": ".jpg", "image/png": ".png", "image/gif": ".gif", "image/webp": ".webp"}
+"""The images that the format allows, and the endings of their files."""
+SaveImage = Callable[[bytes, str], str]
+"""Saves an image with this ending; returns its path relative to the trajectory."""
+
+
+def atif_trajectory(record: EpisodeRecord, *, version: str, save: SaveImage) -> dict[str, Any]:
+    """The trajectory of an episode. Reward, outcome and task are in `extra`.
+
+    `version` is that of ors, which played it.
+    """
+    steps = [_step(part, record, save) for part in turns(record.messages)]
+    return {
+        "schema_version": VERSION,
+        "session_id": record.session or record.id,
+        "trajectory_id": record.id,
+        "agent": _agent(record, version),
+        "steps": [{"step_id": number, **step} for number, step in enumerate(steps, 1)],
+        "final_metrics": _totals(record.usage, len(steps)),
+        "extra": {
+            "reward": record.reward,
+            "rewards": list(record.rewards),
+            "outcome": asdict(record.outcome),
+            "task": asdict(record.task),
+            "sample": record.sample,
+            "seconds": record.seconds,
+        },
+    }
+
+
+def _agent(record: EpisodeRecord, version: str) -> dict[str, Any]:
+    model = {"model_name": record.agent} if record.agent else {}
+    tools = {"tool_definitions": [_tool(each) for each in record.tools]} if record.tools else {}
+    return {"name": "ors", "version": version, **model, **tools}
+
+
+def _tool(tool: ToolSpec) -> dict[str, Any]:
+    schema = tool.input_schema or {"type": "object", "properties": {}}
+    return {
+        "type": "function",
+        "function": {"name": tool.name, "description": tool.description, "parameters": schema},
+    }
+
+
+def _step(part: SystemMessage | UserMessage | Turn, record: EpisodeRecord, save: SaveImage) -> dict[str, Any]:
+    if isinstance(part, SystemMessage):
+        return {"source": "system", "message": part.text}
+    if isinstance(part, UserMessage):
+        return {"source": "user", "message": _content(part.blocks, save)}
+    calls = [
+        {"tool_call_id": id, "function_name": call.name, "arguments": call.input}
+        for id, call in part.calls.items()
+    ]
+    results = [
+        {**({} if id is None else {"source_call_id": id}), "content": _content(result.blocks, save)}
+        for id, result in part.results
+    ]
+    found = {
+        "timestamp": _timestamp(record, part),
+        "source": "agent",
+        "message": part.reply.text,
+        "reasoning_content": part.reply.reasoning,
+        "tool_calls": calls or None,
+        "observation": {"results": results} if results else None,
+        "metrics": _metrics(part.reply.usage),
+    }
+    return {key: value for key, value in found.items() if value is not None}
+
+
+def _timestamp(record: EpisodeRecord, turn: Turn) -> str | None:
+    """When the first call of a reply began; None if nobody measured it."""
+    if not record.started or not turn.results:
+        return None
+    return datetime.fromtimestamp(record.started + turn.results[0][1].started, UTC).isoformat()
+
+
+def _metrics(usage: Usage) -> dict[str, Any] | None:
+    if usage == Usage():
+        return None
+    return _with_cost(
+        {
+            "prompt_tokens": usage.input_tokens,
+            "completion_tokens": usage.output_tokens,
+            "cached_tokens": usage.cached_tokens,
+        },
+        "cost_usd",
+        usage.cost,
+    )
+
+
+def _totals(usage: Usage, steps: int) -> dict[str, Any]:
+    return _with_cost(
+        {
+            "total_prompt_tokens": usage.input_tokens,
+            "total_completion_tokens": usage.output_tokens,
+            "total_cached_tokens": usage.cached_tokens,
+            "total_steps": steps,
+        },
+        "total_cost_usd",
+        usage.cost,
+    )
+
+
+def _with_cost(counts: dict[str, Any], name: str, cost: float | None) -> dict[str, Any]:
+    return counts if cost is None else {**counts, name: cost}
+
+
+def _content(blocks: Sequence[Block], save: SaveImage) -> str | list[dict[str, Any]]:
+    if not any(isinstance(block, ImageBlock) for block in blocks):
+        return "\n".join(block.text for block in blocks if isinstance(block, TextBlock))
+    return [_part(block, save) for block in blocks]
+
+
+def _part(block: Block, save: SaveImage) -> dict[str, Any]:
+    if isinstance(block, TextBlock):
+        return {"type": "text", "text": block.text}
+    try:
+        content = base64.b64decode(block.data, validate=True)
+        path = save(content, ENDINGS[block.mimeType])
+    except (KeyError, ValueError):  # another type, or not base64: the format has no place for it
+        return {"type": "text", "text": f"[image of type {block.mimeType}]"}
+    return {"type": "image", "source": {"media_type": block.mimeType, "path": path}}

@@ -1,0 +1,238 @@
+"""Statistics of episodes. Failed episodes have no reward and are counted apart, never as 0."""
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import comb, floor, fsum, hypot, sqrt
+from typing import TypeVar
+
+from ors.rollouts.messages import Usage
+from ors.rollouts.outcome import Failed, Truncated
+from ors.rollouts.records.index import Entry, TaskKey
+from ors.rollouts.records.student import quantile
+
+CONFIDENCE = 0.95
+K = TypeVar("K", bound=Hashable)
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A mean, its standard error and its 95% confidence interval."""
+
+    mean: float
+    error: float | None = None
+    """None with one task: nothing is known of how tasks differ."""
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PassRate:
+    """How many tasks are solved when each is tried k times, over the tasks with at least k episodes."""
+
+    k: int
+    any: float
+    """pass@k: at least one of k episodes solves the task."""
+    all: float
+    """pass^k: all of k episodes solve the task."""
+    tasks: int
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """Seconds that half of the cases, and 95% of them, take at most."""
+
+    p50: float
+    p95: float
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Failures:
+    """Failed episodes of one kind."""
+
+    who: str
+    stage: str
+    error: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """The episodes of one split or task."""
+
+    name: str
+    tasks: int
+    episodes: int
+    rewarded: int
+    """Episodes that have a reward."""
+    reward: Estimate | None
+    failed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """Statistics of the episodes of a run."""
+
+    episodes: int
+    tasks: int
+    rewarded: int
+    """Episodes that have a reward. The others are in no mean."""
+    reward: Estimate | None
+    passes: Sequence[PassRate]
+    """Empty unless all rewards are 0 or 1."""
+    outcomes: Mapping[str, int]
+    truncated: Mapping[str, int]
+    """By the limit that was reached."""
+    failures: Sequence[Failures]
+    splits: Sequence[Row]
+    latencies: Mapping[str, Latency]
+    usage: Usage = field(default_factory=Usage)
+    turns: float = 0.0
+    """Mean number of the agent's messages in an episode."""
+    calls: float = 0.0
+    """Mean number of calls in an episode."""
+
+
+def summarize(entries: Sequence[Entry]) -> Summary:
+    """Sums up a run."""
+    rewards = rewards_by_task(entries).values()
+    return Summary(
+        episodes=len(entries),
+        tasks=len({entry.task for entry in entries}),
+        rewarded=sum(map(len, rewards)),
+        reward=clustered_mean(rewards),
+        passes=pass_rates(list(rewards)),
+        outcomes=_counts(entry.outcome.type for entry in entries),
+        truncated=_counts(each.outcome.limit for each in entries if isinstance(each.outcome, Truncated)),
+        failures=_failures(entries),
+        splits=_rows(entries, lambda task: (task.environment, task.split), _split_name),
+        latencies=_latencies(entries),
+        usage=sum((entry.usage for entry in entries), Usage()),
+        turns=_average([entry.turns for entry in entries]),
+        calls=_average([entry.calls for entry in entries]),
+    )
+
+
+def task_rows(entries: Sequence[Entry]) -> list[Row]:
+    """One row for each task, in the order in which they first occur."""
+    return _rows(entries, lambda task: task, lambda task: task.label)
+
+
+def clustered_mean(clusters: Iterable[Sequence[float]]) -> Estimate | None:
+    """The mean of all values; its error takes the values of one cluster as dependent. None without values.
+
+    Episodes of one task resemble each other, so that the usual error would be too small. With one value in
+    each cluster this is the usual error. The interval is Student's, with one degree less than clusters.
+    """
+    clusters = [cluster for cluster in clusters if cluster]
+    count = sum(map(len, clusters))
+    if not count:
+        return None
+    mean = fsum(value for cluster in clusters for value in cluster) / count
+    if len(clusters) < 2:
+        return Estimate(mean)
+    spread = hypot(*(fsum(value - mean for value in cluster) for cluster in clusters))
+    error = spread * sqrt(len(clusters) / (len(clusters) - 1)) / count
+    reach = error * quantile(CONFIDENCE, len(clusters) - 1)
+    return Estimate(mean, error, mean - reach, mean + reach)
+
+
+def pass_rates(tasks: Sequence[Sequence[float]]) -> list[PassRate]:
+    """pass@k and pass^k for k = 1, 2, 4, … and the most episodes of a task; empty unless rewards are 0/1."""
+    if not tasks or any(value not in (0, 1) for task in tasks for value in task):
+        return []
+    most = max(map(len, tasks))
+    ks = sorted({most, *(2**power for power in range(most.bit_length()))})
+    return [_pass_rate(tasks, k) for k in ks]
+
+
+def _pass_rate(tasks: Sequence[Sequence[float]], k: int) -> PassRate:
+    counted = [(len(task), round(sum(task))) for task in tasks if len(task) >= k]
+    some = [pass_at_k(n, solved, k) for n, solved in counted]
+    every = [pass_hat_k(n, solved, k) for n, solved in counted]
+    return PassRate(k, fsum(some) / len(some), fsum(every) / len(every), len(counted))
+
+
+def pass_at_k(n: int, solved: int, k: int) -> float:
+    """The chance that at least one of k episodes, drawn from n of which some solved the task, solved it."""
+    return 1 - comb(n - solved, k) / comb(n, k)
+
+
+def pass_hat_k(n: int, solved: int, k: int) -> float:
+    """The chance that all of k episodes, drawn from n of which some solved the task, solved it."""
+    return comb(solved, k) / comb(n, k)
+
+
+def percentile(ordered: Sequence[float], share: float) -> float:
+    """The value below which this share of ordered values lies, interpolated between neighbours."""
+    place = share * (len(ordered) - 1)
+    low = floor(place)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
+
+
+def rewards_by_task(entries: Iterable[Entry]) -> dict[TaskKey, list[float]]:
+    """The rewards of each task. Episodes without a reward are left out."""
+    groups: dict[TaskKey, list[float]] = {}
+    for entry in entries:
+        if entry.reward is not None:
+            groups.setdefault(entry.task, []).append(entry.reward)
+    return groups
+
+
+def _rows(entries: Sequence[Entry], key: Callable[[TaskKey], K], name: Callable[[TaskKey], str]) -> list[Row]:
+    groups: dict[K, list[Entry]] = {}
+    for entry in entries:
+        groups.setdefault(key(entry.task), []).append(entry)
+    several = len({entry.task.environment for entry in entries}) > 1
+    return [_row(_name(group[0].task, name, several), group) for group in groups.values()]
+
+
+def _name(task: TaskKey, name: Callable[[TaskKey], str], with_environment: bool) -> str:
+    return f"{task.environment} {name(task)}" if with_environment else name(task)
+
+
+def _row(name: str, entries: Sequence[Entry]) -> Row:
+    by_task = rewards_by_task(entries)
+    return Row(
+        name,
+        tasks=len({entry.task for entry in entries}),
+        episodes=len(entries),
+        rewarded=sum(map(len, by_task.values())),
+        reward=clustered_mean(by_task.values()),
+        failed=sum(isinstance(entry.outcome, Failed) for entry in entries),
+    )
+
+
+def _split_name(task: TaskKey) -> str:
+    return task.split or "-"
+
+
+def _counts(values: Iterable[str]) -> dict[str, int]:
+    return dict(Counter(values).most_common())
+
+
+def _failures(entries: Iterable[Entry]) -> list[Failures]:
+    failed = [entry.outcome for entry in entries if isinstance(entry.outcome, Failed)]
+    kinds = Counter((outcome.who, outcome.stage, outcome.error) for outcome in failed)
+    return [Failures(*kind, count) for kind, count in kinds.most_common()]
+
+
+def _latencies(entries: Sequence[Entry]) -> dict[str, Latency]:
+    values = {
+        "episode": [entry.seconds for entry in entries],
+        "model": [seconds for entry in entries for seconds in entry.model_seconds],
+        "call": [seconds for entry in entries for seconds in entry.call_seconds],
+    }
+    # 0 means that nobody measured it.
+    measured = {name: sorted(each for each in found if each > 0) for name, found in values.items()}
+    return {
+        name: Latency(percentile(found, 0.5), percentile(found, 0.95), len(found))
+        for name, found in measured.items()
+        if found
+    }
+
+
+def _average(values: Sequence[int]) -> float:
+    return sum(values) / len(values) if values else 0.0

@@ -1,0 +1,86 @@
+"""Two runs, compared task by task."""
+
+import pytest
+
+from ors.rollouts.records import compare
+from ors.rollouts.records.comparison import MOST_FLIPPED, significance
+from tests.rollouts.records.test_statistics import INFRASTRUCTURE, entry
+
+SLEEP = [1.2, 2.4, 1.3, 1.3, 0.0, 1.0, 1.8, 0.8, 4.6, 1.4]
+"""Student's own example of paired differences."""
+
+
+@pytest.mark.parametrize(
+    ("differences", "p"),
+    [
+        ([1, 1, 1, 1], 2 / 16),
+        ([1, 1, 1, -1], 10 / 16),
+        ([1, 0, 0, 0], 1),
+        ([0, 0], 1),
+        ([0.3, 0.1, 0.2], 2 / 8),
+        ([3, 1, -1], 6 / 8),
+        ([1, -1], 1),
+    ],
+)
+def test_with_few_tasks_all_signs_are_tried(differences: list[float], p: float) -> None:
+    assert significance(differences) == (pytest.approx(p), "permutation")
+
+
+def test_with_many_tasks_the_test_is_the_paired_t_test() -> None:
+    p, test = significance(SLEEP * 2)
+    assert (p, test) == (pytest.approx(1.1e-05, rel=0.05), "t")
+    assert significance([1.0] * (MOST_FLIPPED + 1)) == (0.0, "t")
+
+
+def test_both_tests_agree_where_they_meet() -> None:
+    differences = [0.5, -0.25, 0.75, 0.5, 0.25, -0.5, 1.0, 0.25, -0.25, 0.5, 0.0, 0.25, -0.75, 0.5, 0.25, 0.5]
+    exact, _ = significance(differences)
+    assert exact is not None
+    by_t, test = significance([*differences, 1e-6, -1e-6])
+    assert test == "t"
+    assert by_t == pytest.approx(exact, rel=0.35)
+
+
+def test_one_task_is_no_evidence() -> None:
+    assert significance([1.0]) == (None, "permutation")
+
+
+def test_each_task_is_compared_with_itself() -> None:
+    before = [entry(0, 1.0), entry(0, 0.0), entry(1, 0.0), entry(2, 1.0), entry(3, 0.0), entry(8, 1.0)]
+    after = [
+        entry(0, 1.0),
+        entry(1, 1.0),
+        entry(1, 1.0),
+        entry(2, 0.0),
+        entry(3, 0.0),
+        entry(8, None, INFRASTRUCTURE),
+        entry(9, 1.0),
+        entry(10, 1.0),
+    ]
+    found = compare(before, after)
+    assert found is not None
+    assert [(change.task.index, change.before, change.after) for change in found.changes] == [
+        (2, 1.0, 0.0),
+        (3, 0.0, 0.0),
+        (0, 0.5, 1.0),
+        (1, 0.0, 1.0),
+    ]
+    assert [change.task.index for change in found.better] == [1, 0]
+    assert [change.task.index for change in found.worse] == [2]
+    assert (found.before, found.after, found.difference.mean) == (0.375, 0.5, 0.125)
+    assert (found.only_before, found.only_after) == (1, 2)
+    assert found.changes[3].episodes == (1, 2)
+    # Of the sums of ±1, ±0.5 and ±1, those as far from 0 as 0.5 are all eight.
+    assert (found.p, found.test, found.is_significant) == (1.0, "permutation", False)
+
+
+def test_a_clear_difference_is_significant() -> None:
+    found = compare([entry(n, 0.0) for n in range(40)], [entry(n, float(n % 3 > 0)) for n in range(40)])
+    assert found is not None
+    assert found.is_significant
+    assert found.difference.low is not None
+    assert found.difference.low > 0
+
+
+def test_runs_without_a_common_task_cannot_be_compared() -> None:
+    assert compare([entry(0, 1.0)], [entry(1, 1.0), entry(0, None)]) is None
