@@ -88,7 +88,7 @@ cost: install ## what metrics, the log and API keys cost a call
 killed: install ## a server killed under a hundred calls: how soon its clients know
 	$(BIN)/python -m bench.killed
 
-screenshots: install ## pictures of every view of the inspector, in build/screenshots; two go to docs
+screenshots: install ## pictures of every view of the inspector, in build/screenshots; three go to docs
 	$(BIN)/python -m scripts.screenshots --docs docs
 
 clean: ## remove everything that can be made again

@@ -12,22 +12,23 @@ from selenium.webdriver.common.keys import Keys
 from ors import Server
 from ors.inspector import RunsApi
 from ors.rollouts import AgentMessage, Failed, SystemMessage, ToolMessage, Truncated, UserMessage
-from ors.types import ImageBlock, TextBlock
+from ors.types import Blocks, ImageBlock, TextBlock
 from tests.support.browser import Page
 from tests.support.commands import running
+from tests.support.episode_records import episode
 from tests.support.hostile_environment import HOSTILE, PIXEL, Stage
 from tests.support.live_server import serving
-from tests.support.recorded_runs import call, episode, many, say, write_run
+from tests.support.recorded_runs import called, many, said, talk, write_run
 
 pytestmark = pytest.mark.xdist_group("browser")
 
 SIX = [
-    episode(0, 0.25, calls=2),
-    episode(1, 1.0, calls=1),
-    episode(2, 0.5, calls=5),
+    episode(0, 0.25, steps=2),
+    episode(1, 1.0, steps=1),
+    episode(2, 0.5, steps=5),
     episode(3, None),
-    episode(4, 0.5, outcome=Truncated("turns"), calls=9),
-    episode(5, 0.75, outcome=Failed("environment", "call", "ToolFailed", "it raised"), calls=3),
+    episode(4, 0.5, outcome=Truncated("turns"), steps=9),
+    episode(5, None, outcome=Failed("environment", "call", "ToolFailed", "it raised"), steps=3),
 ]
 
 
@@ -80,35 +81,35 @@ def test_the_runs_of_a_folder_are_listed_with_their_figures(page: Page, here: st
 
 def test_episodes_are_sorted_by_each_column(page: Page, here: str) -> None:
     page.open(here, "runs/first")
-    listed(page, *(f"train/{n}" for n in range(6)))
+    listed(page, *(f"test/{n}" for n in range(6)))
     page.click("th .order", "Reward")
-    listed(page, "train/1", "train/2", "train/4", "train/0", "train/3", "train/5")
+    listed(page, "test/1", "test/2", "test/4", "test/0", "test/3", "test/5")
     assert page.find("th[aria-sort]").get_attribute("aria-sort") == "descending"
     page.click("th .order", "Reward")
-    listed(page, "train/0", "train/2", "train/4", "train/1", "train/3", "train/5")
+    listed(page, "test/0", "test/2", "test/4", "test/1", "test/3", "test/5")
     page.click("th .order", "Calls")
-    listed(page, "train/4", "train/2", "train/5", "train/0", "train/1", "train/3")
+    listed(page, "test/4", "test/2", "test/5", "test/0", "test/1", "test/3")
     page.click("th .order", "Outcome")
-    listed(page, "train/5", "train/0", "train/1", "train/2", "train/4", "train/3")
+    listed(page, "test/5", "test/0", "test/1", "test/2", "test/4", "test/3")
 
 
 def test_episodes_are_filtered_and_a_reload_comes_back(page: Page, here: str) -> None:
     page.open(here, "runs/first")
-    listed(page, *(f"train/{n}" for n in range(6)))
+    listed(page, *(f"test/{n}" for n in range(6)))
     page.type("Outcome", "failed")
-    listed(page, "train/5")
+    listed(page, "test/5")
     page.click("button", "Clear")
-    listed(page, *(f"train/{n}" for n in range(6)))
+    listed(page, *(f"test/{n}" for n in range(6)))
     page.find('[aria-label="Reward from"]').send_keys("0.5")
-    listed(page, "train/1", "train/2", "train/4")
+    listed(page, "test/1", "test/2", "test/4")
     page.find('[aria-label="Calls to"]').send_keys("5")
-    listed(page, "train/1", "train/2")
+    listed(page, "test/1", "test/2")
     page.click("th .order", "Reward")
-    page.type("Search", "TRAIN/2")
-    listed(page, "train/2")
+    page.type("Search", "TEST/2")
+    listed(page, "test/2")
     page.run("location.reload()")
-    listed(page, "train/2")
-    assert page.field("Search").get_attribute("value") == "TRAIN/2"
+    listed(page, "test/2")
+    assert page.field("Search").get_attribute("value") == "TEST/2"
     assert page.find('[aria-label="Reward from"]').get_attribute("value") == "0.5"
     assert page.find("th[aria-sort]").text.startswith("Reward")
     page.find(".where", "1 of 6 episodes")
@@ -124,39 +125,38 @@ def test_a_bar_of_the_histogram_selects_its_episodes(page: Page, here: str) -> N
     ]
     page.find(".histogram figcaption", "2 episodes without a reward")
     bars[1].click()
-    listed(page, "train/2", "train/4")
+    listed(page, "test/2", "test/4")
     page.find('.histogram [aria-pressed="true"]').click()
-    listed(page, *(f"train/{n}" for n in range(6)))
+    listed(page, *(f"test/{n}" for n in range(6)))
 
 
 def test_an_episode_is_shown_as_a_conversation(page: Page, here: str) -> None:
     page.open(here, "runs/first?sort=-reward")
-    page.click(".grid a", "train/2")
-    page.find("h1", "train/2")
-    page.find(".turn.system", "Play the game.")
-    page.find(".turn.user", "Find word 2.")
+    page.click(".grid a", "test/2")
+    page.find("h1", "test/2")
+    page.find(".turn.user", "What is 2 + 2?")
     assert len(page.all(".turn.agent")) == 5
     step = page.find('.step[data-step="5"]', "reward 0.5")
-    assert "word-5" in step.text
-    assert "at 4.8 s" in step.text
+    assert "answer" in step.text
+    assert "at 4.0 s" in step.text
     page.find(".ending", "Reward 0.5.")
     page.find(".side .total", "0.5")
     assert len(page.all(".timeline .called")) == 5
     page.find(".where", "2 of 6 episodes")
     page.press(Keys.ARROW_RIGHT)
-    page.find("h1", "train/4")
+    page.find("h1", "test/4")
     page.find(".ending.truncated", "limit of turns")
     page.click("a", "Next")
-    page.find("h1", "train/0")
+    page.find("h1", "test/0")
     page.run("location.reload()")
-    page.find("h1", "train/0")
+    page.find("h1", "test/0")
     page.click("h1 a", "first")
     page.find("th[aria-sort]", "Reward")
 
 
 def test_a_failed_episode_says_who_failed(page: Page, here: str) -> None:
     page.open(here, "runs/first?outcome=failed")
-    page.click(".grid a", "train/5")
+    page.click(".grid a", "test/5")
     page.find(".ending.failed", "The environment failed at a call.")
     page.find(".ending.failed pre", "ToolFailed: it raised")
     page.find(".side .total", "–")
@@ -167,25 +167,25 @@ def test_two_runs_are_compared_task_by_task(page: Page, here: str) -> None:
     page.click('tr[data-run="first"] input')
     page.click('tr[data-run="later/second"] input')
     page.click("a", "Compare")
-    listed(page, "train/0", "train/2", "train/1", "train/3", "train/4", "train/5", "train/9")
+    listed(page, "test/0", "test/2", "test/1", "test/3", "test/4", "test/5", "test/9")
     cells = [cell.text for cell in page.all('.grid tr[data-row="1"] td')]
     assert cells[1:] == ["0.5", "0.75 of 2", "+0.25"]
     page.find(".tile", "+0.083")
     page.find(".tile", "2 better")
     assert len(page.all(".histogram .drawn.b")) == 4
     page.type("B against A", "worse")
-    listed(page, "train/1")
+    listed(page, "test/1")
     page.run("location.reload()")
-    listed(page, "train/1")
+    listed(page, "test/1")
     page.type("B against A", "all")
-    page.click(".grid a", "train/2")
-    page.find('[aria-label="Run A"] .turn.user', "Find word 2.")
-    page.find('[aria-label="Run B"] .turn.user', "Find word 2.")
+    page.click(".grid a", "test/2")
+    page.find('[aria-label="Run A"] .turn.user', "What is 2 + 2?")
+    page.find('[aria-label="Run B"] .turn.user', "What is 2 + 2?")
     page.find('[aria-label="Run B"] .total', "0.5")
     page.find('[aria-label="Run B"] select').send_keys("#1")
     page.find('[aria-label="Run B"] .total', "1")
     page.click("h1 a", "Compare")
-    page.click(".grid a", "train/9")
+    page.click(".grid a", "test/9")
     page.find('[aria-label="Run A"]', "This run has no episode of the task.")
 
 
@@ -195,16 +195,19 @@ def test_ten_thousand_episodes_scroll_with_few_rows(page: Page, tmp_path: Path) 
         page.visit(command.line(r"on (http://\S+)")[1])
         page.go("runs/big?sort=task")
         page.find(".where", "10,000 episodes")
-        page.find(".grid a", "train/0")
+        page.find(".grid a", "test/0")
         seen = set()
         for place in (0.25, 0.5, 0.75, 1.0):
             page.run("window.scrollTo(0, document.documentElement.scrollHeight * arguments[0])", place)
             page.until(lambda: not page.all(".grid tr[data-row]:not(:has(a))"), "rows stay empty")
-            rows = page.all(".grid tr[data-row]")
+            rows = page.run(
+                "return [...document.querySelectorAll('[data-row]')].map((row) => row.dataset.row)"
+            )
+            assert isinstance(rows, list)
             assert 10 < len(rows) < 80
-            seen.add(rows[0].get_attribute("data-row"))
+            seen.add(rows[0])
         assert len(seen) == 4
-        page.find(".grid a", "train/9999")
+        page.find(".grid a", "test/9999")
         assert page.run("return document.querySelectorAll('*').length < 1500")
         assert page.run("return document.querySelector('.grid').ariaRowCount") == "10001"
         page.run("window.scrollTo(0, document.documentElement.scrollHeight / 2)")
@@ -214,7 +217,7 @@ def test_ten_thousand_episodes_scroll_with_few_rows(page: Page, tmp_path: Path) 
         row = re.search(r"row=(\d+)", str(page.run("return location.hash")))
         assert row is not None
         page.run("location.reload()")
-        page.find(".grid a", f"train/{int(row[1]) + 2}")
+        page.find(".grid a", f"test/{int(row[1]) + 2}")
         page.click("th .order", "Reward")
         page.until(
             lambda: page.all('.grid tr[data-row="0"] a'), "a new order does not begin at its first row"
@@ -223,13 +226,13 @@ def test_ten_thousand_episodes_scroll_with_few_rows(page: Page, tmp_path: Path) 
 
 def test_the_keyboard_moves_through_the_rows_and_opens_one(page: Page, here: str) -> None:
     page.open(here, "runs/first")
-    listed(page, *(f"train/{n}" for n in range(6)))
+    listed(page, *(f"test/{n}" for n in range(6)))
     page.run("document.querySelector('.grid tr[data-row] a').focus()")
     page.press(Keys.ARROW_DOWN)
     page.press(Keys.ARROW_DOWN)
     page.press(Keys.ARROW_UP)
     page.press(Keys.ENTER)
-    page.find("h1", "train/1")
+    page.find("h1", "test/1")
 
 
 def test_a_run_that_grows_is_followed(page: Page, tmp_path: Path) -> None:
@@ -239,11 +242,11 @@ def test_a_run_that_grows_is_followed(page: Page, tmp_path: Path) -> None:
         page.go("runs")
         page.find('tr[data-run="growing"]', "growing")
         page.go("runs/growing")
-        listed(page, "train/0")
+        listed(page, "test/0")
         page.run("document.querySelector('.grid tr[data-row] a').focus()")
         write_run(tmp_path / "growing", [episode(1, 0.5)])
-        listed(page, "train/0", "train/1")
-        assert page.run("return document.activeElement.textContent") == "train/0"
+        listed(page, "test/0", "test/1")
+        assert page.run("return document.activeElement.textContent") == "test/0"
         write_run(tmp_path / "another", [episode(0)])
         page.go("runs")
         page.find('tr[data-run="another"]')
@@ -255,17 +258,17 @@ def test_hostile_records_are_shown_as_text(page: Page, tmp_path: Path) -> None:
         SystemMessage(HOSTILE),
         UserMessage([TextBlock(text=HOSTILE), ImageBlock(data=PIXEL, mimeType="image/png")]),
         AgentMessage(text=f"{HOSTILE} javascript:alert(1)", reasoning=HOSTILE),
-        *call(1, 1.0, [*say(HOSTILE), TextBlock(text=huge)], finished=True, metadata={"note": HOSTILE}),
-        ToolMessage(call=None, name=HOSTILE, blocks=say(HOSTILE), ok=False, reason=HOSTILE),
+        *called([*said(HOSTILE), TextBlock(text=huge)], finished=True, metadata={"note": HOSTILE}),
+        ToolMessage(None, HOSTILE, said(HOSTILE), ok=False, reason=HOSTILE),
     ]
     run = f"javascript:alert(1)<b>{'n' * 60}"
-    write_run(tmp_path / run, [episode(0, 1.0, messages=messages, agent=HOSTILE)])
+    write_run(tmp_path / run, [talk(messages, agent=HOSTILE)])
     with running("view", str(tmp_path)) as command:
         page.visit(command.line(r"on (http://\S+)")[1])
         page.go("runs")
         page.click("a.run-name", run)
         page.find(".tile", HOSTILE)
-        page.click(".grid a", "train/0")
+        page.click(".grid a", "test/0")
         for kind in (".turn.system", ".turn.user", ".turn.agent", ".step.ok", ".step.refused"):
             assert HOSTILE in page.find(kind, HOSTILE).text
         assert page.all("main script, main iframe, main [onerror]") == []
@@ -293,19 +296,22 @@ def test_messages_of_strange_shapes_do_not_break_the_page(page: Page, tmp_path: 
     with running("view", str(tmp_path)) as command:
         page.visit(command.line(r"on (http://\S+)")[1])
         page.go("runs/strange")
-        page.click(".grid a", "train/0")
+        page.click(".grid a", "test/0")
         page.find(".turn", "nobody")
         page.find(".ending", "Scored.")
 
 
 def test_images_and_long_texts_come_from_blobs(page: Page, tmp_path: Path) -> None:
     pixels = b64encode(Path("docs/inspector-play.png").read_bytes()).decode()
-    blocks = [ImageBlock(data=pixels, mimeType="image/png"), ImageBlock(data=pixels, mimeType="text/html")]
-    write_run(tmp_path / "pictures", [episode(0, messages=[UserMessage(blocks), *call(1, 1.0)])])
+    blocks: Blocks = [
+        ImageBlock(data=pixels, mimeType="image/png"),
+        ImageBlock(data=pixels, mimeType="text/html"),
+    ]
+    write_run(tmp_path / "pictures", [talk([UserMessage(blocks), *called(said("Yes."))])])
     with running("view", str(tmp_path)) as command:
         page.visit(command.line(r"on (http://\S+)")[1])
         page.go("runs/pictures")
-        page.click(".grid a", "train/0")
+        page.click(".grid a", "test/0")
         picture = page.find(".turn.user img")
         page.until(
             lambda: page.run("return arguments[0].naturalWidth > 1000", picture), "there is no picture"
@@ -315,11 +321,11 @@ def test_images_and_long_texts_come_from_blobs(page: Page, tmp_path: Path) -> No
 
 def test_long_texts_are_folded(page: Page, tmp_path: Path) -> None:
     long = "\n".join(f"line {n}" for n in range(100))
-    write_run(tmp_path / "long", [episode(0, messages=[UserMessage(say(long)), *call(1, 1.0)])])
+    write_run(tmp_path / "long", [talk([UserMessage(said(long)), *called(said("Yes."))])])
     with running("view", str(tmp_path)) as command:
         page.visit(command.line(r"on (http://\S+)")[1])
         page.go("runs/long")
-        page.click(".grid a", "train/0")
+        page.click(".grid a", "test/0")
         text = page.find(".turn.user pre")
         assert text.size["height"] < 300
         page.click(".turn.user button", "Show all 789 characters")
@@ -338,4 +344,4 @@ def test_a_server_that_records_has_the_tab_and_others_do_not(page: Page, folder:
         page.open(url)
         page.click("#nav a", "Runs")
         page.click("a.run-name", "first")
-        listed(page, *(f"train/{n}" for n in range(6)))
+        listed(page, *(f"test/{n}" for n in range(6)))

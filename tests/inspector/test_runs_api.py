@@ -13,14 +13,15 @@ import pytest
 
 from ors import Server
 from ors.inspector import RunsApi
-from ors.rollouts import Failed, TaskRef, Truncated, UserMessage
+from ors.rollouts import Failed, Outcome, TaskRef, Truncated, UserMessage
 from ors.types import ImageBlock
 from tests.support.commands import run as command
 from tests.support.commands import running
 from tests.support.environments import Lab
+from tests.support.episode_records import episode
 from tests.support.live_server import serving
 from tests.support.raw_http import Answer, Raw
-from tests.support.recorded_runs import call, episode, many, write_run
+from tests.support.recorded_runs import called, many, talk, write_run
 
 BROKEN = Failed("infrastructure", "opening", "Unavailable")
 
@@ -75,33 +76,33 @@ def test_pages_of_episodes_are_selected_by_the_server(ask: Asking, tmp_path: Pat
 def test_a_failure_is_filtered_by_who_failed_and_a_truncation_by_its_limit(
     ask: Asking, tmp_path: Path
 ) -> None:
-    ends = [
+    ends: list[Outcome | None] = [
         BROKEN,
         Failed("environment", "call", "ToolFailed"),
         Truncated("turns"),
         Truncated("tokens"),
         None,
     ]
-    write_run(tmp_path / "run", [episode(n, outcome=outcome) for n, outcome in enumerate(ends)])
-    assert ask.tasks(outcome="failed") == ["train/0", "train/1"]
-    assert ask.tasks(outcome="failed environment") == ["train/1"]
-    assert ask.tasks(outcome="truncated tokens") == ["train/3"]
+    write_run(tmp_path / "run", [episode(n, None, outcome=outcome) for n, outcome in enumerate(ends)])
+    assert ask.tasks(outcome="failed") == ["test/0", "test/1"]
+    assert ask.tasks(outcome="failed environment") == ["test/1"]
+    assert ask.tasks(outcome="truncated tokens") == ["test/3"]
     assert ask.tasks(outcome="trunc") == []
 
 
 def test_tasks_are_sorted_by_number_and_found_by_words(ask: Asking, tmp_path: Path) -> None:
     other = episode(7, agent="Other:Model", task=TaskRef("maze", spec={"size": 3}))
     write_run(tmp_path / "run", [episode(10), episode(9), other])
-    assert ask.tasks(sort="task")[1:] == ["train/9", "train/10"]
-    assert ask.tasks(task="WORDHUNT train/1") == ["train/10"]
+    assert ask.tasks(sort="task")[:2] == ["test/9", "test/10"]
+    assert ask.tasks(task="ADDER test/1") == ["test/10"]
     assert len(ask.tasks(task="other:model")) == 1
-    assert ask.tasks(task=other.id[:28], sort="task")[0].startswith("spec ")
+    assert ask.tasks(task=other.id, sort="task")[0].startswith("spec ")
 
 
 def test_episodes_without_a_reward_come_last_in_both_directions(ask: Asking, tmp_path: Path) -> None:
     write_run(tmp_path / "run", [episode(0, None), episode(1, -1.0), episode(2, 3.0)])
-    assert ask.tasks(sort="reward") == ["train/1", "train/2", "train/0"]
-    assert ask.tasks(sort="-reward") == ["train/2", "train/1", "train/0"]
+    assert ask.tasks(sort="reward") == ["test/1", "test/2", "test/0"]
+    assert ask.tasks(sort="-reward") == ["test/2", "test/1", "test/0"]
 
 
 def test_the_bars_hold_every_reward_once(ask: Asking, tmp_path: Path) -> None:
@@ -113,6 +114,15 @@ def test_the_bars_hold_every_reward_once(ask: Asking, tmp_path: Path) -> None:
     for bar in bars:
         inside = ask.json("/episodes", run="run", reward_from=bar["least"], reward_to=bar["most"])
         assert inside["found"] == bar["counts"][0]
+
+
+def test_rewards_that_differ_by_rounding_share_a_bar(ask: Asking, tmp_path: Path) -> None:
+    write_run(tmp_path / "run", [episode(n, reward) for n, reward in enumerate([0.3, 0.1 + 0.2, 1.0])])
+    first, second = ask.json("/episodes", run="run")["histogram"]["bars"]
+    assert (first["from"], first["to"], first["counts"]) == (0.3, 0.3, [2])
+    inside = ask.json("/episodes", run="run", reward_from=first["least"], reward_to=first["most"])
+    assert inside["found"] == 2
+    assert second["counts"] == [1]
 
 
 def test_what_has_not_changed_is_not_sent_again(ask: Asking, tmp_path: Path) -> None:
@@ -128,20 +138,20 @@ def test_a_run_that_was_replaced_is_read_again(ask: Asking, tmp_path: Path) -> N
     assert ask.json("/episodes", run="run")["found"] == 3
     (tmp_path / "run" / "episodes.jsonl").unlink()
     write_run(tmp_path / "run", [episode(8)])
-    assert ask.tasks() == ["train/8"]
+    assert ask.tasks() == ["test/8"]
 
 
 def test_an_episode_is_sent_with_its_neighbours_and_in_parts(ask: Asking, tmp_path: Path) -> None:
-    long = episode(1, 0.5, calls=300)
+    long = episode(1, 0.5, steps=300)
     write_run(tmp_path / "run", [episode(0, 0.25), long, episode(2, 0.75, sample=0)])
     told = ask.json("/episode", run="run", id=long.id, sort="reward")
     assert (told["position"], told["found"]) == (1, 3)
     assert told["previous"] == episode(0).id
     assert told["next"] == episode(2).id
-    assert told["messages"] == 602
+    assert told["messages"] == 601
     first = told["episode"]["messages"]
     rest = ask.json("/episode", run="run", id=long.id, **{"from": len(first)})["episode"]["messages"]
-    assert len(first) + len(rest) == 602
+    assert len(first) + len(rest) == 601
     assert rest[0]["role"] == "assistant"  # the results of a message's calls come with it
     elsewhere = ask.json("/episode", run="run", id=long.id, outcome="failed")
     assert (elsewhere["position"], elsewhere["next"]) == (None, None)
@@ -150,7 +160,7 @@ def test_an_episode_is_sent_with_its_neighbours_and_in_parts(ask: Asking, tmp_pa
 def test_blobs_are_sent_as_inert_bytes_and_nothing_else_is(ask: Asking, tmp_path: Path) -> None:
     content = bytes(range(256)) * 32
     image = ImageBlock(data=b64encode(content).decode(), mimeType="image/png")
-    write_run(tmp_path / "run", [episode(0, messages=[UserMessage([image]), *call(1, 1.0)])])
+    write_run(tmp_path / "run", [talk([UserMessage([image]), *called([])])])
     name = hashlib.sha256(content).hexdigest()
     answer = ask("/blob", run="run", blob=name)
     assert answer.body == content
@@ -233,20 +243,20 @@ def test_messages_that_are_no_messages_are_refused_in_words(ask: Asking, tmp_pat
 
 def test_two_runs_are_compared_over_their_common_tasks(ask: Asking, tmp_path: Path) -> None:
     write_run(
-        tmp_path / "a", [episode(0, 0.0), episode(1, 1.0), episode(2, 0.5), episode(3, 1.0, outcome=BROKEN)]
+        tmp_path / "a", [episode(0, 0.0), episode(1, 1.0), episode(2, 0.5), episode(3, None, outcome=BROKEN)]
     )
     write_run(
         tmp_path / "b", [episode(0, 1.0), episode(1, 0.5), episode(2, 0.5), episode(3, 1.0), episode(4)]
     )
     told = ask.json("/compare", a="a", b="b")
-    assert [row["task"] for row in told["rows"]] == ["train/0", "train/2", "train/1", "train/3", "train/4"]
+    assert [row["task"] for row in told["rows"]] == ["test/0", "test/2", "test/1", "test/3", "test/4"]
     assert [row["difference"] for row in told["rows"]] == [1.0, 0.0, -0.5, None, None]
     assert told["difference"] == pytest.approx(0.5 / 3)
     assert (told["better"], told["worse"], told["same"], told["tasks"]) == (1, 1, 1, 5)
     assert told["rows"][4]["a"] == {"id": None, "count": 0, "mean": None}
     assert told["histogram"]["bars"][-1]["counts"] == [1, 3]
     alone = ask.json("/compare", a="a", b="b", shown="alone", sort="task")
-    assert [row["task"] for row in alone["rows"]] == ["train/3", "train/4"]
+    assert [row["task"] for row in alone["rows"]] == ["test/3", "test/4"]
     assert ask.json("/compare", a="a", b="b", known=told["version"])["unchanged"]
     assert ask("/compare", a="a", b="b", shown="most").status == 400
 
@@ -303,7 +313,7 @@ def test_the_command_shows_a_single_run_and_refuses_what_is_no_folder(tmp_path: 
         url, _, token = viewing.line(r"on (http://\S+)")[1].partition("/-/?token=")
         ask = Asking(Raw(url), {"ors-inspect-token": token})
         assert ask.json()["runs"][0]["name"] == "run"
-        assert ask.tasks() == ["train/0"]
+        assert ask.tasks() == ["test/0"]
     missing = command("view", str(tmp_path / "missing"))
     assert missing.code == 2
     assert "does not exist" in missing.err

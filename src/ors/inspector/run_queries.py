@@ -155,7 +155,7 @@ def rewards(entries: Iterable[Entry]) -> list[float]:
 
 def histogram(*series: Sequence[float]) -> list[dict[str, Any]]:
     """Counts each series in the same bars: one for each value, or ranges if there are many values."""
-    values = sorted({value for one in series for value in one})
+    values = sorted({_rounded(value) for one in series for value in one})
     edges = values
     if len(values) > MOST_VALUES:
         width = (values[-1] - values[0]) / RANGES
@@ -172,8 +172,12 @@ def histogram(*series: Sequence[float]) -> list[dict[str, Any]]:
     ]
     for n, one in enumerate(series):
         for value in one:
-            _count(bars[bisect_right(edges, value) - 1], n, value)
+            _count(bars[bisect_right(edges, _rounded(value)) - 1], n, value)
     return bars
+
+
+def _rounded(value: float) -> float:
+    return round(value, 9)  # sums such as 0.1 + 0.2 are no values of their own
 
 
 def _count(bar: dict[str, Any], series: int, value: float) -> None:
@@ -183,24 +187,38 @@ def _count(bar: dict[str, Any], series: int, value: float) -> None:
 
 
 @dataclass(frozen=True, slots=True)
+class Side:
+    """The episodes of one task in one run."""
+
+    entries: Sequence[Entry]
+    mean: float | None
+    """Their mean reward."""
+
+    @classmethod
+    def of(cls, entries: Sequence[Entry]) -> "Side":
+        """Computes the mean."""
+        values = rewards(entries)
+        return cls(entries, math.fsum(values) / len(values) if values else None)
+
+
+@dataclass(frozen=True, slots=True)
 class TaskPair:
-    """One task in two runs: its episodes in each."""
+    """One task in two runs."""
 
     task: TaskKey
-    a: Sequence[Entry]
-    b: Sequence[Entry]
+    a: Side
+    b: Side
 
     @property
     def difference(self) -> float | None:
         """How much higher the mean reward is in the second run."""
-        first, second = mean(rewards(self.a)), mean(rewards(self.b))
-        return None if first is None or second is None else second - first
+        return None if self.a.mean is None or self.b.mean is None else self.b.mean - self.a.mean
 
 
 PAIR_ORDERS: Mapping[str, Order[TaskPair]] = {
     "task": lambda pair: task_order(pair.task),
-    "a": lambda pair: mean(rewards(pair.a)),
-    "b": lambda pair: mean(rewards(pair.b)),
+    "a": lambda pair: pair.a.mean,
+    "b": lambda pair: pair.b.mean,
     "difference": lambda pair: pair.difference,
 }
 
@@ -208,7 +226,10 @@ PAIR_ORDERS: Mapping[str, Order[TaskPair]] = {
 def pairs(a: Iterable[Entry], b: Iterable[Entry]) -> list[TaskPair]:
     """The tasks of two runs."""
     first, second = _by_task(a), _by_task(b)
-    return [TaskPair(task, first.get(task, ()), second.get(task, ())) for task in {**first, **second}]
+    return [
+        TaskPair(task, Side.of(first.get(task, ())), Side.of(second.get(task, ())))
+        for task in {**first, **second}
+    ]
 
 
 def _by_task(entries: Iterable[Entry]) -> dict[TaskKey, list[Entry]]:
@@ -238,8 +259,3 @@ def verdict(pair: TaskPair) -> str:
     if difference is None:
         return "alone"
     return "same" if abs(difference) < 1e-9 else "better" if difference > 0 else "worse"
-
-
-def mean(values: Sequence[float]) -> float | None:
-    """The mean, or None of nothing."""
-    return math.fsum(values) / len(values) if values else None

@@ -10,10 +10,10 @@ from typing import Any
 from ors.errors import BadRequest, NotFound
 from ors.inspector.run_queries import (
     Selection,
+    Side,
     TaskPair,
     detail,
     histogram,
-    mean,
     pairs,
     rewards,
     selected_pairs,
@@ -21,7 +21,7 @@ from ors.inspector.run_queries import (
     verdict,
 )
 from ors.inspector.shown_runs import ShownRuns
-from ors.rollouts.records import Entry
+from ors.rollouts.records import Comparison, Entry, compare
 from ors.server.admin.inspector_api import RUNS
 from ors.server.http.answers import Answer, Headers, answer
 from ors.server.http.requests import Request
@@ -117,7 +117,7 @@ class RunsApi:
                 "found": len(found),
                 "rows": [_pair(each) for each in _page(request, found)],
                 "histogram": {"bars": histogram(rewards(a.entries), rewards(b.entries))},
-                **_difference(every),
+                **_difference(every, compare(a.entries, b.entries)),
             }
         )
 
@@ -168,27 +168,23 @@ def _neighbours(wanted: str, found: Sequence[Entry]) -> dict[str, Any]:
 
 
 def _pair(pair: TaskPair) -> dict[str, Any]:
-    def side(entries: Sequence[Entry]) -> dict[str, Any]:
-        return {
-            "id": entries[0].id if entries else None,
-            "count": len(entries),
-            "mean": mean(rewards(entries)),
-        }
+    def side(given: Side) -> dict[str, Any]:
+        first = given.entries[0].id if given.entries else None
+        return {"id": first, "count": len(given.entries), "mean": given.mean}
 
     task = {"task": pair.task.label, "environment": pair.task.environment}
     return {**task, "a": side(pair.a), "b": side(pair.b), "difference": pair.difference}
 
 
-def _difference(every: Sequence[TaskPair]) -> dict[str, Any]:
-    differences = [pair.difference for pair in every if pair.difference is not None]
-    verdicts = Counter(verdict(pair) for pair in every)
+def _difference(every: Sequence[TaskPair], compared: Comparison | None) -> dict[str, Any]:
+    verdicts = Counter(map(verdict, every))
     return {
         "tasks": len(every),
         "better": verdicts["better"],
         "worse": verdicts["worse"],
         "same": verdicts["same"],
-        "widest": max(map(abs, differences), default=0.0),
-        "difference": mean(differences),
-        "error": None,
-        "p": None,
+        "widest": max((abs(pair.difference) for pair in every if pair.difference is not None), default=0.0),
+        "difference": compared and compared.difference.mean,
+        "error": compared and compared.difference.error,
+        "p": compared and compared.p,
     }

@@ -2,15 +2,13 @@
 
 import json
 import time
-from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from stat import S_ISREG
 from typing import Any
 
 from ors.errors import BadRequest, NotFound, TooLarge
-from ors.inspector.run_queries import mean, rewards, tokens
-from ors.rollouts.records import Entry, Run, RunError, find_runs, read_run
+from ors.rollouts.records import Entry, Run, RunError, find_runs, read_run, summarize
 
 GROWING_SECONDS = 10.0
 READING_SECONDS = 1.0
@@ -115,19 +113,19 @@ class ShownRun:
 def figures(run: Run) -> dict[str, Any]:
     """What the list says of a run."""
     entries = run.entries
-    costs = [entry.usage.cost for entry in entries if entry.usage.cost is not None]
+    summary = summarize(entries)
+    usage = summary.usage
     return {
-        "kind": run.info.kind,
-        "created": run.info.created,
-        "episodes": len(entries),
-        "tasks": len({entry.task for entry in entries}),
+        "episodes": summary.episodes,
+        "tasks": summary.tasks,
         "agents": sorted({entry.agent for entry in entries if entry.agent}),
         "environments": sorted({entry.task.environment for entry in entries}),
-        "outcomes": Counter(entry.outcome.type for entry in entries),
-        "mean": mean(rewards(entries)),
-        "error": None,
-        "tokens": sum(map(tokens, entries)),
-        "cost": sum(costs) if costs else None,
+        "outcomes": summary.outcomes,
+        "mean": summary.reward and summary.reward.mean,
+        "error": summary.reward and summary.reward.error,
+        "passes": [{"k": each.k, "any": each.any, "all": each.all} for each in summary.passes],
+        "tokens": usage.input_tokens + usage.output_tokens,
+        "cost": usage.cost,
         "seconds": sum(entry.seconds for entry in entries),
         "unreadable": len(run.broken),
     }

@@ -9,7 +9,7 @@ from ors.cli.page_server import page_flags, serve_page
 from ors.inspector import RunFolder, StandIn
 
 
-@click.command("view", cls=Command, examples=["ors view runs", "ors view runs/2026-05-01 --port 8090 --open"])
+@click.command("view", cls=Command, examples=["ors view runs", "ors view runs/first --port 8090"])
 @click.argument(
     "folder", metavar="FOLDER", type=click.Path(exists=True, file_okay=False, readable=True, path_type=Path)
 )

@@ -47,6 +47,7 @@ async function render() {
   const [name, parts, asked] = route();
   const current = WITHIN[name] ?? name;
   fill(document.getElementById("nav"), links().map(([view, label]) => h("a", { href: `#/${view}`, "aria-current": view === current ? "page" : null }, label)));
+  document.querySelector("#nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" }); // on a phone
   document.title = `${[name[0].toUpperCase() + name.slice(1), ...parts].join(" · ")} – ORS inspector`;
   const view = h("div", { class: `view ${name}` });
   fill(main, view);

@@ -73,7 +73,7 @@ class CompareView {
       this.#tiles,
       tile("Mean reward of A", withError(a.mean, a.error), sum(a)),
       tile("Mean reward of B", withError(b.mean, b.error), sum(b)),
-      tile("Difference, B − A", difference === null ? "–" : `${signed(difference)}${error ? ` ± ${rounded(error)}` : ""}`, p === null ? "over the tasks of both runs" : `p ${p < 0.001 ? "< 0.001" : `= ${Number(p.toPrecision(2))}`}, over the tasks of both runs`),
+      tile("Difference, B − A", [difference > 0 ? "+" : "", withError(difference, error)], p === null ? "over the tasks of both runs" : `p ${p < 0.001 ? "< 0.001" : `= ${Number(p.toPrecision(2))}`}, over the tasks of both runs`),
       tile("B against A", `${count(better)} better`, `${count(worse)} worse · ${count(same)} same`),
     );
     fill(this.#spread, h("h2", null, "Rewards"), histogram({ ...spread, names: ["A", "B"] }));
@@ -100,7 +100,7 @@ async function showPair(main, runs, pair, state) {
   fill(
     main,
     crumbs(["Runs", "#/runs"], ["Compare", address(["compare", ...runs], state)], [(told[0] ?? told[1])?.task ?? "–"]),
-    h("div", { class: "columns pair" }, runs.map((run, n) => half(run, n, told[n], (id) => change(n, id)))),
+    h("div", { class: "columns both" }, runs.map((run, n) => half(run, n, told[n], (id) => change(n, id)))),
   );
   return null;
 }

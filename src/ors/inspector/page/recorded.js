@@ -63,7 +63,7 @@ export function outcomeStrip(outcomes) {
 }
 
 /** A mean with its standard error. */
-export const withError = (mean, error) => (mean === null ? "–" : `${rounded(mean)}${error ? ` ± ${rounded(error)}` : ""}`);
+export const withError = (mean, error) => [rounded(mean), error ? h("span", { class: "error" }, ` ± ${rounded(error)}`) : null];
 export const rounded = (value) => (value === null || value === undefined ? "–" : reward(Number(value.toFixed(3))));
 
 /** A number on a scale from low to high, as a small bar from zero. */

@@ -25,7 +25,7 @@ export function timeline(steps, messages, total, jump) {
       s("rect", { class: "room", x: 0, y: 16, width: WIDTH, height: BASE - 16 }),
       thought.map(([from, to]) => box(from, to, { class: "thought" })),
       steps.map((step) => box(step.started ?? 0, (step.started ?? 0) + (step.seconds ?? 0), { class: `called ${step.status}`, on: { click: () => jump(step.n) } }, s("title", null, `${step.n} ${step.tool}, ${seconds(step.seconds)}`))),
-      steps.filter((step) => typeof step.output.reward === "number" && step.output.reward !== 0).map((step) => s("circle", { class: step.output.reward > 0 ? "earned plus" : "earned minus", cx: x((step.started ?? 0) + (step.seconds ?? 0)).toFixed(1), cy: 8, r: 3.5 }, s("title", null, `reward ${reward(step.output.reward)}`))),
+      steps.filter((step) => typeof step.output.reward === "number" && step.output.reward !== 0).map((step) => s("circle", { class: step.output.reward > 0 ? "earned plus" : "earned minus", cx: Math.max(4, Math.min(WIDTH - 4, x((step.started ?? 0) + (step.seconds ?? 0)))).toFixed(1), cy: 8, r: 3.5 }, s("title", null, `reward ${reward(step.output.reward)}`))),
       s("text", { x: 0, y: HEIGHT - 3 }, "0"),
       s("text", { x: WIDTH, y: HEIGHT - 3, "text-anchor": "end" }, seconds(span)),
     ),
