@@ -135,7 +135,7 @@ def run_list(page: Page, url: str) -> None:
 
 
 def runs(page: Page, url: str) -> None:
-    page.open(url, "runs/step-400?sort=-reward")
+    page.open(url, "runs/step-400")
     page.find(".grid a")
 
 

@@ -13,6 +13,7 @@ from ors.rollouts.records import Entry, Run, RunError, find_runs, read_run, summ
 GROWING_SECONDS = 10.0
 READING_SECONDS = 1.0
 """Time for reading runs before the list is answered; the others are read for the next answer."""
+HEAD_BYTES = 80
 MOST_BLOB_BYTES = 64 * 2**20
 
 
@@ -24,6 +25,7 @@ class ShownRun:
         self._folder = folder
         self._run: Run | None = None
         self._size = 0
+        self._heads: dict[str, bytes] = {}
         self._changed = 0.0
         self._figures: dict[str, Any] = {}
         self._version = ""
@@ -34,9 +36,14 @@ class ShownRun:
         return self._run is not None
 
     @property
+    def is_growing(self) -> bool:
+        """Whether it was written to a moment ago."""
+        return time.time() - self._changed < GROWING_SECONDS
+
+    @property
     def version(self) -> str:
-        """Changes when the run does."""
-        return self._version
+        """Changes when the run does, and when it no longer grows."""
+        return f"{self._version}{'+' if self.is_growing else ''}"
 
     @property
     def entries(self) -> list[Entry]:
@@ -50,27 +57,35 @@ class ShownRun:
             NotFound: it cannot be read; the text says why.
         """
         try:
-            found = [path.stat() for path in self._folder.glob("episodes*.jsonl")]
-            if not all(S_ISREG(each.st_mode) for each in found):  # a pipe would never end
-                raise RunError("not every episodes*.jsonl in it is a file")
-            size = sum(each.st_size for each in found)
-            self._changed = max((each.st_mtime for each in found), default=0.0)
-            if self._run is None or size < self._size:
-                self._run = read_run(self._folder)
-            elif size > self._size:
-                self._run.refresh()
+            self._read()
         except (RunError, OSError) as error:
-            self._run = None
+            self._run, self._version = None, ""
             raise NotFound(f"The run {self.name} cannot be read: {error}") from None
+
+    def _read(self) -> None:
+        files = sorted(self._folder.glob("episodes*.jsonl"))
+        found = [path.stat() for path in files]
+        if not all(S_ISREG(each.st_mode) for each in found):  # a pipe would never end
+            raise RunError("not every episodes*.jsonl in it is a file")
+        size, self._changed = (
+            sum(each.st_size for each in found),
+            max((each.st_mtime for each in found), default=0.0),
+        )
         version = f"{size}-{self._changed}"
-        if version != self._version:
-            self._size, self._version = size, version
-            self._figures = figures(self._run)
+        if self._run is not None and version == self._version:
+            return
+        heads = {path.name: _head(path) for path in files}
+        continued = all(heads.get(name, b"").startswith(head) for name, head in self._heads.items())
+        if self._run is None or size < self._size or not continued:
+            self._run = read_run(self._folder)
+        else:
+            self._run.refresh()
+        self._size, self._heads, self._version = size, heads, version
+        self._figures = figures(self._run)
 
     def summary(self) -> dict[str, Any]:
         """The run as a row of the list."""
-        growing = time.time() - self._changed < GROWING_SECONDS
-        return {"name": self.name, "changed": self._changed, "growing": growing, **self._figures}
+        return {"name": self.name, "changed": self._changed, "growing": self.is_growing, **self._figures}
 
     def line(self, entry: Entry) -> dict[str, Any]:
         """An episode as it is in the file, with references to its blobs.
@@ -108,6 +123,12 @@ class ShownRun:
         if len(content) > MOST_BLOB_BYTES:
             raise TooLarge(f"The blob is larger than {MOST_BLOB_BYTES // 2**20} MiB: open its file instead")
         return content
+
+
+def _head(path: Path) -> bytes:
+    """The first bytes of a file, which contain the id of an episode."""
+    with path.open("rb") as file:
+        return file.read(HEAD_BYTES)
 
 
 def figures(run: Run) -> dict[str, Any]:
