@@ -14,7 +14,9 @@ import pytest
 
 from ors.cli import COMMANDS, ors
 from ors.cli.options.shared import Command
+from ors.rollouts.records import RunInfo, RunWriter
 from tests.support.commands import run, running, variables
+from tests.support.episode_records import episode
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "cli.md"
@@ -23,6 +25,9 @@ README = (ROOT / "README.md").read_text()
 
 def of_help() -> list[str]:
     commands = [ors.get_command(click.Context(ors), name) for name in COMMANDS]
+    commands += [
+        each for command in commands if isinstance(command, click.Group) for each in command.commands.values()
+    ]
     return [line for command in commands if isinstance(command, Command) for line in command.examples]
 
 
@@ -63,6 +68,10 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workshop]:
     (folder / "doubling.py").write_text(block)
     for words in (["adder"], ["word-game", "--template", "game"]):
         assert run("init", *words, cwd=folder).code == 0
+    for name in ("first", "second"):
+        with RunWriter.create(folder / "runs" / name, RunInfo()) as writer:
+            for index in range(4):
+                writer.append(episode(index, float(index % 2)))
     with running("serve", "adder", "--port", "0", cwd=folder) as server:
         url = server.line(r"Serving on (http://\S+)")[1]
         yield Workshop(folder, url, f"{bin_folder}{os.pathsep}{os.environ['PATH']}")

@@ -8,13 +8,22 @@ import pytest
 
 from ors import __version__
 from ors.cli import COMMANDS, ors
+from ors.cli.settings import commands_of
 from tests.support.commands import run
 
 
 def loaded(name: str) -> click.Command:
-    command = ors.get_command(click.Context(ors), name)
+    """A command, or one of a group: "runs show"."""
+    command: click.Command | None = ors
+    for word in name.split():
+        assert isinstance(command, click.Group)
+        command = command.get_command(click.Context(command), word)
     assert command is not None
     return command
+
+
+NAMES = [*COMMANDS, *(name for each in COMMANDS for name in commands_of(each, loaded(each)) if name != each)]
+"""All commands, with those of groups."""
 
 
 def test_help_is_a_table_of_contents_of_all_commands() -> None:
@@ -51,7 +60,7 @@ def test_a_list_that_is_piped_needs_no_rich() -> None:
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
 
 
-@pytest.mark.parametrize("name", list(COMMANDS))
+@pytest.mark.parametrize("name", NAMES)
 def test_the_help_of_each_command_ends_with_an_example(name: str) -> None:
     command = loaded(name)
     context = click.Context(command, parent=click.Context(ors, info_name="ors"), info_name=name)
@@ -61,7 +70,7 @@ def test_the_help_of_each_command_ends_with_an_example(name: str) -> None:
     assert lines[title + 1 :]
 
 
-@pytest.mark.parametrize("name", list(COMMANDS))
+@pytest.mark.parametrize("name", NAMES)
 def test_every_option_says_what_it_does(name: str) -> None:
     for option in loaded(name).params:
         assert not isinstance(option, click.Option) or option.help, option.name

@@ -17,7 +17,10 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from ors import Environment, JSONObject, Server, TextBlock, ToolOutput, tool
 from ors.cli import COMMANDS, ors
+from ors.cli.settings import commands_of
+from ors.rollouts.records import line_schema
 from tests.examples.test_readme import ROOT, blocks
+from tests.support.episode_records import episode
 from tests.support.live_server import serving
 from tests.support.raw_http import Raw
 
@@ -61,7 +64,7 @@ def lines(page: str) -> list[str]:
 
 
 def test_every_page_with_python_code_has_a_test_that_runs_it() -> None:
-    others = {f"docs/{name}.md" for name in ("conformance", "operations", "quality", "scaling")}
+    others = {f"docs/{name}.md" for name in ("conformance", "operations", "quality", "runs", "scaling")}
     readme = {"README.md", "docs/environments.md"}  # test_readme.py
     others |= {"CONTRIBUTING.md"}
     assert {page for page in PAGES if blocks(page)} == others | readme
@@ -98,6 +101,25 @@ def test_the_operations_page_sends_telemetry_to_providers_of_ones_own() -> None:
         ]
     assert "submit" in str([span.attributes for span in spans.get_finished_spans()])
     assert reader.get_metrics_data() is not None
+
+
+def test_the_page_of_runs_writes_and_reads_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    namespace: dict[str, Any] = {"records": [episode(index, float(index > 0)) for index in range(3)]}
+    for code in blocks("docs/runs.md"):
+        exec(code, namespace)
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[0].startswith("3 episodes, mean reward 0.67")
+    assert printed[1:] == ["1 3 messages", "2 3 messages"]
+    assert (tmp_path / "runs" / "mine" / "picture.svg").exists()
+
+
+def test_the_schema_of_a_line_is_on_the_page_of_runs() -> None:
+    page = (ROOT / "docs" / "runs.md").read_text()
+    rows = set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE))
+    assert set(line_schema()["properties"]) == rows
 
 
 def test_the_scaling_page_deploys_with_arguments_that_exist() -> None:
@@ -138,7 +160,8 @@ def test_a_command_line_has_arguments_that_exist(
 
 @pytest.mark.parametrize("page", PAGES)
 def test_flags_that_are_named_exist(page: str) -> None:
-    options = [each for command in commands().values() for each in command.params]
+    inner = [each for name, command in commands().items() for each in commands_of(name, command).values()]
+    options = [each for command in [*commands().values(), *inner] for each in command.params]
     known = {flag for each in options for flag in (*each.opts, *each.secondary_opts)}
     named = re.findall(r"(?<![\w-])--[a-z][a-z-]*[a-z]", (ROOT / page).read_text())
     assert set(named) - known - FOREIGN == set()

@@ -22,6 +22,10 @@ class Package:
     name: str
     version: str
     module: str
+    options: tuple[str, ...] = ()
+    """Words for pip."""
+    beside: tuple[str, ...] = ()
+    """What is installed besides, if pip does not install what the package needs."""
 
     def python(self) -> str:
         """The interpreter that has it installed."""
@@ -37,13 +41,19 @@ class Package:
     def _install(self, home: Path) -> None:
         subprocess.run([sys.executable, "-m", "venv", home], check=True)
         pip = [str(home / "bin" / "python"), "-m", "pip", "install", "-q", "--disable-pip-version-check"]
-        made = subprocess.run([*pip, f"{self.name}=={self.version}"], capture_output=True, text=True)
-        if made.returncode:
-            pytest.skip(f"{self.name} {self.version} cannot be installed: {made.stderr[-500:]}")
+        for words in ([*self.options, f"{self.name}=={self.version}"], self.beside):
+            made = subprocess.run([*pip, *words], capture_output=True, text=True) if words else None
+            if made is not None and made.returncode:
+                pytest.skip(f"{self.name} {self.version} cannot be installed: {made.stderr[-500:]}")
 
 
 ORS_SDK = Package("ors-sdk", "0.1.0", "ors")
 OPENREWARD = Package("openreward", "0.1.167", "openreward.environments")
+# Its trajectories need pydantic only; the rest asks for Python 3.12 and a hundred packages.
+HARBOR = Package(
+    "harbor", "0.25.0", "harbor", ("--no-deps", "--ignore-requires-python"), ("pydantic==2.14.3",)
+)
+DATASETS = Package("datasets", "5.2.0", "datasets")
 
 
 def cache() -> Path:

@@ -1,6 +1,7 @@
 """Reads runs: an index of all episodes, and each episode when it is asked for."""
 
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -101,7 +102,7 @@ class Run:
         """
         if which in self._by_id:
             return self._by_id[which]
-        if which.isdecimal() and int(which) < len(self._entries):
+        if re.fullmatch("0|[1-9][0-9]*", which) and int(which) < len(self._entries):
             return int(which)
         found = [number for id, number in self._by_id.items() if which and id.startswith(which)]
         if len(found) != 1:
