@@ -116,6 +116,14 @@ def test_the_bars_hold_every_reward_once(ask: Asking, tmp_path: Path) -> None:
         assert inside["found"] == bar["counts"][0]
 
 
+@pytest.mark.parametrize("scale", [1e-300, 1e150])
+def test_the_bars_of_tiny_and_enormous_rewards_are_numbers(ask: Asking, tmp_path: Path, scale: float) -> None:
+    write_run(tmp_path / "run", [episode(n, n * scale) for n in range(-50, 50)])
+    bars = ask.json("/episodes", run="run")["histogram"]["bars"]
+    assert sum(bar["counts"][0] for bar in bars) == 100
+    assert all(isinstance(bar["from"], float) and isinstance(bar["to"], float) for bar in bars)
+
+
 def test_rewards_that_differ_by_rounding_share_a_bar(ask: Asking, tmp_path: Path) -> None:
     write_run(tmp_path / "run", [episode(n, reward) for n, reward in enumerate([0.3, 0.1 + 0.2, 1.0])])
     first, second = ask.json("/episodes", run="run")["histogram"]["bars"]
@@ -224,11 +232,13 @@ def test_a_broken_run_does_not_hide_the_others(ask: Asking, tmp_path: Path) -> N
     write_run(tmp_path / "torn", [episode(0), episode(1)])
     with (tmp_path / "torn" / "episodes.jsonl").open("a") as file:
         file.write('{"schema": 1, "id"\n{"schema": 1, "half of a li')
-    fine, newer, torn = ask.json()["runs"]
+    write_run(tmp_path / "vast", [episode(0, 1e308), episode(1, 1e308)])
+    fine, newer, torn, vast = ask.json()["runs"]
     assert fine["episodes"] == 1
     assert "update ors" in newer["problem"]
     assert (torn["episodes"], torn["unreadable"]) == (2, 1)
-    assert ask("/episodes", run="newer").status == 404
+    assert "too large" in vast["problem"]
+    assert ask("/episodes", run="newer").status == ask("/episodes", run="vast").status == 404
 
 
 def test_messages_that_are_no_messages_are_refused_in_words(ask: Asking, tmp_path: Path) -> None:

@@ -177,7 +177,7 @@ def histogram(*series: Sequence[float]) -> list[dict[str, Any]]:
 
 
 def _rounded(value: float) -> float:
-    return round(value, 9)  # sums such as 0.1 + 0.2 are no values of their own
+    return float(f"{value:.9g}")  # sums such as 0.1 + 0.2 are no values of their own
 
 
 def _count(bar: dict[str, Any], series: int, value: float) -> None:

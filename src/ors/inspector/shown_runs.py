@@ -58,9 +58,10 @@ class ShownRun:
         """
         try:
             self._read()
-        except (RunError, OSError) as error:
+        except (RunError, OSError, OverflowError) as error:
+            why = "its rewards are too large to be summed up" if isinstance(error, OverflowError) else error
             self._run, self._version = None, ""
-            raise NotFound(f"The run {self.name} cannot be read: {error}") from None
+            raise NotFound(f"The run {self.name} cannot be shown: {why}") from None
 
     def _read(self) -> None:
         files = sorted(self._folder.glob("episodes*.jsonl"))

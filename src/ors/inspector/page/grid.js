@@ -6,6 +6,7 @@ import { count } from "./words.js";
 const PAGE = 100;
 const ROW = 40; // pixels, as in runs.css
 const MARGIN = 12; // rows above and below those in sight
+const STEP = 8; // rows that are scrolled before others are drawn
 const SETTLED_MS = 60;
 const bar = document.getElementById("bar");
 
@@ -115,8 +116,8 @@ export class Grid {
 
   #range() {
     const top = this.#top();
-    const from = Math.floor((bar.offsetHeight - top) / ROW) - MARGIN;
-    const to = Math.ceil((window.innerHeight - top) / ROW) + MARGIN;
+    const from = Math.floor((bar.offsetHeight - top) / ROW / STEP) * STEP - MARGIN;
+    const to = Math.ceil((window.innerHeight - top) / ROW / STEP) * STEP + MARGIN;
     return [Math.max(0, Math.min(from, this.found - 1)), Math.max(0, Math.min(to, this.found))];
   }
 
