@@ -238,6 +238,29 @@ def test_the_keyboard_moves_through_the_rows_and_opens_one(page: Page, here: str
     page.find("h1", "test/1")
 
 
+def test_a_phone_shows_every_view_without_scrolling_sideways(page: Page, here: str) -> None:
+    phone = {"width": 390, "height": 844, "deviceScaleFactor": 2, "mobile": True}
+    page.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", phone)
+    one, other = episode(2).id, episode(2, sample=1).id
+    pair = "compare/first/later%2Fsecond"
+    try:
+        for view, seen in [
+            ("runs", "a.run-name"),
+            ("runs/first", ".grid a"),
+            (f"runs/first/{one}", ".ending"),
+            (pair, ".grid a"),
+            (f"{pair}/{one}/{other}", ".ending"),
+        ]:
+            page.open(here, view)
+            page.find(seen)
+            assert page.run("return document.documentElement.scrollWidth <= innerWidth"), view
+            if seen == ".grid a":
+                page.find('.grid tr[data-row="0"] a', "test/0")
+                assert page.find(".grid td.task").size["width"] > 80
+    finally:
+        page.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
 def test_a_run_that_grows_is_followed(page: Page, tmp_path: Path) -> None:
     write_run(tmp_path / "growing", [episode(0)])
     with running("view", str(tmp_path)) as command:

@@ -39,7 +39,6 @@ export class Grid {
     this.#draw = draw;
     this.#order = onSort;
     this.onMove = onMove;
-    this.#above.colSpan = this.#below.colSpan = columns.length;
     const spacer = (cell) => h("tbody", { class: "spacer", "aria-hidden": "true" }, h("tr", null, cell));
     this.#table = h("table", { class: "grid", "aria-label": label }, h("thead", null), spacer(this.#above), this.#body, spacer(this.#below));
     this.element = this.#table;
@@ -110,6 +109,11 @@ export class Grid {
     window.scrollTo(0, window.scrollY + this.#top() - bar.offsetHeight + Math.min(row, this.found) * ROW);
   }
 
+  /** The number of columns in sight: a phone shows fewer, and a wider cell would bring back empty ones. */
+  #width() {
+    return [...this.#table.tHead.rows[0].cells].filter((cell) => cell.getClientRects().length).length || 1;
+  }
+
   #top() {
     return this.#table.getBoundingClientRect().top;
   }
@@ -149,7 +153,7 @@ export class Grid {
     } catch (error) {
       if (turn !== this.#turn) return;
       this.#asked.delete(page);
-      if (this.#rows.size === 0) fill(this.#body, h("tr", null, h("td", { colspan: this.#columns.length }, failure(error))));
+      if (this.#rows.size === 0) fill(this.#body, h("tr", null, h("td", { colspan: this.#width() }, failure(error))));
     }
   }
 
@@ -172,7 +176,7 @@ export class Grid {
     const rows = new Map();
     for (let n = from; n < to; n++) rows.set(n, this.#row(n));
     this.#rows = rows;
-    const wanted = rows.size ? [...rows.values()] : [h("tr", null, h("td", { colspan: this.#columns.length, class: "muted empty" }, this.empty))];
+    const wanted = rows.size ? [...rows.values()] : [h("tr", null, h("td", { colspan: this.#width(), class: "muted empty" }, this.empty))];
     const same = wanted.length === this.#body.children.length && wanted.every((row, n) => row === this.#body.children[n]);
     if (!same) this.#replace(wanted);
     if ([...rows.keys()].some((n) => !this.#at(n))) {
