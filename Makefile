@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help install run test test-field test-ray attack coverage check format bench bench-quick bench-cluster nodes profile soak fuzz idle cost killed screenshots clean
+.PHONY: help install run test test-field test-ray attack coverage check format bench bench-quick bench-cluster nodes profile soak fuzz idle cost killed records screenshots clean
 
 help: ## what there is to do
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -87,6 +87,9 @@ cost: install ## what metrics, the log and API keys cost a call
 
 killed: install ## a server killed under a hundred calls: how soon its clients know
 	$(BIN)/python -m bench.killed
+
+records: install ## ten thousand recorded episodes: memory, append, and how long they take to sum up
+	$(BIN)/python -m bench.records
 
 screenshots: install ## pictures of every view of the inspector, in build/screenshots; three go to docs
 	$(BIN)/python -m scripts.screenshots --docs docs

@@ -113,11 +113,14 @@ def test_one_episode_is_shown_by_number_or_id(first: Path) -> None:
 
 
 def test_what_a_record_says_cannot_change_the_terminal(tmp_path: Path) -> None:
-    evil = episode(0, messages=(UserMessage([TextBlock(text="\x1b[2J" + "x" * 5000)]),), agent="\x1b[2J")
+    evil = episode(
+        0, messages=(UserMessage([TextBlock(text="\x1b[2J\x07" + "x" * 5000)]),), agent="\x1b[2J\x07"
+    )
     folder = written(tmp_path / "run", [evil])
     for words in (["list", str(tmp_path)], ["show", str(folder), "0"], ["show", str(folder), "--episodes"]):
         out = run("runs", *words).out
         assert "\x1b" not in out
+        assert "\x07" not in out
         assert len(out) < 3000
 
 

@@ -50,6 +50,15 @@ ATIF_KEYS = {
     },
     "tool_calls": {"tool_call_id", "function_name", "arguments"},
     "results": {"source_call_id", "content"},
+    "final_metrics": {
+        *(
+            "total_prompt_tokens",
+            "total_completion_tokens",
+            "total_cached_tokens",
+            "total_cost_usd",
+            "total_steps",
+        ),
+    },
     "metrics": {"prompt_tokens", "completion_tokens", "cached_tokens", "cost_usd"},
 }
 
@@ -230,6 +239,7 @@ def test_a_trajectory_has_no_other_keys_than_the_format(record: EpisodeRecord) -
     found = atif(replace(record, started=0.0))
     assert found.keys() <= ATIF_KEYS[""]
     assert found["agent"].keys() <= ATIF_KEYS["agent"]
+    assert found["final_metrics"].keys() <= ATIF_KEYS["final_metrics"]
     for step in found["steps"]:
         assert step.keys() <= ATIF_KEYS["steps"]
         ids = {each["tool_call_id"] for each in step.get("tool_calls", ())}

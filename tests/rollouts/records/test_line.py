@@ -65,6 +65,14 @@ def test_large_blocks_are_blobs_and_small_ones_are_not(tmp_path: Path) -> None:
     assert stored[3].keys() == {"type", "blob", "detail"}
 
 
+@pytest.mark.parametrize("data", ["AAAA" * 2000 + "AB==", "AAAA" * 2000 + "\n", "ä" * 9000])
+def test_an_image_that_is_not_plain_base64_stays_as_it_is(data: str, tmp_path: Path) -> None:
+    record = replace(episode(), messages=(UserMessage([ImageBlock(data=data, mimeType="image/png")]),))
+    line = encode(record, Blobs(tmp_path))
+    assert json.loads(line)["messages"][0]["blocks"][0]["data"] == data
+    assert decode(line, Blobs(tmp_path)) == record
+
+
 def test_a_blob_that_occurs_twice_is_one_file(tmp_path: Path) -> None:
     blobs = Blobs(tmp_path)
     for index in range(3):

@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, given, settings
 
 from ors.rollouts import EpisodeRecord, Failed, TaskRef
 from ors.rollouts.records import Entry, RunError, RunInfo, RunWriter, TaskKey, find_runs, read_run, task_key
+from ors.types import JSONObject
 from tests.support.episode_records import LOST, RECORDS, episode
 
 
@@ -66,20 +67,22 @@ def test_an_id_may_be_shortened_while_it_is_clear(tmp_path: Path) -> None:
 
 
 def test_a_broken_line_in_the_middle_is_skipped_and_named(tmp_path: Path) -> None:
-    written(tmp_path, *(episode(number) for number in range(4)))
+    written(tmp_path, *(episode(number) for number in range(5)))
     path = tmp_path / "episodes.jsonl"
     lines = path.read_bytes().splitlines(keepends=True)
     lines[1] = b'{"schema": 1, "id": "x"}\n'
-    lines[2] = lines[2][:200] + lines[2]  # a torn line, and the next after it
+    # Torn lines, before and after their messages begin, and the next line after them.
+    lines[2], lines[3] = lines[2][:200] + lines[2], lines[3][:-30] + lines[3]
     path.write_bytes(b"".join([*lines, b"\n", b"[]\n", b"\xff\n"]))
     run = read_run(tmp_path)
-    assert [entry.task.index for entry in run.entries] == [0, 3]
+    assert [entry.task.index for entry in run.entries] == [0, 4]
     assert [str(line) for line in run.broken] == [
         "episodes.jsonl:2: messages: not a list of messages",
         "episodes.jsonl:3: not valid JSON",
-        "episodes.jsonl:5: not valid JSON",
-        "episodes.jsonl:6: not a JSON object",
-        "episodes.jsonl:7: not valid JSON",
+        "episodes.jsonl:4: not valid JSON",
+        "episodes.jsonl:6: not valid JSON",
+        "episodes.jsonl:7: not a JSON object",
+        "episodes.jsonl:8: not valid JSON",
     ]
 
 
@@ -111,19 +114,24 @@ def test_a_line_of_a_newer_schema_is_an_error_that_says_what_to_do(tmp_path: Pat
         read_run(tmp_path)
 
 
-def test_lines_of_other_writers_are_read_whatever_their_order_of_keys(tmp_path: Path) -> None:
-    record = episode(
-        0, steps=2, task=TaskRef("adder", spec={"a": 1, "messages": [1], "schema": {"schema": 1}})
-    )
+@pytest.mark.parametrize("spec", [None, {"a": 1, "messages": [1], "schema": {"schema": 1}}])
+def test_lines_of_other_writers_are_read_whatever_their_order_of_keys(
+    spec: JSONObject | None, tmp_path: Path
+) -> None:
+    record = episode(0, steps=2, task=TaskRef("adder", spec=spec))
     written(tmp_path, record)
     path = tmp_path / "episodes.jsonl"
     before = read_run(tmp_path).entries
     line = json.loads(path.read_bytes())
     del line["times"]
-    path.write_text(json.dumps(dict(reversed(line.items()))) + "\n")
-    run = read_run(tmp_path)
-    assert run.episode(0) == record
-    assert [replace(entry, size=0) for entry in run.entries] == [replace(entry, size=0) for entry in before]
+    for keys in (line, dict(reversed(line.items()))):
+        for separators in ((",", ":"), (", ", ": ")):
+            path.write_text(json.dumps(keys, separators=separators) + "\n")
+            run = read_run(tmp_path)
+            assert run.episode(0) == record
+            assert [replace(each, size=0) for each in run.entries] == [
+                replace(each, size=0) for each in before
+            ]
 
 
 def test_an_episode_that_was_lost_is_replaced_by_its_next_attempt(tmp_path: Path) -> None:

@@ -182,6 +182,34 @@ for number in itertools.count(int(sys.argv[2])):
 """
 
 
+GROWTH = """
+import sys
+from pathlib import Path
+from ors.rollouts.records import RunInfo, RunWriter, read_run
+from tests.support.episode_records import episode
+def resident(): return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+with RunWriter.create(sys.argv[1], RunInfo()) as writer:
+    writer.append(episode(0, steps=10))
+    before = resident()
+    for number in range(1, 2000):
+        writer.append(episode(number, steps=10))
+    print(resident() - before)
+run = read_run(sys.argv[1])
+next(run.episodes())
+before = resident()
+assert sum(len(record.messages) for record in run.episodes()) == 21 * 2000
+print(resident() - before)
+"""
+
+
+def test_neither_writing_nor_reading_keeps_the_episodes(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", GROWTH, str(tmp_path)], capture_output=True, text=True, check=True
+    )
+    assert all(int(line) < 5e6 for line in done.stdout.splitlines()), done.stdout
+    assert (tmp_path / "episodes.jsonl").stat().st_size > 10e6
+
+
 def test_a_killed_process_loses_nothing_that_it_had_appended(tmp_path: Path) -> None:
     next_number = 0
     for appended in (1, 7, 40):

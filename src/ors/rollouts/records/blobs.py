@@ -1,10 +1,9 @@
 """Large values of a run, each in a file that is named by the SHA-256 of its content."""
 
 import hashlib
-import os
 import re
-import tempfile
 from pathlib import Path
+from uuid import uuid4
 
 from ors.rollouts.records.errors import RunError
 
@@ -46,12 +45,11 @@ class Blobs:
 
 def write_whole(path: Path, content: bytes) -> None:
     """Writes a file that others see whole or not at all."""
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:16]}-")
+    temporary = path.with_name(f".{path.name[:16]}-{uuid4().hex}")
     try:
-        with os.fdopen(descriptor, "wb") as file:
+        with temporary.open("xb") as file:
             file.write(content)
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
+        temporary.replace(path)
     except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise

@@ -39,7 +39,7 @@ class RunWriter:
         self._blobs = Blobs(folder)
         self._lock = threading.Lock()
         path = episodes_file(folder, part)
-        self._file: int | None = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        self._file: int | None = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
         try:
             _lock(self._file, folder)
             self._size, self.cut = _mend(self._file)
