@@ -78,7 +78,10 @@ class RunView {
       tile("Outcomes", outcomeStrip(run.outcomes), ended.join(" · ")),
       tile("Tokens", count(run.tokens), [run.cost === null ? null : `cost ${run.cost.toFixed(2)}`, run.episodes ? `${seconds(run.seconds / run.episodes)} an episode` : null].filter(Boolean).join(" · ")),
     );
+    const bars = () => [...this.#spread.querySelectorAll("button")];
+    const focused = bars().indexOf(document.activeElement);
     fill(this.#spread, h("h2", null, "Rewards"), this.#histogram(spread), unreadable(run));
+    bars()[focused]?.focus({ preventScroll: true });
     const values = spread.bars.flatMap((bar) => [bar.from, bar.to]);
     this.#scale = [Math.min(0, ...values), Math.max(0, ...values)];
   }
