@@ -63,12 +63,15 @@ def here(page: Page, address: str) -> str:
     return page.visit(address)
 
 
-def tasks(page: Page) -> list[str]:
-    return [link.text for link in page.all(".grid tr[data-row] a")]
+def texts(page: Page, css: str) -> list[str]:
+    """The texts of all elements, read at once: the page may draw them again at any time."""
+    found = page.run("return [...document.querySelectorAll(arguments[0])].map((one) => one.textContent)", css)
+    assert isinstance(found, list)
+    return found
 
 
 def listed(page: Page, *wanted: str) -> None:
-    page.until(lambda: tasks(page) == list(wanted), f"not {wanted} but {tasks(page)}")
+    page.until(lambda: texts(page, ".grid tr[data-row] a") == list(wanted), f"the rows are not {wanted}")
 
 
 def test_the_runs_of_a_folder_are_listed_with_their_figures(page: Page, here: str) -> None:
@@ -79,7 +82,7 @@ def test_the_runs_of_a_folder_are_listed_with_their_figures(page: Page, here: st
     strip = row.find_element("css selector", ".strip")
     assert strip.get_attribute("aria-label") == "3 scored, 1 unscored, 1 truncated, 1 failed"
     page.find('tr[data-run="later/second"]')
-    assert [link.text for link in page.all("#nav a")] == ["Runs"]
+    assert texts(page, "#nav a") == ["Runs"]
 
 
 def test_episodes_are_sorted_by_each_column(page: Page, here: str) -> None:
@@ -174,8 +177,7 @@ def test_two_runs_are_compared_task_by_task(page: Page, here: str) -> None:
     page.click('tr[data-run="later/second"] input')
     page.click("a", "Compare")
     listed(page, "test/0", "test/2", "test/1", "test/3", "test/4", "test/5", "test/9")
-    cells = [cell.text for cell in page.all('.grid tr[data-row="1"] td')]
-    assert cells[1:] == ["0.5", "0.75 of 2", "+0.25"]
+    assert texts(page, '.grid tr[data-row="1"] td')[1:] == ["0.5", "0.75 of 2", "+0.25"]
     page.find(".tile", "+0.083")
     page.find(".tile", "2 better")
     assert len(page.all(".histogram .drawn.b")) == 4
