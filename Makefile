@@ -96,7 +96,7 @@ killed: install ## a server killed under a hundred calls: how soon its clients k
 records: install ## ten thousand recorded episodes: memory, append, and how long they take to sum up
 	$(BIN)/python -m bench.records
 
-screenshots: install ## pictures of every view of the inspector, in build/screenshots; two go to docs
+screenshots: install ## pictures of every view of the inspector, in build/screenshots; three go to docs
 	$(BIN)/python -m scripts.screenshots --docs docs
 
 clean: ## remove everything that can be made again

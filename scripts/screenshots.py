@@ -14,6 +14,8 @@ from examples.__main__ import EXAMPLES
 from ors import JSONObject, Server
 from ors.client import ORS
 from ors.errors import ORSError
+from ors.inspector import RunsApi
+from scripts.recorded_games import record_games
 from tests.support.browser import Page, chromium
 from tests.support.live_server import serving
 
@@ -21,23 +23,32 @@ WORDS = ["crane", "slate", "beach", "grape", "honey", "dance", "chair", "flame"]
 
 
 def main() -> None:
-    """Takes the pictures; the two that stand in the README go to docs/ as well."""
+    """Takes the pictures; those that stand in the README and in docs/ go to docs/ as well."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path, nargs="?", default=Path("build/screenshots"))
-    parser.add_argument("--docs", type=Path, help="where the README's two go")
+    parser.add_argument("--docs", type=Path, help="where those of the documents go")
     given = parser.parse_args()
     given.folder.mkdir(parents=True, exist_ok=True)
-    with serving(Server(EXAMPLES)) as url, traffic(url), tempfile.TemporaryDirectory() as profile:
-        page = Page(chromium(Path(profile), 1280, 1000))
+    with tempfile.TemporaryDirectory() as folder, serving(recording(Path(folder))) as url, traffic(url):
+        record_games(url, Path(folder) / "runs")
+        page = Page(chromium(Path(folder) / "profile", 1280, 1000))
         try:
             for name, view in VIEWS.items():
                 view(page, url)
                 shoot(page, given.folder, name)
             if given.docs is not None:
-                for name in ("play", "live"):
+                for name in ("play", "live", "runs"):
                     shutil.copy(given.folder / f"{name}-light.png", given.docs / f"inspector-{name}.png")
         finally:
             page.driver.quit()
+
+
+def recording(folder: Path) -> Server:
+    """The examples, on a server that shows the runs in a folder."""
+    server = Server(EXAMPLES)
+    (folder / "runs").mkdir()
+    server.show_runs(RunsApi(folder / "runs"))
+    return server
 
 
 def shoot(page: Page, folder: Path, name: str) -> None:
@@ -116,6 +127,34 @@ def wire(page: Page, url: str) -> None:
     page.find(".wire-detail .badge")
 
 
+def run_list(page: Page, url: str) -> None:
+    page.open(url, "runs")
+    page.click('tr[data-run="baseline"] input')
+    page.click('tr[data-run="step-400"] input')
+    page.find("a.primary", "Compare")
+
+
+def runs(page: Page, url: str) -> None:
+    page.open(url, "runs/step-400")
+    page.find(".grid a")
+
+
+def rollout(page: Page, url: str) -> None:
+    page.open(url, "runs/step-400?sort=-calls")
+    page.click(".grid a")
+    page.find(".step.ok")
+
+
+def compare(page: Page, url: str) -> None:
+    page.open(url, "compare/baseline/step-400")
+    page.find(".grid a")
+
+
+def pair(page: Page, url: str) -> None:
+    page.click(".grid a")
+    page.find('[aria-label="Run B"] .step')
+
+
 VIEWS: dict[str, Callable[[Page, str], None]] = {
     "environments": environments,
     "environment": environment,
@@ -126,6 +165,11 @@ VIEWS: dict[str, Callable[[Page, str], None]] = {
     "wire": wire,
     "live": live,
     "session": session,
+    "run-list": run_list,
+    "runs": runs,
+    "rollout": rollout,
+    "compare": compare,
+    "pair": pair,
 }
 
 

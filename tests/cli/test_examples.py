@@ -99,7 +99,7 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workshop]:
 @pytest.mark.parametrize(
     # `ors hosts` needs a Ray cluster: tests/cluster/ray/test_ray.py
     "example",
-    [line for line in EXAMPLES if not re.match("ors (serve|init|inspect|hosts)", line)],
+    [line for line in EXAMPLES if not re.match("ors (serve|init|inspect|view|hosts)", line)],
 )
 def test_an_example_works(example: str, workshop: Workshop) -> None:
     done = subprocess.run(
@@ -128,8 +128,8 @@ def test_an_example_of_serve_works(example: str, workshop: Workshop) -> None:
         assert server.stop().code == 0
 
 
-@pytest.mark.parametrize("example", [line for line in EXAMPLES if line.startswith("ors inspect")])
-def test_an_example_of_inspect_works(example: str, workshop: Workshop) -> None:
+@pytest.mark.parametrize("example", [line for line in EXAMPLES if re.match("ors (inspect|view)", line)])
+def test_an_example_of_inspect_or_view_works(example: str, workshop: Workshop) -> None:
     with running(*shlex.split(workshop.line(example))[1:], cwd=workshop.folder) as command:
         command.line("^Look at .* on http://127")
         assert command.stop().code == 0

@@ -194,6 +194,7 @@ def test_a_command_line_has_arguments_that_exist(
     monkeypatch.chdir(tmp_path)
     for name in ("cert.pem", "key.pem"):
         (tmp_path / name).touch()
+    (tmp_path / "runs" / "first").mkdir(parents=True)
     _, name, *words = shlex.split(line.replace("…", "3"), comments=True)
     words = words[: next((at for at, word in enumerate(words) if word in ("<", ">", "|")), len(words))]
     commands()[name].make_context(name, words)

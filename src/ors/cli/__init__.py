@@ -24,6 +24,7 @@ COMMANDS = {
     "play": ("ors.cli.commands.play:play", "Play an episode by hand."),
     "inspect": ("ors.cli.commands.inspect:inspect_command", "Look at a server in a browser."),
     "eval": ("ors.cli.commands.eval:eval_command", "Let an agent play tasks, and report how well it did."),
+    "view": ("ors.cli.commands.view:view", "Look at recorded runs in a browser."),
     "test": ("ors.cli.commands.test:test_command", "Test whether an environment is fit to train on."),
     "replay": ("ors.cli.commands.replay:replay_command", "Play the recorded calls of a run again."),
     "check": ("ors.cli.commands.check:check", "Check a server against the standard."),

@@ -32,10 +32,16 @@ INERT = [
 
 
 class StandIn:
-    """ASGI application: the inspector page for the server behind `transport`. `url` is only shown."""
+    """ASGI application: the inspector page for the server behind `transport`.
 
-    def __init__(self, url: str, transport: Transport, api_key: str | None = None) -> None:
+    `url` is shown by the page, and `command` in errors.
+    """
+
+    def __init__(
+        self, url: str, transport: Transport, api_key: str | None = None, *, command: str = "ors inspect"
+    ) -> None:
         self._url = url
+        self._command = command
         self._transport = transport
         self._headers = {"accept-encoding": "identity", "user-agent": f"ors-inspect/{__version__}"}
         if api_key:
@@ -79,7 +85,7 @@ class StandIn:
 
     def _check_token(self, request: Request) -> None:
         if not secrets.compare_digest(request.header(TOKEN) or b"", self.token.encode()):
-            raise Forbidden("The token is missing or wrong: open the address that `ors inspect` printed")
+            raise Forbidden(f"The token is missing or wrong: open the address that `{self._command}` printed")
 
     async def _answer(self, request: Request, path: str, receive: Receive, send: Send) -> None:
         if request.path == ABOUT:
@@ -94,8 +100,14 @@ class StandIn:
             there = json.loads(body) if response.status == 200 else {}
         except ValueError:
             there = {}
-        live = isinstance(there, dict) and there.get("live") is True
-        return {"version": __version__, "server": self._url or None, "live": live}
+        offered = there if isinstance(there, dict) else {}
+        return {
+            "version": __version__,
+            "server": self._url or None,
+            "live": offered.get("live") is True,
+            "runs": offered.get("runs") is True,
+            "serves": offered.get("serves") is not False,
+        }
 
     async def _forward(self, request: Request, path: str, receive: Receive, send: Send) -> None:
         target = path + (f"?{request.query.decode('latin-1')}" if request.query else "")

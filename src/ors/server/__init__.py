@@ -21,6 +21,7 @@ from ors.server.runtime import Runtime
 from ors.server.sessions.keys import ApiKey, Keys
 
 if TYPE_CHECKING:
+    from ors.server.admin.inspector_api import RecordedRuns
     from ors.server.process.runner import Runner
 
 __all__ = ["ApiKey", "Limits", "Observer", "Server"]
@@ -72,6 +73,10 @@ class Server:
         self._app.pages.inspecting = bool(inspector)
         self.app = ASGI(self._app)
         """The ASGI application, for any ASGI server."""
+
+    def show_runs(self, runs: "RecordedRuns") -> None:
+        """Shows recorded runs in the inspector; `ors.inspector.RunsApi` reads them from a folder."""
+        self._app.pages.inspector.runs = runs
 
     def run(
         self,

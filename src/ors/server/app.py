@@ -75,7 +75,7 @@ class App:
         )
         runtime.observers.own += [self.metrics, EventLog()]
         inspector = Inspector(
-            LiveSessions(runtime, self.sessions, environments, keys), self.sessions, environments
+            LiveSessions(runtime, self.sessions, environments, keys), self.sessions, environments, keys
         )
         self.pages = Pages(self.sessions, self.metrics, inspector, self._is_ready)
         endpoints = Endpoints(environments, runtime, keys, self.sessions, self.timers, self._new_session_id)

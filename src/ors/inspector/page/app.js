@@ -1,17 +1,20 @@
 // The page: views by the hash of the address, the state of the server, and its API key.
 
 import { forget } from "./catalogue.js";
+import * as compare from "./compare.js";
 import { failure, fill, h, labelled } from "./dom.js";
 import * as environments from "./environments.js";
 import * as live from "./live.js";
 import * as play from "./play.js";
+import * as runs from "./runs.js";
 import { about, Away, beat, meet, Refusal, serverUrl, setKey, state, whyAway } from "./server.js";
 import * as tasks from "./tasks.js";
 import * as watch from "./watch.js";
 import * as wire from "./wire.js";
 
-const VIEWS = { environments, tasks, play, live, session: watch, wire };
-const LINKS = [["environments", "Environments"], ["tasks", "Tasks"], ["play", "Play"], ["live", "Live"], ["wire", "Wire"]];
+const VIEWS = { environments, tasks, play, live, session: watch, wire, runs, compare };
+const LINKS = [["environments", "Environments"], ["tasks", "Tasks"], ["play", "Play"], ["live", "Live"], ["runs", "Runs"], ["wire", "Wire"]];
+const WITHIN = { session: "live", compare: "runs" };
 const main = document.getElementById("main");
 const notice = document.getElementById("notice");
 let leave = null;
@@ -26,9 +29,14 @@ function decoded(part) {
   }
 }
 
+/** Which links there are: a folder of runs has no environments, and most servers have no runs. */
+const links = () => LINKS.filter(([view]) => (view === "runs" ? about.runs : about.serves !== false));
+
 function route() {
-  const [name, ...rest] = location.hash.replace(/^#\/?/, "").split("/").map(decoded);
-  return [VIEWS[name] ? name : "environments", rest.filter((part) => part !== "")];
+  const [path, asked = ""] = location.hash.replace(/^#\/?/, "").split("?", 2);
+  const [name, ...rest] = path.split("/").map(decoded);
+  const home = about.serves === false ? "runs" : "environments";
+  return [VIEWS[name] ? name : home, rest.filter((part) => part !== ""), new URLSearchParams(asked)];
 }
 
 async function render() {
@@ -36,15 +44,16 @@ async function render() {
   leave?.();
   leave = null;
   failed = false;
-  const [name, parts] = route();
-  const current = name === "session" ? "live" : name;
-  fill(document.getElementById("nav"), LINKS.map(([view, label]) => h("a", { href: `#/${view}`, "aria-current": view === current ? "page" : null }, label)));
+  const [name, parts, asked] = route();
+  const current = WITHIN[name] ?? name;
+  fill(document.getElementById("nav"), links().map(([view, label]) => h("a", { href: `#/${view}`, "aria-current": view === current ? "page" : null }, label)));
+  document.querySelector("#nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" }); // on a phone
   document.title = `${[name[0].toUpperCase() + name.slice(1), ...parts].join(" · ")} – ORS inspector`;
   const view = h("div", { class: `view ${name}` });
   fill(main, view);
   window.scrollTo(0, 0);
   try {
-    const stop = await VIEWS[name].show(view, parts);
+    const stop = await VIEWS[name].show(view, parts, asked);
     if (mine === turn) leave = stop ?? null;
     else stop?.();
   } catch (error) {

@@ -35,7 +35,7 @@ export class Away extends Error {}
 
 /** Dispatches "away" and "back" for the server, and "locked" if a key is needed. */
 export const state = new EventTarget();
-export let about = { version: "", server: null, live: false };
+export let about = { version: "", server: null, live: false, runs: false, serves: true };
 let away = null;
 
 function setAway(reason) {

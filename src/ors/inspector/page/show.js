@@ -1,6 +1,6 @@
 // Shows values: text, images of known types, JSON as a tree.
 
-import { button, h } from "./dom.js";
+import { button, failure, h } from "./dom.js";
 import { isObject, isRaw, short } from "./json.js";
 import { bytes, count } from "./words.js";
 
@@ -23,16 +23,51 @@ export function text(value, props = {}) {
   return whole;
 }
 
-/** The blocks of a prompt or an output. */
-export function blocks(list) {
+/** The blocks of a prompt or an output; `load` fetches the content of those that are kept as blobs. */
+export function blocks(list, load = null) {
   if (!Array.isArray(list)) return [tree(list)];
-  return list.map((block) => h("div", { class: "block" }, blockOf(block), block?.detail ? h("div", { class: "detail" }, h("span", { class: "muted" }, "detail"), tree(block.detail)) : null));
+  return list.map((block) => h("div", { class: "block" }, blockOf(block, load), block?.detail ? h("div", { class: "detail" }, h("span", { class: "muted" }, "detail"), tree(block.detail)) : null));
 }
 
-function blockOf(block) {
+function blockOf(block, load) {
   if (typeof block?.text === "string") return text(block.text);
   if (typeof block?.data === "string" && (block.type ?? "image") === "image") return image(block);
+  if (typeof block?.blob === "string" && load) return kept(block, load);
   return tree(block);
+}
+
+/** A blob: an image is fetched when it is in sight, a text when it is asked for. */
+function kept(block, load) {
+  const place = h("div", { class: "kept" });
+  const put = async () => {
+    try {
+      const content = await load(block.blob);
+      place.replaceWith(block.type === "image" ? image({ ...block, data: await base64(content) }) : text(new TextDecoder().decode(content)));
+    } catch (error) {
+      place.replaceChildren(failure(error));
+    }
+  };
+  if (block.type !== "image") {
+    place.append(button("Show a long text", put, { class: "small" }));
+    return place;
+  }
+  const sight = new IntersectionObserver(([seen]) => {
+    if (!seen.isIntersecting) return;
+    sight.disconnect();
+    put();
+  }, { rootMargin: "400px" });
+  place.append(h("p", { class: "muted" }, "Loading an image…"));
+  sight.observe(place);
+  return place;
+}
+
+function base64(content) {
+  return new Promise((done, fail) => {
+    const reader = new FileReader();
+    reader.onload = () => done(reader.result.slice(reader.result.indexOf(",") + 1));
+    reader.onerror = () => fail(reader.error);
+    reader.readAsDataURL(new Blob([content]));
+  });
 }
 
 function image(block) {

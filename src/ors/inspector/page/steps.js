@@ -18,6 +18,7 @@ export function stepItem(step, again = null) {
     h("code", { class: "tool-name" }, step.tool),
     h("span", { class: `badge ${step.status}` }, LOOKS[step.status]),
     marks(step),
+    step.started === undefined ? null : h("span", { class: "elapsed muted" }, `at ${seconds(step.started)}`),
     h("span", { class: "elapsed muted" }, step.status === "running" ? "" : seconds(step.seconds)),
     h("span", { class: "grow" }),
     again ? button("Again", again, { class: "small quiet", title: "Fill the form with this input" }) : null,
@@ -50,7 +51,7 @@ function result(step) {
     return h(
       "div",
       { class: "result" },
-      list.length ? blocks(list) : h("p", { class: "muted" }, "No blocks."),
+      list.length ? blocks(list, step.load) : h("p", { class: "muted" }, "No blocks."),
       metadata ? h("div", { class: "metadata" }, h("span", { class: "muted" }, "metadata "), flat(metadata) ?? tree(metadata)) : null,
     );
   }

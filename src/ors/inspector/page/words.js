@@ -32,3 +32,8 @@ export function bytes(value) {
 }
 
 export const clock = (at) => new Date(at * 1000).toLocaleTimeString("en-GB");
+
+const SHORT_DATE = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit" });
+
+/** A day and a time, or a dash if it is not known. */
+export const when = (at) => (at > 0 ? SHORT_DATE.format(new Date(at * 1000)) : "–");

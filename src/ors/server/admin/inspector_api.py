@@ -4,13 +4,17 @@ from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
 from pathlib import PurePosixPath
+from typing import Protocol
 
 from ors._version import __version__
+from ors.errors import Forbidden
 from ors.server.admin.live_sessions import LiveSessions, View
 from ors.server.episodes.environments import ServedEnvironment
 from ors.server.http.answers import Answer, Headers, Redirect, answer
 from ors.server.http.requests import Request
+from ors.server.http.routes import Coming
 from ors.server.http.streams import Feed
+from ors.server.sessions.keys import Keys
 from ors.server.sessions.registry import Sessions
 
 HOME = "/-/"
@@ -21,6 +25,7 @@ LIVE = "/-/api/live"
 MARKS = "/-/api/live/marks"
 BEFORE = "/-/api/live/before"
 CALLS = "/-/api/calls/"
+RUNS = "/-/api/runs"
 PAGE = 100
 MAX_PAGE = 2000
 MAX_BEFORE = 2 * MAX_PAGE
@@ -58,23 +63,40 @@ def _file(name: str, content: bytes) -> Answer:
     return Answer(200, content, headers)
 
 
+class RecordedRuns(Protocol):
+    """Recorded runs, as far as the page needs them."""
+
+    def get(self, request: Request) -> Coming:
+        """Answers a request below `/-/api/runs`."""
+
+
 class Inspector:
     """The page and its interface, for GET requests."""
 
     def __init__(
-        self, live: LiveSessions, sessions: Sessions, environments: Mapping[str, ServedEnvironment]
+        self,
+        live: LiveSessions,
+        sessions: Sessions,
+        environments: Mapping[str, ServedEnvironment],
+        keys: Keys,
     ) -> None:
         self._live = live
         self._sessions = sessions
         self._environments = environments
+        self._keys = keys
+        self.runs: RecordedRuns | None = None
+        """The runs that the page shows, if the server keeps records."""
 
-    def get(self, request: Request, now: float) -> Answer | Feed | None:
+    def get(self, request: Request, now: float) -> Answer | Feed | Coming | None:
         """The answer to a request, or None if nothing has its path."""
         path = request.path if request.path == HOME else request.path.rstrip("/")
         if path == HOME[:-1]:
             raise Redirect(HOME.encode())
         if path == ABOUT:
-            return answer({"version": __version__, "server": None, "live": True})
+            runs = self.runs is not None and self._sees_runs(request.key)
+            return answer(
+                {"version": __version__, "server": None, "live": True, "runs": runs, "serves": True}
+            )
         if path == ENVIRONMENTS:
             return answer([_described(environment) for environment in self._environments.values()])
         if path == LIVE:
@@ -83,9 +105,18 @@ class Inspector:
             return answer(self._live.marks(_view(request)))
         if path == BEFORE:
             return answer(self._live.before(_view(request, MAX_BEFORE), request.number("until", 0)))
+        if self.runs is not None and f"{path}/".startswith(f"{RUNS}/"):
+            if not self._sees_runs(request.key):
+                raise Forbidden(
+                    "Records hold the sessions of all keys: only keys with `private` may see them"
+                )
+            return self.runs.get(request)
         if path.startswith(CALLS):
             return self._live.calls(self._sessions.peek(path[len(CALLS) :], now, request.key))
         return page_files().get(path)
+
+    def _sees_runs(self, key: str) -> bool:
+        return len(self._keys.by_name) < 2 or self._keys.sees_private(key)
 
 
 def _described(environment: ServedEnvironment) -> dict[str, object]:

@@ -33,7 +33,7 @@ class Pages:
     ) -> None:
         self.inspecting = False
         """Whether the inspector is offered."""
-        self._inspector = inspector
+        self.inspector = inspector
         self._sessions = sessions
         self._metrics = metrics
         self._is_ready = is_ready
@@ -82,10 +82,10 @@ class Pages:
         page = [_session_json(session, now) for session in found[start : start + count]]
         return answer({"total": len(found), "offset": start, "sessions": page})
 
-    def _inspect(self, request: Request, environment: ServedEnvironment) -> Outcome:
+    def _inspect(self, request: Request, environment: ServedEnvironment) -> Outcome | Coming:
         found = None
         if self.inspecting:
-            found = self._inspector.get(request, asyncio.get_running_loop().time())
+            found = self.inspector.get(request, asyncio.get_running_loop().time())
         if found is None:
             raise NotFound("There is nothing at this path")
         # A feed never ends, so a HEAD must not wait for it.

@@ -1,0 +1,111 @@
+// One run: figures, a histogram of its rewards, and its episodes to sort and filter.
+
+import { button, fill, h, loading, select } from "./dom.js";
+import { histogram } from "./histogram.js";
+import { Listing } from "./listing.js";
+import { crumbs, meter, outcomeBadge, outcomeStrip, rounded, runState, tile, unreadable, withError } from "./recorded.js";
+import { count, plural, reward, seconds, when } from "./words.js";
+
+const OUTCOMES = [["", "any"], "scored", "unscored", "truncated", "truncated turns", "truncated tokens", "truncated cost", "truncated seconds", "failed", "failed agent", "failed model", "failed environment", "failed infrastructure"];
+const COLUMNS = [
+  { title: "Task", class: "task", order: "task" },
+  { title: "Outcome", class: "outcome", order: "outcome" },
+  { title: "Reward", class: "num reward", order: "reward" },
+  { title: "Calls", class: "num wide", order: "calls" },
+  { title: "Tokens", class: "num wide", order: "tokens" },
+  { title: "Time", class: "num wide", order: "seconds" },
+  { title: "Began", class: "num wide began", order: "started" },
+];
+const FILTERS = ["sort", "outcome", "task", "reward_from", "reward_to", "calls_from", "calls_to"];
+
+/** The order and the filters in the query of an address. */
+export const filtersOf = (state) => Object.fromEntries(FILTERS.map((name) => [name, state.get(name) ?? (name === "sort" ? "started" : "")]));
+
+/** #/runs/RUN?FILTERS&row=N */
+export async function show(main, [name], state) {
+  main.append(crumbs(["Runs", "#/runs"], [name]), loading("the run"));
+  const view = new RunView(name, filtersOf(state), Number(state.get("row") ?? 0));
+  const stop = await view.listing.begin();
+  main.lastChild.remove();
+  main.append(view.element);
+  view.listing.restore();
+  return stop;
+}
+
+class RunView {
+  #tiles = h("div", { class: "tiles" });
+  #spread = h("section", { class: "card spread", "aria-label": "Rewards" });
+  #found = h("span", { class: "where", "aria-live": "polite" });
+  #scale = [0, 1];
+
+  constructor(name, filters, row) {
+    this.listing = new Listing({
+      what: "/episodes",
+      fixed: { run: name },
+      parts: ["runs", name],
+      filters,
+      row,
+      label: "Episodes",
+      columns: COLUMNS,
+      cells: (episode) => this.#cells(episode),
+      told: (answer) => this.#draw(answer),
+      empty: "No episode matches.",
+    });
+    this.element = h("div", null, h("div", { class: "columns run" }, this.#tiles, this.#spread), h("section", { class: "card episodes", "aria-label": "Episodes" }, this.#controls(), this.listing.problem, this.listing.element));
+  }
+
+  #controls() {
+    const bound = (name, label, end) => this.listing.field(`${name}_${end}`, h("input", { type: "number", step: "any", "aria-label": `${label} ${end}`, placeholder: end === "from" ? "least" : "most" }));
+    const range = (name, label) => h("div", { class: "labelled" }, h("span", { "aria-hidden": "true" }, label), h("div", { class: "range" }, bound(name, label, "from"), h("span", { class: "muted", "aria-hidden": "true" }, "–"), bound(name, label, "to")));
+    return h(
+      "div",
+      { class: "bar filters", role: "search", "aria-label": "Episodes" },
+      this.listing.control("task", "Search", h("input", { type: "search", placeholder: "task, agent or id" })),
+      this.listing.control("outcome", "Outcome", select(OUTCOMES, "", () => {})),
+      range("reward", "Reward"),
+      range("calls", "Calls"),
+      h("div", { class: "found" }, this.#found, button("Clear", () => this.listing.clear(), { class: "small" })),
+    );
+  }
+
+  #draw({ run, found, histogram: spread }) {
+    const ended = ["scored", "unscored", "truncated", "failed"].filter((what) => run.outcomes[what]).map((what) => `${count(run.outcomes[what])} ${what}`);
+    this.#found.textContent = found === run.episodes ? plural(found, "episode") : `${count(found)} of ${plural(run.episodes, "episode")}`;
+    fill(
+      this.#tiles,
+      tile("Episodes", [count(run.episodes), " ", runState(run)], [plural(run.tasks, "task"), ...run.agents.slice(0, 2)].join(" · ")),
+      tile("Mean reward", withError(run.mean, run.error), run.passes.length ? run.passes.map(({ k, any }) => `pass@${k} ${rounded(any)}`).join(" · ") : run.error === null ? "" : "± standard error, clustered by task"),
+      tile("Outcomes", outcomeStrip(run.outcomes), ended.join(" · ")),
+      tile("Tokens", count(run.tokens), [run.cost === null ? null : `cost ${run.cost.toFixed(2)}`, run.episodes ? `${seconds(run.seconds / run.episodes)} an episode` : null].filter(Boolean).join(" · ")),
+    );
+    const bars = () => [...this.#spread.querySelectorAll("button")];
+    const focused = bars().indexOf(document.activeElement);
+    fill(this.#spread, h("h2", null, "Rewards"), this.#histogram(spread), unreadable(run));
+    bars()[focused]?.focus({ preventScroll: true });
+    const values = spread.bars.flatMap((bar) => [bar.from, bar.to]);
+    this.#scale = [Math.min(0, ...values), Math.max(0, ...values)];
+  }
+
+  #histogram(spread) {
+    const { reward_from: from, reward_to: to } = this.listing.filters;
+    const none = from === "" && to === "";
+    const within = (bar) => bar.most !== null && bar.most >= (from === "" ? -Infinity : Number(from)) && bar.least <= (to === "" ? Infinity : Number(to));
+    const choose = (bar) => {
+      const same = from === String(bar.least) && to === String(bar.most);
+      return this.listing.filter({ reward_from: same ? "" : String(bar.least), reward_to: same ? "" : String(bar.most) });
+    };
+    return histogram({ ...spread, chosen: (bar) => (none ? null : within(bar)), choose });
+  }
+
+  #cells(episode) {
+    return [
+      h("td", { class: "task" }, this.listing.link([episode.id], episode.task), episode.sample ? h("span", { class: "muted" }, ` #${episode.sample}`) : null, h("span", { class: "muted environment" }, episode.environment)),
+      h("td", { class: "outcome" }, outcomeBadge(episode.outcome, episode.detail)),
+      h("td", { class: "num reward" }, reward(episode.reward), meter(episode.reward, this.#scale)),
+      h("td", { class: "num wide" }, count(episode.calls)),
+      h("td", { class: "num wide" }, count(episode.tokens)),
+      h("td", { class: "num wide" }, seconds(episode.seconds)),
+      h("td", { class: "num wide began muted" }, when(episode.started)),
+    ];
+  }
+}

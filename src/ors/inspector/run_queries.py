@@ -1,0 +1,261 @@
+"""Selections of recorded episodes: filters and orders, the spread of rewards, two runs task by task."""
+
+import math
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from ors.errors import BadRequest
+from ors.rollouts import Failed, Truncated
+from ors.rollouts.records import Entry, TaskKey
+from ors.server.http.requests import Request
+
+Row = TypeVar("Row")
+Order = Callable[[Row], Any]
+
+MOST_VALUES = 12
+"""With more different rewards than this, the bars of a histogram are ranges."""
+RANGES = 20
+SHOWN = ("", "better", "worse", "same", "alone")
+"""Which tasks of two runs are listed; "alone" are those that only one run has rewards of."""
+
+ORDERS: Mapping[str, Order[Entry]] = {
+    "started": lambda entry: entry.started,
+    "task": lambda entry: (*task_order(entry.task), entry.sample),
+    "outcome": lambda entry: (entry.outcome.type, detail(entry)),
+    "reward": lambda entry: entry.reward,
+    "calls": lambda entry: entry.calls,
+    "tokens": lambda entry: tokens(entry),
+    "seconds": lambda entry: entry.seconds,
+}
+
+
+def task_order(task: TaskKey) -> tuple[Any, ...]:
+    """A key that sorts tasks by environment, split and index."""
+    return task.environment, task.split or "", -1 if task.index is None else task.index, task.spec or ""
+
+
+def tokens(entry: Entry) -> int:
+    """All tokens of an episode."""
+    return entry.usage.input_tokens + entry.usage.output_tokens
+
+
+def detail(entry: Entry) -> str:
+    """The limit of a truncated episode; of a failed one, who failed and at which stage."""
+    outcome = entry.outcome
+    if isinstance(outcome, Truncated):
+        return outcome.limit
+    return f"{outcome.who} {outcome.stage}" if isinstance(outcome, Failed) else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Sorting:
+    """The order of a table."""
+
+    by: str
+    down: bool
+
+    @classmethod
+    def asked(cls, request: Request, orders: Mapping[str, object], otherwise: str) -> "Sorting":
+        """Reads the order from a query.
+
+        Raises:
+            BadRequest: there is no such order.
+        """
+        sort = request.asked("sort") or otherwise
+        if sort.removeprefix("-") not in orders:
+            raise BadRequest(
+                f"sort: expected one of {', '.join(orders)}; with - before it, the largest is first"
+            )
+        return cls(sort.removeprefix("-"), sort.startswith("-"))
+
+    def apply(self, rows: Iterable[Row], key: Order[Row]) -> list[Row]:
+        """The rows in order. Those without a value come last."""
+        keyed = [(key(row), row) for row in rows]
+        valued = sorted(
+            (pair for pair in keyed if pair[0] is not None), key=lambda pair: pair[0], reverse=self.down
+        )
+        return [row for _, row in valued] + [row for value, row in keyed if value is None]
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The episodes that a reader has selected, and their order."""
+
+    sorting: Sorting
+    outcome: str
+    """A type of outcome, and perhaps more of it, such as "failed environment"."""
+    words: tuple[str, ...]
+    """Words that the task, the agent or the id contain."""
+    reward: tuple[float, float] | None
+    calls: tuple[float, float] | None
+
+    @classmethod
+    def asked(cls, request: Request) -> "Selection":
+        """Reads the selection from a query.
+
+        Raises:
+            BadRequest: there is no such order, or a bound is not a number.
+        """
+        return cls(
+            Sorting.asked(request, ORDERS, "started"),
+            request.asked("outcome"),
+            tuple(request.asked("task").casefold().split()),
+            _bounds(request, "reward"),
+            _bounds(request, "calls"),
+        )
+
+    def with_any_reward(self, entries: Iterable[Entry]) -> list[Entry]:
+        """The episodes that pass every filter but that of the reward."""
+        return [entry for entry in entries if self._has(entry)]
+
+    def apply(self, entries: Iterable[Entry]) -> list[Entry]:
+        """The selected episodes in order."""
+        found = (entry for entry in entries if _within(entry.reward, self.reward) and self._has(entry))
+        return self.sorting.apply(found, ORDERS[self.sorting.by])
+
+    def _has(self, entry: Entry) -> bool:
+        return (
+            (not self.outcome or f"{entry.outcome.type} {detail(entry)} ".startswith(f"{self.outcome} "))
+            and _within(entry.calls, self.calls)
+            and (not self.words or has_words(f"{label(entry.task)} {entry.agent} {entry.id}", self.words))
+        )
+
+
+def label(task: TaskKey) -> str:
+    """A task in words that a search finds."""
+    return f"{task.environment} {task.label}"
+
+
+def has_words(text: str, words: Sequence[str]) -> bool:
+    """Whether a text contains all words, in small or capital letters."""
+    folded = text.casefold()
+    return all(word in folded for word in words)
+
+
+def _bounds(request: Request, name: str) -> tuple[float, float] | None:
+    low, high = request.asked(f"{name}_from"), request.asked(f"{name}_to")
+    if not low and not high:
+        return None
+    try:
+        return float(low or -math.inf), float(high or math.inf)
+    except ValueError:
+        raise BadRequest(f"{name}_from, {name}_to: numbers are expected") from None
+
+
+def _within(value: float | None, bounds: tuple[float, float] | None) -> bool:
+    return bounds is None or (value is not None and bounds[0] <= value <= bounds[1])
+
+
+def rewards(entries: Iterable[Entry]) -> list[float]:
+    """The rewards of the episodes that have one."""
+    return [entry.reward for entry in entries if entry.reward is not None]
+
+
+def histogram(*series: Sequence[float]) -> list[dict[str, Any]]:
+    """Counts each series in the same bars: one for each value, or ranges if there are many values."""
+    values = sorted({_rounded(value) for one in series for value in one})
+    edges = values
+    if len(values) > MOST_VALUES:
+        width = (values[-1] - values[0]) / RANGES
+        edges = [values[0] + n * width for n in range(RANGES)]
+    bars: list[dict[str, Any]] = [
+        {
+            "from": low,
+            "to": low if edges is values else high,
+            "least": None,
+            "most": None,
+            "counts": [0] * len(series),
+        }
+        for low, high in zip(edges, [*edges[1:], values[-1]] if values else [], strict=True)
+    ]
+    for n, one in enumerate(series):
+        for value in one:
+            _count(bars[bisect_right(edges, _rounded(value)) - 1], n, value)
+    return bars
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.9g}")  # sums such as 0.1 + 0.2 are no values of their own
+
+
+def _count(bar: dict[str, Any], series: int, value: float) -> None:
+    bar["counts"][series] += 1
+    bar["least"] = value if bar["least"] is None else min(bar["least"], value)
+    bar["most"] = value if bar["most"] is None else max(bar["most"], value)
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """The episodes of one task in one run."""
+
+    entries: Sequence[Entry]
+    mean: float | None
+    """Their mean reward."""
+
+    @classmethod
+    def of(cls, entries: Sequence[Entry]) -> "Side":
+        """Computes the mean."""
+        values = rewards(entries)
+        return cls(entries, math.fsum(values) / len(values) if values else None)
+
+
+@dataclass(frozen=True, slots=True)
+class TaskPair:
+    """One task in two runs."""
+
+    task: TaskKey
+    a: Side
+    b: Side
+
+    @property
+    def difference(self) -> float | None:
+        """How much higher the mean reward is in the second run."""
+        return None if self.a.mean is None or self.b.mean is None else self.b.mean - self.a.mean
+
+
+PAIR_ORDERS: Mapping[str, Order[TaskPair]] = {
+    "task": lambda pair: task_order(pair.task),
+    "a": lambda pair: pair.a.mean,
+    "b": lambda pair: pair.b.mean,
+    "difference": lambda pair: pair.difference,
+}
+
+
+def pairs(a: Iterable[Entry], b: Iterable[Entry]) -> list[TaskPair]:
+    """The tasks of two runs."""
+    first, second = _by_task(a), _by_task(b)
+    return [
+        TaskPair(task, Side.of(first.get(task, ())), Side.of(second.get(task, ())))
+        for task in {**first, **second}
+    ]
+
+
+def _by_task(entries: Iterable[Entry]) -> dict[TaskKey, list[Entry]]:
+    found: dict[TaskKey, list[Entry]] = {}
+    for entry in entries:
+        found.setdefault(entry.task, []).append(entry)
+    return found
+
+
+def selected_pairs(request: Request, found: Sequence[TaskPair]) -> list[TaskPair]:
+    """The tasks that a query selects, in its order.
+
+    Raises:
+        BadRequest: there is no such order or selection.
+    """
+    shown, words = request.asked("shown"), request.asked("task").casefold().split()
+    if shown not in SHOWN:
+        raise BadRequest(f"shown: expected one of {', '.join(SHOWN[1:])}")
+    kept = (pair for pair in found if shown in ("", verdict(pair)) and has_words(label(pair.task), words))
+    sorting = Sorting.asked(request, PAIR_ORDERS, "-difference")
+    return sorting.apply(kept, PAIR_ORDERS[sorting.by])
+
+
+def verdict(pair: TaskPair) -> str:
+    """Whether the second run is better at a task, as in `SHOWN`."""
+    difference = pair.difference
+    if difference is None:
+        return "alone"
+    return "same" if abs(difference) < 1e-9 else "better" if difference > 0 else "worse"

@@ -1,0 +1,204 @@
+"""The recorded runs below a folder, read once and continued as they grow."""
+
+import json
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from stat import S_ISREG
+from typing import Any
+
+from ors.errors import BadRequest, NotFound, TooLarge
+from ors.rollouts.records import Entry, Run, RunError, find_runs, read_run, summarize
+
+GROWING_SECONDS = 10.0
+READING_SECONDS = 1.0
+"""Time for reading runs before the list is answered; the others are read for the next answer."""
+HEAD_BYTES = 80
+MOST_BLOB_BYTES = 64 * 2**20
+
+
+class ShownRun:
+    """One run, with the figures of the list."""
+
+    def __init__(self, name: str, folder: Path) -> None:
+        self.name = name
+        self._folder = folder
+        self._run: Run | None = None
+        self._size = 0
+        self._heads: dict[str, bytes] = {}
+        self._changed = 0.0
+        self._figures: dict[str, Any] = {}
+        self._version = ""
+
+    @property
+    def is_read(self) -> bool:
+        """Whether its episodes have been read."""
+        return self._run is not None
+
+    @property
+    def is_growing(self) -> bool:
+        """Whether it was written to a moment ago."""
+        return time.time() - self._changed < GROWING_SECONDS
+
+    @property
+    def version(self) -> str:
+        """Changes when the run does, and when it no longer grows."""
+        return f"{self._version}{'+' if self.is_growing else ''}"
+
+    @property
+    def entries(self) -> list[Entry]:
+        """Its episodes, as of the last refresh."""
+        return [] if self._run is None else list(self._run.entries)
+
+    def refresh(self) -> None:
+        """Reads what was added; all of it if the files were replaced by others.
+
+        Raises:
+            NotFound: it cannot be read; the text says why.
+        """
+        try:
+            self._read()
+        except (RunError, OSError, OverflowError) as error:
+            why = "its rewards are too large to be summed up" if isinstance(error, OverflowError) else error
+            self._run, self._version = None, ""
+            raise NotFound(f"The run {self.name} cannot be shown: {why}") from None
+
+    def _read(self) -> None:
+        files = sorted(self._folder.glob("episodes*.jsonl"))
+        found = [path.stat() for path in files]
+        if not all(S_ISREG(each.st_mode) for each in found):  # a pipe would never end
+            raise RunError("not every episodes*.jsonl in it is a file")
+        size, self._changed = (
+            sum(each.st_size for each in found),
+            max((each.st_mtime for each in found), default=0.0),
+        )
+        version = f"{size}-{self._changed}"
+        if self._run is not None and version == self._version:
+            return
+        heads = {path.name: _head(path) for path in files}
+        continued = all(heads.get(name, b"").startswith(head) for name, head in self._heads.items())
+        if self._run is None or size < self._size or not continued:
+            self._run = read_run(self._folder)
+        else:
+            self._run.refresh()
+        self._size, self._heads, self._version = size, heads, version
+        self._figures = figures(self._run)
+
+    def summary(self) -> dict[str, Any]:
+        """The run as a row of the list."""
+        return {"name": self.name, "changed": self._changed, "growing": self.is_growing, **self._figures}
+
+    def line(self, entry: Entry) -> dict[str, Any]:
+        """An episode as it is in the file, with references to its blobs.
+
+        Raises:
+            NotFound: the line is broken, or another one is in its place.
+        """
+        try:
+            with (self._folder / entry.part).open("rb") as file:
+                file.seek(entry.offset)
+                found = json.loads(file.read(entry.size))
+        except (OSError, ValueError, RecursionError):
+            found = None
+        # The index has read only the beginning of the line.
+        messages = found.get("messages") if isinstance(found, dict) and found.get("id") == entry.id else None
+        if not isinstance(messages, list) or not all(isinstance(each, dict) for each in messages):
+            raise NotFound("The line of this episode is broken, or was changed")
+        return dict(found)
+
+    def blob(self, name: str) -> bytes:
+        """The content of a blob.
+
+        Raises:
+            NotFound, TooLarge: it cannot be shown.
+        """
+        path = self._folder / "blobs" / name
+        # A run may come from anywhere, and a link could point to any file.
+        if path.is_symlink() or not path.is_file():
+            raise NotFound("There is no such blob in this run")
+        try:
+            with path.open("rb") as file:
+                content = file.read(MOST_BLOB_BYTES + 1)
+        except OSError as error:
+            raise NotFound(f"The blob cannot be read: {error.strerror}") from None
+        if len(content) > MOST_BLOB_BYTES:
+            raise TooLarge(f"The blob is larger than {MOST_BLOB_BYTES // 2**20} MiB: open its file instead")
+        return content
+
+
+def _head(path: Path) -> bytes:
+    """The first bytes of a file, which contain the id of an episode."""
+    with path.open("rb") as file:
+        return file.read(HEAD_BYTES)
+
+
+def figures(run: Run) -> dict[str, Any]:
+    """What the list says of a run."""
+    entries = run.entries
+    summary = summarize(entries)
+    usage = summary.usage
+    return {
+        "episodes": summary.episodes,
+        "tasks": summary.tasks,
+        "agents": sorted({entry.agent for entry in entries if entry.agent}),
+        "environments": sorted({entry.task.environment for entry in entries}),
+        "outcomes": summary.outcomes,
+        "mean": summary.reward and summary.reward.mean,
+        "error": summary.reward and summary.reward.error,
+        "passes": [{"k": each.k, "any": each.any, "all": each.all} for each in summary.passes],
+        "tokens": usage.input_tokens + usage.output_tokens,
+        "cost": usage.cost,
+        "seconds": sum(entry.seconds for entry in entries),
+        "unreadable": len(run.broken),
+    }
+
+
+class ShownRuns:
+    """All runs at and below a folder, by their path in it."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._runs: dict[str, ShownRun] = {}
+
+    def list(self) -> list[Mapping[str, Any]]:
+        """A row for each run. Runs that are read for the first time may come later, and are marked."""
+        self._find()
+        until = time.monotonic() + READING_SECONDS
+        return [self._row(run, time.monotonic() < until) for run in self._runs.values()]
+
+    def _row(self, run: ShownRun, reading: bool) -> Mapping[str, Any]:
+        if not run.is_read and not reading:
+            return {"name": run.name, "waiting": True}
+        try:
+            run.refresh()
+        except NotFound as error:
+            return {"name": run.name, "problem": str(error)}
+        return run.summary()
+
+    def get(self, name: str) -> ShownRun:
+        """A run as it is now.
+
+        Raises:
+            NotFound: there is none, or it cannot be read.
+            BadRequest: no run is named.
+        """
+        if not name:
+            raise BadRequest("Name a run")
+        if name not in self._runs:
+            self._find()
+        if name not in self._runs:
+            raise NotFound(f"There is no run {name}")
+        self._runs[name].refresh()
+        return self._runs[name]
+
+    def _find(self) -> None:
+        try:
+            folders = {_name(self._folder, path): path for path in find_runs(self._folder)}
+        except OSError as error:
+            raise NotFound(f"The folder of the runs cannot be read: {error.strerror}") from None
+        self._runs = {name: self._runs.get(name) or ShownRun(name, path) for name, path in folders.items()}
+
+
+def _name(root: Path, folder: Path) -> str:
+    # The folder itself may be the run.
+    return folder.relative_to(root).as_posix() if folder != root else folder.resolve().name
