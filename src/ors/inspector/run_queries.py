@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from ors.errors import BadRequest
-from ors.rollouts import Failed, Truncated
-from ors.rollouts.records import Entry, TaskKey
+from ors.rollouts import Failed, TaskKey, Truncated
+from ors.rollouts.records import Entry
 from ors.server.http.requests import Request
 
 Row = TypeVar("Row")

@@ -40,6 +40,19 @@ def test_a_server_records_its_sessions_and_says_where_and_how(park: str, tmp_pat
     assert (record.outcome, record.reward, record.task.index) == (Scored(), 1.0, 0)
 
 
+@pytest.mark.parametrize("workers", [[], ["--workers", "2"]], ids=["alone", "two workers"])
+def test_the_inspector_of_a_recording_server_shows_its_runs(
+    park: str, tmp_path: Path, workers: list[str]
+) -> None:
+    with running("serve", park, "--port", "0", "--record", str(tmp_path / "run"), *workers) as server:
+        url = address(server)
+        play(url)
+        raw = Raw(url)
+        assert raw.get("/-/api/about").json()["runs"] is True
+        (shown,) = raw.get("/-/api/runs").json()["runs"]
+        assert shown["name"] == "run"
+
+
 def test_a_server_goes_on_with_the_run_of_the_one_before(park: str, tmp_path: Path) -> None:
     for _ in range(2):
         with running("serve", park, "--port", "0", "--record", str(tmp_path)) as server:

@@ -113,6 +113,15 @@ class Serving:
         with self._logging():
             on_ray.serve(classes, lambda urls: self.announce(urls, names), drain_seconds=drain_seconds, **how)
 
+    def built(self, classes: Sequence[type[Environment]], how: dict[str, Any]) -> Server:
+        """Builds the server. What it records, its inspector shows."""
+        server = built(classes, **how)
+        if self.record is not None:
+            from ors.inspector import RunsApi
+
+            server.show_runs(RunsApi(self.record))
+        return server
+
     def recorders(self, *, alone: bool) -> "list[SessionRecorder]":
         """The recorder of `--record`, if it is given; `alone` if no other process ends after this one."""
         if self.record is None:
@@ -257,11 +266,11 @@ def serve(
     if on_ray.ray is not None:
         serving.deploy(on_ray, classes, workers.drain_seconds, how)
     elif worker_config is not None and line is not None:
-        serving.work(built(classes, **how), worker_config, line)
+        serving.work(serving.built(classes, how), worker_config, line)
     elif supervised:
-        raise click.exceptions.Exit(supervise(serving, workers, how["limits"], built(classes, **how)))
+        raise click.exceptions.Exit(supervise(serving, workers, how["limits"], serving.built(classes, how)))
     else:
-        serving.run(classes, built(classes, slot=slot, **how), inherited, line)
+        serving.run(classes, serving.built(classes, {"slot": slot, **how}), inherited, line)
 
 
 def _inherited(
