@@ -26,6 +26,7 @@ COMMANDS = {
     "test": ("ors.cli.commands.test:test_command", "Test whether an environment is fit to train on."),
     "check": ("ors.cli.commands.check:check", "Check a server against the standard."),
     "bench": ("ors.cli.commands.bench:bench", "Measure calls and episodes per second."),
+    "sandbox": ("ors.cli.commands.sandbox:sandbox", "Check how this machine isolates programs."),
     "config": ("ors.cli.commands.config:config", "Show every setting and where it comes from."),
     "completion": ("ors.cli.commands.completion:completion", "Print the completion script for a shell."),
 }

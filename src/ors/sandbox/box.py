@@ -19,7 +19,7 @@ from ors.sandbox.snapshot import Snapshot
 from ors.sandbox.spec import ExecResult, SandboxSpec
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-GRADER = "home/grade"
+GRADER = "home/agent/grade"
 UNANSWERED = 5.0
 """Seconds after a program's time limit until the sandbox counts as dead."""
 PIECE = 1 << 18
@@ -54,8 +54,8 @@ class Box:
         self.cell = cell
         self._backend = backend
         self._channel = cell.channel
-        self._places = ("work", "home") if folder else ("work", "home", "tmp")
-        home = f"{folder}/home"
+        self._places = ("work", "home/agent") if folder else ("work", "home/agent", "tmp")
+        home = f"{folder}/home/agent"
         self._oom_kills = 0
         self._env = {"PATH": PATH, "HOME": home, "LANG": "C.UTF-8", "USER": "agent", **spec.env}
 

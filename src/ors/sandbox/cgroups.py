@@ -41,6 +41,10 @@ class Cgroup:
                     return int((folder / name).read_text())
         return 0
 
+    def exists(self) -> bool:
+        """Whether one of the groups is still there."""
+        return any(folder.exists() for folder in self.folders)
+
     def remove(self) -> None:
         """Removes the groups, if no process is left in them."""
         for folder in self.folders:

@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 import socket
+import time
 from collections.abc import Sequence
 
 from ors.errors import SandboxUnavailable
@@ -16,6 +17,7 @@ from ors.sandbox.inside import agent, framed
 from ors.sandbox.spec import SandboxSpec
 
 START_SECONDS = 30.0
+REMOVE_SECONDS = 5.0
 LONGEST_COMPLAINT = 4096
 
 
@@ -35,20 +37,36 @@ class Cell:
 
     async def _reap(self) -> None:
         """Waits for the first process, which ends after all others, and takes its groups away."""
-        process = self.launched.process
-        loop = asyncio.get_running_loop()
+        process, loop = self.launched.process, asyncio.get_running_loop()
         ended = asyncio.Event()
         watch = os.pidfd_open(process.pid)
         loop.add_reader(watch, ended.set)
         try:
             await ended.wait()
+        except asyncio.CancelledError:  # the loop ends, and nobody has closed this sandbox
+            self.kill()
+            process.wait()
+            self._remove_groups()
+            raise
         finally:
             loop.remove_reader(watch)
             os.close(watch)
+            self.channel.close()
         process.wait()
-        self.channel.close()
-        if self.launched.cgroup is not None:
-            await _removed(self.launched)
+        if self.launched.cgroup is not None and self.launched.cgroup.exists():
+            await asyncio.to_thread(self._remove_groups)
+
+    def _remove_groups(self) -> None:
+        """Removes the groups, if the shell that does it was killed. Processes may still be ending."""
+        deadline = time.monotonic() + REMOVE_SECONDS
+        while self.launched.cgroup is not None:
+            try:
+                self.launched.cgroup.remove()
+                return
+            except OSError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.005)
 
     async def end(self, patience: float = 2.0) -> None:
         """Ends the sandbox, and returns when nothing of it is left."""
@@ -63,18 +81,6 @@ class Cell:
         if self.launched.process.poll() is None:
             os.killpg(self.pid, signal.SIGKILL)
         self.launched.kill()
-
-
-async def _removed(launched: Launched) -> None:
-    """Removes the groups, if the shell that does it was killed. The last processes may still be ending."""
-    assert launched.cgroup is not None
-    for _ in range(200):
-        try:
-            launched.cgroup.remove()
-            return
-        except OSError:
-            await asyncio.sleep(0.01)
-    raise OSError(f"processes are left in {launched.cgroup.folders[0]}")
 
 
 async def start(spec: SandboxSpec, among: Sequence[Backend] | None = None) -> tuple[Backend, Cell]:
@@ -109,15 +115,20 @@ async def started(backend: Backend, spec: SandboxSpec) -> Cell | Trouble:
     finally:
         theirs.close()
         os.close(their_complaints)
+    channel = Channel()
+    cell = Cell(launched, channel)
     try:
         ours.setblocking(False)
-        _, channel = await asyncio.get_running_loop().create_unix_connection(Channel, sock=ours)
-        cell = Cell(launched, channel)
+        await asyncio.get_running_loop().create_unix_connection(lambda: channel, sock=ours)
         if await _answers(cell):
             return cell
         await cell.end()
         os.set_blocking(complaints, False)
         return backend.explain(spec, _complaint(complaints))
+    except BaseException:
+        ours.close()
+        await cell.end(patience=0)
+        raise
     finally:
         launched.started()
         os.close(complaints)
@@ -128,11 +139,7 @@ async def _answers(cell: Cell) -> bool:
     ready: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
     cell.channel.expect(lambda kind, _: None if ready.done() else ready.set_result(kind == b"R"), 0)
     cell.channel.send_raw(agent() + framed(dict(cell.launched.settings)))
-    try:
-        done, _ = await asyncio.wait([ready], timeout=START_SECONDS)
-    except asyncio.CancelledError:
-        cell.channel.close()
-        raise
+    done, _ = await asyncio.wait([ready], timeout=START_SECONDS)
     cell.channel.forget(0)
     return bool(done) and ready.result()
 

@@ -30,6 +30,11 @@ class Pool:
         self._closed = False
 
     @property
+    def ready(self) -> tuple[Box, ...]:
+        """Sandboxes that wait for a caller."""
+        return tuple(self._ready)
+
+    @property
     def open(self) -> int:
         """Sandboxes in use."""
         return len(self._used)

@@ -30,7 +30,7 @@ class SandboxSpec:
     disk: int = 256 * MB
     """Size of /work."""
     tmp: int = 64 * MB
-    """Size of each of /tmp, /home and /dev/shm."""
+    """Size of each of /tmp, /home/agent and /dev/shm."""
     inodes: int = 100_000
     """Most files and folders in all writable places together."""
     open_files: int = 1024

@@ -14,7 +14,8 @@ from ors.sandbox.backends import Launched, Trouble
 from ors.sandbox.inside import BOOT
 from ors.sandbox.spec import SandboxSpec
 
-PLACES = ("/work", "/tmp", "/home", "/dev/shm")
+HOME = "/home/agent"
+PLACES = ("/work", "/tmp", HOME, "/dev/shm")
 """Everything that programs can write to."""
 SYSTEM = ("usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32")
 ETC = (
@@ -28,17 +29,21 @@ FIRST_UID, UIDS = 0x70000000, 0x0FFFFFF0
 INSIDE = 1000
 """User and group id inside."""
 ACCOUNTS = {
-    "/etc/passwd": f"agent:x:{INSIDE}:{INSIDE}::/home:/bin/sh\n",
+    "/etc/passwd": f"agent:x:{INSIDE}:{INSIDE}::{HOME}:/bin/sh\n",
     "/etc/group": f"agent:x:{INSIDE}:\n",
 }
 HOSTS = "127.0.0.1 localhost\n::1 localhost\n"
 
 # The shell stays outside of the groups, and removes them when everything in them has ended: also when the
-# server is gone by then. Joining comes first, for whoever joins later may have children already.
+# server is gone by then, which the kernel tells it by SIGTERM. Joining comes first, for whoever joins later
+# may have children already.
 IN_CGROUPS = """\
-count=$1; shift
+trap 'kill -9 $!' TERM
+count=$1; shift; exec 3<&0
 (i=0; for group; do [ $i = $count ] && break; echo 0 > "$group/cgroup.procs" || exit 1; i=$((i+1)); done
-shift $count; exec "$@")
+shift $count; exec "$@" <&3 3<&-) &
+exec <&- >&- 3<&-
+wait; wait
 i=0; for group; do [ $i = $count ] && break; rmdir "$group"; i=$((i+1)); done"""
 
 
@@ -65,13 +70,14 @@ class Bwrap:
 
     def launch(self, spec: SandboxSpec, connection: int, errors: int) -> Launched:
         """Starts bubblewrap: in control groups if possible, and never as root."""
-        group = cgroups.create(spec)
+        group = cgroups.create(spec) if shutil.which("setpriv") else None
         data = _Data()
         try:
             command = self.command(spec, data, counted=group is not None)
             if group is not None:
                 names = [str(folder) for folder in group.folders]
-                command = ["/bin/sh", "-c", IN_CGROUPS, "sh", str(len(names)), *names, *command]
+                shell = [str(shutil.which("setpriv")), "--pdeathsig=TERM", "/bin/sh", "-c", IN_CGROUPS, "sh"]
+                command = [*shell, str(len(names)), *names, *command]
             process = subprocess.Popen(
                 command,
                 stdin=connection,
@@ -232,7 +238,7 @@ def _hidden() -> list[str]:
 def _writable(spec: SandboxSpec) -> list[str]:
     """The devices and the writable places, each with its size. Everything else becomes read-only."""
     hidden = _hidden() if spec.rootfs is None else []
-    sizes = {"/work": spec.disk, "/tmp": spec.tmp, "/home": spec.tmp, "/dev/shm": spec.tmp}
+    sizes = {"/work": spec.disk, "/tmp": spec.tmp, HOME: spec.tmp, "/dev/shm": spec.tmp}
     places = [word for path in PLACES for word in ("--size", str(sizes[path]), "--tmpfs", path)]
     closed = [word for path in (*hidden, "/dev", "/") for word in ("--remount-ro", path)]
     return ["--proc", "/proc", "--dev", "/dev", *places, *closed]

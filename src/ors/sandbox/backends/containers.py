@@ -8,11 +8,15 @@ import tempfile
 
 from ors.sandbox import seccomp
 from ors.sandbox.backends import Launched, Trouble
-from ors.sandbox.backends.bwrap import settings
+from ors.sandbox.backends.bwrap import HOME, PLACES, settings
+from ors.sandbox.cgroups import SPARE
 from ors.sandbox.inside import BOOT
 from ors.sandbox.spec import SandboxSpec
 
-PLACES = ("/work", "/tmp", "/home", "/dev/shm")
+FIRST_UID, UIDS = 10_000, 50_000
+"""Users that also an engine without root can give: it has 65,536 of them."""
+PODMAN = ("--http-proxy=false", "--read-only-tmpfs=false")
+"""podman passes the host's proxies on, and adds writable places without a limit."""
 START = 'exec $(command -v python3 || command -v python) -I -S -c "$0"'
 """Finds Python, which images have in different places."""
 
@@ -42,7 +46,7 @@ class Containers:
             profile.write(seccomp.profile())
         os.chmod(profile.name, 0o644)
         process = subprocess.Popen(
-            [self.name, "run", *self.arguments(spec, name, profile.name)],
+            [str(shutil.which(self.name)), "run", *self.arguments(spec, name, profile.name)],
             stdin=connection,
             stdout=connection,
             stderr=errors,
@@ -58,20 +62,21 @@ class Containers:
         return Launched(process, settings(spec, list(PLACES), counted=True), kill=kill, started=started)
 
     def arguments(self, spec: SandboxSpec, name: str, profile: str) -> list[str]:
-        """The arguments of `run`."""
-        sizes = {"/work": spec.disk, "/tmp": spec.tmp, "/home": spec.tmp, "/dev/shm": spec.tmp}
-        mounts = [
-            word
-            for place in PLACES
-            for word in ("--tmpfs", f"{place}:rw,exec,nosuid,nodev,mode=1777,size={sizes[place]}")
-        ]
+        """The arguments of `run`. Limits on processes count by user, so each sandbox has its own."""
+        uid = FIRST_UID + secrets.randbelow(UIDS)
+        sizes = {"/work": spec.disk, "/tmp": spec.tmp, HOME: spec.tmp}
+        options = "rw,exec,nosuid,nodev,mode=1777"
+        mounts = [word for place in sizes for word in ("--tmpfs", f"{place}:{options},size={sizes[place]}")]
         return [
             *("--interactive", "--rm", "--name", name, "--pull", "missing", "--read-only"),
-            *("--network", spec.network, "--cap-drop", "ALL", "--user", "1000:1000", "--hostname", "sandbox"),
+            *("--network", spec.network, "--hostname", "sandbox", "--user", f"{uid}:{uid}"),
+            *("--cap-drop", "ALL", "--ulimit", f"nofile={spec.open_files}:{spec.open_files}"),
+            *("--ulimit", f"nproc={spec.processes + SPARE}:{spec.processes + SPARE}"),
+            *(PODMAN if self.name == "podman" else ()),
             *("--security-opt", "no-new-privileges", "--security-opt", f"seccomp={profile}"),
             *("--memory", str(spec.memory), "--memory-swap", str(spec.memory)),
-            *("--pids-limit", str(spec.processes + 8), "--workdir", "/", "--log-driver", "none"),
-            *mounts,
+            *("--pids-limit", str(spec.processes + SPARE), "--workdir", "/", "--log-driver", "none"),
+            *("--shm-size", str(spec.tmp), *mounts),
             *(word for path in spec.read_only for word in ("--volume", f"{path}:{path}:ro")),
             *("--entrypoint", "/bin/sh", str(spec.image), "-c", START, BOOT),
         ]

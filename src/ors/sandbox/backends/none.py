@@ -30,8 +30,8 @@ class Unisolated:
         """Starts the agent as a plain process, and says so."""
         log.warning("sandbox backend 'none': nothing is isolated; programs can do all that this process can")
         folder = tempfile.mkdtemp(prefix="ors-none-")
-        for place in ("work", "home"):
-            os.mkdir(f"{folder}/{place}")
+        for place in ("work", "home/agent"):
+            os.makedirs(f"{folder}/{place}")
         process = subprocess.Popen(
             [sys.executable, "-I", "-S", "-c", BOOT],
             stdin=connection,

@@ -247,7 +247,18 @@ def much_together(targets: dict[str, Any]) -> str:
 def fill(targets: dict[str, Any]) -> str:
     """Fills every place up to twice what all of them together may hold."""
     most, found = 2 * targets["disk"], []
-    for folder in (targets["work"], "/tmp", "/home", "/dev/shm", "/dev", "/run", "/", "/var/tmp", "/mnt"):
+    for folder in (
+        targets["work"],
+        "/tmp",
+        "/home",
+        "/home/agent",
+        "/dev/shm",
+        "/dev",
+        "/run",
+        "/",
+        "/var/tmp",
+        "/mnt",
+    ):
         path = f"{folder}/{targets['mark']}-fill"
         size = 0
         try:

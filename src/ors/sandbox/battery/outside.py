@@ -82,8 +82,9 @@ async def daemon(box: Box, host: Host) -> str:
     """Leaves a process behind that has no parent, no session and no terminal in common."""
     code = "import os, time\nif os.fork() == 0:\n  os.setsid()\n  if os.fork() == 0: time.sleep(60)\n"
     await box.exec(["python3", "-c", code, host.mark])
-    if not host.running():
-        return "the daemon was not seen, so this shows nothing"
+    async with asyncio.timeout(FAST):
+        while not await asyncio.to_thread(host.running):
+            continue  # it is just being born
     await box.close()
     found = host.running()
     for pid in found:
@@ -101,12 +102,25 @@ async def kill_everything(box: Box, host: Host) -> str:
         return "the sandbox is dead"
 
 
+async def root_outside(box: Box, host: Host) -> str:
+    """Runs as root, as the host sees it: every fault of the kernel or of a mount would count double."""
+    process = await box.spawn(
+        ["python3", "-c", "print(1, flush=True); import time; time.sleep(60)", host.mark]
+    )
+    await process.read()
+    owners = {os.stat(f"/proc/{pid}").st_uid for pid in host.running()}
+    process.kill()
+    await process.wait()
+    return "is root on the host" if 0 in owners else ""
+
+
 Attack = Callable[[Box, Host], Awaitable[str]]
 ATTACKS: dict[str, Attack] = {
     "file interface: read through a link": through_a_link,
     "file interface: write through a link": written_through_a_link,
     "file interface: copy a link to the host": copied_from_a_link,
     "file interface: pipes and devices": special_files,
+    "be root on the host": root_outside,
     "endless output": endless_output,
     "endless time": endless_time,
     "kill the agent": kill_everything,

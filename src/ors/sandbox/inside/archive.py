@@ -124,7 +124,10 @@ def unpack(base: bytes, read: Callable[[int], bytes], *, links: bool) -> None:
         else:
             unpack_file(target, mode, size, read)
     for folder, mode in reversed(folders):  # a folder may forbid its owner to write
-        os.chmod(folder, mode)
+        try:
+            os.chmod(folder, mode)
+        except PermissionError:
+            continue  # the place itself, which may belong to root
 
 
 def checked_path(path: bytes) -> bytes:
