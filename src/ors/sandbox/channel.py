@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from typing import cast
 
 from ors.errors import SandboxDead
 from ors.sandbox.inside import framed
@@ -26,8 +27,7 @@ class Channel(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Called by asyncio."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by its class
 
     def expect(self, take: Answer, number: int | None = None) -> int:
         """Reserves an id for a request; `take` gets its answers.

@@ -44,7 +44,9 @@ count=$1; shift; exec 3<&0
 shift $count; exec "$@" <&3 3<&-) &
 exec <&- >&- 3<&-
 wait; wait
-i=0; for group; do [ $i = $count ] && break; rmdir "$group"; i=$((i+1)); done"""
+i=0; n=0; for group; do [ $i = $count ] && break
+while [ $n -lt 500 ] && [ -d "$group" ] && ! rmdir "$group"; do n=$((n+1)); sleep 0.02; done 2>&-
+i=$((i+1)); done"""
 
 
 class Bwrap:

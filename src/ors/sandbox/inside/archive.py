@@ -34,7 +34,7 @@ def pack(
         for path, info in entries(os.path.join(base, name), unlock):
             inner = renamed + path[len(os.path.join(base, name)) :]
             try:
-                if unlock and not stat.S_ISLNK(info.st_mode):
+                if unlock and not info.st_mode & 0o400 and not stat.S_ISLNK(info.st_mode):
                     os.chmod(path, stat.S_IMODE(info.st_mode) | 0o400)
                 pack_one(path, info, inner, write)
             except FileNotFoundError:
@@ -49,7 +49,7 @@ def entries(top: bytes, unlock: bool) -> Iterator[tuple[bytes, os.stat_result]]:
         path, info = todo.pop()
         yield path, info
         if stat.S_ISDIR(info.st_mode):
-            if unlock:
+            if unlock and info.st_mode & 0o700 != 0o700:
                 os.chmod(path, stat.S_IMODE(info.st_mode) | 0o700)
             todo += below(path)
 
@@ -106,6 +106,7 @@ def unpack(base: bytes, read: Callable[[int], bytes], *, links: bool) -> None:
         ValueError: the stream is not well formed, or leaves `base`.
     """
     folders: list[tuple[bytes, int]] = []
+    known: set[bytes] = set()
     while True:
         head = read(HEAD)
         kind, mode = head[:1], int.from_bytes(head[1:5], "big") & 0o777
@@ -116,8 +117,11 @@ def unpack(base: bytes, read: Callable[[int], bytes], *, links: bool) -> None:
             raise ValueError("a record of the stream is not well formed")
         target = os.path.join(base, checked_path(read(length)))
         size = int.from_bytes(head[9:], "big")
+        parent = target if kind == b"D" else os.path.dirname(target)
+        if parent not in known:
+            os.makedirs(parent, exist_ok=True)
+            known.add(parent)
         if kind == b"D":
-            os.makedirs(target, exist_ok=True)
             folders.append((target, mode))
         elif kind == b"L":
             unpack_link(target, read(min(size, 4096)), links)
@@ -141,15 +145,21 @@ def checked_path(path: bytes) -> bytes:
 def unpack_link(target: bytes, content: bytes, links: bool) -> None:
     """Makes a symbolic link."""
     if links:
-        clear(target)
-        os.symlink(content, target)
+        try:
+            os.symlink(content, target)
+        except FileExistsError:
+            os.unlink(target)
+            os.symlink(content, target)
 
 
 def unpack_file(target: bytes, mode: int, size: int, read: Callable[[int], bytes]) -> None:
-    """Makes a file."""
-    os.makedirs(os.path.dirname(target), exist_ok=True)
-    clear(target)
-    fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    """Makes a file, and never writes to one that was there."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    try:
+        fd = os.open(target, flags, 0o600)
+    except FileExistsError:
+        os.unlink(target)
+        fd = os.open(target, flags, 0o600)
     try:
         while size:
             piece = read(min(PIECE, size))
@@ -158,14 +168,6 @@ def unpack_file(target: bytes, mode: int, size: int, read: Callable[[int], bytes
         os.fchmod(fd, mode)
     finally:
         os.close(fd)
-
-
-def clear(target: bytes) -> None:
-    """Removes a file or a link that is in the way."""
-    try:
-        os.unlink(target)
-    except FileNotFoundError:
-        return
 
 
 def write_all(fd: int, data: bytes | memoryview) -> None:
