@@ -15,8 +15,10 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+import ors.testing
 from ors import Environment, JSONObject, Server, TextBlock, ToolOutput, tool
-from ors.cli import COMMANDS, ors
+from ors.cli import COMMANDS
+from ors.cli import ors as command_line
 from tests.examples.test_readme import ROOT, blocks
 from tests.support.live_server import serving
 from tests.support.raw_http import Raw
@@ -50,7 +52,7 @@ class Sum(Environment):
 
 
 def commands() -> dict[str, click.Command]:
-    found = {name: ors.get_command(click.Context(ors), name) for name in COMMANDS}
+    found = {name: command_line.get_command(click.Context(command_line), name) for name in COMMANDS}
     return {name: command for name, command in found.items() if command is not None}
 
 
@@ -61,7 +63,7 @@ def lines(page: str) -> list[str]:
 
 
 def test_every_page_with_python_code_has_a_test_that_runs_it() -> None:
-    others = {f"docs/{name}.md" for name in ("conformance", "operations", "quality", "scaling")}
+    others = {f"docs/{name}.md" for name in ("conformance", "operations", "quality", "sandbox", "scaling")}
     readme = {"README.md", "docs/environments.md"}  # test_readme.py
     others |= {"CONTRIBUTING.md"}
     assert {page for page in PAGES if blocks(page)} == others | readme
@@ -82,6 +84,23 @@ def test_the_conformance_page_checks_a_server(capsys: pytest.CaptureFixture[str]
         exec(code.replace("http://127.0.0.1:8080", url), namespace)
     assert namespace["report"].of("passed")
     assert capsys.readouterr().out == ""  # nothing has failed
+
+
+def test_the_sandbox_page_prints_what_its_comments_say(capsys: pytest.CaptureFixture[str]) -> None:
+    _, alone, graded = blocks("docs/sandbox.md")
+    for code in (alone, graded):
+        exec(code, {})
+        said = re.findall(r"print\(.*  # (.*)$", code, re.MULTILINE)
+        assert capsys.readouterr().out.splitlines() == said
+        assert len(said) == 2
+
+
+async def test_the_environment_of_the_sandbox_page_rewards_a_sorted_file() -> None:
+    namespace: dict[str, Any] = {}
+    exec(blocks("docs/sandbox.md")[0], namespace)
+    async with ors.testing.session(namespace["Sorted"], split="train", index=0) as session:
+        await session.call_tool("bash", {"command": "sort words.txt > sorted.txt"})
+        assert (await session.call_tool("submit")).reward == 1.0
 
 
 def test_the_operations_page_sends_telemetry_to_providers_of_ones_own() -> None:
