@@ -168,7 +168,6 @@ def state() -> dict[str, object]:
         "descriptors": sorted(os.listdir("/proc/self/fd")),
         "mounts": Path("/proc/self/mounts").read_text(),
         "groups": groups(os.getpid()),
-        "folders": sorted(path.name for path in Path("/tmp").glob("ors-[sn][neo]*")),
     }
 
 

@@ -22,7 +22,7 @@ PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 GRADER = "home/agent/grade"
 UNANSWERED = 5.0
 """Seconds after a program's time limit until the sandbox counts as dead."""
-PIECE = 1 << 18
+PIECE = 1 << 20
 FILE_SECONDS = 60.0
 GRADER_ENV = {"PYTHONSAFEPATH": "1", "PYTHONNOUSERSITE": "1", "PYTHONDONTWRITEBYTECODE": "1"}
 """Python looks for modules neither in the grader's folder nor in /work, unless it is told to."""

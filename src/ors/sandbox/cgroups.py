@@ -61,6 +61,8 @@ def create(spec: SandboxSpec) -> Cgroup | None:
     try:
         for parent, limits in _parents(spec):
             folder = parent / name
+            if any(letter.isspace() for letter in str(folder)):
+                raise OSError("the shell that joins the groups could not read such a name")
             folder.mkdir()
             made.append(folder)
             for file, value in limits.items():

@@ -9,12 +9,12 @@ from ors.sandbox.channel import Channel
 from ors.sandbox.spec import ExecResult
 
 PIECE = 1 << 16
-LONGEST_INPUT = 1 << 18
+LONGEST_INPUT = 1 << 20
 """Most input in one request; the next follows when the program has taken it."""
 
 
 class Process(Protocol):
-    """A program that runs in a sandbox. Its output must be read: it waits when 256 kB are unread."""
+    """A program that runs in a sandbox. Its output must be read: it waits when 1 MB is unread."""
 
     async def read(self, size: int = PIECE) -> bytes:
         """The next bytes of standard output; b"" at the end."""

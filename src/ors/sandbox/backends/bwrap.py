@@ -19,10 +19,10 @@ PLACES = ("/work", "/tmp", HOME, "/dev/shm")
 """Everything that programs can write to."""
 SYSTEM = ("usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32")
 ETC = (
-    *("alternatives", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "localtime", "nsswitch.conf"),
-    *("ssl/certs", "ssl/openssl.cnf", "pki/tls", "pki/ca-trust", "services", "protocols", "mime.types"),
+    *("alternatives", "ld.so.cache", "localtime", "nsswitch.conf"),
+    *("ssl/certs", "ssl/openssl.cnf", "pki/tls", "pki/ca-trust"),
 )
-"""Files of /etc that programs need, and that tell nothing of the host."""
+"""Files of /etc that programs need, and that tell nothing of the host. Each costs 0.2 ms."""
 RESERVED = {"proc", "sys", "dev", "run", "work", "tmp", "home", "root"}
 FIRST_UID, UIDS = 0x70000000, 0x0FFFFFF0
 """User ids that no system gives to anybody."""
@@ -39,14 +39,14 @@ HOSTS = "127.0.0.1 localhost\n::1 localhost\n"
 # may have children already.
 IN_CGROUPS = """\
 trap 'kill -9 $!' TERM
-count=$1; shift; exec 3<&0
-(i=0; for group; do [ $i = $count ] && break; echo 0 > "$group/cgroup.procs" || exit 1; i=$((i+1)); done
-shift $count; exec "$@" <&3 3<&-) &
+groups=$1; shift; exec 3<&0
+(for group in $groups; do echo 0 > "$group/cgroup.procs" || exit 1; done; exec "$@" <&3 3<&-) &
 exec <&- >&- 3<&-
 wait; wait
-i=0; n=0; for group; do [ $i = $count ] && break
+rmdir $groups 2>&- && exit
+n=0; for group in $groups; do
 while [ $n -lt 500 ] && [ -d "$group" ] && ! rmdir "$group"; do n=$((n+1)); sleep 0.02; done 2>&-
-i=$((i+1)); done"""
+done"""
 
 
 class Bwrap:
@@ -77,9 +77,9 @@ class Bwrap:
         try:
             command = self.command(spec, data, counted=group is not None)
             if group is not None:
-                names = [str(folder) for folder in group.folders]
+                names = " ".join(str(folder) for folder in group.folders)
                 shell = [str(shutil.which("setpriv")), "--pdeathsig=TERM", "/bin/sh", "-c", IN_CGROUPS, "sh"]
-                command = [*shell, str(len(names)), *names, *command]
+                command = [*shell, names, *command]
             process = subprocess.Popen(
                 command,
                 stdin=connection,

@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ors.sandbox.inside.archive import pack, read_all, unpack, write_all
-    from ors.sandbox.inside.child import KILL, Child, found, pipes
+    from ors.sandbox.inside.child import KILL, Child, found, pipes, widen
     from ors.sandbox.inside.usage import lock, overuse, processes
 
-WINDOW = 1 << 18
+WINDOW = 1 << 20
 """Most bytes of a stream that the server has not taken yet; the program waits beyond that."""
-CHUNK = 1 << 16
+CHUNK = 1 << 18
 TICK = 0.1
 """Seconds between two looks at memory and files."""
 
@@ -92,7 +92,7 @@ class Agent:
 
     def receive(self) -> None:
         """Takes requests from the server; its end is the end of the sandbox."""
-        data = os.read(0, CHUNK * 4)
+        data = os.read(0, CHUNK)
         if not data:
             self.leave()
         self.buffer += data
@@ -176,6 +176,8 @@ class Agent:
             for target, fd in enumerate(fds):
                 os.dup2(fd, target)
             os.closerange(3, 4096)
+            widen(0)
+            widen(1)
             work()
             code = 0
         except OSError as error:
@@ -350,7 +352,7 @@ class Agent:
             if os.fstat(fd).st_size > most:
                 raise OSError(27, "File too large")
             while most:
-                data = os.read(fd, min(CHUNK * 4, most))
+                data = os.read(fd, min(CHUNK, most))
                 if not data:
                     break
                 most -= len(data)

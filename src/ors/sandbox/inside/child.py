@@ -64,6 +64,16 @@ def pipes(devnull: bool) -> tuple[list[int], list[int]]:
     return theirs, ours
 
 
+def widen(fd: int) -> None:
+    """Lets a pipe hold more, so that the two ends take turns less often."""
+    import fcntl
+
+    try:
+        fcntl.fcntl(fd, 1031, 1 << 20)  # F_SETPIPE_SZ
+    except OSError:
+        return  # no pipe, or too many wide ones
+
+
 def found(program: bytes, path: bytes) -> bytes:
     """The file of a program, as a shell finds it."""
     if b"/" in program:
