@@ -21,7 +21,7 @@ from pathlib import Path
 
 from bench import machine
 from ors.errors import SandboxDead
-from ors.sandbox import Pool, SandboxSpec, open_sandbox
+from ors.sandbox import Pool, Sandbox, SandboxSpec, open_sandbox
 from ors.sandbox.box import Box, open_box
 
 SPEC = SandboxSpec(backend="bwrap")
@@ -112,7 +112,7 @@ async def files(rounds: int) -> None:
             for number in range(2000):
                 (Path(folder) / str(number)).write_bytes(data[: 25 * 1024])
             say("upload 2,000 files, 50 MB", await timed(lambda: box.upload(folder, "tree")), "ms")
-        forked: list[Box] = []
+        forked: list[Sandbox] = []
         took = await timed(lambda: _fork(box, forked))
         say("fork with 2,000 files, 50 MB", took, "ms", "≤ 400")
         for each in forked:
@@ -128,8 +128,8 @@ def _printed(argv: list[str], cwd: str) -> bytes:
     return subprocess.check_output(argv, cwd=cwd)
 
 
-async def _fork(box: Box, into: list[Box]) -> None:
-    into += await box.fork()  # type: ignore[arg-type]
+async def _fork(box: Sandbox, into: list[Sandbox]) -> None:
+    into += await box.fork()
 
 
 def proportional(pid: int) -> int:
