@@ -202,8 +202,10 @@ async def test_the_grader_sees_the_work_and_nothing_else_of_the_agent(box: Sandb
 async def test_the_grader_imports_nothing_from_its_folders_by_accident(box: Sandbox) -> None:
     await box.write_file("json.py", b"raise SystemExit('taken over')")
     await box.write_file("sitecustomize.py", b"raise SystemExit('taken over')")
-    result = await box.grade(["python3", "check.py"], files={"check.py": "import json; print(json.dumps(1))"})
-    assert (result.stdout, result.stderr) == (b"1\n", b"")
+    check = "import json; print(json.dumps(1))"
+    for command in ("python3 check.py", f"cd /work; python3 -c '{check}'"):
+        result = await box.grade(command, files={"check.py": check})
+        assert (result.stdout, result.stderr) == (b"1\n", b"")
 
 
 async def test_after_the_end_everything_is_a_typed_error(box: Sandbox) -> None:
