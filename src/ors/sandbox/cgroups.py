@@ -103,7 +103,10 @@ def _delegated(mount: Path, own: str) -> Path:
     if own == "/":
         (mount / "cgroup.subtree_control").write_text("+memory +pids")
         return mount
-    return _below(mount, own).parent
+    folder = mount / own.lstrip("/")
+    if not folder.is_dir() or ".." in folder.parts:
+        raise FileNotFoundError(f"{folder} is not to be seen from here")
+    return folder.parent
 
 
 def _below(mount: Path, own: str) -> Path:

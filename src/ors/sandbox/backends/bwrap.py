@@ -26,6 +26,8 @@ ETC = (
 RESERVED = {"proc", "sys", "dev", "run", "work", "tmp", "home", "root"}
 FIRST_UID, UIDS = 0x70000000, 0x0FFFFFF0
 """User ids that no system gives to anybody."""
+FEWEST_UIDS = 1000
+"""A container with fewer has none to spare."""
 INSIDE = 1000
 """User and group id inside."""
 ACCOUNTS = {
@@ -120,9 +122,9 @@ class Bwrap:
 
     def drop(self) -> list[str]:
         """What makes root somebody else."""
-        if os.getuid() != 0:
+        uid = _unused_user() if os.getuid() == 0 else None
+        if uid is None:
             return []
-        uid = FIRST_UID + secrets.randbelow(UIDS)
         return [str(shutil.which("setpriv")), f"--reuid={uid}", f"--regid={uid}", "--clear-groups"]
 
     def explain(self, spec: SandboxSpec, text: str) -> Trouble:
@@ -135,6 +137,11 @@ class Bwrap:
         return Trouble(text or "bubblewrap ended at once", "bwrap --ro-bind / / --unshare-all true")
 
 
+_FORBIDDEN = Trouble(
+    "the kernel, or the container around this process, forbids user namespaces",
+    "sudo sysctl -w kernel.unprivileged_userns_clone=1 user.max_user_namespaces=10000; "
+    "start a container with --security-opt seccomp=unconfined --security-opt systempaths=unconfined",
+)
 _KNOWN = (
     ("Unknown option", Trouble("bubblewrap is older than 0.8", "install bubblewrap 0.8 or newer")),
     (
@@ -144,14 +151,8 @@ _KNOWN = (
             "sudo sysctl -w kernel.apparmor_restrict_unprivileged_userns=0",
         ),
     ),
-    (
-        "No permissions to create new namespace",
-        Trouble(
-            "the kernel, or the container around this process, forbids user namespaces",
-            "sudo sysctl -w kernel.unprivileged_userns_clone=1 user.max_user_namespaces=10000; "
-            "start a container with --security-opt seccomp=unconfined --security-opt systempaths=unconfined",
-        ),
-    ),
+    ("No permissions to create new namespace", _FORBIDDEN),
+    ("reating new namespace failed", _FORBIDDEN),
     (
         "Can't mount proc",
         Trouble(
@@ -193,6 +194,16 @@ class _Data:
         """Closes the descriptors on this side."""
         for fd in self.fds:
             os.close(fd)
+
+
+def _unused_user() -> int | None:
+    """A user id for one sandbox; None for the root of a container that has no other, and is none outside."""
+    with open("/proc/self/uid_map") as file:
+        ranges = [(int(words[2]), int(words[0])) for words in map(str.split, file)]
+    count, first = max(ranges)
+    if first + count > FIRST_UID + UIDS:
+        return FIRST_UID + secrets.randbelow(UIDS)
+    return None if count < FEWEST_UIDS else first + count // 2 + secrets.randbelow(count // 2)
 
 
 def _python(spec: SandboxSpec) -> str | None:
