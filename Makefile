@@ -3,19 +3,20 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help install run test test-field test-ray attack coverage check format bench bench-quick bench-cluster bench-rollouts nodes profile soak fuzz idle cost killed records screenshots clean
+.PHONY: help install run test test-field test-ray attack coverage check format bench bench-quick bench-cluster bench-rollouts nodes profile soak fuzz idle cost killed records screenshots clean bench-sandbox
 
 help: ## what there is to do
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 install: $(STAMP) ## make .venv with everything that running, testing and checking need
 
-$(STAMP): pyproject.toml scripts/browser scripts/proxies
+$(STAMP): pyproject.toml scripts/browser scripts/proxies scripts/bubblewrap
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed; try: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@scripts/browser
 	@scripts/proxies
+	@scripts/bubblewrap
 	@touch $@
 
 run: install ## serve the example environments on http://127.0.0.1:8080
@@ -95,6 +96,9 @@ killed: install ## a server killed under a hundred calls: how soon its clients k
 
 records: install ## ten thousand recorded episodes: memory, append, and how long they take to sum up
 	$(BIN)/python -m bench.records
+
+bench-sandbox: install ## sandboxes: opening, running, closing, three hundred at once, a soak: about three minutes
+	$(BIN)/python -m bench.sandbox
 
 screenshots: install ## pictures of every view of the inspector, in build/screenshots; three go to docs
 	$(BIN)/python -m scripts.screenshots --docs docs

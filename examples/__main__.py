@@ -13,12 +13,13 @@ from examples.countdown import Countdown
 from examples.math_qa import MathQA
 from examples.maze import Maze
 from examples.open_book import OpenBook
+from examples.repair import Repair
 from examples.word_hunt import WordHunt
 from ors import Environment, Server, Split
 
 T = TypeVar("T")
 
-EXAMPLES: list[type[Environment]] = [MathQA, WordHunt, Maze, OpenBook, Countdown]
+EXAMPLES: list[type[Environment]] = [MathQA, WordHunt, Maze, OpenBook, Countdown, Repair]
 
 WELCOME = """\
 Serving {count} environments on {url} (stop with Ctrl-C)

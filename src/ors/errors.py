@@ -7,6 +7,9 @@
     ├── ToolFailed              the tool raised or was stopped: not the model's fault, mask the step
     ├── CallOutcomeUnknown      the call may or may not have run: do not repeat it, drop the episode
     ├── SessionLost             the session has ended: start a new episode
+    ├── SandboxUnavailable      no sandbox can be opened here: the message says what to do
+    ├── SandboxLimit            what was asked for is over a limit of the sandbox
+    ├── SandboxDead             the sandbox has ended
     ├── TransportError          the server was not reached: the request itself may be fine
     │   └── Unavailable         the server answered "not now" (429, 502, 503, 504) until retries ended
     └── ResponseError           the server answered with an error status
@@ -40,6 +43,9 @@ __all__ = [
     "NotFound",
     "ORSError",
     "ResponseError",
+    "SandboxDead",
+    "SandboxLimit",
+    "SandboxUnavailable",
     "ServerFailed",
     "SessionLost",
     "TooLarge",
@@ -130,6 +136,27 @@ class SessionLost(ORSError):
     def __init__(self, message: str = "", *, sid: str | None = None, reason: str | None = None) -> None:
         super().__init__(message, reason=reason)
         self.sid = sid
+
+
+class SandboxUnavailable(ORSError):
+    """No sandbox can be opened on this machine. The message says why, and which command helps."""
+
+
+class SandboxLimit(ORSError):
+    """Something is over a limit of the sandbox: a file, the processes, the time in the line for a place.
+
+    `reason` names the limit: "processes", "disk", "file", "waiting".
+    """
+
+    who = "environment"
+
+    def __init__(self, message: str = "", *, reason: str | None = None) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class SandboxDead(ORSError):
+    """The sandbox was closed, killed, or does not answer. Open a new one."""
 
 
 class TransportError(ORSError):

@@ -16,8 +16,10 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+import ors.testing
 from ors import Environment, JSONObject, Server, TextBlock, ToolOutput, tool
-from ors.cli import COMMANDS, ors
+from ors.cli import COMMANDS
+from ors.cli import ors as command_line
 from ors.cli.settings import commands_of
 from ors.client import ORS
 from ors.rollouts import Conversation, TaskRef
@@ -31,7 +33,7 @@ from tests.support.raw_http import Raw
 from tests.support.scripted_server import answer
 
 PAGES = ["README.md", "CONTRIBUTING.md", *(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))]
-OTHERS = ("agents", "conformance", "operations", "quality", "rollouts", "runs", "scaling")
+OTHERS = ("agents", "conformance", "operations", "quality", "rollouts", "runs", "sandbox", "scaling")
 FOREIGN = {"--help", "--no-cache-dir"}
 """Flags that no command declares itself."""
 
@@ -60,7 +62,7 @@ class Sum(Environment):
 
 
 def commands() -> dict[str, click.Command]:
-    found = {name: ors.get_command(click.Context(ors), name) for name in COMMANDS}
+    found = {name: command_line.get_command(click.Context(command_line), name) for name in COMMANDS}
     return {name: command for name, command in found.items() if command is not None}
 
 
@@ -127,6 +129,23 @@ def test_the_rollouts_page_plays_its_episodes(capsys: pytest.CaptureFixture[str]
     assert "Scored" in capsys.readouterr().out
     assert (namespace["record"].reward, namespace["rewards"]) == (1.0, [1.0] * 40)
     assert (namespace["failures"], namespace["outcomes"]) == ([], ["scored"] * 10)
+
+
+def test_the_sandbox_page_prints_what_its_comments_say(capsys: pytest.CaptureFixture[str]) -> None:
+    _, alone, graded = blocks("docs/sandbox.md")
+    for code in (alone, graded):
+        exec(code, {})
+        said = re.findall(r"print\(.*  # (.*)$", code, re.MULTILINE)
+        assert capsys.readouterr().out.splitlines() == said
+        assert len(said) == 2
+
+
+async def test_the_environment_of_the_sandbox_page_rewards_a_sorted_file() -> None:
+    namespace: dict[str, Any] = {}
+    exec(blocks("docs/sandbox.md")[0], namespace)
+    async with ors.testing.session(namespace["Sorted"], split="train", index=0) as session:
+        await session.call_tool("bash", {"command": "sort words.txt > sorted.txt"})
+        assert (await session.call_tool("submit")).reward == 1.0
 
 
 def test_the_operations_page_sends_telemetry_to_providers_of_ones_own() -> None:

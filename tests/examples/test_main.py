@@ -17,6 +17,9 @@ ROOT = Path(__file__).parents[2]
 FILES = sorted(path for path in (ROOT / "examples").glob("*.py") if not path.name.startswith("__"))
 
 
+SANDBOXED = ["bash", "create", "find", "grep", "insert", "replace", "view", "python", "submit"]
+
+
 @pytest.fixture(scope="module")
 def welcome() -> Iterator[str]:
     """What a running `python -m examples` has printed."""
@@ -41,13 +44,14 @@ def pasted(welcome: str, first: str) -> str:
 
 def test_it_says_what_is_served(welcome: str) -> None:
     lines = welcome.splitlines()
-    assert lines[0].startswith("Serving 5 environments on http://127.0.0.1:")
-    assert lines[2:7] == [
+    assert lines[0].startswith("Serving 6 environments on http://127.0.0.1:")
+    assert lines[2:8] == [
         "  mathqa     train 8, test 4               tools: submit",
         "  wordhunt   train 10, test 5              tools: give_up, guess",
         "  maze       train 100, large 100          tools: move",
         "  openbook   train 3, test 2               tools: read_page, search, and what the task adds",
         "  countdown  train 1,000,000, test 10,000  tools: submit",
+        f"  repair     train 2, test 1               tools: {', '.join(SANDBOXED)}",
     ]
 
 

@@ -30,6 +30,7 @@ COMMANDS = {
     "check": ("ors.cli.commands.check:check", "Check a server against the standard."),
     "bench": ("ors.cli.commands.bench:bench", "Measure calls and episodes per second."),
     "runs": ("ors.cli.commands.runs:runs", "List, show, compare and export runs."),
+    "sandbox": ("ors.cli.commands.sandbox:sandbox", "Check how this machine isolates programs."),
     "config": ("ors.cli.commands.config:config", "Show every setting and where it comes from."),
     "completion": ("ors.cli.commands.completion:completion", "Print the completion script for a shell."),
 }

@@ -17,7 +17,10 @@ from ors.cli.output.printing import print_json
 
 TEMPLATES = ("basic", "game", "sandbox")
 TAKEN_CLASSES = frozenset(
-    {"Blocks", "Environment", "Field", "Path", "Task", "TextBlock", "ToolError", "ToolOutput"}
+    {
+        *("Bash", "Blocks", "Environment", "Field", "Files", "Path", "SandboxEnvironment", "SandboxLimit"),
+        *("SandboxSpec", "Submit", "Task", "TextBlock", "ToolError", "ToolOutput"),
+    }
 )
 """Names that the templates already use."""
 TAKEN_MODULES = frozenset({"ors", "test", "tests"})

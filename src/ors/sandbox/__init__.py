@@ -1,0 +1,31 @@
+"""Isolated places for programs and files that nobody trusts: `async with await open_sandbox() as box`."""
+
+from ors.errors import SandboxDead, SandboxLimit, SandboxUnavailable
+from ors.sandbox.box import open_box
+from ors.sandbox.pool import Pool
+from ors.sandbox.process import Process
+from ors.sandbox.sandbox import Sandbox
+from ors.sandbox.snapshot import Snapshot
+from ors.sandbox.spec import ExecResult, SandboxSpec
+
+__all__ = [
+    "ExecResult",
+    "Pool",
+    "Process",
+    "Sandbox",
+    "SandboxDead",
+    "SandboxLimit",
+    "SandboxSpec",
+    "SandboxUnavailable",
+    "Snapshot",
+    "open_sandbox",
+]
+
+
+async def open_sandbox(spec: SandboxSpec | None = None, *, files: Snapshot | None = None) -> Sandbox:
+    """Opens a sandbox, with the files of a snapshot if one is given.
+
+    Raises:
+        SandboxUnavailable: none can be opened on this machine; the message says why, and what to do.
+    """
+    return await open_box(spec or SandboxSpec(), files)

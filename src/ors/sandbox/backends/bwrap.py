@@ -1,0 +1,257 @@
+"""Sandboxes by bubblewrap: name spaces of the kernel, without a container engine and without root."""
+
+import os
+import platform
+import secrets
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+from ors.sandbox import cgroups, seccomp
+from ors.sandbox.backends import Launched, Trouble
+from ors.sandbox.inside import BOOT
+from ors.sandbox.spec import SandboxSpec
+
+HOME = "/home/agent"
+PLACES = ("/work", "/tmp", HOME, "/dev/shm")
+"""Everything that programs can write to."""
+SYSTEM = ("usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32")
+ETC = (
+    *("alternatives", "ld.so.cache", "localtime", "nsswitch.conf"),
+    *("ssl/certs", "ssl/openssl.cnf", "pki/tls", "pki/ca-trust"),
+)
+"""Files of /etc that programs need, and that tell nothing of the host. Each costs 0.2 ms."""
+RESERVED = {"proc", "sys", "dev", "run", "work", "tmp", "home", "root"}
+FIRST_UID, UIDS = 0x70000000, 0x0FFFFFF0
+"""User ids that no system gives to anybody."""
+FEWEST_UIDS = 1000
+"""A container with fewer has none to spare."""
+INSIDE = 1000
+"""User and group id inside."""
+ACCOUNTS = {
+    "/etc/passwd": f"agent:x:{INSIDE}:{INSIDE}::{HOME}:/bin/sh\n",
+    "/etc/group": f"agent:x:{INSIDE}:\n",
+}
+HOSTS = "127.0.0.1 localhost\n::1 localhost\n"
+
+# The shell stays outside of the groups, and removes them when everything in them has ended: also when the
+# server is gone by then, which the kernel tells it by SIGTERM. Joining comes first, for whoever joins later
+# may have children already.
+IN_CGROUPS = """\
+trap 'kill -9 $!' TERM
+groups=$1; shift; exec 3<&0
+(for group in $groups; do echo 0 > "$group/cgroup.procs" || exit 1; done; exec "$@" <&3 3<&-) &
+exec <&- >&- 3<&-
+wait; wait
+rmdir $groups 2>&- && exit
+n=0; for group in $groups; do
+while [ $n -lt 500 ] && [ -d "$group" ] && ! rmdir "$group"; do n=$((n+1)); sleep 0.02; done 2>&-
+done"""
+
+
+class Bwrap:
+    """Sandboxes by bubblewrap."""
+
+    name = "bwrap"
+    isolates = True
+
+    def missing(self, spec: SandboxSpec) -> Trouble | None:
+        """What is missing on this machine."""
+        if spec.image is not None:
+            return Trouble("it runs no images", "choose podman or docker for SandboxSpec(image=...)")
+        if sys.platform != "linux" or platform.machine() not in seccomp.ARCHITECTURES:
+            return Trouble(f"it does not run on {sys.platform} {platform.machine()}", "install podman")
+        if shutil.which("bwrap") is None:
+            return Trouble("bubblewrap is not installed", "sudo apt-get install bubblewrap")
+        if os.getuid() == 0 and shutil.which("setpriv") is None:
+            return Trouble("setpriv is not installed", "apt-get install util-linux")
+        if _python(spec) is None:
+            where = f" in {spec.rootfs}" if spec.rootfs else ""
+            return Trouble(f"there is no Python for the agent{where}", "sudo apt-get install python3")
+        return None
+
+    def launch(self, spec: SandboxSpec, connection: int, errors: int) -> Launched:
+        """Starts bubblewrap: in control groups if possible, and never as root."""
+        group = cgroups.create(spec) if shutil.which("setpriv") else None
+        data = _Data()
+        try:
+            command = self.command(spec, data, counted=group is not None)
+            if group is not None:
+                names = " ".join(str(folder) for folder in group.folders)
+                shell = [str(shutil.which("setpriv")), "--pdeathsig=TERM", "/bin/sh", "-c", IN_CGROUPS, "sh"]
+                command = [*shell, names, *command]
+            process = subprocess.Popen(
+                command,
+                stdin=connection,
+                stdout=connection,
+                stderr=errors,
+                env=self.environment(),
+                cwd="/",
+                pass_fds=data.fds,
+                start_new_session=True,
+            )
+        finally:
+            data.close()
+        return Launched(process, settings(spec, list(PLACES), counted=group is not None), group)
+
+    def environment(self) -> dict[str, str]:
+        """Environment of bubblewrap: empty, for programs inside can read it."""
+        return {}
+
+    def command(self, spec: SandboxSpec, data: "_Data", *, counted: bool) -> list[str]:
+        """The command line. Root becomes a user that owns nothing, another one for each sandbox."""
+        python = _python(spec)
+        assert python is not None
+        arguments = [
+            *("--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"),
+            *("--disable-userns", "--die-with-parent", "--as-pid-1", "--clearenv"),
+            *("--uid", str(INSIDE), "--gid", str(INSIDE), "--hostname", "sandbox"),
+            *([] if spec.network == "host" else ["--unshare-net"]),
+            *_root(spec, data),
+            *_writable(spec),
+            *self.filter(data, counted),
+            *("--chdir", "/", "--", python, "-I", "-S", "-c", BOOT),
+        ]
+        return [*self.drop(), str(shutil.which("bwrap")), *arguments]
+
+    def filter(self, data: "_Data", counted: bool) -> list[str]:
+        """The filter of system calls."""
+        return ["--seccomp", str(data.add(seccomp.program(shared_memory=counted)))]
+
+    def drop(self) -> list[str]:
+        """What makes root somebody else."""
+        uid = _unused_user() if os.getuid() == 0 else None
+        if uid is None:
+            return []
+        return [str(shutil.which("setpriv")), f"--reuid={uid}", f"--regid={uid}", "--clear-groups"]
+
+    def explain(self, spec: SandboxSpec, text: str) -> Trouble:
+        """Says what bubblewrap's error means."""
+        for part, trouble in _KNOWN:
+            if part in text:
+                return trouble
+        if "source path" in text or "Permission denied" in text:
+            return Trouble(text, "make the paths of the SandboxSpec readable for all users")
+        return Trouble(text or "bubblewrap ended at once", "bwrap --ro-bind / / --unshare-all true")
+
+
+_FORBIDDEN = Trouble(
+    "the kernel, or the container around this process, forbids user namespaces",
+    "sudo sysctl -w kernel.unprivileged_userns_clone=1 user.max_user_namespaces=10000; "
+    "start a container with --security-opt seccomp=unconfined --security-opt systempaths=unconfined",
+)
+_KNOWN = (
+    ("Unknown option", Trouble("bubblewrap is older than 0.8", "install bubblewrap 0.8 or newer")),
+    (
+        "setting up uid map: Permission denied",
+        Trouble(
+            "AppArmor forbids user namespaces for plain users",
+            "sudo sysctl -w kernel.apparmor_restrict_unprivileged_userns=0",
+        ),
+    ),
+    ("No permissions to create new namespace", _FORBIDDEN),
+    ("reating new namespace failed", _FORBIDDEN),
+    (
+        "Can't mount proc",
+        Trouble(
+            "the container around this process hides parts of /proc",
+            "start the container with --security-opt systempaths=unconfined",
+        ),
+    ),
+)
+
+
+def settings(spec: SandboxSpec, places: list[str], *, counted: bool) -> dict[str, object]:
+    """What the agent is told. Where no control group counts memory, the agent does, and needs a bound."""
+    limits = {
+        "NPROC": spec.processes + 1,
+        "NOFILE": spec.open_files,
+        "CPU": spec.cpu_seconds,
+        "CORE": 0,
+        **({} if counted else {"DATA": 2 * spec.memory}),
+    }
+    memory = 0 if counted else spec.memory
+    return {"limits": limits, "places": places, "memory": memory, "inodes": spec.inodes, "folder": ""}
+
+
+class _Data:
+    """Contents that bubblewrap reads from file descriptors."""
+
+    def __init__(self) -> None:
+        self.fds: list[int] = []
+
+    def add(self, content: bytes) -> int:
+        """A descriptor to read the content from; it must fit into a pipe."""
+        reader, writer = os.pipe()
+        self.fds.append(reader)
+        with open(writer, "wb") as file:
+            file.write(content)
+        return reader
+
+    def close(self) -> None:
+        """Closes the descriptors on this side."""
+        for fd in self.fds:
+            os.close(fd)
+
+
+def _unused_user() -> int | None:
+    """A user id for one sandbox; None for the root of a container that has no other, and is none outside."""
+    with open("/proc/self/uid_map") as file:
+        ranges = [(int(words[2]), int(words[0])) for words in map(str.split, file)]
+    count, first = max(ranges)
+    if first + count > FIRST_UID + UIDS:
+        return FIRST_UID + secrets.randbelow(UIDS)
+    return None if count < FEWEST_UIDS else first + count // 2 + secrets.randbelow(count // 2)
+
+
+def _python(spec: SandboxSpec) -> str | None:
+    """The Python for the agent; first one of the server's version, which need not compile the agent."""
+    root = Path(spec.rootfs or "/")
+    names = (f"python{sys.version_info[0]}.{sys.version_info[1]}", "python3")
+    for name in names:
+        for folder in ("usr/bin", "usr/local/bin", "bin"):
+            if os.path.lexists(root / folder / name):
+                return f"/{folder}/{name}"
+    return None
+
+
+def _root(spec: SandboxSpec, data: _Data) -> list[str]:
+    """What can be read."""
+    root = Path(spec.rootfs or "/")
+    names = sorted({each.name for each in root.iterdir()} - RESERVED) if spec.rootfs else SYSTEM
+    arguments = [word for name in names for word in _entry(root / name)]
+    if spec.rootfs is None:
+        arguments += [word for name in ETC for word in ("--ro-bind-try", f"/etc/{name}", f"/etc/{name}")]
+        arguments += [word for path in _hidden() for word in ("--size", "4096", "--tmpfs", path)]
+        for path, text in {**ACCOUNTS, **({"/etc/hosts": HOSTS} if spec.network == "none" else {})}.items():
+            arguments += ["--perms", "0644", "--file", str(data.add(text.encode())), path]
+    if spec.network == "host":
+        for path in ("/etc/resolv.conf", "/etc/hosts"):
+            if spec.rootfs is None or (root / path[1:]).is_file():  # a read-only folder takes no new file
+                arguments += ["--ro-bind-try", path, path]
+    for path in spec.read_only:
+        arguments += ["--ro-bind", path, path]
+    return arguments
+
+
+def _entry(path: Path) -> list[str]:
+    if path.is_symlink():
+        return ["--symlink", os.readlink(path), f"/{path.name}"]
+    return ["--ro-bind", str(path), f"/{path.name}"] if path.exists() else []
+
+
+def _hidden() -> list[str]:
+    """Packages of the server's Python: the environment, with its answers, may be among them."""
+    paths = {os.path.realpath(sysconfig.get_path(name)) for name in ("purelib", "platlib")}
+    return sorted(path for path in paths if path.startswith("/usr/") and os.path.isdir(path))
+
+
+def _writable(spec: SandboxSpec) -> list[str]:
+    """The devices and the writable places, each with its size. Everything else becomes read-only."""
+    hidden = _hidden() if spec.rootfs is None else []
+    sizes = {"/work": spec.disk, "/tmp": spec.tmp, HOME: spec.tmp, "/dev/shm": spec.tmp}
+    places = [word for path in PLACES for word in ("--size", str(sizes[path]), "--tmpfs", path)]
+    closed = [word for path in (*hidden, "/dev", "/") for word in ("--remount-ro", path)]
+    return ["--proc", "/proc", "--dev", "/dev", *places, *closed]

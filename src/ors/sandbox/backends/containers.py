@@ -1,0 +1,91 @@
+"""Sandboxes by a container engine, through its command: for images."""
+
+import os
+import secrets
+import shutil
+import subprocess
+import tempfile
+
+from ors.sandbox import seccomp
+from ors.sandbox.backends import Launched, Trouble
+from ors.sandbox.backends.bwrap import HOME, PLACES, settings
+from ors.sandbox.cgroups import SPARE
+from ors.sandbox.inside import BOOT
+from ors.sandbox.spec import SandboxSpec
+
+FIRST_UID, UIDS = 10_000, 50_000
+"""Users that also an engine without root can give: it has 65,536 of them."""
+PODMAN = ("--http-proxy=false", "--read-only-tmpfs=false")
+"""podman passes the host's proxies on, and adds writable places without a limit."""
+START = 'exec $(command -v python3 || command -v python) -I -S -c "$0"'
+"""Finds Python, which images have in different places."""
+
+
+class Containers:
+    """Sandboxes by docker or podman."""
+
+    isolates = True
+
+    def __init__(self, engine: str) -> None:
+        self.name = engine
+
+    def missing(self, spec: SandboxSpec) -> Trouble | None:
+        """What is missing on this machine."""
+        if shutil.which(self.name) is None:
+            return Trouble(f"{self.name} is not installed", f"sudo apt-get install {_PACKAGES[self.name]}")
+        if spec.image is None:
+            return Trouble("no image is named", "SandboxSpec(image='docker.io/library/python:3.12-slim')")
+        if spec.rootfs is not None:
+            return Trouble("it runs images, not folders", f"{self.name} import FOLDER.tar NAME")
+        return None
+
+    def launch(self, spec: SandboxSpec, connection: int, errors: int) -> Launched:
+        """Starts a container whose only process is the agent."""
+        name = f"ors-{os.getpid()}-{secrets.token_hex(6)}"
+        with tempfile.NamedTemporaryFile("w", prefix="ors-seccomp-", suffix=".json", delete=False) as profile:
+            profile.write(seccomp.profile())
+        os.chmod(profile.name, 0o644)
+        process = subprocess.Popen(
+            [str(shutil.which(self.name)), "run", *self.arguments(spec, name, profile.name)],
+            stdin=connection,
+            stdout=connection,
+            stderr=errors,
+            start_new_session=True,
+        )
+
+        def kill() -> None:
+            subprocess.run([self.name, "rm", "--force", name], capture_output=True, check=False)
+
+        def started() -> None:
+            os.unlink(profile.name)
+
+        return Launched(process, settings(spec, list(PLACES), counted=True), kill=kill, started=started)
+
+    def arguments(self, spec: SandboxSpec, name: str, profile: str) -> list[str]:
+        """The arguments of `run`. Limits on processes count by user, so each sandbox has its own."""
+        uid = FIRST_UID + secrets.randbelow(UIDS)
+        sizes = {"/work": spec.disk, "/tmp": spec.tmp, HOME: spec.tmp}
+        options = "rw,exec,nosuid,nodev,mode=1777"
+        mounts = [word for place in sizes for word in ("--tmpfs", f"{place}:{options},size={sizes[place]}")]
+        return [
+            *("--interactive", "--rm", "--name", name, "--pull", "missing", "--read-only"),
+            *("--network", spec.network, "--hostname", "sandbox", "--user", f"{uid}:{uid}"),
+            *("--cap-drop", "ALL", "--ulimit", f"nofile={spec.open_files}:{spec.open_files}"),
+            *("--ulimit", f"nproc={spec.processes + SPARE}:{spec.processes + SPARE}"),
+            *(PODMAN if self.name == "podman" else ()),
+            *("--security-opt", "no-new-privileges", "--security-opt", f"seccomp={profile}"),
+            *("--memory", str(spec.memory), "--memory-swap", str(spec.memory)),
+            *("--pids-limit", str(spec.processes + SPARE), "--workdir", "/", "--log-driver", "none"),
+            *("--shm-size", str(spec.tmp), *mounts),
+            *(word for path in spec.read_only for word in ("--volume", f"{path}:{path}:ro")),
+            *("--entrypoint", "/bin/sh", str(spec.image), "-c", START, BOOT),
+        ]
+
+    def explain(self, spec: SandboxSpec, text: str) -> Trouble:
+        """Says what the engine's error means."""
+        if "python" in text or "exec: -I" in text:
+            return Trouble(f"there is no Python in {spec.image}", "choose an image with Python 3.8 or newer")
+        return Trouble(text or f"{self.name} ended at once", f"{self.name} run --rm {spec.image} true")
+
+
+_PACKAGES = {"docker": "docker.io", "podman": "podman"}

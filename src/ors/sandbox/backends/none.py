@@ -1,0 +1,48 @@
+"""No sandbox at all: programs run as the server's user, with its files and its network."""
+
+import logging
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+
+from ors.sandbox.backends import Launched, Trouble
+from ors.sandbox.inside import BOOT
+from ors.sandbox.spec import SandboxSpec
+
+log = logging.getLogger(__name__)
+
+
+class Unisolated:
+    """Programs beside the server, for code that is trusted. Only time and output are limited."""
+
+    name = "none"
+    isolates = False
+
+    def missing(self, spec: SandboxSpec) -> Trouble | None:
+        """What is missing on this machine."""
+        if spec.image or spec.rootfs:
+            return Trouble("it has the host's file system", "leave out image and rootfs")
+        return None
+
+    def launch(self, spec: SandboxSpec, connection: int, errors: int) -> Launched:
+        """Starts the agent as a plain process, and says so."""
+        log.warning("sandbox backend 'none': nothing is isolated; programs can do all that this process can")
+        folder = tempfile.mkdtemp(prefix="ors-none-")
+        for place in ("work", "home/agent"):
+            os.makedirs(f"{folder}/{place}")
+        process = subprocess.Popen(
+            [sys.executable, "-I", "-S", "-c", BOOT],
+            stdin=connection,
+            stdout=connection,
+            stderr=errors,
+            start_new_session=True,
+        )
+        settings = {"limits": {}, "places": [], "memory": 0, "inodes": 0, "folder": folder}
+        # The agent removes the folder, also when this process is gone; if it is killed, this process does.
+        return Launched(process, settings, kill=lambda: shutil.rmtree(folder, ignore_errors=True))
+
+    def explain(self, spec: SandboxSpec, text: str) -> Trouble:
+        """Says what a failed start means."""
+        return Trouble(text or "the agent ended at once", f"{sys.executable} -I -S -c pass")

@@ -1,0 +1,101 @@
+"""The battery: attacks on a sandbox, to see that each is blocked on this machine."""
+
+import json
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from importlib.resources import files
+
+from ors.sandbox import seccomp
+from ors.sandbox.backends import Backend
+from ors.sandbox.battery import inside, outside
+from ors.sandbox.battery.host import Host
+from ors.sandbox.box import Box, open_box
+from ors.sandbox.spec import MB, SandboxSpec
+
+SMALL = SandboxSpec(memory=192 * MB, processes=40, disk=16 * MB, tmp=8 * MB, inodes=5000)
+"""Limits that are quick to reach."""
+MUST_WORK = "use the own loopback"
+SILENT = {
+    *("nfsservctl", "lookup_dcookie", "memfd_secret", "quotactl_fd", "statmount", "listmount"),
+    *("lsm_get_self_attr", "lsm_set_self_attr", "lsm_list_modules"),
+}
+"""Calls that say ENOSYS or EPERM on many kernels by themselves, so that trying them shows nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """How one attack ended."""
+
+    attack: str
+    blocked: bool
+    detail: str = ""
+
+
+def calls() -> list[str]:
+    """The system calls that are tried."""
+    return [name for name, numbers in seccomp.DENIED.items() if None not in numbers and name not in SILENT]
+
+
+def names() -> list[str]:
+    """All attacks."""
+    return [*inside.ATTACKS, *calls(), *inside.HEAVY, *outside.ATTACKS]
+
+
+async def battery(spec: SandboxSpec, among: Sequence[Backend] | None = None) -> AsyncIterator[Verdict]:
+    """Attacks sandboxes on the backend of the spec, one attack after the other.
+
+    Raises:
+        SandboxUnavailable: no sandbox can be opened.
+    """
+    spec = replace(SMALL, backend=spec.backend, image=spec.image, rootfs=spec.rootfs)
+    alone = [[name] for name in (*inside.HEAVY, *outside.ATTACKS)]
+    with Host() as host:
+        async with _neighbour(spec, host, among) as neighbour:
+            for group in (list(inside.ATTACKS), calls(), *alone):
+                async with await open_box(spec, among=among) as box:
+                    targets = host.targets(spec, box.work, neighbour)
+                    for verdict in await attacked(box, host, group, targets):
+                        yield verdict
+
+
+@asynccontextmanager
+async def _neighbour(spec: SandboxSpec, host: Host, among: Sequence[Backend] | None) -> AsyncIterator[str]:
+    """Another sandbox, with a program that runs and a file."""
+    async with await open_box(spec, among=among) as box:
+        await box.write_file(f"{host.mark}-file", b"private")
+        process = await box.spawn(["python3", "-c", "import time; time.sleep(600)", f"{host.mark}-neighbour"])
+        yield f"{box.work}/{host.mark}-file"
+        process.kill()
+
+
+async def attacked(box: Box, host: Host, group: Sequence[str], targets: str) -> list[Verdict]:
+    """Runs attacks that can share a sandbox."""
+    if group[0] in outside.NEVER_UNISOLATED and box.backend == "none":
+        return []
+    if group[0] in outside.ATTACKS:
+        achieved = {group[0]: await outside.ATTACKS[group[0]](box, host)}
+    else:
+        achieved = await run_inside(box, group, targets)
+    achieved = {**achieved, **host.damage()}
+    host.clean()
+    return [
+        Verdict(name, blocked=bool(achieved.get(name)) is (name == MUST_WORK), detail=achieved.get(name, ""))
+        for name in group
+    ]
+
+
+async def run_inside(box: Box, group: Sequence[str], targets: str) -> dict[str, str]:
+    """What attacks from inside have achieved; those that were killed have achieved nothing."""
+    result = await box.exec(["python3", "-I", "-", targets, *group], stdin=program(), timeout=60)
+    if b"Traceback" in result.stderr:
+        raise RuntimeError(f"an attack is broken: {result.stderr.decode(errors='replace')}")
+    found = dict(json.loads(line) for line in result.stdout.splitlines())
+    if len(found) < len(group) and group[0] not in inside.HEAVY:
+        raise RuntimeError(f"the attack after {list(found)[-1:]} did not end: {result}")
+    return found
+
+
+def program() -> bytes:
+    """The program that attacks from inside."""
+    return files(__name__).joinpath("inside.py").read_bytes()

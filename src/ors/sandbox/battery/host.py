@@ -1,0 +1,128 @@
+"""What the attacks look for on the host: secrets, sockets, a process, all of them planted."""
+
+import json
+import os
+import secrets
+import socket
+import subprocess
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Self
+
+from ors.sandbox import seccomp
+from ors.sandbox.spec import SandboxSpec
+
+
+class Host:
+    """Planted targets on the host, for as long as a battery runs."""
+
+    def __init__(self) -> None:
+        self._stack = ExitStack()
+        self.mark = f"ors-mark-{secrets.token_hex(6)}"
+        self.secret = secrets.token_hex(12)
+
+    def __enter__(self) -> Self:
+        with ExitStack() as stack:
+            self.folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ors-battery-")))
+            self.folder.chmod(0o755)
+            self.key = self.folder / "key"
+            self.key.write_text(self.secret)
+            self.key.chmod(0o600)
+            (self.folder / "open").mkdir()
+            (self.folder / "open").chmod(0o777)
+            stack.enter_context(open(self.folder / "open" / "held", "w"))
+            self._plant_sockets(stack)
+            self.revive()
+            stack.callback(lambda: self.victim.wait())
+            stack.callback(lambda: self.victim.kill())
+            self._stack = stack.pop_all()
+        return self
+
+    def revive(self) -> None:
+        """Starts the process that attacks try to kill, with a secret in its environment."""
+        self.victim = subprocess.Popen(["sleep", "600"], env={"ORS_SECRET": self.secret})
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def _plant_sockets(self, stack: ExitStack) -> None:
+        self.tcp = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+        for address in (str(self.folder / "socket"), f"\0{self.mark}"):
+            server = stack.enter_context(socket.socket(socket.AF_UNIX))
+            server.bind(address)
+            server.listen()
+        (self.folder / "socket").chmod(0o777)
+
+    def targets(self, spec: SandboxSpec, work: str, neighbour_file: str) -> str:
+        """What an attack is told."""
+        column = seccomp.ARCHITECTURES[os.uname().machine].column
+        known: dict[str, Any] = {
+            **seccomp.DENIED,
+            "clone": seccomp.CLONE,
+            "clone3": seccomp.CLONE3,
+            "personality": seccomp.PERSONALITY,
+            "ioctl": seccomp.IOCTL,
+        }
+        return json.dumps(
+            {
+                "key": str(self.key),
+                "folder": str(self.folder / "open"),
+                "unix": str(self.folder / "socket"),
+                "abstract": self.mark,
+                "port": self.tcp.getsockname()[1],
+                "mark": self.mark,
+                "secret": self.secret,
+                "victim": self.victim.pid,
+                "neighbour": f"{self.mark}-neighbour",
+                "neighbour_file": neighbour_file,
+                "block": _disk(),
+                "work": work,
+                "processes": spec.processes,
+                "memory": spec.memory,
+                "disk": spec.disk,
+                "inodes": spec.inodes,
+                "numbers": {name: numbers[column] for name, numbers in known.items()},
+            }
+        )
+
+    def marks(self) -> list[str]:
+        """Files that an attack has left on the host."""
+        folders = [self.folder / "open", *map(Path, ("/usr", "/etc", "/", "/usr/local/bin", "/var/tmp"))]
+        return [str(folder / self.mark) for folder in folders if (folder / self.mark).exists()]
+
+    def running(self) -> list[int]:
+        """Processes, of anybody, that have the mark in their command line."""
+        found = []
+        for entry in Path("/proc").glob("[0-9]*"):
+            try:
+                words = (entry / "cmdline").read_bytes().split(b"\0")
+            except OSError:
+                continue
+            found += [int(entry.name)] if self.mark.encode() in words else []
+        return found
+
+    def damage(self) -> dict[str, str]:
+        """What attacks from inside have done to the host, by their names."""
+        found = {}
+        if self.victim.poll() is not None:
+            found["kill a process of the host"] = "the process is dead"
+            self.revive()
+        if self.marks():
+            found["write outside"] = ", ".join(self.marks())
+        return found
+
+    def clean(self) -> None:
+        """Removes what attacks have left."""
+        for path in self.marks():
+            os.unlink(path)
+
+
+def _disk() -> tuple[str, tuple[int, int]]:
+    """A disk of the host, by name and number; an invented one where none is to be seen."""
+    for entry in sorted(Path("/sys/block").glob("*")) if os.path.isdir("/sys/block") else []:
+        if (entry / "dev").exists() and (Path("/dev") / entry.name).exists():
+            major, minor = (entry / "dev").read_text().split(":")
+            if int((entry / "size").read_text()) > 0:
+                return f"/dev/{entry.name}", (int(major), int(minor))
+    return "/dev/sda", (8, 0)

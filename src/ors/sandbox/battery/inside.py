@@ -1,0 +1,339 @@
+"""Attacks that run inside a sandbox, as a program of its own: `python3 -I - TARGETS NAME…`.
+
+It prints a line of JSON for each: what was achieved, or nothing. It does no lasting harm where it is not
+isolated.
+"""
+
+import ctypes
+import errno
+import json
+import os
+import socket
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+REFUSED = (errno.EPERM, errno.ENOSYS, errno.EACCES, errno.EAFNOSUPPORT)
+ARGUMENTS: dict[str, tuple[int, ...]] = {
+    "acct": (1,),
+    "reboot": (0, 0, 0, 0),
+    "settimeofday": (0, 1),
+    "kexec_load": (0, 0, 0, 255),
+    "setns": (-1, 0),
+    "pidfd_getfd": (-1, -1, 0),
+    "finit_module": (-1, 0, 0),
+    "bpf": (-1, 0, 0),
+    "keyctl": (-1, 0, 0, 0, 0),
+    "userfaultfd": (-1,),
+    "fanotify_init": (-1, 0),
+    "setdomainname": (0, -1),
+    "ptrace": (16, 0, 0, 0),
+    "kexec_file_load": (-1, -1, 0, 0, -1),
+    "syslog": (99, 0, 0),
+    "sethostname": (0, -1),
+    "clock_settime": (-1, 0),
+    "open_tree": (-1, 0, -1),
+    "name_to_handle_at": (-1, 0, 0, 0, 0),
+}
+"""Arguments that the kernel refuses by another error than the filter's. All zeros otherwise."""
+
+
+def called(number: int, *arguments: int) -> tuple[int, int]:
+    """Result and error of a system call."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    result = libc.syscall(number, *(ctypes.c_long(each) for each in arguments))
+    return result, ctypes.get_errno()
+
+
+def reaches(targets: dict[str, Any], name: str) -> str:
+    """Whether a system call gets past the filter to the kernel."""
+    result, error = called(targets["numbers"][name], *ARGUMENTS.get(name, (0,) * 6))
+    return f"{name} returned {result}, {os.strerror(error)}" if result >= 0 or error not in REFUSED else ""
+
+
+def read(path: str) -> str:
+    """Reads a file or a folder."""
+    if os.path.isdir(path):
+        return " ".join(os.listdir(path))[:60]
+    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb", buffering=0) as file:
+        return repr((file.read(8192) or b"")[:40])
+
+
+def environment(targets: dict[str, Any]) -> str:
+    """Looks for a secret in the environment of every process."""
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/environ", "rb") as file:
+                if targets["secret"].encode() in file.read():
+                    return f"the secret is in /proc/{pid}/environ"
+        except OSError:
+            continue
+    return ""
+
+
+def command_lines(targets: dict[str, Any]) -> str:
+    """Looks for a process of another sandbox."""
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/cmdline", "rb") as file:
+                if targets["neighbour"].encode() in file.read().split(b"\0"):
+                    return f"process {pid} of the neighbour"
+        except OSError:
+            continue
+    return ""
+
+
+def connect(family: int, address: Any, kind: int = socket.SOCK_STREAM) -> str:
+    """Connects to an address. A datagram socket sends nothing by that: it only needs a route."""
+    with socket.socket(family, kind) as client:
+        client.settimeout(3)
+        client.connect(address)
+        return f"connected to {address!r}"
+
+
+def write_outside(targets: dict[str, Any]) -> str:
+    """Writes to places of the host; the host looks afterwards."""
+    for folder in (targets["folder"], "/usr", "/etc", "/", "/usr/local/bin", "/var/tmp", "/dev", "/run"):
+        try:
+            with open(f"{folder}/{targets['mark']}", "w") as file:
+                file.write("here")
+        except OSError:
+            continue
+    return ""
+
+
+def block_device(targets: dict[str, Any]) -> str:
+    """Reads a disk of the host, by its name or by a device file of its own."""
+    number = os.makedev(*targets["block"][1])
+    for path in (targets["block"][0], "/tmp/ors-disk", "/dev/shm/ors-disk"):
+        try:
+            if not os.path.exists(path):
+                os.mknod(path, 0o60600, number)
+            with open(path, "rb", buffering=0) as file:
+                return f"read {len(file.read(512))} bytes of {path}"
+        except OSError:
+            continue
+        finally:
+            if path.endswith("ors-disk") and os.path.exists(path):
+                os.unlink(path)
+    return ""
+
+
+def kill_process(targets: dict[str, Any]) -> str:
+    """Kills a process of the host; the host looks afterwards."""
+    os.kill(targets["victim"], 9)
+    return ""
+
+
+def new_namespace(targets: dict[str, Any]) -> str:
+    """Makes a user namespace by clone."""
+    result, error = called(targets["numbers"]["clone"], 0x10000000 | 17, 0, 0, 0, 0)
+    if result == 0:
+        os._exit(0)
+    return f"a user namespace by clone, {os.strerror(error)}" if result > 0 else ""
+
+
+def in_child(attack: Callable[[], str]) -> str:
+    """Runs an attack that changes the process which makes it."""
+    reader, writer = os.pipe()
+    if os.fork() == 0:
+        try:
+            os.write(writer, attack().encode())
+        finally:
+            os._exit(0)
+    os.close(writer)
+    os.wait()
+    return os.read(reader, 500).decode()
+
+
+def personality(targets: dict[str, Any]) -> str:
+    """Turns address randomisation off."""
+    return "changed" if called(targets["numbers"]["personality"], 0x0040000)[0] >= 0 else ""
+
+
+def memory_of_agent(targets: dict[str, Any]) -> str:
+    """Reads the memory of the process that started this one."""
+    with open(f"/proc/{os.getppid()}/mem", "rb") as file:
+        return f"opened {file.name}"
+
+
+def terminal_input(targets: dict[str, Any]) -> str:
+    """Types into the terminal."""
+    error = called(targets["numbers"]["ioctl"], 0, 0x5412, 0)[1]
+    return f"TIOCSTI, {os.strerror(error)}" if error not in REFUSED else ""
+
+
+def host_descriptor(targets: dict[str, Any]) -> str:
+    """Looks for inherited file descriptors, and for those of other processes."""
+    found = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            found += [os.readlink(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd")]
+        except OSError:
+            continue
+    return next((f"descriptor of {each}" for each in found if targets["folder"] in each), "")
+
+
+def own_loopback(targets: dict[str, Any]) -> str:
+    """Talks to itself: this must work."""
+    server = socket.create_server(("127.0.0.1", 0))
+    with server, socket.create_connection(server.getsockname(), timeout=3):
+        return "works"
+
+
+INET, UNIX = socket.AF_INET, socket.AF_UNIX
+
+
+def fork_bomb(targets: dict[str, Any]) -> str:
+    """Starts many processes at once."""
+    reader, writer = os.pipe()
+    children = []
+    try:
+        for _ in range(targets["processes"] * 4):
+            pid = os.fork()
+            if pid == 0:
+                os.close(writer)
+                os.read(reader, 1)
+                os._exit(0)
+            children.append(pid)
+    except OSError:
+        children.append(0)  # refused: this one does not count
+    os.close(writer)
+    children = [pid for pid in children if pid]
+    for pid in children:
+        os.waitpid(pid, 0)
+    return f"{len(children)} processes" if len(children) > targets["processes"] else ""
+
+
+def grow(size: int) -> list[bytearray]:
+    """Takes memory, and writes to every page of it."""
+    held = []
+    for _ in range(size // 2**24):
+        held.append(bytearray(2**24))
+        held[-1][::4096] = b"x" * 4096
+    return held
+
+
+def much_memory(targets: dict[str, Any]) -> str:
+    """Takes three times the memory in one process."""
+    try:
+        return f"{len(grow(targets['memory'] * 3)) * 16} MB"
+    except MemoryError:
+        return ""
+
+
+def much_together(targets: dict[str, Any]) -> str:
+    """Takes twice the memory in eight processes, each of them small."""
+    reader, writer = os.pipe()
+    children = []
+    for _ in range(8):
+        pid = os.fork()
+        if pid == 0:
+            os.close(writer)
+            held = grow(targets["memory"] // 4)
+            os.read(reader, len(held) and 1)
+            os._exit(0)
+        children.append(pid)
+    time.sleep(2)  # until all have their memory, or are dead
+    ended = [pid for pid in children if os.waitpid(pid, os.WNOHANG)[0]]
+    os.close(writer)
+    for pid in set(children) - set(ended):
+        os.waitpid(pid, 0)
+    alive = 8 - len(ended)
+    return f"{alive} processes of {targets['memory'] >> 22} MB" if alive > 4 else ""
+
+
+def fill(targets: dict[str, Any]) -> str:
+    """Fills every place up to twice what all of them together may hold."""
+    most, found = 2 * targets["disk"], []
+    for folder in (
+        targets["work"],
+        "/tmp",
+        "/home",
+        "/home/agent",
+        "/dev/shm",
+        "/dev",
+        "/run",
+        "/",
+        "/var/tmp",
+        "/mnt",
+    ):
+        path = f"{folder}/{targets['mark']}-fill"
+        size = 0
+        try:
+            with open(path, "wb", buffering=0) as file:
+                while size < most:
+                    size += file.write(bytes(2**20))
+        except OSError:
+            size = min(size, most - 1)
+        if os.path.exists(path):
+            os.unlink(path)
+        found += [folder] * (size >= most)
+    return f"wrote {most >> 20} MB to {', '.join(found)}" if found else ""
+
+
+def many_files(targets: dict[str, Any]) -> str:
+    """Makes twelve times as many files as allowed."""
+    folder = f"{targets['work']}/many"
+    os.mkdir(folder)
+    for number in range(targets["inodes"] * 12):
+        os.close(os.open(f"{folder}/{number}", os.O_CREAT | os.O_WRONLY))
+    return f"{targets['inodes'] * 12} files"
+
+
+ATTACKS: dict[str, Callable[[dict[str, Any]], str]] = {
+    "read a key of the host": lambda t: read(t["key"]),
+    "read /etc/shadow": lambda t: read("/etc/shadow"),
+    "list /root": lambda t: read("/root"),
+    "read a disk": block_device,
+    "read the kernel log": lambda t: read("/dev/kmsg"),
+    "read kernel memory": lambda t: read("/proc/kcore"),
+    "read the server's environment": environment,
+    "find descriptors of the server": host_descriptor,
+    "open the agent's memory": memory_of_agent,
+    "write outside": write_outside,
+    "connect to the host's loopback": lambda t: connect(INET, ("127.0.0.1", t["port"])),
+    "reach the internet": lambda t: connect(INET, ("192.0.2.1", 443), socket.SOCK_DGRAM),
+    "reach the metadata address": lambda t: connect(INET, ("169.254.169.254", 80), socket.SOCK_DGRAM),
+    "connect to a unix socket": lambda t: connect(UNIX, t["unix"]),
+    "connect to an abstract socket": lambda t: connect(UNIX, "\0" + t["abstract"]),
+    "open a vsock": lambda t: socket.socket(40, socket.SOCK_STREAM).__class__.__name__,
+    "open a packet socket": lambda t: socket.socket(17, socket.SOCK_RAW).__class__.__name__,
+    "make a namespace by clone": new_namespace,
+    "make a namespace by unshare": lambda t: in_child(
+        lambda: "" if called(t["numbers"]["unshare"], 0x10000000)[0] else "made"
+    ),
+    "clone3": lambda t: reaches(t, "clone3"),
+    "change the personality": lambda t: in_child(lambda: personality(t)),
+    "type into the terminal": terminal_input,
+    "kill a process of the host": kill_process,
+    "see a process of another sandbox": command_lines,
+    "read a file of another sandbox": lambda t: read(t["neighbour_file"]),
+    "use the own loopback": own_loopback,
+}
+
+HEAVY: dict[str, Callable[[dict[str, Any]], str]] = {
+    "fork bomb": fork_bomb,
+    "much memory in one process": much_memory,
+    "much memory in many processes": much_together,
+    "fill the disks": fill,
+    "make very many files": many_files,
+}
+"""Attacks on limits: each needs a sandbox of its own."""
+
+
+def main() -> None:
+    """Runs the attacks that are named."""
+    targets = json.loads(sys.argv[1])
+    known = {**ATTACKS, **HEAVY}
+    for name in sys.argv[2:]:
+        try:
+            achieved = known[name](targets) if name in known else reaches(targets, name)
+        except OSError:
+            achieved = ""
+        os.write(1, json.dumps([name, achieved]).encode() + b"\n")
+
+
+if __name__ == "__main__":
+    main()

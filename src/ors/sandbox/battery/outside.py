@@ -1,0 +1,131 @@
+"""Attacks that need the server's side: files, output, time, and what is left after the end."""
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import Awaitable, Callable
+
+from ors.errors import SandboxDead, SandboxLimit
+from ors.sandbox.battery.host import Host
+from ors.sandbox.box import Box
+
+FAST = 3.0
+"""Seconds that an answer may take where a hang is the attack."""
+
+
+async def _read(box: Box, path: str) -> bytes:
+    """What the file interface gives for a path; nothing if it refuses.
+
+    Raises:
+        TimeoutError: it hangs.
+    """
+    async with asyncio.timeout(FAST):
+        try:
+            return await box.read_file(path, 4096)
+        except (OSError, SandboxLimit):
+            return b""
+
+
+async def through_a_link(box: Box, host: Host) -> str:
+    """Reads a key of the host by a link that a program has made."""
+    await box.exec(["ln", "-sfn", str(host.key), "link"])
+    found = await _read(box, "link")
+    climbing = await _read(box, "/work/" + "../" * 12 + str(host.key).lstrip("/"))
+    return "read the key" if host.secret.encode() in found + climbing else ""
+
+
+async def written_through_a_link(box: Box, host: Host) -> str:
+    """Writes to the host by links to a file and to a folder."""
+    await box.exec(f"ln -sfn {host.folder}/open/{host.mark} out; ln -sfn {host.folder}/open folder")
+    for path in ("out", f"folder/{host.mark}", "../" * 12 + f"{host.folder}/open/{host.mark}"):
+        with contextlib.suppress(OSError):
+            await box.write_file(path, b"here")
+    return ", ".join(host.marks())
+
+
+async def copied_from_a_link(box: Box, host: Host) -> str:
+    """Puts a link into a folder that the server copies to the host."""
+    await box.exec(f"mkdir -p tree && ln -sfn {host.key} tree/key && mkfifo tree/pipe; touch tree/file")
+    await box.download("tree", host.folder / "copied")
+    found = sorted(path.name for path in (host.folder / "copied").iterdir())
+    return "" if found == ["file"] else f"copied {found}"
+
+
+async def special_files(box: Box, host: Host) -> str:
+    """Makes the server read a pipe that nobody writes to, and devices that never end."""
+    await box.exec("mkfifo pipe")
+    try:
+        read = [path for path in ("pipe", "/dev/zero", "/dev/tty", ".") if await _read(box, path)]
+    except TimeoutError:
+        return "the server waits for ever"
+    return f"read {read}" if read else ""
+
+
+async def endless_output(box: Box, host: Host) -> str:
+    """Prints without end."""
+    result = await box.exec(["yes"], max_output=2**20, timeout=20)
+    stopped = result.truncated and result.returncode is None
+    return "" if stopped and len(result.stdout) <= 2**20 else f"printed {len(result.stdout):,} bytes"
+
+
+async def endless_time(box: Box, host: Host) -> str:
+    """Ignores all signals, and works past its time limit."""
+    code = (
+        "import signal\nfor n in (1, 2, 3, 13, 14, 15, 18): signal.signal(n, signal.SIG_IGN)\nwhile True: 0"
+    )
+    result = await box.exec(["python3", "-c", code, host.mark], timeout=0.5)
+    return "" if result.timed_out and not host.running() else "still runs after its time"
+
+
+async def daemon(box: Box, host: Host) -> str:
+    """Leaves a process behind that has no parent, no session and no terminal in common."""
+    code = "import os, time\nif os.fork() == 0:\n  os.setsid()\n  if os.fork() == 0: time.sleep(60)\n"
+    await box.exec(["python3", "-c", code, host.mark])
+    async with asyncio.timeout(FAST):
+        while not await asyncio.to_thread(host.running):
+            continue  # it is just being born
+    await box.close()
+    found = host.running()
+    for pid in found:
+        os.kill(pid, signal.SIGKILL)
+    return f"process {found[0]} outlives the sandbox" if found else ""
+
+
+async def kill_everything(box: Box, host: Host) -> str:
+    """Kills all processes that it can, then asks whether the sandbox still answers."""
+    await box.exec("kill -9 -1; kill -INT 1; kill -STOP 1; kill -9 1")
+    try:
+        async with asyncio.timeout(FAST):
+            return "" if (await box.exec(["echo", "here"])).stdout == b"here\n" else "answers wrongly"
+    except (SandboxDead, TimeoutError):
+        return "the sandbox is dead"
+
+
+async def root_outside(box: Box, host: Host) -> str:
+    """Runs as root, as the host sees it: every fault of the kernel or of a mount would count double."""
+    process = await box.spawn(
+        ["python3", "-c", "print(1, flush=True); import time; time.sleep(60)", host.mark]
+    )
+    await process.read()
+    owners = {os.stat(f"/proc/{pid}").st_uid for pid in host.running()}
+    process.kill()
+    await process.wait()
+    return "is root on the host" if 0 in owners else ""
+
+
+Attack = Callable[[Box, Host], Awaitable[str]]
+ATTACKS: dict[str, Attack] = {
+    "file interface: read through a link": through_a_link,
+    "file interface: write through a link": written_through_a_link,
+    "file interface: copy a link to the host": copied_from_a_link,
+    "file interface: pipes and devices": special_files,
+    "be root on the host": root_outside,
+    "endless output": endless_output,
+    "endless time": endless_time,
+    "kill the agent": kill_everything,
+    "a daemon after the end": daemon,
+}
+"""The last one closes its sandbox."""
+NEVER_UNISOLATED = {"kill the agent"}
+"""Attacks that would do harm to the host."""

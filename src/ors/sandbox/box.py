@@ -1,0 +1,313 @@
+"""The sandbox of every backend: it asks the agent inside."""
+
+import asyncio
+import errno
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from ors.errors import SandboxDead, SandboxLimit
+from ors.sandbox.backends import Backend
+from ors.sandbox.inside.archive import pack, unpack
+from ors.sandbox.opening import Cell, start
+from ors.sandbox.process import RunningProcess
+from ors.sandbox.sandbox import FILE, OUTPUT, Sandbox
+from ors.sandbox.snapshot import Snapshot
+from ors.sandbox.spec import ExecResult, SandboxSpec
+
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+GRADER = "home/agent/grade"
+UNANSWERED = 5.0
+"""Seconds after a program's time limit until the sandbox counts as dead."""
+PIECE = 1 << 20
+FILE_SECONDS = 60.0
+GRADER_ENV = {"PYTHONSAFEPATH": "1", "PYTHONNOUSERSITE": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+"""Python looks for modules neither in the grader's folder nor in /work, unless it is told to."""
+
+
+async def open_box(
+    spec: SandboxSpec, files: Snapshot | None = None, among: Sequence[Backend] | None = None
+) -> "Box":
+    """Opens a sandbox, with the files of a snapshot."""
+    backend, cell = await start(spec, among)
+    box = Box(spec, backend, cell)
+    if files is not None:
+        try:
+            await box.restore(files)
+        except BaseException:
+            await box.close()
+            raise
+    return box
+
+
+class Box:
+    """One open sandbox."""
+
+    def __init__(self, spec: SandboxSpec, backend: Backend, cell: Cell) -> None:
+        self.spec = spec
+        self.backend = backend.name
+        folder = str(cell.launched.settings["folder"])
+        self.work = f"{folder}/work"
+        self.cell = cell
+        self._backend = backend
+        self._channel = cell.channel
+        self._places = ("work", "home/agent") if folder else ("work", "home/agent", "tmp")
+        home = f"{folder}/home/agent"
+        self._oom_kills = 0
+        self._env = {"PATH": PATH, "HOME": home, "LANG": "C.UTF-8", "USER": "agent", **spec.env}
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Ends everything in the sandbox."""
+        await self.cell.end()
+
+    # ── Programs ─────────────────────────────────────────────────────────────────────────────────
+
+    async def exec(
+        self,
+        argv: Sequence[str] | str,
+        *,
+        stdin: bytes = b"",
+        timeout: float = 30.0,
+        cwd: str = "/work",
+        env: Mapping[str, str] | None = None,
+        max_output: int = OUTPUT,
+    ) -> ExecResult:
+        """Runs a program to its end."""
+        if timeout <= 0 or max_output < 1:
+            raise ValueError("timeout and max_output must be over 0")
+        process = RunningProcess(self._channel, keep=True)
+        self._spawn(process, argv, cwd, env, stdin[:PIECE], len(stdin) <= PIECE, timeout, max_output)
+        try:
+            await self._ended(process, stdin, timeout)
+        except asyncio.CancelledError:
+            process.kill()
+            raise
+        return self._judged(process.result())
+
+    async def _ended(self, process: RunningProcess, stdin: bytes, timeout: float) -> None:
+        feeding = (
+            asyncio.ensure_future(process.write(stdin[PIECE:], end=True)) if len(stdin) > PIECE else None
+        )
+        try:
+            await asyncio.wait([process.ended], timeout=timeout + UNANSWERED)
+        finally:
+            if feeding is not None:
+                feeding.cancel()
+        if not process.ended.done():
+            self.cell.kill()
+            raise SandboxDead("the sandbox did not answer, and was killed")
+
+    def _judged(self, result: ExecResult) -> ExecResult:
+        """Names the limit of a program that the kernel has killed for its memory."""
+        group = self.cell.launched.cgroup
+        if group is None or result.limit is not None or result.returncode not in (-9, 137):
+            return result
+        before, self._oom_kills = self._oom_kills, group.oom_kills()
+        if self._oom_kills == before:
+            return result
+        return replace(result, limit="memory", returncode=None if result.returncode == -9 else 137)
+
+    async def spawn(
+        self, argv: Sequence[str] | str, *, cwd: str = "/work", env: Mapping[str, str] | None = None
+    ) -> RunningProcess:
+        """Starts a program that runs beside others."""
+        process = RunningProcess(self._channel)
+        self._spawn(process, argv, cwd, env, b"", False, 0.0, 0)
+        return process
+
+    def _spawn(
+        self,
+        process: RunningProcess,
+        argv: Sequence[str] | str,
+        cwd: str,
+        env: Mapping[str, str] | None,
+        stdin: bytes,
+        end: bool,
+        timeout: float,
+        most: int,
+    ) -> None:
+        words = [os.fsencode(word) for word in (["/bin/sh", "-c", argv] if isinstance(argv, str) else argv)]
+        variables = {os.fsencode(k): os.fsencode(v) for k, v in {**self._env, **(env or {})}.items()}
+        if not words or any(b"\0" in word for word in (*words, *variables, *variables.values())):
+            self._channel.forget(process.number)
+            raise ValueError("a command needs a program, and no word of it may contain a zero byte")
+        if stdin:
+            process.expect_taken()
+        self._channel.send(
+            "spawn", process.number, words, variables, os.fsencode(cwd), stdin, end, timeout, most
+        )
+
+    # ── Files ────────────────────────────────────────────────────────────────────────────────────
+
+    async def read_file(self, path: str, max_bytes: int = FILE) -> bytes:
+        """The content of a regular file."""
+        return await self._asked(path, max_bytes, "read", os.fsencode(path), max_bytes)
+
+    async def write_file(self, path: str, data: bytes, mode: int = 0o644) -> None:
+        """Writes a file."""
+        if len(data) > max(self.spec.disk, self.spec.tmp):
+            raise SandboxLimit(f"{path}: the disk has no room for {len(data):,} bytes", reason="disk")
+        await self._asked(path, 0, "write", os.fsencode(path), data, mode)
+
+    async def _asked(self, path: str, most: int, operation: str, *arguments: object) -> bytes:
+        if "\0" in path:
+            raise ValueError("a path cannot contain a zero byte")
+        answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        content = bytearray()
+
+        def take(kind: bytes, data: bytes) -> None:
+            content.extend(data if kind == b"D" else b"")
+            if len(content) > most:
+                raise ValueError("more than was asked for")
+            if not answer.done() and kind == b"K":
+                answer.set_result(bytes(content))
+            elif not answer.done() and kind != b"D":
+                answer.set_exception(_failure(path, data))
+
+        number = self._channel.expect(take)
+        try:
+            self._channel.send(operation, number, *arguments)
+            done, _ = await asyncio.wait([answer], timeout=FILE_SECONDS)
+        finally:
+            self._channel.forget(number)
+        if not done:
+            self.cell.kill()
+            raise SandboxDead("the sandbox did not answer, and was killed")
+        return answer.result()
+
+    async def upload(self, local: str | Path, path: str) -> None:
+        """Copies a file or folder of the host."""
+        (folder, source), (base, target) = _parts(Path.cwd(), local), _parts("/work", path)
+        files = Snapshot(self._room())
+        try:
+            names = {os.fsencode(source): os.fsencode(target)}
+            await asyncio.to_thread(pack, os.fsencode(folder), names, files.add)
+            await self.restore(files, base)
+        finally:
+            files.close()
+
+    async def download(self, path: str, local: str | Path, max_bytes: int | None = None) -> None:
+        """Copies a file or folder to the host."""
+        (folder, target), (base, source) = _parts(Path.cwd(), local), _parts("/work", path)
+        files = await self._packed(base, {source: target}, max_bytes or self._room())
+        try:
+            await asyncio.to_thread(unpack, os.fsencode(folder), files.reader(), links=False)
+        finally:
+            files.close()
+
+    async def snapshot(self) -> Snapshot:
+        """A copy of all files in the writable places."""
+        return await self._packed("/", {place: place for place in self._places}, self._room())
+
+    def _room(self) -> int:
+        # Each file takes a head and a path beside its content.
+        return self.spec.disk + 2 * self.spec.tmp + 256 * self.spec.inodes
+
+    async def _packed(self, base: str, names: Mapping[str, str], most: int) -> Snapshot:
+        process = RunningProcess(self._channel)
+        encoded = {os.fsencode(name): os.fsencode(renamed) for name, renamed in names.items()}
+        self._channel.send("pack", process.number, os.fsencode(base), encoded)
+        files = Snapshot(most)
+        try:
+            while data := await process.read(PIECE):
+                files.add(data)
+            await self._copied(process, f"{base}/{next(iter(names))}")
+        except BaseException:
+            process.kill()
+            files.close()
+            raise
+        return files
+
+    async def restore(self, files: Snapshot, base: str = "/") -> None:
+        """Puts the files of a snapshot into this sandbox."""
+        process = RunningProcess(self._channel)
+        self._channel.send("unpack", process.number, os.fsencode(base))
+        try:
+            for offset in range(0, files.size, PIECE):
+                await process.write(files.piece(offset, PIECE), end=offset + PIECE >= files.size)
+            await self._copied(process, base)
+        except BaseException:
+            process.kill()
+            raise
+
+    async def _copied(self, process: RunningProcess, path: str) -> None:
+        status, limit = await asyncio.shield(process.ended)
+        if status == 0:
+            return
+        text = (await process.read_stderr()).decode(errors="replace")
+        if limit or "space" in text or not text:
+            raise SandboxLimit(f"{path}: the files do not fit into the sandbox", reason="disk")
+        raise OSError(f"{path}: {text}")
+
+    # ── Other sandboxes ──────────────────────────────────────────────────────────────────────────
+
+    async def fork(self, n: int = 1) -> list[Sandbox]:
+        """Opens `n` new sandboxes with the same files."""
+        files = await self.snapshot()
+        opening = [asyncio.ensure_future(self._sibling(files)) for _ in range(n)]
+        try:
+            return list(await asyncio.gather(*opening))
+        except BaseException:
+            for each in await asyncio.gather(*opening, return_exceptions=True):
+                if isinstance(each, Box):
+                    await each.close()
+            raise
+        finally:
+            files.close()
+
+    async def grade(
+        self,
+        argv: Sequence[str] | str,
+        *,
+        files: Mapping[str, bytes | str | Path] | None = None,
+        stdin: bytes = b"",
+        timeout: float = 60.0,
+        max_output: int = OUTPUT,
+    ) -> ExecResult:
+        """Runs a grader in a second sandbox."""
+        work = await self._packed("/", {"work": "work"}, self._room())
+        try:
+            grader = await self._sibling(work)
+        finally:
+            work.close()
+        async with grader:
+            await grader.write_file(f"/{GRADER}/.keep", b"")
+            for name, content in (files or {}).items():
+                data = content.read_bytes() if isinstance(content, Path) else content
+                data = data.encode() if isinstance(data, str) else data
+                await grader.write_file(f"/{GRADER}/{name}", data)
+            return await grader.exec(
+                argv, stdin=stdin, timeout=timeout, cwd=f"/{GRADER}", env=GRADER_ENV, max_output=max_output
+            )
+
+    async def _sibling(self, files: Snapshot) -> "Box":
+        return await open_box(self.spec, files, [self._backend])
+
+
+def _parts(start: str | Path, path: str | Path) -> tuple[str, str]:
+    """Folder and name of a path."""
+    folder, name = os.path.split(os.path.normpath(os.path.join(start, path)))
+    if not name:
+        raise ValueError(f"{path} is not a file or folder that can be copied")
+    return folder, name
+
+
+def _failure(path: str, data: bytes) -> Exception:
+    number, _, text = data.decode(errors="replace").partition(" ")
+    if not data:
+        return SandboxDead("the sandbox has ended")
+    if int(number) in (errno.EFBIG, errno.ENOSPC):
+        reason = "file" if int(number) == errno.EFBIG else "disk"
+        return SandboxLimit(f"{path}: {text}", reason=reason)
+    return OSError(int(number), text, path)

@@ -1,0 +1,132 @@
+"""Control groups: limits on all processes of a sandbox together, in both versions of the interface."""
+
+import os
+import secrets
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from ors.sandbox.spec import SandboxSpec
+
+SPARE = 8
+"""Processes of a group that are not the agent's programs: bwrap, the agent, and those that copy files."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cgroup:
+    """The groups of one sandbox: one in version 2, one for each controller in version 1."""
+
+    folders: tuple[Path, ...]
+
+    def oom_kills(self) -> int:
+        """How many processes the kernel has killed for their memory."""
+        for folder in self.folders:
+            for name in ("memory.events", "memory.oom_control"):
+                try:
+                    words = (folder / name).read_text().split()
+                except OSError:
+                    continue
+                return int(words[words.index("oom_kill") + 1]) if "oom_kill" in words else 0
+        return 0
+
+    def processes(self) -> list[int]:
+        """All processes of the sandbox, as the host counts them."""
+        return [int(pid) for pid in (self.folders[0] / "cgroup.procs").read_text().split()]
+
+    def memory(self) -> int:
+        """Bytes in use."""
+        for folder in self.folders:
+            for name in ("memory.current", "memory.usage_in_bytes"):
+                if (folder / name).exists():
+                    return int((folder / name).read_text())
+        return 0
+
+    def exists(self) -> bool:
+        """Whether one of the groups is still there."""
+        return any(folder.exists() for folder in self.folders)
+
+    def remove(self) -> None:
+        """Removes the groups, if no process is left in them."""
+        for folder in self.folders:
+            try:
+                folder.rmdir()
+            except FileNotFoundError:
+                continue
+
+
+def create(spec: SandboxSpec) -> Cgroup | None:
+    """Groups with the limits of a sandbox; None where this process may not make any."""
+    name = f"ors-{os.getpid()}-{secrets.token_hex(6)}"
+    made: list[Path] = []
+    try:
+        for parent, limits in _parents(spec):
+            folder = parent / name
+            if any(letter.isspace() for letter in str(folder)):
+                raise OSError("the shell that joins the groups could not read such a name")
+            folder.mkdir()
+            made.append(folder)
+            for file, value in limits.items():
+                _set(folder / file, value)
+    except OSError:
+        Cgroup(tuple(made)).remove()
+        return None
+    return Cgroup(tuple(made)) if made else None
+
+
+def _set(file: Path, value: int) -> None:
+    # Limits of swap do not exist where there is no swap accounting.
+    if file.exists() or file.name not in ("memory.swap.max", "memory.memsw.limit_in_bytes"):
+        file.write_text(str(value))
+
+
+def _parents(spec: SandboxSpec) -> Iterator[tuple[Path, dict[str, int]]]:
+    """Where groups can be made, and the limits to set in each.
+
+    Raises:
+        OSError: they cannot.
+    """
+    mounts, own = dict(_mounts()), dict(_own())
+    pids = {"pids.max": spec.processes + SPARE}
+    if "memory" in mounts and "pids" in mounts:
+        memory = {"memory.limit_in_bytes": spec.memory, "memory.memsw.limit_in_bytes": spec.memory}
+        yield _below(mounts["memory"], own["memory"]), memory
+        yield _below(mounts["pids"], own["pids"]), pids
+    elif "" in mounts:
+        yield (
+            _delegated(mounts[""], own[""]),
+            {"memory.max": spec.memory, "memory.swap.max": 0, **pids},
+        )
+
+
+def _delegated(mount: Path, own: str) -> Path:
+    # A group that holds processes cannot hold groups with limits. So ours stand beside the server's own.
+    if own == "/":
+        (mount / "cgroup.subtree_control").write_text("+memory +pids")
+        return mount
+    folder = mount / own.lstrip("/")
+    if not folder.is_dir() or ".." in folder.parts:
+        raise FileNotFoundError(f"{folder} is not to be seen from here")
+    return folder.parent
+
+
+def _below(mount: Path, own: str) -> Path:
+    # In a container the file names a group of the host, which is not below the mount.
+    folder = mount / own.lstrip("/")
+    return folder if folder.is_dir() else mount
+
+
+def _mounts() -> Iterator[tuple[str, Path]]:
+    """Mounted hierarchies by controller; version 2 under the empty name."""
+    for line in Path("/proc/self/mounts").read_text().splitlines():
+        _, folder, kind, options, *_ = line.split()
+        if kind == "cgroup2":
+            yield "", Path(folder)
+        elif kind == "cgroup":
+            yield from ((option, Path(folder)) for option in options.split(","))
+
+
+def _own() -> Iterator[tuple[str, str]]:
+    """The groups of this process by controller."""
+    for line in Path("/proc/self/cgroup").read_text().splitlines():
+        _, controllers, group = line.split(":", 2)
+        yield from ((controller, group) for controller in controllers.split(","))

@@ -1,0 +1,398 @@
+"""The agent: the process inside a sandbox that starts programs and moves files for the server outside.
+
+The text of this module runs on the Python inside the sandbox, 3.8 or newer. It imports next to nothing, for
+each module costs every sandbox time and memory. The server trusts no answer: see `channel.py`.
+
+A request is a length of four bytes and a marshalled tuple: (operation, id, arguments…). An answer is the
+id in four bytes, its kind in one, a length in four, and bytes.
+"""
+
+from __future__ import annotations
+
+import marshal
+import os
+import select
+import stat
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import Any
+
+    from ors.sandbox.inside.archive import pack, read_all, unpack, write_all
+    from ors.sandbox.inside.child import KILL, Child, found, pipes, widen
+    from ors.sandbox.inside.usage import lock, overuse, processes
+
+WINDOW = 1 << 20
+"""Most bytes of a stream that the server has not taken yet; the program waits beyond that."""
+CHUNK = 1 << 18
+TICK = 0.1
+"""Seconds between two looks at memory and files."""
+
+
+class Agent:
+    """Programs, files and limits of one sandbox."""
+
+    def __init__(self, settings: dict[str, Any]) -> None:
+        import _signal  # type: ignore[import-not-found]  # `signal` would load enum
+
+        self.settings = settings
+        self.children: dict[int, Child] = {}
+        self.buffer = bytearray()
+        self.next_tick = 0.0
+        self.crowd = False
+        self.oom = os.open("/proc/self/oom_score_adj", os.O_RDWR | os.O_CLOEXEC)
+        self.own_oom = os.read(self.oom, 16).strip()
+        self.wake, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        _signal.signal(_signal.SIGCHLD, lambda *_: None)
+        _signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+        # The first process of a namespace takes no signal without a handler, and Python has one for SIGINT.
+        _signal.signal(_signal.SIGINT, _signal.SIG_IGN)
+        self.defaults = [_signal.SIGINT, _signal.SIGPIPE, _signal.SIGXFSZ]
+
+    # ── The loop ─────────────────────────────────────────────────────────────────────────────────
+
+    def serve(self) -> None:
+        """Answers requests until the server is gone."""
+        while True:
+            poll = select.poll()
+            poll.register(0, select.POLLIN)
+            poll.register(self.wake, select.POLLIN)
+            owners = dict(self.watched(poll))
+            for fd, _ in poll.poll(self.patience()):
+                if fd == 0:
+                    self.receive()
+                elif fd == self.wake:
+                    os.read(self.wake, 4096)
+                elif owners[fd].number in self.children:
+                    self.ready(owners[fd], fd)
+            self.reap()
+            self.check_time()
+            for child in [each for each in self.children.values() if each.status is not None]:
+                self.finish(child)
+
+    def watched(self, poll: select.poll) -> Iterator[tuple[int, Child]]:
+        """Registers the streams that can move."""
+        for child in self.children.values():
+            if child.unread < WINDOW:
+                for fd in child.outputs:
+                    poll.register(fd, select.POLLIN)
+                    yield fd, child
+            if child.pending:
+                poll.register(child.stdin, select.POLLOUT)
+                yield child.stdin, child
+
+    def patience(self) -> int | None:
+        """Milliseconds until something is due."""
+        times = [child.deadline for child in self.children.values() if child.deadline and not child.stopped]
+        if self.settings["places"] and (self.children or self.crowd):
+            times.append(self.next_tick)
+        return max(0, int((min(times) - time.monotonic()) * 1000) + 1) if times else None
+
+    def receive(self) -> None:
+        """Takes requests from the server; its end is the end of the sandbox."""
+        data = os.read(0, CHUNK)
+        if not data:
+            self.leave()
+        self.buffer += data
+        while len(self.buffer) >= 4:
+            end = 4 + int.from_bytes(self.buffer[:4], "big")
+            if len(self.buffer) < end:
+                return
+            request = marshal.loads(self.buffer[4:end])
+            del self.buffer[:end]
+            try:
+                getattr(self, "on_" + request[0])(*request[1:])
+            except OSError as error:
+                self.fail(request[1], error)
+
+    def leave(self) -> None:
+        """Ends the sandbox. In a namespace of its own the kernel ends all other processes."""
+        for child in self.children.values():
+            child.stop("")
+        if self.settings["folder"]:
+            import shutil
+
+            shutil.rmtree(self.settings["folder"], ignore_errors=True)
+        os._exit(0)
+
+    def say(self, number: int, kind: bytes, data: bytes = b"") -> None:
+        """Sends one answer."""
+        message = b"%b%b%b%b" % (number.to_bytes(4, "big"), kind, len(data).to_bytes(4, "big"), data)
+        view = memoryview(message)
+        while view:
+            view = view[os.write(1, view) :]
+
+    # ── Programs ─────────────────────────────────────────────────────────────────────────────────
+
+    def on_spawn(
+        self,
+        number: int,
+        argv: list[bytes],
+        env: dict[bytes, bytes],
+        cwd: bytes,
+        stdin: bytes,
+        eof: bool,
+        timeout: float,
+        most: int,
+    ) -> None:
+        """Starts a program; a failure is told as a shell tells it, by 126 or 127."""
+
+        def start(fds: list[int]) -> int:
+            if not os.path.isdir(self.mapped(cwd)):
+                raise FileNotFoundError(2, "there is no folder " + os.fsdecode(cwd))
+            os.chdir(self.mapped(cwd))
+            actions = [(os.POSIX_SPAWN_DUP2, fd, target) for target, fd in enumerate(fds)]
+            path = found(argv[0], env.get(b"PATH", b"/usr/bin:/bin"))
+            return os.posix_spawn(path, argv, env, file_actions=actions, setsid=True, setsigdef=self.defaults)
+
+        self.begin(number, start, stdin, eof, timeout, most, b": ".join([argv[0], b"%b\n"]))
+
+    def on_pack(self, number: int, base: bytes, names: dict[bytes, bytes]) -> None:
+        """Writes files to the server, in a process of its own."""
+
+        def work() -> None:
+            pack(self.mapped(base), names, lambda data: write_all(1, data), unlock=True)
+
+        self.begin(number, lambda fds: self.forked(fds, work), b"", True, 0, 0, b"%b")
+
+    def on_unpack(self, number: int, base: bytes) -> None:
+        """Takes files from the server, in a process of its own."""
+
+        def work() -> None:
+            unpack(self.mapped(base), lambda size: read_all(0, size), links=True)
+
+        self.begin(number, lambda fds: self.forked(fds, work), b"", False, 0, 0, b"%b")
+
+    def forked(self, fds: list[int], work: Callable[[], object]) -> int:
+        """Runs a function of the agent in a process of its own."""
+        pid = os.fork()
+        if pid:
+            return pid
+        code = 1
+        try:
+            os.setsid()
+            for target, fd in enumerate(fds):
+                os.dup2(fd, target)
+            os.closerange(3, 4096)
+            widen(0)
+            widen(1)
+            work()
+            code = 0
+        except OSError as error:
+            os.write(2, (error.strerror or str(error)).encode())
+        finally:
+            os._exit(code)
+
+    def begin(
+        self,
+        number: int,
+        start: Callable[[list[int]], int],
+        stdin: bytes,
+        eof: bool,
+        timeout: float,
+        most: int,
+        complaint: bytes,
+    ) -> None:
+        """Starts a child between pipes."""
+        theirs, ours = pipes(devnull=eof and not stdin)
+        try:
+            os.write(self.oom, b"1000")
+            pid = start(theirs)
+        except OSError as error:
+            for fd in ours:
+                if fd >= 0:
+                    os.close(fd)
+            self.refuse(number, error, complaint)
+            return
+        finally:
+            os.write(self.oom, self.own_oom)
+            for fd in theirs:
+                os.close(fd)
+        child = Child(number, pid, ours, time.monotonic() + timeout if timeout else 0, most)
+        if not self.children and not self.crowd:
+            self.next_tick = time.monotonic() + TICK
+        self.children[number] = child
+        if child.stdin >= 0:
+            self.on_stdin(number, stdin, eof)
+
+    def refuse(self, number: int, error: OSError, complaint: bytes) -> None:
+        """Says why a program did not start."""
+        if error.errno in (11, 12):  # no more processes, no more memory
+            self.say(number, b"F", b"%d processes" % error.errno)
+            return
+        self.say(number, b"E", complaint % (error.strerror or "").encode())
+        self.say(number, b"X", b"%d " % (127 if error.errno == 2 else 126))
+
+    def on_stdin(self, number: int, data: bytes, eof: bool) -> None:
+        """Takes input for a program."""
+        child = self.children.get(number)
+        if child is None:
+            return
+        if child.stdin < 0:
+            self.say(number, b"A")  # the program has closed it
+            return
+        child.pending += data
+        child.eof = eof
+        if child.feed() and data:
+            self.say(number, b"A")
+
+    def on_taken(self, number: int, count: int) -> None:
+        """Hears that the server has taken output."""
+        if number in self.children:
+            self.children[number].unread -= count
+
+    def on_kill(self, number: int, signal: int) -> None:
+        """Sends a signal to the process group of a program."""
+        child = self.children.get(number)
+        if child is not None and signal == KILL:
+            child.stop("kill")
+        elif child is not None and child.status is None:
+            os.killpg(child.pid, signal)
+
+    def ready(self, child: Child, fd: int) -> None:
+        """Moves bytes of one stream."""
+        if fd == child.stdin:
+            if child.feed():
+                self.say(child.number, b"A")
+        elif fd in child.outputs:
+            self.take(child, fd)
+
+    def take(self, child: Child, fd: int) -> bool:
+        """Passes output of a program on; says whether there may be more."""
+        try:
+            data = os.read(fd, CHUNK)
+        except BlockingIOError:
+            return False
+        if child.room is not None and len(data) > child.room[fd]:
+            data = data[: child.room[fd]]
+            child.stop("output")
+        if child.room is not None:
+            child.room[fd] -= len(data)
+        if not data:
+            if child.limit != "output":
+                os.close(fd)
+                del child.outputs[fd]
+            return False
+        child.unread += len(data)
+        self.say(child.number, child.outputs[fd], data)
+        return True
+
+    def reap(self) -> None:
+        """Collects what has ended; the orphans of all programs come here too."""
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            while pid:
+                for child in self.children.values():
+                    if child.pid == pid:
+                        child.status = (
+                            -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+                        )
+                pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            pass
+
+    def finish(self, child: Child) -> None:
+        """Sends what an ended program has left in its pipes, and how it ended."""
+        if child.unread >= WINDOW:
+            return
+        for fd in list(child.outputs):
+            for _ in range(16):  # all that a pipe can hold; a process that was left behind may write for ever
+                if not self.take(child, fd):
+                    break
+            if fd in child.outputs:
+                os.close(fd)
+        child.close_stdin()
+        del self.children[child.number]
+        self.say(child.number, b"X", b"%d %b" % (child.status or 0, child.limit.encode()))
+
+    # ── Limits ───────────────────────────────────────────────────────────────────────────────────
+
+    def check_time(self) -> None:
+        """Stops programs that are over their time, and looks at memory and files now and then."""
+        now = time.monotonic()
+        for child in self.children.values():
+            if child.deadline and now >= child.deadline and not child.stopped:
+                child.stop("time")
+        if now >= self.next_tick and self.settings["places"] and (self.children or self.crowd):
+            self.next_tick = now + TICK
+            pids = processes()
+            self.crowd = bool(pids)
+            for pid, limit in overuse(pids, self.settings):
+                self.end_process(pid, limit)
+                self.next_tick = now + TICK / 10
+
+    def end_process(self, pid: int, limit: str) -> None:
+        """Kills one process, and notes the limit for the program that it belongs to."""
+        try:
+            session = os.getsid(pid)
+            os.kill(pid, KILL)
+        except OSError:
+            return
+        for child in self.children.values():
+            if child.pid == session:
+                child.limit = child.limit or limit
+
+    # ── Files ────────────────────────────────────────────────────────────────────────────────────
+
+    def mapped(self, path: bytes) -> bytes:
+        """Path on this file system; without isolation /work and /home are elsewhere."""
+        path = os.path.normpath(os.path.join(b"/work", path))
+        folder = self.settings["folder"]
+        if folder and (path == b"/" or path.split(b"/")[1] in (b"work", b"home")):
+            return os.path.normpath(os.fsencode(folder) + path)
+        return path
+
+    def on_read(self, number: int, path: bytes, most: int) -> None:
+        """Sends the content of a regular file."""
+        fd = os.open(self.mapped(path), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+        try:
+            self.check_regular(fd)
+            if os.fstat(fd).st_size > most:
+                raise OSError(27, "File too large")
+            while most:
+                data = os.read(fd, min(CHUNK, most))
+                if not data:
+                    break
+                most -= len(data)
+                self.say(number, b"D", data)
+        finally:
+            os.close(fd)
+        self.say(number, b"K")
+
+    def on_write(self, number: int, path: bytes, data: bytes, mode: int) -> None:
+        """Writes a regular file, with the folders above it."""
+        target = self.mapped(path)
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
+        fd = os.open(target, flags, mode)
+        try:
+            self.check_regular(fd)
+            os.ftruncate(fd, 0)
+            write_all(fd, data)
+            os.fchmod(fd, mode)
+        finally:
+            os.close(fd)
+        self.say(number, b"K")
+
+    def check_regular(self, fd: int) -> None:
+        """Refuses devices, pipes and folders."""
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            raise OSError(22, "Not a regular file")
+
+    def fail(self, number: int, error: OSError) -> None:
+        """Sends an error of the operating system."""
+        self.say(number, b"F", f"{error.errno or 5} {error.strerror or error}".encode())
+
+
+def main() -> None:
+    """Reads the settings, and serves."""
+    settings = marshal.loads(read_all(0, int.from_bytes(read_all(0, 4), "big")))
+    agent = Agent(settings)
+    lock(settings)
+    quiet = os.open("/dev/null", os.O_RDWR)
+    os.dup2(quiet, 2)
+    os.close(quiet)
+    agent.say(0, b"R")
+    agent.serve()

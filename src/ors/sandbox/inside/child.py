@@ -1,0 +1,85 @@
+"""A program that the agent has started, and its pipes. The agent runs this text too."""
+
+from __future__ import annotations
+
+import os
+
+KILL = 9
+
+
+class Child:
+    """A program that the agent has started."""
+
+    def __init__(self, number: int, pid: int, fds: list[int], deadline: float, most: int) -> None:
+        self.number = number
+        self.pid = pid
+        self.stdin, self.outputs = fds[0], {fds[1]: b"O", fds[2]: b"E"}
+        self.pending = b""
+        self.eof = False
+        self.unread = 0
+        self.room = {fds[1]: most, fds[2]: most} if most else None
+        self.deadline = deadline
+        self.limit = ""
+        self.stopped = False
+        self.status: int | None = None
+
+    def stop(self, limit: str) -> None:
+        """Kills the program and its process group."""
+        self.limit, self.stopped = self.limit or limit, True
+        try:
+            os.killpg(self.pid, KILL)
+        except OSError:
+            return
+
+    def feed(self) -> bool:
+        """Writes to the program's input; says whether the pending bytes are through."""
+        try:
+            self.pending = self.pending[os.write(self.stdin, self.pending) :]
+        except BlockingIOError:
+            return False
+        except OSError:
+            self.pending, self.eof = b"", True
+        if not self.pending and self.eof:
+            self.close_stdin()
+        return not self.pending
+
+    def close_stdin(self) -> None:
+        """Ends the program's input."""
+        if self.stdin >= 0:
+            os.close(self.stdin)
+            self.stdin = -1
+
+
+def pipes(devnull: bool) -> tuple[list[int], list[int]]:
+    """Three pipes: the ends of the program, and those of the agent, which never block."""
+    theirs, ours = [], []
+    if devnull:
+        theirs.append(os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC))
+        ours.append(-1)
+    for write in (False, True, True)[devnull:]:
+        pair = os.pipe2(os.O_CLOEXEC)
+        theirs.append(pair[write])
+        ours.append(pair[not write])
+        os.set_blocking(pair[not write], False)
+    return theirs, ours
+
+
+def widen(fd: int) -> None:
+    """Lets a pipe hold more, so that the two ends take turns less often."""
+    import fcntl
+
+    try:
+        fcntl.fcntl(fd, 1031, 1 << 20)  # F_SETPIPE_SZ
+    except OSError:
+        return  # no pipe, or too many wide ones
+
+
+def found(program: bytes, path: bytes) -> bytes:
+    """The file of a program, as a shell finds it."""
+    if b"/" in program:
+        return program
+    for folder in path.split(b":"):
+        candidate = os.path.join(folder, program)
+        if os.access(candidate, os.X_OK) and not os.path.isdir(candidate):
+            return candidate
+    raise FileNotFoundError(2, "command not found")

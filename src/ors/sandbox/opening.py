@@ -1,0 +1,152 @@
+"""Opens sandboxes: chooses a backend, starts the agent, waits until it answers."""
+
+import asyncio
+import os
+import signal
+import socket
+import time
+from collections.abc import Sequence
+
+from ors.errors import SandboxUnavailable
+from ors.sandbox.backends import Backend, Launched, Trouble
+from ors.sandbox.backends.bwrap import Bwrap
+from ors.sandbox.backends.containers import Containers
+from ors.sandbox.backends.none import Unisolated
+from ors.sandbox.channel import Channel
+from ors.sandbox.inside import agent, framed
+from ors.sandbox.spec import SandboxSpec
+
+START_SECONDS = 30.0
+REMOVE_SECONDS = 5.0
+LONGEST_COMPLAINT = 4096
+
+
+def backends() -> tuple[Backend, ...]:
+    """All backends, in the order of `auto`."""
+    return (Bwrap(), Containers("podman"), Containers("docker"), Unisolated())
+
+
+class Cell:
+    """The outer side of one sandbox: its first process, its connection, its end."""
+
+    def __init__(self, launched: Launched, channel: Channel) -> None:
+        self.launched = launched
+        self.channel = channel
+        self.pid = launched.process.pid
+        self.gone = asyncio.ensure_future(self._reap())
+
+    async def _reap(self) -> None:
+        """Waits for the first process, which ends after all others, and takes its groups away."""
+        process, loop = self.launched.process, asyncio.get_running_loop()
+        ended = asyncio.Event()
+        watch = os.pidfd_open(process.pid)
+        loop.add_reader(watch, ended.set)
+        try:
+            await ended.wait()
+        except asyncio.CancelledError:  # the loop ends, and nobody has closed this sandbox
+            self.kill()
+            process.wait()
+            self._remove_groups()
+            raise
+        finally:
+            loop.remove_reader(watch)
+            os.close(watch)
+            self.channel.close()
+        process.wait()
+        if self.launched.cgroup is not None and self.launched.cgroup.exists():
+            await asyncio.to_thread(self._remove_groups)
+
+    def _remove_groups(self) -> None:
+        """Removes the groups, if the shell that does it was killed. Processes may still be ending."""
+        deadline = time.monotonic() + REMOVE_SECONDS
+        while self.launched.cgroup is not None:
+            try:
+                self.launched.cgroup.remove()
+                return
+            except OSError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.005)
+
+    async def end(self, patience: float = 2.0) -> None:
+        """Ends the sandbox, and returns when nothing of it is left."""
+        self.channel.close()
+        await asyncio.wait([self.gone], timeout=patience)
+        if not self.gone.done():
+            self.kill()
+        await asyncio.shield(self.gone)
+
+    def kill(self) -> None:
+        """Kills the sandbox by force."""
+        if self.launched.process.poll() is None:
+            os.killpg(self.pid, signal.SIGKILL)
+        self.launched.kill()
+
+
+async def start(spec: SandboxSpec, among: Sequence[Backend] | None = None) -> tuple[Backend, Cell]:
+    """Starts a sandbox on the backend that the spec names, or on the first that isolates.
+
+    Raises:
+        SandboxUnavailable: none of them can make one here.
+    """
+    troubles: dict[str, Trouble] = {}
+    for backend in backends() if among is None else among:
+        if spec.backend != backend.name and not (spec.backend == "auto" and backend.isolates):
+            continue
+        trouble = backend.missing(spec)
+        outcome = trouble or await started(backend, spec)
+        if isinstance(outcome, Cell):
+            return backend, outcome
+        troubles[backend.name] = outcome
+    lines = [f"  {name}: {trouble.why}. What helps: {trouble.mend}" for name, trouble in troubles.items()]
+    raise SandboxUnavailable("\n".join(["no sandbox can be opened here:", *lines]))
+
+
+async def started(backend: Backend, spec: SandboxSpec) -> Cell | Trouble:
+    """Starts one sandbox, or says why that failed."""
+    ours, theirs = socket.socketpair()
+    complaints, their_complaints = os.pipe()
+    try:
+        launched = backend.launch(spec, theirs.fileno(), their_complaints)
+    except OSError as error:
+        ours.close()
+        os.close(complaints)
+        return backend.explain(spec, str(error))
+    finally:
+        theirs.close()
+        os.close(their_complaints)
+    channel = Channel()
+    cell = Cell(launched, channel)
+    try:
+        ours.setblocking(False)
+        await asyncio.get_running_loop().create_unix_connection(lambda: channel, sock=ours)
+        if await _answers(cell):
+            return cell
+        await cell.end()
+        os.set_blocking(complaints, False)
+        return backend.explain(spec, _complaint(complaints))
+    except BaseException:
+        ours.close()
+        await cell.end(patience=0)
+        raise
+    finally:
+        launched.started()
+        os.close(complaints)
+
+
+async def _answers(cell: Cell) -> bool:
+    """Sends the agent, and waits for its first word."""
+    ready: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+    cell.channel.expect(lambda kind, _: None if ready.done() else ready.set_result(kind == b"R"), 0)
+    cell.channel.send_raw(agent() + framed(dict(cell.launched.settings)))
+    done, _ = await asyncio.wait([ready], timeout=START_SECONDS)
+    cell.channel.forget(0)
+    return bool(done) and ready.result()
+
+
+def _complaint(source: int) -> str:
+    try:
+        text = os.read(source, LONGEST_COMPLAINT)
+    except BlockingIOError:
+        return ""
+    return " ".join(text.decode(errors="replace").split())

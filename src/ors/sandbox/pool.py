@@ -1,0 +1,122 @@
+"""Pool: sandboxes that are open before they are needed, and a limit of how many are in use."""
+
+import asyncio
+from collections import deque
+
+from ors.errors import SandboxDead, SandboxLimit
+from ors.sandbox.box import Box, open_box
+from ors.sandbox.sandbox import Sandbox
+from ors.sandbox.spec import SandboxSpec
+
+
+class Pool:
+    """Sandboxes of one kind: at most `limit` in use, `warm` ready beforehand, the rest wait in a fair line.
+
+    A sandbox is used once: its `close` ends it, and gives its place to the next in the line.
+    """
+
+    def __init__(
+        self, spec: SandboxSpec | None = None, *, limit: int = 64, warm: int = 4, wait_seconds: float = 60.0
+    ) -> None:
+        if limit < 1 or warm < 0:
+            raise ValueError("limit must be over 0, and warm not under 0")
+        self.spec = spec or SandboxSpec()
+        self.limit, self.warm, self.wait_seconds = limit, warm, wait_seconds
+        self._places = asyncio.Semaphore(limit)
+        self._line = 0
+        self._ready: deque[Box] = deque()
+        self._used: set[Box] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._closed = False
+
+    @property
+    def ready(self) -> tuple[Box, ...]:
+        """Sandboxes that wait for a caller."""
+        return tuple(self._ready)
+
+    @property
+    def open(self) -> int:
+        """Sandboxes in use."""
+        return len(self._used)
+
+    @property
+    def waiting(self) -> int:
+        """Callers in the line."""
+        return self._line
+
+    async def take(self) -> Sandbox:
+        """A sandbox for the caller, who closes it; waits in the line if all are in use.
+
+        Raises:
+            SandboxLimit: no place became free within `wait_seconds`.
+            SandboxDead: the pool was closed.
+            SandboxUnavailable: none can be opened on this machine.
+        """
+        await self._place()
+        try:
+            box = self._warm_one() or await open_box(self.spec)
+            if self._closed:
+                await box.close()
+                raise SandboxDead("the pool is closed")
+        except BaseException:
+            self._places.release()
+            raise
+        self._used.add(box)
+        box.cell.gone.add_done_callback(lambda _: self._returned(box))
+        self._fill()
+        return box
+
+    async def _place(self) -> None:
+        self._line += 1
+        try:
+            async with asyncio.timeout(self.wait_seconds):
+                await self._places.acquire()
+        except TimeoutError:
+            text = f"no sandbox became free in {self.wait_seconds:g} s; {self.limit} are in use"
+            raise SandboxLimit(text, reason="waiting") from None
+        finally:
+            self._line -= 1
+
+    def _warm_one(self) -> Box | None:
+        while self._ready:
+            box = self._ready.popleft()
+            if not box.cell.gone.done():
+                return box
+        return None
+
+    def _returned(self, box: Box) -> None:
+        self._used.discard(box)
+        self._places.release()
+
+    def _fill(self) -> None:
+        """Opens sandboxes until enough are ready; a failure shows when one is taken."""
+        if not self._tasks and len(self._ready) < self.warm and not self._closed:
+            task = asyncio.ensure_future(self.fill())
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+            task.add_done_callback(lambda done: done.cancelled() or done.exception())
+
+    async def fill(self) -> None:
+        """Opens sandboxes until enough are ready.
+
+        Raises:
+            SandboxUnavailable: none can be opened on this machine.
+        """
+        while len(self._ready) < self.warm and not self._closed:
+            self._ready.append(await open_box(self.spec))
+
+    async def close(self) -> None:
+        """Ends all sandboxes, those in use too."""
+        self._closed = True
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*(box.close() for box in (*self._ready, *self._used)))
+        self._ready.clear()
+
+    async def __aenter__(self) -> "Pool":
+        await self.fill()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()

@@ -1,0 +1,146 @@
+"""Process: a program that runs in a sandbox."""
+
+import asyncio
+import time
+from typing import Protocol
+
+from ors.errors import SandboxDead, SandboxLimit
+from ors.sandbox.channel import Channel
+from ors.sandbox.spec import ExecResult
+
+PIECE = 1 << 16
+LONGEST_INPUT = 1 << 20
+"""Most input in one request; the next follows when the program has taken it."""
+
+
+class Process(Protocol):
+    """A program that runs in a sandbox. Its output must be read: it waits when 1 MB is unread."""
+
+    async def read(self, size: int = PIECE) -> bytes:
+        """The next bytes of standard output; b"" at the end."""
+
+    async def read_stderr(self, size: int = PIECE) -> bytes:
+        """The next bytes of standard error; b"" at the end."""
+
+    async def write(self, data: bytes, *, end: bool = False) -> None:
+        """Writes to standard input, and returns when the program's pipe has taken it."""
+
+    def kill(self, signal: int = 9) -> None:
+        """Sends a signal to the program and its process group."""
+
+    async def wait(self) -> int | None:
+        """Waits for the end; returns the exit status, or None when a limit or `kill` ended it."""
+
+
+class RunningProcess:
+    """A program, as the agent tells of it."""
+
+    def __init__(self, channel: Channel, *, keep: bool = False) -> None:
+        self._channel = channel
+        self._kept = {b"O": bytearray(), b"E": bytearray()} if keep else None
+        self._streams = {} if keep else {b"O": asyncio.StreamReader(), b"E": asyncio.StreamReader()}
+        self._untold = 0
+        self._taken: asyncio.Future[None] | None = None
+        self.ended: asyncio.Future[tuple[int, str]] = asyncio.get_running_loop().create_future()
+        self.ended.add_done_callback(lambda future: future.cancelled() or future.exception())
+        self.started = time.monotonic()
+        self.number = channel.expect(self._answer)
+
+    def _answer(self, kind: bytes, data: bytes) -> None:
+        if kind in self._streams:
+            self._streams[kind].feed_data(data)
+        elif self._kept is not None and kind in self._kept:
+            self._kept[kind] += data
+            self._told(len(data))
+        elif kind == b"A":
+            self._accept()
+        elif kind == b"X":
+            status, _, limit = data.partition(b" ")
+            self._end((int(status), limit.decode()))
+        elif kind == b"F":
+            self._end(SandboxLimit("the sandbox has too many processes", reason="processes"))
+        else:
+            self._end(SandboxDead("the sandbox ended while a program ran"))
+
+    def _end(self, outcome: tuple[int, str] | Exception) -> None:
+        self._channel.forget(self.number)
+        for stream in self._streams.values():
+            stream.feed_eof()
+        if isinstance(outcome, Exception):
+            self.ended.set_exception(outcome)
+        else:
+            self.ended.set_result(outcome)
+        self._accept()
+
+    def _accept(self) -> None:
+        if self._taken is not None and not self._taken.done():
+            self._taken.set_result(None)
+
+    async def read(self, size: int = PIECE) -> bytes:
+        """The next bytes of standard output."""
+        return await self._read(b"O", size)
+
+    async def read_stderr(self, size: int = PIECE) -> bytes:
+        """The next bytes of standard error."""
+        return await self._read(b"E", size)
+
+    async def _read(self, kind: bytes, size: int) -> bytes:
+        data = await self._streams[kind].read(size)
+        self._told(len(data))
+        return data
+
+    def _told(self, size: int) -> None:
+        # In large steps: each message wakes the agent.
+        self._untold += size
+        if self._untold >= PIECE:
+            self._channel.send("taken", self.number, self._untold)
+            self._untold = 0
+
+    async def write(self, data: bytes, *, end: bool = False) -> None:
+        """Writes to standard input."""
+        for start in range(0, max(1, len(data)), LONGEST_INPUT):
+            piece = data[start : start + LONGEST_INPUT]
+            last = end and start + LONGEST_INPUT >= len(data)
+            await self.accepted()
+            self._taken = asyncio.get_running_loop().create_future() if piece else None
+            if self.ended.done():
+                return
+            self._channel.send("stdin", self.number, piece, last)
+        await self.accepted()
+
+    async def accepted(self) -> None:
+        """Waits until the program has taken its input."""
+        if self._taken is not None:
+            await asyncio.shield(self._taken)
+
+    def expect_taken(self) -> None:
+        """Notes that the first request carries input."""
+        self._taken = asyncio.get_running_loop().create_future()
+
+    def kill(self, signal: int = 9) -> None:
+        """Sends a signal to the program and its process group."""
+        self._channel.send("kill", self.number, signal)
+
+    async def wait(self) -> int | None:
+        """Waits for the end."""
+        status, limit = await asyncio.shield(self.ended)
+        return None if limit and status < 0 else status
+
+    def result(self) -> ExecResult:
+        """How the program ended, with the output that was kept.
+
+        Raises:
+            SandboxDead: the sandbox ended first.
+            SandboxLimit: the program could not be started.
+        """
+        status, limit = self.ended.result()
+        kept = self._kept or {}
+        return ExecResult(
+            returncode=None if limit and status < 0 else status,
+            stdout=bytes(kept.get(b"O", b"")),
+            stderr=bytes(kept.get(b"E", b"")),
+            timed_out=limit == "time",
+            truncated=limit == "output",
+            seconds=time.monotonic() - self.started,
+            limit=limit if limit != "kill" and limit else None,
+        )

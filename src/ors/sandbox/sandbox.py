@@ -1,0 +1,103 @@
+"""Sandbox: what every sandbox can do."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Protocol, Self
+
+from ors.sandbox.process import Process
+from ors.sandbox.snapshot import Snapshot
+from ors.sandbox.spec import ExecResult, SandboxSpec
+
+OUTPUT = 1 << 20
+FILE = 16 << 20
+
+
+class Sandbox(Protocol):
+    """An isolated place for programs and files: `async with await open_sandbox(spec) as box`.
+
+    Paths are those inside; relative ones start at /work. All methods raise SandboxDead after its end.
+    """
+
+    spec: SandboxSpec
+    backend: str
+    work: str
+    """The folder /work, as programs see it; only the backend `none` has another path."""
+
+    async def exec(
+        self,
+        argv: Sequence[str] | str,
+        *,
+        stdin: bytes = b"",
+        timeout: float = 30.0,
+        cwd: str = "/work",
+        env: Mapping[str, str] | None = None,
+        max_output: int = OUTPUT,
+    ) -> ExecResult:
+        """Runs a program to its end; a string goes to `sh -c`.
+
+        Beyond `timeout` seconds, or `max_output` bytes on a stream, the program and its group are killed.
+
+        Raises:
+            SandboxLimit: there are too many processes to start one more.
+        """
+
+    async def spawn(
+        self, argv: Sequence[str] | str, *, cwd: str = "/work", env: Mapping[str, str] | None = None
+    ) -> Process:
+        """Starts a program that runs beside others, with streams."""
+
+    async def read_file(self, path: str, max_bytes: int = FILE) -> bytes:
+        """The content of a regular file.
+
+        Raises:
+            OSError: there is no such file, or it is a folder, a pipe or a device.
+            SandboxLimit: it is larger than `max_bytes`.
+        """
+
+    async def write_file(self, path: str, data: bytes, mode: int = 0o644) -> None:
+        """Writes a file, and makes the folders above it.
+
+        Raises:
+            OSError: that is not possible.
+            SandboxLimit: the disk is full.
+        """
+
+    async def upload(self, local: str | Path, path: str) -> None:
+        """Copies a file or folder of the host to `path`."""
+
+    async def download(self, path: str, local: str | Path, max_bytes: int | None = None) -> None:
+        """Copies a file or folder to `local` on the host. Symbolic links are left out.
+
+        Raises:
+            SandboxLimit: there is more than `max_bytes`, by default the size of the disk.
+        """
+
+    async def snapshot(self) -> Snapshot:
+        """A copy of all files in the writable places. Processes are not part of it."""
+
+    async def fork(self, n: int = 1) -> "list[Sandbox]":
+        """Opens `n` new sandboxes with the same files. Processes are not copied."""
+
+    async def grade(
+        self,
+        argv: Sequence[str] | str,
+        *,
+        files: Mapping[str, bytes | str | Path] | None = None,
+        stdin: bytes = b"",
+        timeout: float = 60.0,
+        max_output: int = OUTPUT,
+    ) -> ExecResult:
+        """Runs a grader in a second sandbox, over a copy of /work.
+
+        `files` are put into the folder that the grader starts in, which the agent's programs never saw.
+        """
+
+    async def close(self) -> None:
+        """Ends everything in the sandbox; returns when nothing is left. May be called twice."""
+
+    async def __aenter__(self) -> Self: ...
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...

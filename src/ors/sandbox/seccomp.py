@@ -1,0 +1,222 @@
+"""The system calls that programs in a sandbox may not make, as a filter for the kernel or for an engine.
+
+Everything that is newer than this list is refused too. The kernel's form is classic BPF, see seccomp(2).
+"""
+
+import errno
+import json
+import platform
+import struct
+from dataclasses import dataclass
+
+# (x86_64, aarch64); None: the architecture does not have it.
+DENIED: dict[str, tuple[int | None, int | None]] = {
+    # name spaces and mounts
+    "unshare": (272, 97),
+    "setns": (308, 268),
+    "mount": (165, 40),
+    "umount2": (166, 39),
+    "pivot_root": (155, 41),
+    "chroot": (161, 51),
+    "open_tree": (428, 428),
+    "move_mount": (429, 429),
+    "fsopen": (430, 430),
+    "fsconfig": (431, 431),
+    "fsmount": (432, 432),
+    "fspick": (433, 433),
+    "mount_setattr": (442, 442),
+    "statmount": (457, 457),
+    "listmount": (458, 458),
+    # other processes
+    "ptrace": (101, 117),
+    "process_vm_readv": (310, 270),
+    "process_vm_writev": (311, 271),
+    "process_madvise": (440, 440),
+    "process_mrelease": (448, 448),
+    "pidfd_getfd": (438, 438),
+    "kcmp": (312, 272),
+    # large parts of the kernel that few programs need
+    "bpf": (321, 280),
+    "perf_event_open": (298, 241),
+    "userfaultfd": (323, 282),
+    "io_uring_setup": (425, 425),
+    "io_uring_enter": (426, 426),
+    "io_uring_register": (427, 427),
+    "keyctl": (250, 219),
+    "add_key": (248, 217),
+    "request_key": (249, 218),
+    "fanotify_init": (300, 262),
+    "fanotify_mark": (301, 263),
+    "name_to_handle_at": (303, 264),
+    "open_by_handle_at": (304, 265),
+    "lookup_dcookie": (212, 18),
+    "memfd_secret": (447, 447),
+    "mbind": (237, 235),
+    "set_mempolicy": (238, 237),
+    "set_mempolicy_home_node": (450, 450),
+    "migrate_pages": (256, 238),
+    "move_pages": (279, 239),
+    "lsm_get_self_attr": (459, 459),
+    "lsm_set_self_attr": (460, 460),
+    "lsm_list_modules": (461, 461),
+    # the machine
+    "init_module": (175, 105),
+    "finit_module": (313, 273),
+    "delete_module": (176, 106),
+    "kexec_load": (246, 104),
+    "kexec_file_load": (320, 294),
+    "reboot": (169, 142),
+    "swapon": (167, 224),
+    "swapoff": (168, 225),
+    "acct": (163, 89),
+    "quotactl": (179, 60),
+    "quotactl_fd": (443, 443),
+    "nfsservctl": (180, 42),
+    "syslog": (103, 116),
+    "vhangup": (153, 58),
+    "sethostname": (170, 161),
+    "setdomainname": (171, 162),
+    "settimeofday": (164, 170),
+    "clock_settime": (227, 112),
+    "clock_adjtime": (305, 266),
+    "adjtimex": (159, 171),
+    "iopl": (172, None),
+    "ioperm": (173, None),
+    "modify_ldt": (154, None),
+    "uselib": (134, None),
+    "ustat": (136, None),
+    "sysfs": (139, None),
+    "_sysctl": (156, None),
+    "create_module": (174, None),
+    "get_kernel_syms": (177, None),
+    "query_module": (178, None),
+}
+"""Refused with EPERM."""
+
+SHARED_MEMORY = (29, 194)
+"""shmget, whose segments outlive their programs: allowed where a control group counts them."""
+CLONE3 = (435, 435)  # its flags are in memory, which a filter cannot read; the C library falls back to clone
+CLONE = (56, 220)
+SOCKET = (41, 198)
+SOCKETPAIR = (53, 199)
+IOCTL = (16, 29)
+PERSONALITY = (135, 92)
+
+NEWEST = 462
+NAMESPACES = 0x7E020000
+"""Flags of clone that make name spaces."""
+FAMILIES = (1, 2, 10, 16)
+"""Sockets that programs may make: unix, IPv4, IPv6, netlink. Not vsock, which no name space holds."""
+TERMINAL_INPUT = (0x5412, 0x541C)
+"""TIOCSTI and TIOCLINUX: they type into the terminal of somebody else."""
+PERSONALITIES = (0, 0xFFFFFFFF)
+"""Linux, and the question which one it is."""
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """An architecture, as the kernel and the engines name it."""
+
+    column: int
+    audit: int
+
+
+ARCHITECTURES = {"x86_64": Architecture(0, 0xC000003E), "aarch64": Architecture(1, 0xC00000B7)}
+
+_LOAD, _EQUAL, _GREATER, _BITS, _RETURN = 0x20, 0x15, 0x25, 0x45, 0x06
+_NUMBER, _ARCH = 0, 4
+_ALLOW, _KILL, _ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
+
+
+def program(machine: str | None = None, *, shared_memory: bool = True) -> bytes:
+    """The filter in the kernel's form, for this machine or another.
+
+    Raises:
+        KeyError: there is no filter for this kind of machine.
+    """
+    here = ARCHITECTURES[machine or platform.machine()]
+    code = _Code()
+    code.add(_LOAD, _ARCH)
+    code.unless(_EQUAL, here.audit, _KILL)
+    code.add(_LOAD, _NUMBER)
+    code.when(_GREATER, NEWEST, _ERRNO | errno.ENOSYS)  # the calls of the x32 interface too
+    code.when(_EQUAL, CLONE3[here.column], _ERRNO | errno.ENOSYS)
+    for numbers in (*DENIED.values(), *(() if shared_memory else (SHARED_MEMORY,))):
+        number = numbers[here.column]
+        if number is not None:
+            code.when(_EQUAL, number, _ERRNO | errno.EPERM)
+    code.argument(CLONE[here.column], 0, _BITS, (NAMESPACES,), _ERRNO | errno.EPERM)
+    code.argument(IOCTL[here.column], 1, _EQUAL, TERMINAL_INPUT, _ERRNO | errno.EPERM)
+    code.only(PERSONALITY[here.column], 0, PERSONALITIES, _ERRNO | errno.EPERM)
+    code.only(SOCKET[here.column], 0, FAMILIES, _ERRNO | errno.EAFNOSUPPORT)
+    code.only(SOCKETPAIR[here.column], 0, FAMILIES, _ERRNO | errno.EAFNOSUPPORT)
+    code.add(_RETURN, _ALLOW)
+    return code.assembled()
+
+
+class _Code:
+    """Instructions of a filter."""
+
+    def __init__(self) -> None:
+        self._lines: list[tuple[int, int, int, int]] = []
+
+    def add(self, operation: int, value: int, then: int = 0, otherwise: int = 0) -> None:
+        """Adds one instruction; a jump skips `then` or `otherwise` instructions."""
+        self._lines.append((operation, then, otherwise, value))
+
+    def when(self, test: int, value: int, verdict: int) -> None:
+        """Returns the verdict if the test holds."""
+        self.add(test, value, 0, 1)
+        self.add(_RETURN, verdict)
+
+    def unless(self, test: int, value: int, verdict: int) -> None:
+        """Returns the verdict if the test does not hold."""
+        self.add(test, value, 1, 0)
+        self.add(_RETURN, verdict)
+
+    def argument(self, number: int, index: int, test: int, values: tuple[int, ...], verdict: int) -> None:
+        """Returns the verdict if the argument of a call passes one of the tests."""
+        self.add(_EQUAL, number, 0, 2 + 2 * len(values))
+        self.add(_LOAD, 16 + 8 * index)
+        for value in values:
+            self.when(test, value, verdict)
+        self.add(_LOAD, _NUMBER)
+
+    def only(self, number: int, index: int, values: tuple[int, ...], verdict: int) -> None:
+        """Returns the verdict if the argument of a call is none of the values."""
+        self.add(_EQUAL, number, 0, 2 + len(values) + 1)
+        self.add(_LOAD, 16 + 8 * index)
+        for place, value in enumerate(values):
+            self.add(_EQUAL, value, len(values) - place, 0)
+        self.add(_RETURN, verdict)
+        self.add(_LOAD, _NUMBER)
+
+    def assembled(self) -> bytes:
+        """The instructions as the kernel reads them."""
+        return b"".join(struct.pack("=HBBI", *line) for line in self._lines)
+
+
+def profile() -> str:
+    """The same rules in the form of docker and podman. Both join several tests of one argument by "or"."""
+
+    def rule(names: list[str], code: int, *test: object) -> dict[str, object]:
+        args = [dict(zip(("index", "value", "valueTwo", "op"), test, strict=True))] if test else []
+        return {"names": names, "action": "SCMP_ACT_ERRNO", "errnoRet": code, "args": args}
+
+    low, masked = 0xFFFFFFFF, "SCMP_CMP_MASKED_EQ"
+    sockets, wrong = ["socket", "socketpair"], errno.EAFNOSUPPORT
+    others = [family for family in range(max(FAMILIES)) if family not in FAMILIES]
+    rules = [
+        rule(list(DENIED), errno.EPERM),
+        rule(["clone3"], errno.ENOSYS),
+        *(rule(["clone"], errno.EPERM, 0, bit, bit, masked) for bit in _bits(NAMESPACES)),
+        *(rule(["ioctl"], errno.EPERM, 1, low, value, masked) for value in TERMINAL_INPUT),
+        rule(["personality"], errno.EPERM, 0, 0, 0, "SCMP_CMP_NE"),
+        *(rule(sockets, wrong, 0, family, 0, "SCMP_CMP_EQ") for family in others),
+        rule(sockets, wrong, 0, max(FAMILIES), 0, "SCMP_CMP_GT"),
+    ]
+    return json.dumps({"defaultAction": "SCMP_ACT_ALLOW", "syscalls": rules})
+
+
+def _bits(flags: int) -> list[int]:
+    return [1 << place for place in range(32) if flags >> place & 1]

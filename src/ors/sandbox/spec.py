@@ -1,0 +1,68 @@
+"""SandboxSpec: what a sandbox is made of, and what it may use."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+MB = 2**20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SandboxSpec:
+    """What a sandbox is made of, and what it may use. Sizes are in bytes."""
+
+    backend: Literal["auto", "bwrap", "podman", "docker", "none"] = "auto"
+    """`auto` takes the first one that isolates. `none` isolates nothing: only for code that you trust."""
+    image: str | None = None
+    """Image for podman or docker. It needs Python 3.8 or newer."""
+    rootfs: str | None = None
+    """Folder that becomes the read-only root. It needs Python 3.8 or newer. By default: the host's /usr."""
+    read_only: tuple[str, ...] = ()
+    """More folders or files of the host that can be read, under their own paths."""
+    env: Mapping[str, str] = field(default_factory=dict)
+    """Environment variables of all programs in the sandbox. Nothing comes from the server's environment."""
+    network: Literal["none", "host"] = "none"
+    """`none`: a loopback of its own. `host`: the host's network, with everything that listens on it."""
+    memory: int = 512 * MB
+    """Most memory of all processes together; files in the sandbox are in memory too, and count."""
+    processes: int = 64
+    """Most processes and threads."""
+    disk: int = 256 * MB
+    """Size of /work."""
+    tmp: int = 64 * MB
+    """Size of each of /tmp, /home/agent and /dev/shm."""
+    inodes: int = 100_000
+    """Most files and folders in all writable places together."""
+    open_files: int = 1024
+    """Most open files of a process."""
+    cpu_seconds: int = 3600
+    """Longest CPU time of a process."""
+
+    def __post_init__(self) -> None:
+        for name in ("memory", "processes", "disk", "tmp", "inodes", "open_files", "cpu_seconds"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"SandboxSpec.{name} must be over 0, not {getattr(self, name)}")
+        if self.image and self.rootfs:
+            raise ValueError("SandboxSpec: give image or rootfs, not both")
+        for path in (*self.read_only, *([self.rootfs] if self.rootfs else [])):
+            if not path.startswith("/"):
+                raise ValueError(f"SandboxSpec: {path!r} must be an absolute path")
+        for name, value in self.env.items():
+            if not name or "=" in name or "\0" in name + value:
+                raise ValueError(f"SandboxSpec.env: {name!r} cannot be an environment variable")
+
+
+@dataclass(frozen=True, slots=True)
+class ExecResult:
+    """How a program in a sandbox ended, and what it printed."""
+
+    returncode: int | None
+    """Exit status; negative for a signal of its own; None when a limit or `kill` ended it."""
+    stdout: bytes
+    stderr: bytes
+    timed_out: bool
+    truncated: bool
+    """Whether it was killed because it printed too much; the output up to there is kept."""
+    seconds: float
+    limit: str | None = None
+    """The limit that was hit: "time", "output", "memory", "inodes"."""

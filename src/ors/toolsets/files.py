@@ -1,0 +1,131 @@
+"""Files: tools to look at and change files of the sandbox."""
+
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from ors.environment import Toolset, tool
+from ors.errors import SandboxLimit, ToolError
+from ors.toolsets.environment import box_of
+from ors.toolsets.output import shortened
+from ors.types import TextBlock, ToolOutput
+
+LARGEST = 2**20
+"""Largest file that these tools open, in bytes."""
+MOST_LINES = 400
+
+At = Annotated[str, Field(description="Path of a file; a relative one starts at /work.")]
+Where = Annotated[str, Field(description="A folder or a file.")]
+
+
+class Files(Toolset):
+    """The tools `view`, `create`, `replace`, `insert`, `find` and `grep`."""
+
+    def __init__(self, env: Any) -> None:
+        super().__init__(env)
+        self._box = box_of(env)
+
+    @tool
+    async def view(
+        self,
+        path: At,
+        first: Annotated[int, Field(description="First line, from 1.", ge=1)] = 1,
+        last: Annotated[int | None, Field(description="Last line; by default the end.", ge=1)] = None,
+    ) -> ToolOutput:
+        """Show a text file with line numbers, at most 400 lines at a time."""
+        lines = (await self._read(path)).splitlines()
+        end = min(last or len(lines), len(lines), first + MOST_LINES - 1)
+        shown = [f"{number:6}\t{lines[number - 1]}" for number in range(first, end + 1)]
+        if end < (last or len(lines)) and end < len(lines):
+            shown.append(f"[… {len(lines) - end:,} more lines; view from line {end + 1} …]")
+        return _said("\n".join(shown) or f"[line {first} is behind the end; {path} has {len(lines)} lines]")
+
+    @tool
+    async def create(self, path: At, text: str) -> ToolOutput:
+        """Create a file, or replace all of its text."""
+        await self._write(path, text)
+        return _said(f"Wrote {len(text.splitlines())} lines to {path}.")
+
+    @tool
+    async def replace(
+        self,
+        path: At,
+        old: Annotated[str, Field(description="Text that is in the file exactly once.", min_length=1)],
+        new: str,
+    ) -> ToolOutput:
+        """Replace a text that occurs exactly once in a file."""
+        text = await self._read(path)
+        count = text.count(old)
+        if count != 1:
+            raise ToolError(f"The text occurs {count} times in {path}, not once. Nothing was changed.")
+        await self._write(path, text.replace(old, new))
+        return _said(f"Replaced it in {path}, line {text[: text.index(old)].count(chr(10)) + 1}.")
+
+    @tool
+    async def insert(
+        self,
+        path: At,
+        line: Annotated[int, Field(description="The text comes after this line; 0 is the start.", ge=0)],
+        text: str,
+    ) -> ToolOutput:
+        """Insert text after a line of a file."""
+        lines = (await self._read(path)).splitlines(keepends=True)
+        if line > len(lines):
+            raise ToolError(f"{path} has {len(lines)} lines, no line {line}. Nothing was changed.")
+        if line and not lines[line - 1].endswith("\n"):
+            lines[line - 1] += "\n"
+        new = text if text.endswith("\n") else text + "\n"
+        await self._write(path, "".join([*lines[:line], new, *lines[line:]]))
+        return _said(f"Inserted {len(new.splitlines())} lines into {path}.")
+
+    @tool
+    async def find(
+        self, name: Annotated[str, Field(description="Pattern of names, such as *.py")], where: Where = "."
+    ) -> ToolOutput:
+        """Find files and folders by their names."""
+        return await self._printed(["find", *_path(where), "-name", name], "Nothing was found.")
+
+    @tool
+    async def grep(
+        self, pattern: Annotated[str, Field(description="A regular expression.")], where: Where = "."
+    ) -> ToolOutput:
+        """Find lines that match, with their files and line numbers."""
+        return await self._printed(["grep", "-rnIE", "-e", pattern, "--", where], "No line matches.")
+
+    async def _read(self, path: str) -> str:
+        try:
+            data = await self._box.read_file(path, LARGEST)
+        except (OSError, SandboxLimit, ValueError) as error:
+            raise _refused(path, error) from None
+        try:
+            return data.decode()
+        except UnicodeDecodeError:
+            raise ToolError(f"{path} is not a text file in UTF-8.") from None
+
+    async def _write(self, path: str, text: str) -> None:
+        try:
+            await self._box.write_file(path, text.encode())
+        except (OSError, SandboxLimit, ValueError) as error:
+            raise _refused(path, error) from None
+
+    async def _printed(self, argv: list[str], nothing: str) -> ToolOutput:
+        try:
+            result = await self._box.exec(argv)
+        except ValueError as error:
+            raise ToolError(str(error)) from None
+        text = (result.stdout + result.stderr).decode(errors="replace").strip("\n")
+        notes = "\n[stopped: too much to list]" if result.timed_out or result.truncated else ""
+        return _said(shortened(text or nothing) + notes)
+
+
+def _path(where: str) -> list[str]:
+    # `find` takes a word that begins with a dash for an option.
+    return [where if not where.startswith("-") else f"./{where}"]
+
+
+def _refused(path: str, error: Exception) -> ToolError:
+    return ToolError(f"{path}: {error.strerror if isinstance(error, OSError) and error.strerror else error}")
+
+
+def _said(text: str) -> ToolOutput:
+    return ToolOutput(blocks=[TextBlock(text=text)])

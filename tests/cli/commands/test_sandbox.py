@@ -1,0 +1,32 @@
+"""`ors sandbox`: what this machine can isolate."""
+
+import pytest
+
+from tests.support.commands import run
+
+
+def test_check_opens_a_sandbox_on_each_backend() -> None:
+    done = run("sandbox", "check", "--quick", "--json")
+    assert done.code == 0
+    rows = {row["backend"]: row for row in done.json}
+    assert list(rows) == ["bwrap", "podman", "docker"]
+    assert rows["bwrap"]["works"]
+    assert "What helps" in rows["docker"]["why_not"]
+
+
+@pytest.mark.slow
+def test_check_attacks_and_prints_a_table() -> None:
+    done = run("sandbox", "check")
+    assert done.code == 0
+    (line,) = [line for line in done.out.splitlines() if line.startswith("bwrap")]
+    words = line.split()
+    assert words[1] == "yes"
+    assert words[2] == words[4]
+    assert int(words[2]) > 90
+
+
+def test_without_any_backend_the_command_fails_and_says_what_helps() -> None:
+    done = run("sandbox", "check", env={"PATH": "/nowhere"})
+    assert done.code == 1
+    assert "sudo apt-get install bubblewrap" in done.out
+    assert "no backend isolates on this machine" in done.err

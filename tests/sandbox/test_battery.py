@@ -1,0 +1,221 @@
+"""Every attack is blocked where a backend isolates, works where none does, and finds planted holes."""
+
+import json
+import os
+import subprocess
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from ors.sandbox import SandboxSpec
+from ors.sandbox.backends.bwrap import Bwrap
+from ors.sandbox.battery import MUST_WORK, SMALL, battery, calls, names, run_inside
+from ors.sandbox.battery.host import Host
+from ors.sandbox.battery.outside import NEVER_UNISOLATED, root_outside
+from ors.sandbox.box import open_box
+from tests.sandbox.conftest import NOBODY, SOURCE
+
+ROOT = os.getuid() == 0
+BWRAP = SandboxSpec(backend="bwrap")
+
+BY_THE_AGENT = {
+    "file interface: copy a link to the host",
+    "file interface: pipes and devices",
+    "endless output",
+    "endless time",
+}
+"""What the agent prevents, with or without isolation."""
+BY_THE_KERNEL = {
+    *("read /etc/shadow", "list /root", "read a disk", "read the kernel log", "read kernel memory"),
+    *(
+        "open a packet socket",
+        "be root on the host",
+        "pivot_root",
+        "move_mount",
+        "fsopen",
+        "fsmount",
+        "fspick",
+    ),
+    *("fanotify_init", "init_module", "finit_module", "delete_module", "kexec_load", "kexec_file_load"),
+    *("reboot", "swapon", "swapoff", "acct", "syslog", "vhangup", "sethostname", "setdomainname", "bpf"),
+    *("perf_event_open", "userfaultfd", "open_by_handle_at", "quotactl", "settimeofday", "clock_settime"),
+    *("io_uring_setup", "io_uring_enter", "io_uring_register", "keyctl", "add_key", "request_key"),
+}
+"""What a kernel may refuse to plain users by itself."""
+ABSENT = {
+    *("read a disk", "read kernel memory", "init_module", "finit_module", "delete_module"),
+    *("kexec_load", "kexec_file_load"),
+}
+"""What kernels and virtual machines may lack, for root too."""
+
+PROGRAM = """
+import asyncio, json
+from ors.sandbox import SandboxSpec
+from ors.sandbox.battery import battery
+
+async def main():
+    return [(v.attack, v.blocked, v.detail) async for v in battery(SandboxSpec(backend="bwrap"))]
+
+print(json.dumps(asyncio.run(main())))
+"""
+
+
+@pytest.mark.slow
+async def test_every_attack_is_blocked_by_bubblewrap() -> None:
+    verdicts = [verdict async for verdict in battery(BWRAP)]
+    assert [verdict for verdict in verdicts if not verdict.blocked] == []
+    assert [verdict.attack for verdict in verdicts] == names()
+    assert len(verdicts) > 90
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not ROOT, reason="the test above runs as a plain user already")
+def test_every_attack_is_blocked_for_a_plain_user(public_python: str) -> None:
+    done = subprocess.run(
+        [public_python, "-c", PROGRAM],
+        user=NOBODY,
+        group=NOBODY,
+        extra_groups=[],
+        env={"PYTHONPATH": str(SOURCE), "PATH": "/usr/bin:/bin"},
+        cwd="/",
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    verdicts = json.loads(done.stdout)
+    assert [verdict for verdict in verdicts if not verdict[1]] == []
+    assert [attack for attack, _, _ in verdicts] == names()
+
+
+@pytest.fixture(scope="module")
+def image(rootfs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """An image for podman, made without a registry. Skips where podman cannot run it."""
+    folder = tmp_path_factory.mktemp("podman")
+    settings = folder / "containers.conf"
+    # crun refuses machines that have control groups of both versions.
+    settings.write_text('[engine]\nruntime = "runc"\n')
+    name = f"localhost/ors-test-{os.getpid()}"
+    archive = folder / "root.tar"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CONTAINERS_CONF", str(settings))
+        try:
+            subprocess.run(["tar", "-C", str(rootfs), "-cf", str(archive), "."], check=True)
+            subprocess.run(["podman", "import", "-q", str(archive), name], check=True, capture_output=True)
+            limits = ["--ulimit", "nofile=1024:1024", "--ulimit", "nproc=64:64", "--network", "none"]
+            subprocess.run(["podman", "run", "--rm", *limits, name, "true"], check=True, capture_output=True)
+        except (OSError, subprocess.CalledProcessError) as error:
+            pytest.skip(f"podman cannot run here: {getattr(error, 'stderr', error)!r}")
+        yield name
+        subprocess.run(["podman", "rmi", "--force", name], check=False, capture_output=True)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+async def test_every_attack_is_blocked_by_podman(image: str) -> None:
+    spec = SandboxSpec(backend="podman", image=image)
+    verdicts = [verdict async for verdict in battery(spec)]
+    assert [verdict for verdict in verdicts if not verdict.blocked] == []
+    assert [verdict.attack for verdict in verdicts] == names()
+    left = subprocess.run(["podman", "ps", "-aq"], capture_output=True, text=True, check=True)
+    assert left.stdout == ""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+async def test_every_attack_works_without_isolation() -> None:
+    blocked = {verdict.attack async for verdict in battery(SandboxSpec(backend="none")) if verdict.blocked}
+    assert blocked - (ABSENT if ROOT else BY_THE_KERNEL) == BY_THE_AGENT | {MUST_WORK}
+    assert set(names()) > NEVER_UNISOLATED
+
+
+# ── Planted holes ────────────────────────────────────────────────────────────────────────────────
+
+
+class InheritsEnvironment(Bwrap):
+    """Starts bubblewrap with the server's environment, which its first process keeps."""
+
+    def environment(self) -> dict[str, str]:
+        return dict(os.environ)
+
+    def command(self, *args: object, **kwargs: object) -> list[str]:
+        words = super().command(*args, **kwargs)  # type: ignore[arg-type]
+        return [word for word in words if word != "--as-pid-1"]
+
+
+class NoFilter(Bwrap):
+    """Leaves the filter of system calls out."""
+
+    def filter(self, *_: object) -> list[str]:
+        return []
+
+
+class StaysRoot(Bwrap):
+    """Does not drop root."""
+
+    def drop(self) -> list[str]:
+        return []
+
+
+@pytest.fixture
+async def host() -> AsyncIterator[Host]:
+    with Host() as planted:
+        yield planted
+
+
+async def achieved(backend: Bwrap, host: Host, attacks: list[str]) -> dict[str, str]:
+    async with await open_box(SMALL, among=[backend]) as box:
+        return await run_inside(box, attacks, host.targets(SMALL, box.work, "/nowhere"))
+
+
+async def test_an_inherited_environment_is_found(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ORS_TEST_SECRET", host.secret)
+    attack = "read the server's environment"
+    assert (await achieved(InheritsEnvironment(), host, [attack]))[attack]
+    assert not (await achieved(Bwrap(), host, [attack]))[attack]
+
+
+async def test_a_missing_filter_is_found(host: Host) -> None:
+    attacks = [*calls(), "open a vsock", "clone3", "type into the terminal"]
+    found = {name for name, what in (await achieved(NoFilter(), host, attacks)).items() if what}
+    assert {"ptrace", "clone3", "type into the terminal", "mount", "process_vm_readv"} <= found
+    assert not any((await achieved(Bwrap(), host, attacks)).values())
+
+
+@pytest.mark.skipif(not ROOT, reason="only root can stay root")
+async def test_a_sandbox_that_stays_root_is_found(host: Host) -> None:
+    async with await open_box(SMALL, among=[StaysRoot()]) as box:
+        assert await root_outside(box, host)
+    async with await open_box(SMALL, among=[Bwrap()]) as box:
+        assert not await root_outside(box, host)
+
+
+@pytest.mark.skipif(not ROOT, reason="only root can enter a sandbox from outside")
+async def test_programs_that_enter_from_outside_are_found(host: Host) -> None:
+    async with await open_box(SMALL, among=[Bwrap()]) as box:
+        agent = next(
+            pid
+            for pid in box.cell.launched.cgroup.processes()  # type: ignore[union-attr]
+            if Path(f"/proc/{pid}/status").read_text().split("NSpid:")[1].split()[1:2] == ["1"]
+        )
+        enter = ["nsenter", f"--target={agent}", "--mount", "--pid", "--net", "--ipc", "--uts"]
+        found = subprocess.run(
+            [*enter, "python3", "-I", "-", host.targets(SMALL, box.work, "/nowhere"), "ptrace", "keyctl"],
+            input=Path(SOURCE, "ors/sandbox/battery/inside.py").read_bytes(),
+            capture_output=True,
+            check=True,
+        )
+        assert all(json.loads(line)[1] for line in found.stdout.splitlines())
+        assert not any((await run_inside(box, ["ptrace", "keyctl"], host.targets(SMALL, "", ""))).values())
+
+
+@pytest.mark.skipif(not ROOT, reason="a plain user has one user id")
+async def test_two_sandboxes_of_root_have_different_users() -> None:
+    users = set()
+    for _ in range(2):
+        async with await open_box(BWRAP) as box:
+            pids = box.cell.launched.cgroup.processes()  # type: ignore[union-attr]
+            users |= {os.stat(f"/proc/{pid}").st_uid for pid in pids}
+    assert 0 not in users
+    assert len(users) == 2

@@ -1,0 +1,102 @@
+"""The filter of system calls, for both architectures."""
+
+import errno
+import json
+import re
+import struct
+from pathlib import Path
+
+import pytest
+
+from ors.sandbox import seccomp
+
+ALLOW, KILL, ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
+HEADERS = {
+    "x86_64": Path("/usr/include/x86_64-linux-gnu/asm/unistd_64.h"),
+    "aarch64": Path("/usr/include/asm-generic/unistd.h"),
+}
+MACHINES = list(seccomp.ARCHITECTURES)
+
+
+def verdict(machine: str, number: int, *arguments: int, audit: int | None = None) -> int:
+    """What the kernel would do, by its rules for classic BPF."""
+    architecture = seccomp.ARCHITECTURES[machine]
+    padded = [*arguments, *[0] * (6 - len(arguments))]
+    data = struct.pack("=IIQ6Q", number, audit or architecture.audit, 0, *padded)
+    lines = list(struct.iter_unpack("=HBBI", seccomp.program(machine, shared_memory=False)))
+    place, value = 0, 0
+    while True:
+        operation, then, otherwise, constant = lines[place]
+        place += 1
+        if operation == 0x20:
+            (value,) = struct.unpack_from("=I", data, constant)
+        elif operation == 0x06:
+            return int(constant)
+        else:
+            holds = {0x15: value == constant, 0x25: value > constant, 0x45: bool(value & constant)}[operation]
+            place += then if holds else otherwise
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_denied_calls_are_refused_and_others_are_not(machine: str) -> None:
+    column = seccomp.ARCHITECTURES[machine].column
+    denied = {numbers[column] for numbers in seccomp.DENIED.values()} - {None}
+    denied |= {seccomp.SHARED_MEMORY[column]}
+    refused = {number for number in range(463) if verdict(machine, number) == ERRNO | errno.EPERM}
+    assert refused == denied
+    assert verdict(machine, seccomp.CLONE3[column]) == ERRNO | errno.ENOSYS
+    assert verdict(machine, 463) == ERRNO | errno.ENOSYS
+    assert verdict(machine, 0x40000000 + 1) == ERRNO | errno.ENOSYS
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_calls_of_another_architecture_are_killed(machine: str) -> None:
+    assert verdict(machine, 0, audit=0x40000003) == KILL
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize("flag", [0x00020000, 0x02000000, 0x04000000, 0x08000000, 0x10000000, 0x40000000])
+def test_clone_makes_threads_and_no_namespaces(machine: str, flag: int) -> None:
+    number = seccomp.CLONE[seccomp.ARCHITECTURES[machine].column]
+    assert verdict(machine, number, flag | 17) == ERRNO | errno.EPERM
+    assert verdict(machine, number, 0x3D0F00) == ALLOW
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_arguments_decide_for_sockets_terminals_and_personalities(machine: str) -> None:
+    column = seccomp.ARCHITECTURES[machine].column
+    for call in (seccomp.SOCKET, seccomp.SOCKETPAIR):
+        allowed = [family for family in range(64) if verdict(machine, call[column], family) == ALLOW]
+        assert allowed == [1, 2, 10, 16]
+        assert verdict(machine, call[column], 40) == ERRNO | errno.EAFNOSUPPORT
+    assert verdict(machine, seccomp.IOCTL[column], 0, 0x5412) == ERRNO | errno.EPERM
+    assert verdict(machine, seccomp.IOCTL[column], 0, 0x1_0000_5412) == ERRNO | errno.EPERM
+    assert verdict(machine, seccomp.IOCTL[column], 0, 0x5401) == ALLOW
+    assert verdict(machine, seccomp.PERSONALITY[column], 0xFFFFFFFF) == ALLOW
+    assert verdict(machine, seccomp.PERSONALITY[column], 0x0040000) == ERRNO | errno.EPERM
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_numbers_are_those_of_the_kernel_headers(machine: str) -> None:
+    if not HEADERS[machine].exists():
+        pytest.skip("the headers of the kernel are not installed")
+    known = dict(re.findall(r"#define __NR_(\w+)\s+(\d+)", HEADERS[machine].read_text()))
+    column = seccomp.ARCHITECTURES[machine].column
+    arguments = {"clone": seccomp.CLONE, "clone3": seccomp.CLONE3, "socket": seccomp.SOCKET}
+    more = {"socketpair": seccomp.SOCKETPAIR, "ioctl": seccomp.IOCTL, "personality": seccomp.PERSONALITY}
+    table = {**seccomp.DENIED, **arguments, **more, "shmget": seccomp.SHARED_MEMORY}
+    wrong = {
+        name: numbers[column]
+        for name, numbers in table.items()
+        if name in known and str(numbers[column]) != known[name]
+    }
+    assert wrong == {}
+    assert len(set(table) & set(known)) > 60
+
+
+def test_the_profile_for_engines_has_the_same_rules() -> None:
+    rules = json.loads(seccomp.profile())
+    assert rules["defaultAction"] == "SCMP_ACT_ALLOW"
+    named = {name for rule in rules["syscalls"] for name in rule["names"]}
+    assert named == {*seccomp.DENIED, "clone3", "clone", "ioctl", "personality", "socket", "socketpair"}
+    assert all(len(rule["args"]) <= 1 for rule in rules["syscalls"])
