@@ -1,6 +1,7 @@
 """Tools in a sandbox, as an agent calls them."""
 
 import base64
+import threading
 from collections.abc import AsyncIterator
 from typing import Any, ClassVar
 
@@ -10,7 +11,7 @@ import pytest_asyncio
 import ors.testing
 from ors import Blocks, Environment, ImageBlock, JSONObject, TextBlock, ToolOutput
 from ors.client import AsyncSession, ToolCallError
-from ors.errors import SandboxDead, ToolFailed
+from ors.errors import SandboxDead, ServerFailed, ToolFailed
 from ors.sandbox import Pool, SandboxSpec
 from ors.toolsets import Bash, Files, Python, SandboxEnvironment, Submit
 from ors.toolsets.output import Bounded, shortened
@@ -322,3 +323,34 @@ def test_only_both_ends_of_output_are_kept() -> None:
     for number in range(10):
         kept.add(b"%d" % number)
     assert kept.text() == "0123\n[… 2 bytes left out …]\n6789"
+
+
+# ── forks ────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_a_fork_has_the_files_and_new_programs_and_goes_its_own_way(session: AsyncSession) -> None:
+    await bash(session, "echo 42 > answer; cd /tmp; x=1")
+    await python(session, "y = 1")
+    first, second = await session.fork(2)
+    async with first, second:
+        assert await bash(first, "cat answer; pwd; echo $x") == "42\n/work"
+        assert "NameError" in await python(first, "y")
+        await bash(second, "echo 41 > answer")
+        assert (await first.call_tool("submit")).reward == 1.0
+        assert (await second.call_tool("submit")).reward == 0.0
+    assert await bash(session, "pwd; cat /work/answer") == "/tmp\n42"
+
+
+class Stubborn(Workshop):
+    """Has state of its own that cannot be copied."""
+
+    async def setup(self) -> None:
+        await super().setup()
+        self.lock = threading.Lock()
+
+
+async def test_a_sandbox_with_state_that_cannot_be_copied_says_so_and_leaves_no_sandbox() -> None:
+    async with ors.testing.session(Stubborn, split="train", index=0) as session:
+        with pytest.raises(ServerFailed, match=r"Stubborn.lock cannot be copied"):
+            await session.fork(2)
+        assert await bash(session, "echo here") == "here"

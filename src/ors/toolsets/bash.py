@@ -6,9 +6,9 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from ors.environment import Toolset, tool
+from ors.environment import tool
 from ors.errors import SandboxLimit
-from ors.toolsets.environment import box_of
+from ors.toolsets.environment import SandboxTools
 from ors.toolsets.lasting import Lasting, Reply
 from ors.types import TextBlock, ToolOutput
 
@@ -18,12 +18,11 @@ START_SECONDS = 20.0
 BEGIN = b"set -m; exec 2>&1\n"
 
 
-class Bash(Toolset):
+class Bash(SandboxTools):
     """The tool `bash`: a shell in the sandbox that lasts for the episode."""
 
     def __init__(self, env: Any) -> None:
         super().__init__(env)
-        self._box = box_of(env)
         self._shell = Lasting(self._box, ["bash", "--noprofile", "--norc"])
         self._pid, self._jobs = 0, set[int]()
 

@@ -1,9 +1,9 @@
 """SandboxEnvironment: an environment whose episodes have a sandbox each."""
 
-import copy
 from typing import Any, ClassVar, Self
 
-from ors.environment import Environment
+from ors._copies import Copier
+from ors.environment import Environment, Toolset
 from ors.errors import InvalidEnvironment
 from ors.sandbox import Pool, Sandbox, SandboxSpec, open_sandbox
 
@@ -34,27 +34,33 @@ class SandboxEnvironment(Environment):
         raise InvalidEnvironment(f"{type(self).__name__} has the tool submit, but no method grade()")
 
     async def fork(self) -> Self:
-        """A copy of this episode, with a sandbox that has the same files. Programs are not copied."""
-        (box,) = await self.box.fork()
-        other = copy.copy(self)
-        # Tools hold programs of the old sandbox. They start new ones.
-        state = {
-            name: value for name, value in self.__dict__.items() if name not in ("box", "_toolset_instances")
-        }
-        other.__dict__.clear()
-        other.__dict__.update(copy.deepcopy(state), box=box)
-        return other
+        """A copy of this episode, with a sandbox that has the same files. Programs are not copied.
+
+        Raises:
+            TypeError: an attribute cannot be copied; the message names it.
+        """
+        # The server makes the toolsets of the copy.
+        toolsets = self.__dict__.get("_toolset_instances", {})
+        made: Self = Copier({id(self.box): self.box, id(toolsets): {}}).copy(self)
+        (made.box,) = await self.box.fork()
+        return made
 
 
-def box_of(env: Any) -> Sandbox:
-    """The sandbox of an environment.
+class SandboxTools(Toolset):
+    """Tools that work in the sandbox of their environment, `self._box`.
 
     Raises:
-        InvalidEnvironment: it has none.
+        InvalidEnvironment: the environment has none.
     """
-    box = getattr(env, "box", None)
-    if box is None:
-        raise InvalidEnvironment(
-            f"{type(env).__name__} has no sandbox: derive it from SandboxEnvironment, and call its setup()"
-        )
-    return box  # type: ignore[no-any-return]
+
+    def __init__(self, env: Any) -> None:
+        super().__init__(env)
+        box = getattr(env, "box", None)
+        if box is None:
+            how = "derive it from SandboxEnvironment, and call its setup()"
+            raise InvalidEnvironment(f"{type(env).__name__} has no sandbox: {how}")
+        self._box: Sandbox = box
+
+    def fork(self, env: Any) -> Self:
+        """The same tools for a forked sandbox. Programs are not copied, but start anew."""
+        return type(self)(env)

@@ -1,12 +1,12 @@
 """Files: tools to look at and change files of the sandbox."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import Field
 
-from ors.environment import Toolset, tool
+from ors.environment import tool
 from ors.errors import SandboxLimit, ToolError
-from ors.toolsets.environment import box_of
+from ors.toolsets.environment import SandboxTools
 from ors.toolsets.output import shortened
 from ors.types import TextBlock, ToolOutput
 
@@ -18,12 +18,8 @@ At = Annotated[str, Field(description="Path of a file; a relative one starts at 
 Where = Annotated[str, Field(description="A folder or a file.")]
 
 
-class Files(Toolset):
+class Files(SandboxTools):
     """The tools `view`, `create`, `replace`, `insert`, `find` and `grep`."""
-
-    def __init__(self, env: Any) -> None:
-        super().__init__(env)
-        self._box = box_of(env)
 
     @tool
     async def view(

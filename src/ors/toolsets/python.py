@@ -7,9 +7,9 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from ors.environment import Toolset, tool
+from ors.environment import tool
 from ors.errors import SandboxLimit
-from ors.toolsets.environment import box_of
+from ors.toolsets.environment import SandboxTools
 from ors.toolsets.lasting import Lasting, Reply
 from ors.types import Blocks, ImageBlock, TextBlock, ToolOutput
 
@@ -21,12 +21,11 @@ PROGRAM = "/tmp/.ors-python.py"
 PNG = b"\x89PNG"
 
 
-class Python(Toolset):
+class Python(SandboxTools):
     """The tool `python`: a session in the sandbox that lasts for the episode."""
 
     def __init__(self, env: Any) -> None:
         super().__init__(env)
-        self._box = box_of(env)
         self._session = Lasting(self._box, ["python3", "-u", PROGRAM], {"MPLBACKEND": "Agg"})
 
     @tool
