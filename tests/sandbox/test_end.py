@@ -185,6 +185,16 @@ async def live(box: Box, *, killed: bool) -> None:
     await box.close()
 
 
+async def test_without_isolation_the_folder_goes_too_when_answers_are_unread() -> None:
+    for _ in range(5):
+        box = await open_box(SandboxSpec(backend="none"))
+        process = await box.spawn("yes")
+        assert await process.read()
+        time.sleep(0.02)  # the loop reads nothing meanwhile, so answers of the agent pile up
+        await box.close()
+        assert not Path(box.work).exists()
+
+
 @pytest.mark.parametrize("kind", [asyncio.new_event_loop, uvloop.new_event_loop])
 def test_a_sandbox_lives_and_dies_on_every_kind_of_loop(
     kind: Callable[[], asyncio.AbstractEventLoop],

@@ -40,8 +40,7 @@ class Agent:
         self.settings = settings
         self.children: dict[int, Child] = {}
         self.buffer = bytearray()
-        self.next_tick = 0.0
-        self.crowd = False
+        self.next_tick, self.crowd = 0.0, False
         self.oom = os.open("/proc/self/oom_score_adj", os.O_RDWR | os.O_CLOEXEC)
         self.own_oom = os.read(self.oom, 16).strip()
         self.wake, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -391,8 +390,9 @@ def main() -> None:
     settings = marshal.loads(read_all(0, int.from_bytes(read_all(0, 4), "big")))
     agent = Agent(settings)
     lock(settings)
-    quiet = os.open("/dev/null", os.O_RDWR)
-    os.dup2(quiet, 2)
-    os.close(quiet)
-    agent.say(0, b"R")
-    agent.serve()
+    os.dup2(os.open("/dev/null", os.O_RDWR), 2)
+    try:
+        agent.say(0, b"R")
+        agent.serve()
+    finally:
+        agent.leave()  # also when the server has gone with answers unread, which is an error here
