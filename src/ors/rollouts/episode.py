@@ -15,7 +15,7 @@ from ors.errors import ORSError, ToolCallError
 from ors.rollouts.agent import Agent, ContextExceeded, Conversation
 from ors.rollouts.failures import agent_failed, session_failed
 from ors.rollouts.messages import AgentMessage, SystemMessage, ToolMessage, Usage, UserMessage
-from ors.rollouts.outcome import Failed, Outcome, Scored, Stage, Truncated, Unscored
+from ors.rollouts.outcome import Failed, Outcome, Stage, Truncated, ended
 from ors.rollouts.record import EpisodeRecord
 from ors.rollouts.rewards import reducer
 from ors.rollouts.rules import Rules
@@ -104,7 +104,7 @@ class Episode:
             self._turns += 1
             self._usage += message.usage
             if not await self._goes_on(message):
-                return Unscored() if all(reward is None for reward in self._rewards) else Scored()
+                return ended(self._rewards)
         return reached
 
     async def _reply(self, clock: asyncio.Timeout) -> AgentMessage:

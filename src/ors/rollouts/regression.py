@@ -1,14 +1,15 @@
 """Plays the calls of a record again, without a model, and says what differs now."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from ors.client import AsyncEnvironment, AsyncSession, Task, ToolInvocation
+from ors.client import AsyncEnvironment, AsyncSession, ToolInvocation
 from ors.errors import ServerFailed, ToolCallError, ToolFailed
 from ors.rollouts.messages import AgentMessage, ToolMessage, UserMessage
-from ors.rollouts.outcome import Failed
+from ors.rollouts.outcome import Failed, is_lost
 from ors.rollouts.record import EpisodeRecord
+from ors.rollouts.tasks import session_for
 from ors.types import Blocks, TextBlock, ToolOutput, ToolSpec
 
 Kind = Literal["tools", "prompt", "result", "reward", "finished"]
@@ -39,8 +40,7 @@ class Step:
 
 def is_replayable(record: EpisodeRecord) -> bool:
     """Whether the calls of a record can be played again: its task is known, and no infrastructure failed."""
-    lost = isinstance(record.outcome, Failed) and record.outcome.who == "infrastructure"
-    return not lost and (record.task.spec is not None or record.task.index is not None)
+    return not is_lost(record.outcome) and (record.task.spec is not None or record.task.index is not None)
 
 
 async def replay(
@@ -53,7 +53,9 @@ async def replay(
     Raises:
         ORSError: the session cannot be opened, or is lost.
     """
-    async with _session(environment, record, secrets) as session:
+    # The environment may have another name now.
+    task = replace(record.task, environment=environment.name)
+    async with session_for(environment, task, secrets) as session:
         found = [*await _tools(environment, session, record), *await _prompt(session, record)]
         for number, step in enumerate(_steps(record), 1):
             now = await _played(session, step)
@@ -62,15 +64,6 @@ async def replay(
             if any(each.what == "finished" for each in differences):
                 break
         return found
-
-
-def _session(
-    environment: AsyncEnvironment, record: EpisodeRecord, secrets: Mapping[str, str] | None
-) -> AsyncSession:
-    task = record.task
-    if task.spec is not None:
-        return environment.session(Task(environment.name, task.spec), secrets)
-    return environment.session(secrets=secrets, split=task.split, index=task.index)
 
 
 # ── Tools and prompt ─────────────────────────────────────────────────────────────────────────────
