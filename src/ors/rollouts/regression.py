@@ -6,11 +6,11 @@ from typing import Any, Literal
 
 from ors.client import AsyncEnvironment, AsyncSession, ToolInvocation
 from ors.errors import ServerFailed, ToolCallError, ToolFailed
-from ors.rollouts.messages import AgentMessage, ToolMessage, UserMessage
+from ors.rollouts.messages import AgentMessage, ToolMessage, UserMessage, text_blocks
 from ors.rollouts.outcome import Failed, is_lost
 from ors.rollouts.record import EpisodeRecord
 from ors.rollouts.tasks import session_for
-from ors.types import Blocks, TextBlock, ToolOutput, ToolSpec
+from ors.types import Blocks, ToolOutput, ToolSpec
 
 Kind = Literal["tools", "prompt", "result", "reward", "finished"]
 
@@ -134,7 +134,7 @@ async def _played(session: AsyncSession, step: Step) -> ToolMessage | str:
         else:
             output = await session.call_terminal_tool(step.text)
     except ToolCallError as refusal:
-        return ToolMessage(None, "", _text(str(refusal)), False, refusal.reason)
+        return ToolMessage(None, "", text_blocks(str(refusal)), False, refusal.reason)
     except ToolFailed as error:
         return str(error)
     return _message(output)
@@ -161,7 +161,7 @@ def _differences(number: int, step: Step, now: ToolMessage | str) -> Iterator[Di
 
 def _has_failed(before: ToolMessage | None, error: str) -> bool:
     """Whether the call failed like this when it was recorded. Servers record the text of a failure."""
-    return before is None or (not before.ok and before.blocks == _text(error))
+    return before is None or (not before.ok and before.blocks == text_blocks(error))
 
 
 def _result(message: ToolMessage | str | None) -> Any:
@@ -176,7 +176,3 @@ def _result(message: ToolMessage | str | None) -> Any:
 
 def _plain(blocks: Blocks) -> list[dict[str, Any]]:
     return [block.model_dump(exclude_none=True) for block in blocks]
-
-
-def _text(text: str) -> Blocks:
-    return [TextBlock(text=text)]

@@ -105,6 +105,7 @@ def test_a_run_is_shown_as_json(first: Path) -> None:
 
 def test_one_episode_is_shown_by_number_or_id(first: Path) -> None:
     out = run("runs", "show", str(first), "2").out
+    assert "of adder train/1, sample 0\n" in out
     assert "user: What is 1 + 1?" in out
     assert 'agent calls submit {"answer": 2}\n\nsubmit: Correct.\nreward: 1\nfinished\n' in out
     by_id = run("runs", "show", str(first), f"{1:016x}{0:016x}", "--json").json
@@ -146,7 +147,7 @@ def test_a_picture_is_drawn_when_asked_for(first: Path) -> None:
 def test_two_runs_are_compared_task_by_task(first: Path, second: Path) -> None:
     out = run("runs", "compare", str(first), str(second)).out
     assert "3 tasks with a reward in both runs; 1 only in the first, 1 only in the second" in out
-    assert "difference: 0.5 [-1.651, 2.651], from 0.1667 to 0.6667" in out
+    assert "difference: 0.5 [-1.651, 2.651] (95% interval), from 0.1667 to 0.6667" in out
     assert "significance: p = 0.5, not significant at 0.05 (exact permutation test, paired by task)" in out
     rows = [row.split() for row in out.splitlines()]
     assert ["test/2", "0", "1", "+1", "1,", "1"] in rows

@@ -17,6 +17,7 @@ from ors.rollouts import (
     ToolMessage,
     Truncated,
     UserMessage,
+    task_key,
 )
 from ors.rollouts.records import Comparison, Entry, Estimate, Row, Run, Summary, TaskChange
 from ors.rollouts.records.statistics import counted
@@ -161,7 +162,8 @@ def print_episodes(entries: Sequence[Entry]) -> None:
 
 def print_episode(record: EpisodeRecord) -> None:
     """Prints one episode as a conversation."""
-    click.echo(f"episode {record.id} of {clean(record.task.environment)}, sample {record.sample}")
+    task = clean(f"{record.task.environment} {task_key(record.task).label}")
+    click.echo(f"episode {record.id} of {task}, sample {record.sample}")
     click.echo(f"outcome: {outcome(record)}")
     if isinstance(record.outcome, Failed):
         click.echo(f"error: {clean(shortened(f'{record.outcome.error}: {record.outcome.message}', 500))}")
@@ -205,7 +207,8 @@ def _block(block: Block) -> str:
 
 def print_comparison(found: Comparison) -> None:
     """Prints how two runs differ."""
-    click.echo(f"difference: {found.difference}, from {found.before:.4g} to {found.after:.4g}")
+    about = "" if found.difference.error is None else " (95% interval)"
+    click.echo(f"difference: {found.difference}{about}, from {found.before:.4g} to {found.after:.4g}")
     click.echo(_significance(found))
     click.echo(
         f"{counted(len(found.changes), 'task')} with a reward in both runs; "
