@@ -61,6 +61,10 @@ class Sum(Environment):
         return ToolOutput(blocks=[], reward=float(answer == a + b), finished=True)
 
 
+class Adder(Sum):
+    """What pages call the environment of `ors init adder`."""
+
+
 def commands() -> dict[str, click.Command]:
     found = {name: command_line.get_command(click.Context(command_line), name) for name in COMMANDS}
     return {name: command for name, command in found.items() if command is not None}
@@ -100,11 +104,11 @@ async def test_the_agents_page_plays_an_episode_with_a_model(monkeypatch: pytest
     async with providing(answers) as provider:
         provider.on(answers.path, answer(answers(calls=wrong, thought="Hm.")), answer(answers(calls=right)))
         monkeypatch.setenv("OPENAI_BASE_URL", f"{provider.url}/v1")
-        with serving(Server([Sum])) as url:
+        with serving(Server([Adder])) as url:
             await asyncio.to_thread(exec, loop.replace("http://127.0.0.1:8080", url), namespace)
-            task = TaskRef("sum", "train", 0)
+            task = TaskRef("adder", "train", 0)
             guess = await namespace["Guesser"](2).reply(Conversation(task), [])
-            with ORS(url) as client, client.environment("sum").session(split="train", index=0) as session:
+            with ORS(url) as client, client.environment("adder").session(split="train", index=0) as session:
                 assert session.call_tool(guess.calls[0].name, guess.calls[0].input).reward == 1.0
     assert namespace["output"].reward == 1.0
     assert len(provider.requests) == 2
@@ -123,7 +127,7 @@ def test_the_conformance_page_checks_a_server(capsys: pytest.CaptureFixture[str]
 
 def test_the_rollouts_page_plays_its_episodes(capsys: pytest.CaptureFixture[str]) -> None:
     namespace: dict[str, Any] = {}
-    with serving(Server([Sum])) as url:
+    with serving(Server([Adder])) as url:
         for code in blocks("docs/rollouts.md"):
             exec(code.replace("http://127.0.0.1:8080", url), namespace)
     assert "Scored" in capsys.readouterr().out

@@ -1,5 +1,6 @@
 """Recording: the sessions of a server, and OpenReward's rollout log, as episodes of runs."""
 
-from ors.recording.recorder import REWARD, SessionRecorder
+from ors.recording.assembly import REWARD
+from ors.recording.recorder import SessionRecorder
 
 __all__ = ["REWARD", "SessionRecorder"]

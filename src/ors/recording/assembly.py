@@ -18,12 +18,15 @@ from ors.rollouts import (
     Scored,
     TaskRef,
     ToolMessage,
-    Unscored,
     UserMessage,
 )
+from ors.rollouts.outcome import ended
+from ors.rollouts.rewards import ReductionName, reducer
 from ors.server.observe.events import SessionEnded
 from ors.types import Blocks, JSONObject, TextBlock, ToolSpec
 
+REWARD: ReductionName = "sum"
+"""How rewards of a session become one, as in the list of sessions."""
 ENDINGS = ("deleted", "expired", "life", "shutdown")
 """Reasons of a call that ended because its session did."""
 
@@ -46,12 +49,13 @@ def record(session: SeenSession, end: SessionEnded, seconds: float) -> EpisodeRe
     steps = [_step(call, mask) for call in session.calls]
     outcome = _outcome(session, steps, end)
     rewards = tuple(step.message.reward for step in steps)
+    given = [reward for reward in rewards if reward is not None]
     return EpisodeRecord(
         session.id,
         TaskRef(start.environment, start.split, start.task_index, _task(session, mask)),
         0,
         outcome,
-        sum(each for each in rewards if each is not None) if isinstance(outcome, Scored) else None,
+        reducer(REWARD)(given) if isinstance(outcome, Scored) else None,
         rewards,
         (*_prompt(session, mask), *_conversation(steps, mask)),
         tuple(_tool(tool, mask) for tool in session.tools),
@@ -70,8 +74,9 @@ def _outcome(session: SeenSession, steps: Sequence[Step], end: SessionEnded) -> 
     A client that deletes its session has ended the episode, whatever its reason was. A failed call is the
     end only if no other call came after it.
     """
+    rewards = [step.message.reward for step in steps]
     if any(step.message.finished for step in steps):
-        return _ended(steps)
+        return ended(rewards)
     if not end.set_up:
         return _never_opened(end)
     last = max(steps, key=lambda step: step.call.ended, default=None)
@@ -81,11 +86,7 @@ def _outcome(session: SeenSession, steps: Sequence[Step], end: SessionEnded) -> 
         return Failed("environment", "prompt", "ServerFailed", session.prompt.error)
     if end.reason != "deleted":
         return Failed("infrastructure", "model", "SessionLost", end.message)
-    return _ended(steps)
-
-
-def _ended(steps: Sequence[Step]) -> Outcome:
-    return Unscored() if all(step.message.reward is None for step in steps) else Scored()
+    return ended(rewards)
 
 
 def _never_opened(end: SessionEnded) -> Outcome:

@@ -21,8 +21,6 @@ from ors.server.observe.events import EpisodeForked, EpisodeStarted, SessionEnde
 
 log = logging.getLogger("ors.server")
 
-REWARD = "sum"
-"""How rewards of a session become one, as in the list of sessions."""
 MOST_BYTES = 256 * 2**20
 MOST_WRITERS = 4096
 """Processes that write to one run at once."""

@@ -26,13 +26,13 @@ from ors.rollouts import (
     SystemMessage,
     TaskRef,
     ToolMessage,
-    Unscored,
     UserMessage,
 )
-from ors.rollouts.outcome import Stage
+from ors.rollouts.outcome import Stage, ended
+from ors.rollouts.rewards import ReductionName, reducer
 from ors.types import TextBlock
 
-REWARD = "last"
+REWARD: ReductionName = "last"
 """How rewards become one. Not their sum: the SDK repeats the reward of a message on each of its parts."""
 ROLLOUT, MESSAGE, UPDATE = "rollout", "message", "rollout_update"
 _RELATIONS = {ROLLOUT: "eventId", UPDATE: "eventId", MESSAGE: "rolloutEventId"}
@@ -105,7 +105,7 @@ def assembled(rollout: str, events: Sequence[Event]) -> LoggedRollout:
         _task(start, info),
         0,
         outcome,
-        scored[-1] if isinstance(outcome, Scored) else None,
+        reducer(REWARD)(scored) if isinstance(outcome, Scored) else None,
         tuple(conversation.rewards),
         tuple(conversation.messages),
         agent=_text(_object(start, "run_info"), "model_name"),
@@ -142,7 +142,7 @@ def _metadata(start: Event, info: Mapping[str, Any]) -> Mapping[str, Any] | None
 def _outcome(conversation: "_Conversation", logged: Sequence[Event]) -> Outcome:
     last = conversation.messages[-1] if conversation.messages else None
     if is_finished(logged) or (isinstance(last, AgentMessage) and not last.calls):
-        return Unscored() if all(each is None for each in conversation.rewards) else Scored()
+        return ended(conversation.rewards)
     stage: Stage = "call" if isinstance(last, AgentMessage) else "model"
     return Failed("infrastructure", stage, "NoEnd", "The log of this rollout has no end")
 

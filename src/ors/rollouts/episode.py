@@ -14,13 +14,13 @@ from ors.client import AsyncSession, ToolInvocation
 from ors.errors import ORSError, ToolCallError
 from ors.rollouts.agent import Agent, ContextExceeded, Conversation
 from ors.rollouts.failures import agent_failed, session_failed
-from ors.rollouts.messages import AgentMessage, SystemMessage, ToolMessage, Usage, UserMessage
-from ors.rollouts.outcome import Failed, Outcome, Scored, Stage, Truncated, Unscored
+from ors.rollouts.messages import AgentMessage, SystemMessage, ToolMessage, Usage, UserMessage, text_blocks
+from ors.rollouts.outcome import Failed, Outcome, Stage, Truncated, ended
 from ors.rollouts.record import EpisodeRecord
 from ors.rollouts.rewards import reducer
 from ors.rollouts.rules import Rules
 from ors.rollouts.tasks import task_of
-from ors.types import Blocks, TextBlock, ToolOutput, ToolSpec
+from ors.types import ToolOutput, ToolSpec
 
 _HURRY_SECONDS = 0.8
 _INSTANT_SECONDS = 0.001  # less is not worth a copy of the message
@@ -104,7 +104,7 @@ class Episode:
             self._turns += 1
             self._usage += message.usage
             if not await self._goes_on(message):
-                return Unscored() if all(reward is None for reward in self._rewards) else Scored()
+                return ended(self._rewards)
         return reached
 
     async def _reply(self, clock: asyncio.Timeout) -> AgentMessage:
@@ -164,7 +164,7 @@ class Episode:
             return False
         if self._rules.nudge is None or self._nudged:
             return False
-        self._messages.append(UserMessage(_text(self._rules.nudge)))
+        self._messages.append(UserMessage(text_blocks(self._rules.nudge)))
         self._nudged = True
         return True
 
@@ -194,7 +194,7 @@ class Episode:
         if call.error is None:
             made = self._session.call_tool(call.name, call.input, call_id=call.id)
             return await self._result(call.name, call.id, made)
-        text, now = _text(call.error), self._elapsed()
+        text, now = text_blocks(call.error), self._elapsed()
         return ToolMessage(call.id, call.name, text, False, "input_validation", started=now)
 
     async def _result(self, name: str, id: str | None, call: Coroutine[Any, Any, ToolOutput]) -> ToolMessage:
@@ -203,7 +203,7 @@ class Episode:
         try:
             output = await call
         except ToolCallError as refusal:
-            text, took = _text(str(refusal)), self._elapsed() - started
+            text, took = text_blocks(str(refusal)), self._elapsed() - started
             return ToolMessage(id, name, text, False, refusal.reason, started=started, seconds=took)
         except (TypeError, ValueError, RecursionError) as error:
             # JSON cannot express the input that the agent has made.
@@ -274,10 +274,6 @@ def _check(message: object) -> None:
     for call in message.calls:
         if not isinstance(call, ToolInvocation):
             raise TypeError(f"a call of the agent is {type(call).__name__}, not a ToolInvocation")
-
-
-def _text(text: str) -> Blocks:
-    return [TextBlock(text=text)]
 
 
 def _out_of_time(outcome: Outcome) -> bool:

@@ -14,7 +14,7 @@ from ors.errors import (
     ToolFailed,
 )
 from ors.rollouts.agent import ModelError
-from ors.rollouts.outcome import Failed, Outcome, Party, Stage
+from ors.rollouts.outcome import Failed, Outcome, Party, Stage, is_lost
 
 _MAX_TEXT = 2000
 # Reasons of a server, not of its environment's code.
@@ -39,7 +39,7 @@ def session_failed(error: ORSError, stage: Stage, *, sent: bool = True) -> Faile
 
 def worth_retrying(outcome: Outcome) -> bool:
     """Whether a new session may succeed: the infrastructure failed, and did not refuse the request itself."""
-    return isinstance(outcome, Failed) and outcome.who == "infrastructure" and outcome.error not in _FINAL
+    return isinstance(outcome, Failed) and is_lost(outcome) and outcome.error not in _FINAL
 
 
 def _party(error: ORSError) -> Party:

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from ors.client import ToolInvocation
-from ors.types import Blocks, JSONObject
+from ors.types import Blocks, JSONObject, TextBlock
 
 StopReason = Literal["stop", "length", "refusal"]
 
@@ -88,3 +88,8 @@ class ToolMessage:
 
 
 Message = SystemMessage | UserMessage | AgentMessage | ToolMessage
+
+
+def text_blocks(text: str) -> Blocks:
+    """A text as the blocks of a message."""
+    return [TextBlock(text=text)]

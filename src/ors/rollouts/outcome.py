@@ -1,5 +1,6 @@
 """How an episode ended: scored, unscored, truncated or failed."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -47,3 +48,13 @@ class Failed:
 
 
 Outcome = Scored | Unscored | Truncated | Failed
+
+
+def ended(rewards: Iterable[float | None]) -> Scored | Unscored:
+    """The outcome of an episode that ended, from the rewards of its steps."""
+    return Unscored() if all(reward is None for reward in rewards) else Scored()
+
+
+def is_lost(outcome: Outcome) -> bool:
+    """Whether the episode failed for infrastructure, so that it may be played again."""
+    return isinstance(outcome, Failed) and outcome.who == "infrastructure"

@@ -1,15 +1,16 @@
 """Plays the calls of a record again, without a model, and says what differs now."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from ors.client import AsyncEnvironment, AsyncSession, Task, ToolInvocation
+from ors.client import AsyncEnvironment, AsyncSession, ToolInvocation
 from ors.errors import ServerFailed, ToolCallError, ToolFailed
-from ors.rollouts.messages import AgentMessage, ToolMessage, UserMessage
-from ors.rollouts.outcome import Failed
+from ors.rollouts.messages import AgentMessage, ToolMessage, UserMessage, text_blocks
+from ors.rollouts.outcome import Failed, is_lost
 from ors.rollouts.record import EpisodeRecord
-from ors.types import Blocks, TextBlock, ToolOutput, ToolSpec
+from ors.rollouts.tasks import session_for
+from ors.types import Blocks, ToolOutput, ToolSpec
 
 Kind = Literal["tools", "prompt", "result", "reward", "finished"]
 
@@ -39,8 +40,7 @@ class Step:
 
 def is_replayable(record: EpisodeRecord) -> bool:
     """Whether the calls of a record can be played again: its task is known, and no infrastructure failed."""
-    lost = isinstance(record.outcome, Failed) and record.outcome.who == "infrastructure"
-    return not lost and (record.task.spec is not None or record.task.index is not None)
+    return not is_lost(record.outcome) and (record.task.spec is not None or record.task.index is not None)
 
 
 async def replay(
@@ -53,7 +53,9 @@ async def replay(
     Raises:
         ORSError: the session cannot be opened, or is lost.
     """
-    async with _session(environment, record, secrets) as session:
+    # The environment may have another name now.
+    task = replace(record.task, environment=environment.name)
+    async with session_for(environment, task, secrets) as session:
         found = [*await _tools(environment, session, record), *await _prompt(session, record)]
         for number, step in enumerate(_steps(record), 1):
             now = await _played(session, step)
@@ -62,15 +64,6 @@ async def replay(
             if any(each.what == "finished" for each in differences):
                 break
         return found
-
-
-def _session(
-    environment: AsyncEnvironment, record: EpisodeRecord, secrets: Mapping[str, str] | None
-) -> AsyncSession:
-    task = record.task
-    if task.spec is not None:
-        return environment.session(Task(environment.name, task.spec), secrets)
-    return environment.session(secrets=secrets, split=task.split, index=task.index)
 
 
 # ── Tools and prompt ─────────────────────────────────────────────────────────────────────────────
@@ -141,7 +134,7 @@ async def _played(session: AsyncSession, step: Step) -> ToolMessage | str:
         else:
             output = await session.call_terminal_tool(step.text)
     except ToolCallError as refusal:
-        return ToolMessage(None, "", _text(str(refusal)), False, refusal.reason)
+        return ToolMessage(None, "", text_blocks(str(refusal)), False, refusal.reason)
     except ToolFailed as error:
         return str(error)
     return _message(output)
@@ -168,7 +161,7 @@ def _differences(number: int, step: Step, now: ToolMessage | str) -> Iterator[Di
 
 def _has_failed(before: ToolMessage | None, error: str) -> bool:
     """Whether the call failed like this when it was recorded. Servers record the text of a failure."""
-    return before is None or (not before.ok and before.blocks == _text(error))
+    return before is None or (not before.ok and before.blocks == text_blocks(error))
 
 
 def _result(message: ToolMessage | str | None) -> Any:
@@ -183,7 +176,3 @@ def _result(message: ToolMessage | str | None) -> Any:
 
 def _plain(blocks: Blocks) -> list[dict[str, Any]]:
     return [block.model_dump(exclude_none=True) for block in blocks]
-
-
-def _text(text: str) -> Blocks:
-    return [TextBlock(text=text)]

@@ -24,6 +24,12 @@ class TaskKey:
         """The task in a few characters, such as "test/3"."""
         return f"spec {self.spec}" if self.index is None else f"{self.split}/{self.index}"
 
+    @property
+    def order(self) -> tuple[str, str, int, str]:
+        """The place of the task in a sorted list: by environment, split and index."""
+        index = -1 if self.index is None else self.index
+        return self.environment, self.split or "", index, self.spec or ""
+
 
 def task_key(task: TaskRef) -> TaskKey:
     """The identity of a task, for sets and dictionaries."""

@@ -45,7 +45,7 @@ def test_a_target_is_served_played_and_reported(tmp_path: Path) -> None:
     assert "12 episodes of 6 tasks" in done.out
     assert "mean reward: 1" in done.out
     assert re.search(r"^2 +1 +1 +6$", done.out, re.MULTILINE)  # K, PASS@K, PASS^K, TASKS
-    assert "reward: last of the steps' rewards" in done.out
+    assert "reward of an episode: last of the rewards of its steps" in done.out
     assert re.search(r"^test/2 ", done.out, re.MULTILINE)
     tasks = [(split, index) for split in ("test", "train") for index in range(3)]
     assert played(tmp_path / "run") == [(*task, sample) for task in tasks for sample in range(2)]
@@ -61,7 +61,7 @@ def test_the_reduction_has_a_default_that_is_said(quiz_url: str, tmp_path: Path)
     assert run("eval", QUIZ, "--model", "gold", "--tasks", "0", "--out", "gold", cwd=tmp_path).code == 0
     done = run("eval", quiz_url, "--model", "replay:gold", "--tasks", "0", "--out", "again", cwd=tmp_path)
     assert done.code == 0, done.err
-    assert "reward: sum of the steps' rewards" in done.out
+    assert "reward of an episode: sum of the rewards of its steps" in done.out
     assert "mean reward: 1.25" in done.out
 
 

@@ -86,7 +86,7 @@ def changed(shop: Path, before: str, after: str) -> None:
 
 def test_an_environment_that_has_not_changed_gives_the_same(recorded: Path, shop: Path) -> None:
     done = run("replay", str(recorded), str(shop))
-    assert (done.code, done.out) == (0, "3 episodes played, 0 differ\n"), done
+    assert (done.code, done.out) == (0, "3 episodes played, 0 with differences\n"), done
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_what_has_changed_is_shown(
     assert values[1] in json.dumps(first["now"])
     table = run("replay", str(recorded), str(shop))
     assert table.code == 1
-    assert table.out.startswith("episode ")
+    assert table.out.startswith("EPISODE ")
     assert f" {what} " in table.out
 
 
@@ -140,11 +140,12 @@ def test_what_may_differ_is_ignored(recorded: Path, shop: Path) -> None:
 def test_only_the_chosen_tasks_are_played(recorded: Path, shop: Path) -> None:
     chosen = run("replay", str(recorded), str(shop), "--split", "train", "--tasks", "1:", "--json").json
     assert chosen["episodes"] == 1
+    assert run("replay", str(recorded), str(shop), "--tasks", "0,2", "--json").json["episodes"] == 2
     none = run("replay", str(recorded), str(shop), "--tasks", "7")
-    assert (none.code, none.err) == (2, f"Error: No episode of {recorded} is to be played\n")
+    assert (none.code, none.err) == (2, f"Error: {recorded} has no episode of these tasks\n")
     wrong = run("replay", str(recorded), str(shop), "--tasks", "many")
     assert wrong.code == 2
-    assert "'many' is neither an index, such as 7, nor a range, such as 0:100" in wrong.err
+    assert "--tasks 'many' is not valid: give indices like 0:100, 5 or 0,3,7:9" in wrong.err
 
 
 def test_a_server_at_a_url_is_asked(recorded: Path) -> None:
@@ -163,7 +164,7 @@ def written(folder: Path, records: list[EpisodeRecord], config: dict[str, object
 def test_without_a_target_the_one_of_the_run_is_played(recorded: Path, shop: Path, tmp_path: Path) -> None:
     records = list(read_run(recorded).episodes())
     named = written(tmp_path / "named", records, {"targets": [str(shop)]})
-    assert run("replay", str(named)).out == "3 episodes played, 0 differ\n"
+    assert run("replay", str(named)).out == "3 episodes played, 0 with differences\n"
     nameless = run("replay", str(written(tmp_path / "nameless", records, {})))
     assert nameless.code == 2
     assert "does not say what was played: give a URL or a TARGET" in nameless.err
@@ -178,7 +179,7 @@ def test_episodes_that_failed_for_infrastructure_are_not_played(
     folder = written(tmp_path / "lost", records, {})
     done = run("replay", str(folder), str(shop))
     assert done.code == 0
-    assert done.out.startswith("1 episodes played, 0 differ, 2 skipped")
+    assert done.out.startswith("1 episode played, 0 with differences\n2 not played: ")
 
 
 def test_an_episode_that_cannot_be_opened_any_more_counts_as_a_difference(recorded: Path, shop: Path) -> None:

@@ -49,8 +49,8 @@ def second(tmp_path: Path) -> Path:
 
 def test_runs_below_a_folder_are_listed(first: Path, second: Path, tmp_path: Path) -> None:
     rows = run("runs", "list", cwd=tmp_path).out.splitlines()
-    assert [row.split()[0] for row in rows] == ["RUN", "first", "second"]
-    assert "0.5 [" in rows[1]
+    assert [row.split()[0] for row in rows] == ["RUN", "second", "first"]  # the newest first
+    assert "0.5 [" in rows[2]
     assert [each["run"] for each in run("runs", "list", str(first), "--json", cwd=tmp_path).json] == ["first"]
 
 
@@ -73,11 +73,12 @@ def test_a_run_is_shown_with_its_statistics(first: Path) -> None:
     assert "outcomes: scored 6, failed 1, truncated 1" in out
     assert "truncated by: turns 1" in out
     assert "mean reward: 0.5 [" in out
-    assert "over 6 episodes, standard error" in out
+    assert "standard error 0.236" in out
+    assert "8 episodes of 4 tasks, 2 of them without a reward" in out
     rows = [row.split() for row in out.splitlines()]
-    assert ["infrastructure", "call", "SessionLost", "1"] in rows
+    assert ["infrastructure", "call", "1", "SessionLost:", "the", "session", "has", "ended"] in rows
     assert ["2", "1", "0.5", "2"] in rows  # pass@2 and pass^2 of the two tasks with two rewards
-    assert ["model", "0.5", "0.5", "8"] in rows
+    assert ["of", "each", "model", "request", "0.5", "0.5", "8"] in rows
     (train,) = [row for row in rows if row[:1] == ["train"]]
     assert train[1:5] == ["2", "4", "4", "0.75"]
     assert "TASK" not in [row[0] for row in rows if row]
@@ -85,8 +86,8 @@ def test_a_run_is_shown_with_its_statistics(first: Path) -> None:
 
 def test_tasks_and_episodes_are_listed_when_asked_for(first: Path) -> None:
     rows = [row.split() for row in run("runs", "show", str(first), "--tasks", "--episodes").out.splitlines()]
-    assert ["train/0", "1", "2", "2", "0.5", "0"] in rows
-    assert ["test/2", "1", "2", "1", "0", "1"] in rows
+    assert ["train/0", "2", "2", "0.5", "0"] in rows
+    assert ["test/2", "2", "1", "0", "1"] in rows
     (lost,) = [row for row in rows if row[:1] == ["5"]]
     assert lost[2:] == ["test/2", "1", "failed:", "infrastructure,", "call", "-", "1", "1", "0.75"]
 
@@ -95,16 +96,16 @@ def test_a_run_is_shown_as_json(first: Path) -> None:
     found = run("runs", "show", str(first), "--json", "--tasks", "--episodes").json
     assert (found["episodes"], found["rewarded"], found["reward"]["mean"]) == (8, 6, 0.5)
     assert found["config"] == {"model": "openai:gpt-5"}
-    assert found["failures"] == [
-        {"who": "infrastructure", "stage": "call", "error": "SessionLost", "count": 1}
-    ]
-    assert [row["name"] for row in found["by_task"]] == ["train/0", "train/1", "test/2", "test/3"]
+    failure = {"who": "infrastructure", "stage": "call", "error": "SessionLost", "count": 1}
+    assert found["failures"] == [{**failure, "message": "the session has ended"}]
+    assert [row["name"] for row in found["by_task"]] == ["test/2", "test/3", "train/0", "train/1"]
     assert found["by_episode"][5]["outcome"]["who"] == "infrastructure"
     assert (found["by_episode"][5]["split"], found["by_episode"][5]["index"]) == ("test", 2)
 
 
 def test_one_episode_is_shown_by_number_or_id(first: Path) -> None:
     out = run("runs", "show", str(first), "2").out
+    assert "of adder train/1, sample 0\n" in out
     assert "user: What is 1 + 1?" in out
     assert 'agent calls submit {"answer": 2}\n\nsubmit: Correct.\nreward: 1\nfinished\n' in out
     by_id = run("runs", "show", str(first), f"{1:016x}{0:016x}", "--json").json
@@ -146,7 +147,7 @@ def test_a_picture_is_drawn_when_asked_for(first: Path) -> None:
 def test_two_runs_are_compared_task_by_task(first: Path, second: Path) -> None:
     out = run("runs", "compare", str(first), str(second)).out
     assert "3 tasks with a reward in both runs; 1 only in the first, 1 only in the second" in out
-    assert "mean over tasks: 0.1667 -> 0.6667" in out
+    assert "difference: 0.5 [-1.651, 2.651] (95% interval), from 0.1667 to 0.6667" in out
     assert "significance: p = 0.5, not significant at 0.05 (exact permutation test, paired by task)" in out
     rows = [row.split() for row in out.splitlines()]
     assert ["test/2", "0", "1", "+1", "1,", "1"] in rows

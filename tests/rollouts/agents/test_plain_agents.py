@@ -146,5 +146,5 @@ async def test_replay_repeats_the_replies_of_its_task_and_sample() -> None:
     assert (await agent.reply(episode(0, 1), TOOLS)).text == "Sample 1."
     again = Conversation(TaskRef("board", spec={"m": {"b": 2, "a": 1}, "n": 1}))
     assert (await agent.reply(again, TOOLS)).text == "Whole."
-    with pytest.raises(ValueError, match="no recorded episode of board train 7 is sample 0"):
+    with pytest.raises(ValueError, match="no recorded episode of board train/7 is sample 0"):
         await agent.reply(episode(7), TOOLS)

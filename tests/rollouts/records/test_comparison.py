@@ -77,6 +77,15 @@ def test_each_task_is_compared_with_itself() -> None:
     assert (found.p, found.test, found.is_significant) == (1.0, "permutation", False)
 
 
+def test_equal_changes_are_in_the_order_of_their_tasks() -> None:
+    before = [entry(n, 0.0) for n in (3, 1, 2)] + [entry(n, 1.0) for n in (6, 4, 5)]
+    after = [entry(n, 1.0) for n in (2, 3, 1)] + [entry(n, 0.0) for n in (5, 6, 4)]
+    found = compare(before, after)
+    assert found is not None
+    assert [change.task.index for change in found.better] == [1, 2, 3]
+    assert [change.task.index for change in found.worse] == [4, 5, 6]
+
+
 def test_a_clear_difference_is_significant() -> None:
     found = compare([entry(n, 0.0) for n in range(40)], [entry(n, float(n % 3 > 0)) for n in range(40)])
     assert found is not None

@@ -31,7 +31,7 @@ def test_a_picture_shows_outcomes_rewards_and_splits(tmp_path: Path) -> None:
         episode(4, 0.5, outcome=Truncated("turns")),
     )
     assert found[0] == "<a & b>"
-    assert found[1] == "mean reward 0.375 (95% interval -0.387 to 1.14), 5 episodes of 5 tasks"
+    assert found[1] == "mean reward 0.375 [-0.3867, 1.137], 5 episodes of 5 tasks"
     assert {"scored 3", "truncated 1", "failed 1", "test", "train", "0.5, 3 episodes"} <= set(found)
 
 
@@ -42,7 +42,7 @@ def test_any_rewards_can_be_drawn(rewards: list[float | None], tmp_path: Path) -
 
 
 def test_a_new_picture_replaces_the_old_one(tmp_path: Path) -> None:
-    assert "1 episodes of 1 tasks" in " ".join(texts(tmp_path, episode(0)))
+    assert "1 episode of 1 task" in " ".join(texts(tmp_path, episode(0)))
     with RunWriter.open(tmp_path) as writer:
         writer.append(episode(1))
     assert "2 episodes of 2 tasks" in draw(read_run(tmp_path)).read_text()

@@ -173,11 +173,11 @@ def test_a_run_whose_episodes_all_failed_has_no_mean_at_all() -> None:
 
 def test_rows_are_by_split_and_by_task() -> None:
     entries = [
+        entry(1, 0.0, split="train"),
         entry(0, 1.0, split="train"),
         entry(0, 0.0, split="train"),
-        entry(1, 0.0, split="train"),
-        entry(0, 1.0),
         entry(1, None, INFRASTRUCTURE),
+        entry(0, 1.0),
     ]
     by_split = {row.name: row for row in summarize(entries).splits}
     assert by_split.keys() == {"train", "test"}
@@ -185,10 +185,10 @@ def test_rows_are_by_split_and_by_task() -> None:
     assert (train.tasks, train.episodes, train.rewarded, train.failed) == (2, 3, 3, 0)
     assert (test.tasks, test.episodes, test.rewarded, test.failed) == (2, 2, 1, 1)
     assert [(row.name, row.reward and row.reward.mean) for row in task_rows(entries)] == [
-        ("train/0", 0.5),
-        ("train/1", 0.0),
         ("test/0", 1.0),
         ("test/1", None),
+        ("train/0", 0.5),
+        ("train/1", 0.0),
     ]
 
 

@@ -45,7 +45,10 @@ ON_RESUME = frozenset(
 )
 @click.argument("where", metavar="[URL|TARGET]", type=URL_OR_TARGET, required=False)
 @click.option(
-    "-m", "--model", metavar="AGENT", help="Agent: openai:NAME, anthropic:NAME, google:NAME, random, …"
+    "-m",
+    "--model",
+    metavar="AGENT",
+    help="Agent: openai:NAME, anthropic:NAME, google:NAME, random, gold, module:object, …",
 )
 @click.option(
     "--out",
@@ -65,12 +68,12 @@ ON_RESUME = frozenset(
 def eval_command(where: str | None, **given: Any) -> None:
     """Let an agent play tasks of an environment, and report how well it did.
 
-    The run is kept in a folder, episode by episode. Interrupted or killed, it goes on with --resume. The key
-    of a model provider comes from its usual environment variable, such as OPENAI_API_KEY. `ors runs show`
-    shows a run again, `ors view` in the browser. A TARGET is served by a child process.
+    The run is kept in a folder, episode by episode. If it is interrupted or killed, --resume continues it.
+    The key of a model provider comes from its usual environment variable, such as OPENAI_API_KEY. `ors runs
+    show` shows a run again, `ors view` in the browser. A TARGET is served by a child process.
 
-    Exit codes: 0, 1 if the mean reward is below --fail-under, 2 for wrong usage, 3 if more than --max-failed
-    of the episodes failed for infrastructure.
+    Exit codes: 0 success, 1 if the mean reward is below --fail-under, 2 for wrong usage, 3 if more than
+    --max-failed of the episodes failed for infrastructure, or the server was not reached.
     """
     if given["resume"] is None:
         plan, folder = _new_plan(where, given), given["out"]

@@ -1,7 +1,6 @@
 """`ors replay`: plays the calls of a run again, and shows what differs."""
 
 import asyncio
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -11,7 +10,8 @@ from typing import Any
 
 import click
 
-from ors.cli.errors import WrongUsage, clean
+from ors.cli.errors import WrongUsage, clean, shown_path
+from ors.cli.evaluation.task_choice import selected
 from ors.cli.options.shared import URL_OR_TARGET, Command, api_key, as_json, environment, secrets
 from ors.cli.output.printing import print_json, print_table, shortened
 from ors.cli.targets.connect import PATIENCE, greet, known_name
@@ -21,6 +21,7 @@ from ors.client import AsyncORS
 from ors.errors import ORSError
 from ors.rollouts import EpisodeRecord, task_key
 from ors.rollouts.records import Run, RunError, read_run
+from ors.rollouts.records.statistics import counted
 from ors.rollouts.regression import Difference, is_replayable, replay
 
 LONGEST_VALUE = 60
@@ -31,21 +32,6 @@ KINDS = {
     "rewards": ("reward",),
 }
 """What `--ignore` takes, and the differences that it leaves out."""
-
-
-class _Range(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no such arguments
-    """Indices of tasks: 7, 0:100, :100 or 100:."""
-
-    name = "RANGE"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> range:
-        """Reads the range."""
-        found = re.fullmatch(r"(\d*)(:?)(\d*)", str(value))
-        if found is None or not str(value).strip(":"):
-            self.fail(f"{value!r} is neither an index, such as 7, nor a range, such as 0:100", param, ctx)
-        start = int(found[1] or 0)
-        stop = int(found[3]) if found[3] else 2**63 if found[2] else start + 1
-        return range(start, stop)
 
 
 @dataclass
@@ -74,17 +60,17 @@ class Replayed:
     ],
 )
 @click.argument("run", metavar="RUN", type=click.Path(path_type=Path))
-@click.argument("where", metavar="URL|TARGET", type=URL_OR_TARGET, required=False)
-@click.option("--split", metavar="NAME", help="Only tasks of this split.")
-@click.option("--tasks", type=_Range(), help="Only tasks with these indices: 7, or 0:100.")
+@click.argument("where", metavar="[URL|TARGET]", type=URL_OR_TARGET, required=False)
+@click.option("--split", metavar="NAME", multiple=True, help="Only tasks of this split; repeatable.")
+@click.option("--tasks", metavar="INDICES", help="Only tasks with these indices, such as 0:100 or 0,3,7:9.")
 @click.option(
     "--ignore",
     type=click.Choice(list(KINDS)),
     multiple=True,
-    help="What may differ, such as results with a time.",
+    help="What may differ, such as results with a time in them; repeatable.",
 )
 @click.option(
-    "--concurrency", type=click.IntRange(1, 1024), default=16, show_default=True, help="Episodes at once."
+    "--concurrency", type=click.IntRange(1, 1024), default=16, show_default=True, help="Concurrent episodes."
 )
 @environment
 @secrets
@@ -93,8 +79,8 @@ class Replayed:
 def replay_command(
     run: Path,
     where: str | None,
-    split: str | None,
-    tasks: range | None,
+    split: tuple[str, ...],
+    tasks: str | None,
     ignore: tuple[str, ...],
     concurrency: int,
     env: str | None,
@@ -124,14 +110,14 @@ def replay_command(
         raise click.exceptions.Exit(1)
 
 
-def _chosen(run: Run, split: str | None, tasks: range | None) -> Iterator[EpisodeRecord]:
-    entries = [
-        entry
-        for entry in run.entries
-        if (split is None or entry.task.split == split) and (tasks is None or entry.task.index in tasks)
-    ]
+def _chosen(run: Run, splits: Sequence[str], tasks: str | None) -> Iterator[EpisodeRecord]:
+    entries = [entry for entry in run.entries if not splits or entry.task.split in splits]
+    if tasks is not None:
+        indices = {entry.task.index for entry in entries if entry.task.index is not None}
+        chosen = indices.intersection(selected(tasks, max(indices, default=-1) + 1))
+        entries = [entry for entry in entries if entry.task.index in chosen]
     if not entries:
-        raise WrongUsage(f"No episode of {run.folder} is to be played")
+        raise WrongUsage(f"{shown_path(run.folder)} has no episode of these tasks")
     return run.episodes(entries)
 
 
@@ -146,7 +132,7 @@ def _recorded_targets(run: Run) -> list[str]:
     found = config.get("targets") or config.get("target") or config.get("url")
     targets = [found] if isinstance(found, str) else list(found or ())
     if not targets:
-        raise WrongUsage(f"{run.folder} does not say what was played: give a URL or a TARGET")
+        raise WrongUsage(f"{shown_path(run.folder)} does not say what was played: give a URL or a TARGET")
     return targets
 
 
@@ -168,6 +154,8 @@ class _Player:
         async with self._client:
             self._names = await self._client.list_environments()
             await asyncio.gather(*(self._play_each(records) for _ in range(concurrency)))
+        self._found.differences.sort(key=_order)
+        self._found.errors.sort(key=_order)
         return self._found
 
     async def _play_each(self, records: Iterator[EpisodeRecord]) -> None:
@@ -190,6 +178,12 @@ class _Player:
         return self._client.environment(known_name(self._names, name))
 
 
+def _order(found: tuple[EpisodeRecord, Any]) -> tuple[Any, ...]:
+    """By task; the differences of one episode stay together, in their order."""
+    record, _ = found
+    return (*task_key(record.task).order, record.sample, record.id)
+
+
 def _print_json(found: Replayed) -> None:
     rows = [{**_about(record), **asdict(each)} for record, each in found.differences]
     errors = [{**_about(record), "error": error} for record, error in found.errors]
@@ -209,14 +203,14 @@ def _print(found: Replayed) -> None:
     ]
     rows += [[*_place(record), "-", "-", "not played", "", error] for record, error in found.errors]
     if rows:
-        print_table(["episode", "task", "call", "tool", "what", "recorded", "now"], rows)
+        print_table(["EPISODE", "TASK", "CALL", "TOOL", "DIFFERS", "RECORDED", "NOW"], rows)
         click.echo()
-    kinds = Counter(each.what for _, each in found.differences)
-    parts = [f"{found.episodes} episodes played", f"{found.differing} differ"]
-    parts += [f"{count} {kind}" for kind, count in kinds.items()]
+    click.echo(f"{counted(found.episodes, 'episode')} played, {found.differing:,} with differences")
+    if found.differences:
+        kinds = Counter(each.what for _, each in found.differences)
+        click.echo(f"differences: {', '.join(f'{kind} {count:,}' for kind, count in kinds.most_common())}")
     if found.skipped:
-        parts.append(f"{found.skipped} skipped (failed for infrastructure, or without a task)")
-    click.echo(", ".join(parts))
+        click.echo(f"{found.skipped:,} not played: failed for infrastructure, or recorded without a task")
 
 
 def _place(record: EpisodeRecord) -> list[str]:

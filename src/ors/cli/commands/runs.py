@@ -17,9 +17,9 @@ from ors.cli.output.runs import (
     print_comparison,
     print_episode,
     print_episodes,
-    print_rows,
     print_runs,
     print_summary,
+    print_tasks,
 )
 from ors.rollouts.records import (
     FORMATS,
@@ -36,6 +36,7 @@ from ors.rollouts.records import (
     summarize,
     task_rows,
 )
+from ors.rollouts.records.statistics import counted
 
 MOST_WARNINGS = 10
 FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
@@ -81,7 +82,7 @@ def _opened(path: Path) -> Run:
 @click.argument("folder", type=FOLDER, default=".", metavar="[FOLDER]")
 @as_json
 def list_runs(folder: Path, as_json: bool) -> None:
-    """List the runs below FOLDER, which is the current one by default."""
+    """List the runs below FOLDER, the newest first. FOLDER is the current one by default."""
     found = []
     for path in find_runs(folder):
         try:
@@ -90,6 +91,7 @@ def list_runs(folder: Path, as_json: bool) -> None:
             click.echo(f"Warning: {error.message}", err=True)
             continue
         found.append((shown_path(path), run, summarize(run.entries)))
+    found.sort(key=lambda each: -each[1].info.created)
     if as_json:
         print_json([{"run": path, **_described(run), **asdict(summary)} for path, run, summary in found])
     else:
@@ -132,7 +134,7 @@ def show(run: Path, episode: str | None, tasks: bool, episodes: bool, picture: b
     else:
         print_summary(summary)
         if tasks:
-            print_rows("TASK", task_rows(found.entries))
+            print_tasks(task_rows(found.entries))
         if episodes:
             print_episodes(found.entries)
     if picture:
@@ -219,4 +221,5 @@ def export(
     if as_json:
         print_json({"out": str(out), **asdict(done)})
     else:
-        click.echo(f"Exported {done.episodes:,} episodes to {shown_path(out)}; left out {done.left_out:,}")
+        exported = counted(done.episodes, "episode")
+        click.echo(f"Exported {exported} to {shown_path(out)}; left out {done.left_out:,}")

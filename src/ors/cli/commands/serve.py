@@ -122,6 +122,15 @@ class Serving:
             server.show_runs(RunsApi(self.record))
         return server
 
+    def options(self, *, alone: bool) -> dict[str, Any]:
+        """Arguments of the server; `alone` as for `recorders`."""
+        return {
+            "inspector": self.access.inspector,
+            "api_keys": self.keys,
+            "cors_origins": self.access.cors_origin,
+            "observers": self.recorders(alone=alone),
+        }
+
     def recorders(self, *, alone: bool) -> "list[SessionRecorder]":
         """The recorder of `--record`, if it is given; `alone` if no other process ends after this one."""
         if self.record is None:
@@ -255,22 +264,24 @@ def serve(
     if reloading and fd is None:
         raise click.exceptions.Exit(_reload(targets, host, port, flags))
     serving = Serving(host, port, log_level, log_json, as_json, access, keys, targets, record)
-    how: dict[str, Any] = {"limits": Limits(**flags), "return_errors": return_errors}
-    how |= {"inspector": access.inspector, "api_keys": keys, "cors_origins": access.cors_origin}
     supervised = workers.supervised and on_ray.ray is None and worker_config is None and fd is None
-    if record is not None:
-        how["observers"] = serving.recorders(alone=not supervised and worker_config is None)
-    if supervised and not workers.preload:
-        raise click.exceptions.Exit(supervise(serving, workers, how["limits"], None))
+    alone = not supervised and worker_config is None
+    how = {**serving.options(alone=alone), "limits": Limits(**flags), "return_errors": return_errors}
+    if supervised:
+        raise click.exceptions.Exit(_supervised(serving, workers, how))
     classes = environments(targets)
     if on_ray.ray is not None:
         serving.deploy(on_ray, classes, workers.drain_seconds, how)
     elif worker_config is not None and line is not None:
         serving.work(serving.built(classes, how), worker_config, line)
-    elif supervised:
-        raise click.exceptions.Exit(supervise(serving, workers, how["limits"], serving.built(classes, how)))
     else:
         serving.run(classes, serving.built(classes, {"slot": slot, **how}), inherited, line)
+
+
+def _supervised(serving: Serving, workers: Workers, how: dict[str, Any]) -> int:
+    """Serves with workers, which are copies of this process if it loads the environments. The exit code."""
+    preloaded = serving.built(environments(serving.targets), how) if workers.preload else None
+    return supervise(serving, workers, how["limits"], preloaded)
 
 
 def _inherited(

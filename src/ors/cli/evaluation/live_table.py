@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ors.cli.evaluation.report import amount, interval
 from ors.cli.evaluation.tally import EvalTally
 
 if TYPE_CHECKING:
@@ -76,13 +75,21 @@ def _lines(tally: EvalTally, concurrency: int, over: threading.Event, began: flo
 def rows(tally: EvalTally, concurrency: int, seconds: float) -> list[tuple[str, str]]:
     """Names and values of the table."""
     usage = tally.usage
-    failures = {kind: count for kind, count in tally.outcomes.items() if kind.startswith("failed")}
+    mean = tally.mean()
     return [
         ("done", f"{tally.done:,} of {tally.total:,}"),
         ("running", f"{min(concurrency, tally.total - tally.done):,}"),
-        ("mean reward", interval(tally.mean())),
-        ("tokens", f"{amount(usage.input_tokens)} in, {amount(usage.output_tokens)} out"),
+        ("mean reward", "-" if mean is None else str(mean)),
+        ("tokens", f"{_amount(usage.input_tokens)} in, {_amount(usage.output_tokens)} out"),
         ("cost", "-" if usage.cost is None else f"{usage.cost:.4g}"),
-        ("failed", ", ".join(f"{count:,} {kind[8:]}" for kind, count in sorted(failures.items())) or "0"),
+        ("failed", ", ".join(f"{count:,} {who}" for who, count in sorted(tally.failures.items())) or "0"),
         ("time", f"{seconds:,.0f} s"),
     ]
+
+
+def _amount(count: int) -> str:
+    """A large number in three digits: 12.3k, 4.56M."""
+    for size, unit in ((10**9, "G"), (10**6, "M"), (10**3, "k")):
+        if count >= size:
+            return f"{count / size:.3g}{unit}"
+    return str(count)

@@ -8,8 +8,8 @@ import click
 
 from ors.cli.errors import shown_path
 from ors.cli.evaluation.plan import EvalPlan
-from ors.cli.output.runs import print_rows, print_summary
-from ors.rollouts.records import Estimate, Run, summarize, task_rows
+from ors.cli.output.runs import print_summary, print_tasks
+from ors.rollouts.records import Run, summarize, task_rows
 
 MOST_TASKS = 20
 """More tasks than this are not listed: `ors runs show --tasks` does."""
@@ -20,8 +20,9 @@ def print_report(run: Run, plan: EvalPlan, picture: Path) -> None:
     print_summary(summarize(run.entries))
     rows = task_rows(run.entries)
     if len(rows) <= MOST_TASKS:
-        print_rows("TASK", rows)
-    click.echo(f"reward: {plan.reward} of the steps' rewards (--reward)")
+        print_tasks(rows)
+    click.echo()
+    click.echo(f"reward of an episode: {plan.reward} of the rewards of its steps (--reward)")
     click.echo(f"run: {shown_path(run.folder)}, picture: {shown_path(picture)}")
 
 
@@ -47,19 +48,3 @@ def verdict(run: Run, *, fail_under: float | None, max_failed: float) -> tuple[i
         shown = "no episode has a reward" if reward is None else f"the mean reward is {reward.mean:.4g}"
         return 1, f"{shown}, and --fail-under is {fail_under:g}"
     return 0, ""
-
-
-def interval(estimate: Estimate | None) -> str:
-    """A mean with the half of its interval, for people."""
-    if estimate is None:
-        return "-"
-    reach = "" if estimate.high is None else f" ± {estimate.high - estimate.mean:.3f}"
-    return f"{estimate.mean:.3f}{reach}"
-
-
-def amount(count: int) -> str:
-    """A large number in three digits: 12.3k, 4.56M."""
-    for size, unit in ((10**9, "G"), (10**6, "M"), (10**3, "k")):
-        if count >= size:
-            return f"{count / size:.3g}{unit}"
-    return str(count)

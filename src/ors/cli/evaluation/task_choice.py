@@ -1,4 +1,4 @@
-"""The tasks of an evaluation: splits, ranges and random samples."""
+"""Which tasks are played: splits, indices and random samples."""
 
 import random
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ class TaskChoice:
 
     def __post_init__(self) -> None:
         if self.indices is not None:
-            _selected(self.indices, 0)  # reports a mistake before anything is started
+            selected(self.indices, 0)  # reports a mistake before anything is started
 
     async def tasks(self, env: AsyncEnvironment) -> list[TaskRef]:
         """Lists the chosen tasks, in order.
@@ -47,7 +47,7 @@ class TaskChoice:
     def _of_split(self, split: str, count: int) -> Sequence[int]:
         if self.indices is None:
             return range(count)
-        found = _selected(self.indices, count)
+        found = selected(self.indices, count)
         if outside := [index for index in found if not 0 <= index < count]:
             raise WrongUsage(f"There is no task {outside[0]} in {split}, which has {count:,} tasks")
         return found
@@ -59,7 +59,12 @@ class TaskChoice:
         return [tasks[number] for number in chosen]
 
 
-def _selected(text: str, count: int) -> list[int]:
+def selected(text: str, count: int) -> list[int]:
+    """Reads indices and slices of `count` tasks, such as "0,3,7:9".
+
+    Raises:
+        WrongUsage: the text is neither.
+    """
     found: dict[int, None] = {}
     for part in text.split(","):
         try:

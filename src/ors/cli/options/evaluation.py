@@ -37,13 +37,15 @@ TASKS: Flags = (
     ("--tasks", {
         "metavar": "INDICES", "help": "Indices of tasks, such as 0:100 or 0,3,7:9.  [default: all]",
     }),
-    ("--sample", {"type": COUNT, "help": "Play this many random tasks of those."}),
-    ("--seed", {"type": int, "default": 0, "show_default": True, "help": "Seed of that choice."}),
-    ("--samples", {"type": COUNT, "default": 1, "show_default": True, "help": "Episodes per task."}),
+    ("--sample", {"type": COUNT, "help": "Play only this many of them, chosen at random."}),
+    ("--seed", {"type": int, "default": 0, "show_default": True, "help": "Seed of the random choice."}),
+    ("--samples", {"type": COUNT, "default": 1, "show_default": True, "help": "Episodes of each task."}),
 )  # fmt: skip
 
 AGENT: Flags = (
-    ("--base-url", {"metavar": "URL", "help": "Address of the model provider, such as a vLLM server."}),
+    ("--base-url", {
+        "metavar": "URL", "help": "Address of the model provider, such as http://127.0.0.1:8000/v1.",
+    }),
     ("--system", {"type": _Text(), "help": "System prompt."}),
     ("--temperature", {"type": click.FloatRange(min=0), "help": "Sampling temperature."}),
     ("--top-p", {"type": click.FloatRange(0, 1), "help": "Nucleus sampling."}),

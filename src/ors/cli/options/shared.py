@@ -151,7 +151,9 @@ def as_json(command: F) -> F:
 
 def api_key(command: F) -> F:
     """`--api-key`."""
-    return click.option("--api-key", metavar="KEY", help="API key to send. Safer: ORS_API_KEY.")(command)
+    return click.option("--api-key", metavar="KEY", help="API key of the server. Safer: ORS_API_KEY.")(
+        command
+    )
 
 
 def address_flags(command: F) -> F:

@@ -17,21 +17,16 @@ from ors.rollouts import (
     ToolMessage,
     Truncated,
     UserMessage,
+    task_key,
 )
 from ors.rollouts.records import Comparison, Entry, Estimate, Row, Run, Summary, TaskChange
+from ors.rollouts.records.statistics import counted
 from ors.types import Block, TextBlock
 
 MOST_CHANGES = 10
 LONGEST_BLOCK = 2000
-
-
-def estimate(value: Estimate | None) -> str:
-    """Formats a mean with its 95% interval."""
-    if value is None:
-        return "-"
-    if value.low is None or value.high is None:
-        return f"{value.mean:.4g}"
-    return f"{value.mean:.4g} [{value.low:.4g}, {value.high:.4g}]"
+LATENCIES = {"episode": "episode", "model": "model request", "call": "call"}
+"""What the names of latencies stand for."""
 
 
 def outcome(entry: Entry | EpisodeRecord) -> str:
@@ -53,7 +48,7 @@ def print_runs(rows: Iterable[tuple[str, Run, Summary]]) -> None:
                 _names(entry.agent for entry in run.entries),
                 _names(entry.task.environment for entry in run.entries),
                 number(summary.episodes),
-                estimate(summary.reward),
+                _mean(summary.reward),
                 number(summary.outcomes.get("failed", 0)),
             )
             for path, run, summary in rows
@@ -72,13 +67,12 @@ def _names(names: Iterable[str]) -> str:
 
 def print_summary(summary: Summary) -> None:
     """Prints the statistics of a run."""
-    click.echo(f"{_count(summary.episodes, 'episode')} of {_count(summary.tasks, 'task')}")
+    click.echo(f"mean reward: {_explained(summary.reward)}")
+    without = summary.episodes - summary.rewarded
+    click.echo(summary.size + (f", {number(without)} of them without a reward" if without else ""))
     click.echo(f"outcomes: {_counts(summary.outcomes)}")
     if summary.truncated:
         click.echo(f"truncated by: {_counts(summary.truncated)}")
-    error = summary.reward.error if summary.reward else None
-    about = "" if error is None else f", standard error {error:.3g} (by task)"
-    click.echo(f"mean reward: {estimate(summary.reward)} over {_count(summary.rewarded, 'episode')}{about}")
     click.echo(f"per episode: {summary.turns:.1f} turns, {summary.calls:.1f} calls")
     usage = summary.usage
     if usage.input_tokens or usage.output_tokens:
@@ -89,8 +83,24 @@ def print_summary(summary: Summary) -> None:
     _print_tables(summary)
 
 
+def _explained(reward: Estimate | None) -> str:
+    """A mean with its interval, and what that is."""
+    if reward is None:
+        return "none, because no episode has a reward"
+    if reward.error is None:
+        return f"{reward} (of one task, so without an interval)"
+    return f"{reward} (95% interval, clustered by task; standard error {reward.error:.3g})"
+
+
+def _mean(reward: Estimate | None) -> str:
+    return "-" if reward is None else str(reward)
+
+
 def _print_tables(summary: Summary) -> None:
-    print_rows("SPLIT", summary.splits)
+    _table(
+        ("SPLIT", "TASKS", "EPISODES", "WITH REWARD", "REWARD", "FAILED"),
+        [(row.name, number(row.tasks), *_figures(row)) for row in summary.splits],
+    )
     if summary.passes:
         _table(
             ("K", "PASS@K", "PASS^K", "TASKS"),
@@ -101,35 +111,32 @@ def _print_tables(summary: Summary) -> None:
         )
     if summary.latencies:
         _table(
-            ("SECONDS OF A", "P50", "P95", "COUNT"),
+            ("SECONDS", "P50", "P95", "COUNT"),
             [
-                (name, f"{each.p50:.3g}", f"{each.p95:.3g}", number(each.count))
+                (f"of each {LATENCIES[name]}", f"{each.p50:.3g}", f"{each.p95:.3g}", number(each.count))
                 for name, each in summary.latencies.items()
             ],
         )
     if summary.failures:
         _table(
-            ("FAILED", "AT", "ERROR", "EPISODES"),
-            [(each.who, each.stage, each.error, number(each.count)) for each in summary.failures],
+            ("FAILED", "AT", "EPISODES", "ERROR OF THE FIRST"),
+            [
+                (each.who, each.stage, number(each.count), shortened(f"{each.error}: {each.message}"))
+                for each in summary.failures
+            ],
         )
 
 
-def print_rows(title: str, rows: Sequence[Row]) -> None:
-    """Prints one line for each split or task."""
+def print_tasks(rows: Sequence[Row]) -> None:
+    """Prints one line for each task."""
     _table(
-        (title, "TASKS", "EPISODES", "WITH REWARD", "REWARD", "FAILED"),
-        [
-            (
-                row.name,
-                number(row.tasks),
-                number(row.episodes),
-                number(row.rewarded),
-                estimate(row.reward),
-                number(row.failed),
-            )
-            for row in rows
-        ],
+        ("TASK", "EPISODES", "WITH REWARD", "REWARD", "FAILED"),
+        [(row.name, *_figures(row)) for row in rows],
     )
+
+
+def _figures(row: Row) -> tuple[str, ...]:
+    return number(row.episodes), number(row.rewarded), _mean(row.reward), number(row.failed)
 
 
 def print_episodes(entries: Sequence[Entry]) -> None:
@@ -155,7 +162,8 @@ def print_episodes(entries: Sequence[Entry]) -> None:
 
 def print_episode(record: EpisodeRecord) -> None:
     """Prints one episode as a conversation."""
-    click.echo(f"episode {record.id} of {clean(record.task.environment)}, sample {record.sample}")
+    task = clean(f"{record.task.environment} {task_key(record.task).label}")
+    click.echo(f"episode {record.id} of {task}, sample {record.sample}")
     click.echo(f"outcome: {outcome(record)}")
     if isinstance(record.outcome, Failed):
         click.echo(f"error: {clean(shortened(f'{record.outcome.error}: {record.outcome.message}', 500))}")
@@ -199,13 +207,13 @@ def _block(block: Block) -> str:
 
 def print_comparison(found: Comparison) -> None:
     """Prints how two runs differ."""
-    click.echo(f"{_count(len(found.changes), 'task')} with a reward in both runs", nl=False)
-    click.echo(
-        f"; {number(found.only_before)} only in the first, {number(found.only_after)} only in the second"
-    )
-    click.echo(f"mean over tasks: {found.before:.4g} -> {found.after:.4g}")
-    click.echo(f"difference: {estimate(found.difference)}")
+    about = "" if found.difference.error is None else " (95% interval)"
+    click.echo(f"difference: {found.difference}{about}, from {found.before:.4g} to {found.after:.4g}")
     click.echo(_significance(found))
+    click.echo(
+        f"{counted(len(found.changes), 'task')} with a reward in both runs; "
+        f"{number(found.only_before)} only in the first, {number(found.only_after)} only in the second"
+    )
     for title, changes in (("BETTER", found.better), ("WORSE", found.worse)):
         if changes:
             _print_changes(title, changes)
@@ -238,10 +246,6 @@ def _print_changes(title: str, changes: Sequence[TaskChange]) -> None:
 def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     click.echo()
     print_table(columns, rows)
-
-
-def _count(count: int, word: str) -> str:
-    return f"{number(count)} {word}{'' if count == 1 else 's'}"
 
 
 def _counts(counts: Any) -> str:

@@ -99,7 +99,8 @@ def _key(given: str | None, provider: str, dialect: Dialect, *, needed: bool) ->
     names = dialect.key_variables
     key = (given or next(filter(None, map(os.environ.get, names)), "")).strip()
     if not key and needed:
-        raise ValueError(f"{provider} needs an API key: set {' or '.join(names)}, or give api_key")
+        how = f"set {' or '.join(names)}, or in Python the argument api_key"
+        raise ValueError(f"{provider} needs an API key: {how}")
     if not (key.isascii() and key.isprintable()):
         raise ValueError(f"The API key for {provider} contains characters that no key has")
     return key

@@ -22,13 +22,10 @@ class ReplayAgent:
         Raises:
             ValueError: no record is of this task and sample.
         """
-        found = self._replies.get(episode_key(conversation.task, conversation.sample))
+        task, sample = episode_key(conversation.task, conversation.sample)
+        found = self._replies.get((task, sample))
         if found is None:
-            task = conversation.task
-            raise ValueError(
-                f"no recorded episode of {task.environment} {task.split or 'task'}"
-                f" {'' if task.index is None else task.index} is sample {conversation.sample}"
-            )
+            raise ValueError(f"no recorded episode of {task.environment} {task.label} is sample {sample}")
         made = sum(isinstance(message, AgentMessage) for message in conversation.messages)
         return found[made] if made < len(found) else AgentMessage()
 

@@ -9,7 +9,14 @@ from ors.rollouts.records.line import record_json
 from ors.rollouts.records.picture import draw
 from ors.rollouts.records.reader import BrokenLine, Run, find_runs, read_run
 from ors.rollouts.records.schema import line_schema
-from ors.rollouts.records.statistics import Estimate, Row, Summary, clustered_mean, summarize, task_rows
+from ors.rollouts.records.statistics import (
+    Estimate,
+    Row,
+    Summary,
+    clustered_mean,
+    summarize,
+    task_rows,
+)
 from ors.rollouts.records.writer import RunWriter
 
 __all__ = [

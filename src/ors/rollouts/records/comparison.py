@@ -49,7 +49,8 @@ class Comparison:
     @property
     def better(self) -> list[TaskChange]:
         """Tasks that got better, the best first."""
-        return [change for change in reversed(self.changes) if change.difference > _ROUNDING]
+        best_first = sorted(self.changes, key=lambda change: -change.difference)
+        return [change for change in best_first if change.difference > _ROUNDING]
 
     @property
     def worse(self) -> list[TaskChange]:
@@ -71,7 +72,7 @@ def compare(before: Iterable[Entry], after: Iterable[Entry]) -> Comparison | Non
     is the paired t-test, which then gives nearly the same.
     """
     first, second = rewards_by_task(before), rewards_by_task(after)
-    common = [task for task in first if task in second]
+    common = sorted(first.keys() & second.keys(), key=lambda task: task.order)
     if not common:
         return None
     changes = sorted((_change(task, first[task], second[task]) for task in common), key=_by_difference)

@@ -7,7 +7,7 @@ from typing import Any
 from ors._json import loads
 from ors.rollouts.agent import TaskRef
 from ors.rollouts.messages import Usage
-from ors.rollouts.outcome import Failed, Outcome
+from ors.rollouts.outcome import Outcome, is_lost
 from ors.rollouts.records.errors import RunError
 from ors.rollouts.records.line import Line, check_schema, parsed, validated
 from ors.rollouts.task_key import TaskKey, task_key
@@ -57,7 +57,7 @@ class Entry:
     @property
     def is_lost(self) -> bool:
         """Whether it failed for infrastructure, so that it may be played again."""
-        return isinstance(self.outcome, Failed) and self.outcome.who == "infrastructure"
+        return is_lost(self.outcome)
 
 
 def entry(line: bytes, part: str, offset: int) -> Entry:

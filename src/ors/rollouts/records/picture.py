@@ -8,7 +8,7 @@ from xml.sax.saxutils import escape
 from ors.rollouts.records.blobs import write_whole
 from ors.rollouts.records.index import Entry
 from ors.rollouts.records.reader import Run
-from ors.rollouts.records.statistics import Estimate, Row, Summary, summarize
+from ors.rollouts.records.statistics import Estimate, Row, Summary, counted, summarize
 
 FILE = "picture.svg"
 WIDTH = 760
@@ -53,17 +53,9 @@ def picture(title: str, entries: Sequence[Entry]) -> str:
     )
 
 
-def shown(estimate: Estimate | None) -> str:
-    """A mean with its interval, for people."""
-    if estimate is None:
-        return "no reward"
-    if estimate.low is None or estimate.high is None:
-        return f"{estimate.mean:.3g}"
-    return f"{estimate.mean:.3g} (95% interval {estimate.low:.3g} to {estimate.high:.3g})"
-
-
 def _heading(title: str, summary: Summary) -> str:
-    below = f"mean reward {shown(summary.reward)}, {summary.episodes:,} episodes of {summary.tasks:,} tasks"
+    reward = "no reward" if summary.reward is None else f"mean reward {summary.reward}"
+    below = f"{reward}, {summary.size}"
     return _text(MARGIN, 40, title, "title") + _text(MARGIN, 62, below, "small")
 
 
@@ -118,7 +110,7 @@ def _means(rows: Sequence[Row], axis: tuple[float, float], top: int) -> str:
             parts.append(_line(ends[0], y + 11, ends[1], y + 11, "whisker"))
             x = left + (row.reward.mean - low) * scale
             parts.append(f'<circle cx="{x:.1f}" cy="{y + 11}" r="5" fill="{BAR}"/>')
-        about = f"{row.reward.mean:.3g}, {row.rewarded:,} episodes" if row.reward else "no reward"
+        about = f"{row.reward.mean:.4g}, {counted(row.rewarded, 'episode')}" if row.reward else "no reward"
         parts.append(_text(left + width + 14, y + 15, about, "small"))
     bottom = top + ROW * len(rows) + 14
     parts.append(_text(left, bottom, f"{low:.3g}", "small"))

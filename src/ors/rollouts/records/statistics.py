@@ -26,6 +26,10 @@ class Estimate:
     low: float | None = None
     high: float | None = None
 
+    def __str__(self) -> str:
+        interval = "" if self.low is None or self.high is None else f" [{self.low:.4g}, {self.high:.4g}]"
+        return f"{self.mean:.4g}{interval}"
+
 
 @dataclass(frozen=True, slots=True)
 class PassRate:
@@ -56,6 +60,8 @@ class Failures:
     stage: str
     error: str
     count: int
+    message: str = ""
+    """The message of the first of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +100,16 @@ class Summary:
     calls: float = 0.0
     """Mean number of calls in an episode."""
 
+    @property
+    def size(self) -> str:
+        """How much was played, such as "8 episodes of 4 tasks"."""
+        return f"{counted(self.episodes, 'episode')} of {counted(self.tasks, 'task')}"
+
+
+def counted(count: int, word: str) -> str:
+    """A number with its noun: "1 episode", "2,000 episodes"."""
+    return f"{count:,} {word}{'' if count == 1 else 's'}"
+
 
 def summarize(entries: Sequence[Entry]) -> Summary:
     """Sums up a run."""
@@ -116,7 +132,7 @@ def summarize(entries: Sequence[Entry]) -> Summary:
 
 
 def task_rows(entries: Sequence[Entry]) -> list[Row]:
-    """One row for each task, in the order in which they first occur."""
+    """One row for each task, in the order of splits and indices."""
     return _rows(entries, lambda task: task, lambda task: task.label)
 
 
@@ -184,7 +200,7 @@ def rewards_by_task(entries: Iterable[Entry]) -> dict[TaskKey, list[float]]:
 
 def _rows(entries: Sequence[Entry], key: Callable[[TaskKey], K], name: Callable[[TaskKey], str]) -> list[Row]:
     groups: dict[K, list[Entry]] = {}
-    for entry in entries:
+    for entry in sorted(entries, key=lambda entry: entry.task.order):
         groups.setdefault(key(entry.task), []).append(entry)
     several = len({entry.task.environment for entry in entries}) > 1
     return [_row(_name(group[0].task, name, several), group) for group in groups.values()]
@@ -215,9 +231,12 @@ def _counts(values: Iterable[str]) -> dict[str, int]:
 
 
 def _failures(entries: Iterable[Entry]) -> list[Failures]:
-    failed = [entry.outcome for entry in entries if isinstance(entry.outcome, Failed)]
-    kinds = Counter((outcome.who, outcome.stage, outcome.error) for outcome in failed)
-    return [Failures(*kind, count) for kind, count in kinds.most_common()]
+    kinds: dict[tuple[str, str, str], list[str]] = {}
+    for entry in entries:
+        if isinstance(failed := entry.outcome, Failed):
+            kinds.setdefault((failed.who, failed.stage, failed.error), []).append(failed.message)
+    found = [Failures(*kind, len(messages), messages[0]) for kind, messages in kinds.items()]
+    return sorted(found, key=lambda each: -each.count)
 
 
 def _latencies(entries: Sequence[Entry]) -> dict[str, Latency]:

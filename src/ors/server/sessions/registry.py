@@ -16,7 +16,8 @@ from ors.server.runtime import Runtime
 from ors.server.sessions.admission import Admission
 from ors.server.sessions.forks import Fork, Forks
 from ors.server.sessions.keys import Keys
-from ors.server.sessions.session import ServerSession, State
+from ors.server.sessions.session import ServerSession
+from ors.server.sessions.states import State
 
 COMING_BACK_SECONDS = 0.05
 """How often a draining server checks whether all results were delivered."""

@@ -1,12 +1,6 @@
-"""A session: one episode under its id, with its calls, from its creation to its end.
-
-      start           setup ends          fails            delete, expiry, shutdown
-(new) ─────▶ CREATING ──────────▶ READY ────────▶ FAILED   any of them ─────▶ DELETED
-                 └────── setup raises ──────────────▲
-"""
+"""A session: one episode under its id, with its calls, from its creation to its end."""
 
 import asyncio
-import enum
 import logging
 from collections.abc import Coroutine, Iterable
 from typing import Any, NamedTuple, NoReturn
@@ -34,29 +28,10 @@ from ors.server.observe.events import (
 from ors.server.runtime import Runtime
 from ors.server.sessions.calls import GONE, Call, Calls
 from ors.server.sessions.forks import Forks
+from ors.server.sessions.states import READY, TRANSITIONS, State
 from ors.types import Blocks, JSONObject, ListToolsOutput
 
 log = logging.getLogger("ors.server")
-
-
-class State(enum.Enum):
-    """The state of a session."""
-
-    CREATING = "creating"
-    READY = "ready"
-    FAILED = "failed"
-    DELETED = "deleted"
-
-
-READY = State.READY
-"""Used by every call: `State.READY` takes CPython 3.11 0.14 µs."""
-
-TRANSITIONS: dict[State, frozenset[State]] = {
-    State.CREATING: frozenset({State.READY, State.FAILED, State.DELETED}),
-    State.READY: frozenset({State.FAILED, State.DELETED}),
-    State.FAILED: frozenset({State.DELETED}),
-    State.DELETED: frozenset(),
-}
 
 
 _UNKNOWN_TASK = error_event(UNKNOWN_TASK_ID)
