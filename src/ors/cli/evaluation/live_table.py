@@ -76,7 +76,7 @@ def _lines(tally: EvalTally, concurrency: int, over: threading.Event, began: flo
 def rows(tally: EvalTally, concurrency: int, seconds: float) -> list[tuple[str, str]]:
     """Names and values of the table."""
     usage = tally.usage
-    failures = {kind: count for kind, count in tally.outcomes.items() if kind.startswith("failed")}
+    failures = {kind: count for kind, count in list(tally.outcomes.items()) if kind.startswith("failed")}
     return [
         ("done", f"{tally.done:,} of {tally.total:,}"),
         ("running", f"{min(concurrency, tally.total - tally.done):,}"),

@@ -24,6 +24,8 @@ class EvalRun:
         self._url = url
         self._api_key = api_key
         self._secrets = secrets
+        self.begun = False
+        """Whether the folder of the run is open, or was."""
 
     async def play(
         self, opened: Callable[[], RunWriter], concurrency: int, model_requests: int | None, *, quiet: bool
@@ -41,6 +43,7 @@ class EvalRun:
             env = client.environment(name)
             tasks = await self.plan.tasks.tasks(env)
             with opened() as writer:
+                self.begun = True
                 tally = EvalTally(len(tasks) * self.plan.samples)
                 skip = _played(read_run(writer.folder), tasks, self.plan.samples, tally)
                 how: dict[str, Any] = {**self.plan.playing(), "concurrency": concurrency}
