@@ -328,6 +328,17 @@ def test_the_counts_can_be_shown_while_episodes_end() -> None:
     assert len(tally.rewards) > 1
 
 
+def test_a_resumed_run_says_that_the_environment_has_other_tasks_now(tmp_path: Path) -> None:
+    target = tmp_path / "riddle.py"
+    target.write_text(RIDDLE.replace("[{}]", "[{}] * 3"))
+    assert run("eval", "riddle.py", "--model", "noop", "--out", "run", cwd=tmp_path).code == 0
+    assert run("eval", "--resume", "run", cwd=tmp_path).err == ""
+    target.write_text(RIDDLE)
+    done = run("eval", "--resume", "run", cwd=tmp_path)
+    assert done.code == 0
+    assert "Warning: 2 episodes of the run are of tasks that are not chosen any more" in done.err
+
+
 def test_a_folder_with_a_run_is_not_written_to(quiz_url: str, tmp_path: Path) -> None:
     words = ["eval", quiz_url, "--model", "noop", "--tasks", "0", "--out", "run"]
     assert run(*words, cwd=tmp_path).code == 0
