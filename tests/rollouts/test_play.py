@@ -1,6 +1,7 @@
 """One episode: what the agent is told, what is called, and what becomes of it."""
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,6 +26,7 @@ from ors.rollouts import (
     play,
 )
 from ors.rollouts.record import EpisodeRecord
+from ors.rollouts.records import RunInfo, RunWriter, read_run
 from ors.types import TextBlock
 from tests.rollouts.conftest import Opening
 from tests.support.environments import Lab
@@ -240,20 +242,37 @@ async def test_errors_of_the_agent_and_of_its_model_are_told_apart(
     assert record.session not in open_sessions(raw)
 
 
-@pytest.mark.parametrize("reply", [None, "text", {"role": "assistant"}, AgentMessage(calls=({"name": "x"},))])  # type: ignore[arg-type]
-async def test_a_reply_that_is_none_is_a_failure_of_the_agent(session: Opening, reply: Any) -> None:
+NOT_REPLIES: dict[str, Any] = {
+    "None": None,
+    "a text": "text",
+    "a dictionary": {"role": "assistant"},
+    "a call that is a dictionary": AgentMessage(calls=({"name": "x"},)),  # type: ignore[arg-type]
+    "a text that is none": AgentMessage(text=None),  # type: ignore[arg-type]
+    "a usage that is none": AgentMessage(usage=None),  # type: ignore[arg-type]
+    "half a token": AgentMessage(usage=Usage(input_tokens=0.5)),  # type: ignore[arg-type]
+    "an unknown stop": AgentMessage(stop="tired"),  # type: ignore[arg-type]
+    "reasoning that is an object": AgentMessage(reasoning=object()),  # type: ignore[arg-type]
+    "a call with a numeric id": calls(ToolInvocation("echo", {"text": "x"}, 7)),  # type: ignore[arg-type]
+    "a call without an input": calls(ToolInvocation("echo", None, "a")),  # type: ignore[arg-type]
+    "a call with a numeric name": calls(ToolInvocation(7, {}, "a")),  # type: ignore[arg-type]
+    "an input that JSON cannot express": calls(call("echo", text=object())),
+}
+
+
+@pytest.mark.parametrize("reply", NOT_REPLIES.values(), ids=NOT_REPLIES)
+async def test_a_reply_that_is_none_is_a_failure_of_the_agent(
+    session: Opening, reply: Any, tmp_path: Path
+) -> None:
     async def replied(conversation: Conversation) -> Any:
         return reply
 
     record = await play(session(), Script(replied), reward="sum")
     assert isinstance(record.outcome, Failed)
-    assert (record.outcome.who, record.outcome.error) == ("agent", "TypeError")
-
-
-async def test_input_that_json_cannot_express_is_a_failure_of_the_agent(session: Opening) -> None:
-    record = await play(session(), Script(calls(call("echo", text=object()))), reward="sum")
-    assert isinstance(record.outcome, Failed)
-    assert (record.outcome.who, record.outcome.stage) == ("agent", "call")
+    assert (record.outcome.who, record.outcome.stage) == ("agent", "model")
+    assert record.rewards == ()
+    with RunWriter.create(tmp_path, RunInfo()) as writer:
+        writer.append(record)
+    assert list(read_run(tmp_path).episodes()) == [record]
 
 
 @pytest.mark.parametrize("tool", ["boom", "boom_sync"])

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from ors.rollouts import Reduction
 from ors.rollouts.rewards import reducer
+from ors.rollouts.rules import Rules
 
 TABLE: list[tuple[list[float], float, float, float]] = [
     # rewards, last, sum, max
@@ -49,3 +50,9 @@ def test_a_function_is_its_own_reduction() -> None:
 def test_an_unknown_reduction_names_those_that_there_are(unknown: Reduction) -> None:
     with pytest.raises(ValueError, match="use one of last, sum, max, or a function"):
         reducer(unknown)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_the_reward_of_truncated_episodes_is_a_finite_number(value: float) -> None:
+    with pytest.raises(ValueError, match="truncated_reward must be a finite number or None"):
+        Rules(reward="sum", truncated_reward=value)

@@ -17,6 +17,7 @@ from ors.rollouts.failures import agent_failed, session_failed
 from ors.rollouts.messages import AgentMessage, SystemMessage, ToolMessage, Usage, UserMessage, text_blocks
 from ors.rollouts.outcome import Failed, Outcome, Stage, Truncated, ended
 from ors.rollouts.record import EpisodeRecord
+from ors.rollouts.reply_check import check_reply
 from ors.rollouts.rewards import reducer
 from ors.rollouts.rules import Rules
 from ors.rollouts.tasks import task_of
@@ -133,7 +134,7 @@ class Episode:
         cancelling = task.cancelling()
         try:
             message = await self._agent.reply(self._conversation, self._tools)
-            _check(message)
+            check_reply(message)
             outcome: Outcome | None = None
         except ContextExceeded as error:
             outcome = Truncated("tokens", str(error))
@@ -265,15 +266,6 @@ def _current_task() -> "asyncio.Task[Any]":
     task = asyncio.current_task()
     assert task is not None
     return task
-
-
-def _check(message: object) -> None:
-    """Checks that the reply of an agent is one: agents are anybody's code."""
-    if not isinstance(message, AgentMessage):
-        raise TypeError(f"the agent replied with {type(message).__name__}, not with an AgentMessage")
-    for call in message.calls:
-        if not isinstance(call, ToolInvocation):
-            raise TypeError(f"a call of the agent is {type(call).__name__}, not a ToolInvocation")
 
 
 def _out_of_time(outcome: Outcome) -> bool:

@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from ors.client import AsyncEnvironment, AsyncSession, ToolInvocation
-from ors.errors import ServerFailed, ToolCallError, ToolFailed
+from ors.errors import ORSError, ServerFailed, ToolCallError, ToolFailed
+from ors.rollouts.failures import session_failed
 from ors.rollouts.messages import AgentMessage, ToolMessage, UserMessage, text_blocks
 from ors.rollouts.outcome import Failed, is_lost
 from ors.rollouts.record import EpisodeRecord
@@ -41,6 +42,14 @@ class Step:
 def is_replayable(record: EpisodeRecord) -> bool:
     """Whether the calls of a record can be played again: its task is known, and no infrastructure failed."""
     return not is_lost(record.outcome) and (record.task.spec is not None or record.task.index is not None)
+
+
+def failed_alike(record: EpisodeRecord, error: ORSError) -> bool:
+    """Whether the recorded episode could not be begun either, for the same reason."""
+    outcome = record.outcome
+    if not isinstance(outcome, Failed) or outcome.stage not in ("opening", "prompt"):
+        return False
+    return outcome == session_failed(error, outcome.stage)
 
 
 async def replay(

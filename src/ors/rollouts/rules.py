@@ -2,6 +2,7 @@
 
 from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
+from math import isfinite
 from typing import Required, TypedDict
 
 from ors.rollouts.limits import EpisodeLimits
@@ -59,3 +60,7 @@ class Rules:
 
     def __post_init__(self) -> None:
         reducer(self.reward)
+        if self.truncated_reward is not None and not isfinite(self.truncated_reward):
+            raise ValueError(
+                f"truncated_reward must be a finite number or None, not {self.truncated_reward!r}"
+            )

@@ -3,7 +3,10 @@
 import asyncio
 import json
 import re
+import shlex
 import signal
+import subprocess
+import sys
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -13,11 +16,14 @@ from typing import Any
 import pytest
 
 from ors import Server
+from ors.cli.evaluation.live_table import rows
+from ors.cli.evaluation.tally import EvalTally
 from ors.client import ORS
 from ors.rollouts import Failed, Scored
 from ors.rollouts.records import read_run
 from tests.support import SUPPORT
-from tests.support.commands import Terminal, run, running
+from tests.support.commands import Terminal, refused, run, running
+from tests.support.episode_records import episode
 from tests.support.eval_environments import Quiz
 from tests.support.live_server import serving
 from tests.support.model_provider import ChatAnswers, providing
@@ -174,13 +180,16 @@ def test_ctrl_c_keeps_what_was_played_and_says_how_to_go_on(tmp_path: Path) -> N
     assert played(tmp_path / "run") == [("train", index, 0) for index in range(30)]
 
 
-def test_an_interrupted_run_leaves_no_session(quiz_url: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_stopped_run_leaves_no_session(quiz_url: str, tmp_path: Path, number: signal.Signals) -> None:
     (tmp_path / "scripted.py").write_text(SLOW)
     how = ["--model", "scripted:Slow", "--tasks", "1:4", "--out", "run"]
     with running("eval", quiz_url, *how, cwd=tmp_path, env={"PYTHONPATH": str(tmp_path)}) as command:
         _wait_for(tmp_path / "begun", 3)
         assert len(sessions(quiz_url)) == 3
-        assert command.stop(signal.SIGINT).code == 130
+        done = command.stop(number)
+    assert done.code == 130
+    assert "Interrupted. To go on: ors eval --resume run" in done.err
     assert sessions(quiz_url) == []
 
 
@@ -225,6 +234,109 @@ def test_wrong_usage_is_said_in_one_line(words: list[str], said: str, tmp_path: 
     assert said in done.err
     assert len(done.err.strip().splitlines()) == 1
     assert not list(tmp_path.rglob("run.json"))
+
+
+@pytest.mark.parametrize("flag", ["--max-seconds", "--fail-under", "--max-failed", "--truncated-reward"])
+def test_a_number_that_is_none_is_refused(flag: str) -> None:
+    done = refused("eval", QUIZ, "--model", "noop", flag, "nan")
+    assert done.code == 2, done.err
+    assert "nan is not a finite number" in done.err
+
+
+def test_a_tool_called_solve_is_no_solution(tmp_path: Path) -> None:
+    (tmp_path / "riddle.py").write_text(RIDDLE)
+    done = run("eval", "riddle.py", "--model", "gold", "--out", "run", cwd=tmp_path)
+    assert done.code == 2, done.err
+    assert "Riddle has no classmethod solve(task_spec)" in done.err
+
+
+RIDDLE = """
+from ors import Environment, TextBlock, ToolOutput, tool
+
+class Riddle(Environment):
+    @classmethod
+    def list_splits(cls):
+        return ["train"]
+
+    @classmethod
+    def list_tasks(cls, split):
+        return [{}]
+
+    def get_prompt(self):
+        return [TextBlock(text="Solve it.")]
+
+    @tool
+    def solve(self) -> ToolOutput:
+        'Solve it.'
+        return ToolOutput(blocks=[], reward=1.0, finished=True)
+"""
+
+
+def test_logins_of_urls_are_not_kept(quiz_url: str, tmp_path: Path) -> None:
+    url = quiz_url.replace("://", "://me:the-password@")
+    how = ["--base-url", "http://me:the-password@127.0.0.1:9/v1", "--model", "openai:some-model"]
+    limits = ["--tasks", "0", "--max-seconds", "0.1"]
+    done = run("eval", url, *how, *limits, "--out", "run", "--json", cwd=tmp_path)
+    assert done.code == 0, done.err
+    texts = [path.read_text() for path in (tmp_path / "run").rglob("*") if path.is_file()]
+    assert "the-password" not in "".join([*texts, done.out, done.err])
+    assert done.json["config"]["base_url"] == "http://127.0.0.1:9/v1"
+    assert done.json["config"]["target"] == quiz_url
+
+
+def test_a_full_disk_is_said_with_how_to_go_on(quiz_url: str, tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "ors", "eval", quiz_url, "--model", "noop", "--out", "run"]
+    full = "ulimit -f 8; exec " + shlex.join(words)  # no file grows beyond 8 kB
+    done = subprocess.run(
+        ["bash", "-c", full], cwd=tmp_path, capture_output=True, text=True, timeout=40, check=False
+    )
+    assert done.returncode == 3, done.stderr
+    assert "File too large: run; to go on later: ors eval --resume run" in done.stderr
+    assert 0 < len(read_run(tmp_path / "run").entries) < 30
+    assert run("eval", "--resume", "run", cwd=tmp_path).code == 0
+    assert played(tmp_path / "run") == [("train", index, 0) for index in range(30)]
+
+
+def test_a_picture_that_cannot_be_drawn_does_not_cost_the_report(quiz_url: str, tmp_path: Path) -> None:
+    (tmp_path / "run" / "picture.svg").mkdir(parents=True)
+    done = run("eval", quiz_url, "--model", "noop", "--tasks", "0", "--out", "run", cwd=tmp_path)
+    assert done.code == 0, done.err
+    assert "1 episode of 1 task" in done.out
+    assert "Warning: the picture cannot be drawn: Is a directory" in done.err
+
+
+def test_a_folder_that_cannot_be_made_is_wrong_usage(quiz_url: str, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    done = run("eval", quiz_url, "--model", "noop", "--out", "file/run", cwd=tmp_path)
+    assert (done.code, done.out) == (2, "")
+    assert "Not a directory: file/run" in done.err
+
+
+def test_the_counts_can_be_shown_while_episodes_end() -> None:
+    """The table is drawn by another thread: here, an episode ends in the middle of its work."""
+    tally = EvalTally(3)
+
+    class Interrupted(list[float]):
+        def __len__(self) -> int:
+            tally.add(episode(len(tally.rewards)))
+            return super().__len__()
+
+    tally.add(episode(0))
+    task = next(iter(tally.rewards))
+    tally.rewards[task] = Interrupted([1.0])
+    assert dict(rows(tally, 1, 0.0))["mean reward"] == "1.000"
+    assert len(tally.rewards) > 1
+
+
+def test_a_resumed_run_says_that_the_environment_has_other_tasks_now(tmp_path: Path) -> None:
+    target = tmp_path / "riddle.py"
+    target.write_text(RIDDLE.replace("[{}]", "[{}] * 3"))
+    assert run("eval", "riddle.py", "--model", "noop", "--out", "run", cwd=tmp_path).code == 0
+    assert run("eval", "--resume", "run", cwd=tmp_path).err == ""
+    target.write_text(RIDDLE)
+    done = run("eval", "--resume", "run", cwd=tmp_path)
+    assert done.code == 0
+    assert "Warning: 2 episodes of the run are of tasks that are not chosen any more" in done.err
 
 
 def test_a_folder_with_a_run_is_not_written_to(quiz_url: str, tmp_path: Path) -> None:

@@ -8,12 +8,14 @@ import pytest
 
 from ors import Server
 from ors.client import ORS, ToolInvocation
-from ors.errors import ToolCallError, ToolFailed
+from ors.errors import ServerFailed, ToolCallError, ToolFailed
 from ors.rollouts import AgentMessage, EpisodeRecord, Failed, ToolMessage
 from ors.rollouts.records import RunInfo, RunWriter, read_run
 from ors.types import TextBlock
+from tests.support import SUPPORT
 from tests.support.cli_environments import Park
 from tests.support.commands import run
+from tests.support.eval_environments import Quiz
 from tests.support.live_server import serving
 from tests.support.recorded import recording
 
@@ -189,6 +191,16 @@ def test_an_episode_that_cannot_be_opened_any_more_counts_as_a_difference(record
     (error,) = done.json["errors"]
     assert (error["split"], error["index"]) == ("test", 2)
     assert "Invalid index" in error["error"]
+
+
+def test_a_setup_that_fails_as_it_did_is_no_difference(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    with recording(folder, [Quiz]) as server, ORS(server.url) as client:
+        session = client.environment("quiz").session(split="broken", index=0)
+        with pytest.raises(ServerFailed), session:
+            session.get_prompt()
+    done = run("replay", str(folder), str(SUPPORT / "eval_environments.py"))
+    assert (done.code, done.out) == (0, "1 episodes played, 0 differ\n"), done
 
 
 def test_the_last_text_of_the_agent_goes_to_the_terminal_tool_again(

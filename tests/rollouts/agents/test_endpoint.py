@@ -207,6 +207,15 @@ async def test_the_key_is_sent_and_never_told(
     assert repr(agent) == f"<ModelAgent {answers.provider}:some-model>"
 
 
+@dialects
+async def test_no_part_of_the_key_is_told_where_a_long_text_is_shortened(answers: Answers) -> None:
+    echo = {"error": {"message": f"{'x' * 280} {KEY}"}}
+    async with asked(answers, answer(echo, 400), retries=0) as (agent, _):
+        with pytest.raises(ModelError) as caught:
+            await replied(agent)
+    assert KEY[:6] not in str(caught.value)
+
+
 VARIABLES = {
     "openai": ("OPENAI_API_KEY", "OPENAI_BASE_URL"),
     "openai-chat": ("OPENAI_API_KEY", "OPENAI_BASE_URL"),

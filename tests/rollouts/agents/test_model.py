@@ -155,6 +155,28 @@ async def test_a_refusal_and_output_that_was_cut_off_are_said(answers: Answers) 
     assert (short.stop, short.text) == ("length", "It is")
 
 
+async def test_a_call_that_anthropic_has_cut_off_is_not_run() -> None:
+    """Its input is valid JSON: what was written of it so far."""
+    answers = next(each for each in ALL if each.provider == "anthropic")
+    listed = [("call_1", "look", '{"at": "it"}'), ("call_2", "submit", "{}")]
+    async with asked(answers, answer(answers("", listed, stop="length"))) as (agent, _):
+        reply = await agent.reply(conversation(PROMPT), [LOOK, SUBMIT])
+    assert [call.error for call in reply.calls] == [
+        None,
+        "The output was cut off before the end of this call",
+    ]
+
+
+@dialects
+async def test_a_negative_count_of_tokens_is_none(answers: Answers) -> None:
+    made = answers("Hi.")
+    for name in made.keys() & {"usage", "usageMetadata"}:
+        made[name] = dict.fromkeys(made[name], -1)
+    async with asked(answers, answer(made)) as (agent, _):
+        usage = (await agent.reply(conversation(PROMPT), [])).usage
+    assert (usage.input_tokens, usage.output_tokens, usage.cached_tokens) == (0, 0, 0)
+
+
 def spoil(answers: Answers, made: Any) -> None:
     """Makes the arguments of the first call something that is no object."""
     if answers.format == "anthropic":

@@ -35,7 +35,9 @@ def test_a_picture_shows_outcomes_rewards_and_splits(tmp_path: Path) -> None:
     assert {"scored 3", "truncated 1", "failed 1", "test", "train", "0.5, 3 episodes"} <= set(found)
 
 
-@pytest.mark.parametrize("rewards", [[], [None], [0.0], [-3.0, -3.0], [1e300, -1e300], [5.0]])
+@pytest.mark.parametrize(
+    "rewards", [[], [None], [0.0], [-3.0, -3.0], [1e300, -1e300], [5.0], [1.7e308] * 3, [1.7e308, -1.7e308]]
+)
 def test_any_rewards_can_be_drawn(rewards: list[float | None], tmp_path: Path) -> None:
     found = texts(tmp_path, *(episode(n, reward, split="a\0b") for n, reward in enumerate(rewards)))
     assert ("No episode has a reward." in found) == (not any(each is not None for each in rewards))

@@ -213,3 +213,20 @@ def test_latencies_tokens_and_costs_are_summed_up() -> None:
     assert (episodes.count, requests.count) == (2, 3)
     assert found.usage == Usage(11, 3, 5, 1, 0.5)
     assert (found.turns, found.calls) == (1.5, 1.5)
+
+
+@pytest.mark.parametrize(
+    ("rewards", "mean", "error"),
+    [
+        ([1.7e308, 1.7e308], 1.7e308, 0.0),
+        ([1.7e308, -1.7e308], 0.0, None),
+        ([1.7e308, 1.7e308, -1e308], 8e307, None),
+    ],
+)
+def test_rewards_whose_sum_is_beyond_all_floats_have_a_mean(
+    rewards: list[float], mean: float, error: float | None
+) -> None:
+    found = summarize([entry(index, reward) for index, reward in enumerate(rewards)]).reward
+    assert found is not None
+    assert found.mean == pytest.approx(mean)
+    assert found.error == error

@@ -12,11 +12,12 @@ from typing import Any
 
 import click
 
-from ors.cli.errors import INTERRUPTED, WrongUsage, shown_path
+from ors.cli.errors import INTERRUPTED, Unreachable, WrongUsage, shown_path
 from ors.cli.evaluation.agents import agent_of
 from ors.cli.evaluation.plan import EvalPlan
 from ors.cli.evaluation.report import print_report, report_json, verdict
 from ors.cli.evaluation.run import EvalRun
+from ors.cli.evaluation.stop_signals import stopped_by_signals
 from ors.cli.evaluation.task_choice import TaskChoice
 from ors.cli.options.evaluation import eval_flags
 from ors.cli.options.shared import URL_OR_TARGET, Command, api_key, as_json, environment, secrets, typed
@@ -187,14 +188,24 @@ def _played(run: EvalRun, folder: Path, given: Mapping[str, Any]) -> bool:
 
     how = {"concurrency": given["concurrency"], "model_requests": given["model_requests"]}
     try:
-        asyncio.run(run.play(opened, **how, quiet=given["as_json"]))
+        asyncio.run(stopped_by_signals(run.play(opened, **how, quiet=given["as_json"])))
     except RunError as error:
         raise WrongUsage(str(error)) from None
-    except KeyboardInterrupt:
-        if not folder.is_dir():
-            raise
+    except OSError as error:
+        raise _unwritten(error, folder) from None
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        if not run.begun:
+            raise KeyboardInterrupt from None
         return True
     return False
+
+
+def _unwritten(error: OSError, folder: Path) -> click.ClickException:
+    """The error for a run that cannot be created, or not written any more."""
+    text = f"{error.strerror or error}: {shown_path(error.filename or folder)}"
+    if not (folder / "run.json").exists():
+        return WrongUsage(text)
+    return Unreachable(f"{text}; to go on later: ors eval --resume {shown_path(folder)}")
 
 
 def _info(plan: EvalPlan) -> RunInfo:
@@ -203,9 +214,17 @@ def _info(plan: EvalPlan) -> RunInfo:
     return replace(RunInfo.gathered({}, target=target), config=plan.as_json())
 
 
+def _drawn(run: Run) -> Path | None:
+    try:
+        return draw(run)
+    except OSError as error:  # such as a full disk, which must not cost the report
+        click.echo(f"Warning: the picture cannot be drawn: {error.strerror or error}", err=True)
+        return None
+
+
 def _conclude(run: Run, plan: EvalPlan, interrupted: bool, given: Mapping[str, Any]) -> None:
     """Prints the report, and exits with the code that it deserves."""
-    picture = draw(run)
+    picture = _drawn(run)
     if given["as_json"]:
         print_json(report_json(run))
     else:

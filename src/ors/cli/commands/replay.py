@@ -22,7 +22,7 @@ from ors.errors import ORSError
 from ors.rollouts import EpisodeRecord, task_key
 from ors.rollouts.records import Run, RunError, read_run
 from ors.rollouts.records.statistics import counted
-from ors.rollouts.regression import Difference, is_replayable, replay
+from ors.rollouts.regression import Difference, failed_alike, is_replayable, replay
 
 LONGEST_VALUE = 60
 KINDS = {
@@ -167,6 +167,8 @@ class _Player:
             try:
                 differences = await replay(self._environment(record), record, self._secrets)
             except ORSError as error:
+                if failed_alike(record, error):
+                    continue
                 self._found.errors.append((record, clean(str(error)) or type(error).__name__))
                 continue
             kept = [each for each in differences if each.what not in self._ignored]

@@ -124,12 +124,9 @@ class Serving:
 
     def options(self, *, alone: bool) -> dict[str, Any]:
         """Arguments of the server; `alone` as for `recorders`."""
-        return {
-            "inspector": self.access.inspector,
-            "api_keys": self.keys,
-            "cors_origins": self.access.cors_origin,
-            "observers": self.recorders(alone=alone),
-        }
+        options = {"inspector": self.access.inspector, "api_keys": self.keys}
+        options["cors_origins"] = self.access.cors_origin
+        return options if self.record is None else {**options, "observers": self.recorders(alone=alone)}
 
     def recorders(self, *, alone: bool) -> "list[SessionRecorder]":
         """The recorder of `--record`, if it is given; `alone` if no other process ends after this one."""

@@ -50,7 +50,8 @@ def _solution(plan: EvalPlan) -> dict[str, Any]:
         raise WrongUsage("The gold agent needs a TARGET: it plays what the environment's solve() returns")
     cls = _class(environments([plan.target]), plan.environment)
     solve = getattr(cls, "solve", None)
-    if solve is None:
+    # A method that is not bound to the class, such as a tool of that name, is no solution.
+    if solve is None or inspect.isfunction(inspect.getattr_static(cls, "solve")):
         raise WrongUsage(f"{cls.__name__} has no classmethod solve(task_spec), which the gold agent plays")
 
     async def task_spec(task: TaskRef) -> JSONObject:

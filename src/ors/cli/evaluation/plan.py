@@ -1,5 +1,6 @@
 """The plan of an evaluation: everything that decides its episodes, as run.json keeps it."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, Self
@@ -37,8 +38,11 @@ class EvalPlan:
     """Names of the secrets that the environment gets. Their values are never kept."""
 
     def as_json(self) -> dict[str, Any]:
-        """Value for run.json."""
-        return asdict(self)
+        """Value for run.json, without the logins of URLs."""
+        return asdict(self) | {
+            "target": _without_login(self.target),
+            "base_url": None if self.base_url is None else _without_login(self.base_url),
+        }
 
     @classmethod
     def from_json(cls, config: Mapping[str, Any], where: str) -> Self:
@@ -67,3 +71,7 @@ class EvalPlan:
             "retries": self.retries,
             "agent_name": self.model,
         }
+
+
+def _without_login(url: str) -> str:
+    return re.sub(r"(?<=://)[^/?#]*@", "", url)

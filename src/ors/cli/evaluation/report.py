@@ -15,7 +15,7 @@ MOST_TASKS = 20
 """More tasks than this are not listed: `ors runs show --tasks` does."""
 
 
-def print_report(run: Run, plan: EvalPlan, picture: Path) -> None:
+def print_report(run: Run, plan: EvalPlan, picture: Path | None) -> None:
     """Prints the figures of a run."""
     print_summary(summarize(run.entries))
     rows = task_rows(run.entries)
@@ -23,7 +23,8 @@ def print_report(run: Run, plan: EvalPlan, picture: Path) -> None:
         print_tasks(rows)
     click.echo()
     click.echo(f"reward of an episode: {plan.reward} of the rewards of its steps (--reward)")
-    click.echo(f"run: {shown_path(run.folder)}, picture: {shown_path(picture)}")
+    drawn = "" if picture is None else f", picture: {shown_path(picture)}"
+    click.echo(f"run: {shown_path(run.folder)}{drawn}")
 
 
 def report_json(run: Run) -> dict[str, Any]:

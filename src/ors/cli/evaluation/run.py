@@ -4,6 +4,8 @@ from collections.abc import Callable, Mapping
 from contextlib import aclosing, nullcontext
 from typing import Any
 
+import click
+
 from ors.cli.evaluation.live_table import live_table
 from ors.cli.evaluation.plan import EvalPlan
 from ors.cli.evaluation.tally import EvalTally
@@ -24,6 +26,8 @@ class EvalRun:
         self._url = url
         self._api_key = api_key
         self._secrets = secrets
+        self.begun = False
+        """Whether the folder of the run is open, or was."""
 
     async def play(
         self, opened: Callable[[], RunWriter], concurrency: int, model_requests: int | None, *, quiet: bool
@@ -41,6 +45,7 @@ class EvalRun:
             env = client.environment(name)
             tasks = await self.plan.tasks.tasks(env)
             with opened() as writer:
+                self.begun = True
                 tally = EvalTally(len(tasks) * self.plan.samples)
                 skip = _played(read_run(writer.folder), tasks, self.plan.samples, tally)
                 how: dict[str, Any] = {**self.plan.playing(), "concurrency": concurrency}
@@ -70,10 +75,15 @@ class EvalRun:
 def _played(run: Run, tasks: list[TaskRef], samples: int, tally: EvalTally) -> set[EpisodeKey]:
     """Counts the episodes that the run has already, and returns their keys."""
     wanted = {episode_key(task, sample) for task in tasks for sample in range(samples)}
-    played = set()
+    played, others = set(), 0
     for entry in run.entries:
         key = (entry.task, entry.sample)
-        if key in wanted and not entry.is_lost:
+        if key not in wanted:
+            others += 1
+        elif not entry.is_lost:
             played.add(key)
             tally.add(entry)
+    if others:
+        text = f"Warning: {others:,} episodes of the run are of tasks that are not chosen any more"
+        click.echo(f"{text}: the environment has changed", err=True)
     return played

@@ -31,5 +31,5 @@ class EvalTally:
             self.rewards.setdefault(task, []).append(record.reward)
 
     def mean(self) -> Estimate | None:
-        """The mean reward so far, with its interval."""
-        return clustered_mean(self.rewards.values())
+        """The mean reward so far, with its interval. Another thread may ask for it."""
+        return clustered_mean(list(map(tuple, list(self.rewards.values()))))

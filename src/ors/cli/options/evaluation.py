@@ -1,6 +1,7 @@
 """Options of `ors eval`."""
 
 from collections.abc import Callable
+from math import isfinite
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -10,7 +11,20 @@ from ors.cli.options.shared import Flags, add_flags
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-POSITIVE = click.FloatRange(min=0, min_open=True)
+
+class _Finite(click.FloatRange):
+    """A number, neither "nan" nor "inf"."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Reads the number."""
+        number: float = super().convert(value, param, ctx)
+        if not isfinite(number):
+            self.fail(f"{value} is not a finite number", param, ctx)
+        return number
+
+
+NUMBER = _Finite()
+POSITIVE = _Finite(min=0, min_open=True)
 COUNT = click.IntRange(min=1)
 
 
@@ -47,8 +61,8 @@ AGENT: Flags = (
         "metavar": "URL", "help": "Address of the model provider, such as http://127.0.0.1:8000/v1.",
     }),
     ("--system", {"type": _Text(), "help": "System prompt."}),
-    ("--temperature", {"type": click.FloatRange(min=0), "help": "Sampling temperature."}),
-    ("--top-p", {"type": click.FloatRange(0, 1), "help": "Nucleus sampling."}),
+    ("--temperature", {"type": _Finite(min=0), "help": "Sampling temperature."}),
+    ("--top-p", {"type": _Finite(0, 1), "help": "Nucleus sampling."}),
     ("--max-output-tokens", {"type": COUNT, "help": "Most tokens of one reply."}),
     ("--reasoning-effort", {"metavar": "LEVEL", "help": "Reasoning effort, such as low, medium or high."}),
     ("--model-seed", {"type": int, "help": "Random seed for the model provider."}),
@@ -69,7 +83,7 @@ LIMITS: Flags = (
         "type": click.Choice(["last", "sum", "max"]), "default": "sum", "show_default": True,
         "help": "How the rewards of the steps become one.",
     }),
-    ("--truncated-reward", {"type": float, "help": "Reward of an episode that reached a limit without any."}),
+    ("--truncated-reward", {"type": NUMBER, "help": "Reward of episodes that reach a limit without any."}),
 )  # fmt: skip
 
 PRICES: Flags = (
@@ -89,9 +103,9 @@ RUNNING: Flags = (
         "type": click.IntRange(min=0), "default": 2, "show_default": True,
         "help": "Further attempts of an episode that failed for infrastructure.",
     }),
-    ("--fail-under", {"type": float, "help": "Exit with 1 if the mean reward is below this."}),
+    ("--fail-under", {"type": NUMBER, "help": "Exit with 1 if the mean reward is below this."}),
     ("--max-failed", {
-        "type": click.FloatRange(0, 1), "default": 0.1, "show_default": True,
+        "type": _Finite(0, 1), "default": 0.1, "show_default": True,
         "help": "Exit with 3 if more than this share of the episodes failed for infrastructure.",
     }),
 )  # fmt: skip

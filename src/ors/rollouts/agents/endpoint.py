@@ -48,7 +48,7 @@ class Endpoint:
         while (attempt := await self._attempt(path, data)).error is not None:
             asked = attempt.retry_after or 0.0
             if left <= 0 or not attempt.repeatable or asked > self._options.longest_pause_seconds:
-                raise self._without_secret(attempt.error)
+                raise attempt.error
             # Random, so that not all episodes come back at once.
             await sleep(max(asked * random.uniform(1.0, 1.1), pause * random.uniform(0.5, 1.0)))
             pause, left = min(2 * pause, self._options.longest_pause_seconds), left - 1
@@ -93,13 +93,11 @@ class Endpoint:
             if inside is None:
                 return _Attempt(answer)
             status = inside
-        error = failure(status, body, self._where)
+        error = failure(status, body, self._where, self._masked)
         return _Attempt(None, error, repeatable(status, body), retry_after(headers, body))
 
-    def _without_secret(self, error: ModelError) -> ModelError:
-        if len(self._secret) >= SHORTEST_SECRET and self._secret in str(error):
-            return type(error)(str(error).replace(self._secret, "***"), status=error.status)
-        return error
+    def _masked(self, text: str) -> str:
+        return text.replace(self._secret, "***") if len(self._secret) >= SHORTEST_SECRET else text
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Errors in the answers of model providers."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from email.utils import parsedate_to_datetime
 from time import time
 from typing import Any
@@ -27,12 +27,12 @@ def repeatable(status: int, body: bytes) -> bool:
     return status in (408, 409, 429) or status >= 500
 
 
-def failure(status: int, body: bytes, where: str) -> ModelError:
-    """The error for an answer with this status."""
+def failure(status: int, body: bytes, where: str, masked: Callable[[str], str]) -> ModelError:
+    """The error for an answer with this status. `masked` hides the key in a text."""
     if status == 401:
         # Without the provider's text, which may repeat a part of the key.
         return ModelError(f"{where} refused the API key (401)", status=status)
-    text = _message(body)
+    text = masked(_message(body))  # before it is shortened, which could cut a key in two
     too_long = status in (400, 413, 422) and _CONTEXT.search(_codes(body) + text)
     hint = "; check base_url and the name of the model" if status == 404 or status < 400 else ""
     message = f"{where} answered {status}: {shortened(text) or 'without a text'}{hint}"
@@ -71,7 +71,7 @@ def _message(body: bytes) -> str:
     found = _parsed(body)
     places = (("error", "message"), ("error",), ("message",), ("detail",))
     texts = (at(found, *place) for place in places)
-    return next((text for text in texts if isinstance(text, str)), body[:2000].decode(errors="replace"))
+    return next((text for text in texts if isinstance(text, str)), body.decode(errors="replace"))
 
 
 def _codes(body: bytes) -> str:

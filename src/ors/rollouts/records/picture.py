@@ -81,7 +81,7 @@ def _axis(rewards: Sequence[float]) -> tuple[float, float]:
 
 def _histogram(rewards: Sequence[float], axis: tuple[float, float], top: int) -> str:
     low, high = axis
-    counts = Counter(min(int((reward - low) / (high - low) * BINS), BINS - 1) for reward in rewards)
+    counts = Counter(min(int(_share(reward, axis) * BINS), BINS - 1) for reward in rewards)
     bottom, step = top + HISTOGRAM, (WIDTH - 2 * MARGIN) / BINS
     parts = [_text(MARGIN, top - 4, "Rewards of episodes"), _line(MARGIN, bottom, WIDTH - MARGIN, bottom)]
     for place, count in sorted(counts.items()):
@@ -99,16 +99,15 @@ def _means(rows: Sequence[Row], axis: tuple[float, float], top: int) -> str:
     """One line for each split: its mean, with the interval as a whisker."""
     low, high = axis
     left, width = MARGIN + 170, WIDTH - 2 * MARGIN - 340
-    scale = width / (high - low)
     parts = [_text(MARGIN, top - 14, "Mean reward of splits")]
     for number, row in enumerate(rows):
         y = top + ROW * number
         parts.append(_text(MARGIN, y + 15, row.name[:26]))
         parts.append(_line(left, y + 11, left + width, y + 11))
         if row.reward:
-            ends = [left + (min(max(end, low), high) - low) * scale for end in _reach(row.reward)]
+            ends = [left + _share(min(max(end, low), high), axis) * width for end in _reach(row.reward)]
             parts.append(_line(ends[0], y + 11, ends[1], y + 11, "whisker"))
-            x = left + (row.reward.mean - low) * scale
+            x = left + _share(row.reward.mean, axis) * width
             parts.append(f'<circle cx="{x:.1f}" cy="{y + 11}" r="5" fill="{BAR}"/>')
         about = f"{row.reward.mean:.4g}, {counted(row.rewarded, 'episode')}" if row.reward else "no reward"
         parts.append(_text(left + width + 14, y + 15, about, "small"))
@@ -116,6 +115,12 @@ def _means(rows: Sequence[Row], axis: tuple[float, float], top: int) -> str:
     parts.append(_text(left, bottom, f"{low:.3g}", "small"))
     parts.append(_text(left + width, bottom, f"{high:.3g}", "small", "end"))
     return "".join(parts)
+
+
+def _share(value: float, axis: tuple[float, float]) -> float:
+    """Where a value lies on an axis, from 0 to 1. Halves, since the length of an axis may be no float."""
+    low, high = axis
+    return (value / 2 - low / 2) / (high / 2 - low / 2)
 
 
 def _reach(estimate: Estimate) -> tuple[float, float]:

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import comb, floor, fsum, hypot, sqrt
+from math import comb, floor, fsum, hypot, isfinite, sqrt
 from typing import TypeVar
 
 from ors.rollouts.messages import Usage
@@ -22,7 +22,7 @@ class Estimate:
 
     mean: float
     error: float | None = None
-    """None with one task: nothing is known of how tasks differ."""
+    """None with one task, as nothing is known of how tasks differ, and where it is beyond all floats."""
     low: float | None = None
     high: float | None = None
 
@@ -146,13 +146,23 @@ def clustered_mean(clusters: Iterable[Sequence[float]]) -> Estimate | None:
     count = sum(map(len, clusters))
     if not count:
         return None
-    mean = fsum(value for cluster in clusters for value in cluster) / count
+    mean = _mean([value for cluster in clusters for value in cluster])
     if len(clusters) < 2:
         return Estimate(mean)
-    spread = hypot(*(fsum(value - mean for value in cluster) for cluster in clusters))
+    try:
+        spread = hypot(*(fsum(value - mean for value in cluster) for cluster in clusters))
+    except (OverflowError, ValueError):  # beyond all floats, or the difference of two such
+        return Estimate(mean)
     error = spread * sqrt(len(clusters) / (len(clusters) - 1)) / count
     reach = error * quantile(CONFIDENCE, len(clusters) - 1)
-    return Estimate(mean, error, mean - reach, mean + reach)
+    return Estimate(mean, error, mean - reach, mean + reach) if isfinite(reach) else Estimate(mean)
+
+
+def _mean(values: Sequence[float]) -> float:
+    try:
+        return fsum(values) / len(values)
+    except OverflowError:  # the sum is beyond all floats; the mean is not
+        return fsum(value / len(values) for value in values)
 
 
 def pass_rates(tasks: Sequence[Sequence[float]]) -> list[PassRate]:

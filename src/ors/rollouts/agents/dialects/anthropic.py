@@ -1,5 +1,6 @@
 """Anthropic Messages."""
 
+from dataclasses import replace
 from typing import Any
 
 from ors.client import ToolInvocation
@@ -60,16 +61,25 @@ def _reply(answer: Any) -> AgentMessage:
     content = entries(answer, "content")
     if not isinstance(at(answer, "content"), list):
         raise ValueError("it has no content")
+    stop = _STOPS.get(text(answer, "stop_reason"), "stop")
     thoughts = [text(block, "thinking") for block in content if block.get("type") == "thinking"]
     return AgentMessage(
         text="".join(text(block, "text") for block in content if block.get("type") == "text"),
-        calls=tuple(_call(block) for block in content if block.get("type") == "tool_use"),
+        calls=_calls(content, cut=stop == "length"),
         reasoning="\n".join(filter(None, thoughts)) or None,
-        stop=_STOPS.get(text(answer, "stop_reason"), "stop"),
+        stop=stop,
         usage=_usage(at(answer, "usage")),
         # A message without content would be refused.
         native=Native("anthropic", [{"role": "assistant", "content": content}] if content else []),
     )
+
+
+def _calls(content: list[JSON], *, cut: bool) -> tuple[ToolInvocation, ...]:
+    calls = [_call(block) for block in content if block.get("type") == "tool_use"]
+    if cut and calls and content[-1].get("type") == "tool_use":
+        # The input is valid JSON, but only what was written of it so far.
+        calls[-1] = replace(calls[-1], input={}, error="The output was cut off before the end of this call")
+    return tuple(calls)
 
 
 def _call(block: JSON) -> ToolInvocation:

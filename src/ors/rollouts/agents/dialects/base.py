@@ -91,7 +91,7 @@ def text(value: Any, *path: str | int) -> str:
 def count(value: Any, *path: str | int) -> int:
     """The count at a path, or 0."""
     found = at(value, *path)
-    return found if isinstance(found, int) else 0
+    return found if isinstance(found, int) and found > 0 else 0
 
 
 def invocation(call: JSON, format: Provider, *, name: Any, id: Any) -> ToolInvocation:
