@@ -25,13 +25,22 @@ from ors.rollouts.records import line_schema
 from tests.examples.test_readme import ROOT, blocks
 from tests.support.episode_records import episode
 from tests.support.live_server import serving
-from tests.support.model_provider import ResponsesAnswers, providing
+from tests.support.model_provider import ChatAnswers, ResponsesAnswers, providing
 from tests.support.provider_types import message_problems
 from tests.support.raw_http import Raw
 from tests.support.scripted_server import answer
 
 PAGES = ["README.md", "CONTRIBUTING.md", *(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))]
-OTHERS = ("agents", "conformance", "operations", "quality", "rollouts", "runs", "scaling")
+OTHERS = (
+    "agents",
+    "conformance",
+    "operations",
+    "quality",
+    "rollouts",
+    "runs",
+    "scaling",
+    "training-adapters",
+)
 FOREIGN = {"--help", "--no-cache-dir"}
 """Flags that no command declares itself."""
 
@@ -127,6 +136,27 @@ def test_the_rollouts_page_plays_its_episodes(capsys: pytest.CaptureFixture[str]
     assert "Scored" in capsys.readouterr().out
     assert (namespace["record"].reward, namespace["rewards"]) == (1.0, [1.0] * 40)
     assert (namespace["failures"], namespace["outcomes"]) == ([], ["scored"] * 10)
+
+
+@pytest.mark.xdist_group("providers")
+async def test_the_page_of_training_adapters_names_what_exists_and_plays_what_needs_no_trainer() -> None:
+    codes = blocks("docs/training-adapters.md")
+    named = [node for code in codes for node in ast.walk(ast.parse(code)) if isinstance(node, ast.ImportFrom)]
+    for node in [node for node in named if (node.module or "").startswith("ors.adapters")]:
+        source = ast.parse((ROOT / "src" / f"{(node.module or '').replace('.', '/')}.py").read_text())
+        defined = {each.name for each in source.body if isinstance(each, ast.ClassDef)}
+        assert {alias.name for alias in node.names} <= defined
+    episode_code, stepped = codes[-2:]
+    namespace: dict[str, Any] = {}
+    answers = ChatAnswers()
+    right = answers(calls=[("call_a", "submit", '{"answer": 2}')])
+    with serving(Server([Sum])) as url:
+        exec(episode_code.replace("http://127.0.0.1:8080", url), namespace)
+        async with providing(answers) as provider:
+            provider.on(answers.path, answer(right))
+            record = await namespace["episode"](f"{provider.url}/v1", "policy", "train", 0)
+        await asyncio.to_thread(exec, stepped.replace("http://127.0.0.1:8080", url), namespace)
+    assert (record.reward, namespace["stepped"].record.reward) == (1.0, 1.0)
 
 
 def test_the_operations_page_sends_telemetry_to_providers_of_ones_own() -> None:

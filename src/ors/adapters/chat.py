@@ -15,8 +15,14 @@ Content = str | list[dict[str, Any]]
 def content_of(blocks: Blocks) -> Content:
     """A string if there are no images, as many chat templates want it; otherwise parts."""
     if all(isinstance(block, TextBlock) for block in blocks):
-        return "\n".join(block.text for block in blocks if isinstance(block, TextBlock))
+        return text_of(blocks)
     return [_part(block) for block in blocks]
+
+
+def text_of(blocks: Blocks) -> str:
+    """The text of blocks, for models without vision: images are named."""
+    named = [each.text if isinstance(each, TextBlock) else f"[image: {each.mimeType}]" for each in blocks]
+    return "\n".join(named)
 
 
 def images_of(content: Content) -> list[Any]:

@@ -6,6 +6,7 @@ from typing import Any
 
 from skyrl_gym.envs.base_text_env import BaseTextEnv, BaseTextEnvStepOutput
 
+from ors.adapters.chat import text_of
 from ors.adapters.hermes import described_tools, parse_reply
 from ors.adapters.no_reward import NoReward, reward_of
 from ors.client import ORS
@@ -18,7 +19,6 @@ from ors.rollouts import (
     ToolMessage,
     UserMessage,
 )
-from ors.types import Blocks, TextBlock
 
 
 class ORSTextEnv(BaseTextEnv):
@@ -95,12 +95,7 @@ def _observations(messages: tuple[Message, ...]) -> list[dict[str, str]]:
     made = []
     for message in messages:
         if isinstance(message, ToolMessage):
-            made.append({"role": "tool", "content": _text(message.blocks)})
+            made.append({"role": "tool", "content": text_of(message.blocks)})
         elif isinstance(message, UserMessage):
-            made.append({"role": "user", "content": _text(message.blocks)})
+            made.append({"role": "user", "content": text_of(message.blocks)})
     return made
-
-
-def _text(blocks: Blocks) -> str:
-    named = [each.text if isinstance(each, TextBlock) else f"[image: {each.mimeType}]" for each in blocks]
-    return "\n".join(named)

@@ -87,7 +87,7 @@ def rollout(tmp_path: Path) -> Rollout:
         server.before_reply = before_reply[0] if before_reply else server.before_reply
         worker = AgentLoopWorker(config, llm_client=server)
         count = len(scripts)
-        rows = {
+        rows: dict[str, list[Any]] = {
             "raw_prompt": [[{"role": "user", "content": "ignored"}]] * count,
             "extra_info": [{"split": split, "index": 3}] * count,
             "agent_name": ["ors"] * count,
