@@ -1,8 +1,6 @@
 """verl: an agent loop."""
 
-import asyncio
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Any
 from uuid import uuid4
 
@@ -12,7 +10,8 @@ from verl.experimental.agent_loop.tool_parser import ToolParser
 from verl.tools.schemas import OpenAIFunctionToolSchema
 
 from ors.adapters.chat import call_of, chat_message, images_of, reply_message
-from ors.client import AsyncORS, convert_tools
+from ors.adapters.clients import shared_client
+from ors.client import convert_tools
 from ors.rollouts import (
     AgentMessage,
     ContextExceeded,
@@ -45,19 +44,13 @@ class ORSAgentLoop(AgentLoopBase):
         Raises:
             RuntimeError: the model's servers, or this loop, failed.
         """
-        env = _client(self._base_url, asyncio.get_running_loop()).environment(self._environment)
+        env = shared_client(self._base_url).environment(self._environment)
         agent, task = _TokenAgent(self, sampling_params), row["extra_info"]
         session = env.session(split=task["split"], index=int(task["index"]))
         record = await play(session, agent, **self._arguments)
         if isinstance(record.outcome, Failed) and record.outcome.who in ("agent", "model"):
             raise RuntimeError(f"the model's turn failed: {record.outcome.error}: {record.outcome.message}")
         return agent.output(record)
-
-
-@lru_cache
-def _client(base_url: str, loop: asyncio.AbstractEventLoop) -> AsyncORS:
-    # verl makes a loop object for every rollout; all of a worker share its connections.
-    return AsyncORS(base_url)
 
 
 class _TokenAgent:

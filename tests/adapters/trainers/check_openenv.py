@@ -26,14 +26,17 @@ CRASH, SHRUG = called("crash"), called("shrug")
 class Scripted(_HarnessRolloutLoop):
     """Samples the first replies of a script, and afterwards the right guess. Ends after the first group."""
 
-    script: list[str] = []
+    script: list[str]
+    prompts: list[list[int]]
+    sampled: list[list[int]]
     before_reply: Callable[[int], object] = staticmethod(lambda turn: None)
 
     async def _generate_one_turn(self, prompt_ids: list[int]) -> tuple[list[int], list[float]]:
         turn = self.tokenizer.decode(prompt_ids).count("<tool_response>")
         self.before_reply(turn)
         ids = self.tokenizer.encode(RIGHT if turn else self.script.pop(0), add_special_tokens=False)
-        self.prompts, self.sampled = [*self.prompts, prompt_ids], [*self.sampled, ids]
+        self.prompts.append(prompt_ids)
+        self.sampled.append(ids)
         return ids, [-0.5] * len(ids)
 
     def _repeat_iterator(self) -> Any:
