@@ -24,7 +24,7 @@ class TRLEnvironments:
     Tools are those that all tasks of `env` share. All episodes share the client of `env`.
 
     Raises:
-        ValueError: a tool cannot be a Python method; or `reward` is not a known reduction.
+        ValueError: a tool cannot be a Python method.
     """
 
     def __init__(self, env: Environment, **arguments: Unpack[PlayArguments]) -> None:
@@ -41,7 +41,9 @@ class TRLEnvironments:
 
     def rows(self, split: str, indices: Iterable[int] | None = None) -> list[dict[str, Any]]:
         """The tasks of a split as rows of a dataset: `Dataset.from_list(environments.rows("train"))`."""
-        prompt = [{"role": "user", "content": ""}]  # the trainer adds the prompt of the task
+        system = self._arguments.get("system")
+        prompt = [{"role": "system", "content": system}] if system else []
+        prompt.append({"role": "user", "content": ""})  # the trainer adds the prompt of the task
         chosen = range(self._env.num_tasks(split)) if indices is None else indices
         return [{"prompt": prompt, "split": split, "index": index} for index in chosen]
 

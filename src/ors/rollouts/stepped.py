@@ -26,6 +26,7 @@ class SteppedEpisode:
         self._caller = _Caller()
         self._seen = 0
         self._playing = asyncio.get_running_loop().create_task(play(session, self._caller, **arguments))
+        self._playing.add_done_callback(self._caller.ended)
 
     @property
     def record(self) -> EpisodeRecord | None:
@@ -59,15 +60,12 @@ class SteppedEpisode:
         return await self._playing
 
     async def _turn(self) -> tuple[Message, ...]:
-        asked = asyncio.ensure_future(self._caller.asked.wait())
         try:
-            await asyncio.wait((asked, self._playing), return_when=asyncio.FIRST_COMPLETED)
+            await self._caller.turn.wait()
         except asyncio.CancelledError:
             self._playing.cancel()
             await asyncio.wait((self._playing,))
             raise
-        finally:
-            asked.cancel()
         record = self.record
         messages = self._caller.messages if record is None else record.messages
         new = tuple(messages[self._seen :])
@@ -84,7 +82,8 @@ class _Caller:
     """The agent of a stepped episode. Nothing in it refers to the episode, so that a dropped one ends."""
 
     def __init__(self) -> None:
-        self.asked = asyncio.Event()
+        self.turn = asyncio.Event()
+        """Set when a reply is awaited, and when the episode has ended."""
         self.messages: Sequence[Message] = ()
         self.tools: Sequence[ToolSpec] = ()
         self._answer: asyncio.Future[AgentMessage] | None = None
@@ -92,13 +91,16 @@ class _Caller:
     async def reply(self, conversation: Conversation, tools: Sequence[ToolSpec]) -> AgentMessage:
         self.messages, self.tools = conversation.messages, tools
         self._answer = asyncio.get_running_loop().create_future()
-        self.asked.set()
+        self.turn.set()
         return await self._answer
+
+    def ended(self, playing: "asyncio.Task[EpisodeRecord]") -> None:
+        self.turn.set()
 
     def answer(self, answer: AgentMessage | ContextExceeded) -> None:
         if self._answer is None or self._answer.done():
             raise RuntimeError("the episode waits for no reply: it has ended, or has not begun")
-        self.asked.clear()
+        self.turn.clear()
         if isinstance(answer, AgentMessage):
             self._answer.set_result(answer)
         else:

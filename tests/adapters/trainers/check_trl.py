@@ -186,6 +186,12 @@ def test_an_episode_that_the_trainer_cuts_off_is_truncated(client: ORS, tmp_path
     assert record.reward == 0.0
 
 
+def test_instructions_are_the_system_message_of_every_row(client: ORS) -> None:
+    environments = TRLEnvironments(client.environment("hunt"), reward="last", system="Be brief.")
+    (row,) = environments.rows("train", [3])
+    assert [each["role"] for each in row["prompt"]] == ["system", "user"]
+
+
 def test_images_are_content_blocks(client: ORS) -> None:
     made: Any = TRLEnvironments(client.environment("hunt"), reward="last")()
     made.reset(split="train", index=0)
