@@ -16,7 +16,6 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-import ors.testing
 from ors import Environment, JSONObject, Server, TextBlock, ToolOutput, tool
 from ors.cli import COMMANDS
 from ors.cli import ors as command_line
@@ -27,13 +26,23 @@ from ors.rollouts.records import line_schema
 from tests.examples.test_readme import ROOT, blocks
 from tests.support.episode_records import episode
 from tests.support.live_server import serving
-from tests.support.model_provider import ResponsesAnswers, providing
+from tests.support.model_provider import ChatAnswers, ResponsesAnswers, providing
 from tests.support.provider_types import message_problems
 from tests.support.raw_http import Raw
 from tests.support.scripted_server import answer
 
 PAGES = ["README.md", "CONTRIBUTING.md", *(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))]
-OTHERS = ("agents", "conformance", "operations", "quality", "rollouts", "runs", "sandbox", "scaling")
+OTHERS = (
+    "agents",
+    "conformance",
+    "operations",
+    "quality",
+    "rollouts",
+    "runs",
+    "sandbox",
+    "scaling",
+    "training-adapters",
+)
 FOREIGN = {"--help", "--no-cache-dir"}
 """Flags that no command declares itself."""
 
@@ -135,21 +144,25 @@ def test_the_rollouts_page_plays_its_episodes(capsys: pytest.CaptureFixture[str]
     assert (namespace["failures"], namespace["outcomes"]) == ([], ["scored"] * 10)
 
 
-def test_the_sandbox_page_prints_what_its_comments_say(capsys: pytest.CaptureFixture[str]) -> None:
-    _, alone, graded = blocks("docs/sandbox.md")
-    for code in (alone, graded):
-        exec(code, {})
-        said = re.findall(r"print\(.*  # (.*)$", code, re.MULTILINE)
-        assert capsys.readouterr().out.splitlines() == said
-        assert len(said) == 2
-
-
-async def test_the_environment_of_the_sandbox_page_rewards_a_sorted_file() -> None:
+@pytest.mark.xdist_group("providers")
+async def test_the_page_of_training_adapters_names_what_exists_and_plays_what_needs_no_trainer() -> None:
+    codes = blocks("docs/training-adapters.md")
+    named = [node for code in codes for node in ast.walk(ast.parse(code)) if isinstance(node, ast.ImportFrom)]
+    for node in [node for node in named if (node.module or "").startswith("ors.adapters")]:
+        source = ast.parse((ROOT / "src" / f"{(node.module or '').replace('.', '/')}.py").read_text())
+        defined = {each.name for each in source.body if isinstance(each, ast.ClassDef)}
+        assert {alias.name for alias in node.names} <= defined
+    episode_code, stepped = codes[-2:]
     namespace: dict[str, Any] = {}
-    exec(blocks("docs/sandbox.md")[0], namespace)
-    async with ors.testing.session(namespace["Sorted"], split="train", index=0) as session:
-        await session.call_tool("bash", {"command": "sort words.txt > sorted.txt"})
-        assert (await session.call_tool("submit")).reward == 1.0
+    answers = ChatAnswers()
+    right = answers(calls=[("call_a", "submit", '{"answer": 2}')])
+    with serving(Server([Sum])) as url:
+        exec(episode_code.replace("http://127.0.0.1:8080", url), namespace)
+        async with providing(answers) as provider:
+            provider.on(answers.path, answer(right))
+            record = await namespace["episode"](f"{provider.url}/v1", "policy", "train", 0)
+        await asyncio.to_thread(exec, stepped.replace("http://127.0.0.1:8080", url), namespace)
+    assert (record.reward, namespace["stepped"].record.reward) == (1.0, 1.0)
 
 
 def test_the_operations_page_sends_telemetry_to_providers_of_ones_own() -> None:

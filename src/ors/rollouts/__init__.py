@@ -16,7 +16,8 @@ from ors.rollouts.play import play
 from ors.rollouts.record import EpisodeRecord
 from ors.rollouts.rewards import Reduction
 from ors.rollouts.rules import PlayArguments, RolloutArguments
-from ors.rollouts.sync import play_sync, rollouts_sync
+from ors.rollouts.stepped import SteppedEpisode
+from ors.rollouts.sync import SteppedEpisodeSync, play_sync, rollouts_sync
 from ors.rollouts.task_key import EpisodeKey, TaskKey, episode_key, task_key
 
 __all__ = [
@@ -36,6 +37,8 @@ __all__ = [
     "RolloutArguments",
     "Rollouts",
     "Scored",
+    "SteppedEpisode",
+    "SteppedEpisodeSync",
     "SystemMessage",
     "TaskKey",
     "TaskRef",

@@ -1,17 +1,20 @@
-"""`play_sync` and `rollouts_sync`: the same from sync code, on the client's background loop."""
+"""The same from sync code, on the client's background loop."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Unpack
 
 from ors.client import Environment, Session
 from ors.rollouts.agent import Agent
 from ors.rollouts.driver import rollouts
+from ors.rollouts.messages import AgentMessage, Message
 from ors.rollouts.play import play
 from ors.rollouts.record import EpisodeRecord
 from ors.rollouts.rules import PlayArguments, RolloutArguments
+from ors.rollouts.stepped import SteppedEpisode
 from ors.rollouts.tasks import GivenTask
+from ors.types import ToolSpec
 
 
 def play_sync(
@@ -29,6 +32,39 @@ def rollouts_sync(
     Leaving the iteration cancels what runs.
     """
     return env._loop.iterate(rollouts(env._async, _in_thread(tasks), agent, **arguments))
+
+
+class SteppedEpisodeSync:
+    """One episode whose replies come from the caller: `SteppedEpisode` without `await`."""
+
+    def __init__(self, session: Session, **arguments: Unpack[PlayArguments]) -> None:
+        async def begun() -> SteppedEpisode:
+            return SteppedEpisode(session._async, **arguments)
+
+        self._loop = session._loop
+        self._async = self._loop.run(begun)
+
+    @property
+    def record(self) -> EpisodeRecord | None:
+        """The record, once the episode has ended."""
+        return self._async.record
+
+    @property
+    def tools(self) -> Sequence[ToolSpec]:
+        """The tools of the task, once the episode has begun."""
+        return self._async.tools
+
+    def start(self) -> tuple[Message, ...]:
+        """Opens the session; returns the first messages: see `SteppedEpisode.start`."""
+        return self._loop.run(self._async.start)
+
+    def step(self, message: AgentMessage) -> tuple[Message, ...]:
+        """Plays one reply; returns the messages that follow it: see `SteppedEpisode.step`."""
+        return self._loop.run(lambda: self._async.step(message))
+
+    def stop(self, why: str) -> EpisodeRecord:
+        """Truncates the episode, unless it has ended; returns its record: see `SteppedEpisode.stop`."""
+        return self._loop.run(lambda: self._async.stop(why))
 
 
 async def _in_thread(tasks: Iterable[GivenTask]) -> AsyncIterator[GivenTask]:

@@ -8,6 +8,7 @@ from ors.rollouts.agents.options import ModelOptions, Prices
 from ors.rollouts.agents.random_calls import RandomAgent
 from ors.rollouts.agents.replay import ReplayAgent
 from ors.rollouts.agents.resolve import resolve
+from ors.rollouts.agents.served import play_model
 
 __all__ = [
     "GoldAgent",
@@ -18,5 +19,6 @@ __all__ = [
     "Prices",
     "RandomAgent",
     "ReplayAgent",
+    "play_model",
     "resolve",
 ]

@@ -1,0 +1,66 @@
+"""Messages and calls in the form of chat templates."""
+
+import base64
+import io
+from collections.abc import Sequence
+from typing import Any
+
+from ors.client import ToolCallError, ToolInvocation, parse_tool_call
+from ors.rollouts import Message, SystemMessage, ToolMessage, UserMessage
+from ors.types import Block, Blocks, TextBlock
+
+Content = str | list[dict[str, Any]]
+
+
+def content_of(blocks: Blocks) -> Content:
+    """A string if there are no images, as many chat templates want it; otherwise parts."""
+    if all(isinstance(block, TextBlock) for block in blocks):
+        return text_of(blocks)
+    return [_part(block) for block in blocks]
+
+
+def text_of(blocks: Blocks) -> str:
+    """The text of blocks, for models without vision: images are named."""
+    named = [each.text if isinstance(each, TextBlock) else f"[image: {each.mimeType}]" for each in blocks]
+    return "\n".join(named)
+
+
+def images_of(content: Content) -> list[Any]:
+    """The images among the parts."""
+    return [] if isinstance(content, str) else [part["image"] for part in content if "image" in part]
+
+
+def chat_message(message: Message) -> dict[str, Any]:
+    """A message that is not the model's."""
+    if isinstance(message, SystemMessage):
+        return {"role": "system", "content": message.text}
+    if isinstance(message, ToolMessage):
+        content = content_of(message.blocks)
+        return {"role": "tool", "tool_call_id": message.call, "name": message.name, "content": content}
+    assert isinstance(message, UserMessage)
+    return {"role": "user", "content": content_of(message.blocks)}
+
+
+def reply_message(text: str, calls: Sequence[ToolInvocation]) -> dict[str, Any]:
+    """A message of the model."""
+    made = [
+        {"type": "function", "id": call.id, "function": {"name": call.name, "arguments": call.input}}
+        for call in calls
+    ]
+    return {"role": "assistant", "content": text, **({"tool_calls": made} if made else {})}
+
+
+def call_of(name: str, arguments: Any, id: str) -> ToolInvocation:
+    """A call of the model; arguments that cannot be read are an error for the model."""
+    try:
+        return parse_tool_call({"id": id, "function": {"name": name, "arguments": arguments}}, "openai-chat")
+    except ToolCallError as error:
+        return ToolInvocation(name, {}, id, str(error))
+
+
+def _part(block: Block) -> dict[str, Any]:
+    if isinstance(block, TextBlock):
+        return {"type": "text", "text": block.text}
+    from PIL import Image  # trainers of models with vision have it
+
+    return {"type": "image", "image": Image.open(io.BytesIO(base64.b64decode(block.data)))}

@@ -1,0 +1,38 @@
+"""Tools and their calls as text, in the format of Hermes and Qwen."""
+
+import json
+import re
+from collections.abc import Sequence
+
+from ors.adapters.chat import call_of
+from ors.client import ToolInvocation, convert_tools
+from ors.rollouts import AgentMessage
+from ors.types import ToolSpec
+
+_CALL = re.compile(r"<tool_call>(.*?)</tool_call>", re.DOTALL)
+_ENDS = re.compile(r"<\|(?:im_end|endoftext|eot_id)\|>\s*$")
+
+
+def described_tools(tools: Sequence[ToolSpec]) -> str:
+    """The text that tells a model of its tools, where the chat template does not."""
+    lines = "\n".join(json.dumps(tool) for tool in convert_tools(tools, "openai-chat"))
+    return (
+        f"# Tools\n\nYou may call these functions:\n<tools>\n{lines}\n</tools>\n\n"
+        "For each call, write a JSON object with the name and the arguments of the function:\n"
+        '<tool_call>\n{"name": "...", "arguments": {...}}\n</tool_call>'
+    )
+
+
+def parse_reply(text: str) -> AgentMessage:
+    """A reply of the model. A call that cannot be read goes back to the model with an error."""
+    calls = tuple(_call(found, number) for number, found in enumerate(_CALL.findall(text)))
+    return AgentMessage(_ENDS.sub("", _CALL.sub("", text)).strip(), calls)
+
+
+def _call(text: str, number: int) -> ToolInvocation:
+    id = f"call_{number}"
+    try:
+        call = json.loads(text)
+        return call_of(str(call["name"]), call.get("arguments"), id)
+    except (ValueError, TypeError, KeyError):
+        return ToolInvocation("unread", {}, id, "The call is not a JSON object with a name and arguments.")

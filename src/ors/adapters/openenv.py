@@ -1,0 +1,99 @@
+"""OpenEnv: resource sessions, for `AsyncGRPOTrainer` of TRL and other users of OpenEnv's harness."""
+
+from collections.abc import Sequence
+from typing import Any, Unpack
+
+from openenv.core.env_server.mcp_types import Tool
+from openenv.core.harness import ResourceSession, ResourceSessionFactory, ToolResult, VerifyResult
+
+from ors.adapters.chat import text_of
+from ors.adapters.no_reward import NoReward
+from ors.client import ORS, Environment, Session, ToolInvocation, convert_tools
+from ors.rollouts import (
+    AgentMessage,
+    PlayArguments,
+    SteppedEpisodeSync,
+    SystemMessage,
+    ToolMessage,
+    UserMessage,
+)
+
+
+class ORSResourceSession(ResourceSession):
+    """One episode. Images are named in text, which is all that the harness hands on."""
+
+    def __init__(self, session: Session, **arguments: Unpack[PlayArguments]) -> None:
+        self._episode = SteppedEpisodeSync(session, **arguments)
+
+    def initial_messages(self) -> list[dict[str, Any]]:
+        """Opens the session; returns the prompt.
+
+        Raises:
+            NoReward: it cannot be opened.
+        """
+        first = self._episode.start()
+        if self._episode.record is not None:
+            raise NoReward(self._episode.record)
+        system = [
+            {"role": "system", "content": each.text} for each in first if isinstance(each, SystemMessage)
+        ]
+        prompts = [each for each in first if isinstance(each, UserMessage)]
+        return system + [{"role": "user", "content": text_of(each.blocks)} for each in prompts]
+
+    def list_tools(self) -> list[Tool]:
+        """The tools of the task."""
+        found = [tool["function"] for tool in convert_tools(self._episode.tools, "openai-chat")]
+        return [
+            Tool(name=each["name"], description=each.get("description", ""), input_schema=each["parameters"])
+            for each in found
+        ]
+
+    def call_tool(self, name: str, arguments: dict[str, Any]) -> ToolResult:
+        """Calls a tool; `done` if that ended the episode."""
+        if self._episode.record is not None:
+            return ToolResult(done=True, error="the episode has ended")
+        new = self._episode.step(AgentMessage(calls=(ToolInvocation(name, arguments),)))
+        done = self._episode.record is not None
+        result = next((each for each in new if isinstance(each, ToolMessage)), None)
+        if result is None:  # the episode failed, and has no reward
+            return ToolResult(done=done, error="the environment failed")
+        text = text_of(result.blocks)
+        metadata = {"reward": result.reward, **(result.metadata or {})}
+        return ToolResult(text, done, metadata, error=None if result.ok else text)
+
+    def verify(self, transcript: list[dict[str, Any]], final_state: Any = None) -> VerifyResult:
+        """Ends the episode; its reward is None if the trainer must leave it out."""
+        last = transcript[-1] if transcript else {}
+        if self._episode.record is None and last.get("role") == "assistant" and not last.get("tool_calls"):
+            self._episode.step(AgentMessage(text=str(last.get("content") or "")))
+        record = self._episode.stop("the harness ended the episode")
+        return VerifyResult(record.reward, done=True, artifacts={"outcome": record.outcome.type})
+
+    def close(self) -> None:
+        """Ends the session."""
+        self._episode.stop("the harness ended the episode")
+
+
+class ORSSessionFactory(ResourceSessionFactory):
+    """Makes the sessions of a split's tasks, which share a client.
+
+    The task is chosen by the seed, which TRL makes the number of the group: all rollouts of a group play the
+    same task, and the groups go through `indices`, or through the whole split.
+    """
+
+    def __init__(
+        self,
+        base_url: str,
+        environment: str,
+        split: str,
+        indices: Sequence[int] | None = None,
+        **arguments: Unpack[PlayArguments],
+    ) -> None:
+        self._env: Environment = ORS(base_url).environment(environment)
+        self._split, self._arguments = split, arguments
+        self._indices = range(self._env.num_tasks(split)) if indices is None else indices
+
+    def create(self, task: Any, seed: int | None = None, episode_id: str | None = None) -> ORSResourceSession:
+        """A session of the task that the seed chooses."""
+        index = self._indices[(seed or 0) % len(self._indices)]
+        return ORSResourceSession(self._env.session(split=self._split, index=index), **self._arguments)

@@ -1,0 +1,142 @@
+"""verl: an agent loop."""
+
+from collections.abc import Sequence
+from typing import Any
+from uuid import uuid4
+
+from omegaconf import DictConfig, OmegaConf
+from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetrics, AgentLoopOutput
+from verl.experimental.agent_loop.tool_parser import ToolParser
+from verl.tools.schemas import OpenAIFunctionToolSchema
+
+from ors.adapters.chat import call_of, chat_message, images_of, reply_message
+from ors.adapters.clients import shared_client
+from ors.client import convert_tools
+from ors.rollouts import (
+    AgentMessage,
+    ContextExceeded,
+    Conversation,
+    EpisodeRecord,
+    Failed,
+    Message,
+    PlayArguments,
+    ToolMessage,
+    Usage,
+    play,
+)
+from ors.types import ToolSpec
+
+
+class ORSAgentLoop(AgentLoopBase):
+    """Plays the task that a row names in `extra_info`, by `split` and `index`. The row's prompt is not used.
+
+    `base_url`, `environment` and the `arguments` of `play` come from the file at `agent_loop_config_path`.
+    """
+
+    def __init__(self, *args: Any, base_url: str, environment: str, arguments: DictConfig, **kwargs: Any):
+        super().__init__(*args, **kwargs)
+        self._base_url, self._environment = base_url, environment
+        self._arguments: PlayArguments = OmegaConf.to_object(arguments)
+
+    async def run(self, sampling_params: dict[str, Any], **row: Any) -> AgentLoopOutput:
+        """Plays one episode. One without reward is masked: `grpo_ors` leaves it out of the baseline too.
+
+        Raises:
+            RuntimeError: the model's servers, or this loop, failed.
+        """
+        env = shared_client(self._base_url).environment(self._environment)
+        agent, task = _TokenAgent(self, sampling_params), row["extra_info"]
+        session = env.session(split=task["split"], index=int(task["index"]))
+        record = await play(session, agent, **self._arguments)
+        if isinstance(record.outcome, Failed) and record.outcome.who in ("agent", "model"):
+            raise RuntimeError(f"the model's turn failed: {record.outcome.error}: {record.outcome.message}")
+        return agent.output(record)
+
+
+class _TokenAgent:
+    """Replies with the tokens that verl's servers sample, and keeps them. Plays one episode."""
+
+    def __init__(self, loop: ORSAgentLoop, sampling_params: dict[str, Any]) -> None:
+        self._loop, self._config = loop, loop.rollout_config
+        self._parser = ToolParser.get_tool_parser(self._config.multi_turn.format, loop.tokenizer)
+        stops = {*(sampling_params.get("stop_token_ids") or ()), *self._parser.stop_token_ids}
+        self._sampling = sampling_params | ({"stop_token_ids": sorted(stops)} if stops else {})
+        self._request = uuid4().hex
+        self._messages: list[dict[str, Any]] = []
+        self._seen = 0
+        self._images: list[Any] = []
+        self._ids: list[int] = []
+        self._mask: list[int] = []
+        self._logprobs: list[float] | None = [] if sampling_params.get("logprobs") else None
+        self._extra: dict[str, Any] = {}
+        self._experts: Any = None
+
+    async def reply(self, conversation: Conversation, tools: Sequence[ToolSpec]) -> AgentMessage:
+        schemas = convert_tools(tools, "openai-chat")
+        await self._read(conversation.messages[self._seen :], schemas)
+        sampled = await self._loop.server_manager.generate(
+            request_id=self._request,
+            prompt_ids=self._ids,
+            sampling_params=self._sampling,
+            image_data=self._images or None,
+        )
+        usage, self._seen = Usage(len(self._ids), len(sampled.token_ids)), len(conversation.messages) + 1
+        await self._keep(sampled)
+        if len(self._mask) >= self._config.response_length:
+            return AgentMessage(stop="length", usage=usage)
+        typed = map(OpenAIFunctionToolSchema.model_validate, schemas)
+        text, found = await self._parser.extract_tool_calls(sampled.token_ids, list(typed))
+        found, turn = found[: self._config.multi_turn.max_parallel_calls], len(self._messages)
+        calls = tuple(
+            call_of(each.name, each.arguments, each.tool_call_id or f"call_{turn}_{number}")
+            for number, each in enumerate(found)
+        )
+        self._messages.append(reply_message(text, calls))
+        return AgentMessage(text, calls, usage=usage)
+
+    async def _read(self, new: Sequence[Message], schemas: list[dict[str, Any]]) -> None:
+        """Adds the tokens of new messages, which are never the model's."""
+        updated = self._messages + [chat_message(message) for message in new]
+        images = [image for each in updated[len(self._messages) :] for image in images_of(each["content"])]
+        self._loop._assert_mm_supported(bool(images))
+        if not self._messages:
+            built = self._loop.ct_build_initial_tokens
+            self._ids = await built(updated, tools=schemas, images=images or None)
+        else:
+            merged, mask, logprobs = await self._loop.ct_merge_context_msg(
+                self._messages, updated, self._ids, self._mask, self._logprobs, tools=schemas
+            )
+            if len(mask) >= self._config.response_length:
+                raise ContextExceeded(f"the response is over {self._config.response_length} tokens")
+            self._ids, self._mask, self._logprobs = merged.token_ids, mask, logprobs
+        self._messages, self._images = updated, self._images + images
+
+    async def _keep(self, sampled: Any) -> None:
+        merged, self._mask, self._logprobs = await self._loop.ct_merge_assistant_token(
+            self._ids, sampled.token_ids, self._mask, self._logprobs, assistant_logprobs=sampled.log_probs
+        )
+        self._ids, self._experts = merged.token_ids, sampled.routed_experts
+        newest = {key: value for key, value in sampled.extra_fields.items() if key == "max_global_steps"}
+        self._extra = (self._extra or sampled.extra_fields) | newest
+
+    def output(self, record: EpisodeRecord) -> AgentLoopOutput:
+        """The rollout for verl: the reward is at its last token."""
+        cut, pad = self._config.response_length, self._loop.tokenizer.pad_token_id
+        start = len(self._ids) - len(self._mask)
+        # Attention needs a token, also where the episode ended before any was sampled.
+        response, mask = self._ids[start:] or [pad], self._mask or [0]
+        logprobs = None if self._logprobs is None else self._logprobs or [0.0]
+        steps = [reward for reward in record.rewards if reward is not None]
+        seconds = sum(each.seconds for each in record.messages if isinstance(each, ToolMessage))
+        return AgentLoopOutput(
+            prompt_ids=self._ids[:start] or [pad],
+            response_ids=response[:cut],
+            response_mask=(mask if record.reward is not None else [0] * len(mask))[:cut],
+            response_logprobs=None if logprobs is None else logprobs[:cut],
+            routed_experts=self._experts,
+            multi_modal_data={"images": self._images} if self._images else {},
+            reward_score=record.reward or 0.0,
+            num_turns=len(record.messages),
+            metrics=AgentLoopMetrics(generate_sequences=record.seconds - seconds, tool_calls=seconds),
+            extra_fields=self._extra | {"tool_rewards": steps, "ors_outcome": record.outcome.type},
+        )

@@ -1,0 +1,109 @@
+"""skyrl-gym's environments, made and stepped as SkyRL's generator does."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import skyrl_gym
+from skyrl_gym.envs import registration
+
+from ors.adapters.no_reward import NoReward
+from tests.support.tiny_model import called
+from tests.support.training_environment import Hunt, hunt_elsewhere
+
+Made = Callable[..., Any]
+
+
+@pytest.fixture
+def made(url: str) -> Iterator[Made]:
+    """Makes an environment by its registered id, and closes it, as the generator does in the end."""
+    envs: list[Any] = []
+
+    def make(split: str = "train", at: str = url, environment: str = "hunt", **arguments: Any) -> Any:
+        fields = {"base_url": at, "environment": environment, "arguments": {"reward": "sum"} | arguments}
+        id = f"ors-{len(registration.registry)}"
+        registration.register(id, entry_point="ors.adapters.skyrl:ORSTextEnv", kwargs=fields)
+        extras = {"extra_info": {"split": split, "index": 3}, "max_turns": 4}
+        envs.append(skyrl_gym.make(id, env_config=None, extras=extras))
+        return envs[-1]
+
+    yield make
+    for env in envs:
+        env.close()
+
+
+def test_the_prompt_comes_with_the_tools_after_the_rows_own_messages(made: Made) -> None:
+    first, _ = made().init([{"role": "system", "content": "Be brief."}, {"role": "user", "content": ""}])
+    system, prompt = first
+    assert system["content"].startswith("Be brief.\n\n# Tools")
+    assert '"name": "guess"' in system["content"]
+    assert prompt == {"role": "user", "content": "Guess 3."}
+
+
+def test_each_turn_is_credited_and_finished_ends_the_episode(made: Made) -> None:
+    env = made()
+    env.init([])
+    hinted = env.step(called("hint"))
+    assert (hinted["reward"], hinted["done"]) == (0.25, False)
+    assert hinted["observations"] == [{"role": "tool", "content": "Read the prompt."}]
+    done = env.step(called("guess", number=3))
+    assert (done["reward"], done["done"], done["metadata"]) == (1.0, True, {"outcome": "scored"})
+
+
+def test_another_reduction_is_paid_at_the_end(made: Made) -> None:
+    env = made(reward="max")
+    env.init([])
+    assert env.step(called("hint"))["reward"] == 0.0
+    assert env.step(called("guess", number=4))["reward"] == 0.25
+
+
+@pytest.mark.parametrize("bad", ["crash", "shrug"])
+def test_an_episode_without_reward_raises_instead_of_training_as_0(made: Made, bad: str) -> None:
+    env = made()
+    env.init([])
+    with pytest.raises(NoReward, match="has no reward"):
+        env.step(called(bad))
+
+
+def test_a_setup_that_fails_raises(made: Made) -> None:
+    with pytest.raises(NoReward, match="environment, ServerFailed"):
+        made(split="broken").init([])
+
+
+def test_a_server_that_is_killed_raises(made: Made) -> None:
+    with hunt_elsewhere() as (process, address):
+        env = made(at=address)
+        env.init([])
+        process.kill()
+        process.wait()
+        with pytest.raises(NoReward, match="infrastructure"):
+            env.step(called("guess", number=3))
+
+
+def test_refusals_and_calls_that_cannot_be_read_go_to_the_model(made: Made) -> None:
+    env = made()
+    env.init([])
+    assert env.step(called("refuse"))["observations"] == [{"role": "tool", "content": "not today"}]
+    unread = env.step("<tool_call>guess 3</tool_call>")["observations"]
+    assert unread == [{"role": "tool", "content": "The call is not a JSON object with a name and arguments."}]
+
+
+def test_images_are_named(made: Made) -> None:
+    env = made()
+    env.init([])
+    assert env.step(called("look"))["observations"][0]["content"] == "A pixel:\n[image: image/png]"
+
+
+def test_the_last_message_goes_to_the_terminal_tool(made: Made) -> None:
+    env = made(environment="essay")
+    env.init([])
+    assert env.step("It is 3.<|im_end|>")["reward"] == 1.0
+
+
+def test_an_environment_that_the_generator_cuts_off_is_closed(made: Made) -> None:
+    env = made()
+    env.init([])
+    assert Hunt.count["open"] == 1
+    env.close()
+    env.close()
+    assert Hunt.count["open"] == 0

@@ -1,0 +1,215 @@
+"""TRL's GRPOTrainer on our environments: real optimiser steps, replies by a script."""
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from datasets import Dataset
+from transformers.utils import get_json_schema
+from trl import GRPOConfig, GRPOTrainer
+
+from ors.adapters.trl import TRLEnvironments
+from ors.client import ORS
+from ors.rollouts import Failed, Truncated
+from tests.support.tiny_model import called, tiny_model, tiny_tokenizer
+from tests.support.training_environment import Hunt, hunt_elsewhere
+
+END = "I am done.<|im_end|>"
+RIGHT, WRONG = (called("guess", number=3), END), (called("guess", number=4), END)
+
+
+class Scripted(GRPOTrainer):
+    """Samples the replies of a script for each rollout of a group instead of the model's."""
+
+    script: Sequence[Sequence[str]] = ()
+    before_reply: Callable[[int], object] = staticmethod(lambda turn: None)
+
+    def _generate_single_turn(self, prompt_ids: Any, *_: Any, **__: Any) -> Any:
+        self.prompts = [*getattr(self, "prompts", []), list(prompt_ids)]
+        turn = len(self.prompts) - 1
+        self.before_reply(turn)
+        texts = [script[turn] for script in self.script if len(script) > turn]
+        assert len(texts) == len(prompt_ids)
+        return [self.processing_class.encode(text, add_special_tokens=False) for text in texts], None
+
+    def _calculate_rewards(self, *args: Any, **kwargs: Any) -> Any:
+        self.rewards = super()._calculate_rewards(*args, **kwargs)
+        return self.rewards
+
+    def _generate_and_score_completions(self, inputs: Any) -> Any:
+        self.scored = super()._generate_and_score_completions(inputs)
+        return self.scored
+
+
+@pytest.fixture
+def client(url: str) -> Iterator[ORS]:
+    with ORS(url) as made:
+        yield made
+
+
+def trained(
+    environments: TRLEnvironments,
+    folder: Path,
+    script: Sequence[Sequence[str]],
+    split: str = "train",
+    before_reply: Callable[[int], object] = lambda turn: None,
+) -> Scripted:
+    """The trainer after one step on one group."""
+    config = GRPOConfig(
+        output_dir=str(folder),
+        per_device_train_batch_size=len(script),
+        num_generations=len(script),
+        max_steps=1,
+        max_completion_length=2000,
+        learning_rate=1e-2,
+        report_to=[],
+        use_cpu=True,
+        bf16=False,
+        beta=0.0,
+        save_strategy="no",
+        disable_tqdm=True,
+        logging_steps=1,
+    )
+    trainer = Scripted(
+        model=tiny_model(),
+        args=config,
+        train_dataset=Dataset.from_list(environments.rows(split, [3])),
+        processing_class=tiny_tokenizer(),
+        environment_factory=environments,
+        reward_funcs=[environments.reward],
+    )
+    trainer.script, trainer.before_reply = script, before_reply
+    trainer.train()
+    return trainer
+
+
+def moved(trainer: Scripted) -> bool:
+    """Whether the optimiser changed the model."""
+    before, after = tiny_model().state_dict(), trainer.model.state_dict()
+    return any(not torch.equal(before[name], after[name]) for name in before)
+
+
+def test_a_step_of_the_optimiser_is_made_with_the_rewards_of_the_environment(
+    client: ORS, tmp_path: Path
+) -> None:
+    environments = TRLEnvironments(client.environment("hunt"), reward="last")
+    trainer = trained(environments, tmp_path, [RIGHT, WRONG])
+    assert trainer.rewards.flatten().tolist() == [1.0, 0.0]
+    assert trainer.scored["advantages"][0] > 0 > trainer.scored["advantages"][1]
+    assert moved(trainer)
+    prompt = trainer.processing_class.decode(trainer.prompts[0][0])
+    assert "Guess 3." in prompt
+    assert '"number": {"type": "integer"' in prompt
+
+
+def test_only_tokens_of_the_model_are_trained_and_they_are_those_that_it_sampled(
+    client: ORS, tmp_path: Path
+) -> None:
+    trainer = trained(TRLEnvironments(client.environment("hunt"), reward="last"), tmp_path, [RIGHT, WRONG])
+    ids, mask = trainer.scored["completion_ids"][0], trainer.scored["tool_mask"][0].bool()
+    mask = mask & trainer.scored["completion_mask"][0].bool()
+    sampled = [trainer.processing_class.encode(text, add_special_tokens=False) for text in RIGHT]
+    assert ids[mask].tolist() == sampled[0] + sampled[1]
+    assert "Guessed." in trainer.processing_class.decode(ids[~mask])
+
+
+@pytest.mark.parametrize("bad", [(called("crash"), END), (called("shrug"), END)], ids=["raises", "no-reward"])
+def test_an_episode_without_reward_is_in_neither_gradient_nor_baseline(
+    client: ORS, tmp_path: Path, bad: Sequence[str]
+) -> None:
+    environments = TRLEnvironments(client.environment("hunt"), reward="last")
+    with_bad = trained(environments, tmp_path, [RIGHT, RIGHT, WRONG, bad])
+    without = trained(environments, tmp_path, [RIGHT, RIGHT, WRONG])
+    assert with_bad.rewards.flatten().isnan().tolist() == [False, False, False, True]
+    advantages = with_bad.scored["advantages"]
+    assert advantages[3] == 0.0
+    assert torch.allclose(advantages[:3], without.scored["advantages"])
+
+
+def test_a_setup_that_fails_leaves_the_group_out_and_the_training_goes_on(
+    client: ORS, tmp_path: Path
+) -> None:
+    environments = TRLEnvironments(client.environment("hunt"), reward="last")
+    trainer = trained(environments, tmp_path, [(END,), (END,)], split="broken")
+    assert trainer.rewards.isnan().all()
+    assert trainer.scored["advantages"].tolist() == [0.0, 0.0]
+    assert not moved(trainer)
+    assert isinstance(trainer.environments[0]._end([]).outcome, Failed)
+
+
+def test_a_server_that_is_killed_leaves_its_episodes_out(tmp_path: Path) -> None:
+    with hunt_elsewhere() as (process, address), ORS(address) as client:
+        environments = TRLEnvironments(client.environment("hunt"), reward="last")
+
+        def kill(turn: int) -> None:
+            if turn == 1:
+                process.kill()
+                process.wait()
+
+        hinted = (called("hint"), called("guess", number=3), END)
+        trainer = trained(environments, tmp_path, [hinted, hinted], before_reply=kill)
+    assert trainer.rewards.isnan().all()
+    assert not moved(trainer)
+
+
+def test_after_finished_no_call_reaches_the_server(client: ORS, tmp_path: Path) -> None:
+    environments = TRLEnvironments(client.environment("hunt"), reward="last")
+    before = Hunt.count["guess"]
+    stubborn = (called("guess", number=4), called("guess", number=3), END)
+    trainer = trained(environments, tmp_path, [stubborn, stubborn])
+    assert Hunt.count["guess"] - before == 2
+    assert trainer.rewards.flatten().tolist() == [0.0, 0.0]
+
+
+def test_a_refusal_goes_to_the_model_and_the_episode_goes_on(client: ORS, tmp_path: Path) -> None:
+    environments = TRLEnvironments(client.environment("hunt"), reward="sum")
+    refused = (called("refuse"), called("hint"), called("guess", number=3), END)
+    trainer = trained(environments, tmp_path, [refused, refused])
+    assert trainer.rewards.flatten().tolist() == [1.25, 1.25]
+    assert "not today" in trainer.processing_class.decode(trainer.prompts[1][0])
+
+
+def test_the_last_message_goes_to_the_terminal_tool(client: ORS, tmp_path: Path) -> None:
+    environments = TRLEnvironments(client.environment("essay"), reward="last")
+    trainer = trained(environments, tmp_path, [("It is 3.<|im_end|>",), ("It is 4.<|im_end|>",)])
+    assert trainer.rewards.flatten().tolist() == [1.0, 0.0]
+
+
+def test_an_episode_that_the_trainer_cuts_off_is_truncated(client: ORS, tmp_path: Path) -> None:
+    environments = TRLEnvironments(client.environment("hunt"), reward="last", truncated_reward=0.0)
+    made = environments()
+    made.reset(split="train", index=3)
+    record = made._end([{"role": "tool", "content": "…"}])
+    assert isinstance(record.outcome, Truncated)
+    assert record.reward == 0.0
+
+
+def test_instructions_are_the_system_message_of_every_row(client: ORS) -> None:
+    environments = TRLEnvironments(client.environment("hunt"), reward="last", system="Be brief.")
+    (row,) = environments.rows("train", [3])
+    assert [each["role"] for each in row["prompt"]] == ["system", "user"]
+
+
+def test_images_are_content_blocks(client: ORS) -> None:
+    made: Any = TRLEnvironments(client.environment("hunt"), reward="last")()
+    made.reset(split="train", index=0)
+    text, image = made.look()
+    assert text == {"type": "text", "text": "A pixel:"}
+    assert image["image"].getpixel((0, 0)) == (255, 0, 0)
+    made._end([])
+
+
+def test_the_schema_of_a_tool_survives(client: ORS) -> None:
+    made: Any = TRLEnvironments(client.environment("hunt"), reward="last")()
+    assert get_json_schema(made.guess)["function"] == {
+        "name": "guess",
+        "description": "Guess the number, which ends the episode.",
+        "parameters": {
+            "type": "object",
+            "properties": {"number": {"type": "integer", "description": "number"}},
+            "required": ["number"],
+        },
+    }
+    assert get_json_schema(made.look)["function"]["parameters"]["properties"] == {}

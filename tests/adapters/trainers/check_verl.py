@@ -1,0 +1,202 @@
+"""verl's own agent loop worker on our environments, with a token server that samples by a script."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import verl
+from omegaconf import OmegaConf
+from verl import DataProto
+from verl.experimental.agent_loop.agent_loop import AgentLoopWorker
+from verl.trainer.ppo.ray_trainer import compute_advantage
+from verl.workers.rollout.replica import TokenOutput
+
+import ors.adapters.verl_grpo  # noqa: F401 - registers grpo_ors
+from tests.support.tiny_model import called, tiny_model, tiny_tokenizer
+from tests.support.training_environment import hunt_elsewhere
+
+RIGHT, WRONG = (called("guess", number=3),), (called("guess", number=4),)
+CRASH, SHRUG = (called("crash"),), (called("shrug"),)
+LOOP = """
+- name: ors
+  _target_: ors.adapters.verl.ORSAgentLoop
+  base_url: {url}
+  environment: hunt
+  arguments:
+    reward: sum
+    limits:
+      _target_: ors.rollouts.EpisodeLimits
+      turns: 4
+"""
+
+
+class TokenServer:
+    """Samples the replies of a script, one after the other for each request; notes what it was sent."""
+
+    def __init__(self, tokenizer: Any, scripts: Sequence[Sequence[str]]) -> None:
+        self.tokenizer = tokenizer
+        self.scripts = list(scripts)
+        self.requests: dict[str, Sequence[str]] = {}
+        self.sampled: dict[str, list[list[int]]] = {}
+        self.prompts: dict[str, list[list[int]]] = {}
+        self.before_reply: Callable[[int], object] = lambda turn: None
+
+    async def generate(
+        self, request_id: str, *, prompt_ids: list[int], sampling_params: dict[str, Any], **_: Any
+    ) -> TokenOutput:
+        if request_id not in self.requests:
+            self.requests[request_id] = self.scripts[len(self.requests)]
+        script = self.requests[request_id]
+        sampled = self.sampled.setdefault(request_id, [])
+        self.prompts.setdefault(request_id, []).append(list(prompt_ids))
+        self.before_reply(len(sampled))
+        ids = self.tokenizer.encode(script[len(sampled)], add_special_tokens=False)
+        sampled.append(ids)
+        logprobs = [-0.5] * len(ids) if sampling_params["logprobs"] else None
+        return TokenOutput(token_ids=ids, log_probs=logprobs, stop_reason="completed")
+
+
+Rollout = Callable[..., Any]
+
+
+@pytest.fixture
+def rollout(tmp_path: Path) -> Rollout:
+    """Lets a worker of verl play one group with a script for each of its rollouts."""
+    tiny_tokenizer().save_pretrained(tmp_path / "model")
+    tiny_model().save_pretrained(tmp_path / "model")
+
+    async def played(
+        url: str, scripts: Sequence[Sequence[str]], split: str = "train", **rollout: Any
+    ) -> tuple[DataProto, TokenServer]:
+        (tmp_path / "loop.yaml").write_text(LOOP.format(url=url))
+        config = OmegaConf.load(Path(verl.__file__).parent / "trainer/config/_generated_ppo_trainer.yaml")
+        config.actor_rollout_ref.model.path = str(tmp_path / "model")
+        settings = {
+            "prompt_length": 3000,
+            "response_length": 1000,
+            "calculate_log_probs": True,
+            "name": "vllm",
+        }
+        config.actor_rollout_ref.rollout.update(settings | rollout)
+        config.actor_rollout_ref.rollout.multi_turn.format = "hermes"
+        config.actor_rollout_ref.rollout.agent.agent_loop_config_path = str(tmp_path / "loop.yaml")
+        server = TokenServer(tiny_tokenizer(), scripts)
+        server.before_reply = before_reply[0] if before_reply else server.before_reply
+        worker = AgentLoopWorker(config, llm_client=server)
+        count = len(scripts)
+        rows: dict[str, list[Any]] = {
+            "raw_prompt": [[{"role": "user", "content": "ignored"}]] * count,
+            "extra_info": [{"split": split, "index": 3}] * count,
+            "agent_name": ["ors"] * count,
+            "uid": ["a"] * count,
+        }
+        batch = {key: np.array([None] * count, dtype=object) for key in rows}
+        for key, values in rows.items():
+            for number, value in enumerate(values):
+                batch[key][number] = value
+        done = await worker.generate_sequences(DataProto(non_tensor_batch=batch, meta_info={}))
+        return done, server
+
+    before_reply: list[Callable[[int], object]] = []
+    played.before_reply = before_reply  # type: ignore[attr-defined]
+    return played
+
+
+def advantages(done: DataProto, estimator: str = "grpo_ors") -> torch.Tensor:
+    """The advantages that verl's trainer computes: one a rollout."""
+    done.batch["token_level_rewards"] = done.batch["rm_scores"]
+    made = compute_advantage(done, estimator, config=OmegaConf.create({"norm_adv_by_std_in_grpo": True}))
+    mask = made.batch["response_mask"]
+    return (made.batch["advantages"] * mask).sum(-1) / mask.sum(-1).clamp(min=1)
+
+
+async def test_ids_masks_and_logprobs_are_those_that_were_sampled(url: str, rollout: Rollout) -> None:
+    hinted = (called("hint"), called("guess", number=3))
+    done, server = await rollout(url, [hinted])
+    (request,) = server.requests
+    ids, mask = done.batch["responses"][0], done.batch["response_mask"][0].bool()
+    assert ids[mask].tolist() == [id for ids in server.sampled[request] for id in ids]
+    assert done.batch["rollout_log_probs"][0][mask].tolist() == [-0.5] * int(mask.sum())
+    # What the model read for its second reply is what is trained on, token for token.
+    whole = done.batch["input_ids"][0][done.batch["attention_mask"][0].bool()].tolist()
+    second = server.prompts[request][1]
+    assert whole[: len(second)] == second
+    assert whole[len(second) :] == server.sampled[request][1]
+    text = server.tokenizer.decode(second)
+    assert "Guess 3." in text
+    assert "<tool_response>\nRead the prompt.\n</tool_response>" in text
+
+
+async def test_the_reward_is_reduced_and_stands_at_the_last_token(url: str, rollout: Rollout) -> None:
+    done, _ = await rollout(url, [(called("hint"), called("guess", number=3)), WRONG])
+    rewards = done.batch["rm_scores"].sum(-1).tolist()
+    assert sorted(rewards) == [0.0, 1.25]
+    row = rewards.index(1.25)
+    last = int(done.batch["response_mask"][row].nonzero()[-1])
+    assert done.batch["rm_scores"][row, last] == 1.25
+    assert done.non_tensor_batch["tool_rewards"][row] == [0.25, 1.0]
+
+
+@pytest.mark.parametrize("bad", [CRASH, SHRUG], ids=["raises", "no-reward"])
+async def test_an_episode_without_reward_is_in_neither_gradient_nor_baseline(
+    url: str, rollout: Rollout, bad: Sequence[str]
+) -> None:
+    with_bad, _ = await rollout(url, [RIGHT, RIGHT, WRONG, bad])
+    without, _ = await rollout(url, [RIGHT, RIGHT, WRONG])
+    (row,) = [n for n, outcome in enumerate(with_bad.non_tensor_batch["ors_outcome"]) if outcome != "scored"]
+    assert not with_bad.batch["response_mask"][row].any()
+    made = advantages(with_bad)
+    assert made[row] == 0.0
+    live = torch.cat([made[:row], made[row + 1 :]])
+    assert torch.allclose(live.sort().values, advantages(without).sort().values)
+
+
+async def test_the_only_episode_that_is_left_of_a_group_is_not_trained_on(url: str, rollout: Rollout) -> None:
+    done, _ = await rollout(url, [RIGHT, CRASH])
+    assert advantages(done).tolist() == [0.0, 0.0]
+
+
+async def test_a_group_whose_setups_fail_is_masked(url: str, rollout: Rollout) -> None:
+    done, server = await rollout(url, [(), ()], split="broken")
+    assert not done.batch["response_mask"].any()
+    assert advantages(done).tolist() == [0.0, 0.0]
+    assert not server.requests
+    assert list(done.non_tensor_batch["ors_outcome"]) == ["failed", "failed"]
+
+
+async def test_a_server_that_is_killed_leaves_its_episodes_out(rollout: Rollout) -> None:
+    with hunt_elsewhere() as (process, address):
+
+        def kill(turn: int) -> None:
+            if turn == 1:
+                process.kill()
+                process.wait()
+
+        rollout.before_reply.append(kill)  # type: ignore[attr-defined]
+        done, _ = await rollout(address, [(called("hint"), called("guess", number=3))])
+    assert not done.batch["response_mask"].any()
+
+
+async def test_finished_ends_the_episode(url: str, rollout: Rollout) -> None:
+    done, server = await rollout(url, [(called("guess", number=3), called("guess", number=3))])
+    assert [len(sampled) for sampled in server.sampled.values()] == [1]
+    assert done.batch["rm_scores"].sum() == 1.0
+
+
+async def test_a_response_that_is_too_long_is_truncated_and_has_no_reward(url: str, rollout: Rollout) -> None:
+    done, _ = await rollout(url, [(called("hint"),) * 4], response_length=100)
+    assert list(done.non_tensor_batch["ors_outcome"]) == ["truncated"]
+    assert done.batch["responses"].shape[1] == 100
+    assert done.batch["rm_scores"].sum() == 0.25
+
+
+async def test_a_failing_token_server_is_no_failure_of_the_environment(url: str, rollout: Rollout) -> None:
+    def fail(turn: int) -> None:
+        raise OSError("no GPU")
+
+    rollout.before_reply.append(fail)  # type: ignore[attr-defined]
+    with pytest.raises(RuntimeError, match="no GPU"):
+        await rollout(url, [RIGHT])

@@ -1,0 +1,21 @@
+from collections.abc import Iterator
+
+import pytest
+
+from ors import Server
+from tests.support.live_server import serving
+from tests.support.training_environment import Essay, Hunt
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    """A server with the environments "hunt" and "essay"."""
+    with serving(Server([Hunt, Essay])) as url:
+        yield url
+
+
+@pytest.fixture(autouse=True)
+def closed() -> Iterator[None]:
+    """Checks that every session was ended."""
+    yield
+    assert Hunt.count["open"] == 0, "sessions are still open"
