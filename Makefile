@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help install run test test-field test-ray attack coverage check format bench bench-quick bench-cluster bench-rollouts nodes profile soak fuzz idle cost killed records screenshots clean
+.PHONY: help install run test test-field test-trainers test-ray attack coverage check format bench bench-quick bench-cluster bench-rollouts nodes profile soak fuzz idle cost killed records screenshots clean
 
 help: ## what there is to do
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -23,14 +23,18 @@ run: install ## serve the example environments on http://127.0.0.1:8080
 
 FIELD := tests/compat tests/conformance/test_field.py
 RAY := tests/cluster/ray
+TRAINERS := tests/trainers
 # Counts the functions that run for a call, which a tracer would add to.
 COUNTING := tests/test_bench_smoke.py
 
 test: install ## run all tests but those beside other packages and on Ray
-	$(BIN)/python -m pytest $(foreach path,$(FIELD) $(RAY),--ignore $(path))
+	$(BIN)/python -m pytest $(foreach path,$(FIELD) $(TRAINERS) $(RAY),--ignore $(path))
 
 test-field: install ## the tests beside the field's packages, each in an environment of its own: about two minutes
 	$(BIN)/python -m pytest $(FIELD)
+
+test-trainers: install ## the adapters in the loops of their trainers, on a CPU: about four minutes
+	$(BIN)/python -m pytest -n 2 $(TRAINERS)
 
 test-ray: install ## the tests on a real Ray cluster of three nodes: about two minutes
 	$(BIN)/python -m pytest -n 0 $(RAY)
@@ -41,7 +45,7 @@ attack: install ## the attacks in their long form, and a report of them: about t
 coverage: install ## the tests of test and test-ray, and whether they run enough of src/ors: under twenty minutes
 	rm -rf build/coverage && mkdir -p build/coverage
 	$(BIN)/python -m pytest $(COUNTING)
-	$(BIN)/coverage run -m pytest $(foreach path,$(FIELD) $(RAY) $(COUNTING),--ignore $(path))
+	$(BIN)/coverage run -m pytest $(foreach path,$(FIELD) $(TRAINERS) $(RAY) $(COUNTING),--ignore $(path))
 	$(BIN)/coverage run -m pytest -n 0 $(RAY)
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage html --quiet --directory build/coverage

@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,26 +26,37 @@ class Package:
     options: tuple[str, ...] = ()
     """Words for pip."""
     beside: tuple[str, ...] = ()
-    """What is installed besides, if pip does not install what the package needs."""
+    """What is installed besides, afterwards."""
+    gigabytes: float = 0.0
+    """Space that it takes, if that is a lot."""
 
     def python(self) -> str:
         """The interpreter that has it installed."""
         home = cache() / f"{self.name}-{self.version}"
         with locked(home.parent / f"{home.name}.lock"):
-            ready = home / ".complete"
-            if not ready.exists():
+            ready, words = home / ".complete", " ".join((*self.options, *self.beside))
+            if not ready.exists() or ready.read_text() != words:
                 shutil.rmtree(home, ignore_errors=True)
                 self._install(home)
-                ready.touch()
+                ready.write_text(words)
         return str(home / "bin" / "python")
 
     def _install(self, home: Path) -> None:
+        if (free := shutil.disk_usage(home.parent).free / 1e9) < self.gigabytes:
+            pytest.skip(f"{self.name} needs {self.gigabytes:g} GB in {home.parent}; {free:.1f} GB are free")
         subprocess.run([sys.executable, "-m", "venv", home], check=True)
         pip = [str(home / "bin" / "python"), "-m", "pip", "install", "-q", "--disable-pip-version-check"]
         for words in ([*self.options, f"{self.name}=={self.version}"], self.beside):
             made = subprocess.run([*pip, *words], capture_output=True, text=True) if words else None
             if made is not None and made.returncode:
                 pytest.skip(f"{self.name} {self.version} cannot be installed: {made.stderr[-500:]}")
+
+
+def _ours() -> tuple[str, ...]:
+    """What our package and its tests need, where they run beside a trainer."""
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    tests = [each for each in project["optional-dependencies"]["dev"] if each.startswith("pytest")]
+    return (*project["dependencies"], *tests)
 
 
 ORS_SDK = Package("ors-sdk", "0.1.0", "ors")
@@ -54,6 +66,25 @@ HARBOR = Package(
     "harbor", "0.25.0", "harbor", ("--no-deps", "--ignore-requires-python"), ("pydantic==2.14.3",)
 )
 DATASETS = Package("datasets", "5.2.0", "datasets")
+# torch comes first: under exactly this version, pip finds its build for the CPU.
+TRAINERS = Package(
+    "torch",
+    "2.13.0",
+    "torch",
+    beside=(
+        "trl==1.16.0",
+        "verl==0.9.1",
+        "tinker-cookbook==0.5.8",
+        "skyrl-gym==0.4.0",
+        "openenv==0.10.0",
+        "jmespath",
+        "cachetools",
+        "fastapi",
+        *_ours(),
+    ),
+    gigabytes=6.0,
+)
+VERIFIERS = Package("verifiers", "0.4.0", "verifiers", beside=_ours(), gigabytes=2.0)
 
 
 def cache() -> Path:
