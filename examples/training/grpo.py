@@ -76,7 +76,7 @@ class Recipe:
 
 SMALL = Recipe()
 BIG = Recipe(
-    "bignumberhunt", turns=7, width=256, layers=4, steps=250, tasks=64, learning_rate=7e-4, entropy=0.02
+    "bignumberhunt", turns=7, width=256, layers=4, steps=200, tasks=48, learning_rate=7e-4, entropy=0.02
 )
 
 
@@ -249,7 +249,7 @@ class Trainer:
         if not learned:
             raise SystemExit(f"No episode of this step has a reward. The first one: {records[0].outcome}")
         entropy = self._learn(learned)
-        tested = advantages(await self._play(test, samples=4))
+        tested = advantages(await self._play(test, samples=2))
         row = curve.Row(
             step=len(self.rows) + 1,
             seconds=round(time.perf_counter() - self._began, 2),

@@ -1,13 +1,10 @@
 """Number hunts: find a hidden number in a few guesses. The way to win is to halve the range each time."""
 
-import random
 from typing import ClassVar
 
 from pydantic import BaseModel
 
 from ors import Blocks, Environment, JSONObject, Server, TextBlock, ToolError, ToolOutput, tool
-
-TEST_SHARE = 0.2
 
 
 class Task(BaseModel):
@@ -20,8 +17,8 @@ class Task(BaseModel):
 class NumberHunt(Environment):
     """Find a hidden number between 1 and at most 16 in five guesses. Success earns 1, anything else 0.
 
-    Tasks differ in the largest number and in the hidden one. A fifth of these pairs is for testing: each
-    number is hidden in training too, but with other largest numbers.
+    Tasks differ in the largest number and in the hidden one. Even largest numbers are for training, odd ones
+    for testing, so an agent that only remembers fails the test.
     """
 
     largest: ClassVar = range(10, 17)
@@ -34,12 +31,14 @@ class NumberHunt(Environment):
 
     @classmethod
     def list_tasks(cls, split: str) -> list[JSONObject]:
-        """The pairs of a split: the same ones every time."""
-        pairs = [(high, number) for high in cls.largest for number in range(1, high + 1)]
-        random.Random(0).shuffle(pairs)
-        tests = round(len(pairs) * TEST_SHARE)
-        chosen = pairs[:tests] if split == "test" else pairs[tests:]
-        return [{"high": high, "number": number} for high, number in chosen]
+        """One task for each number that can be hidden."""
+        odd = split == "test"
+        return [
+            {"high": high, "number": number}
+            for high in cls.largest
+            if high % 2 == odd
+            for number in range(1, high + 1)
+        ]
 
     async def setup(self) -> None:
         """Reads the task."""
