@@ -24,7 +24,7 @@ run: install ## serve the example environments on http://127.0.0.1:8080
 
 FIELD := tests/compat tests/conformance/test_field.py
 RAY := tests/cluster/ray
-TRAINERS := tests/adapters
+TRAINERS := tests/adapters tests/trainers
 # Counts the functions that run for a call, which a tracer would add to.
 COUNTING := tests/test_bench_smoke.py
 

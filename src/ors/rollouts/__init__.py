@@ -16,6 +16,7 @@ from ors.rollouts.play import play
 from ors.rollouts.record import EpisodeRecord
 from ors.rollouts.rewards import Reduction
 from ors.rollouts.rules import PlayArguments, RolloutArguments
+from ors.rollouts.samplers import TaskSampler
 from ors.rollouts.stepped import SteppedEpisode
 from ors.rollouts.sync import SteppedEpisodeSync, play_sync, rollouts_sync
 from ors.rollouts.task_key import EpisodeKey, TaskKey, episode_key, task_key
@@ -42,6 +43,7 @@ __all__ = [
     "SystemMessage",
     "TaskKey",
     "TaskRef",
+    "TaskSampler",
     "ToolMessage",
     "Truncated",
     "Unscored",

@@ -1,0 +1,1 @@
+"""Training: a trainer in one file, and the environment that it trains on."""
