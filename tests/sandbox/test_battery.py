@@ -11,7 +11,7 @@ import pytest
 from ors.sandbox import SandboxSpec
 from ors.sandbox.backends.bwrap import Bwrap
 from ors.sandbox.battery import MUST_WORK, SMALL, battery, calls, names, run_inside
-from ors.sandbox.battery.host import Host
+from ors.sandbox.battery.host import PlantedHost
 from ors.sandbox.battery.outside import NEVER_UNISOLATED, root_outside
 from ors.sandbox.box import open_box
 from tests.sandbox.conftest import NOBODY, SOURCE
@@ -159,24 +159,24 @@ class StaysRoot(Bwrap):
 
 
 @pytest.fixture
-async def host() -> AsyncIterator[Host]:
-    with Host() as planted:
+async def host() -> AsyncIterator[PlantedHost]:
+    with PlantedHost() as planted:
         yield planted
 
 
-async def achieved(backend: Bwrap, host: Host, attacks: list[str]) -> dict[str, str]:
+async def achieved(backend: Bwrap, host: PlantedHost, attacks: list[str]) -> dict[str, str]:
     async with await open_box(SMALL, among=[backend]) as box:
         return await run_inside(box, attacks, host.targets(SMALL, box.work, "/nowhere"))
 
 
-async def test_an_inherited_environment_is_found(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_inherited_environment_is_found(host: PlantedHost, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ORS_TEST_SECRET", host.secret)
     attack = "read the server's environment"
     assert (await achieved(InheritsEnvironment(), host, [attack]))[attack]
     assert not (await achieved(Bwrap(), host, [attack]))[attack]
 
 
-async def test_a_missing_filter_is_found(host: Host) -> None:
+async def test_a_missing_filter_is_found(host: PlantedHost) -> None:
     attacks = [*calls(), "open a vsock", "clone3", "type into the terminal"]
     found = {name for name, what in (await achieved(NoFilter(), host, attacks)).items() if what}
     assert {"ptrace", "clone3", "type into the terminal", "mount", "process_vm_readv"} <= found
@@ -184,7 +184,7 @@ async def test_a_missing_filter_is_found(host: Host) -> None:
 
 
 @pytest.mark.skipif(not ROOT, reason="only root can stay root")
-async def test_a_sandbox_that_stays_root_is_found(host: Host) -> None:
+async def test_a_sandbox_that_stays_root_is_found(host: PlantedHost) -> None:
     async with await open_box(SMALL, among=[StaysRoot()]) as box:
         assert await root_outside(box, host)
     async with await open_box(SMALL, among=[Bwrap()]) as box:
@@ -192,7 +192,7 @@ async def test_a_sandbox_that_stays_root_is_found(host: Host) -> None:
 
 
 @pytest.mark.skipif(not ROOT, reason="only root can enter a sandbox from outside")
-async def test_programs_that_enter_from_outside_are_found(host: Host) -> None:
+async def test_programs_that_enter_from_outside_are_found(host: PlantedHost) -> None:
     async with await open_box(SMALL, among=[Bwrap()]) as box:
         agent = next(
             pid

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from ors.sandbox.channel import HEAD, LARGEST, Channel
+from ors.sandbox.channel import HEAD, LARGEST, AgentChannel
 from ors.sandbox.inside.archive import pack, record, unpack
 
 
-async def connected() -> tuple[Channel, socket.socket]:
+async def connected() -> tuple[AgentChannel, socket.socket]:
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
     theirs.setblocking(False)
-    _, channel = await asyncio.get_running_loop().create_unix_connection(Channel, sock=ours)
+    _, channel = await asyncio.get_running_loop().create_unix_connection(AgentChannel, sock=ours)
     return channel, theirs
 
 

@@ -34,7 +34,7 @@ _BLOCKS: TypeAdapter[Blocks] = TypeAdapter(Blocks)
 Mask = Callable[[str], str]
 
 
-class Step(NamedTuple):
+class SeenStep(NamedTuple):
     """One call, and the message that it became."""
 
     call: SeenCall
@@ -68,7 +68,7 @@ def record(session: SeenSession, end: SessionEnded, seconds: float) -> EpisodeRe
 # ── Outcome ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def _outcome(session: SeenSession, steps: Sequence[Step], end: SessionEnded) -> Outcome:
+def _outcome(session: SeenSession, steps: Sequence[SeenStep], end: SessionEnded) -> Outcome:
     """How the episode ended, as far as its server can know.
 
     A client that deletes its session has ended the episode, whatever its reason was. A failed call is the
@@ -100,7 +100,7 @@ def _never_opened(end: SessionEnded) -> Outcome:
     )
 
 
-def _failed_call(last: Step, end: SessionEnded) -> Outcome:
+def _failed_call(last: SeenStep, end: SessionEnded) -> Outcome:
     if last.message.reason in ENDINGS:
         return Failed("infrastructure", "call", "SessionLost", end.message, may_have_run=True)
     text = "".join(block.text for block in last.message.blocks if isinstance(block, TextBlock))
@@ -119,7 +119,7 @@ def _prompt(session: SeenSession, mask: Mask | None) -> list[Message]:
     return [UserMessage(blocks)]
 
 
-def _conversation(steps: Sequence[Step], mask: Mask | None) -> list[Message]:
+def _conversation(steps: Sequence[SeenStep], mask: Mask | None) -> list[Message]:
     """The calls and their results. Calls that overlap are those of one message."""
     messages: list[Message] = []
     for group in _overlapping(steps):
@@ -128,8 +128,8 @@ def _conversation(steps: Sequence[Step], mask: Mask | None) -> list[Message]:
     return messages
 
 
-def _overlapping(steps: Sequence[Step]) -> list[list[Step]]:
-    groups: list[list[Step]] = []
+def _overlapping(steps: Sequence[SeenStep]) -> list[list[SeenStep]]:
+    groups: list[list[SeenStep]] = []
     until = 0.0
     for step in steps:
         if groups and step.call.started < until:
@@ -140,16 +140,16 @@ def _overlapping(steps: Sequence[Step]) -> list[list[Step]]:
     return groups
 
 
-def _step(call: SeenCall, mask: Mask | None) -> Step:
+def _step(call: SeenCall, mask: Mask | None) -> SeenStep:
     text: bytes | str | None = short_result(call.events)
     if text is None:
         reader = CallReader()
         reader.feed(call.events)
         if reader.error is not None:
             error = reader.error if mask is None else mask(reader.error)
-            return Step(call, _refusal(call, error, reader.reason), failed=True)
+            return SeenStep(call, _refusal(call, error, reader.reason), failed=True)
         text = reader.result or ""
-    return Step(call, _result(call, _masked(loads(text), mask)), failed=False)
+    return SeenStep(call, _result(call, _masked(loads(text), mask)), failed=False)
 
 
 def _result(call: SeenCall, result: Mapping[str, Any]) -> ToolMessage:

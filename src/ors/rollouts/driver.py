@@ -16,7 +16,7 @@ from typing import Any, Unpack
 
 from ors.client import AsyncEnvironment
 from ors.rollouts.agent import Agent, TaskRef
-from ors.rollouts.episode import Episode
+from ors.rollouts.episode import PlayedEpisode
 from ors.rollouts.failures import worth_retrying
 from ors.rollouts.messages import Usage
 from ors.rollouts.record import EpisodeRecord
@@ -80,7 +80,7 @@ class _Player:
         usage, attempts = Usage(), 0
         while True:
             session = session_for(self.env, task, self._secrets)
-            record = await Episode(session, self._agent, self._rules, sample, self._model_slots).play()
+            record = await PlayedEpisode(session, self._agent, self._rules, sample, self._model_slots).play()
             usage += record.usage
             attempts += 1
             if attempts > self._retries or not worth_retrying(record.outcome):

@@ -1,4 +1,4 @@
-"""Episode: one episode while it is played."""
+"""PlayedEpisode: one episode while it is played."""
 
 import asyncio
 import logging
@@ -38,7 +38,7 @@ class _Stopped(Exception):
         self.outcome = outcome
 
 
-class Episode:
+class PlayedEpisode:
     """One episode, from the opening of its session to its record. Played once, by the task that makes it."""
 
     def __init__(

@@ -4,7 +4,7 @@ from typing import Unpack
 
 from ors.client import AsyncSession
 from ors.rollouts.agent import Agent
-from ors.rollouts.episode import Episode
+from ors.rollouts.episode import PlayedEpisode
 from ors.rollouts.record import EpisodeRecord
 from ors.rollouts.rules import PlayArguments, Rules
 
@@ -19,4 +19,4 @@ async def play(
     Raises:
         ValueError: `reward` is not a known reduction. Other errors come from a `reward` that is a function.
     """
-    return await Episode(session, agent, Rules(**arguments), sample).play()
+    return await PlayedEpisode(session, agent, Rules(**arguments), sample).play()

@@ -30,7 +30,7 @@ class Difference:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ReplayStep:
     """One recorded call. Without an invocation, it is of the `@terminal` tool, with the agent's last text."""
 
     invocation: ToolInvocation | None
@@ -111,7 +111,7 @@ async def _prompt(session: AsyncSession, record: EpisodeRecord) -> list[Differen
 # ── Calls ────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _steps(record: EpisodeRecord) -> Iterator[Step]:
+def _steps(record: EpisodeRecord) -> Iterator[ReplayStep]:
     """The calls that have run, in their order."""
     calls: list[ToolInvocation] = []
     text = ""
@@ -121,10 +121,10 @@ def _steps(record: EpisodeRecord) -> Iterator[Step]:
         elif isinstance(message, ToolMessage):
             invocation = _taken(calls, message)
             if invocation is None or invocation.error is None:
-                yield Step(invocation, text, message)
+                yield ReplayStep(invocation, text, message)
     failed = isinstance(record.outcome, Failed) and record.outcome.stage == "call"
     if failed and calls and calls[0].error is None:
-        yield Step(calls[0], text, None)
+        yield ReplayStep(calls[0], text, None)
 
 
 def _taken(calls: list[ToolInvocation], result: ToolMessage) -> ToolInvocation | None:
@@ -135,7 +135,7 @@ def _taken(calls: list[ToolInvocation], result: ToolMessage) -> ToolInvocation |
     return None
 
 
-async def _played(session: AsyncSession, step: Step) -> ToolMessage | str:
+async def _played(session: AsyncSession, step: ReplayStep) -> ToolMessage | str:
     """The result of a call now, or why the tool failed."""
     try:
         if step.invocation is not None:
@@ -153,7 +153,7 @@ def _message(output: ToolOutput) -> ToolMessage:
     return ToolMessage(None, "", output.blocks, reward=output.reward, finished=output.finished)
 
 
-def _differences(number: int, step: Step, now: ToolMessage | str) -> Iterator[Difference]:
+def _differences(number: int, step: ReplayStep, now: ToolMessage | str) -> Iterator[Difference]:
     before = step.recorded
     tool = step.invocation.name if step.invocation is not None else before.name if before is not None else ""
     if before is None or isinstance(now, str):

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Self
 
 from ors.errors import SandboxDead, SandboxLimit
-from ors.sandbox.backends import Backend
+from ors.sandbox.backends import SandboxBackend
 from ors.sandbox.inside.archive import pack, unpack
 from ors.sandbox.opening import Cell, start
 from ors.sandbox.process import RunningProcess
@@ -29,7 +29,7 @@ GRADER_ENV = {"PYTHONSAFEPATH": "1", "PYTHONNOUSERSITE": "1", "PYTHONDONTWRITEBY
 
 
 async def open_box(
-    spec: SandboxSpec, files: Snapshot | None = None, among: Sequence[Backend] | None = None
+    spec: SandboxSpec, files: Snapshot | None = None, among: Sequence[SandboxBackend] | None = None
 ) -> "Box":
     """Opens a sandbox, with the files of a snapshot."""
     backend, cell = await start(spec, among)
@@ -46,7 +46,7 @@ async def open_box(
 class Box:
     """One open sandbox."""
 
-    def __init__(self, spec: SandboxSpec, backend: Backend, cell: Cell) -> None:
+    def __init__(self, spec: SandboxSpec, backend: SandboxBackend, cell: Cell) -> None:
         self.spec = spec
         self.backend = backend.name
         folder = str(cell.launched.settings["folder"])

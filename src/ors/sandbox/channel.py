@@ -15,7 +15,7 @@ Answer = Callable[[bytes, bytes], None]
 """Takes the kind and the content of an answer; kind b"" is the end of the sandbox."""
 
 
-class Channel(asyncio.Protocol):
+class AgentChannel(asyncio.Protocol):
     """Sends requests, and passes each answer to whoever waits for that id."""
 
     def __init__(self) -> None:

@@ -8,11 +8,11 @@ import time
 from collections.abc import Sequence
 
 from ors.errors import SandboxUnavailable
-from ors.sandbox.backends import Backend, Launched, Trouble
+from ors.sandbox.backends import Launched, SandboxBackend, Trouble
 from ors.sandbox.backends.bwrap import Bwrap
 from ors.sandbox.backends.containers import Containers
 from ors.sandbox.backends.none import Unisolated
-from ors.sandbox.channel import Channel
+from ors.sandbox.channel import AgentChannel
 from ors.sandbox.inside import agent, framed
 from ors.sandbox.spec import SandboxSpec
 
@@ -21,7 +21,7 @@ REMOVE_SECONDS = 5.0
 LONGEST_COMPLAINT = 4096
 
 
-def backends() -> tuple[Backend, ...]:
+def backends() -> tuple[SandboxBackend, ...]:
     """All backends, in the order of `auto`."""
     return (Bwrap(), Containers("podman"), Containers("docker"), Unisolated())
 
@@ -29,7 +29,7 @@ def backends() -> tuple[Backend, ...]:
 class Cell:
     """The outer side of one sandbox: its first process, its connection, its end."""
 
-    def __init__(self, launched: Launched, channel: Channel) -> None:
+    def __init__(self, launched: Launched, channel: AgentChannel) -> None:
         self.launched = launched
         self.channel = channel
         self.pid = launched.process.pid
@@ -83,7 +83,9 @@ class Cell:
         self.launched.kill()
 
 
-async def start(spec: SandboxSpec, among: Sequence[Backend] | None = None) -> tuple[Backend, Cell]:
+async def start(
+    spec: SandboxSpec, among: Sequence[SandboxBackend] | None = None
+) -> tuple[SandboxBackend, Cell]:
     """Starts a sandbox on the backend that the spec names, or on the first that isolates.
 
     Raises:
@@ -102,7 +104,7 @@ async def start(spec: SandboxSpec, among: Sequence[Backend] | None = None) -> tu
     raise SandboxUnavailable("\n".join(["no sandbox can be opened here:", *lines]))
 
 
-async def started(backend: Backend, spec: SandboxSpec) -> Cell | Trouble:
+async def started(backend: SandboxBackend, spec: SandboxSpec) -> Cell | Trouble:
     """Starts one sandbox, or says why that failed."""
     ours, theirs = socket.socketpair()
     complaints, their_complaints = os.pipe()
@@ -115,7 +117,7 @@ async def started(backend: Backend, spec: SandboxSpec) -> Cell | Trouble:
     finally:
         theirs.close()
         os.close(their_complaints)
-    channel = Channel()
+    channel = AgentChannel()
     cell = Cell(launched, channel)
     try:
         ours.setblocking(False)

@@ -5,7 +5,7 @@ import time
 from typing import Protocol
 
 from ors.errors import SandboxDead, SandboxLimit
-from ors.sandbox.channel import Channel
+from ors.sandbox.channel import AgentChannel
 from ors.sandbox.spec import ExecResult
 
 PIECE = 1 << 16
@@ -35,7 +35,7 @@ class Process(Protocol):
 class RunningProcess:
     """A program, as the agent tells of it."""
 
-    def __init__(self, channel: Channel, *, keep: bool = False) -> None:
+    def __init__(self, channel: AgentChannel, *, keep: bool = False) -> None:
         self._channel = channel
         self._kept = {b"O": bytearray(), b"E": bytearray()} if keep else None
         self._streams = {} if keep else {b"O": asyncio.StreamReader(), b"E": asyncio.StreamReader()}

@@ -9,7 +9,7 @@ from pydantic import Field
 from ors.environment import tool
 from ors.errors import SandboxLimit
 from ors.toolsets.environment import SandboxTools
-from ors.toolsets.lasting import Lasting, Reply
+from ors.toolsets.lasting import Lasting, ProgramReply
 from ors.types import TextBlock, ToolOutput
 
 LONGEST_TIME = 600.0
@@ -51,7 +51,7 @@ class Bash(SandboxTools):
         text = "\n".join(part for part in (reply.output.strip("\n"), note) if part)
         return ToolOutput(blocks=[TextBlock(text=text or "[no output]")], metadata={"exit_code": code})
 
-    async def _ask(self, command: str, timeout: float) -> tuple[Reply, int | None]:
+    async def _ask(self, command: str, timeout: float) -> tuple[ProgramReply, int | None]:
         """Runs a command; notes the shell's pid and its background jobs."""
         reply = await self._shell.ask(lambda mark: _request(command, mark), timeout, self._interrupt)
         if reply.tail is None:

@@ -15,7 +15,7 @@ GRACE = 2.0
 
 
 @dataclass(frozen=True)
-class Reply:
+class ProgramReply:
     """How a request ended."""
 
     output: str
@@ -47,7 +47,7 @@ class Lasting:
 
     async def ask(
         self, request: Callable[[str], bytes], seconds: float, interrupt: Callable[[], Awaitable[None]]
-    ) -> Reply:
+    ) -> ProgramReply:
         """Sends a request, and reads until its mark; after `seconds` it is interrupted, then killed."""
         assert self._process is not None
         mark, kept = f"ors-{secrets.token_hex(8)}", Bounded()
@@ -62,7 +62,7 @@ class Lasting:
         except OverflowError:
             stopped = f"stopped after {MOST_OUTPUT >> 20} MB of output"
             tail = await self._interrupted(mark, kept, interrupt)
-        return Reply(kept.text(), tail, stopped)
+        return ProgramReply(kept.text(), tail, stopped)
 
     async def _interrupted(
         self, mark: str, kept: Bounded, interrupt: Callable[[], Awaitable[None]]

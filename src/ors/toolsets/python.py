@@ -10,7 +10,7 @@ from pydantic import Field
 from ors.environment import tool
 from ors.errors import SandboxLimit
 from ors.toolsets.environment import SandboxTools
-from ors.toolsets.lasting import Lasting, Reply
+from ors.toolsets.lasting import Lasting, ProgramReply
 from ors.types import Blocks, ImageBlock, TextBlock, ToolOutput
 
 LONGEST_TIME = 600.0
@@ -54,7 +54,7 @@ class Python(SandboxTools):
         if self._session.process is not None:
             self._session.process.kill(INTERRUPT)
 
-    async def _figures(self, reply: Reply) -> Blocks:
+    async def _figures(self, reply: ProgramReply) -> Blocks:
         blocks: Blocks = []
         for path in _paths(reply.tail)[:MOST_FIGURES]:
             try:
@@ -75,7 +75,7 @@ def _paths(tail: str | None) -> list[str]:
     return [path for path in listed if isinstance(path, str)] if isinstance(listed, list) else []
 
 
-def _text(reply: Reply) -> str:
+def _text(reply: ProgramReply) -> str:
     notes = [reply.stopped] if reply.stopped else []
     if reply.tail is None:
         notes.append("the session has ended; the next call gets a new one, without its variables")

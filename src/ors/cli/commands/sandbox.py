@@ -17,7 +17,7 @@ ISOLATING = ("bwrap", "podman", "docker")
 
 
 @dataclass(frozen=True)
-class Row:
+class BackendRow:
     """One backend on this machine."""
 
     backend: str
@@ -54,22 +54,22 @@ def sandbox(action: str, image: str | None, quick: bool, as_json: bool) -> None:
         raise CommandError("a sandbox on this machine does not hold")
 
 
-async def _rows(image: str | None, quick: bool) -> list[Row]:
+async def _rows(image: str | None, quick: bool) -> list[BackendRow]:
     return [await _row(SandboxSpec(backend=name), image, quick) for name in ISOLATING]  # type: ignore[arg-type]
 
 
-async def _row(spec: SandboxSpec, image: str | None, quick: bool) -> Row:
+async def _row(spec: SandboxSpec, image: str | None, quick: bool) -> BackendRow:
     if spec.backend != "bwrap":
         spec = replace(spec, image=image)
     try:
         await (await open_sandbox(spec)).close()
         verdicts = () if quick else tuple([verdict async for verdict in battery(spec)])
     except SandboxUnavailable as error:
-        return Row(spec.backend, False, str(error).partition(f"{spec.backend}: ")[2])
-    return Row(spec.backend, True, "", verdicts)
+        return BackendRow(spec.backend, False, str(error).partition(f"{spec.backend}: ")[2])
+    return BackendRow(spec.backend, True, "", verdicts)
 
 
-def _print(rows: Sequence[Row]) -> None:
+def _print(rows: Sequence[BackendRow]) -> None:
     lines = [
         (row.backend, "yes" if row.works else "no", _result(row), row.why_not.replace("\n", " "))
         for row in rows
@@ -80,7 +80,7 @@ def _print(rows: Sequence[Row]) -> None:
             click.echo(f"{row.backend}: not blocked: {verdict.attack} ({verdict.detail})")
 
 
-def _result(row: Row) -> str:
+def _result(row: BackendRow) -> str:
     if not row.verdicts:
         return "-"
     return f"{len(row.verdicts) - len(row.broken)} of {len(row.verdicts)} blocked"

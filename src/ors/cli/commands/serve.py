@@ -300,12 +300,12 @@ def _inherited(
 
 def supervise(serving: Serving, workers: Workers, limits: Limits, preloaded: Server | None) -> int:
     """Keeps the workers running; returns the exit code."""
-    from ors.cluster.local import Process, Supervisor, forked, listeners, spawned, take
+    from ors.cluster.local import Supervisor, WorkerProcess, forked, listeners, spawned, take
 
     with in_words(serving.host, serving.port):
         sockets = listeners(serving.host, serving.port, workers.workers)
 
-    def start(worker_config: WorkerConfig) -> Process:
+    def start(worker_config: WorkerConfig) -> WorkerProcess:
         if preloaded is None:
             return spawned([sys.executable, "-m", "ors", *sys.argv[1:]], worker_config, os.environ)
         return forked(

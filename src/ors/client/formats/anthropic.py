@@ -6,10 +6,10 @@ from typing import Any
 
 from ors.client.formats.base import (
     NO_BLOCKS,
+    CallResult,
     Format,
     Messages,
     RawCall,
-    Result,
     ToolInvocation,
     id_of,
     typed_call,
@@ -57,12 +57,12 @@ def _reply(text: str, calls: Sequence[ToolInvocation]) -> Messages:
     return [{"role": "assistant", "content": content}] if content else []
 
 
-def _results(results: Sequence[Result]) -> Messages:
+def _results(results: Sequence[CallResult]) -> Messages:
     # The results of one reply must all be in the message that follows it.
     return [{"role": "user", "content": [_result(each) for each in results]}] if results else []
 
 
-def _result(result: Result) -> dict[str, Any]:
+def _result(result: CallResult) -> dict[str, Any]:
     content = _content(result.blocks)
     made: dict[str, Any] = {"type": "tool_result", "tool_use_id": id_of(result.call)}
     return made | ({"content": content} if content else {}) | ({} if result.ok else {"is_error": True})

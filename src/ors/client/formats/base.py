@@ -23,7 +23,7 @@ class ToolInvocation:
 
 
 @dataclass(frozen=True)
-class Result:
+class CallResult:
     """The result of a call: the tool's output, or the text of a refusal."""
 
     call: ToolInvocation
@@ -48,7 +48,7 @@ class Format:
     """The message that shows blocks to the model."""
     reply: Callable[[str, Sequence[ToolInvocation]], Messages]
     """A message of the model, from its text and its calls."""
-    results: Callable[[Sequence[Result]], Messages]
+    results: Callable[[Sequence[CallResult]], Messages]
     """The messages with the results of all calls of one reply."""
 
 

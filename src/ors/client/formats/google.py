@@ -11,10 +11,10 @@ from typing import Any
 from ors._json import dumps
 from ors.client.formats.base import (
     NO_BLOCKS,
+    CallResult,
     Format,
     Messages,
     RawCall,
-    Result,
     ToolInvocation,
     field,
     images_of,
@@ -144,12 +144,12 @@ def _reply(text: str, calls: Sequence[ToolInvocation]) -> Messages:
     return [{"role": "model", "parts": parts}] if parts else []
 
 
-def _results(results: Sequence[Result]) -> Messages:
+def _results(results: Sequence[CallResult]) -> Messages:
     parts = [{"functionResponse": _response(each)} for each in results]
     return [{"role": "user", "parts": parts}] if parts else []
 
 
-def _response(result: Result) -> dict[str, Any]:
+def _response(result: CallResult) -> dict[str, Any]:
     key = "output" if result.ok else "error"
     made = {"name": result.call.name, "response": {key: text_of(result.blocks)}}
     images = [_image(image) for image in images_of(result.blocks)]

@@ -6,7 +6,7 @@ All messages are plain JSON, as they go into the provider's HTTP request: `input
 
 from collections.abc import Iterable, Sequence
 
-from ors.client.formats.base import Messages, Result, ToolInvocation
+from ors.client.formats.base import CallResult, Messages, ToolInvocation
 from ors.client.formats.convert import Provider, format_of
 from ors.errors import ToolCallError
 from ors.types import Block, TextBlock, ToolOutput
@@ -46,7 +46,7 @@ def convert_results(
     return format_of(format).results([_result(call, output) for call, output in results])
 
 
-def _result(call: ToolInvocation, output: ToolOutput | ToolCallError) -> Result:
+def _result(call: ToolInvocation, output: ToolOutput | ToolCallError) -> CallResult:
     if isinstance(output, ToolCallError):
-        return Result(call, [TextBlock(text=str(output))], ok=False)
-    return Result(call, output.blocks, ok=True)
+        return CallResult(call, [TextBlock(text=str(output))], ok=False)
+    return CallResult(call, output.blocks, ok=True)

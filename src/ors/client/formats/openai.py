@@ -5,10 +5,10 @@ from typing import Any
 
 from ors._json import dumps
 from ors.client.formats.base import (
+    CallResult,
     Format,
     Messages,
     RawCall,
-    Result,
     ToolInvocation,
     data_url,
     field,
@@ -49,7 +49,7 @@ def _responses_reply(text: str, calls: Sequence[ToolInvocation]) -> Messages:
     return said + [{"type": "function_call", "call_id": id_of(call), **_function(call)} for call in calls]
 
 
-def _responses_results(results: Sequence[Result]) -> Messages:
+def _responses_results(results: Sequence[CallResult]) -> Messages:
     return [
         {
             "type": "function_call_output",
@@ -96,7 +96,7 @@ def _chat_reply(text: str, calls: Sequence[ToolInvocation]) -> Messages:
     return [message | {"content": text or None, "tool_calls": made} if made else message]
 
 
-def _chat_results(results: Sequence[Result]) -> Messages:
+def _chat_results(results: Sequence[CallResult]) -> Messages:
     # Tool messages take text only, and nothing may stand between them: images follow in a user message.
     answers: Messages = []
     shown: list[Block] = []

@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Any
 from ors.cluster.local.messages import WorkerConfig
 
 if TYPE_CHECKING:
-    from ors.cluster.local.spawn import Process, forked, listeners, spawned, take
+    from ors.cluster.local.spawn import WorkerProcess, forked, listeners, spawned, take
     from ors.cluster.local.supervisor import Policy, Supervisor
     from ors.cluster.local.worker import Worker
 
 __all__ = [
     "Policy",
-    "Process",
     "Supervisor",
     "Worker",
     "WorkerConfig",
+    "WorkerProcess",
     "forked",
     "listeners",
     "spawned",

@@ -13,7 +13,7 @@ from ors.cluster.local.messages import VARIABLE, WorkerConfig
 from ors.server.process.lifeline import Lifeline
 
 
-class Process(Protocol):
+class WorkerProcess(Protocol):
     """A process that was started."""
 
     pid: int
@@ -34,7 +34,7 @@ class _Forked:
         return self.code
 
 
-def spawned(command: Sequence[str], config: WorkerConfig, environment: Mapping[str, str]) -> Process:
+def spawned(command: Sequence[str], config: WorkerConfig, environment: Mapping[str, str]) -> WorkerProcess:
     """Starts a worker as a new process that runs `command`."""
     return subprocess.Popen(
         command,
@@ -46,7 +46,9 @@ def spawned(command: Sequence[str], config: WorkerConfig, environment: Mapping[s
     )
 
 
-def forked(work: Callable[[WorkerConfig], None], config: WorkerConfig, forget: Callable[[], None]) -> Process:
+def forked(
+    work: Callable[[WorkerConfig], None], config: WorkerConfig, forget: Callable[[], None]
+) -> WorkerProcess:
     """Starts a worker as a copy of this process, with which it shares the memory of imported modules."""
     pid = os.fork()
     if pid:

@@ -14,7 +14,7 @@ from types import FrameType
 from ors.cluster.backend import ClusterState, HostInfo, Unsupported
 from ors.cluster.handover import handover_path
 from ors.cluster.local.messages import Channel, JSONLines, WorkerConfig, WorkerReport, WorkerUpdate
-from ors.cluster.local.spawn import Process, memory
+from ors.cluster.local.spawn import WorkerProcess, memory
 from ors.cluster.routing.peer import UNIX
 from ors.server.identity import new_incarnation
 from ors.server.process.folders import Folder, own_folder
@@ -26,7 +26,7 @@ LAST_SECONDS = 20.0
 """How long a worker may take to end after its grace period, before it is killed."""
 MEMORY_SECONDS = 1.0
 """How often the memory of workers is checked, if there is a limit."""
-Start = Callable[[WorkerConfig], Process]
+Start = Callable[[WorkerConfig], WorkerProcess]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +49,7 @@ class Policy:
 class _Worker:
     slot: int
     incarnation: int
-    process: Process
+    process: WorkerProcess
     control: socket.socket
     channel: Channel
     address: str

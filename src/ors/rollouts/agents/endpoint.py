@@ -27,7 +27,7 @@ _HEADERS = {
 }
 
 
-class Endpoint:
+class ProviderEndpoint:
     """Sends requests to a model provider, and repeats those that may succeed later."""
 
     def __init__(self, base_url: str, headers: Mapping[str, str], secret: str, options: ModelOptions) -> None:

@@ -10,7 +10,7 @@ from ors.client import convert_tools
 from ors.rollouts.agent import Conversation, ModelError
 from ors.rollouts.agents.dialects import DIALECTS
 from ors.rollouts.agents.dialects.base import Dialect, ModelRequest, merged
-from ors.rollouts.agents.endpoint import Endpoint
+from ors.rollouts.agents.endpoint import ProviderEndpoint
 from ors.rollouts.agents.history import provider_messages, system_text
 from ors.rollouts.agents.options import ModelOptions
 from ors.rollouts.messages import AgentMessage, Usage
@@ -48,7 +48,7 @@ class ModelAgent:
         self._official = url.rstrip("/") == dialect.base_url
         key = _key(api_key, provider, dialect, needed=self._official)
         headers = {**dialect.fixed_headers, **(dialect.headers(key) if key else {})}
-        self._endpoint = Endpoint(url, headers, key, self.options)
+        self._endpoint = ProviderEndpoint(url, headers, key, self.options)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.provider}:{self.model}>"

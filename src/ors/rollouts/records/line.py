@@ -28,7 +28,7 @@ _BLOCK_KEYS = {"type", "text", "data", "mimeType", "detail"}
 
 
 @dataclass(frozen=True, slots=True)
-class Times:
+class LineTimes:
     """Seconds of each model request and of each call: those of the messages, for tables."""
 
     model: tuple[float, ...] = ()
@@ -54,7 +54,7 @@ class Line:
     started: float = 0.0
     seconds: float = 0.0
     attempts: int = 1
-    times: Times = field(default_factory=Times)
+    times: LineTimes = field(default_factory=LineTimes)
     tools: BlobName | None = None
     task: JSONObject | None = None
     metadata: JSONObject | None = None
@@ -119,8 +119,8 @@ def _line(record: EpisodeRecord, blobs: Blobs | None) -> dict[str, Any]:
     }
 
 
-def _times(messages: Sequence[Message]) -> Times:
-    return Times(
+def _times(messages: Sequence[Message]) -> LineTimes:
+    return LineTimes(
         tuple(each.seconds for each in messages if isinstance(each, AgentMessage)),
         tuple(each.seconds for each in messages if isinstance(each, ToolMessage)),
     )

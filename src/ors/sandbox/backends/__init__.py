@@ -31,7 +31,7 @@ class Trouble:
     mend: str
 
 
-class Backend(Protocol):
+class SandboxBackend(Protocol):
     """One way to make a sandbox."""
 
     name: str

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from importlib.resources import files
 
 from ors.sandbox import seccomp
-from ors.sandbox.backends import Backend
+from ors.sandbox.backends import SandboxBackend
 from ors.sandbox.battery import inside, outside
-from ors.sandbox.battery.host import Host
+from ors.sandbox.battery.host import PlantedHost
 from ors.sandbox.box import Box, open_box
 from ors.sandbox.spec import MB, SandboxSpec
 
@@ -42,7 +42,7 @@ def names() -> list[str]:
     return [*inside.ATTACKS, *calls(), *inside.HEAVY, *outside.ATTACKS]
 
 
-async def battery(spec: SandboxSpec, among: Sequence[Backend] | None = None) -> AsyncIterator[Verdict]:
+async def battery(spec: SandboxSpec, among: Sequence[SandboxBackend] | None = None) -> AsyncIterator[Verdict]:
     """Attacks sandboxes on the backend of the spec, one attack after the other.
 
     Raises:
@@ -50,7 +50,7 @@ async def battery(spec: SandboxSpec, among: Sequence[Backend] | None = None) -> 
     """
     spec = replace(SMALL, backend=spec.backend, image=spec.image, rootfs=spec.rootfs)
     alone = [[name] for name in (*inside.HEAVY, *outside.ATTACKS)]
-    with Host() as host:
+    with PlantedHost() as host:
         async with _neighbour(spec, host, among) as neighbour:
             for group in (list(inside.ATTACKS), calls(), *alone):
                 async with await open_box(spec, among=among) as box:
@@ -60,7 +60,9 @@ async def battery(spec: SandboxSpec, among: Sequence[Backend] | None = None) -> 
 
 
 @asynccontextmanager
-async def _neighbour(spec: SandboxSpec, host: Host, among: Sequence[Backend] | None) -> AsyncIterator[str]:
+async def _neighbour(
+    spec: SandboxSpec, host: PlantedHost, among: Sequence[SandboxBackend] | None
+) -> AsyncIterator[str]:
     """Another sandbox, with a program that runs and a file."""
     async with await open_box(spec, among=among) as box:
         await box.write_file(f"{host.mark}-file", b"private")
@@ -69,7 +71,7 @@ async def _neighbour(spec: SandboxSpec, host: Host, among: Sequence[Backend] | N
         process.kill()
 
 
-async def attacked(box: Box, host: Host, group: Sequence[str], targets: str) -> list[Verdict]:
+async def attacked(box: Box, host: PlantedHost, group: Sequence[str], targets: str) -> list[Verdict]:
     """Runs attacks that can share a sandbox."""
     if group[0] in outside.NEVER_UNISOLATED and box.backend == "none":
         return []

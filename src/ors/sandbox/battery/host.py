@@ -14,7 +14,7 @@ from ors.sandbox import seccomp
 from ors.sandbox.spec import SandboxSpec
 
 
-class Host:
+class PlantedHost:
     """Planted targets on the host, for as long as a battery runs."""
 
     def __init__(self) -> None:

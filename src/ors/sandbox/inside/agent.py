@@ -31,7 +31,7 @@ TICK = 0.1
 """Seconds between two looks at memory and files."""
 
 
-class Agent:
+class InsideAgent:
     """Programs, files and limits of one sandbox."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
@@ -388,7 +388,7 @@ class Agent:
 def main() -> None:
     """Reads the settings, and serves."""
     settings = marshal.loads(read_all(0, int.from_bytes(read_all(0, 4), "big")))
-    agent = Agent(settings)
+    agent = InsideAgent(settings)
     lock(settings)
     os.dup2(os.open("/dev/null", os.O_RDWR), 2)
     try:

@@ -9,7 +9,7 @@ from ors._tools import Spawn
 from ors.environment import Environment, fork_toolsets, own_fork
 
 
-class Copies:
+class EnvironmentCopies:
     """Copies of one environment, made one after the other. `made` has those that exist so far."""
 
     def __init__(self, env: Environment, count: int, in_thread: Spawn) -> None:

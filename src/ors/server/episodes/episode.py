@@ -16,7 +16,7 @@ from ors.environment import Environment, Secrets
 from ors.errors import BadRequest, Gone, ServerFailed, ToolError
 from ors.limits import Limits
 from ors.server.episodes.call_order import CallOrder
-from ors.server.episodes.copies import Copies
+from ors.server.episodes.copies import EnvironmentCopies
 from ors.server.episodes.error_text import trace
 from ors.server.episodes.masking import hidden
 from ors.server.episodes.result import Result, failed
@@ -262,7 +262,7 @@ class Episode:
             raise BadRequest(text, reason="episode_finished")
 
     async def _copies(self, count: int) -> list["Episode"]:
-        copies = Copies(self._ready, count, self._in_thread)
+        copies = EnvironmentCopies(self._ready, count, self._in_thread)
         try:
             await self._ask("fork", copies.make)
         except BaseException:
