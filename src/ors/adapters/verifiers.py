@@ -27,7 +27,7 @@ class ORSData(vf.TaskData):
 
 
 class ORSState(vf.State):
-    """What became of an episode."""
+    """Outcome of an episode."""
 
     reward: float | None = None
     rewards: list[float | None] = []

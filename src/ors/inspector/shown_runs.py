@@ -133,7 +133,7 @@ def _head(path: Path) -> bytes:
 
 
 def figures(run: Run) -> dict[str, Any]:
-    """What the list says of a run."""
+    """Figures of a run for the list."""
     entries = run.entries
     summary = summarize(entries)
     usage = summary.usage

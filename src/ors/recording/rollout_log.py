@@ -134,7 +134,7 @@ def _task(start: Event, info: Mapping[str, Any]) -> TaskRef:
 
 
 def _metadata(start: Event, info: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """What else the log says about the rollout."""
+    """Further facts about the rollout in the log."""
     kept = {key: start[key] for key in ("rolloutName", "variant", "step", "metadata") if key in start}
     return kept | ({"rollout_info": info} if info else {}) or None
 

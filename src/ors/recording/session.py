@@ -32,7 +32,7 @@ class SeenCall:
 
 
 class SeenSession:
-    """What a session has shown so far. It only collects, since it takes the time of the event loop."""
+    """Events of a session so far. Only collects them, since it runs on the event loop."""
 
     __slots__ = ("_began", "_running", "at", "bytes", "calls", "id", "prompt", "start", "task", "tools")
 

@@ -9,7 +9,7 @@ MB = 2**20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxSpec:
-    """What a sandbox is made of, and what it may use. Sizes are in bytes."""
+    """Contents and limits of a sandbox. Sizes are in bytes."""
 
     backend: Literal["auto", "bwrap", "podman", "docker", "none"] = "auto"
     """`auto` takes the first one that isolates. `none` isolates nothing: only for code that you trust."""

@@ -31,7 +31,7 @@ class Bounded:
         del self._last[: -self._part]
 
     def text(self) -> str:
-        """What was kept, as text of a bounded length."""
+        """The kept output, as text of a bounded length."""
         missing = self.size - len(self._first) - len(self._last)
         note = f"\n[… {missing:,} bytes left out …]\n".encode() if missing else b""
         return shortened((self._first + note + self._last).decode(errors="replace"))

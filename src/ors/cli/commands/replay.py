@@ -36,7 +36,7 @@ KINDS = {
 
 @dataclass
 class Replayed:
-    """What a replay has found."""
+    """The findings of a replay."""
 
     episodes: int = 0
     skipped: int = 0

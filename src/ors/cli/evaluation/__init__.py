@@ -1,1 +1,1 @@
-"""What `ors eval` does: plan, tasks, the run itself, its live table and its report."""
+"""Parts of `ors eval`: plan, tasks, the run itself, its live table and its report."""

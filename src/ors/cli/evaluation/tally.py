@@ -9,7 +9,7 @@ from ors.rollouts.records import Entry, Estimate, clustered_mean
 
 @dataclass
 class EvalTally:
-    """What is known of the episodes that have ended."""
+    """Counts of the episodes that have ended."""
 
     total: int
     """Episodes to play, with those of earlier runs."""

@@ -29,7 +29,7 @@ class HumanAgent:
         self._terminal = asyncio.Lock()
 
     async def reply(self, conversation: Conversation, tools: Sequence[ToolSpec]) -> AgentMessage:
-        """What the person typed; an empty message at the end of the input."""
+        """The words that the person typed; an empty message at the end of the input."""
         turn = sum(message.role == "assistant" for message in conversation.messages)
         async with self._terminal:
             for line in _news(conversation, tools, turn):

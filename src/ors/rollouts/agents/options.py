@@ -9,7 +9,7 @@ from ors.rollouts.messages import Usage
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prices:
-    """What a model costs, per million tokens, in any currency."""
+    """Prices of a model for a million tokens, in any currency."""
 
     input: float
     output: float

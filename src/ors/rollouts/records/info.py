@@ -1,4 +1,4 @@
-"""What a run was: its configuration, versions and the state of its code, in `run.json`."""
+"""Description of a run in `run.json`: configuration, versions and the state of its code."""
 
 import time
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ FILE = "run.json"
 
 @dataclass(frozen=True, slots=True)
 class RunInfo:
-    """What a run was. It has no secrets if it was made by `gathered`."""
+    """Description of a run. Has no secrets if it was made by `gathered`."""
 
     kind: Literal["rollouts", "sessions"] = "rollouts"
     """Who decided what is played: the driver, or the clients of a server that records its sessions."""

@@ -38,7 +38,7 @@ class SandboxBackend(Protocol):
     isolates: bool
 
     def missing(self, spec: SandboxSpec) -> Trouble | None:
-        """What is missing on this machine, as far as a look can tell."""
+        """Reports what this machine lacks, as far as a look can tell."""
 
     def launch(self, spec: SandboxSpec, connection: int, errors: int) -> Launched:
         """Starts the agent; the file descriptors become its standard streams.

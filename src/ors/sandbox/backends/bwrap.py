@@ -58,7 +58,7 @@ class Bwrap:
     isolates = True
 
     def missing(self, spec: SandboxSpec) -> Trouble | None:
-        """What is missing on this machine."""
+        """Reports what this machine lacks."""
         if spec.image is not None:
             return Trouble("it runs no images", "choose podman or docker for SandboxSpec(image=...)")
         if sys.platform != "linux" or platform.machine() not in seccomp.ARCHITECTURES:
@@ -121,7 +121,7 @@ class Bwrap:
         return ["--seccomp", str(data.add(seccomp.program(shared_memory=counted)))]
 
     def drop(self) -> list[str]:
-        """What makes root somebody else."""
+        """Command prefix that turns root into another user."""
         uid = _unused_user() if os.getuid() == 0 else None
         if uid is None:
             return []
@@ -164,7 +164,7 @@ _KNOWN = (
 
 
 def settings(spec: SandboxSpec, places: list[str], *, counted: bool) -> dict[str, object]:
-    """What the agent is told. Where no control group counts memory, the agent does, and needs a bound."""
+    """Settings of the agent. Where no control group counts memory, the agent does, and needs a bound."""
     limits = {
         "NPROC": spec.processes + 1,
         "NOFILE": spec.open_files,
@@ -218,7 +218,7 @@ def _python(spec: SandboxSpec) -> str | None:
 
 
 def _root(spec: SandboxSpec, data: _Data) -> list[str]:
-    """What can be read."""
+    """Arguments for the files that can be read."""
     root = Path(spec.rootfs or "/")
     names = sorted({each.name for each in root.iterdir()} - RESERVED) if spec.rootfs else SYSTEM
     arguments = [word for name in names for word in _entry(root / name)]

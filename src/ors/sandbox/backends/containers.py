@@ -30,7 +30,7 @@ class Containers:
         self.name = engine
 
     def missing(self, spec: SandboxSpec) -> Trouble | None:
-        """What is missing on this machine."""
+        """Reports what this machine lacks."""
         if shutil.which(self.name) is None:
             return Trouble(f"{self.name} is not installed", f"sudo apt-get install {_PACKAGES[self.name]}")
         if spec.image is None:

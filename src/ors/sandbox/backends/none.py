@@ -21,7 +21,7 @@ class Unisolated:
     isolates = False
 
     def missing(self, spec: SandboxSpec) -> Trouble | None:
-        """What is missing on this machine."""
+        """Reports what this machine lacks."""
         if spec.image or spec.rootfs:
             return Trouble("it has the host's file system", "leave out image and rootfs")
         return None

@@ -88,7 +88,7 @@ async def attacked(box: Box, host: PlantedHost, group: Sequence[str], targets: s
 
 
 async def run_inside(box: Box, group: Sequence[str], targets: str) -> dict[str, str]:
-    """What attacks from inside have achieved; those that were killed have achieved nothing."""
+    """Runs attacks inside, and returns what they achieved; those that were killed have achieved nothing."""
     result = await box.exec(["python3", "-I", "-", targets, *group], stdin=program(), timeout=60)
     if b"Traceback" in result.stderr:
         raise RuntimeError(f"an attack is broken: {result.stderr.decode(errors='replace')}")

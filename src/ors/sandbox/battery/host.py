@@ -1,4 +1,4 @@
-"""What the attacks look for on the host: secrets, sockets, a process, all of them planted."""
+"""Targets of the attacks on the host: secrets, sockets and a process, all of them planted."""
 
 import json
 import os
@@ -55,7 +55,7 @@ class PlantedHost:
         (self.folder / "socket").chmod(0o777)
 
     def targets(self, spec: SandboxSpec, work: str, neighbour_file: str) -> str:
-        """What an attack is told."""
+        """Settings for the attacks."""
         column = seccomp.ARCHITECTURES[os.uname().machine].column
         known: dict[str, Any] = {
             **seccomp.DENIED,
@@ -103,7 +103,7 @@ class PlantedHost:
         return found
 
     def damage(self) -> dict[str, str]:
-        """What attacks from inside have done to the host, by their names."""
+        """Damage that attacks from inside did to the host, by their names."""
         found = {}
         if self.victim.poll() is not None:
             found["kill a process of the host"] = "the process is dead"

@@ -15,7 +15,7 @@ FAST = 3.0
 
 
 async def _read(box: Box, path: str) -> bytes:
-    """What the file interface gives for a path; nothing if it refuses.
+    """Reads a path through the file interface; nothing if it refuses.
 
     Raises:
         TimeoutError: it hangs.

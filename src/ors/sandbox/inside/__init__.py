@@ -1,4 +1,4 @@
-"""What runs inside a sandbox: these modules, as one program on the Python that is there.
+"""The program inside a sandbox: these modules joined, run by the Python that is there.
 
 They import each other only for the type checker. All names of all modules are in one place there.
 """

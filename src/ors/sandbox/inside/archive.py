@@ -55,7 +55,7 @@ def entries(top: bytes, unlock: bool) -> Iterator[tuple[bytes, os.stat_result]]:
 
 
 def below(folder: bytes) -> list[tuple[bytes, os.stat_result]]:
-    """What is in a folder. Entries that are gone, or too deep for a path, are left out."""
+    """The entries of a folder. Entries that are gone, or too deep for a path, are left out."""
     found = []
     try:
         names = os.listdir(folder)
