@@ -60,7 +60,7 @@ class Recipe:
     turns: int = 5
     width: int = 64
     layers: int = 2
-    steps: int = 150
+    steps: int = 130
     tasks: int = 30
     """Tasks of a step."""
     samples: int = 16

@@ -28,7 +28,7 @@ def trained(*words: str) -> list[str]:
 
 
 def test_a_short_training_learns_and_goes_on_after_it_was_killed(tmp_path: Path) -> None:
-    words = ("--steps", "30", "--out", str(tmp_path))
+    words = ("--steps", "24", "--out", str(tmp_path))
     with subprocess.Popen(
         trained(*words), cwd=ROOT, env=VARIABLES, stdout=subprocess.PIPE, text=True
     ) as first:
@@ -39,14 +39,14 @@ def test_a_short_training_learns_and_goes_on_after_it_was_killed(tmp_path: Path)
         trained(*words, "--resume"), cwd=ROOT, env=VARIABLES, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    assert re.findall(r"^step +(\d+)", done.stdout, re.MULTILINE) == [str(step) for step in range(11, 31)]
+    assert re.findall(r"^step +(\d+)", done.stdout, re.MULTILINE) == [str(step) for step in range(11, 25)]
     with (tmp_path / "curve.csv").open() as file:
         rows = list(csv.DictReader(file))
-    assert [int(row["step"]) for row in rows] == list(range(1, 31))
+    assert [int(row["step"]) for row in rows] == list(range(1, 25))
     assert {row["failed"] for row in rows} == {"0"}
     rewards = [float(row["reward"]) for row in rows]
     assert fmean(rewards[:2]) < 0.1  # chance
-    assert fmean(rewards[-5:]) > 0.18
+    assert fmean(rewards[-5:]) > 0.2
     assert (tmp_path / "curve.svg").read_text().startswith("<svg")
 
 
