@@ -76,7 +76,7 @@ class Recipe:
 
 SMALL = Recipe()
 BIG = Recipe(
-    "bignumberhunt", turns=7, width=256, layers=4, steps=200, tasks=48, learning_rate=7e-4, entropy=0.02
+    "bignumberhunt", turns=7, width=256, layers=4, steps=250, tasks=64, learning_rate=7e-4, entropy=0.02
 )
 
 

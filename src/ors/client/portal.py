@@ -5,7 +5,7 @@ import os
 import threading
 import weakref
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from concurrent.futures import wait
+from concurrent.futures import Future, wait
 from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
@@ -41,13 +41,15 @@ class Portal:
         """
         loop = self._running_loop()
         job = _Job(work, undo)
-        future = asyncio.run_coroutine_threadsafe(job.run(), loop)
+        started: list[Future[T]] = []
         try:
-            return future.result()
+            # Inside: Ctrl-C may come as soon as the work is on its way.
+            started.append(asyncio.run_coroutine_threadsafe(job.run(), loop))
+            return started[0].result()
         except BaseException:
             with suppress(RuntimeError):  # a closed loop has cancelled all tasks
                 loop.call_soon_threadsafe(job.cancel)
-                wait([future], _CANCEL_SECONDS)
+                wait(started, _CANCEL_SECONDS)
             raise
 
     def iterate(self, items: AsyncIterator[T]) -> Iterator[T]:

@@ -324,7 +324,7 @@ def test_the_counts_can_be_shown_while_episodes_end() -> None:
     tally.add(episode(0))
     task = next(iter(tally.rewards))
     tally.rewards[task] = Interrupted([1.0])
-    assert dict(rows(tally, 1, 0.0))["mean reward"] == "1.000"
+    assert dict(rows(tally, 1, 0.0))["mean reward"] == "1"
     assert len(tally.rewards) > 1
 
 

@@ -200,7 +200,7 @@ def test_a_setup_that_fails_as_it_did_is_no_difference(tmp_path: Path) -> None:
         with pytest.raises(ServerFailed), session:
             session.get_prompt()
     done = run("replay", str(folder), str(SUPPORT / "eval_environments.py"))
-    assert (done.code, done.out) == (0, "1 episodes played, 0 differ\n"), done
+    assert (done.code, done.out) == (0, "1 episode played, 0 with differences\n"), done
 
 
 def test_the_last_text_of_the_agent_goes_to_the_terminal_tool_again(

@@ -179,7 +179,9 @@ async def test_an_observer_that_finds_no_thread_to_close_in_keeps_nobody_from_cl
 
     first, second = First(), Second()
     app = Server([Lab], observers=[first, second])._app
-    await app.threads.run(int)  # whose thread is free from now on
+    await app.threads.run(int)
+    while app.threads._free < 1:  # until its thread is free
+        await asyncio.sleep(0.001)
     with no_new_thread(), no_other_thread():
         await app.close()
     assert (first.closed.is_set(), second.closed.is_set()) == (True, False)

@@ -38,16 +38,17 @@ HOSTS = "127.0.0.1 localhost\n::1 localhost\n"
 
 # The shell stays outside of the groups, and removes them when everything in them has ended: also when the
 # server is gone by then, which the kernel tells it by SIGTERM. Joining comes first, for whoever joins later
-# may have children already.
+# may have children already. The error stream is closed too: the server may be gone, and a word to nobody
+# would end the shell by SIGPIPE.
 IN_CGROUPS = """\
-trap 'kill -9 $!' TERM
+trap 'kill -9 $! 2>&-' TERM
 groups=$1; shift; exec 3<&0
 (for group in $groups; do echo 0 > "$group/cgroup.procs" || exit 1; done; exec "$@" <&3 3<&-) &
-exec <&- >&- 3<&-
+exec <&- >&- 2>&- 3<&-
 wait; wait
-rmdir $groups 2>&- && exit
+rmdir $groups && exit
 n=0; for group in $groups; do
-while [ $n -lt 500 ] && [ -d "$group" ] && ! rmdir "$group"; do n=$((n+1)); sleep 0.02; done 2>&-
+while [ $n -lt 500 ] && [ -d "$group" ] && ! rmdir "$group"; do n=$((n+1)); sleep 0.02; done
 done"""
 
 

@@ -4,6 +4,7 @@ It prints a line of JSON for each: what was achieved, or nothing. It does no las
 isolated.
 """
 
+import contextlib
 import ctypes
 import errno
 import json
@@ -225,23 +226,30 @@ def much_memory(targets: dict[str, Any]) -> str:
 
 def much_together(targets: dict[str, Any]) -> str:
     """Takes twice the memory in eight processes, each of them small."""
-    reader, writer = os.pipe()
-    children = []
+    gate, opened = os.pipe()
+    told, tell = os.pipe()
+    os.set_blocking(told, False)
+    children, holding = set(), set()
     for _ in range(8):
         pid = os.fork()
         if pid == 0:
-            os.close(writer)
+            os.close(opened)
             held = grow(targets["memory"] // 4)
-            os.read(reader, len(held) and 1)
+            os.write(tell, f"{os.getpid():8}".encode())
+            os.read(gate, len(held) and 1)
             os._exit(0)
-        children.append(pid)
-    time.sleep(2)  # until all have their memory, or are dead
-    ended = [pid for pid in children if os.waitpid(pid, os.WNOHANG)[0]]
-    os.close(writer)
-    for pid in set(children) - set(ended):
-        os.waitpid(pid, 0)
-    alive = 8 - len(ended)
-    return f"{alive} processes of {targets['memory'] >> 22} MB" if alive > 4 else ""
+        children.add(pid)
+    for _ in range(400):  # until each of them holds its memory, or is dead
+        with contextlib.suppress(BlockingIOError):
+            data = os.read(told, 64)
+            holding |= {int(data[at : at + 8]) for at in range(0, len(data), 8)}
+        children = {pid for pid in children if not os.waitpid(pid, os.WNOHANG)[0]}
+        if children <= holding:
+            break
+        time.sleep(0.05)
+    os.close(opened)
+    alive = children & holding
+    return f"{len(alive)} processes of {targets['memory'] >> 22} MB" if len(alive) > 4 else ""
 
 
 def fill(targets: dict[str, Any]) -> str:
