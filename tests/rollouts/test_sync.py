@@ -8,9 +8,12 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from ors import Server
 from ors.client import ORS, Task
 from ors.rollouts import AgentMessage, Failed, Scored, Unscored, play_sync, rollouts_sync
 from ors.rollouts.tasks import GivenTask
+from tests.support.environments import Lab
+from tests.support.live_server import serving
 from tests.support.raw_http import Raw
 from tests.support.scripted_agents import WIN, Script, Thinker
 
@@ -70,15 +73,16 @@ def test_leaving_the_loop_ends_all_sessions_before_it_goes_on(client: ORS, raw: 
     assert open_sessions(raw) == 0
 
 
-def test_closing_the_client_in_the_middle_ends_all_sessions(raw: Raw) -> None:
-    client = ORS(raw.url)
-    thinker = Thinker(1)
-    records = rollouts_sync(client.environment("lab"), [("train", 0)] * 5, thinker, reward="sum")
-    next(records)
-    until(lambda: open_sessions(raw) == 4)
-    client.close()
-    del records
-    until(lambda: open_sessions(raw) == 0)
+def test_closing_the_client_in_the_middle_ends_all_sessions() -> None:
+    with serving(Server([Lab])) as url:  # its own server, since it counts sessions
+        client, raw = ORS(url), Raw(url)
+        thinker = Thinker(1)
+        records = rollouts_sync(client.environment("lab"), [("train", 0)] * 5, thinker, reward="sum")
+        next(records)
+        until(lambda: open_sessions(raw) == 4)
+        client.close()
+        del records
+        until(lambda: open_sessions(raw) == 0)
 
 
 def test_wrong_arguments_are_refused_at_once(client: ORS) -> None:

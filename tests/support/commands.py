@@ -41,7 +41,13 @@ def variables(more: Mapping[str, str] | None = None) -> dict[str, str]:
     return {**kept, **(more or {})}
 
 
-def run(*words: str, cwd: Path | None = None, stdin: str = "", env: Mapping[str, str] | None = None) -> Done:
+def run(
+    *words: str,
+    cwd: Path | None = None,
+    stdin: str = "",
+    env: Mapping[str, str] | None = None,
+    patience: float = PATIENCE,
+) -> Done:
     """Runs a command to its end."""
     done = subprocess.run(
         [*ORS, *words],
@@ -50,7 +56,7 @@ def run(*words: str, cwd: Path | None = None, stdin: str = "", env: Mapping[str,
         env=variables(env),
         capture_output=True,
         text=True,
-        timeout=PATIENCE,
+        timeout=patience,
         check=False,
     )
     assert "Traceback" not in done.stderr, done.stderr
