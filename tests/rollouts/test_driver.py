@@ -204,11 +204,14 @@ async def test_closing_wakes_those_who_wait_and_nothing_begins_after_it(lab: Asy
 
 
 async def test_records_are_not_kept(lab: AsyncEnvironment) -> None:
+    gc.collect()
+    before = {id(each) for each in gc.get_objects() if type(each) is EpisodeRecord}
     seen = most = 0
     async for _ in rollouts(lab, [TASK] * 1000, Script(WIN), concurrency=16, reward="sum"):
         seen += 1
         if seen % 200 == 0:
-            most = max(most, sum(type(each) is EpisodeRecord for each in gc.get_objects()))
+            records = {id(each) for each in gc.get_objects() if type(each) is EpisodeRecord}
+            most = max(most, len(records - before))
     assert seen == 1000
     assert 0 < most <= 17
 

@@ -1,17 +1,27 @@
 """Leaving early: what was running is cancelled, and its sessions end."""
 
 import asyncio
+from collections.abc import Iterator
 from contextlib import aclosing
 from typing import Any
 
 import pytest
 
+from ors import Server
 from ors.client import AsyncEnvironment, AsyncORS, Task
 from ors.rollouts import play, rollouts
 from tests.rollouts.conftest import Opening
 from tests.support.environments import Lab
+from tests.support.live_server import serving
 from tests.support.raw_http import Raw
 from tests.support.scripted_agents import STAY, WIN, Script, Thinker
+
+
+@pytest.fixture
+def raw() -> Iterator[Raw]:
+    """A server for each test: they count its sessions."""
+    with serving(Server([Lab])) as url:
+        yield Raw(url)
 
 
 def open_sessions(raw: Raw) -> int:

@@ -19,6 +19,13 @@ from tests.support.scripted_agents import WIN, Script, Thinker
 
 
 @pytest.fixture
+def raw() -> Iterator[Raw]:
+    """A server for each test: they count its sessions."""
+    with serving(Server([Lab])) as url:
+        yield Raw(url)
+
+
+@pytest.fixture
 def client(raw: Raw) -> Iterator[ORS]:
     with ORS(raw.url) as made:
         yield made
@@ -73,16 +80,15 @@ def test_leaving_the_loop_ends_all_sessions_before_it_goes_on(client: ORS, raw: 
     assert open_sessions(raw) == 0
 
 
-def test_closing_the_client_in_the_middle_ends_all_sessions() -> None:
-    with serving(Server([Lab])) as url:  # its own server, since it counts sessions
-        client, raw = ORS(url), Raw(url)
-        thinker = Thinker(1)
-        records = rollouts_sync(client.environment("lab"), [("train", 0)] * 5, thinker, reward="sum")
-        next(records)
-        until(lambda: open_sessions(raw) == 4)
-        client.close()
-        del records
-        until(lambda: open_sessions(raw) == 0)
+def test_closing_the_client_in_the_middle_ends_all_sessions(raw: Raw) -> None:
+    client = ORS(raw.url)
+    thinker = Thinker(1)
+    records = rollouts_sync(client.environment("lab"), [("train", 0)] * 5, thinker, reward="sum")
+    next(records)
+    until(lambda: open_sessions(raw) == 4)
+    client.close()
+    del records
+    until(lambda: open_sessions(raw) == 0)
 
 
 def test_wrong_arguments_are_refused_at_once(client: ORS) -> None:
@@ -119,12 +125,13 @@ with ORS(sys.argv[1]) as client:
 @pytest.mark.parametrize(("what", "episodes"), [("play", 1), ("rollouts", 8)])
 def test_ctrl_c_ends_all_sessions_before_the_program_goes_on(raw: Raw, what: str, episodes: int) -> None:
     command = [sys.executable, "-X", "dev", "-c", SCRIPT, raw.url, what]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    for _ in range(episodes):
-        assert process.stdout.readline() == "thinking\n"
-    assert open_sessions(raw) == episodes
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=30)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        for _ in range(episodes):
+            assert process.stdout.readline() == "thinking\n"
+        sessions = open_sessions(raw)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=30)
+    assert sessions == episodes
     assert out.split() == ["ended"] * episodes + ["interrupted"], err
     assert open_sessions(raw) == 0
