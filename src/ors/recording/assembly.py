@@ -20,8 +20,8 @@ from ors.rollouts import (
     ToolMessage,
     UserMessage,
 )
-from ors.rollouts.outcome import ended
-from ors.rollouts.rewards import ReductionName, reducer
+from ors.rollouts.episodes.outcome import ended
+from ors.rollouts.episodes.rewards import ReductionName, reducer
 from ors.server.observe.events import SessionEnded
 from ors.types import Blocks, JSONObject, TextBlock, ToolSpec
 

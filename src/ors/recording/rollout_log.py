@@ -28,8 +28,8 @@ from ors.rollouts import (
     ToolMessage,
     UserMessage,
 )
-from ors.rollouts.outcome import Stage, ended
-from ors.rollouts.rewards import ReductionName, reducer
+from ors.rollouts.episodes.outcome import Stage, ended
+from ors.rollouts.episodes.rewards import ReductionName, reducer
 from ors.types import TextBlock
 
 REWARD: ReductionName = "last"

@@ -2,8 +2,8 @@
 
 from ors.rollouts.agent import Agent, ContextExceeded, Conversation, ModelError, TaskRef
 from ors.rollouts.driver import Rollouts, rollouts
-from ors.rollouts.limits import EpisodeLimits
-from ors.rollouts.messages import (
+from ors.rollouts.episodes.limits import EpisodeLimits
+from ors.rollouts.episodes.messages import (
     AgentMessage,
     Message,
     SystemMessage,
@@ -11,13 +11,13 @@ from ors.rollouts.messages import (
     Usage,
     UserMessage,
 )
-from ors.rollouts.outcome import Failed, Outcome, Scored, Truncated, Unscored
+from ors.rollouts.episodes.outcome import Failed, Outcome, Scored, Truncated, Unscored
+from ors.rollouts.episodes.record import EpisodeRecord
+from ors.rollouts.episodes.rewards import Reduction
+from ors.rollouts.episodes.rules import PlayArguments, RolloutArguments
+from ors.rollouts.episodes.stepped import SteppedEpisode
 from ors.rollouts.play import play
-from ors.rollouts.record import EpisodeRecord
-from ors.rollouts.rewards import Reduction
-from ors.rollouts.rules import PlayArguments, RolloutArguments
 from ors.rollouts.samplers import TaskSampler
-from ors.rollouts.stepped import SteppedEpisode
 from ors.rollouts.sync import SteppedEpisodeSync, play_sync, rollouts_sync
 from ors.rollouts.task_key import EpisodeKey, TaskKey, episode_key, task_key
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from ors.rollouts.messages import AgentMessage, Message
+from ors.rollouts.episodes.messages import AgentMessage, Message
 from ors.types import JSONObject, ToolSpec
 
 

@@ -16,11 +16,11 @@ from typing import Any, Unpack
 
 from ors.client import AsyncEnvironment
 from ors.rollouts.agent import Agent, TaskRef
-from ors.rollouts.episode import PlayedEpisode
-from ors.rollouts.failures import worth_retrying
-from ors.rollouts.messages import Usage
-from ors.rollouts.record import EpisodeRecord
-from ors.rollouts.rules import PlayArguments, Rules
+from ors.rollouts.episodes.failures import worth_retrying
+from ors.rollouts.episodes.messages import Usage
+from ors.rollouts.episodes.played import PlayedEpisode
+from ors.rollouts.episodes.record import EpisodeRecord
+from ors.rollouts.episodes.rules import PlayArguments, Rules
 from ors.rollouts.task_key import EpisodeKey, episode_key
 from ors.rollouts.tasks import GivenTask, session_for, task_ref
 

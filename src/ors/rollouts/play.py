@@ -4,9 +4,9 @@ from typing import Unpack
 
 from ors.client import AsyncSession
 from ors.rollouts.agent import Agent
-from ors.rollouts.episode import PlayedEpisode
-from ors.rollouts.record import EpisodeRecord
-from ors.rollouts.rules import PlayArguments, Rules
+from ors.rollouts.episodes.played import PlayedEpisode
+from ors.rollouts.episodes.record import EpisodeRecord
+from ors.rollouts.episodes.rules import PlayArguments, Rules
 
 
 async def play(

@@ -6,10 +6,10 @@ from typing import Any, Literal
 
 from ors.client import AsyncEnvironment, AsyncSession, ToolInvocation
 from ors.errors import ORSError, ServerFailed, ToolCallError, ToolFailed
-from ors.rollouts.failures import session_failed
-from ors.rollouts.messages import AgentMessage, ToolMessage, UserMessage, text_blocks
-from ors.rollouts.outcome import Failed, is_lost
-from ors.rollouts.record import EpisodeRecord
+from ors.rollouts.episodes.failures import session_failed
+from ors.rollouts.episodes.messages import AgentMessage, ToolMessage, UserMessage, text_blocks
+from ors.rollouts.episodes.outcome import Failed, is_lost
+from ors.rollouts.episodes.record import EpisodeRecord
 from ors.rollouts.tasks import session_for
 from ors.types import Blocks, ToolOutput, ToolSpec
 

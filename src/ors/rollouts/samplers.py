@@ -8,8 +8,8 @@ from typing import Any, Literal
 
 from ors.client import Task
 from ors.rollouts.agent import TaskRef
-from ors.rollouts.outcome import Failed
-from ors.rollouts.record import EpisodeRecord
+from ors.rollouts.episodes.outcome import Failed
+from ors.rollouts.episodes.record import EpisodeRecord
 from ors.rollouts.task_key import task_key
 from ors.rollouts.tasks import GivenTask
 

@@ -8,11 +8,11 @@ from typing import Unpack
 from ors.client import Environment, Session
 from ors.rollouts.agent import Agent
 from ors.rollouts.driver import rollouts
-from ors.rollouts.messages import AgentMessage, Message
+from ors.rollouts.episodes.messages import AgentMessage, Message
+from ors.rollouts.episodes.record import EpisodeRecord
+from ors.rollouts.episodes.rules import PlayArguments, RolloutArguments
+from ors.rollouts.episodes.stepped import SteppedEpisode
 from ors.rollouts.play import play
-from ors.rollouts.record import EpisodeRecord
-from ors.rollouts.rules import PlayArguments, RolloutArguments
-from ors.rollouts.stepped import SteppedEpisode
 from ors.rollouts.tasks import GivenTask
 from ors.types import ToolSpec
 

@@ -36,7 +36,7 @@ from ors.rollouts.records import (
     summarize,
     task_rows,
 )
-from ors.rollouts.records.statistics import counted
+from ors.rollouts.records.analysis.statistics import counted
 
 MOST_WARNINGS = 10
 FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)

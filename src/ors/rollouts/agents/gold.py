@@ -8,7 +8,7 @@ from typing import Any
 
 from ors.client import ToolInvocation
 from ors.rollouts.agent import Conversation, TaskRef
-from ors.rollouts.messages import AgentMessage
+from ors.rollouts.episodes.messages import AgentMessage
 from ors.types import JSONObject, ToolSpec
 
 TaskSpecs = Callable[[TaskRef], JSONObject | Awaitable[JSONObject]]

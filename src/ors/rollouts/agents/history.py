@@ -6,7 +6,7 @@ from itertools import groupby
 from ors.client import Provider, ToolInvocation, convert_prompt, convert_reply, convert_results
 from ors.errors import ToolCallError
 from ors.rollouts.agents.dialects.base import JSON, Native
-from ors.rollouts.messages import AgentMessage, Message, SystemMessage, ToolMessage, UserMessage
+from ors.rollouts.episodes.messages import AgentMessage, Message, SystemMessage, ToolMessage, UserMessage
 from ors.types import Block, Blocks, ImageBlock, TextBlock, ToolOutput
 
 

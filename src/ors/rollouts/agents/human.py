@@ -12,7 +12,7 @@ from typing import Any
 from ors._json import loads
 from ors.client import ToolInvocation
 from ors.rollouts.agent import Conversation
-from ors.rollouts.messages import AgentMessage, Message, ToolMessage
+from ors.rollouts.episodes.messages import AgentMessage, Message, ToolMessage
 from ors.types import Blocks, TextBlock, ToolSpec
 
 HELP = 'Type a tool with its input (NAME key=value, or NAME {"key": value}), or: say TEXT'

@@ -13,7 +13,7 @@ from ors.rollouts.agents.dialects.base import Dialect, ModelRequest, merged
 from ors.rollouts.agents.endpoint import ProviderEndpoint
 from ors.rollouts.agents.history import provider_messages, system_text
 from ors.rollouts.agents.options import ModelOptions
-from ors.rollouts.messages import AgentMessage, Usage
+from ors.rollouts.episodes.messages import AgentMessage, Usage
 from ors.types import ToolSpec
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ors.rollouts.messages import Usage
+from ors.rollouts.episodes.messages import Usage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

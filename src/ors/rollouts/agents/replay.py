@@ -4,8 +4,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from ors.rollouts.agent import Conversation
-from ors.rollouts.messages import AgentMessage, Usage
-from ors.rollouts.record import EpisodeRecord
+from ors.rollouts.episodes.messages import AgentMessage, Usage
+from ors.rollouts.episodes.record import EpisodeRecord
 from ors.rollouts.task_key import episode_key
 from ors.types import ToolSpec
 

@@ -8,16 +8,15 @@ from importlib.util import find_spec
 from typing import Any
 
 from ors.rollouts.agent import Agent
+from ors.rollouts.agents.baselines import NoopAgent, RandomAgent
 from ors.rollouts.agents.dialects import DIALECTS
 from ors.rollouts.agents.gold import GoldAgent
 from ors.rollouts.agents.human import HumanAgent
 from ors.rollouts.agents.imported import imported_agent
 from ors.rollouts.agents.model import ModelAgent
-from ors.rollouts.agents.noop import NoopAgent
 from ors.rollouts.agents.options import ModelOptions
-from ors.rollouts.agents.random_calls import RandomAgent
 from ors.rollouts.agents.replay import ReplayAgent
-from ors.rollouts.record import EpisodeRecord
+from ors.rollouts.episodes.record import EpisodeRecord
 
 _PLAIN: dict[str, Callable[..., Agent]] = {
     "random": RandomAgent,

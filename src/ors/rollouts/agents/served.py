@@ -5,9 +5,9 @@ from typing import Any, Unpack
 
 from ors.client import AsyncSession
 from ors.rollouts.agents.model import ModelAgent
+from ors.rollouts.episodes.record import EpisodeRecord
+from ors.rollouts.episodes.rules import PlayArguments
 from ors.rollouts.play import play
-from ors.rollouts.record import EpisodeRecord
-from ors.rollouts.rules import PlayArguments
 
 
 async def play_model(

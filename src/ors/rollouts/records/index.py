@@ -6,8 +6,8 @@ from typing import Any
 
 from ors._json import loads
 from ors.rollouts.agent import TaskRef
-from ors.rollouts.messages import Usage
-from ors.rollouts.outcome import Outcome, is_lost
+from ors.rollouts.episodes.messages import Usage
+from ors.rollouts.episodes.outcome import Outcome, is_lost
 from ors.rollouts.records.errors import RunError
 from ors.rollouts.records.line import Line, check_schema, parsed, validated
 from ors.rollouts.task_key import TaskKey, task_key

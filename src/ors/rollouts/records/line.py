@@ -10,9 +10,16 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from ors._json import dumps, loads
 from ors.rollouts.agent import TaskRef
-from ors.rollouts.messages import AgentMessage, Message, SystemMessage, ToolMessage, Usage, UserMessage
-from ors.rollouts.outcome import Outcome
-from ors.rollouts.record import EpisodeRecord
+from ors.rollouts.episodes.messages import (
+    AgentMessage,
+    Message,
+    SystemMessage,
+    ToolMessage,
+    Usage,
+    UserMessage,
+)
+from ors.rollouts.episodes.outcome import Outcome
+from ors.rollouts.episodes.record import EpisodeRecord
 from ors.rollouts.records.blobs import NAME, Blobs
 from ors.rollouts.records.errors import NewerSchema, RunError
 from ors.types import Block, JSONObject, TextBlock, ToolSpec

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from ors.rollouts.record import EpisodeRecord
+from ors.rollouts.episodes.record import EpisodeRecord
 from ors.rollouts.records.blobs import Blobs
 from ors.rollouts.records.errors import NewerSchema, RunError
 from ors.rollouts.records.index import Entry, entry

@@ -7,7 +7,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from ors.rollouts.record import EpisodeRecord
+from ors.rollouts.episodes.record import EpisodeRecord
 from ors.rollouts.records.blobs import Blobs, write_whole
 from ors.rollouts.records.errors import RunError
 from ors.rollouts.records.info import FILE, RunInfo, info_bytes, read_info

@@ -16,7 +16,7 @@ from ors.rollouts.agents.dialects.base import (
     invocation,
     text,
 )
-from ors.rollouts.messages import AgentMessage, StopReason, Usage
+from ors.rollouts.episodes.messages import AgentMessage, StopReason, Usage
 
 MAX_TOKENS = 16_384
 _STOPS: dict[str, StopReason] = {

@@ -7,7 +7,7 @@ from typing import Any
 from ors.client import Provider, ToolInvocation, parse_tool_call
 from ors.errors import ToolCallError
 from ors.rollouts.agents.options import ModelOptions
-from ors.rollouts.messages import AgentMessage
+from ors.rollouts.episodes.messages import AgentMessage
 
 JSON = dict[str, Any]
 

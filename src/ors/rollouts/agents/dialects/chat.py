@@ -19,7 +19,7 @@ from ors.rollouts.agents.dialects.base import (
     invocation,
     text,
 )
-from ors.rollouts.messages import AgentMessage, StopReason, Usage
+from ors.rollouts.episodes.messages import AgentMessage, StopReason, Usage
 
 _STOPS: dict[str, StopReason] = {"length": "length", "content_filter": "refusal"}
 # Reasoning as vLLM, SGLang, DeepSeek and OpenRouter send it; all of them take it back.

@@ -16,7 +16,7 @@ from ors.rollouts.agents.dialects.base import (
     invocation,
     text,
 )
-from ors.rollouts.messages import AgentMessage, StopReason, Usage
+from ors.rollouts.episodes.messages import AgentMessage, StopReason, Usage
 
 _INCOMPLETE: dict[str, StopReason] = {"max_output_tokens": "length", "content_filter": "refusal"}
 

@@ -9,7 +9,7 @@ from typing import Literal, get_args
 
 from ors._json import dumps
 from ors._version import __version__
-from ors.rollouts.record import EpisodeRecord
+from ors.rollouts.episodes.record import EpisodeRecord
 from ors.rollouts.records.blobs import write_whole
 from ors.rollouts.records.errors import RunError
 from ors.rollouts.records.exports.atif import atif_trajectory

@@ -6,8 +6,8 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
-from ors.rollouts.messages import SystemMessage, Usage, UserMessage
-from ors.rollouts.record import EpisodeRecord
+from ors.rollouts.episodes.messages import SystemMessage, Usage, UserMessage
+from ors.rollouts.episodes.record import EpisodeRecord
 from ors.rollouts.records.exports.turns import Turn, turns
 from ors.types import Block, ImageBlock, TextBlock, ToolSpec
 

@@ -4,8 +4,8 @@ from dataclasses import replace
 from typing import Any
 
 from ors.client import Provider, ToolOutput, convert_prompt, convert_reply, convert_results, convert_tools
-from ors.rollouts.messages import SystemMessage, UserMessage
-from ors.rollouts.record import EpisodeRecord
+from ors.rollouts.episodes.messages import SystemMessage, UserMessage
+from ors.rollouts.episodes.record import EpisodeRecord
 from ors.rollouts.records.exports.turns import Turn, turns
 from ors.types import TextBlock
 

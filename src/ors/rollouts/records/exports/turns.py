@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from ors.client import ToolInvocation
-from ors.rollouts.messages import AgentMessage, Message, SystemMessage, ToolMessage, UserMessage
+from ors.rollouts.episodes.messages import AgentMessage, Message, SystemMessage, ToolMessage, UserMessage
 
 
 @dataclass(slots=True)

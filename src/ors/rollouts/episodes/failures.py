@@ -14,7 +14,7 @@ from ors.errors import (
     ToolFailed,
 )
 from ors.rollouts.agent import ModelError
-from ors.rollouts.outcome import Failed, Outcome, Party, Stage, is_lost
+from ors.rollouts.episodes.outcome import Failed, Outcome, Party, Stage, is_lost
 
 _MAX_TEXT = 2000
 # Reasons of a server, not of its environment's code.

@@ -8,7 +8,7 @@ import pytest
 
 from ors.rollouts import Failed, Outcome, Scored, TaskKey, Truncated, Unscored, Usage
 from ors.rollouts.records import Entry, summarize, task_rows
-from ors.rollouts.records.statistics import (
+from ors.rollouts.records.analysis.statistics import (
     Failures,
     PassRate,
     clustered_mean,
@@ -17,7 +17,7 @@ from ors.rollouts.records.statistics import (
     pass_rates,
     percentile,
 )
-from ors.rollouts.records.student import quantile, two_sided
+from ors.rollouts.records.analysis.student import quantile, two_sided
 
 INFRASTRUCTURE = Failed("infrastructure", "opening", "Unavailable")
 

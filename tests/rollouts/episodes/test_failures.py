@@ -15,8 +15,8 @@ from ors.errors import (
     Unavailable,
 )
 from ors.rollouts import Failed, ModelError, Outcome, Scored, Truncated
-from ors.rollouts.failures import agent_failed, session_failed, worth_retrying
-from ors.rollouts.outcome import Party, Stage
+from ors.rollouts.episodes.failures import agent_failed, session_failed, worth_retrying
+from ors.rollouts.episodes.outcome import Party, Stage
 
 TABLE: list[tuple[ORSError, Stage, Party, bool, bool]] = [
     # error, stage, who, whether a call may have run, whether a new session may help

@@ -13,13 +13,20 @@ from typing import Any
 from ors.client import AsyncSession, ToolInvocation
 from ors.errors import ORSError, ToolCallError
 from ors.rollouts.agent import Agent, ContextExceeded, Conversation
-from ors.rollouts.failures import agent_failed, session_failed
-from ors.rollouts.messages import AgentMessage, SystemMessage, ToolMessage, Usage, UserMessage, text_blocks
-from ors.rollouts.outcome import Failed, Outcome, Stage, Truncated, ended
-from ors.rollouts.record import EpisodeRecord
-from ors.rollouts.reply_check import check_reply
-from ors.rollouts.rewards import reducer
-from ors.rollouts.rules import Rules
+from ors.rollouts.episodes.failures import agent_failed, session_failed
+from ors.rollouts.episodes.messages import (
+    AgentMessage,
+    SystemMessage,
+    ToolMessage,
+    Usage,
+    UserMessage,
+    text_blocks,
+)
+from ors.rollouts.episodes.outcome import Failed, Outcome, Stage, Truncated, ended
+from ors.rollouts.episodes.record import EpisodeRecord
+from ors.rollouts.episodes.reply_check import check_reply
+from ors.rollouts.episodes.rewards import reducer
+from ors.rollouts.episodes.rules import Rules
 from ors.rollouts.tasks import task_of
 from ors.types import ToolOutput, ToolSpec
 

@@ -5,7 +5,7 @@ from typing import Any, get_args
 
 from ors._json import dumps
 from ors.client import ToolInvocation
-from ors.rollouts.messages import AgentMessage, StopReason, Usage
+from ors.rollouts.episodes.messages import AgentMessage, StopReason, Usage
 
 _REPLY = {"text": str, "calls": (tuple, list), "reasoning": (str, type(None)), "seconds": (float, int)}
 _CALL = {"name": str, "input": Mapping, "id": (str, type(None)), "error": (str, type(None))}

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from math import fsum, hypot, sqrt
 from typing import Literal
 
+from ors.rollouts.records.analysis.statistics import CONFIDENCE, Estimate, clustered_mean, rewards_by_task
+from ors.rollouts.records.analysis.student import two_sided
 from ors.rollouts.records.index import Entry
-from ors.rollouts.records.statistics import CONFIDENCE, Estimate, clustered_mean, rewards_by_task
-from ors.rollouts.records.student import two_sided
 from ors.rollouts.task_key import TaskKey
 
 MOST_FLIPPED = 16

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from math import comb, floor, fsum, hypot, isfinite, sqrt
 from typing import TypeVar
 
-from ors.rollouts.messages import Usage
-from ors.rollouts.outcome import Failed, Truncated
+from ors.rollouts.episodes.messages import Usage
+from ors.rollouts.episodes.outcome import Failed, Truncated
+from ors.rollouts.records.analysis.student import quantile
 from ors.rollouts.records.index import Entry
-from ors.rollouts.records.student import quantile
 from ors.rollouts.task_key import TaskKey
 
 CONFIDENCE = 0.95

@@ -3,8 +3,8 @@
 from dataclasses import dataclass, field
 
 from ors.rollouts.agent import TaskRef
-from ors.rollouts.messages import Message, Usage
-from ors.rollouts.outcome import Outcome
+from ors.rollouts.episodes.messages import Message, Usage
+from ors.rollouts.episodes.outcome import Outcome
 from ors.types import JSONObject, ToolSpec
 
 

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass, fields
 
-from ors.rollouts.messages import Usage
-from ors.rollouts.outcome import Truncated
+from ors.rollouts.episodes.messages import Usage
+from ors.rollouts.episodes.outcome import Truncated
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,14 +1,22 @@
-"""RandomAgent: an agent that calls random tools."""
+"""Agents without a model: one does nothing, one calls random tools."""
 
 import random
 from collections.abc import Mapping, Sequence
 
 from ors.client import ToolInvocation
 from ors.rollouts.agent import Conversation
-from ors.rollouts.messages import AgentMessage
+from ors.rollouts.episodes.messages import AgentMessage
 from ors.rollouts.task_key import episode_key
 from ors.schemas import Inputs
 from ors.types import ToolSpec
+
+
+class NoopAgent:
+    """Replies with an empty message: what does an environment give for nothing?"""
+
+    async def reply(self, conversation: Conversation, tools: Sequence[ToolSpec]) -> AgentMessage:
+        """An empty message."""
+        return AgentMessage()
 
 
 class RandomAgent:

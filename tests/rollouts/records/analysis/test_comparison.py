@@ -3,8 +3,8 @@
 import pytest
 
 from ors.rollouts.records import compare
-from ors.rollouts.records.comparison import MOST_FLIPPED, significance
-from tests.rollouts.records.test_statistics import INFRASTRUCTURE, entry
+from ors.rollouts.records.analysis.comparison import MOST_FLIPPED, significance
+from tests.rollouts.records.analysis.test_statistics import INFRASTRUCTURE, entry
 
 SLEEP = [1.2, 2.4, 1.3, 1.3, 0.0, 1.0, 1.8, 0.8, 4.6, 1.4]
 """Student's own example of paired differences."""

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from xml.sax.saxutils import escape
 
+from ors.rollouts.records.analysis.statistics import Estimate, Row, Summary, counted, summarize
 from ors.rollouts.records.blobs import write_whole
 from ors.rollouts.records.index import Entry
 from ors.rollouts.records.reader import Run
-from ors.rollouts.records.statistics import Estimate, Row, Summary, counted, summarize
 
 FILE = "picture.svg"
 WIDTH = 760

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from math import isfinite
 from typing import Required, TypedDict
 
-from ors.rollouts.limits import EpisodeLimits
-from ors.rollouts.rewards import Reduction, reducer
+from ors.rollouts.episodes.limits import EpisodeLimits
+from ors.rollouts.episodes.rewards import Reduction, reducer
 from ors.rollouts.task_key import EpisodeKey
 
 

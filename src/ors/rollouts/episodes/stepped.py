@@ -6,10 +6,10 @@ from typing import Unpack
 
 from ors.client import AsyncSession
 from ors.rollouts.agent import ContextExceeded, Conversation
-from ors.rollouts.messages import AgentMessage, Message
+from ors.rollouts.episodes.messages import AgentMessage, Message
+from ors.rollouts.episodes.record import EpisodeRecord
+from ors.rollouts.episodes.rules import PlayArguments
 from ors.rollouts.play import play
-from ors.rollouts.record import EpisodeRecord
-from ors.rollouts.rules import PlayArguments
 from ors.types import ToolSpec
 
 

@@ -1,0 +1,1 @@
+"""One episode: its messages, rules, outcome and record, and how it is played."""

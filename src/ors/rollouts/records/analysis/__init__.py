@@ -1,0 +1,1 @@
+"""What a run says: statistics, comparisons and a picture."""
