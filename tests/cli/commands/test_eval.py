@@ -27,7 +27,7 @@ from tests.support.episode_records import episode
 from tests.support.eval_environments import Quiz
 from tests.support.live_server import serving
 from tests.support.model_provider import ChatAnswers, providing
-from tests.support.scripted_server import answer
+from tests.support.scripted_server import Reply, answer
 
 QUIZ = str(SUPPORT / "eval_environments.py")
 KEY = "sk-this-is-the-key-of-the-provider"
@@ -93,6 +93,22 @@ async def test_a_model_plays_and_its_tokens_are_counted(quiz_url: str, tmp_path:
     assert [message.role for message in record.messages] == ["user", "assistant", "tool", "assistant", "tool"]
     texts = [path.read_text() for path in (tmp_path / "run").rglob("*") if path.is_file()]
     assert KEY not in "".join(texts)
+
+
+async def test_a_provider_that_hangs_is_given_up_after_the_time_that_was_asked_for(
+    quiz_url: str, tmp_path: Path
+) -> None:
+    chat = ChatAnswers()
+    async with providing(chat) as provider:
+        provider.on(chat.path, *[Reply(b"", hold=asyncio.Event())] * 2)
+        how = ["--base-url", provider.url + chat.prefix, "--model-timeout", "0.2", "--model-retries", "1"]
+        words = ["eval", quiz_url, "--model", "openai:some-model", *how, "--tasks", "1", "--out", "run"]
+        await asyncio.to_thread(run, *words, cwd=tmp_path, env={"OPENAI_API_KEY": KEY})
+        assert len(provider.requests) == 2
+    (record,) = read_run(tmp_path / "run").episodes()
+    assert isinstance(record.outcome, Failed)
+    assert (record.outcome.who, record.outcome.stage) == ("model", "model")
+    assert "within 0.2 s" in record.outcome.message
 
 
 def test_a_mean_below_the_bound_is_a_fault(quiz_url: str, tmp_path: Path) -> None:

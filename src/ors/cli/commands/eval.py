@@ -119,6 +119,8 @@ def _model_options(given: Mapping[str, Any]) -> dict[str, Any]:
         "max_tokens": given["max_output_tokens"],
         "reasoning_effort": given["reasoning_effort"],
         "seed": given["model_seed"],
+        "request_seconds": given["model_timeout"],
+        "retries": given["model_retries"],
         "stop": given["stop"] or None,
         "images": False if given["no_images"] else None,
     }

@@ -67,6 +67,12 @@ AGENT: Flags = (
     ("--reasoning-effort", {"metavar": "LEVEL", "help": "Reasoning effort, such as low, medium or high."}),
     ("--model-seed", {"type": int, "help": "Random seed for the model provider."}),
     ("--stop", {"multiple": True, "metavar": "TEXT", "help": "Text that ends a reply; repeatable."}),
+    ("--model-timeout", {
+        "type": POSITIVE, "metavar": "SECONDS", "help": "Time limit of one model request.  [default: 600]",
+    }),
+    ("--model-retries", {
+        "type": click.IntRange(min=0), "help": "Further attempts of a model request.  [default: 8]",
+    }),
     ("--no-images", {"is_flag": True, "help": "Name images in text, for models that do not take them."}),
     ("--nudge", {"type": _Text(), "help": "Answer the first reply without a tool call with this text."}),
     ("--parallel", {"is_flag": True, "help": "Run the tool calls of one reply at the same time."}),
