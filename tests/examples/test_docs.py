@@ -31,24 +31,28 @@ from tests.support.provider_types import message_problems
 from tests.support.raw_http import Raw
 from tests.support.scripted_server import answer
 
-PAGES = ["README.md", "CONTRIBUTING.md", *(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))]
+PAGES = [
+    "README.md",
+    "CONTRIBUTING.md",
+    *(path.relative_to(ROOT).as_posix() for path in sorted((ROOT / "docs").rglob("*.md"))),
+]
 OTHERS = (
-    "agents",
-    "conformance",
-    "operations",
-    "quality",
-    "rollouts",
-    "runs",
-    "sandbox",
-    "scaling",
-    "training-adapters",
+    "docs/conformance.md",
+    "docs/guides/agents.md",
+    "docs/guides/operating.md",
+    "docs/guides/rollouts.md",
+    "docs/guides/runs.md",
+    "docs/guides/sandboxes.md",
+    "docs/guides/scaling.md",
+    "docs/guides/testing.md",
+    "docs/guides/training-adapters.md",
 )
 FOREIGN = {"--help", "--no-cache-dir"}
 """Flags that no command declares itself."""
 
 
 class Sum(Environment):
-    """What the class of docs/quality.md adds its `solve` to."""
+    """What the class of docs/guides/testing.md adds its `solve` to."""
 
     @classmethod
     def list_splits(cls) -> list[str]:
@@ -86,15 +90,15 @@ def lines(page: str) -> list[str]:
 
 
 def test_every_page_with_python_code_has_a_test_that_runs_it() -> None:
-    others = {f"docs/{name}.md" for name in OTHERS}
-    readme = {"README.md", "docs/environments.md"}  # test_readme.py
+    others = set(OTHERS)
+    readme = {"README.md", "docs/guides/environments.md"}  # test_readme.py
     others |= {"CONTRIBUTING.md"}
     assert {page for page in PAGES if blocks(page)} == others | readme
 
 
 def test_the_quality_page_examines_its_environment() -> None:
     namespace: dict[str, Any] = {"Environment": Sum}
-    solution, examination = blocks("docs/quality.md")
+    solution, examination = blocks("docs/guides/testing.md")
     exec(solution, namespace)
     exec(examination, namespace)
     assert namespace["report"].environment == "adder"
@@ -102,7 +106,7 @@ def test_the_quality_page_examines_its_environment() -> None:
 
 @pytest.mark.xdist_group("providers")  # whose packages take seconds to import
 async def test_the_agents_page_plays_an_episode_with_a_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    named, local, own, loop = blocks("docs/agents.md")
+    named, local, own, loop = blocks("docs/guides/agents.md")
     monkeypatch.setenv("OPENAI_API_KEY", "sk-12345678")
     namespace: dict[str, Any] = {}
     for code in (named, local, own):
@@ -137,7 +141,7 @@ def test_the_conformance_page_checks_a_server(capsys: pytest.CaptureFixture[str]
 def test_the_rollouts_page_plays_its_episodes(capsys: pytest.CaptureFixture[str]) -> None:
     namespace: dict[str, Any] = {}
     with serving(Server([Adder])) as url:
-        for code in blocks("docs/rollouts.md"):
+        for code in blocks("docs/guides/rollouts.md"):
             exec(code.replace("http://127.0.0.1:8080", url), namespace)
     assert "Scored" in capsys.readouterr().out
     assert (namespace["record"].reward, namespace["rewards"]) == (1.0, [1.0] * 40)
@@ -146,7 +150,7 @@ def test_the_rollouts_page_plays_its_episodes(capsys: pytest.CaptureFixture[str]
 
 @pytest.mark.xdist_group("providers")
 async def test_the_page_of_training_adapters_names_what_exists_and_plays_what_needs_no_trainer() -> None:
-    codes = blocks("docs/training-adapters.md")
+    codes = blocks("docs/guides/training-adapters.md")
     named = [node for code in codes for node in ast.walk(ast.parse(code)) if isinstance(node, ast.ImportFrom)]
     for node in [node for node in named if (node.module or "").startswith("ors.adapters")]:
         source = ast.parse((ROOT / "src" / f"{(node.module or '').replace('.', '/')}.py").read_text())
@@ -166,7 +170,7 @@ async def test_the_page_of_training_adapters_names_what_exists_and_plays_what_ne
 
 
 def test_the_operations_page_sends_telemetry_to_providers_of_ones_own() -> None:
-    (code,) = blocks("docs/operations.md")
+    (code,) = blocks("docs/guides/operating.md")
     spans, reader = InMemorySpanExporter(), InMemoryMetricReader()
     tracing = TracerProvider()
     tracing.add_span_processor(SimpleSpanProcessor(spans))
@@ -186,7 +190,7 @@ def test_the_page_of_runs_writes_and_reads_one(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     namespace: dict[str, Any] = {"records": [episode(index, float(index > 0)) for index in range(3)]}
-    for code in blocks("docs/runs.md"):
+    for code in blocks("docs/guides/runs.md"):
         exec(code, namespace)
     printed = capsys.readouterr().out.splitlines()
     assert printed[0].startswith("3 episodes, mean reward 0.67")
@@ -195,7 +199,7 @@ def test_the_page_of_runs_writes_and_reads_one(
 
 
 def test_the_schema_of_a_line_is_on_the_page_of_runs() -> None:
-    page = (ROOT / "docs" / "runs.md").read_text()
+    page = (ROOT / "docs" / "guides" / "runs.md").read_text()
     rows = set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE))
     assert set(line_schema()["properties"]) == rows
 
@@ -203,7 +207,7 @@ def test_the_schema_of_a_line_is_on_the_page_of_runs() -> None:
 def test_the_scaling_page_deploys_with_arguments_that_exist() -> None:
     from ors.cluster.ray import Deployment, deploy
 
-    (code,) = blocks("docs/scaling.md")
+    (code,) = blocks("docs/guides/scaling.md")
     calls = [node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Call)]
     named = {node.func.attr: node for node in calls if isinstance(node.func, ast.Attribute)}
     (made,) = [node for node in calls if isinstance(node.func, ast.Name)]

@@ -1,4 +1,4 @@
-"""The Python blocks of the README and of docs/environments.md, run in their order."""
+"""The Python blocks of the README and of docs/guides/environments.md, run in their order."""
 
 import asyncio
 import inspect
@@ -64,7 +64,7 @@ def test_links_of_the_pages_lead_somewhere() -> None:
         ROOT / "README.md",
         ROOT / "CONTRIBUTING.md",
         ROOT / "CHANGELOG.md",
-        *(ROOT / "docs").glob("*.md"),
+        *(ROOT / "docs").rglob("*.md"),
     ]
     for page in pages:
         for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text()):
@@ -73,9 +73,9 @@ def test_links_of_the_pages_lead_somewhere() -> None:
 
 @pytest.fixture(scope="module")
 def documented() -> dict[str, type[Environment]]:
-    """The environments of docs/environments.md."""
+    """The environments of docs/guides/environments.md."""
     namespace: dict[str, Any] = {"__name__": "documented"}
-    for block in blocks("docs/environments.md"):
+    for block in blocks("docs/guides/environments.md"):
         exec(block, namespace)
     return {
         name: value

@@ -128,7 +128,7 @@ def test_a_report_never_steers_the_terminal() -> None:
 def test_every_finding_is_documented_and_planted() -> None:
     source = "".join(path.read_text() for path in Path(ors.quality.__file__).parent.glob("*.py"))
     ids = set(re.findall(r'found\(\s*"([a-z-]+)"', source)) | {"threads", "processes", "files"}
-    told = (Path(__file__).parents[2] / "docs" / "quality.md").read_text()
+    told = (Path(__file__).parents[2] / "docs" / "guides" / "testing.md").read_text()
     assert {id for id in ids if f"`{id}`" not in told} == set()
     planted = {id for found in (park.FAULTY | marsh.HIDDEN).values() for id in found}
     planted |= {"splits", "tools", "episode"}

@@ -11,7 +11,7 @@ from tests.support.environments import Lab
 from tests.support.live_server import serving
 from tests.support.raw_http import Raw
 
-PAGE = (Path(__file__).parents[2] / "docs" / "operations.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "guides" / "operating.md").read_text(encoding="utf-8")
 
 
 def test_every_limit_is_in_the_table_with_its_default() -> None:
