@@ -3,6 +3,7 @@
 import asyncio
 import inspect
 import re
+import subprocess
 import sys
 import types
 from contextlib import redirect_stdout
@@ -14,6 +15,7 @@ import pytest
 
 from ors import Environment, Server
 from tests.examples.episode import text
+from tests.support.commands import ORS
 from tests.support.live_server import serving
 from tests.support.raw_http import Raw
 
@@ -41,6 +43,29 @@ def test_the_environment_of_the_readme_stays_short(doubling: types.ModuleType) -
     body, main = ENVIRONMENT.split("\n\n\nif __name__")
     assert main.strip().endswith("Server([Doubling]).run()")
     assert len([line for line in body.splitlines() if line.strip()]) <= 18
+
+
+def test_a_server_run_from_python_prints_what_ors_serve_prints(tmp_path: Path) -> None:
+    (tmp_path / "doubling.py").write_text(ENVIRONMENT.replace(".run()", ".run(port=0)"))
+    banners = [
+        banner([sys.executable, "doubling.py"], tmp_path),
+        banner([*ORS, "serve", "doubling.py", "--port", "0"], tmp_path),
+    ]
+    assert banners[0] == banners[1]
+    assert banners[0][:2] == ["Inspector: URL/-/", "Serving on URL (stop with Ctrl-C)"]
+
+
+def banner(command: list[str], folder: Path) -> list[str]:
+    """The lines that a server prints up to what to try."""
+    printed: list[str] = []
+    with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            printed.append(re.sub(r"http://127.0.0.1:\d+", "URL", line.rstrip()))
+            if line.startswith("Try: "):
+                break
+        process.terminate()
+    return printed
 
 
 def test_the_client_of_the_readme_prints_what_its_comments_say(doubling: types.ModuleType) -> None:
