@@ -1,6 +1,5 @@
 """The Python blocks of the README and of docs/environments.md, run in their order."""
 
-import asyncio
 import inspect
 import re
 import subprocess
@@ -75,13 +74,47 @@ def test_the_client_of_the_readme_prints_what_its_comments_say(doubling: types.M
     assert printed.getvalue().splitlines() == re.findall(r"print\(.*  # (.*)$", CALL, re.MULTILINE)
 
 
-def test_the_test_of_the_readme_passes(doubling: types.ModuleType) -> None:
-    pytest.importorskip("ors.testing")
-    namespace: dict[str, Any] = {}
-    exec(TEST, namespace)
-    tests = [value for name, value in namespace.items() if name.startswith("test_")]
-    assert len(tests) == 1
-    asyncio.run(tests[0]())
+WITH_FIXTURE = """
+import ors.testing
+
+async def test_that_a_fixture_arrives(tmp_path):
+    assert tmp_path.exists()
+"""
+WITHOUT = ("-p", "no:asyncio")
+WITH = ("-o", "asyncio_default_fixture_loop_scope=function")
+
+
+def pytest_prints(folder: Path, *words: str) -> str:
+    """What pytest prints about a folder, without the plugins that only take time here."""
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-W",
+        "error",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:xdist",
+    ]
+    return subprocess.run([*command, *words], cwd=folder, capture_output=True, text=True, timeout=60).stdout
+
+
+@pytest.mark.parametrize("words", [WITHOUT, WITH], ids=["without pytest-asyncio", "with pytest-asyncio"])
+def test_the_test_of_the_readme_is_run_by_pytest_as_it_stands(words: tuple[str, ...], tmp_path: Path) -> None:
+    (tmp_path / "doubling.py").write_text(ENVIRONMENT)
+    (tmp_path / "test_doubling.py").write_text(TEST)
+    (tmp_path / "test_wrong.py").write_text(TEST.replace("42", "43"))
+    (tmp_path / "test_fixture.py").write_text(WITH_FIXTURE)
+    printed = pytest_prints(tmp_path, *words)
+    assert "1 failed, 2 passed" in printed, printed
+    assert "FAILED test_wrong.py::test_the_right_answer_is_rewarded - AssertionError" in printed
+
+
+def test_async_tests_of_packages_that_do_not_use_ours_are_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "test_fixture.py").write_text(WITH_FIXTURE.replace("import ors.testing", ""))
+    assert "async def functions are not natively supported" in pytest_prints(tmp_path, *WITHOUT)
 
 
 def test_links_of_the_pages_lead_somewhere() -> None:
