@@ -2,25 +2,31 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+# What running the examples needs, and no more: it takes seconds, not minutes.
+RUNS := $(VENV)/.runs
 
-.PHONY: help install run test test-field test-trainers test-ray attack coverage check format bench bench-quick bench-cluster bench-rollouts nodes profile soak fuzz idle cost killed records screenshots clean bench-sandbox
+.PHONY: help install run test test-field test-trainers test-ray attack coverage check format bench bench-quick bench-cluster bench-rollouts nodes profile soak fuzz idle cost killed records screenshots clean bench-sandbox browser proxies sandbox
 
 help: ## what there is to do
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
-install: $(STAMP) ## make .venv with everything that running, testing and checking need
+install: $(STAMP) ## make .venv with all packages that testing and checking need
 
-$(STAMP): pyproject.toml scripts/browser scripts/proxies scripts/bubblewrap
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed; try: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
-	@scripts/browser
-	@scripts/proxies
-	@scripts/bubblewrap
+$(RUNS): pyproject.toml
+	@echo "Installing ors and what it needs to run into $(VENV): 16 packages, 35 MB."
+	@scripts/environment $(PYTHON) $(VENV) --editable .
 	@touch $@
 
-run: install ## serve the example environments on http://127.0.0.1:8080
-	$(BIN)/python -m examples
+$(STAMP): pyproject.toml
+	@echo "Installing the developer's packages into $(VENV), for tests and checks: about 110 packages, 900 MB."
+	@scripts/environment $(PYTHON) $(VENV) pip --editable '.[dev]'
+	@touch $(RUNS) $@
+
+browser proxies sandbox:
+	@scripts/programs $@
+
+run: $(RUNS) ## serve the examples on http://127.0.0.1:8080; PORT=8081 takes another port
+	@$(BIN)/python -m examples --port $(or $(PORT),8080)
 
 FIELD := tests/compat tests/conformance/test_field.py
 RAY := tests/cluster/ray
@@ -28,7 +34,7 @@ TRAINERS := tests/adapters tests/trainers
 # Counts the functions that run for a call, which a tracer would add to.
 COUNTING := tests/test_bench_smoke.py
 
-test: install ## run all tests but those beside other packages and on Ray
+test: install browser proxies sandbox ## run all tests but those beside other packages and on Ray
 	$(BIN)/python -m pytest $(foreach path,$(FIELD) $(TRAINERS) $(RAY),--ignore $(path))
 
 test-field: install ## the tests beside the field's packages, each in an environment of its own: about two minutes
@@ -45,7 +51,7 @@ CROWDS := tests/cluster/test_crowds.py tests/interaction/test_many_sessions.py
 attack: install ## the attacks and crowds in their long form, and a report of them: under three minutes
 	ORS_ATTACK=1 $(BIN)/python -m pytest -n 2 tests/attack $(CROWDS)
 
-coverage: install ## the tests of test and test-ray, and whether they run enough of src/ors: under twenty minutes
+coverage: install browser proxies sandbox ## the tests of test and test-ray, and whether they run enough of src/ors: under twenty minutes
 	rm -rf build/coverage && mkdir -p build/coverage
 	$(BIN)/python -m pytest $(COUNTING)
 	$(BIN)/coverage run -m pytest $(foreach path,$(FIELD) $(TRAINERS) $(RAY) $(COUNTING),--ignore $(path))
@@ -101,10 +107,10 @@ killed: install ## a server killed under a hundred calls: how soon its clients k
 records: install ## ten thousand recorded episodes: memory, append, and how long they take to sum up
 	$(BIN)/python -m bench.records
 
-bench-sandbox: install ## sandboxes: opening, running, closing, three hundred at once, a soak: about three minutes
+bench-sandbox: install sandbox ## sandboxes: opening, running, closing, three hundred at once, a soak: about three minutes
 	$(BIN)/python -m bench.sandbox
 
-screenshots: install ## pictures of every view of the inspector, in build/screenshots; three go to docs
+screenshots: install browser sandbox ## pictures of every view of the inspector, in build/screenshots; three go to docs
 	$(BIN)/python -m scripts.screenshots --docs docs
 
 clean: ## remove everything that can be made again

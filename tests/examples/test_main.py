@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from ors import Server
+from tests.support.raw_http import Raw
 
 ROOT = Path(__file__).parents[2]
 FILES = sorted(path for path in (ROOT / "examples").glob("*.py") if not path.name.startswith("__"))
@@ -42,16 +43,18 @@ def pasted(welcome: str, first: str) -> str:
     return block.split("\n\nThe same")[0].strip() + "\n"
 
 
-def test_it_says_what_is_served(welcome: str) -> None:
+def test_it_says_first_where_the_inspector_is_and_then_what_is_served(welcome: str) -> None:
     lines = welcome.splitlines()
-    assert lines[0].startswith("Serving 6 environments on http://127.0.0.1:")
-    assert lines[2:8] == [
-        "  mathqa     train 8, test 4               tools: submit",
-        "  wordhunt   train 10, test 5              tools: give_up, guess",
-        "  maze       train 100, large 100          tools: move",
-        "  openbook   train 3, test 2               tools: read_page, search, and what the task adds",
-        "  countdown  train 1,000,000, test 10,000  tools: submit",
-        f"  repair     train 2, test 1               tools: {', '.join(SANDBOXED)}",
+    url = lines[0].removeprefix("Inspector: ").removesuffix("/-/")
+    assert lines[1] == f"Serving on {url} (stop with Ctrl-C)"
+    assert Raw(url).get("/-/").status == 200
+    assert lines[4:10] == [
+        "mathqa       train 8, test 4               submit",
+        "wordhunt     train 10, test 5              give_up, guess",
+        "maze         train 100, large 100          move",
+        "openbook     train 3, test 2               read_page, search",
+        "countdown    train 1,000,000, test 10,000  submit",
+        f"repair       train 2, test 1               {', '.join(SANDBOXED)}",
     ]
 
 
@@ -75,15 +78,31 @@ def test_the_python_lines_play_an_episode_when_pasted(welcome: str) -> None:
     assert "reward=1.0" in played.stdout
 
 
-def test_a_port_that_is_taken_is_told_in_one_line() -> None:
+@pytest.fixture
+def make_run(tmp_path: Path) -> list[str]:
+    """`make run` with an environment that is installed already: ours."""
+    (tmp_path / "bin").mkdir()
+    # A link would be taken for an environment of its own, without our packages.
+    (tmp_path / "bin" / "python").write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    (tmp_path / "bin" / "python").chmod(0o755)
+    (tmp_path / ".runs").touch()
+    return ["make", "run", f"VENV={tmp_path}"]
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
+def test_make_run_takes_the_port_that_is_asked_for_and_names_another_if_it_is_taken(
+    make_run: list[str],
+) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
-        command = [sys.executable, "-m", "examples", "--port", str(port)]
+        command = [*make_run, f"PORT={port}"]
         told = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=30)
-    assert told.returncode == 1
-    [line] = told.stderr.splitlines()
-    assert line.startswith(f"Cannot serve on 127.0.0.1:{port}: the port is taken. Try another:")
-    assert told.stdout == ""
+    assert told.returncode == 2
+    assert told.stdout == "", "what comes first is the link to the inspector"
+    line = told.stderr.splitlines()[0]
+    assert line.startswith(
+        f"Cannot serve on 127.0.0.1:{port}: the port is taken. Try another: make run PORT="
+    )
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)

@@ -10,7 +10,8 @@ from ors.client import ASGITransport
 from ors.server.admin.inspector_api import page_files
 from tests.support.environments import Lab, Other
 from tests.support.feeds import Following, following
-from tests.support.live_server import serving
+from tests.support.in_process_cluster import routing
+from tests.support.live_server import hosted, serving
 from tests.support.raw_http import Raw
 
 
@@ -25,6 +26,36 @@ def test_the_page_is_served_with_a_strict_policy(raw: Raw) -> None:
     script = raw.get("/-/page/app.js")
     assert script.headers["content-type"].startswith("text/javascript")
     assert script.headers["content-security-policy"] == policy
+
+
+PAGE = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
+
+
+def test_a_browser_at_the_bare_address_is_led_to_the_inspector_and_a_program_is_not(raw: Raw) -> None:
+    answer = raw.get("/", headers=PAGE)
+    assert (answer.status, answer.headers["location"]) == (307, "/-/")
+    assert raw("HEAD", "/", headers=PAGE).status == 307
+    for headers in ({}, {"Accept": "*/*"}, {"Accept": "application/json"}):
+        assert raw.get("/", headers=headers).detail == "There is nothing here; try /list_environments"
+    assert raw.post("/", headers=PAGE).status == 404
+
+
+def test_a_browser_is_led_to_the_inspector_by_routers_asgi_hosts_and_servers_with_keys() -> None:
+    keyed = Server([Lab], inspector=True, api_keys=["secret"])
+    with (
+        serving(keyed) as url,
+        hosted(Server([Lab], inspector=True)) as asgi,
+        routing([url], "secret") as front,
+    ):
+        for raw in (Raw(url), Raw(asgi), front):
+            assert raw.get("/", headers=PAGE).headers["location"] == "/-/"
+        assert Raw(url).get("/").status == 401
+
+
+def test_a_server_without_an_inspector_leads_nobody_there() -> None:
+    with serving(Server([Lab, Other], inspector=False, api_keys=["secret"])) as url:
+        assert Raw(url).get("/", headers=PAGE).status == 401
+        assert Raw(url).get("/", headers=PAGE | {"X-API-Key": "secret"}).status == 404
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 import logging
 import os
-import sys
 from collections.abc import Callable, Sequence
 from ipaddress import ip_address
 from pkgutil import resolve_name
@@ -32,6 +31,8 @@ TELEMETRY_VARIABLE = "OTEL_EXPORTER_OTLP_ENDPOINT"
 """OpenTelemetry's own: with it set and the extra installed, spans and metrics are sent there."""
 
 
+BANNER = "ors.cli.output.banner:Banner"
+"""What `run` prints when it has started. By name, since the command line imports the server."""
 LINK = "ors.cluster.link.server:upgrade"
 """Makes links to a server possible. By name, since the cluster imports the server."""
 
@@ -93,14 +94,17 @@ class Server:
             ValueError: the host is open to the network, without API keys, and `insecure` does not say that
                 this is meant.
         """
-        names = ", ".join(self._app.environments)
+        banner = resolve_name(BANNER)
+        key = next((key.secret for key in self._app.keys.by_name.values()), None)
         self.runner(
             host,
             port,
             insecure=insecure,
             ssl_certfile=ssl_certfile,
             ssl_keyfile=ssl_keyfile,
-            on_start=lambda url: _print(f"Serving {names} on {url} (Ctrl-C ends it)"),
+            on_start=lambda url: banner(self._app.pages.inspecting, is_loopback(host), key).show(
+                [url], self._app.environments
+            ),
         ).run()
 
     def runner(
@@ -168,8 +172,3 @@ def is_loopback(host: str) -> bool:
         return ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
-
-
-def _print(line: str) -> None:
-    if sys.stderr is not None:  # may be closed by the parent process
-        sys.stderr.write(f"{line}\n")

@@ -79,7 +79,9 @@ class App:
         )
         self.pages = Pages(self.sessions, self.metrics, inspector, self._is_ready)
         endpoints = Endpoints(environments, runtime, keys, self.sessions, self.timers, self._new_session_id)
-        self._routes = Routes(endpoints.handlers(), endpoints.bare, environments, self.pages.route)
+        self._routes = Routes(
+            endpoints.handlers(), endpoints.bare, environments, self.pages.route, self.pages.is_visit
+        )
         self.peers: Forwarding | None = None
         """The peers, if this server forwards requests to them."""
         self._reaping: asyncio.TimerHandle | None = None
@@ -149,7 +151,7 @@ class App:
             return self._failure(request, error)
 
     def _recognise(self, request: Request) -> None:
-        if not is_preflight(request) and not _is_open(request.path):
+        if not (is_preflight(request) or _is_open(request.path) or self.pages.is_visit(request)):
             request.key = self.keys.name_of(request.api_key())
 
     def refused(self, error: ORSError) -> Answer:

@@ -30,6 +30,7 @@ def routes(*names: str) -> Routes:
         lambda handler: lambda request, environment: Answer(200, b"by its session"),
         {name: Served(name) for name in names},  # type: ignore[misc]
         lambda method, path: handler(f"page {method} {path}"),
+        lambda request: request.header(b"accept") == b"text/html",
     )
 
 

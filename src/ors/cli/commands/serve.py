@@ -4,7 +4,6 @@ import json
 import os
 import socket
 import sys
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, fields
@@ -23,30 +22,19 @@ from ors.cli.options.ray import OnRay, ray_flags
 from ors.cli.options.shared import TARGET, Command, address_flags, as_json, given, log_flags
 from ors.cli.options.workers import Workers, worker_flags
 from ors.cli.output import logging as logs
-from ors.cli.output.summary import Offered, offered, print_offered
+from ors.cli.output.banner import Banner
 from ors.cli.sockets import in_words
 from ors.cli.sockets import listener as listening
 from ors.cli.targets.resolve import built, environments, roots
-from ors.client import ORS, Options
 from ors.cluster.local import WorkerConfig
-from ors.errors import ORSError
 from ors.server import ApiKey, is_loopback
 from ors.server.process.lifeline import LIFELINE, Lifeline
 
 if TYPE_CHECKING:
     from ors.recording import SessionRecorder
 
-COUNTING_SECONDS = 2.0
-"""Counting tasks may mean listing them all; a count that takes longer is shown as "?"."""
 RELOAD_LAST_SECONDS = 30.0
 """Extra time to stop, after grace period and teardowns, before a server is killed."""
-PATIENCE = Options(retries=0, request_seconds=10)
-HASTE = Options(retries=0, request_seconds=COUNTING_SECONDS)
-OPEN = (
-    "This server needs no API key: anyone who can reach this machine can list all tasks with their answers "
-    "and run the tools."
-)
-UNENCRYPTED = "API keys are sent unencrypted: use --ssl-certfile, or an https proxy."
 
 
 @dataclass(frozen=True)
@@ -152,46 +140,20 @@ class Serving:
         finally:
             lines.close()
 
-    def announce(self, urls: Sequence[str], names: list[str]) -> None:
+    def announce(self, urls: Sequence[str], names: Sequence[str]) -> None:
         """Prints the environments and the URLs."""
-        # In a thread, so that neither counting tasks nor a blocked standard output delays the server.
-        threading.Thread(target=self._announce, args=(urls, names), daemon=True).start()
-
-    def _announce(self, urls: Sequence[str], names: list[str]) -> None:
-        local = urls[0].replace("0.0.0.0", "127.0.0.1").replace("[::]", "[::1]")
-        key = next((key.secret for key in self.keys), None)
-        try:
-            with ORS(local, key, options=PATIENCE) as client, ORS(local, key, options=HASTE) as counter:
-                found = offered(client, counter, COUNTING_SECONDS)
-        except ORSError:
-            # It cannot reach itself: a proxy, a certificate for another name, or it is stopping.
-            found = [Offered(name, {}, []) for name in names]
-        try:
-            self._print(urls, local, found)
-        except OSError:
-            return  # standard output is closed
-
-    def _print(self, urls: Sequence[str], local: str, found: list[Offered]) -> None:
-        if self.as_json:
-            listing = {"url": urls[0], "urls": urls, "environments": [one.as_json() for one in found]}
-            click.echo(json.dumps(listing))
-            return
-        for url in urls:
-            click.echo(f"Serving on {url} (stop with Ctrl-C)")
-        click.echo()
-        print_offered(found)
-        if not self._private:
-            click.echo("\n" + (UNENCRYPTED if self.keys and local.startswith("http:") else OPEN))
-        header = '-H "X-API-Key: $ORS_API_KEY" ' if self.keys else ""
-        if self.record is not None:
-            click.echo(f"\nRecording sessions to {self.record} (reward: the sum of all steps)")
-        if self.access.inspector or (self.access.inspector is None and self._private):
-            click.echo(f"\nInspector: {local}/-/")
-        click.echo(f"\nTry: curl -s {header}{local}/{found[0].name}/tools")
-
-    @property
-    def _private(self) -> bool:
-        return is_loopback(self.host)
+        private = is_loopback(self.host)
+        inspector = self.access.inspector
+        banner = Banner(
+            inspector=private and not self.access.insecure if inspector is None else inspector,
+            private=private,
+            key=next((key.secret for key in self.keys), None),
+            notes=[f"Recording sessions to {self.record} (reward: the sum of all steps)"]
+            if self.record
+            else [],
+            as_json=self.as_json,
+        )
+        banner.show(urls, names)
 
 
 @click.command(

@@ -90,8 +90,8 @@ class Inspector:
     def get(self, request: Request, now: float) -> Answer | Feed | Coming | None:
         """The answer to a request, or None if nothing has its path."""
         path = request.path if request.path == HOME else request.path.rstrip("/")
-        if path == HOME[:-1]:
-            raise Redirect(HOME.encode())
+        if path in ("", HOME[:-1]):
+            raise Redirect(HOME.encode(), for_good=bool(path))
         if path == ABOUT:
             runs = self.runs is not None and self._sees_runs(request.key)
             return answer(

@@ -45,6 +45,12 @@ class Pages:
             FORK.path(): {FORK.method: self._fork},
         }
 
+    def is_visit(self, request: Request) -> bool:
+        """Whether a browser opens the bare address. It is led to the inspector."""
+        if request.path != "/" or request.method not in ("GET", "HEAD"):
+            return False
+        return self.inspecting and request.wants_page()
+
     def route(self, method: str, path: str) -> Handler:
         """The handler of a page.
 

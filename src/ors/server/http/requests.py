@@ -128,6 +128,10 @@ class Request:
         """Whether the client asks for an event stream."""
         return _EVENT_STREAM in self.headers.get(b"accept", b"").lower()
 
+    def wants_page(self) -> bool:
+        """Whether the client is a browser that opens a page."""
+        return b"text/html" in self.headers.get(b"accept", b"").lower()
+
     def api_key(self) -> bytes:
         """The secret of its API key, or nothing."""
         secret = self.headers.get(_API_KEY)

@@ -32,10 +32,12 @@ class Routes:
         bare: Callable[[Handler], Handler],
         environments: dict[str, ServedEnvironment],
         page: Callable[[str, str], Handler],
+        is_visit: Callable[[Request], bool],
     ) -> None:
         self._environments = environments
         self._first = next(iter(environments.values()))
         self._page = page
+        self._is_visit = is_visit
         self.exact = _routes(handlers, bare, environments)
         """By method and canonical path."""
 
@@ -54,7 +56,7 @@ class Routes:
             return route
         if is_preflight(request):
             return (lambda request, environment: preflight()), self._first
-        if f"{path}/".startswith(_OWN):
+        if f"{path}/".startswith(_OWN) or self._is_visit(request):
             return self._page(method, path), self._first
         allowed = {verb for verb, where in self.exact if where == path}
         if allowed:

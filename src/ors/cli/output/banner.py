@@ -1,0 +1,84 @@
+"""Banner of a server: the address of the inspector, the environments, and what to try."""
+
+import json
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import click
+
+from ors.cli.output.summary import Offered, offered, print_offered
+from ors.client import ORS, Options
+from ors.errors import ORSError
+
+COUNTING_SECONDS = 2.0
+"""Counting tasks may mean listing them all; a count that takes longer is shown as "?"."""
+PATIENCE = Options(retries=0, request_seconds=10)
+HASTE = Options(retries=0, request_seconds=COUNTING_SECONDS)
+OPEN = (
+    "This server needs no API key: anyone who can reach this machine can list all tasks with their answers "
+    "and run the tools."
+)
+UNENCRYPTED = "API keys are sent unencrypted: use --ssl-certfile, or an https proxy."
+TRY = "Try: curl -s {header}{url}/{name}/tools"
+
+
+@dataclass(frozen=True)
+class Banner:
+    """What a server prints when it has started."""
+
+    inspector: bool
+    """Whether the server offers its inspector."""
+    private: bool
+    """Whether only this machine can reach it."""
+    key: str | None = field(default=None, repr=False)
+    """A key that the server accepts, if it needs one."""
+    notes: Sequence[str] = ()
+    advice: str = TRY
+    """The last lines, with `{url}`, the `{name}` of the first environment, and the `{header}` of the key."""
+    as_json: bool = False
+
+    def show(self, urls: Sequence[str], names: Sequence[str]) -> None:
+        """Prints the URLs, and the environments as the server lists them; `names` if it cannot be asked."""
+        # In a thread, so that neither counting tasks nor a blocked standard output delays the server.
+        threading.Thread(target=self._show, args=(urls, names), daemon=True).start()
+
+    def _show(self, urls: Sequence[str], names: Sequence[str]) -> None:
+        local = urls[0].replace("0.0.0.0", "127.0.0.1").replace("[::]", "[::1]")
+        try:
+            if not self.as_json:
+                self._print_addresses(urls, local)
+            found = self._asked(local) or [Offered(name, {}, []) for name in names]
+            self._print_json(urls, found) if self.as_json else self._print(local, found)
+        except OSError:
+            return  # standard output is closed
+
+    def _asked(self, local: str) -> list[Offered]:
+        try:
+            with (
+                ORS(local, self.key, options=PATIENCE) as client,
+                ORS(local, self.key, options=HASTE) as counter,
+            ):
+                return offered(client, counter, COUNTING_SECONDS)
+        except ORSError:
+            return []  # it cannot reach itself: a proxy, a certificate for another name, or it is stopping
+
+    def _print_addresses(self, urls: Sequence[str], local: str) -> None:
+        if self.inspector:
+            click.echo(f"Inspector: {local}/-/")
+        for url in urls:
+            click.echo(f"Serving on {url} (stop with Ctrl-C)")
+        click.echo()
+
+    def _print(self, local: str, found: list[Offered]) -> None:
+        print_offered(found)
+        if not self.private:
+            click.echo("\n" + (UNENCRYPTED if self.key and local.startswith("http:") else OPEN))
+        for note in self.notes:
+            click.echo(f"\n{note}")
+        header = '-H "X-API-Key: $ORS_API_KEY" ' if self.key else ""
+        click.echo("\n" + self.advice.format(url=local, name=found[0].name, header=header))
+
+    def _print_json(self, urls: Sequence[str], found: list[Offered]) -> None:
+        listing = {"url": urls[0], "urls": urls, "environments": [one.as_json() for one in found]}
+        click.echo(json.dumps(listing))
