@@ -53,21 +53,19 @@ class Library(Toolset):
     """Tools to read the handbook with, for any environment that has `pages_read`."""
 
     @tool(concurrent=True)
-    async def search(self, word: Annotated[str, Field(description="A word to look for.")]) -> ToolOutput:
+    async def search(self, word: Annotated[str, Field(description="A word to look for.")]) -> str:
         """Find the pages of the handbook on which a word occurs."""
         found = [title for title, text in HANDBOOK.items() if word.lower() in f"{title} {text}".lower()]
-        return ToolOutput(blocks=[TextBlock(text="\n".join(found) or "No page has it.")])
+        return "\n".join(found) or "No page has it."
 
     @tool(concurrent=True)
-    async def read_page(
-        self, title: Annotated[str, Field(description="As `search` gives it.")]
-    ) -> ToolOutput:
+    async def read_page(self, title: Annotated[str, Field(description="As `search` gives it.")]) -> str:
         """Read one page of the handbook."""
         text = HANDBOOK.get(title.lower())
         if text is None:
             raise ToolError(f"There is no page {title!r}; the pages are: {', '.join(HANDBOOK)}")
         self.env.pages_read.add(title.lower())
-        return ToolOutput(blocks=[TextBlock(text=text)])
+        return text
 
 
 class Task(BaseModel):

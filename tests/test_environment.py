@@ -2,15 +2,16 @@
 
 import enum
 import functools
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import Annotated, Any, Literal
 
 import pytest
 from pydantic import BaseModel, Field
 
-from ors import Environment, Server, TextBlock, ToolError, ToolOutput, Toolset, terminal, tool
+from ors import Environment, ImageBlock, Server, TextBlock, ToolError, ToolOutput, Toolset, terminal, tool
 from ors.environment import Secrets
-from ors.errors import InvalidEnvironment
+from ors.errors import InvalidEnvironment, ToolFailed
+from ors.testing import session
 from ors.types import Blocks, JSONObject, RunToolError, RunToolOutput, RunToolSuccess, TerminalToolSpec
 from tests.support.environments import said
 from tests.support.live_server import serving
@@ -176,7 +177,17 @@ async def test_a_wrapped_tool_keeps_its_schema() -> None:
 
 def no_return(self: Any) -> None: ...
 def unannotated(self: Any, answer, n: int) -> ToolOutput: ...  # type: ignore[no-untyped-def,empty-body]
-def wrong_return(self: Any) -> str: ...  # type: ignore[empty-body]
+def wrong_return(self: Any) -> dict[str, int]: ...  # type: ignore[empty-body]
+def optional_return(self: Any) -> str | None: ...
+def list_of_texts(self: Any) -> list[str]: ...  # type: ignore[empty-body]
+def generator(self: Any) -> Iterator[str]:
+    yield "one"
+
+
+async def stream(self: Any) -> AsyncIterator[str]:
+    yield "one"
+
+
 def missing_return(self): ...  # type: ignore[no-untyped-def]
 def starred(self: Any, *words: str) -> ToolOutput: ...  # type: ignore[empty-body]
 def keywords(self: Any, **words: str) -> ToolOutput: ...  # type: ignore[empty-body]
@@ -190,6 +201,10 @@ def unschemed(self: Any, fn: Callable[[int], int]) -> ToolOutput: ...  # type: i
     [
         (no_return, "ToolOutput"),
         (wrong_return, "ToolOutput"),
+        (optional_return, "its annotation says str | None"),
+        (list_of_texts, "its annotation says list[str]"),
+        (generator, "is a generator"),
+        (stream, "is a generator"),
         (missing_return, "return annotation"),
         (unannotated, "'answer' needs a type annotation"),
         (starred, "words"),
@@ -203,6 +218,69 @@ def test_a_mistake_in_a_tool_is_told_when_the_server_is_built(fn: Any, said_of_i
     with pytest.raises(InvalidEnvironment, match=r"Made\.act") as caught:
         Server([with_tool(fn)])
     assert said_of_it in str(caught.value)
+
+
+class Sugar(Toolset):
+    @tool
+    def text(self) -> str:
+        return "from a toolset"
+
+
+class Short(Basic):
+    toolsets = (Sugar,)
+
+    @tool
+    def sync_text(self) -> str:
+        return "plain"
+
+    @tool
+    async def async_text(self) -> str:
+        return "awaited"
+
+    @tool
+    async def blocks(self) -> Blocks:
+        return [TextBlock(text="one"), ImageBlock(data="", mimeType="image/png")]
+
+    @tool
+    def either(self, worth: bool) -> ToolOutput | Sequence[TextBlock]:
+        return said("1", reward=1.0) if worth else (TextBlock(text="nothing"),)
+
+    @tool  # type: ignore[type-var]  # the type checker refuses it too
+    def unannounced(self) -> dict[str, int]:
+        return {"a": 1}
+
+    unannounced.__annotations__["return"] = str
+
+    @tool
+    def mixed(self) -> Blocks:
+        return [TextBlock(text="one"), "two"]  # type: ignore[list-item]
+
+    @tool
+    def nothing(self) -> str:
+        return None  # type: ignore[return-value]
+
+
+async def test_a_tool_may_return_a_string_or_a_list_of_blocks() -> None:
+    async with session(Short, {}) as opened:
+        for name, texts in {
+            "sync_text": ["plain"],
+            "async_text": ["awaited"],
+            "text": ["from a toolset"],
+            "blocks": ["one", None],
+        }.items():
+            output = await opened.call_tool(name)
+            assert [getattr(block, "text", None) for block in output.blocks] == texts
+            assert (output.reward, output.finished) == (None, False)
+        assert (await opened.call_tool("either", {"worth": True})).reward == 1.0
+        nothing = await opened.call_tool("either", {"worth": False})
+        assert nothing.blocks == [TextBlock(text="nothing")]
+        for name, told in {
+            "unannounced": "a value of type dict, but a tool returns a ToolOutput, a str or a list of blocks",
+            "mixed": "its item 1 is a value of type str, not a TextBlock",
+            "nothing": "returned None, but",
+        }.items():
+            with pytest.raises(ToolFailed, match=told):
+                await opened.call_tool(name)
 
 
 class Extra(Toolset):

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from ors.errors import ToolError
     from ors.limits import Limits
     from ors.server import ApiKey, Server
+    from ors.task_files import tasks_from
     from ors.types import (
         Blocks,
         CreateSession,
@@ -53,6 +54,7 @@ __all__ = [
     "ToolSpec",
     "Toolset",
     "__version__",
+    "tasks_from",
     "terminal",
     "tool",
 ]
@@ -65,6 +67,7 @@ _HOMES = {
     "Server": "ors.server",
     "ToolError": "ors.errors",
     "Toolset": "ors.environment",
+    "tasks_from": "ors.task_files",
     "terminal": "ors.environment",
     "tool": "ors.environment",
 }

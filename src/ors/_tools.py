@@ -12,11 +12,12 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic.fields import FieldInfo
 
 from ors._json import dumps
+from ors._tool_outputs import Returned, Run, check_annotation
 from ors._validation import problems
 from ors.errors import InvalidEnvironment, ToolError
-from ors.types import TerminalToolSpec, ToolOutput, ToolSpec
+from ors.types import TerminalToolSpec, ToolSpec
 
-F = TypeVar("F", bound=Callable[..., Any])
+F = TypeVar("F", bound=Callable[..., Run])
 
 
 @overload
@@ -34,6 +35,8 @@ def tool(
     truncate: bool = False,
 ) -> F | Callable[[F], F]:
     """Makes a method a tool. Its docstring is the description, its annotations are the input schema.
+
+    It returns a ToolOutput, or, without a reward, a string or a list of blocks.
 
     `shared=False`: a task-specific tool, listed only within a session. `concurrent=True`: may overlap with
     other concurrent tools of its session. `timeout`: longest run in seconds, instead of the server's limit.
@@ -159,7 +162,7 @@ def _define(owner: type, name: str, raw: Any, toolset: type | None) -> ToolDef:
     parameters = list(inspect.signature(real).parameters.values())
     if not isinstance(raw, staticmethod):
         parameters = parameters[1:]
-    _check_return(where, hints)
+    check_annotation(where, real, hints)
     model, fields = _input_model(where, parameters, hints)
     spec = ToolSpec(
         name=name,
@@ -180,14 +183,6 @@ def _define(owner: type, name: str, raw: Any, toolset: type | None) -> ToolDef:
         validator=None if model is None else model.__pydantic_validator__,  # complete, since the schema is
         fields=fields,
     )
-
-
-def _check_return(where: str, hints: dict[str, Any]) -> None:
-    if "return" not in hints:
-        raise InvalidEnvironment(f"{where}: a tool needs the return annotation `-> ToolOutput`")
-    returned = hints["return"]
-    if not (inspect.isclass(returned) and issubclass(returned, ToolOutput)):
-        raise InvalidEnvironment(f"{where}: a tool returns ToolOutput, but its annotation says {returned!r}")
 
 
 def _input_model(
@@ -313,10 +308,10 @@ class Toolbox:
         definition: ToolDef | None,
         given: Mapping[str, Any],
         spawn: Spawn | None = None,
-    ) -> Awaitable[ToolOutput]:
+    ) -> Awaitable[Returned]:
         """Validates the input and runs the tool `name`; `definition` is its entry in `by_name`.
 
-        The caller must pass the result to `checked`.
+        The caller must pass the result to `ors._tool_outputs.checked`.
 
         Raises:
             ToolError: there is no such tool, the input is not valid, or the tool refused.
@@ -336,7 +331,7 @@ class Toolbox:
         definition: ToolDef | None,
         given: Mapping[str, Any],
         spawn: Spawn | None,
-    ) -> ToolOutput:
+    ) -> Returned:
         if definition is None or not (definition.shared or definition.terminal):
             listed = await task_specific(env, spawn)
             if definition is None and name in listed:
@@ -351,19 +346,8 @@ class Toolbox:
         run = method(target, name)
         if type(arguments) is dict:
             run, arguments = partial(run, **arguments), None
-        output: ToolOutput = await call(run, *(() if arguments is None else (arguments,)), spawn=spawn)
+        output: Returned = await call(run, *(() if arguments is None else (arguments,)), spawn=spawn)
         return output
-
-
-def checked(name: str, output: Any) -> ToolOutput:
-    """Checks that a tool returned a ToolOutput.
-
-    Raises:
-        TypeError: it returned something else.
-    """
-    if not isinstance(output, ToolOutput):
-        raise TypeError(f"{name!r} returned {type(output).__name__}; expected ToolOutput")
-    return output
 
 
 def _marked(owner: type) -> Iterator[tuple[str, Any]]:

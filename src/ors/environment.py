@@ -4,11 +4,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from inspect import getattr_static
+from operator import getitem
 from typing import Any, ClassVar
 
 from ors._copies import Copier
 from ors._task_lists import Listing
-from ors._tools import Spawn, Toolbox, call, checked, method, terminal, tool
+from ors._tool_outputs import checked
+from ors._tools import Spawn, Toolbox, call, method, terminal, tool
 from ors.errors import ToolError
 from ors.types import Block, JSONObject, ListToolsOutput, RunToolError, RunToolOutput, RunToolSuccess, Split
 
@@ -107,16 +109,19 @@ class Environment(ABC):
     async def get_task_range(cls, split: str, start: int | None = None, stop: int | None = None) -> Any:
         """The tasks from `start` to `stop`, as a slice."""
         if getattr_static(cls, "get_task") is getattr_static(Environment, "get_task"):
-            return list((await cls._listing.tasks(split))[start:stop])
+            tasks: Any = await cls._listing.tasks(split)
+            if isinstance(tasks, list | tuple):
+                return list(tasks[start:stop])
+            return list(await call(getitem, tasks, slice(start, stop)))  # in a thread: it may read a file
         from asyncio import sleep  # late, as in ors._tools
 
         indices = range(await call(cls.num_tasks, split))[start:stop]
-        tasks = []
+        found = []
         for count, index in enumerate(indices, 1):
-            tasks.append(await call(cls.get_task, split, index))
+            found.append(await call(cls.get_task, split, index))
             if count % 100 == 0:
                 await sleep(0)  # an `async def` that never waits would block the event loop
-        return tasks
+        return found
 
     @classmethod
     def list_tools(cls) -> ListToolsOutput:

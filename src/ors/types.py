@@ -54,6 +54,23 @@ class ImageBlock(BaseModel, extra="forbid"):
     detail: JSONObject | None = None
     type: Literal["image"] = "image"
 
+    @classmethod
+    def of(cls, source: Any, *, detail: JSONObject | None = None) -> Self:
+        """Makes a block of a PIL image, an array, a path, or the bytes of a PNG, JPEG, WebP or GIF file.
+
+        An array holds uint8: height x width for grey, and a third axis of 3 for RGB or 4 for RGBA.
+
+        Raises:
+            ValueError: the image is of no known kind. TypeError: the source is something else.
+            OSError: the file cannot be read.
+        """
+        from base64 import b64encode  # late, as few processes make images
+
+        from ors._images import encoded
+
+        content, mime = encoded(source)
+        return cls(data=b64encode(content).decode(), mimeType=mime, detail=detail)
+
 
 Block = TextBlock | ImageBlock
 """Every kind of block. A new kind is added here."""

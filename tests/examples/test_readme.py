@@ -130,9 +130,11 @@ def test_links_of_the_pages_lead_somewhere() -> None:
 
 
 @pytest.fixture(scope="module")
-def documented() -> dict[str, type[Environment]]:
+def documented(tmp_path_factory: pytest.TempPathFactory) -> dict[str, type[Environment]]:
     """The environments of docs/guides/environments.md."""
-    namespace: dict[str, Any] = {"__name__": "documented"}
+    folder = tmp_path_factory.mktemp("documented")
+    (folder / "train.jsonl").write_text('{"question": "20 + 22", "answer": 42}\n')
+    namespace: dict[str, Any] = {"__name__": "documented", "__file__": str(folder / "module.py")}
     for block in blocks("docs/guides/environments.md"):
         exec(block, namespace)
     return {
@@ -145,8 +147,10 @@ def documented() -> dict[str, type[Environment]]:
 def test_the_documented_environments_work(documented: dict[str, type[Environment]]) -> None:
     assert list(documented) == [
         "Sums",
+        "Quiz",
         "ManySums",
         "Restaurant",
+        "Library",
         "Exam",
         "Relay",
         "Essay",
@@ -163,6 +167,8 @@ def test_the_documented_environments_work(documented: dict[str, type[Environment
 
         assert played("sums", 4, "submit", {"answer": 8})["output"]["reward"] == 1.0
         assert played("manysums", 999_999, "submit", {"answer": 1_999_998})["output"]["reward"] == 1.0
+        assert played("quiz", 0, "submit", {"answer": 42})["output"]["reward"] == 1.0
+        assert text(played("library", 0, "shelf", {"letter": "q"})["output"]) == "Books with q: none."
         assert raw.post("/manysums/tasks", {"split": "train"}).status == 400
         assert text(played("restaurant", 0, "order", {"dish": "soup"})["output"]) == "1 x soup"
         assert text(played("restaurant", 0, "pay", {})["output"]) == "Paid, with 10% on top."

@@ -129,7 +129,7 @@ class Lab(Environment):
     @tool
     async def wrong_type(self) -> ToolOutput:
         """Returns something else."""
-        return "oops"  # type: ignore[return-value]
+        return {"oops": 1}  # type: ignore[return-value]
 
     @tool
     async def secret(self) -> ToolOutput:

@@ -5,6 +5,7 @@ import inspect
 import json
 import random
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 from ors import JSONObject
@@ -147,7 +148,7 @@ async def _asked(subject: EnvironmentUnderTest, split: str) -> list[Any] | None:
     try:
         listed: Any = await asyncio.to_thread(subject.cls.list_tasks, split)
         listed = await listed if inspect.isawaitable(listed) else listed
-        return list(listed)[:MOST_LISTED]
+        return list(islice(listed, MOST_LISTED))
     except NotImplementedError:
         return None
     except Exception as error:

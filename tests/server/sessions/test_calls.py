@@ -300,7 +300,7 @@ def test_a_tool_that_is_cancelled_or_tries_to_leave_is_an_error(raw: Raw) -> Non
     assert "cancelled" in raw.call(sid, "cancel").error()
     assert "Tool execution failed" in raw.call(sid, "leave").error()
     assert "Tool execution failed" in raw.call(sid, "leave_sync").error()
-    assert "expected ToolOutput" in raw.call(sid, "wrong_type").error()
+    assert "a tool returns a ToolOutput" in raw.call(sid, "wrong_type").error()
     assert raw.call(sid, "nothing").result()["ok"] is True
 
 

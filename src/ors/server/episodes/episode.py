@@ -11,7 +11,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from ors._json import dumps
 from ors._protocol import result_events
-from ors._tools import SPAWN, ToolDef, call, checked, method
+from ors._tool_outputs import Returned, checked
+from ors._tools import SPAWN, ToolDef, call, method
 from ors.environment import Environment, Secrets
 from ors.errors import BadRequest, Gone, ServerFailed, ToolError
 from ors.limits import Limits
@@ -201,7 +202,7 @@ class Episode:
             log.error("%s; %d threads are lost now", message, self._runtime.threads.lost)
         return failed(message, "tool_timeout")
 
-    def _run(self, name: str, definition: ToolDef | None, given: dict[str, Any]) -> Awaitable[ToolOutput]:
+    def _run(self, name: str, definition: ToolDef | None, given: dict[str, Any]) -> Awaitable[Returned]:
         # An author who overrides _call_tool gets all calls; otherwise they go straight to the tools.
         if self._tools.overridden:
             return self._run_by_author(name, given)
@@ -219,9 +220,8 @@ class Episode:
             return result
         raise TypeError(f"_call_tool returned {type(result).__name__}; expected RunToolOutput")
 
-    def _result(self, name: str, definition: ToolDef | None, output: ToolOutput) -> Result:
-        if type(output) is not ToolOutput:
-            checked(name, output)
+    def _result(self, name: str, definition: ToolDef | None, returned: Returned) -> Result:
+        output = returned if type(returned) is ToolOutput else checked(name, returned)
         reward, finished = output.reward, output.finished
         if reward is not None and not math.isfinite(reward):
             raise ValueError(f"{name!r} gave the reward {reward}; a reward is a finite number or None")

@@ -1,0 +1,172 @@
+"""Rows of JSONL and CSV files as sequences that read one row at a time."""
+
+import csv
+import os
+import weakref
+from abc import abstractmethod
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from io import StringIO
+from pathlib import Path
+from typing import IO, Any, overload
+
+from ors._json import loads
+from ors.task_files.cache import cached
+from ors.types import JSONObject
+
+OFFSET = 8
+"""Bytes of an offset in an index."""
+MOST_BUFFERED = 8192
+BOM = b"\xef\xbb\xbf"
+
+
+class Rows(Sequence[JSONObject]):
+    """Rows that are made when they are asked for."""
+
+    @abstractmethod
+    def row(self, index: int) -> JSONObject:
+        """The row at an index that exists."""
+
+    @overload
+    def __getitem__(self, index: int) -> JSONObject: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[JSONObject]: ...
+    def __getitem__(self, index: int | slice) -> JSONObject | list[JSONObject]:
+        if isinstance(index, slice):
+            return [self.row(number) for number in range(len(self))[index]]
+        return self.row(range(len(self))[index])
+
+
+class FileRows(Rows):
+    """Rows of a file. The file stays open: one that is replaced meanwhile still has its old rows here."""
+
+    def __init__(self, path: str | Path, descriptor: int | None = None) -> None:
+        self._path = str(path)
+        self._file = os.open(path, os.O_RDONLY) if descriptor is None else descriptor
+        weakref.finalize(self, os.close, self._file)
+        info = os.fstat(self._file)
+        self._index = cached(self._path, info, ".index", self._write_index)
+        weakref.finalize(self, os.close, self._index)
+        self._count = os.fstat(self._index).st_size // OFFSET - 1
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        from ors.task_files import tasks_from  # which imports this module
+
+        return tasks_from, (self._path,)  # another process opens the file again
+
+    def __len__(self) -> int:
+        return self._count
+
+    @abstractmethod
+    def starts(self, lines: Iterable[bytes]) -> Iterator[int]:
+        """Offsets at which rows begin."""
+
+    @abstractmethod
+    def parsed(self, content: bytes) -> JSONObject:
+        """One row from its bytes.
+
+        Raises:
+            ValueError: it is not valid; the text says why.
+        """
+
+    def row(self, index: int) -> JSONObject:
+        """The row at an index.
+
+        Raises:
+            ValueError: it is not valid; the text has file and line.
+        """
+        start, end = self._span(index)
+        try:
+            return self.parsed(os.pread(self._file, end - start, start))
+        except UnicodeDecodeError:
+            raise ValueError(f"{self._path}, line {self._line(start)}: the text is not UTF-8") from None
+        except (ValueError, csv.Error) as error:
+            raise ValueError(f"{self._path}, line {self._line(start)}: {error}") from None
+
+    def _span(self, index: int) -> tuple[int, int]:
+        found = array("Q", os.pread(self._index, 2 * OFFSET, OFFSET * index))
+        return found[0], found[1]
+
+    def _line(self, offset: int) -> int:
+        return os.pread(self._file, offset, 0).count(b"\n") + 1
+
+    def _write_index(self, file: IO[bytes]) -> None:
+        offsets = array("Q")
+        with open(os.dup(self._file), "rb") as source:
+            source.seek(0)
+            for start in self.starts(source):
+                offsets.append(start)
+                if len(offsets) == MOST_BUFFERED:
+                    file.write(offsets)
+                    offsets = array("Q")
+            offsets.append(source.tell())
+        file.write(offsets)
+
+
+class JSONLRows(FileRows):
+    """One JSON object per line. Blank lines do not count."""
+
+    def starts(self, lines: Iterable[bytes]) -> Iterator[int]:
+        """Offsets of the lines that are not blank."""
+        offset = 0
+        for line in lines:
+            if not line.isspace():
+                yield offset
+            offset += len(line)
+
+    def parsed(self, content: bytes) -> JSONObject:
+        """One task."""
+        try:
+            found = loads(content.removeprefix(BOM).strip())
+        except ValueError:
+            raise ValueError("this is not valid JSON") from None
+        if not isinstance(found, dict):
+            raise ValueError(f"a task is a JSON object, not {type(found).__name__}")
+        return found
+
+
+class CSVRows(FileRows):
+    """Records of a CSV file; the first one has the names. All values are strings."""
+
+    def __init__(self, path: str | Path, delimiter: str) -> None:
+        self._delimiter = delimiter
+        self._names: list[str] = []
+        super().__init__(path)
+        header = os.pread(self._file, self._span(0)[0], 0) if self._count else b""
+        self._names = self._record(header.removeprefix(BOM)) if header else []
+        if len(set(self._names)) < len(self._names):
+            raise ValueError(f"{path}: two columns of the first line have the same name")
+
+    def starts(self, lines: Iterable[bytes]) -> Iterator[int]:
+        """Offsets of the records after the first, each of which may have several lines."""
+        offset = 0
+
+        def counted() -> Iterator[str]:
+            nonlocal offset
+            for line in lines:
+                text = line if offset else line.removeprefix(BOM)
+                offset += len(line)
+                yield text.decode(errors="replace")
+
+        start = 0
+        records = csv.reader(counted(), delimiter=self._delimiter, strict=True)
+        try:
+            for number, record in enumerate(records):
+                if number and record:
+                    yield start
+                start = offset
+        except csv.Error as error:
+            raise ValueError(f"{self._path}, line {records.line_num}: {error}") from None
+
+    def parsed(self, content: bytes) -> JSONObject:
+        """One task."""
+        values = self._record(content)
+        if len(values) != len(self._names):
+            raise ValueError(
+                f"the row has {len(values)} values, but the first line has {len(self._names)} names"
+            )
+        return dict(zip(self._names, values, strict=True))
+
+    def _record(self, content: bytes) -> list[str]:
+        text = StringIO(content.decode(), newline="")
+        return next(filter(None, csv.reader(text, delimiter=self._delimiter, strict=True)), [])

@@ -1,0 +1,1 @@
+"""Tests of tasks from files and data sets."""
