@@ -20,8 +20,9 @@ from ors.server.http.origin_check import LOOPBACK, OriginCheck
 from ors.server.http.requests import KEYLESS_BODY_BYTES, Request
 from ors.server.http.routes import Coming, Routes, is_preflight
 from ors.server.http.streams import CallStream, CallTimers, Later, Outcome
-from ors.server.observe.events import Closing, Rejected
+from ors.server.observe.events import Closing, LoopHeld, Rejected
 from ors.server.observe.log import EventLog
+from ors.server.observe.loop_watch import LoopWatch
 from ors.server.observe.prometheus import Metrics
 from ors.server.runtime import SHUTDOWN, Runtime
 from ors.server.sessions.keys import Keys
@@ -74,6 +75,11 @@ class App:
             {name: environment.tool_names for name, environment in environments.items()},
         )
         runtime.observers.own += [self.metrics, EventLog()]
+        self._watch = LoopWatch(
+            {name: environment.cls for name, environment in environments.items()},
+            self._loop_held,
+            lambda: runtime.threads.idle,
+        )
         inspector = Inspector(
             LiveSessions(runtime, self.sessions, environments, keys), self.sessions, environments, keys
         )
@@ -174,7 +180,13 @@ class App:
         self.runtime.copies.begin(self.runtime.loop)
         self.metrics.lag.start(self.runtime.loop)
         self.timers.start(self.runtime.loop)
+        self._watch.start(self.runtime.loop)
         self._schedule_reap()
+
+    def _loop_held(self, event: LoopHeld) -> None:
+        held = self.runtime.held.setdefault(event.environment, {})
+        held[event.method] = max(round(event.seconds, 3), held.get(event.method, 0.0))
+        self.runtime.observers.tell(event)
 
     def _reap(self) -> None:
         assert self.runtime.loop is not None
@@ -234,6 +246,7 @@ class App:
         """Ends every session."""
         self.runtime.draining = True
         self.metrics.lag.stop()
+        self._watch.stop()
         if self._reaping is not None:
             self._reaping.cancel()
         await self.sessions.close(asyncio.get_running_loop().time(), SHUTDOWN)
