@@ -13,6 +13,7 @@ from ors.server.admin.inspector_api import FILES, HOME, Inspector
 from ors.server.admin.live_sessions import LiveSessions
 from ors.server.admin.pages import HEALTH_PATHS, Pages
 from ors.server.episodes.environments import ServedEnvironment
+from ors.server.episodes.hooks import ProcessHooks
 from ors.server.episodes.threads import NoThread, Threads
 from ors.server.http.answers import Answer, refusal
 from ors.server.http.endpoints import Endpoints
@@ -62,6 +63,7 @@ class App:
         self._origins = origins
         self.origin_check = OriginCheck(None, origins)
         self._environments = environments
+        self._hooks = ProcessHooks(environments.values(), runtime)
         self.sessions = Sessions(runtime, keys)
         self.sessions.admission.per_environment = {
             name: environment.limits.sessions_per_environment for name, environment in environments.items()
@@ -173,6 +175,10 @@ class App:
 
     # ── Lifecycle ────────────────────────────────────────────────────────────────────────────────
 
+    async def prepare(self) -> None:
+        """Runs the `startup` hooks, unless that has been done. Raises StartupFailed if one raised."""
+        await self._hooks.start()
+
     def start(self) -> None:
         """Starts on the running loop, with the timer that expires sessions."""
         # A timer, not a task: without lifespan events nothing would end a task.
@@ -216,8 +222,8 @@ class App:
     def ending_seconds(self) -> float:
         """The longest that shutdown takes, if environment code does not block the event loop."""
         teardown = max(environment.limits.teardown_seconds for environment in self._environments.values())
-        # Stopped calls may clean up first; then come last writes, observers and tasks.
-        return self.limits.grace_seconds + 2 * teardown + 15
+        # Stopped calls may clean up first; then come shutdown hooks, last writes, observers and tasks.
+        return self.limits.grace_seconds + 3 * teardown + 15
 
     @property
     def empty(self) -> bool:
@@ -243,13 +249,14 @@ class App:
             self.sessions.stop_calls(SHUTDOWN, "shutdown")
 
     async def close(self) -> None:
-        """Ends every session."""
+        """Ends every session, and runs the `shutdown` hooks."""
         self.runtime.draining = True
         self.metrics.lag.stop()
         self._watch.stop()
         if self._reaping is not None:
             self._reaping.cancel()
         await self.sessions.close(asyncio.get_running_loop().time(), SHUTDOWN)
+        await self._hooks.stop()
         last = [task for observer in self.runtime.observers.closing if (task := self._closing(observer))]
         if last:
             await asyncio.wait(last, timeout=OBSERVER_CLOSE_SECONDS)

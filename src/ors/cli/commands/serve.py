@@ -15,7 +15,7 @@ import click
 
 from ors import Environment, Limits, Server
 from ors.cli import reload
-from ors.cli.errors import Unreachable, WrongUsage
+from ors.cli.errors import CommandError, Unreachable, WrongUsage
 from ors.cli.options.access import Access, access_flags, check_exposure
 from ors.cli.options.conflicts import check_together
 from ors.cli.options.limits import limit_flags
@@ -29,7 +29,7 @@ from ors.cli.sockets import listener as listening
 from ors.cli.targets.resolve import built, environments, roots
 from ors.client import ORS, Options
 from ors.cluster.local import WorkerConfig
-from ors.errors import ORSError
+from ors.errors import ORSError, StartupFailed
 from ors.server import ApiKey, is_loopback
 from ors.server.process.lifeline import LIFELINE, Lifeline
 
@@ -101,7 +101,11 @@ class Serving:
             ssl_keyfile=self.access.ssl_keyfile,
         )
         with self._logging():
-            worker.work()
+            try:
+                worker.work()
+            except StartupFailed as error:  # a copy of the supervisor has nobody else who prints it
+                CommandError(str(error)).show()
+                raise SystemExit(CommandError.exit_code) from None
             worker.leave()
 
     def deploy(
