@@ -58,6 +58,16 @@ class Environment(ABC):
         self.task_spec = task_spec
         self.secrets = Secrets(secrets or {})
 
+    @classmethod
+    def startup(cls) -> Any:  # so that an override may be `def` or `async def`
+        """Prepares what all episodes share, such as a model; called once at the start of each process."""
+        return None
+
+    @classmethod
+    def shutdown(cls) -> Any:
+        """Releases what `startup` has prepared; called once when the process ends, after all teardowns."""
+        return None
+
     def setup(self) -> Awaitable[None] | None:
         """Prepares the episode; called once, before all other methods."""
         return None

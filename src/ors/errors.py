@@ -3,6 +3,7 @@
     ORSError
     ├── ToolError               a tool refuses the call: the agent sees the text, the episode goes on
     ├── InvalidEnvironment      an environment class is not valid; raised when the server is built
+    ├── StartupFailed           the `startup` of an environment raised: the server does not start
     ├── ToolCallError           the call was refused (`ok: false`): tell the model, it can recover
     ├── ToolFailed              the tool raised or was stopped: not the model's fault, mask the step
     ├── CallOutcomeUnknown      the call may or may not have run: do not repeat it, drop the episode
@@ -48,6 +49,7 @@ __all__ = [
     "SandboxUnavailable",
     "ServerFailed",
     "SessionLost",
+    "StartupFailed",
     "TooLarge",
     "ToolCallError",
     "ToolError",
@@ -95,6 +97,12 @@ class ToolError(ORSError):
 
 class InvalidEnvironment(ORSError, ValueError):
     """An environment class is not valid; the message names the class and the method."""
+
+    who = "environment"
+
+
+class StartupFailed(ORSError):
+    """The `startup` of an environment raised; the message names the class and the author's line."""
 
     who = "environment"
 

@@ -156,6 +156,7 @@ def test_the_documented_environments_work(documented: dict[str, type[Environment
         "Essay",
         "SumsWithNotes",
         "Ledger",
+        "Sorted",
     ]
     with serving(Server(list(documented.values()))) as url:
         raw = Raw(url)
@@ -178,6 +179,7 @@ def test_the_documented_environments_work(documented: dict[str, type[Environment
         assert played("relay", 1, "submit", {"answer": 2})["output"]["reward"] == 1.0
         assert text(played("sumswithnotes", 1, "note", {"text": "two"})["output"]) == "two (about 1 + 1)"
 
+        assert text(played("sorted", 0, "count", {})["output"]) == "0 words"
         first = raw.session("ledger", {"question": "1 + 1", "answer": 2})
         raw.call(first, "enter", {"text": "a"}, env="ledger")
         (fork,) = raw.post("/-/fork", {"n": 1}, sid=first).json()["sids"]

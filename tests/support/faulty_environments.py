@@ -297,6 +297,17 @@ class Slow(Clean):
         time.sleep(0.05)
 
 
+class Holding(Clean):
+    """holds-loop: sleeps in an `async def`."""
+
+    slept: ClassVar[bool] = False
+
+    async def setup(self) -> None:
+        if not Holding.slept:
+            Holding.slept = True
+            time.sleep(0.5)
+
+
 FAULTY: dict[type[Environment], set[str]] = {
     NoTasks: {"tasks"},
     Empty: {"empty"},
@@ -321,4 +332,5 @@ FAULTY: dict[type[Environment], set[str]] = {
     Processes: {"processes"},
     Files: {"files"},
     Hoarding: {"memory"},
+    Holding: {"holds-loop"},
 }

@@ -77,6 +77,9 @@ class RouterApp:
         """Answers a request that is refused."""
         return refusal(error)
 
+    async def prepare(self) -> None:
+        """Does nothing: a router has no environments."""
+
     def start(self) -> None:
         """Does nothing: links are made when servers are known."""
 

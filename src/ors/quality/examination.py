@@ -9,7 +9,7 @@ from ors.client import AsyncORS, Options
 from ors.errors import ServerFailed
 from ors.quality import episodes, gold, leftovers, listings, tools
 from ors.quality.findings import QualityReport
-from ors.quality.serving import while_serving
+from ors.quality.serving import HeldLoops, while_serving
 from ors.quality.subject import EnvironmentUnderTest, ExaminationPlan
 
 Step = Callable[[EnvironmentUnderTest], Awaitable[None]]
@@ -56,7 +56,24 @@ def examine(
     if url is not None:
         return work(url)
     limits = Limits(teardown_seconds=plan.ending_seconds, grace_seconds=0)
-    return while_serving(Server(list((classes or {}).values()), limits=limits), work)
+    held = HeldLoops()
+    server = Server(list((classes or {}).values()), limits=limits, observers=[held])
+    reports = while_serving(server, work)
+    for report in reports:
+        _add_held(report, held)
+    return reports
+
+
+def _add_held(report: QualityReport, held: HeldLoops) -> None:
+    for event in held.found.values():
+        if event.environment == report.environment:
+            report.found(
+                "holds-loop",
+                f"{event.method} held the event loop for {event.seconds:.1f} s ({event.where}), "
+                "and all other sessions with it",
+                "Make it a plain def, which runs in a thread, or await what takes long.",
+                level="warning",
+            )
 
 
 async def _examine(

@@ -2,11 +2,14 @@
 
 import logging
 import threading
+import tracemalloc
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, TypeVar
+
+from ors.server.observe.events import Event, LoopHeld
 
 if TYPE_CHECKING:
     from ors import Server
@@ -15,6 +18,20 @@ T = TypeVar("T")
 
 LAST_SECONDS = 5.0
 """Time for interrupted work to clean up."""
+
+
+class HeldLoops:
+    """Collects the methods that hold the server's event loop, with the longest time of each."""
+
+    def __init__(self) -> None:
+        self.found: dict[tuple[str, str], LoopHeld] = {}
+
+    def observe(self, event: Event) -> None:
+        """Keeps an event, unless memory is being traced, which makes everything slow."""
+        if isinstance(event, LoopHeld) and not tracemalloc.is_tracing():
+            known = self.found.setdefault((event.environment, event.method), event)
+            if event.seconds > known.seconds:
+                self.found[event.environment, event.method] = event
 
 
 def while_serving(server: "Server", work: Callable[[str], T]) -> T:

@@ -13,6 +13,7 @@ from ors.server.admin.inspector_api import FILES, HOME, Inspector
 from ors.server.admin.live_sessions import LiveSessions
 from ors.server.admin.pages import HEALTH_PATHS, Pages
 from ors.server.episodes.environments import ServedEnvironment
+from ors.server.episodes.hooks import ProcessHooks
 from ors.server.episodes.threads import NoThread, Threads
 from ors.server.http.answers import Answer, refusal
 from ors.server.http.endpoints import Endpoints
@@ -20,8 +21,9 @@ from ors.server.http.origin_check import LOOPBACK, OriginCheck
 from ors.server.http.requests import KEYLESS_BODY_BYTES, Request
 from ors.server.http.routes import Coming, Routes, is_preflight
 from ors.server.http.streams import CallStream, CallTimers, Later, Outcome
-from ors.server.observe.events import Closing, Rejected
+from ors.server.observe.events import Closing, LoopHeld, Rejected
 from ors.server.observe.log import EventLog
+from ors.server.observe.loop_watch import LoopWatch
 from ors.server.observe.prometheus import Metrics
 from ors.server.runtime import SHUTDOWN, Runtime
 from ors.server.sessions.keys import Keys
@@ -61,6 +63,7 @@ class App:
         self._origins = origins
         self.origin_check = OriginCheck(None, origins)
         self._environments = environments
+        self._hooks = ProcessHooks(environments.values(), runtime)
         self.sessions = Sessions(runtime, keys)
         self.sessions.admission.per_environment = {
             name: environment.limits.sessions_per_environment for name, environment in environments.items()
@@ -74,6 +77,11 @@ class App:
             {name: environment.tool_names for name, environment in environments.items()},
         )
         runtime.observers.own += [self.metrics, EventLog()]
+        self._watch = LoopWatch(
+            {name: environment.cls for name, environment in environments.items()},
+            self._loop_held,
+            lambda: runtime.threads.idle,
+        )
         inspector = Inspector(
             LiveSessions(runtime, self.sessions, environments, keys), self.sessions, environments, keys
         )
@@ -169,6 +177,10 @@ class App:
 
     # ── Lifecycle ────────────────────────────────────────────────────────────────────────────────
 
+    async def prepare(self) -> None:
+        """Runs the `startup` hooks, unless that has been done. Raises StartupFailed if one raised."""
+        await self._hooks.start()
+
     def start(self) -> None:
         """Starts on the running loop, with the timer that expires sessions."""
         # A timer, not a task: without lifespan events nothing would end a task.
@@ -176,7 +188,13 @@ class App:
         self.runtime.copies.begin(self.runtime.loop)
         self.metrics.lag.start(self.runtime.loop)
         self.timers.start(self.runtime.loop)
+        self._watch.start(self.runtime.loop)
         self._schedule_reap()
+
+    def _loop_held(self, event: LoopHeld) -> None:
+        held = self.runtime.held.setdefault(event.environment, {})
+        held[event.method] = max(round(event.seconds, 3), held.get(event.method, 0.0))
+        self.runtime.observers.tell(event)
 
     def _reap(self) -> None:
         assert self.runtime.loop is not None
@@ -206,8 +224,8 @@ class App:
     def ending_seconds(self) -> float:
         """The longest that shutdown takes, if environment code does not block the event loop."""
         teardown = max(environment.limits.teardown_seconds for environment in self._environments.values())
-        # Stopped calls may clean up first; then come last writes, observers and tasks.
-        return self.limits.grace_seconds + 2 * teardown + 15
+        # Stopped calls may clean up first; then come shutdown hooks, last writes, observers and tasks.
+        return self.limits.grace_seconds + 3 * teardown + 15
 
     @property
     def empty(self) -> bool:
@@ -233,12 +251,14 @@ class App:
             self.sessions.stop_calls(SHUTDOWN, "shutdown")
 
     async def close(self) -> None:
-        """Ends every session."""
+        """Ends every session, and runs the `shutdown` hooks."""
         self.runtime.draining = True
         self.metrics.lag.stop()
+        self._watch.stop()
         if self._reaping is not None:
             self._reaping.cancel()
         await self.sessions.close(asyncio.get_running_loop().time(), SHUTDOWN)
+        await self._hooks.stop()
         last = [task for observer in self.runtime.observers.closing if (task := self._closing(observer))]
         if last:
             await asyncio.wait(last, timeout=OBSERVER_CLOSE_SECONDS)

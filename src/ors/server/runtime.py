@@ -37,6 +37,8 @@ class Runtime:
         self.kept = KeptResults(limits.kept_seconds, limits.kept_bytes)
         self.loop: asyncio.AbstractEventLoop | None = None
         """The event loop; finding the running one takes a system call in CPython 3.11."""
+        self.held: dict[str, dict[str, float]] = {}
+        """By environment: methods that have held the event loop, with the longest time of each."""
         self.task_ids = task_ids()
         self.running = 0
         """Calls that run or are queued."""

@@ -9,7 +9,7 @@ import ors.testing
 from ors import Environment, Server
 from ors.client import ASGITransport, AsyncORS, Options
 from ors.client.transports.base import Broken
-from ors.errors import BadRequest, InvalidEnvironment, TransportError
+from ors.errors import BadRequest, InvalidEnvironment, StartupFailed
 from tests.support.environments import Lab, Other
 
 
@@ -90,5 +90,5 @@ async def test_an_application_that_does_not_start_is_told() -> None:
         await send({"type": "lifespan.startup.failed", "message": "no database"})
 
     async with AsyncORS(transport=ASGITransport(app), options=Options(retries=0)) as client:
-        with pytest.raises(TransportError, match="no database"):
+        with pytest.raises(StartupFailed, match="no database"):
             await client.health()

@@ -14,7 +14,7 @@ import click
 
 from ors import Environment, Limits, Server
 from ors.cli import reload
-from ors.cli.errors import Unreachable, WrongUsage
+from ors.cli.errors import CommandError, Unreachable, WrongUsage
 from ors.cli.options.access import Access, access_flags, check_exposure
 from ors.cli.options.conflicts import check_together
 from ors.cli.options.limits import limit_flags
@@ -27,6 +27,7 @@ from ors.cli.sockets import in_words
 from ors.cli.sockets import listener as listening
 from ors.cli.targets.resolve import built, environments, roots
 from ors.cluster.local import WorkerConfig
+from ors.errors import StartupFailed
 from ors.server import ApiKey, is_loopback
 from ors.server.process.lifeline import LIFELINE, Lifeline
 
@@ -89,7 +90,11 @@ class Serving:
             ssl_keyfile=self.access.ssl_keyfile,
         )
         with self._logging():
-            worker.work()
+            try:
+                worker.work()
+            except StartupFailed as error:  # a copy of the supervisor has nobody else who prints it
+                CommandError(str(error)).show()
+                raise SystemExit(CommandError.exit_code) from None
             worker.leave()
 
     def deploy(

@@ -7,6 +7,7 @@ from urllib.parse import unquote, urlsplit
 
 from ors.client.transports.base import Broken, Response
 from ors.client.transports.headers import HeaderFields
+from ors.errors import StartupFailed
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -132,7 +133,7 @@ class _Lifespan:
     async def started(self) -> None:
         await self._started.wait()
         if self._failed is not None:
-            raise Broken(f"the application did not start: {self._failed}")
+            raise StartupFailed(self._failed or "the application did not start")
 
     async def stop(self) -> None:
         self._inbox.put_nowait({"type": "lifespan.shutdown"})

@@ -320,14 +320,14 @@ class Supervisor:
     # ── Ended workers ────────────────────────────────────────────────────────────────────────────
 
     def _reap(self) -> int | None:
-        """Removes workers that have ended; returns an exit code if the first one could not start."""
+        """Removes workers that have ended; returns an exit code if one could not start, as the first ones."""
         for worker in self._all():
             code = worker.process.poll()
             if code is None:
                 continue
             self._remove(worker)
-            if self._on_ready is not None and worker.report is None and worker.slot == 0:
-                return code or 1  # it has printed why
+            if self._on_ready is not None and worker.report is None and (code > 0 or worker.slot == 0):
+                return code or 1  # it has printed why, and would do so again
             if self._stopping is None and worker.retired_until is None:
                 self._restart_later(worker, code)
             self._update_all()

@@ -16,6 +16,7 @@ from ors.cluster.ray.heartbeat import Heartbeat, directory
 from ors.server.identity import Identity
 
 START_SECONDS = 60.0
+LOOK_SECONDS = 0.5
 
 
 class Host:
@@ -41,12 +42,21 @@ class Host:
             insecure=insecure,
             on_start=lambda url: up.set(),
         )
-        self._server = threading.Thread(target=self._member.run, name="ors-server")
+        self._failure: BaseException | None = None
+        self._server = threading.Thread(target=self._run, name="ors-server")
         self._server.start()
-        if not up.wait(START_SECONDS):
-            raise TimeoutError("The server does not start")
+        while not up.wait(LOOK_SECONDS):  # an environment may take long to start
+            if not self._server.is_alive():
+                raise self._failure or RuntimeError("The server has ended before it had started")
         self._url = self._member.url
         self._heartbeat = Heartbeat(lambda: known.heartbeat.remote(self.info()), self._update)
+
+    def _run(self) -> None:
+        try:
+            self._member.run()
+        except BaseException as error:
+            self._failure = error
+            raise
 
     def info(self) -> HostInfo:
         """Describes this host."""

@@ -1,6 +1,7 @@
 // The view of live sessions, updated every second, with plots of the server's load.
 
 import { button, endButton, failure, fill, h, labelled, select } from "./dom.js";
+import { heldNote } from "./held.js";
 import { short } from "./json.js";
 import { plot } from "./plot.js";
 import { about, ask, follow } from "./server.js";
@@ -31,6 +32,7 @@ class LiveView {
   #page = { total: 0, offset: 0, sessions: [] };
   #rows = h("tbody");
   #plots = h("div", { class: "plots" });
+  #held = h("div");
   #where = h("span", { class: "where" });
   #wanted = { environment: "", state: "", offset: 0 };
   #stop = null;
@@ -45,6 +47,7 @@ class LiveView {
       "div",
       null,
       this.#plots,
+      this.#held,
       h(
         "section",
         { class: "card", "aria-label": "Sessions" },
@@ -97,6 +100,7 @@ class LiveView {
 
   #draw() {
     const { total, offset, sessions } = this.#page;
+    fill(this.#held, heldNote(sessions));
     this.#where.textContent = total > PAGE ? `${count(offset + 1)}–${count(offset + sessions.length)} of ${count(total)}` : `${count(total)} in total`;
     // Unchanged rows are reused, so that a button keeps the pointer and the focus.
     const old = new Map([...this.#rows.children].map((row) => [row.dataset.sid, row]));

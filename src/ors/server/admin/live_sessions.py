@@ -141,6 +141,7 @@ class LiveSessions:
             "reward": round(session.reward, 9),
             "finished": session.episode is not None and session.episode.finished,
             "task": task if whole else _preview(task),
+            "held": self._runtime.held.get(session.environment, {}),
         }
 
     # ── The clock ────────────────────────────────────────────────────────────────────────────────

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import suppress
 from typing import Any
 
-from ors.errors import ORSError
+from ors.errors import ORSError, StartupFailed, Unavailable
 from ors.server.connections.body_limits import ArrivingBodies, seconds_for, too_slow
 from ors.server.connections.listener import Application
 from ors.server.http.answers import Answer, Headers, failure
@@ -41,6 +41,7 @@ class ASGI:
     def __init__(self, app: Application) -> None:
         self._app = app
         self._arriving = ArrivingBodies(app.limits.arriving_bytes)
+        self._prepared = False
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """Serves one request, or the lifespan of the server."""
@@ -55,6 +56,12 @@ class ASGI:
 
     async def _run_lifespan(self, receive: Receive, send: Send) -> None:
         while (await receive())["type"] == "lifespan.startup":
+            try:
+                await self._app.prepare()
+            except StartupFailed as error:
+                await send({"type": "lifespan.startup.failed", "message": str(error)})
+                return
+            self._prepared = True
             self._app.start()
             await send({"type": "lifespan.startup.complete"})
         await self._app.close()
@@ -65,6 +72,8 @@ class ASGI:
             scope["method"], scope["path"], scope.get("query_string", b""), dict(scope["headers"]), b""
         )
         try:
+            if not self._prepared:  # the server sends no lifespan events
+                await self._prepare()
             _check_size(scope)
             complete = await self._read(request, receive)
         except ORSError as error:
@@ -73,6 +82,13 @@ class ASGI:
         if complete:
             outcome = self._app.take(request)
             await _Response(request).run(outcome, receive, send)
+
+    async def _prepare(self) -> None:
+        try:
+            await asyncio.shield(self._app.prepare())  # a client that leaves must not stop it
+        except StartupFailed:
+            raise Unavailable("The server could not start; its log says why", reason="environment") from None
+        self._prepared = True
 
     async def _read(self, request: Request, receive: Receive) -> bool:
         """Reads the body; returns whether it is complete."""

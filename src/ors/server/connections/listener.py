@@ -67,6 +67,13 @@ class Application(Responder, Protocol):
     def empty(self) -> bool:
         """Whether it has no session."""
 
+    async def prepare(self) -> None:
+        """Runs what has to run before the first request, unless that has been done.
+
+        Raises:
+            StartupFailed: an environment cannot be served.
+        """
+
     def start(self) -> None:
         """Starts on the running loop."""
 

@@ -1,7 +1,10 @@
 """Describes exceptions to clients and logs."""
 
+import sysconfig
 import traceback
 from collections.abc import Iterable
+from pathlib import Path
+from types import TracebackType
 from typing import Literal
 
 from pydantic import ValidationError
@@ -12,6 +15,8 @@ from ors.server.episodes.masking import hidden
 ReturnErrors = Literal["none", "exception", "stacktrace"]
 
 _LONGEST_CHAIN = 20
+_OURS = Path(__file__).parents[2]
+_INSTALLED = tuple(Path(sysconfig.get_path(name)) for name in ("stdlib", "purelib", "platlib"))
 
 _OFF_THE_MAIN_THREAD = "signal only works in main thread"
 SIGNALS = (
@@ -55,6 +60,33 @@ def trace(error: BaseException) -> str:
     except Exception:
         return type(error).__name__
     return f"{text}\n[{SIGNALS}]" if _wants_signals(error) else text
+
+
+def author_line(error: BaseException, cls: type) -> str:
+    """The last line of the author's code in a traceback, as ` (file.py:12)`; empty if there is none."""
+    frame = author_frame(error, cls)
+    return "" if frame is None else f" ({frame.filename}:{frame.lineno})"
+
+
+def author_frame(error: BaseException, cls: type) -> traceback.FrameSummary | None:
+    """The last frame of the author's code in a traceback: of the package of `cls`, or not installed."""
+    package, found = cls.__module__.partition(".")[0], None
+    at = error.__traceback__
+    while at is not None:
+        if _is_authors(at, package):
+            found = at
+        at = at.tb_next
+    return None if found is None else traceback.extract_tb(found, limit=1)[0]
+
+
+def _is_authors(at: TracebackType, package: str) -> bool:
+    code, module = at.tb_frame.f_code, str(at.tb_frame.f_globals.get("__name__"))
+    file = Path(code.co_filename)
+    if file.is_relative_to(_OURS):
+        return False
+    if module.partition(".")[0] == package:
+        return True
+    return file.is_absolute() and not any(file.is_relative_to(folder) for folder in _INSTALLED)
 
 
 def _wants_signals(error: BaseException | None) -> bool:

@@ -90,6 +90,11 @@ class Threads:
         """The number of threads that run a cancelled job, which cannot be stopped."""
         return sum(future.cancelled() for future in list(self._running))
 
+    @property
+    def idle(self) -> bool:
+        """Whether no job runs or waits."""
+        return not self._running
+
     def busy(self) -> list[str]:
         """Describes each thread that runs a job."""
         frames = sys._current_frames()

@@ -156,10 +156,32 @@ class ThreadLost(NamedTuple):
     lost: int
 
 
+class LoopHeld(NamedTuple):
+    """One step of an author's `async def` method kept the event loop from everything else."""
+
+    environment: str
+    method: str
+    """The class and the method."""
+    seconds: float
+    where: str
+    """The line that ran, as `file.py:12`."""
+    first: bool
+    """Whether it is the first time for this method."""
+
+
 Watched = EpisodeStarted | EpisodeForked | PromptAsked | ToolsListed | CallStarted | CallEnded | SessionEnded
 """Events of one session that its watchers are shown."""
 
-Event = SessionOpened | SessionReady | CallFinished | CallReplayed | SessionClosed | Rejected | ThreadLost
+Event = (
+    SessionOpened
+    | SessionReady
+    | CallFinished
+    | CallReplayed
+    | SessionClosed
+    | Rejected
+    | ThreadLost
+    | LoopHeld
+)
 
 
 class Observer(Protocol):

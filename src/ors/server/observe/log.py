@@ -5,6 +5,7 @@ import logging
 from ors.server.observe.events import (
     CallFinished,
     Event,
+    LoopHeld,
     Rejected,
     SessionClosed,
     SessionOpened,
@@ -15,6 +16,7 @@ from ors.server.observe.events import (
 log = logging.getLogger("ors.server")
 
 LONGEST_NAME = 100
+MAKE_IT_SYNC = "make it a plain def, which runs in a thread, or await what takes long"
 
 
 class EventLog:
@@ -31,6 +33,8 @@ class EventLog:
 def _level(event: Event) -> int:
     if isinstance(event, ThreadLost):
         return logging.ERROR
+    if isinstance(event, LoopHeld):
+        return logging.WARNING if event.first else logging.DEBUG
     if isinstance(event, SessionReady):
         return logging.WARNING if event.reason else logging.DEBUG
     return (
@@ -52,6 +56,8 @@ def _line(event: Event) -> str:
         return f"session of {event.environment} {event.reason} after {event.seconds:.1f} s"
     if isinstance(event, ThreadLost):
         return f"a thread is lost in {_short(event.tool)!r}; {event.lost} are stuck now"
+    if isinstance(event, LoopHeld):
+        return f"{event.method} held the event loop for {event.seconds:.1f} s ({event.where}); {MAKE_IT_SYNC}"
     return f"request rejected: {event.reason}" if isinstance(event, Rejected) else "call rejoined"
 
 

@@ -8,6 +8,7 @@ from ors.server.observe.events import (
     CallFinished,
     CallReplayed,
     Event,
+    LoopHeld,
     Rejected,
     SessionClosed,
     SessionOpened,
@@ -116,5 +117,12 @@ METRICS = (
         "ors_event_loop_lag_seconds",
         "How late the event loop was, at worst, in half a minute",
         lambda now: now.lag.seconds,
+    ),
+    MetricRow(
+        "ors_event_loop_held",
+        "Times that a method held the event loop",
+        "counter",
+        ("environment", "method"),
+        event=LoopHeld,
     ),
 )

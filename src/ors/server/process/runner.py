@@ -41,6 +41,10 @@ AT_ONCE_SECONDS = 2
 TICKS_A_SECOND = 10
 
 
+class _Interrupted(Exception):
+    """A signal came before the server had started."""
+
+
 class Runner(uvicorn.Server):
     """uvicorn with our connections, a drain before its shutdown, and an exit that is not an error."""
 
@@ -100,7 +104,11 @@ class Runner(uvicorn.Server):
         return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
 
     def run(self, sockets: list[socket.socket] | None = None) -> None:
-        """Serves until it is told to stop. Logs what authors' code left running, and does not wait for it."""
+        """Serves until it is told to stop. Logs what authors' code left running, and does not wait for it.
+
+        Raises:
+            StartupFailed: the `startup` of an environment raised.
+        """
         self._deadline = Deadline()
         if self._is_ours():
             # Modules and authors' data stay for good. Python's garbage collector need not visit them, which
@@ -110,6 +118,8 @@ class Runner(uvicorn.Server):
         try:
             asyncio.set_event_loop(loop)
             loop.run_until_complete(self.serve(sockets))
+        except _Interrupted:
+            log.warning("ended before it had started")
         finally:
             try:
                 loop.run_until_complete(_cancel_the_rest())
@@ -127,13 +137,24 @@ class Runner(uvicorn.Server):
         leave_threads(self._app.limits.grace_seconds)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Starts to listen, and calls `on_start`."""
+        """Lets environments start, then listens, and calls `on_start`."""
         asyncio.get_running_loop().set_default_executor(Executor(self._app.threads))
+        await self._prepare()
         await super().startup(sockets)
         if self.started and sys.platform != "win32":  # where only the event loop can accept
             self.servers = [listener for server in self.servers for listener in self._bounded(server)]
         if self.started and self._on_start is not None:
             self._on_start(self.url)
+
+    async def _prepare(self) -> None:
+        preparing = asyncio.create_task(self._app.prepare())
+        while not preparing.done():
+            await asyncio.wait({preparing}, timeout=1 / TICKS_A_SECOND)
+            if self.should_exit:
+                preparing.cancel()
+                await asyncio.wait({preparing})
+                raise _Interrupted
+        preparing.result()
 
     def _bounded(self, server: asyncio.Server) -> list[asyncio.Server]:
         """Replaces a listening server by one that limits its connections."""
