@@ -76,15 +76,14 @@ class App:
             self.sessions,
             {name: environment.tool_names for name, environment in environments.items()},
         )
-        runtime.observers.own += [self.metrics, EventLog()]
         self._watch = LoopWatch(
             {name: environment.cls for name, environment in environments.items()},
             self._loop_held,
             lambda: runtime.threads.idle,
         )
-        inspector = Inspector(
-            LiveSessions(runtime, self.sessions, environments, keys), self.sessions, environments, keys
-        )
+        live = LiveSessions(runtime, self.sessions, environments, keys)
+        runtime.observers.own += [self.metrics, EventLog(), live.ended]
+        inspector = Inspector(live, self.sessions, environments, keys)
         self.pages = Pages(self.sessions, self.metrics, inspector, self._is_ready)
         endpoints = Endpoints(environments, runtime, keys, self.sessions, self.timers, self._new_session_id)
         self._routes = Routes(

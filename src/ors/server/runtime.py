@@ -10,8 +10,10 @@ from ors.server.episodes.error_text import ErrorText
 from ors.server.episodes.threads import Threads
 from ors.server.identity import Identity
 from ors.server.observe.call_counters import CallCounters
+from ors.server.observe.episode_counters import EpisodeCounters
 from ors.server.observe.events import Observers
 from ors.server.process.forks import Copies
+from ors.server.sessions.prompts import KeptPrompts
 from ors.server.sessions.results import KeptResults
 
 SHUTDOWN = "Server is shutting down"
@@ -34,7 +36,9 @@ class Runtime:
         self.threads = Threads()
         self.copies = Copies(self.threads)
         self.calls = CallCounters()
+        self.episodes = EpisodeCounters()
         self.kept = KeptResults(limits.kept_seconds, limits.kept_bytes)
+        self.prompts = KeptPrompts()
         self.loop: asyncio.AbstractEventLoop | None = None
         """The event loop; finding the running one takes a system call in CPython 3.11."""
         self.held: dict[str, dict[str, float]] = {}

@@ -1,7 +1,9 @@
 """The live feed of all servers' sessions and traffic, merged into one."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
+from heapq import nlargest
 from itertools import groupby
 from typing import Any
 from urllib.parse import urlencode
@@ -10,6 +12,7 @@ from ors._json import loads
 from ors._sse import Decoder
 from ors.cluster.aggregate.deep_pages import AskAll, deep_page, newest_first
 from ors.cluster.routing.peers import Peers
+from ors.server.admin.ended_episodes import SHOWN
 from ors.server.admin.inspector_api import MAX_PAGE, PAGE
 from ors.server.admin.live_sessions import TICK_SECONDS
 from ors.server.http.answers import Headers
@@ -20,6 +23,8 @@ FIRST_SECONDS = 0.1
 """How long to wait for the first events of all servers."""
 _COUNTS = ("sessions", "running", "calls", "refused", "failed")
 _SHARES = ("p50", "p95", "p99")
+_Totals = dict[str, dict[str, float]]
+"""Numbers of episodes by environment."""
 
 
 def live(
@@ -48,6 +53,7 @@ class _ServerFeed:
         self.point: dict[str, Any] | None = None
         self.total = 0
         self.sessions: list[dict[str, Any]] = []
+        self.episodes: dict[str, Any] = {"totals": {}, "ended": []}
 
     def answer(self, outcome: Outcome) -> None:
         """Ignores what is answered instead: the server has died."""
@@ -72,6 +78,8 @@ class _ServerFeed:
             elif each.event == "sessions":
                 page = loads(each.data.encode())
                 self.total, self.sessions = page["total"], page["sessions"]
+            elif each.event == "episodes":
+                self.episodes = loads(each.data.encode())
 
     def end(self, data: bytes) -> bool:
         """Ends: the server is about to end."""
@@ -105,7 +113,7 @@ class _MergedFeed:
         self._feeds: dict[str, _ServerFeed] = {}  # by the prefix of each server's session ids
         self._streams: dict[str, Stream] = {}
         self._own: Stream | None = None
-        self._sent = b""
+        self._sent = self._sent_episodes = b""
         self._begun = False
         self._timer: asyncio.TimerHandle | None = None
         self.feed = Feed(self._open, self._close)
@@ -144,6 +152,7 @@ class _MergedFeed:
         else:
             self._begun = True
             self.feed.tell(event("history", _history(list(self._feeds.values()))))
+        self._tell_episodes()
         if not self._deep:
             self._show(self._page())
         elif self._looking is None or self._looking.done():
@@ -155,6 +164,14 @@ class _MergedFeed:
         if page != self._sent:
             self._sent = page
             self.feed.tell(page)
+
+    def _tell_episodes(self) -> None:
+        told = [each.episodes for each in self._feeds.values()]
+        ended = nlargest(SHOWN, (row for each in told for row in each["ended"]), key=lambda row: row["ended"])
+        episodes = event("episodes", {"totals": _added([each["totals"] for each in told]), "ended": ended})
+        if episodes != self._sent_episodes:
+            self._sent_episodes = episodes
+            self.feed.tell(episodes)
 
     async def _look(self) -> None:
         page = await deep_page(self._request, self._first, self._count, self._ask_all)
@@ -177,6 +194,16 @@ def _sum(points: list[dict[str, Any]]) -> dict[str, Any]:
     """Merges the points of all servers; of percentiles, the largest is the best known bound."""
     made: dict[str, Any] = {"at": max((point["at"] for point in points), default=0.0)}
     made |= {name: sum(point[name] for point in points) for name in _COUNTS}
+    made["episodes"] = _added([point.get("episodes", {}) for point in points])
     for name in _SHARES:
         made[name] = max((point[name] for point in points if point[name] is not None), default=None)
     return made
+
+
+def _added(every: list[_Totals]) -> _Totals:
+    """Adds up the numbers of all servers, environment by environment."""
+    found: dict[str, Counter[str]] = {}
+    for totals in every:
+        for name, numbers in totals.items():
+            found.setdefault(name, Counter()).update(numbers)
+    return {name: dict(numbers) for name, numbers in found.items()}

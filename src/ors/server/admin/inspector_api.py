@@ -7,8 +7,9 @@ from pathlib import PurePosixPath
 from typing import Protocol
 
 from ors._version import __version__
-from ors.errors import Forbidden
+from ors.errors import Forbidden, NotFound
 from ors.server.admin.live_sessions import LiveSessions, View
+from ors.server.admin.task_search import TaskSearch
 from ors.server.episodes.environments import ServedEnvironment
 from ors.server.http.answers import Answer, Headers, Redirect, answer
 from ors.server.http.requests import Request
@@ -21,6 +22,7 @@ HOME = "/-/"
 FILES = "/-/page/"
 ABOUT = "/-/api/about"
 ENVIRONMENTS = "/-/api/environments"
+TASKS = "/-/api/tasks"
 LIVE = "/-/api/live"
 MARKS = "/-/api/live/marks"
 BEFORE = "/-/api/live/before"
@@ -99,6 +101,8 @@ class Inspector:
             )
         if path == ENVIRONMENTS:
             return answer([_described(environment) for environment in self._environments.values()])
+        if path == TASKS:
+            return self._found_tasks(request)
         if path == LIVE:
             return self._live.sessions(_view(request))
         if path == MARKS:
@@ -114,6 +118,14 @@ class Inspector:
         if path.startswith(CALLS):
             return self._live.calls(self._sessions.peek(path[len(CALLS) :], now, request.key))
         return page_files().get(path)
+
+    async def _found_tasks(self, request: Request) -> Answer:
+        environment = self._environments.get(request.asked("environment"))
+        if environment is None:
+            raise NotFound("There is no such environment")
+        private = self._keys.sees_private(request.key)
+        search = TaskSearch(environment, request.asked("split"), request.asked("text"), private)
+        return answer(await search.run(request.number("from", 0)))
 
     def _sees_runs(self, key: str) -> bool:
         return len(self._keys.by_name) < 2 or self._keys.sees_private(key)

@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from ors._sse import PING
+from ors.server.admin.ended_episodes import EndedEpisodes
 from ors.server.admin.session_feed import SessionFeed
+from ors.server.admin.task_preview import TaskPreviews
 from ors.server.admin.traffic import Traffic
 from ors.server.episodes.environments import ServedEnvironment
 from ors.server.http.streams import Feed, event
@@ -20,8 +22,6 @@ TICK_SECONDS = 1.0
 PING_TICKS = 10
 MOST_MARKS = 1000
 """Most creation times in one answer; with more sessions, every n-th is given."""
-MOST_PREVIEW = 4
-PREVIEW_CHARS = 60
 
 
 class View:
@@ -31,6 +31,7 @@ class View:
         self.same = (key, environment, state, offset, limit)
         self.key, self.environment, self.state, self.offset, self.limit = self.same
         self.sent = b""
+        self.sent_episodes = 0  # how many had ended when they were sent last
 
     def shows(self, session: ServerSession) -> bool:
         """Whether the view includes a session."""
@@ -49,9 +50,10 @@ class LiveSessions:
     ) -> None:
         self._runtime = runtime
         self._sessions = sessions
-        self._environments = environments
-        self._keys = keys
-        self._traffic = Traffic()
+        self._previews = TaskPreviews(environments, keys)
+        self.ended = EndedEpisodes(runtime, self._previews)
+        """Observes the server, also without readers."""
+        self._traffic = Traffic(runtime.episodes)
         self._views: dict[Feed, View] = {}
         self._watches: dict[Feed, SessionFeed] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -64,10 +66,12 @@ class LiveSessions:
         def begin(feed: Feed) -> None:
             self._wake()
             if not self._views:
+                self._traffic.begin()
                 self._runtime.observers.all.append(self._traffic)
             self._views[feed] = view
             feed.tell(event("history", list(self._traffic.points)))
             self._tell_view(feed, view, self._page(view))
+            self._tell_episodes(feed, view)
 
         def end(feed: Feed) -> None:
             del self._views[feed]
@@ -97,7 +101,7 @@ class LiveSessions:
             self._wake()
             watch = self._watches[feed] = SessionFeed(feed, session)
             observers.watch(session.sid, watch)
-            watch.begin(self._row(session, whole=True))
+            watch.begin(self._row(session, whole=True), self._runtime.prompts.get(session.sid))
 
         def end(feed: Feed) -> None:
             observers.unwatch(session.sid, self._watches.pop(feed))
@@ -125,10 +129,17 @@ class LiveSessions:
             view.sent = page
             feed.tell(page)
 
+    def _tell_episodes(self, feed: Feed, view: View) -> None:
+        if view.sent_episodes == self.ended.changes:
+            return
+        view.sent_episodes = self.ended.changes
+        totals = {name: each._asdict() for name, each in self._runtime.episodes.totals().items()}
+        ended = self.ended.shown(view.key, view.environment)
+        feed.tell(event("episodes", {"totals": totals, "ended": ended}))
+
     def _row(self, session: ServerSession, *, whole: bool = False) -> dict[str, Any]:
         task: Any = session.episode.task if session.episode is not None else {}
-        if not self._keys.sees_private(session.key):
-            task = self._environments[session.environment].without_private([task])[0]
+        seen = self._previews.whole if whole else self._previews.short
         return {
             "sid": session.sid,
             "environment": session.environment,
@@ -136,11 +147,11 @@ class LiveSessions:
             "failure": str(session.failure or ""),
             "created": self._created_ms(session) / 1000,
             "seen": round(session.seen + self._clock_offset, 1),
-            "calls": session.steps,
+            "calls": session.score.calls,
             "running": session.running,
-            "reward": round(session.reward, 9),
+            "reward": round(session.score.reward, 9),
             "finished": session.episode is not None and session.episode.finished,
-            "task": task if whole else _preview(task),
+            "task": seen(task, session.environment, session.key),
             "held": self._runtime.held.get(session.environment, {}),
         }
 
@@ -171,16 +182,4 @@ class LiveSessions:
             if view.same not in pages:
                 pages[view.same] = self._page(view)
             self._tell_view(feed, view, pages[view.same])
-
-
-def _preview(task: Any) -> dict[str, Any]:
-    items = dict(task).items()
-    return {key: _short(value) for key, value in list(items)[:MOST_PREVIEW]}
-
-
-def _short(value: Any) -> Any:
-    if isinstance(value, str):
-        return value if len(value) <= PREVIEW_CHARS else value[: PREVIEW_CHARS - 1] + "…"
-    if value is None or isinstance(value, bool | int | float):
-        return value
-    return "[…]" if isinstance(value, list | tuple) else "{…}"
+            self._tell_episodes(feed, view)

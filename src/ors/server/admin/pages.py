@@ -124,8 +124,8 @@ def _session_json(session: ServerSession, now: float) -> dict[str, object]:
         "state": session.state.value,
         "age_seconds": round(now - session.created, 3),
         "idle_seconds": round(now - session.seen, 3),
-        "calls": session.steps,
+        "calls": session.score.calls,
         "running": session.running,
-        "reward": session.reward,
+        "reward": session.score.reward,
         "finished": session.episode.finished if session.episode is not None else False,
     }

@@ -3,9 +3,9 @@
 import time
 from typing import Any
 
-from ors._json import dumps
+from ors._json import dumps, loads
 from ors.server.http.streams import Feed, event
-from ors.server.observe.events import CallEnded, CallStarted, Watched
+from ors.server.observe.events import CallEnded, CallStarted, PromptAsked, Watched
 from ors.server.sessions.calls import Call
 from ors.server.sessions.session import ServerSession
 
@@ -21,9 +21,10 @@ class SessionFeed:
         self.session = session
         self._sent = b""
 
-    def begin(self, row: dict[str, Any]) -> None:
-        """Sends the session, its running calls, and the kept results."""
+    def begin(self, row: dict[str, Any], prompt: bytes | None) -> None:
+        """Sends the session, its prompt, its running calls, and the kept results."""
         self.tell_session(row)
+        self.feed.tell(event("prompt", None if prompt is None else loads(prompt)))
         self.feed.tell(event("before", [_before(call) for call in self.session.calls()]))
 
     def tell_session(self, row: dict[str, Any]) -> bool:
@@ -36,7 +37,10 @@ class SessionFeed:
         return True
 
     def show(self, happened: Watched) -> None:
-        """Sends the begin or the end of a call."""
+        """Sends the prompt, and the begin or the end of a call."""
+        if isinstance(happened, PromptAsked) and not happened.error:
+            fits = len(dumps(happened.blocks)) <= MOST_SHOWN_BYTES
+            self.feed.tell(event("prompt", happened.blocks if fits else None))
         if not isinstance(happened, CallStarted | CallEnded):
             return  # the rows of sessions tell the rest
         name = "started" if isinstance(happened, CallStarted) else "ended"

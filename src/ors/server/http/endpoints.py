@@ -251,7 +251,10 @@ class Endpoints:
     # ── Episodes ─────────────────────────────────────────────────────────────────────────────────
 
     async def _prompt(self, request: Request, environment: ServedEnvironment) -> Answer:
-        return answer(await self._session(request).prompt())
+        session = self._session(request)
+        prompt = answer(await session.prompt())
+        self._runtime.prompts.keep(session.sid, prompt.body)
+        return prompt
 
     async def _task_tools(self, request: Request, environment: ServedEnvironment) -> Answer:
         return _tools(await self._session(request).tools())

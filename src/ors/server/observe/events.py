@@ -122,6 +122,23 @@ class SessionEnded(NamedTuple):
     failure_reason: str = ""
 
 
+class EpisodeEnded(NamedTuple):
+    """A tool has finished the episode of a session, or the session has ended before."""
+
+    sid: str
+    environment: str
+    key: str
+    outcome: str
+    """"scored", "unscored" or "failed"."""
+    reward: float | None
+    """The sum of the rewards of its calls; None unless it is scored."""
+    calls: int
+    created: float
+    """When the session was created, by the clock of the event loop."""
+    task: JSONObject | None
+    """May be large, and has private fields."""
+
+
 class CallReplayed(NamedTuple):
     """A client rejoined a call that it had started before."""
 
@@ -176,6 +193,7 @@ Event = (
     SessionOpened
     | SessionReady
     | CallFinished
+    | EpisodeEnded
     | CallReplayed
     | SessionClosed
     | Rejected

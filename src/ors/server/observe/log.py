@@ -4,6 +4,7 @@ import logging
 
 from ors.server.observe.events import (
     CallFinished,
+    EpisodeEnded,
     Event,
     LoopHeld,
     Rejected,
@@ -24,6 +25,8 @@ class EventLog:
 
     def observe(self, event: Event) -> None:
         """Logs the event, if its level is enabled."""
+        if type(event) is EpisodeEnded:
+            return  # the end of its session is logged
         usual = type(event) is CallFinished and event.outcome == "ok"
         level = logging.DEBUG if usual else _level(event)
         if log.isEnabledFor(level):

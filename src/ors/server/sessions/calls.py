@@ -8,15 +8,16 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterator
 from time import perf_counter
-from typing import Any
+from typing import Any, NamedTuple
 
-from ors._protocol import RESULT_GONE, error_event, task_id_event
+from ors._protocol import RESULT_GONE, UNKNOWN_TASK_ID, error_event, task_id_event
 from ors.server.episodes.result import Result, failed
 from ors.server.runtime import Runtime
 
 log = logging.getLogger("ors.server")
 
 GONE = error_event(RESULT_GONE)
+UNKNOWN = error_event(UNKNOWN_TASK_ID)
 SPENT_KEYS = 65_536
 """Idempotency keys that a session remembers after their results are gone: at least this many, at most twice.
 
@@ -27,6 +28,13 @@ Each takes about 75 bytes: 75 KB in a session of 1,000 calls, 10 MB in one of 13
 Work = Callable[[str, dict[str, Any]], Coroutine[Any, Any, Result]]
 Watch = Callable[["Call", Result], None]
 Listener = Callable[[], None]
+
+
+class NoCall(NamedTuple):
+    """The answer to a client that rejoins a call which is not there."""
+
+    id: str
+    events: bytes
 
 
 class Call:

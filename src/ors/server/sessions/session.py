@@ -3,9 +3,8 @@
 import asyncio
 import logging
 from collections.abc import Coroutine, Iterable
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
-from ors._protocol import UNKNOWN_TASK_ID, error_event
 from ors.errors import Gone, NotFound, ORSError, ServerFailed, Unavailable
 from ors.limits import Limits
 from ors.server.episodes.episode import Episode, SetupTimeout, failure_reason
@@ -15,6 +14,7 @@ from ors.server.observe.events import (
     CallFinished,
     CallReplayed,
     CallStarted,
+    EpisodeEnded,
     EpisodeForked,
     EpisodeStarted,
     PromptAsked,
@@ -26,22 +26,13 @@ from ors.server.observe.events import (
     ToolsListed,
 )
 from ors.server.runtime import Runtime
-from ors.server.sessions.calls import GONE, Call, Calls
+from ors.server.sessions.calls import GONE, UNKNOWN, Call, Calls, NoCall
 from ors.server.sessions.forks import Forks
+from ors.server.sessions.score import Score
 from ors.server.sessions.states import READY, TRANSITIONS, State
 from ors.types import Blocks, JSONObject, ListToolsOutput
 
 log = logging.getLogger("ors.server")
-
-
-_UNKNOWN_TASK = error_event(UNKNOWN_TASK_ID)
-
-
-class NoCall(NamedTuple):
-    """The answer to a client that rejoins a call which is not there."""
-
-    id: str
-    events: bytes
 
 
 class EarlyCalls:
@@ -71,11 +62,10 @@ class ServerSession:
         "forks",
         "key",
         "limits",
-        "reward",
+        "score",
         "seen",
         "sid",
         "state",
-        "steps",
     )
 
     def __init__(
@@ -91,8 +81,7 @@ class ServerSession:
         self.state = State.CREATING
         self.failure: ServerFailed | None = None
         self.episode: Episode | None = None
-        self.steps = 0
-        self.reward = 0.0
+        self.score = Score()
         self._opening: asyncio.Task[Any] | None = None
         self._settled: asyncio.Future[None] | None = None  # set while somebody waits for the end of CREATING
         self._early: EarlyCalls | None = None
@@ -230,7 +219,7 @@ class ServerSession:
         calls, runtime = self._calls, self._runtime
         if task_id is not None:
             known = calls.by_id(task_id)
-            return NoCall(task_id, _UNKNOWN_TASK) if known is None else self._rejoined(known)
+            return NoCall(task_id, UNKNOWN) if known is None else self._rejoined(known)
         if key is not None:
             if calls.spent(key):
                 return NoCall(next(runtime.task_ids), GONE)
@@ -322,9 +311,7 @@ class ServerSession:
             if self.episode.broken:
                 self._fail(self.episode.broken, call.tool)
         self.seen = call.finished_at  # a running call counts as activity, up to its end
-        self.steps += 1
-        if result.reward is not None:
-            self.reward += result.reward
+        self.score.add(result)
         labels = (self.environment, call.tool, result.kind, result.reason)
         self._runtime.calls.add(labels, call.seconds, len(result.events))
         observers = self._runtime.observers
@@ -347,6 +334,16 @@ class ServerSession:
         if self.sid in observers.watched:
             events = call.head + result.events
             observers.show(CallEnded(self.sid, call.tool, call.id, call.seconds, events))
+        if result.finished and not self.score.counted:
+            self._episode_ended(failed=False)
+
+    def _episode_ended(self, failed: bool) -> None:
+        outcome, reward = self.score.end(failed)
+        self._runtime.episodes.add(self.environment, outcome, reward)
+        task, calls = self.episode.task if self.episode else None, self.score.calls
+        self._runtime.observers.tell(
+            EpisodeEnded(self.sid, self.environment, self.key, outcome, reward, calls, self.created, task)
+        )
 
     def check(self) -> None:
         """Raises the error for requests to a session that has failed or ended."""
@@ -366,6 +363,9 @@ class ServerSession:
         self.failure = None
         forking = [] if self.forks is None else self.forks.stop()
         stopped: list[asyncio.Task[Any]] = [*self.stop_calls(message, reason), *forking]
+        self._runtime.prompts.drop(self.sid)
+        if self.episode is not None and not self.score.counted:
+            self._episode_ended(before is not READY or self.score.failed or reason != "deleted")
         if self.episode is not None and self.sid in self._runtime.observers.watched:
             self._show_end(before is READY or bool(self.episode.broken), failure)
         at_once = self._opening is None and not forking

@@ -1,0 +1,34 @@
+"""The score of one session: its calls and rewards, and how its episode ended."""
+
+from ors.server.episodes.result import Result
+
+
+class Score:
+    """Counts the calls of one session and sums up their rewards."""
+
+    __slots__ = ("calls", "counted", "failed", "reward", "rewarded")
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.reward = 0.0
+        self.rewarded = False
+        """Whether any call gave a reward, be it 0."""
+        self.failed = False
+        """Whether the last call failed."""
+        self.counted = False
+        """Whether the end of the episode was counted."""
+
+    def add(self, result: Result) -> None:
+        """Counts a call that has ended."""
+        self.calls += 1
+        self.failed = result.kind == "failed"
+        if result.reward is not None:
+            self.reward += result.reward
+            self.rewarded = True
+
+    def end(self, failed: bool) -> tuple[str, float | None]:
+        """Ends the count; returns the outcome and the reward. Recorded sessions have the same outcomes."""
+        self.counted = True
+        if failed:
+            return "failed", None
+        return ("scored", self.reward) if self.rewarded else ("unscored", None)
