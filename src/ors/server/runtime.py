@@ -11,6 +11,7 @@ from ors.server.episodes.threads import Threads
 from ors.server.identity import Identity
 from ors.server.observe.call_counters import CallCounters
 from ors.server.observe.events import Observers
+from ors.server.observe.sandbox_counts import SandboxCounts
 from ors.server.process.forks import Copies
 from ors.server.sessions.results import KeptResults
 
@@ -34,6 +35,7 @@ class Runtime:
         self.threads = Threads()
         self.copies = Copies(self.threads)
         self.calls = CallCounters()
+        self.sandboxes = SandboxCounts(observers)
         self.kept = KeptResults(limits.kept_seconds, limits.kept_bytes)
         self.loop: asyncio.AbstractEventLoop | None = None
         """The event loop; finding the running one takes a system call in CPython 3.11."""

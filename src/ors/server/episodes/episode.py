@@ -11,6 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from ors._json import dumps
 from ors._protocol import result_events
+from ors._sandbox_observer import SANDBOX_OBSERVER
 from ors._tools import SPAWN, ToolDef, call, checked, method
 from ors.environment import Environment, Secrets
 from ors.errors import BadRequest, Gone, ServerFailed, ToolError
@@ -97,6 +98,7 @@ class Episode:
             raise
 
     async def _open(self) -> None:
+        SANDBOX_OBSERVER.set(self._runtime.sandboxes)
         if self._has_default_constructor():
             self._make()
         else:
@@ -202,6 +204,7 @@ class Episode:
         return failed(message, "tool_timeout")
 
     def _run(self, name: str, definition: ToolDef | None, given: dict[str, Any]) -> Awaitable[ToolOutput]:
+        SANDBOX_OBSERVER.set(self._runtime.sandboxes)
         # An author who overrides _call_tool gets all calls; otherwise they go straight to the tools.
         if self._tools.overridden:
             return self._run_by_author(name, given)
@@ -262,6 +265,7 @@ class Episode:
             raise BadRequest(text, reason="episode_finished")
 
     async def _copies(self, count: int) -> list["Episode"]:
+        SANDBOX_OBSERVER.set(self._runtime.sandboxes)
         copies = EnvironmentCopies(self._ready, count, self._in_thread)
         try:
             await self._ask("fork", copies.make)

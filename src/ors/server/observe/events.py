@@ -156,10 +156,32 @@ class ThreadLost(NamedTuple):
     lost: int
 
 
+class SandboxOpened(NamedTuple):
+    """An environment has opened a sandbox."""
+
+    seconds: float
+
+
+class SandboxKilled(NamedTuple):
+    """A limit has ended a program in a sandbox: "time", "output", "memory", "inodes" or "unanswered"."""
+
+    limit: str
+
+
 Watched = EpisodeStarted | EpisodeForked | PromptAsked | ToolsListed | CallStarted | CallEnded | SessionEnded
 """Events of one session that its watchers are shown."""
 
-Event = SessionOpened | SessionReady | CallFinished | CallReplayed | SessionClosed | Rejected | ThreadLost
+Event = (
+    SessionOpened
+    | SessionReady
+    | CallFinished
+    | CallReplayed
+    | SessionClosed
+    | Rejected
+    | ThreadLost
+    | SandboxOpened
+    | SandboxKilled
+)
 
 
 class Observer(Protocol):

@@ -6,6 +6,8 @@ from ors.server.observe.events import (
     CallFinished,
     Event,
     Rejected,
+    SandboxKilled,
+    SandboxOpened,
     SessionClosed,
     SessionOpened,
     SessionReady,
@@ -52,6 +54,10 @@ def _line(event: Event) -> str:
         return f"session of {event.environment} {event.reason} after {event.seconds:.1f} s"
     if isinstance(event, ThreadLost):
         return f"a thread is lost in {_short(event.tool)!r}; {event.lost} are stuck now"
+    if isinstance(event, SandboxOpened):
+        return f"sandbox opened after {event.seconds:.3f} s"
+    if isinstance(event, SandboxKilled):
+        return f"program in a sandbox killed ({event.limit})"
     return f"request rejected: {event.reason}" if isinstance(event, Rejected) else "call rejoined"
 
 
