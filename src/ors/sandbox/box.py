@@ -19,6 +19,7 @@ from ors.sandbox.process import RunningProcess
 from ors.sandbox.sandbox import FILE, OUTPUT, Sandbox
 from ors.sandbox.snapshot import Snapshot
 from ors.sandbox.spec import ExecResult, SandboxSpec
+from ors.sandbox.view import LARGEST_ANSWER, MOST_FILES, MOST_PROCESSES, SandboxView, view
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 GRADER = "home/agent/grade"
@@ -233,6 +234,16 @@ class Box:
             await asyncio.to_thread(unpack, os.fsencode(folder), files.reader(), links=False)
         finally:
             files.close()
+
+    async def look(self) -> SandboxView:
+        """Its processes, memory and files."""
+        answer = await self._asked("", LARGEST_ANSWER, "look", MOST_PROCESSES, MOST_FILES)
+        group = self.cell.launched.cgroup
+        try:
+            return view(answer, self.backend, self.spec, None if group is None else group.memory())
+        except ValueError as error:
+            self.cell.kill()
+            raise SandboxDead(f"{error}; it was killed") from None
 
     async def snapshot(self) -> Snapshot:
         """A copy of all files in the writable places."""

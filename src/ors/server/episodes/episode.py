@@ -314,6 +314,11 @@ class Episode:
             raise Gone("Session deleted", reason="deleted")
         return self._env
 
+    @property
+    def sandbox(self) -> Any:
+        """The sandbox of the environment, under the name that toolsets know too; None if there is none."""
+        return getattr(self._env, "box", None)
+
     async def _tear_down(self, env: Environment) -> None:
         # The base class's teardown does nothing, so it needs no thread.
         if type(env).teardown is not Environment.teardown:
