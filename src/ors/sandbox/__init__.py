@@ -7,6 +7,7 @@ from ors.sandbox.process import Process
 from ors.sandbox.sandbox import Sandbox
 from ors.sandbox.snapshot import Snapshot
 from ors.sandbox.spec import ExecResult, SandboxSpec
+from ors.sandbox.view import SandboxView
 
 __all__ = [
     "ExecResult",
@@ -17,6 +18,7 @@ __all__ = [
     "SandboxLimit",
     "SandboxSpec",
     "SandboxUnavailable",
+    "SandboxView",
     "Snapshot",
     "open_sandbox",
 ]

@@ -3,12 +3,14 @@
 import asyncio
 import errno
 import os
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from ors._sandbox_observer import SANDBOX_OBSERVER
 from ors.errors import SandboxDead, SandboxLimit
 from ors.sandbox.backends import SandboxBackend
 from ors.sandbox.inside.archive import pack, unpack
@@ -17,11 +19,14 @@ from ors.sandbox.process import RunningProcess
 from ors.sandbox.sandbox import FILE, OUTPUT, Sandbox
 from ors.sandbox.snapshot import Snapshot
 from ors.sandbox.spec import ExecResult, SandboxSpec
+from ors.sandbox.view import LARGEST_ANSWER, MOST_FILES, MOST_PROCESSES, SandboxView, view
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 GRADER = "home/agent/grade"
 UNANSWERED = 5.0
 """Seconds after a program's time limit until the sandbox counts as dead."""
+COUNTED = ("time", "output", "memory", "inodes")
+"""Limits that end a program."""
 PIECE = 1 << 20
 FILE_SECONDS = 60.0
 GRADER_ENV = {"PYTHONSAFEPATH": "1", "PYTHONNOUSERSITE": "1", "PYTHONDONTWRITEBYTECODE": "1"}
@@ -32,8 +37,10 @@ async def open_box(
     spec: SandboxSpec, files: Snapshot | None = None, among: Sequence[SandboxBackend] | None = None
 ) -> "Box":
     """Opens a sandbox, with the files of a snapshot."""
+    began = time.monotonic()
     backend, cell = await start(spec, among)
     box = Box(spec, backend, cell)
+    box.observer.opened(time.monotonic() - began)
     if files is not None:
         try:
             await box.restore(files)
@@ -52,6 +59,8 @@ class Box:
         folder = str(cell.launched.settings["folder"])
         self.work = f"{folder}/work"
         self.cell = cell
+        self.observer = SANDBOX_OBSERVER.get()
+        cell.gone.add_done_callback(lambda _: self.observer.closed())
         self._backend = backend
         self._channel = cell.channel
         self._places = ("work", "home/agent") if folder else ("work", "home/agent", "tmp")
@@ -69,6 +78,7 @@ class Box:
 
     async def close(self) -> None:
         """Ends everything in the sandbox."""
+        self._kernel_kills()
         await self.cell.end()
 
     # ── Programs ─────────────────────────────────────────────────────────────────────────────────
@@ -105,24 +115,44 @@ class Box:
             if feeding is not None:
                 feeding.cancel()
         if not process.ended.done():
-            self.cell.kill()
-            raise SandboxDead("the sandbox did not answer, and was killed")
+            raise self._unanswered()
+
+    def _unanswered(self) -> SandboxDead:
+        self.observer.killed("unanswered")
+        self.cell.kill()
+        return SandboxDead("the sandbox did not answer, and was killed")
 
     def _judged(self, result: ExecResult) -> ExecResult:
         """Names the limit of a program that the kernel has killed for its memory."""
-        group = self.cell.launched.cgroup
-        if group is None or result.limit is not None or result.returncode not in (-9, 137):
-            return result
-        before, self._oom_kills = self._oom_kills, group.oom_kills()
-        if self._oom_kills == before:
+        self._count(result.limit)
+        if result.limit is not None or result.returncode not in (-9, 137) or not self._kernel_kills():
             return result
         return replace(result, limit="memory", returncode=None if result.returncode == -9 else 137)
+
+    def _count(self, limit: str | None) -> None:
+        if limit in COUNTED:  # the word comes from inside
+            self.observer.killed(limit)
+
+    def _count_end(self, ended: asyncio.Future[tuple[int, str]]) -> None:
+        if not ended.cancelled() and ended.exception() is None:
+            self._count(ended.result()[1])
+
+    def _kernel_kills(self) -> int:
+        """Counts the processes that the kernel has killed for their memory since the last time."""
+        group = self.cell.launched.cgroup
+        if group is None or self.cell.gone.done():
+            return 0
+        before, self._oom_kills = self._oom_kills, max(self._oom_kills, group.oom_kills())
+        for _ in range(self._oom_kills - before):
+            self.observer.killed("memory")
+        return self._oom_kills - before
 
     async def spawn(
         self, argv: Sequence[str] | str, *, cwd: str = "/work", env: Mapping[str, str] | None = None
     ) -> RunningProcess:
         """Starts a program that runs beside others."""
         process = RunningProcess(self._channel)
+        process.ended.add_done_callback(self._count_end)
         self._spawn(process, argv, cwd, env, b"", False, 0.0, 0)
         return process
 
@@ -182,8 +212,7 @@ class Box:
         finally:
             self._channel.forget(number)
         if not done:
-            self.cell.kill()
-            raise SandboxDead("the sandbox did not answer, and was killed")
+            raise self._unanswered()
         return answer.result()
 
     async def upload(self, local: str | Path, path: str) -> None:
@@ -205,6 +234,16 @@ class Box:
             await asyncio.to_thread(unpack, os.fsencode(folder), files.reader(), links=False)
         finally:
             files.close()
+
+    async def look(self) -> SandboxView:
+        """Its processes, memory and files."""
+        answer = await self._asked("", LARGEST_ANSWER, "look", MOST_PROCESSES, MOST_FILES)
+        group = self.cell.launched.cgroup
+        try:
+            return view(answer, self.backend, self.spec, None if group is None else group.memory())
+        except ValueError as error:
+            self.cell.kill()
+            raise SandboxDead(f"{error}; it was killed") from None
 
     async def snapshot(self) -> Snapshot:
         """A copy of all files in the writable places."""

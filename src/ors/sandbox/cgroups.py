@@ -37,8 +37,10 @@ class Cgroup:
         """Bytes in use."""
         for folder in self.folders:
             for name in ("memory.current", "memory.usage_in_bytes"):
-                if (folder / name).exists():
+                try:
                     return int((folder / name).read_text())
+                except OSError:
+                    continue
         return 0
 
     def exists(self) -> bool:

@@ -3,6 +3,7 @@
 import asyncio
 from collections import deque
 
+from ors._sandbox_observer import SANDBOX_OBSERVER
 from ors.errors import SandboxDead, SandboxLimit
 from ors.sandbox.box import Box, open_box
 from ors.sandbox.sandbox import Sandbox
@@ -67,7 +68,9 @@ class Pool:
         return box
 
     async def _place(self) -> None:
+        observer = SANDBOX_OBSERVER.get()
         self._line += 1
+        observer.waiting(1)
         try:
             async with asyncio.timeout(self.wait_seconds):
                 await self._places.acquire()
@@ -76,6 +79,7 @@ class Pool:
             raise SandboxLimit(text, reason="waiting") from None
         finally:
             self._line -= 1
+            observer.waiting(-1)
 
     def _warm_one(self) -> Box | None:
         while self._ready:

@@ -8,6 +8,7 @@ from typing import Protocol, Self
 from ors.sandbox.process import Process
 from ors.sandbox.snapshot import Snapshot
 from ors.sandbox.spec import ExecResult, SandboxSpec
+from ors.sandbox.view import SandboxView
 
 OUTPUT = 1 << 20
 FILE = 16 << 20
@@ -72,6 +73,9 @@ class Sandbox(Protocol):
         Raises:
             SandboxLimit: there is more than `max_bytes`, by default the size of the disk.
         """
+
+    async def look(self) -> SandboxView:
+        """Its processes, memory and files, for people who watch. Changes nothing."""
 
     async def snapshot(self) -> Snapshot:
         """A copy of all files in the writable places. Processes are not part of it."""

@@ -12,6 +12,7 @@ from ors.server.identity import Identity
 from ors.server.observe.call_counters import CallCounters
 from ors.server.observe.episode_counters import EpisodeCounters
 from ors.server.observe.events import Observers
+from ors.server.observe.sandbox_counts import SandboxCounts
 from ors.server.process.forks import Copies
 from ors.server.sessions.prompts import KeptPrompts
 from ors.server.sessions.results import KeptResults
@@ -37,6 +38,7 @@ class Runtime:
         self.copies = Copies(self.threads)
         self.calls = CallCounters()
         self.episodes = EpisodeCounters()
+        self.sandboxes = SandboxCounts(observers)
         self.kept = KeptResults(limits.kept_seconds, limits.kept_bytes)
         self.prompts = KeptPrompts()
         self.loop: asyncio.AbstractEventLoop | None = None

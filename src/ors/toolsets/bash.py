@@ -42,6 +42,9 @@ class Bash(SandboxTools):
         if self._shell.process is None:
             await self._shell.start(BEGIN)
             await self._ask(":", START_SECONDS)
+        if self._shell.process is None:
+            text = "[the shell could not be started: the sandbox is over a limit of memory or files]"
+            return ToolOutput(blocks=[TextBlock(text=text)], metadata={"exit_code": None})
         reply, code = await self._ask(command, timeout)
         notes = [reply.stopped] if reply.stopped else []
         if reply.tail is None:

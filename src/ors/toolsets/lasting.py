@@ -5,6 +5,7 @@ import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from ors._sandbox_observer import SANDBOX_OBSERVER
 from ors.sandbox import Process, Sandbox
 from ors.toolsets.output import Bounded
 
@@ -57,9 +58,11 @@ class Lasting:
             async with asyncio.timeout(seconds):
                 tail = await self._until(mark, kept)
         except TimeoutError:
+            SANDBOX_OBSERVER.get().killed("time")
             stopped = f"stopped after {seconds:g} seconds"
             tail = await self._interrupted(mark, kept, interrupt)
         except OverflowError:
+            SANDBOX_OBSERVER.get().killed("output")
             stopped = f"stopped after {MOST_OUTPUT >> 20} MB of output"
             tail = await self._interrupted(mark, kept, interrupt)
         return ProgramReply(kept.text(), tail, stopped)

@@ -126,6 +126,8 @@ def test_a_session_is_watched_from_everywhere(pair: list[ServerThread], views: l
                 assert feed.next("started")["input"] == {"text": "seen"}
                 assert "seen" in feed.next("ended")["stream"]
             assert not pair[slot].member.app.runtime.observers.watched.keys() - {sid}
+            sandbox = raw.get(f"/-/api/sandbox/{sid}")
+            assert (sandbox.status, sandbox.body) == (200, b"null")
 
 
 def test_wrong_questions_are_refused_as_by_one_server(pair: list[ServerThread], views: list[Raw]) -> None:

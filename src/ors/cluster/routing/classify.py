@@ -2,7 +2,7 @@
 
 from ors import _protocol
 from ors.errors import Gone, ORSError, Unavailable
-from ors.server.admin.inspector_api import CALLS
+from ors.server.admin.inspector_api import CALLS, SANDBOX
 from ors.server.admin.pages import SESSIONS
 from ors.server.http.answers import Answer, refusal
 from ors.server.http.requests import Request
@@ -19,8 +19,8 @@ def endpoint(request: Request) -> _protocol.Endpoint | None:
 
 
 def named(request: Request) -> str:
-    """Returns the session that the path names, to end it or to look at its calls; else an empty string."""
-    for method, start in (("DELETE", f"{SESSIONS}/"), ("GET", CALLS)):
+    """Returns the session that the path names, to end it or to look at it; else an empty string."""
+    for method, start in (("DELETE", f"{SESSIONS}/"), ("GET", CALLS), ("GET", SANDBOX)):
         if request.method == method and request.path.startswith(start):
             return request.path[len(start) :].rstrip("/")
     return ""

@@ -4,6 +4,7 @@ import { endButton, failure, fill, h } from "./dom.js";
 import { decodeAll } from "./events.js";
 import { outcomeOfText } from "./episode.js";
 import { ABSENT, endSession } from "./live.js";
+import { SandboxPanel } from "./sandbox.js";
 import { about, follow } from "./server.js";
 import { tree } from "./show.js";
 import { rewardPlot, stepItem, tickRunning } from "./steps.js";
@@ -34,8 +35,9 @@ class SessionView {
 
   constructor(sid, main) {
     this.sid = sid;
+    this.sandbox = new SandboxPanel(sid);
     this.end = h("div", { class: "actions" }, endButton("End this session", () => endSession(sid)));
-    main.append(h("div", { class: "columns play" }, h("div", null, this.#task, this.#empty, this.#list), h("section", { class: "card side", "aria-label": "Session" }, this.#side, this.end)));
+    main.append(h("div", { class: "columns play" }, h("div", null, this.#task, this.sandbox.node, this.#empty, this.#list), h("section", { class: "card side", "aria-label": "Session" }, this.#side, this.end)));
   }
 
   begin() {
@@ -48,6 +50,7 @@ class SessionView {
     return () => {
       stop();
       clearInterval(timer);
+      this.sandbox.stop();
     };
   }
 
@@ -63,6 +66,7 @@ class SessionView {
   #showSession(session) {
     if (!this.#session) fill(this.#task, h("h2", null, "Task"), tree(session.task));
     this.#session = session;
+    this.sandbox.follow(session);
   }
 
   #begun(call, before) {

@@ -12,7 +12,6 @@ from __future__ import annotations
 import marshal
 import os
 import select
-import stat
 import time
 
 TYPE_CHECKING = False
@@ -21,8 +20,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ors.sandbox.inside.archive import pack, read_all, unpack, write_all
-    from ors.sandbox.inside.child import KILL, Child, found, pipes, widen
-    from ors.sandbox.inside.usage import lock, overuse, processes
+    from ors.sandbox.inside.child import KILL, Child, check_regular, found, pipes, widen
+    from ors.sandbox.inside.usage import lock, overuse, overview, processes
 
 WINDOW = 1 << 20
 """Most bytes of a stream that the server has not taken yet; the program waits beyond that."""
@@ -281,14 +280,13 @@ class InsideAgent:
     def reap(self) -> None:
         """Collects what has ended; the orphans of all programs come here too."""
         try:
-            pid, status = os.waitpid(-1, os.WNOHANG)
-            while pid:
+            while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+                pid, status = ended
                 for child in self.children.values():
                     if child.pid == pid:
                         child.status = (
                             -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
                         )
-                pid, status = os.waitpid(-1, os.WNOHANG)
         except ChildProcessError:
             pass
 
@@ -347,7 +345,7 @@ class InsideAgent:
         """Sends the content of a regular file."""
         fd = os.open(self.mapped(path), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
         try:
-            self.check_regular(fd)
+            check_regular(fd)
             if os.fstat(fd).st_size > most:
                 raise OSError(27, "File too large")
             while most:
@@ -367,7 +365,7 @@ class InsideAgent:
         flags = os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
         fd = os.open(target, flags, mode)
         try:
-            self.check_regular(fd)
+            check_regular(fd)
             os.ftruncate(fd, 0)
             write_all(fd, data)
             os.fchmod(fd, mode)
@@ -375,10 +373,13 @@ class InsideAgent:
             os.close(fd)
         self.say(number, b"K")
 
-    def check_regular(self, fd: int) -> None:
-        """Refuses devices, pipes and folders."""
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
-            raise OSError(22, "Not a regular file")
+    def on_look(self, number: int, most_pids: int, most_files: int) -> None:
+        """Tells which processes and files there are."""
+        places = self.settings["places"]
+        pids = processes() if places else [child.pid for child in self.children.values()]
+        true = {name: self.mapped(name) for name in map(os.fsencode, places or ("/work", "/home/agent"))}
+        self.say(number, b"D", overview(pids, true, most_pids, most_files))
+        self.say(number, b"K")
 
     def fail(self, number: int, error: OSError) -> None:
         """Sends an error of the operating system."""

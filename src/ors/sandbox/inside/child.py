@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 
 KILL = 9
 
@@ -62,6 +63,12 @@ def pipes(devnull: bool) -> tuple[list[int], list[int]]:
         ours.append(pair[not write])
         os.set_blocking(pair[not write], False)
     return theirs, ours
+
+
+def check_regular(fd: int) -> None:
+    """Refuses devices, pipes and folders."""
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        raise OSError(22, "Not a regular file")
 
 
 def widen(fd: int) -> None:

@@ -1,13 +1,14 @@
 """The inspector: the files of its page, and its interface below `/-/api/`."""
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from functools import cache
 from importlib.resources import files
 from pathlib import PurePosixPath
 from typing import Protocol
 
 from ors._version import __version__
-from ors.errors import Forbidden, NotFound
+from ors.errors import Forbidden, NotFound, SandboxDead
 from ors.server.admin.live_sessions import LiveSessions, View
 from ors.server.admin.task_search import TaskSearch
 from ors.server.episodes.environments import ServedEnvironment
@@ -17,6 +18,7 @@ from ors.server.http.routes import Coming
 from ors.server.http.streams import Feed
 from ors.server.sessions.keys import Keys
 from ors.server.sessions.registry import Sessions
+from ors.server.sessions.session import ServerSession
 
 HOME = "/-/"
 FILES = "/-/page/"
@@ -27,6 +29,7 @@ LIVE = "/-/api/live"
 MARKS = "/-/api/live/marks"
 BEFORE = "/-/api/live/before"
 CALLS = "/-/api/calls/"
+SANDBOX = "/-/api/sandbox/"
 RUNS = "/-/api/runs"
 PAGE = 100
 MAX_PAGE = 2000
@@ -117,6 +120,8 @@ class Inspector:
             return self.runs.get(request)
         if path.startswith(CALLS):
             return self._live.calls(self._sessions.peek(path[len(CALLS) :], now, request.key))
+        if path.startswith(SANDBOX):
+            return _sandbox(self._sessions.peek(path[len(SANDBOX) :], now, request.key))
         return page_files().get(path)
 
     async def _found_tasks(self, request: Request) -> Answer:
@@ -129,6 +134,20 @@ class Inspector:
 
     def _sees_runs(self, key: str) -> bool:
         return len(self._keys.by_name) < 2 or self._keys.sees_private(key)
+
+
+async def _sandbox(session: ServerSession) -> Answer:
+    """What the sandbox of a session contains; null if it has none."""
+    # Imported here: most servers have no sandbox.
+    from ors.sandbox.box import Box
+
+    box = session.episode.sandbox if session.episode is not None else None
+    if not isinstance(box, Box):
+        return answer(None)
+    try:
+        return answer(asdict(await box.look()))
+    except SandboxDead:
+        return answer(None)
 
 
 def _described(environment: ServedEnvironment) -> dict[str, object]:

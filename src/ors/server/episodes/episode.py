@@ -11,6 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from ors._json import dumps
 from ors._protocol import result_events
+from ors._sandbox_observer import SANDBOX_OBSERVER
 from ors._tool_outputs import Returned, checked
 from ors._tools import SPAWN, ToolDef, call, method
 from ors.environment import Environment, Secrets
@@ -98,6 +99,7 @@ class Episode:
             raise
 
     async def _open(self) -> None:
+        SANDBOX_OBSERVER.set(self._runtime.sandboxes)
         if self._has_default_constructor():
             self._make()
         else:
@@ -203,6 +205,7 @@ class Episode:
         return failed(message, "tool_timeout")
 
     def _run(self, name: str, definition: ToolDef | None, given: dict[str, Any]) -> Awaitable[Returned]:
+        SANDBOX_OBSERVER.set(self._runtime.sandboxes)
         # An author who overrides _call_tool gets all calls; otherwise they go straight to the tools.
         if self._tools.overridden:
             return self._run_by_author(name, given)
@@ -262,6 +265,7 @@ class Episode:
             raise BadRequest(text, reason="episode_finished")
 
     async def _copies(self, count: int) -> list["Episode"]:
+        SANDBOX_OBSERVER.set(self._runtime.sandboxes)
         copies = EnvironmentCopies(self._ready, count, self._in_thread)
         try:
             await self._ask("fork", copies.make)
@@ -309,6 +313,11 @@ class Episode:
         if self._env is None:  # torn down meanwhile
             raise Gone("Session deleted", reason="deleted")
         return self._env
+
+    @property
+    def sandbox(self) -> Any:
+        """The sandbox of the environment, under the name that toolsets know too; None if there is none."""
+        return getattr(self._env, "box", None)
 
     async def _tear_down(self, env: Environment) -> None:
         # The base class's teardown does nothing, so it needs no thread.

@@ -186,6 +186,18 @@ class LoopHeld(NamedTuple):
     """Whether it is the first time for this method."""
 
 
+class SandboxOpened(NamedTuple):
+    """An environment has opened a sandbox."""
+
+    seconds: float
+
+
+class SandboxKilled(NamedTuple):
+    """A limit has ended a program in a sandbox: "time", "output", "memory", "inodes" or "unanswered"."""
+
+    limit: str
+
+
 Watched = EpisodeStarted | EpisodeForked | PromptAsked | ToolsListed | CallStarted | CallEnded | SessionEnded
 """Events of one session that its watchers are shown."""
 
@@ -199,6 +211,8 @@ Event = (
     | Rejected
     | ThreadLost
     | LoopHeld
+    | SandboxOpened
+    | SandboxKilled
 )
 
 

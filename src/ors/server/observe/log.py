@@ -8,6 +8,8 @@ from ors.server.observe.events import (
     Event,
     LoopHeld,
     Rejected,
+    SandboxKilled,
+    SandboxOpened,
     SessionClosed,
     SessionOpened,
     SessionReady,
@@ -61,6 +63,10 @@ def _line(event: Event) -> str:
         return f"a thread is lost in {_short(event.tool)!r}; {event.lost} are stuck now"
     if isinstance(event, LoopHeld):
         return f"{event.method} held the event loop for {event.seconds:.1f} s ({event.where}); {MAKE_IT_SYNC}"
+    if isinstance(event, SandboxOpened):
+        return f"sandbox opened after {event.seconds:.3f} s"
+    if isinstance(event, SandboxKilled):
+        return f"program in a sandbox killed ({event.limit})"
     return f"request rejected: {event.reason}" if isinstance(event, Rejected) else "call rejoined"
 
 

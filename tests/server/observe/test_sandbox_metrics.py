@@ -1,0 +1,109 @@
+"""Metrics of the sandboxes that environments open."""
+
+import logging
+from collections.abc import Iterator
+from threading import Thread
+from typing import ClassVar
+
+import pytest
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import HistogramDataPoint, InMemoryMetricReader
+
+from ors import JSONObject, Server, TextBlock, ToolOutput, tool
+from ors.sandbox import Pool, SandboxSpec
+from ors.server.observe.otel_metrics import OTelMetrics
+from ors.toolsets import Bash, SandboxEnvironment
+from tests.server.observe.test_metrics_and_log import samples
+from tests.server.observe.test_otel_metrics import told
+from tests.support.forks import until
+from tests.support.live_server import serving
+from tests.support.raw_http import Raw
+
+WORDS = {
+    "time": "while True: pass",
+    "output": "while True: print('y' * 1000)",
+    "memory": "import time; much = b'x' * 100 * 2**20; time.sleep(60)",
+    "inodes": "import time; [open(str(n), 'w').close() for n in range(1000)]; time.sleep(60)",
+}
+
+
+class Workshop(SandboxEnvironment):
+    sandbox: ClassVar[SandboxSpec | Pool] = SandboxSpec(backend="bwrap", memory=64 * 2**20, inodes=500)
+    toolsets = [Bash]
+
+    @classmethod
+    def list_splits(cls) -> list[str]:
+        return ["train"]
+
+    @classmethod
+    def list_tasks(cls, split: str) -> list[JSONObject]:
+        return [{}]
+
+    def get_prompt(self) -> list[TextBlock]:
+        return [TextBlock(text="Work.")]
+
+    @tool
+    async def run(self, limit: str) -> ToolOutput:
+        """Hit a limit."""
+        seconds = 0.3 if limit == "time" else 20.0
+        result = await self.box.exec(["python3", "-c", WORDS[limit]], timeout=seconds)
+        return ToolOutput(blocks=[TextBlock(text=str(result.limit))])
+
+
+class Crowded(Workshop):
+    sandbox = Pool(SandboxSpec(backend="bwrap"), limit=1, warm=0)
+
+
+@pytest.fixture
+def workshop() -> Iterator[tuple[Raw, InMemoryMetricReader]]:
+    reader = InMemoryMetricReader()
+    server = Server([Workshop, Crowded], observers=[OTelMetrics(MeterProvider([reader]))])
+    with serving(server) as url:
+        yield Raw(url), reader
+
+
+def test_sandboxes_are_counted_with_the_limits_that_ended_their_programs(
+    workshop: tuple[Raw, InMemoryMetricReader], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "ors.server")
+    raw, reader = workshop
+    assert samples(raw)["ors_sandboxes_open",] == 0
+    sid = raw.session("workshop")
+    raw.call(sid, "bash", {"command": "sleep 60", "timeout": 0.3}, env="workshop")
+    for limit in WORDS:
+        result = raw.call(sid, "run", {"limit": limit}, env="workshop").result()
+        assert result["output"]["blocks"][0]["text"] == limit
+    found = samples(raw)
+    assert found["ors_sandboxes_open",] == 1
+    kills = {key[1]: value for key, value in found.items() if key[0] == "ors_sandbox_kills_total"}
+    assert kills["time"] == 2
+    assert kills["output"] == 1
+    assert kills["memory"] >= 1
+    assert kills["inodes"] >= 1
+    assert found["ors_sandbox_open_seconds_count",] == 1
+    assert 0 < found["ors_sandbox_open_seconds_sum",] < 30
+    assert "program in a sandbox killed (time)" in caplog.text
+    raw.post("/delete", sid=sid)
+    until(lambda: samples(raw)["ors_sandboxes_open",] == 0)
+    measured = told(reader)
+    (opened,) = measured["ors_sandbox_open_seconds"].values()
+    assert isinstance(opened, HistogramDataPoint)
+    assert opened.count == 1
+    assert len(measured["ors_sandbox_kills"]) == len(kills)
+
+
+def test_callers_that_wait_for_a_sandbox_of_a_pool_are_counted(
+    workshop: tuple[Raw, InMemoryMetricReader],
+) -> None:
+    raw, _ = workshop
+    first = raw.session("crowded")
+    raw.get("/crowded/prompt", sid=first)
+    second = raw.session("crowded")
+    waiting = Thread(target=raw.get, args=("/crowded/prompt",), kwargs={"sid": second})
+    waiting.start()
+    until(lambda: samples(raw)["ors_sandboxes_waiting",] == 1)
+    raw.post("/delete", sid=first)
+    waiting.join(20)
+    found = samples(raw)
+    assert found["ors_sandboxes_waiting",] == 0
+    assert found["ors_sandboxes_open",] == 1
