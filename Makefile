@@ -5,7 +5,7 @@ STAMP := $(VENV)/.installed
 # What running the examples needs, and no more: it takes seconds, not minutes.
 RUNS := $(VENV)/.runs
 
-.PHONY: help install run test test-field test-trainers test-ray attack coverage check format bench bench-quick bench-cluster bench-rollouts nodes profile soak fuzz idle cost killed records screenshots clean bench-sandbox browser proxies sandbox
+.PHONY: help install run test test-long test-field test-trainers test-ray attack coverage check format bench bench-quick bench-cluster bench-rollouts nodes profile soak fuzz idle cost killed records screenshots clean bench-sandbox browser proxies sandbox
 
 help: ## what there is to do
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -31,11 +31,18 @@ run: $(RUNS) ## serve the examples on http://127.0.0.1:8080; PORT=8081 takes ano
 FIELD := tests/compat tests/conformance/test_field.py
 RAY := tests/cluster/ray
 TRAINERS := tests/adapters tests/trainers
+CROWDS := tests/cluster/test_crowds.py tests/interaction/test_many_sessions.py
 # Counts the functions that run for a call, which a tracer would add to.
 COUNTING := tests/test_bench_smoke.py
 
-test: install browser proxies sandbox ## run all tests but those beside other packages and on Ray
-	$(BIN)/python -m pytest $(foreach path,$(FIELD) $(TRAINERS) $(RAY),--ignore $(path))
+# Each has a target of its own.
+ELSEWHERE := $(FIELD) $(TRAINERS) $(RAY) tests/attack
+
+test: install browser proxies sandbox ## run all tests but those of the next targets: under five minutes
+	$(BIN)/python -m pytest -m "not long" $(foreach path,$(ELSEWHERE),--ignore $(path))
+
+test-long: install browser proxies sandbox ## the tests that take over two seconds each: about four minutes
+	$(BIN)/python -m pytest -m long $(foreach path,$(ELSEWHERE) $(CROWDS),--ignore $(path))
 
 test-field: install ## the tests beside the field's packages, each in an environment of its own: about two minutes
 	$(BIN)/python -m pytest $(FIELD)
@@ -46,12 +53,10 @@ test-trainers: install ## the adapters in the loops of their trainers, on a CPU:
 test-ray: install ## the tests on a real Ray cluster of three nodes: about two minutes
 	$(BIN)/python -m pytest -n 0 $(RAY)
 
-CROWDS := tests/cluster/test_crowds.py tests/interaction/test_many_sessions.py
-
 attack: install ## the attacks and crowds in their long form, and a report of them: under three minutes
 	ORS_ATTACK=1 $(BIN)/python -m pytest -n 2 tests/attack $(CROWDS)
 
-coverage: install browser proxies sandbox ## the tests of test and test-ray, and whether they run enough of src/ors: under twenty minutes
+coverage: install browser proxies sandbox ## the tests of test, test-long and test-ray, and whether they run enough of src/ors: under twenty minutes
 	rm -rf build/coverage && mkdir -p build/coverage
 	$(BIN)/python -m pytest $(COUNTING)
 	$(BIN)/coverage run -m pytest $(foreach path,$(FIELD) $(TRAINERS) $(RAY) $(COUNTING),--ignore $(path))

@@ -21,7 +21,7 @@ from tests.support.commands import run, running, variables
 from tests.support.episode_records import episode
 
 # In one process: each would make a workshop of its own.
-pytestmark = pytest.mark.xdist_group("workshop")
+pytestmark = [pytest.mark.long, pytest.mark.xdist_group("workshop")]
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "cli.md"

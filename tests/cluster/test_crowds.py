@@ -8,7 +8,7 @@ from bench import cluster, machine
 from tests.support.scale import scaled
 
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.long,
     pytest.mark.timeout(300),
     pytest.mark.xdist_group("crowds"),
     pytest.mark.skipif(shutil.which("cc") is None, reason="the load generator is compiled from C"),

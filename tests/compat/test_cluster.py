@@ -13,7 +13,7 @@ from tests.compat.test_pairings import check
 from tests.support.commands import running
 from tests.support.side_venvs import OPENREWARD, ORS_SDK, SCRIPTS, Package, environ
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300), pytest.mark.xdist_group("compat")]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(300), pytest.mark.xdist_group("compat")]
 ENVIRONMENT = """
 import ors
 from tests.compat.scripts.abacus import made

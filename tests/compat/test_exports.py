@@ -23,7 +23,7 @@ from ors.types import ImageBlock, TextBlock
 from tests.support.episode_records import LOST, episode
 from tests.support.side_venvs import DATASETS, HARBOR, SCRIPTS, Package, environ
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 PNG = "iVBORw0KGgo="
 
 

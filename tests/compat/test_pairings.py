@@ -19,7 +19,7 @@ from tests.support.cutting_proxy import Cutting, listening
 from tests.support.live_server import serving
 from tests.support.side_venvs import OPENREWARD, ORS_SDK, SCRIPTS, Package, environ
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 BOTH = pytest.mark.parametrize("package", [ORS_SDK, OPENREWARD], ids=lambda package: package.name)
 STARTING = Options(retries=200, backoff_limit_seconds=0.2)
 

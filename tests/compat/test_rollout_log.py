@@ -14,7 +14,7 @@ from tests.support import SUPPORT
 from tests.support.commands import running
 from tests.support.side_venvs import OPENREWARD, SCRIPTS, environ
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 LAB = f"{SUPPORT / 'environments.py'}:Lab"
 
 

@@ -25,7 +25,7 @@ from probe import Probe, ProbeIndexed
 Server([Probe, ProbeIndexed]).run("127.0.0.1", int(sys.argv[1]))
 """
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 
 
 @contextmanager

@@ -80,7 +80,7 @@ def _limits(**changed: Any) -> Limits:
     return Limits(**{**times, **changed})
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("expiry", [True, False])
 def test_our_server_passes_the_slow_checks(expiry: bool) -> None:
     chosen = [id for id in SLOW if id.startswith("expiry.") is expiry]
@@ -91,7 +91,7 @@ def test_our_server_passes_the_slow_checks(expiry: bool) -> None:
     assert len(report.results) == len(chosen) > 3
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("changed", "breaks"),
     [
@@ -133,7 +133,7 @@ def _cuts_streams(request: Request, ask: Ask) -> Any:
     return fault()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_sessions_that_die_early_are_found(several: str) -> None:
     breaks = ["expiry.not-before", "expiry.ping", "expiry.any-request", "expiry.running-call"]
     hurried = Times(ping=0.1, kept=0.1, idle=0.4, slack=0.1)

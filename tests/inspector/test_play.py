@@ -177,6 +177,7 @@ def test_a_megabyte_is_shown_in_parts(page: Page, stage: str) -> None:
     last(page, 2, "ok")
 
 
+@pytest.mark.long
 def test_two_hundred_steps_stay_responsive(page: Page, stage: str) -> None:
     page.play("stage/train/0", stage)
     page.click(".tab", "step")

@@ -208,6 +208,7 @@ def around(page: Page, row: int) -> bool:
     return len(numbers) > 10 and all(abs(number - row) < 150 for number in numbers)
 
 
+@pytest.mark.long
 def test_ten_thousand_episodes_scroll_with_few_rows(page: Page, tmp_path: Path) -> None:
     write_run(tmp_path / "big", many(10_000))
     with running("view", str(tmp_path)) as command:

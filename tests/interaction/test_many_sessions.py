@@ -42,7 +42,7 @@ async def in_batches(work: list[Coroutine[Any, Any, Any]], size: int = 200) -> N
         await asyncio.gather(*work[start : start + size])
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(180)
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is read from /proc")
 async def test_thousands_of_calls_are_in_flight_at_once(

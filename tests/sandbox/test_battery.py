@@ -61,7 +61,7 @@ print(json.dumps(asyncio.run(main())))
 """
 
 
-@pytest.mark.slow
+@pytest.mark.long
 async def test_every_attack_is_blocked_by_bubblewrap() -> None:
     verdicts = [verdict async for verdict in battery(BWRAP)]
     assert [verdict for verdict in verdicts if not verdict.blocked] == []
@@ -69,7 +69,7 @@ async def test_every_attack_is_blocked_by_bubblewrap() -> None:
     assert len(verdicts) > 90
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.skipif(not ROOT, reason="the test above runs as a plain user already")
 def test_every_attack_is_blocked_for_a_plain_user(public_python: str) -> None:
     done = subprocess.run(
@@ -111,7 +111,7 @@ def image(rootfs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[st
         subprocess.run(["podman", "rmi", "--force", name], check=False, capture_output=True)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(180)
 async def test_every_attack_is_blocked_by_podman(image: str) -> None:
     spec = SandboxSpec(backend="podman", image=image)
@@ -122,7 +122,7 @@ async def test_every_attack_is_blocked_by_podman(image: str) -> None:
     assert left.stdout == ""
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(180)
 async def test_every_attack_works_without_isolation() -> None:
     blocked = {verdict.attack async for verdict in battery(SandboxSpec(backend="none")) if verdict.blocked}

@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.side_venvs import TRAINERS, environ
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 ROOT = Path(__file__).parents[2]
 PYTEST = ["-m", "pytest", "-q", "-o", "addopts=", "-o", "filterwarnings=", "-W", "ignore"]
 VARIABLES = environ(PYTHONPATH="src", OMP_NUM_THREADS="1")

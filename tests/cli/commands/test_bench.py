@@ -7,6 +7,8 @@ import pytest
 from ors.cli.load import Latencies
 from tests.support.commands import Terminal, run
 
+pytestmark = pytest.mark.long
+
 FAST = ["--seconds", "0.5", "--concurrency", "2"]
 
 

@@ -11,6 +11,8 @@ import pytest
 
 from tests.support.commands import run, variables
 
+pytestmark = pytest.mark.long
+
 TEMPLATES = ["basic", "game", "sandbox"]
 
 
@@ -29,7 +31,7 @@ def test_the_tests_of_a_new_package_pass_as_generated(template: str, tmp_path: P
     assert " passed" in done.stdout
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("template", TEMPLATES)
 def test_a_new_environment_is_fit_to_train_on(template: str, tmp_path: Path) -> None:
@@ -41,7 +43,7 @@ def test_a_new_environment_is_fit_to_train_on(template: str, tmp_path: Path) -> 
     assert report["figures"]["gold earns"] == 1
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(180)
 def test_new_packages_are_linted_and_typed(tmp_path: Path) -> None:
     tools = (

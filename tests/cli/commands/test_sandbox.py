@@ -14,7 +14,7 @@ def test_check_opens_a_sandbox_on_each_backend() -> None:
     assert "What helps" in rows["docker"]["why_not"]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_check_attacks_and_prints_a_table() -> None:
     done = run("sandbox", "check")
     assert done.code == 0

@@ -13,6 +13,8 @@ from ors.rollouts.records import RunInfo, RunWriter, read_run
 from tests.support.commands import Running, run, running
 from tests.support.raw_http import Raw
 
+pytestmark = pytest.mark.long
+
 
 def address(server: Running) -> str:
     return server.line(r"Serving on (http://\S+)")[1]

@@ -12,6 +12,8 @@ from tests.support import SUPPORT
 from tests.support.commands import PATIENCE, Running, running
 from tests.support.raw_http import Raw
 
+pytestmark = pytest.mark.long
+
 CLINGING = str(SUPPORT / "hanging_environment.py")
 
 

@@ -11,6 +11,8 @@ from tests.support.commands import run
 from tests.support.live_server import serving
 from tests.support.terminal_environment import Essay, Garden
 
+pytestmark = pytest.mark.long
+
 LASTWORD = SUPPORT / "terminal_environment.py"
 ESSAY = f"{LASTWORD}:Essay"
 

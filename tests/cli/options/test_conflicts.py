@@ -85,6 +85,7 @@ def test_what_a_file_sets_for_ray_may_stand_where_ray_is_not_used(park: str, tmp
         assert server.line("Serving on")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "words",
     [["--workers", "1"], ["--preload"], ["--max-worker-sessions", "9"], ["--max-worker-memory", "2G"]],

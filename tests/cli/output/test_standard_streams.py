@@ -12,7 +12,7 @@ from tests.support import SUPPORT
 from tests.support.commands import ORS, PATIENCE, variables
 from tests.support.raw_http import Raw
 
-pytestmark = pytest.mark.skipif(os.name != "posix", reason="needs a POSIX shell")
+pytestmark = [pytest.mark.long, pytest.mark.skipif(os.name != "posix", reason="needs a POSIX shell")]
 
 CLINGING = str(SUPPORT / "hanging_environment.py")
 ALL = "0<&- 1>&- 2>&-"

@@ -24,7 +24,7 @@ from tests.support.ray_cluster import frozen
 from tests.support.worker_command import YARD, crew
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_worker_that_is_replaced_stays_for_the_calls_that_it_forwards(tmp_path: Path) -> None:
     with crew(tmp_path, 2, "--grace-seconds", "0.5") as made, ThreadPoolExecutor(8) as pool:
         # Each over a connection of its own: about half of them are at the other worker.
@@ -179,7 +179,7 @@ def test_who_is_heard_of_is_not_dropped_because_somebody_has_not_heard_of_it(tmp
             assert call.rest().result()["ok"] is True
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_pages_of_all_servers_leave_out_one_that_dies_meanwhile(tmp_path: Path) -> None:
     with crew(tmp_path, 2) as made, ThreadPoolExecutor(4) as pool:
         victim = made.pids()[1]
@@ -192,7 +192,7 @@ def test_pages_of_all_servers_leave_out_one_that_dies_meanwhile(tmp_path: Path) 
                 assert page.result(30).status == 200
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_server_that_stands_still_is_not_called_lost_until_it_is_given_up(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -224,7 +224,7 @@ def test_a_server_that_stands_still_is_not_called_lost_until_it_is_given_up(
             assert front.post("/ping", sid=each).status == 200
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_server_that_stands_still_holds_up_nobody_else(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

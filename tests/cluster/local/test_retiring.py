@@ -12,7 +12,7 @@ from tests.support.in_process_cluster import routing
 from tests.support.raw_http import Raw
 from tests.support.worker_command import YARD, crew
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 
 class Pair:

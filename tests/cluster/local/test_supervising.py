@@ -18,7 +18,7 @@ from tests.support.raw_http import Raw
 from tests.support.worker_command import YARD, Crew, alive, crew
 
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.long,
     pytest.mark.timeout(180),
     pytest.mark.skipif(not hasattr(os, "fork"), reason="workers need a POSIX system"),
 ]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 Rows = Callable[[], list[HostInfo]]
 
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.long,
     pytest.mark.timeout(300),
     pytest.mark.xdist_group("ray"),
     pytest.mark.filterwarnings("default"),

@@ -28,7 +28,7 @@ from tests.support.side_venvs import OPENREWARD, ORS_SDK, SCRIPTS, Package, envi
 from tests.support.traced_environment import Yard
 
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.long,
     pytest.mark.timeout(300),
     pytest.mark.xdist_group("ray"),
     pytest.mark.filterwarnings("default"),

@@ -19,7 +19,7 @@ from tests.support.environments import Lab
 from tests.support.live_server import serving
 from tests.support.raw_http import Raw
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("routers")]
+pytestmark = [pytest.mark.long, pytest.mark.xdist_group("routers")]
 
 KINDS = ["ors", "haproxy", "nginx"]
 NGINX = """\

@@ -203,7 +203,7 @@ def test_a_command_ends_with_one_line_and_an_exit_code(tmp_path: Path) -> None:
     assert done.err.strip() == f"Error: Room.startup failed: RuntimeError: no GPU ({tmp_path}/room.py:16)"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("preload", [[], ["--preload"]], ids=["spawned", "preloaded"])
 def test_a_worker_whose_startup_fails_ends_the_command_and_is_not_started_again(
     tmp_path: Path, preload: list[str]
@@ -216,7 +216,7 @@ def test_a_worker_whose_startup_fails_ends_the_command_and_is_not_started_again(
     assert "the next starts in" not in done.err
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_every_worker_has_its_own_and_shuts_it_down(tmp_path: Path) -> None:
     each = "pathlib.Path(__file__).with_name(f'began-{os.getpid()}').touch()"
     with running("serve", room(tmp_path, each), "--port", "0", "--workers", "2") as command:
