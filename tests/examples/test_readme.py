@@ -1,7 +1,6 @@
-"""The Python blocks of the README and of docs/guides/environments.md, run in their order."""
+"""The Python blocks of the README, run in their order."""
 
 import asyncio
-import inspect
 import re
 import sys
 import types
@@ -12,10 +11,8 @@ from typing import Any
 
 import pytest
 
-from ors import Environment, Server
-from tests.examples.episode import text
+from ors import Server
 from tests.support.live_server import serving
-from tests.support.raw_http import Raw
 
 ROOT = Path(__file__).parents[2]
 
@@ -69,53 +66,3 @@ def test_links_of_the_pages_lead_somewhere() -> None:
     for page in pages:
         for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text()):
             assert (page.parent / target).exists(), f"{page.name}: {target}"
-
-
-@pytest.fixture(scope="module")
-def documented() -> dict[str, type[Environment]]:
-    """The environments of docs/guides/environments.md."""
-    namespace: dict[str, Any] = {"__name__": "documented"}
-    for block in blocks("docs/guides/environments.md"):
-        exec(block, namespace)
-    return {
-        name: value
-        for name, value in namespace.items()
-        if inspect.isclass(value) and issubclass(value, Environment) and value is not Environment
-    }
-
-
-def test_the_documented_environments_work(documented: dict[str, type[Environment]]) -> None:
-    assert list(documented) == [
-        "Sums",
-        "ManySums",
-        "Restaurant",
-        "Exam",
-        "Relay",
-        "Essay",
-        "SumsWithNotes",
-        "Ledger",
-    ]
-    with serving(Server(list(documented.values()))) as url:
-        raw = Raw(url)
-
-        def played(env: str, index: int, tool: str, given: dict[str, Any]) -> dict[str, Any]:
-            task = raw.post(f"/{env}/task", {"split": "train", "index": index}).json()["task"]
-            result: dict[str, Any] = raw.call(raw.session(env, task), tool, given, env=env).result()
-            return result
-
-        assert played("sums", 4, "submit", {"answer": 8})["output"]["reward"] == 1.0
-        assert played("manysums", 999_999, "submit", {"answer": 1_999_998})["output"]["reward"] == 1.0
-        assert raw.post("/manysums/tasks", {"split": "train"}).status == 400
-        assert text(played("restaurant", 0, "order", {"dish": "soup"})["output"]) == "1 x soup"
-        assert text(played("restaurant", 0, "pay", {})["output"]) == "Paid, with 10% on top."
-        assert text(played("exam", 60, "hint", {})["output"]) == "It is even."
-        assert played("exam", 1, "hint", {})["reason"] == "not_found"
-        assert text(played("relay", 0, "remote", {})["output"]) == "from elsewhere"
-        assert played("relay", 1, "submit", {"answer": 2})["output"]["reward"] == 1.0
-        assert text(played("sumswithnotes", 1, "note", {"text": "two"})["output"]) == "two (about 1 + 1)"
-
-        first = raw.session("ledger", {"question": "1 + 1", "answer": 2})
-        raw.call(first, "enter", {"text": "a"}, env="ledger")
-        (fork,) = raw.post("/-/fork", {"n": 1}, sid=first).json()["sids"]
-        for sid in (fork, first):
-            assert text(raw.call(sid, "enter", {"text": "b"}, env="ledger").result()["output"]) == "a, b"
