@@ -1,4 +1,4 @@
-"""Every example in the help texts, in docs/cli.md and in the README, run as it stands."""
+"""Every example in the help texts, in docs/cli.md, in guides and in the README, run as it stands."""
 
 import os
 import re
@@ -25,6 +25,9 @@ pytestmark = [pytest.mark.long, pytest.mark.xdist_group("workshop")]
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "cli.md"
+GUIDES = [
+    ROOT / "docs" / "guides" / f"{name}.md" for name in ("evaluating", "replay", "inspector", "recording")
+]
 README = (ROOT / "README.md").read_text()
 
 
@@ -37,8 +40,14 @@ def of_help() -> list[str]:
 
 
 def of_page() -> list[str]:
-    blocks = re.findall(r"^```sh\n(.*?)^```$", PAGE.read_text(), re.DOTALL | re.MULTILINE)
-    return [line for block in blocks for line in block.splitlines()]
+    text = "".join(page.read_text() for page in (PAGE, *GUIDES))
+    blocks = re.findall(r"^```sh\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+    return [
+        line
+        for block in blocks
+        for line in block.splitlines()
+        if re.match(r"(ORS_\w+=\S+ )?ors |echo ", line)
+    ]
 
 
 def of_readme() -> list[str]:

@@ -23,6 +23,7 @@ from ors.cli.settings import commands_of
 from ors.client import ORS
 from ors.rollouts import Conversation, TaskRef
 from ors.rollouts.records import line_schema
+from tests.examples.test_guides import FOLLOWED
 from tests.examples.test_readme import ROOT, blocks
 from tests.support.episode_records import episode
 from tests.support.live_server import serving
@@ -39,12 +40,10 @@ PAGES = [
 OTHERS = (
     "docs/conformance.md",
     "docs/guides/agents.md",
-    "docs/guides/operating.md",
+    "docs/guides/telemetry.md",
     "docs/guides/rollouts.md",
     "docs/guides/runs.md",
-    "docs/guides/sandboxes.md",
     "docs/guides/scaling.md",
-    "docs/guides/testing.md",
     "docs/guides/training-adapters.md",
 )
 FOREIGN = {"--help", "--no-cache-dir"}
@@ -52,7 +51,7 @@ FOREIGN = {"--help", "--no-cache-dir"}
 
 
 class Sum(Environment):
-    """What the class of docs/guides/testing.md adds its `solve` to."""
+    """What pages call the environment `sum`."""
 
     @classmethod
     def list_splits(cls) -> list[str]:
@@ -90,18 +89,8 @@ def lines(page: str) -> list[str]:
 
 
 def test_every_page_with_python_code_has_a_test_that_runs_it() -> None:
-    others = set(OTHERS)
-    readme = {"README.md", "docs/guides/environments.md"}  # test_readme.py
-    others |= {"CONTRIBUTING.md"}
-    assert {page for page in PAGES if blocks(page)} == others | readme
-
-
-def test_the_quality_page_examines_its_environment() -> None:
-    namespace: dict[str, Any] = {"Environment": Sum}
-    solution, examination = blocks("docs/guides/testing.md")
-    exec(solution, namespace)
-    exec(examination, namespace)
-    assert namespace["report"].environment == "adder"
+    readme = {"README.md"}  # test_readme.py
+    assert {page for page in PAGES if blocks(page)} == {*OTHERS, *FOLLOWED, *readme, "CONTRIBUTING.md"}
 
 
 @pytest.mark.xdist_group("providers")  # whose packages take seconds to import
@@ -169,8 +158,8 @@ async def test_the_page_of_training_adapters_names_what_exists_and_plays_what_ne
     assert (record.reward, namespace["stepped"].record.reward) == (1.0, 1.0)
 
 
-def test_the_operations_page_sends_telemetry_to_providers_of_ones_own() -> None:
-    (code,) = blocks("docs/guides/operating.md")
+def test_the_telemetry_page_sends_it_to_providers_of_ones_own() -> None:
+    (code,) = blocks("docs/guides/telemetry.md")
     spans, reader = InMemorySpanExporter(), InMemoryMetricReader()
     tracing = TracerProvider()
     tracing.add_span_processor(SimpleSpanProcessor(spans))

@@ -1,6 +1,6 @@
-"""The Python blocks of the README and of docs/guides/environments.md, run in their order."""
+"""The Python blocks of the README, run in their order."""
 
-import inspect
+import asyncio
 import re
 import subprocess
 import sys
@@ -12,11 +12,9 @@ from typing import Any
 
 import pytest
 
-from ors import Environment, Server
-from tests.examples.episode import text
+from ors import Server
 from tests.support.commands import ORS
 from tests.support.live_server import serving
-from tests.support.raw_http import Raw
 
 ROOT = Path(__file__).parents[2]
 
@@ -127,61 +125,3 @@ def test_links_of_the_pages_lead_somewhere() -> None:
     for page in pages:
         for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text()):
             assert (page.parent / target).exists(), f"{page.name}: {target}"
-
-
-@pytest.fixture(scope="module")
-def documented(tmp_path_factory: pytest.TempPathFactory) -> dict[str, type[Environment]]:
-    """The environments of docs/guides/environments.md."""
-    folder = tmp_path_factory.mktemp("documented")
-    (folder / "train.jsonl").write_text('{"question": "20 + 22", "answer": 42}\n')
-    namespace: dict[str, Any] = {"__name__": "documented", "__file__": str(folder / "module.py")}
-    for block in blocks("docs/guides/environments.md"):
-        exec(block, namespace)
-    return {
-        name: value
-        for name, value in namespace.items()
-        if inspect.isclass(value) and issubclass(value, Environment) and value is not Environment
-    }
-
-
-def test_the_documented_environments_work(documented: dict[str, type[Environment]]) -> None:
-    assert list(documented) == [
-        "Sums",
-        "Quiz",
-        "ManySums",
-        "Restaurant",
-        "Library",
-        "Exam",
-        "Relay",
-        "Essay",
-        "SumsWithNotes",
-        "Ledger",
-        "Sorted",
-    ]
-    with serving(Server(list(documented.values()))) as url:
-        raw = Raw(url)
-
-        def played(env: str, index: int, tool: str, given: dict[str, Any]) -> dict[str, Any]:
-            task = raw.post(f"/{env}/task", {"split": "train", "index": index}).json()["task"]
-            result: dict[str, Any] = raw.call(raw.session(env, task), tool, given, env=env).result()
-            return result
-
-        assert played("sums", 4, "submit", {"answer": 8})["output"]["reward"] == 1.0
-        assert played("manysums", 999_999, "submit", {"answer": 1_999_998})["output"]["reward"] == 1.0
-        assert played("quiz", 0, "submit", {"answer": 42})["output"]["reward"] == 1.0
-        assert text(played("library", 0, "shelf", {"letter": "q"})["output"]) == "Books with q: none."
-        assert raw.post("/manysums/tasks", {"split": "train"}).status == 400
-        assert text(played("restaurant", 0, "order", {"dish": "soup"})["output"]) == "1 x soup"
-        assert text(played("restaurant", 0, "pay", {})["output"]) == "Paid, with 10% on top."
-        assert text(played("exam", 60, "hint", {})["output"]) == "It is even."
-        assert played("exam", 1, "hint", {})["reason"] == "not_found"
-        assert text(played("relay", 0, "remote", {})["output"]) == "from elsewhere"
-        assert played("relay", 1, "submit", {"answer": 2})["output"]["reward"] == 1.0
-        assert text(played("sumswithnotes", 1, "note", {"text": "two"})["output"]) == "two (about 1 + 1)"
-
-        assert text(played("sorted", 0, "count", {})["output"]) == "0 words"
-        first = raw.session("ledger", {"question": "1 + 1", "answer": 2})
-        raw.call(first, "enter", {"text": "a"}, env="ledger")
-        (fork,) = raw.post("/-/fork", {"n": 1}, sid=first).json()["sids"]
-        for sid in (fork, first):
-            assert text(raw.call(sid, "enter", {"text": "b"}, env="ledger").result()["output"]) == "a, b"

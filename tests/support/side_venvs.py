@@ -84,6 +84,7 @@ TRAINERS = Package(
     ),
     gigabytes=6.0,
 )
+GYMNASIUM = Package("gymnasium", "1.4.0", "gymnasium", beside=_ours())
 VERIFIERS = Package("verifiers", "0.4.0", "verifiers", beside=_ours(), gigabytes=2.0)
 
 
@@ -106,3 +107,11 @@ def environ(**more: str) -> dict[str, str]:
     """The environment variables of a side process: nothing of ours is on its path."""
     kept = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "ORS_API_KEY")}
     return kept | {"PYTHONUNBUFFERED": "1", "NO_PROXY": "*"} | more
+
+
+def printed_by(package: Package, code: str, folder: Path, **more: str) -> str:
+    """What Python code prints, run with a package in a folder; it must succeed."""
+    command = [package.python(), "-c", code]
+    done = subprocess.run(command, cwd=folder, env=environ(**more), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()

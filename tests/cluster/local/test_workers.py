@@ -139,7 +139,7 @@ async def test_of_fifty_calls_those_of_a_killed_worker_end_at_once_and_no_tool_r
             assert 10 <= len(lost) <= 40
             assert {call.result()[0].partition(":")[0] for call in done} == {"SessionLost"}
             slowest = max(call.result()[1] for call in done) - killed
-            assert slowest < 2.0  # 0.05 s on a quiet machine: docs/guides/scaling.md
+            assert slowest < 2.0  # 0.05 s on a quiet machine: docs/cluster.md
             assert not [n for n in range(50) if n not in lost and calls[n].done()]
             async with env.session(split="train", index=0) as fresh:
                 assert (await fresh.call_tool("note", {"name": "fresh"})).blocks

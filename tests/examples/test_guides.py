@@ -1,0 +1,214 @@
+"""The tutorial, the guides and the pages on migration, followed from top to bottom."""
+
+import asyncio
+import dataclasses
+import re
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ors import errors
+from ors.client import ORS, Options
+from ors.errors import ToolFailed
+from tests.examples.episode import text
+from tests.examples.pages import ROOT, Reader, fences
+from tests.support.commands import running
+from tests.support.model_provider import ChatAnswers, providing
+from tests.support.raw_http import Raw
+from tests.support.scripted_server import answer
+
+PLAIN = (
+    "docs/guides/calling.md",
+    "docs/guides/environments.md",
+    "docs/guides/sandboxes.md",
+    "docs/guides/secrets.md",
+    "docs/migration/gymnasium.md",
+    "docs/migration/openenv.md",
+    "docs/migration/openreward.md",
+    "docs/migration/ors-sdk.md",
+    "docs/migration/verifiers.md",
+)
+"""Pages that need nothing but a reader; the others have a test each."""
+
+FOLLOWED = (
+    *PLAIN,
+    "docs/tutorial.md",
+    "docs/guides/datasets.md",
+    "docs/guides/rewards.md",
+    "docs/guides/testing.md",
+    "docs/guides/tools.md",
+)
+"""All pages that a test of this file follows."""
+
+Read = Callable[[str], Reader]
+
+
+@pytest.fixture
+def read(tmp_path: Path) -> Iterator[Read]:
+    """Opens a page in an empty folder."""
+    with ExitStack() as opened:
+        yield lambda page: opened.enter_context(Reader(page, tmp_path))
+
+
+@pytest.mark.parametrize("page", PLAIN)
+def test_a_page_does_what_it_says(read: Read, page: str) -> None:
+    read(page).python()
+
+
+Played = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture
+def played(read: Read) -> Callable[[str], Played]:
+    """Serves the environments of a page; the result plays one call of a task by its index."""
+
+    def opened(page: str) -> Played:
+        reader = read(page)
+        reader.python()
+        raw = Raw(reader.serve())
+
+        def play(env: str, index: int, tool: str, given: dict[str, Any], **more: Any) -> dict[str, Any]:
+            task = {"env_name": env, "split": "train", "index": index, **more}
+            sid = raw.post("/create_session").json()["sid"]
+            assert raw.post("/create", task, sid=sid).status == 200
+            result: dict[str, Any] = raw.call(sid, tool, given, env=env).result()
+            return result
+
+        return play
+
+    return opened
+
+
+def test_the_environments_of_the_page_of_tools_do_what_it_says(played: Callable[[str], Played]) -> None:
+    play = played("docs/guides/tools.md")
+    assert text(play("restaurant", 0, "order", {"dish": "soup"})["output"]) == "1 x soup"
+    assert play("restaurant", 0, "order", {"dish": "pie"})["reason"] == "input_validation"
+    assert text(play("restaurant", 0, "pay", {})["output"]) == "Paid, with 10% on top."
+    assert text(play("largetables", 5, "discount", {})["output"]) == "5% for you."
+    assert play("largetables", 1, "discount", {})["reason"] == "not_found"
+    assert text(play("relay", 0, "remote", {})["output"]) == "from elsewhere"
+    assert play("essay", 0, "grade", {"text": "soup"})["output"]["reward"] == 1.0
+    assert text(play("talk", 1, "say", {"text": "What would you like?"})["output"]) == "For me the soup."
+    assert text(play("withnotes", 1, "note", {"text": "two"})["output"]) == "two (for 2)"
+
+
+def test_the_environments_of_the_page_of_data_sets_have_their_tasks(
+    played: Callable[[str], Played], tmp_path: Path
+) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "train.jsonl").write_text('{"country": "Peru", "capital": "Lima"}\n')
+    play = played("docs/guides/datasets.md")
+    assert play("capitals", 0, "submit", {"capital": "lima"})["output"]["reward"] == 1.0
+    assert play("manysums", 999_999, "submit", {"answer": 1_999_998})["output"]["reward"] == 1.0
+
+
+async def test_the_page_of_rewards_asks_its_judge(
+    read: Read, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    answers = ChatAnswers()
+    async with providing(answers) as provider:
+        provider.on(answers.path, answer(answers("SCORE: 7")), answer(answers("Well, well.")))
+        monkeypatch.setenv("OPENAI_BASE_URL", f"{provider.url}/v1")
+        rewards = await asyncio.to_thread(judged, read("docs/guides/rewards.md"))
+    assert rewards == [1.0, 0.7, "the judge gave no score"]
+    assert "A frog jumps in" in str(provider.body(0)["messages"])
+
+
+def judged(reader: Reader) -> list[Any]:
+    """The rewards of an area and of two haikus."""
+    reader.python()
+    with ORS(reader.serve()) as client:
+        with client.environment("areas").session(split="train", index=0) as session:
+            rewards: list[Any] = [session.call_tool("submit", {"area": "3.14"}).reward]
+        haikus = client.environment("haiku")
+        for _ in range(2):
+            secrets = {"openai_api_key": "sk-12345678"}
+            with haikus.session(split="train", index=0, secrets=secrets) as session:
+                try:
+                    rewards.append(session.call_terminal_tool("A frog jumps in").reward)
+                except ToolFailed as error:
+                    rewards.append(str(error).rpartition(": ")[2])
+    return rewards
+
+
+def test_the_tests_of_the_page_of_testing_pass(read: Read) -> None:
+    reader = read("docs/guides/testing.md")
+    reader.python()
+    assert "3 passed" in reader.shell("pytest -q -n 0 test_adder.py")
+    assert "adder: nothing found" in reader.shell("ors test adder.py --episodes 20")
+    assert reader.namespace["report"].environment == "adder"
+
+
+def test_the_curl_lines_of_the_page_of_calling_play_an_episode(read: Read) -> None:
+    reader = read("docs/guides/calling.md")
+    reader.python()
+    (lines,) = [content for language, content in fences(reader.page) if language == "sh"]
+    printed = reader.shell(lines, reader.serve())
+    assert "Spend exactly 2." in printed
+    assert '"reward":1.0,"finished":true' in printed
+
+
+def test_the_options_of_the_client_are_on_its_page_with_their_defaults() -> None:
+    table = (ROOT / "docs" / "guides" / "calling.md").read_text()
+    told = dict(re.findall(r"^\| `(\w+)` \| (\S+) \|", table[table.index("## Options") :], re.MULTILINE))
+    assert told == {each.name: str(each.default) for each in dataclasses.fields(Options)}
+
+
+def test_the_errors_of_the_client_are_on_its_page() -> None:
+    page = (ROOT / "docs" / "guides" / "calling.md").read_text()
+    named = set(re.findall(r"`(\w+)`", page))
+    others = {"InvalidEnvironment", "ORSError", "ResponseError", "ToolError"}
+    sandbox = {name for name in errors.__all__ if name.startswith("Sandbox")}
+    assert set(errors.__all__) - named - others - sandbox == set()
+
+
+def test_the_messages_of_troubleshooting_are_those_of_the_source() -> None:
+    page = (ROOT / "docs" / "troubleshooting.md").read_text()
+    told = [row.split("|")[1] for row in page.splitlines() if row.startswith("| `")]
+    parts = [part for row in told for part in re.findall(r"`([^`]+)`", row)]
+    source = " ".join(path.read_text() for path in (ROOT / "src" / "ors").rglob("*.py"))
+    source = re.sub(r'"\s+f?"', "", source)  # texts in several literals
+    assert len(parts) > 60
+    assert [part for part in parts if part not in source] == []
+
+
+def slug(heading: str) -> str:
+    """The anchor of a heading."""
+    text = re.sub(r"[^\w\- ]", "", re.sub(r"\[(.*?)\]\(.*?\)", r"\1", heading).lower())
+    return text.replace(" ", "-")
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors of a page; comments in its code are no headings."""
+    prose = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    return {slug(heading) for heading in re.findall(r"^#+ (.*)$", prose, re.MULTILINE)}
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))], ids=str)
+def test_links_to_a_part_of_a_page_lead_to_a_heading(page: Path) -> None:
+    for target, anchor in re.findall(r"\]\((?!https?:)([^)#]*)#([^)]+)\)", page.read_text()):
+        assert anchor in anchors((page.parent / target).resolve() if target else page), f"{target}#{anchor}"
+
+
+def test_the_tutorial_works_line_by_line(read: Read) -> None:
+    reader = read("docs/tutorial.md")
+    for language, content in fences("docs/tutorial.md"):
+        if language == "python":
+            reader.block(content)
+        elif language == "sh":
+            typed(reader, content)
+    assert reader.printed.splitlines()[-1] == "halving: 40 episodes, mean reward 1.00"
+    assert (reader.folder / "runs" / "random" / "picture.svg").exists()
+
+
+def typed(reader: Reader, commands: str) -> None:
+    """Types the commands of a block; a server only has to start, since the reader serves the page itself."""
+    for line in commands.splitlines():
+        if line.startswith("ors serve"):
+            with running(*line.split()[1:], "--port", "0", cwd=reader.folder) as server:
+                server.line("Serving on http")
+        else:
+            reader.shell(line)
