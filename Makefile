@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help install run test test-field test-trainers test-ray attack coverage check format bench bench-quick bench-cluster bench-rollouts nodes profile soak fuzz idle cost killed records screenshots clean bench-sandbox
+.PHONY: help install run test test-field test-trainers test-ray attack coverage check format bench bench-quick bench-cluster bench-rollouts nodes profile soak fuzz idle cost killed records screenshots clean bench-sandbox docs test-docs
 
 help: ## what there is to do
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -25,11 +25,12 @@ run: install ## serve the example environments on http://127.0.0.1:8080
 FIELD := tests/compat tests/conformance/test_field.py
 RAY := tests/cluster/ray
 TRAINERS := tests/adapters tests/trainers
+SITE := tests/site/test_browser.py
 # Counts the functions that run for a call, which a tracer would add to.
 COUNTING := tests/test_bench_smoke.py
 
 test: install ## run all tests but those beside other packages and on Ray
-	$(BIN)/python -m pytest $(foreach path,$(FIELD) $(TRAINERS) $(RAY),--ignore $(path))
+	$(BIN)/python -m pytest $(foreach path,$(FIELD) $(TRAINERS) $(RAY) $(SITE),--ignore $(path))
 
 test-field: install ## the tests beside the field's packages, each in an environment of its own: about two minutes
 	$(BIN)/python -m pytest $(FIELD)
@@ -48,7 +49,7 @@ attack: install ## the attacks and crowds in their long form, and a report of th
 coverage: install ## the tests of test and test-ray, and whether they run enough of src/ors: under twenty minutes
 	rm -rf build/coverage && mkdir -p build/coverage
 	$(BIN)/python -m pytest $(COUNTING)
-	$(BIN)/coverage run -m pytest $(foreach path,$(FIELD) $(TRAINERS) $(RAY) $(COUNTING),--ignore $(path))
+	$(BIN)/coverage run -m pytest $(foreach path,$(FIELD) $(TRAINERS) $(RAY) $(SITE) $(COUNTING),--ignore $(path))
 	$(BIN)/coverage run -m pytest -n 0 $(RAY)
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage html --quiet --directory build/coverage
@@ -106,6 +107,19 @@ bench-sandbox: install ## sandboxes: opening, running, closing, three hundred at
 
 screenshots: install ## pictures of every view of the inspector, in build/screenshots; three go to docs
 	$(BIN)/python -m scripts.screenshots --docs docs
+
+DOCS := $(VENV)/.docs
+
+$(DOCS): $(STAMP)
+	@echo "installing the generator of the documentation site"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
+	@touch $@
+
+docs: $(DOCS) ## the documentation as a site, in build/site: under a minute
+	$(BIN)/python -m scripts.site
+
+test-docs: docs ## the site in a real browser: pages, links, search: under a minute
+	$(BIN)/python -m pytest -n 0 $(SITE)
 
 clean: ## remove everything that can be made again
 	rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
