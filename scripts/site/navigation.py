@@ -7,6 +7,8 @@ from scripts.site.markdown import first_sentence, title
 HOME = "index.md"
 TUTORIAL = "tutorial.md"
 TROUBLESHOOTING = "troubleshooting.md"
+COMMANDS = "cli.md"
+"""The commands with examples: a guide, beside the folder of the others."""
 SECTIONS = {
     "Guides": "guides/",
     "Reference": "reference/",
@@ -49,11 +51,12 @@ def _section(name: str, pages: Sequence[str]) -> Nav:
     folder = SECTIONS[name]
     inner = _section("Python", pages) if name == "Reference" else []
     found = _ordered(folder, pages)
+    found += [COMMANDS] if name == "Guides" and COMMANDS in pages else []
     return [{name: [*found, *inner]}] if found or inner else []
 
 
 def _ordered(folder: str, pages: Sequence[str]) -> list[str]:
-    apart = {HOME, TUTORIAL, TROUBLESHOOTING}
+    apart = {HOME, TUTORIAL, TROUBLESHOOTING, COMMANDS}
     here = {
         path[len(folder) : -len(".md")] for path in pages if path.startswith(folder) and path not in apart
     }

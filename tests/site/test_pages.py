@@ -59,6 +59,11 @@ def test_no_page_takes_over_ten_minutes_to_read(pages: Mapping[str, str]) -> Non
     assert {path: count for path, count in words.items() if count > MOST_WORDS} == {}
 
 
+def test_the_readme_takes_two_screens() -> None:
+    text = (ROOT / "README.md").read_text()
+    assert len(re.sub(r"^```.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE).split()) < 700
+
+
 def test_a_mark_that_names_no_part_is_an_error() -> None:
     with pytest.raises(KeyError, match="nothing"):
         reference.filled("<!-- generated: nothing -->", {})
