@@ -22,7 +22,7 @@ def main() -> None:
     """Prepares the pages and runs the generator; ends with its exit code."""
     prepare(PAGES)
     config = BUILD / "site.yml"
-    config.write_text(SETTINGS.read_text() + f"\nnav: {json.dumps(navigation.nav(list(texts(PAGES))))}\n")
+    config.write_text(SETTINGS.read_text() + f"\nnav: {json.dumps(navigation.nav(texts(PAGES)))}\n")
     links = outside.external_links(texts(PAGES))
     (BUILD / "links.txt").write_text(
         "".join(f"{link}  {' '.join(places)}\n" for link, places in links.items())

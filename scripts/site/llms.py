@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from importlib import import_module
 
 from scripts.site.markdown import first_sentence, title
+from scripts.site.navigation import in_order, nav
 
 APART = ("changelog.md", "bench.md", "examples/", "contributing.md", "design.md")
 """Pages that are listed as optional, and not part of llms-full.txt."""
@@ -21,8 +22,9 @@ _HEAD = """# ors-kit
 
 def written(pages: Mapping[str, str]) -> dict[str, str]:
     """Returns both files by name, from the texts of the pages by path."""
-    optional = [place for place in pages if place.startswith(APART)]
-    main = [place for place in pages if place not in optional]
+    places = in_order(nav(pages))
+    optional = [place for place in places if place.startswith(APART)]
+    main = [place for place in places if place not in optional]
     whole = "".join(f"\n\n<!-- {place} -->\n\n{with_names(pages[place]).strip()}" for place in main)
     return {
         "llms.txt": f"{_HEAD}\n## Pages\n\n{_listed(main, pages)}\n## Optional\n\n{_listed(optional, pages)}",
@@ -37,7 +39,8 @@ def _listed(places: Sequence[str], pages: Mapping[str, str]) -> str:
 
 
 def _address(place: str) -> str:
-    return place.removesuffix("index.md").removesuffix(".md") + ("" if place.endswith("index.md") else "/")
+    folder = place.removesuffix("index.md") if place.endswith("index.md") else f"{place.removesuffix('.md')}/"
+    return folder or "./"
 
 
 def with_names(markdown: str) -> str:

@@ -28,7 +28,7 @@ def title(page: str) -> str:
     """
     found = re.search(r"^# (.+)$", page, re.MULTILINE)
     if found is None:
-        raise ValueError("a page has no title")
+        raise ValueError(f"a page has no title; it begins with {page[:60]!r}")
     return found[1].replace("`", "")
 
 

@@ -1,6 +1,6 @@
 """The order of the pages: sections by folder, and within a folder by a list that need not be complete."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 from scripts.site.markdown import first_sentence, title
 
@@ -37,8 +37,8 @@ FIRST = {
 Nav = list[dict[str, object] | str]
 
 
-def nav(pages: Sequence[str]) -> Nav:
-    """Returns the navigation of all pages, given by their paths. A section without pages is left out."""
+def nav(pages: Mapping[str, str]) -> Nav:
+    """Returns the navigation of all pages, given by path. A section without pages is left out."""
     made: Nav = [{"Home": HOME}] if HOME in pages else []
     made += [{"Tutorial": TUTORIAL}] if TUTORIAL in pages else []
     for name in ("Guides", "Reference", "Migration", "Examples"):
@@ -47,15 +47,29 @@ def nav(pages: Sequence[str]) -> Nav:
     return made + _section("Project", pages)
 
 
-def _section(name: str, pages: Sequence[str]) -> Nav:
+def in_order(part: object) -> list[str]:
+    """The paths of a navigation, in their order."""
+    if isinstance(part, str):
+        return [part]
+    parts = part.values() if isinstance(part, dict) else part
+    return [path for each in parts for path in in_order(each)]  # type: ignore[attr-defined]
+
+
+def _section(name: str, pages: Mapping[str, str]) -> Nav:
     folder = SECTIONS[name]
     inner = _section("Python", pages) if name == "Reference" else []
     found = _ordered(folder, pages)
     found += [COMMANDS] if name == "Guides" and COMMANDS in pages else []
-    return [{name: [*found, *inner]}] if found or inner else []
+    entries = [path if path.endswith(HOME) else {_short(pages[path]): path} for path in found]
+    return [{name: [*entries, *inner]}] if found or inner else []
 
 
-def _ordered(folder: str, pages: Sequence[str]) -> list[str]:
+def _short(page: str) -> str:
+    """The title up to its first colon, which is enough beside other titles."""
+    return title(page).partition(":")[0]
+
+
+def _ordered(folder: str, pages: Iterable[str]) -> list[str]:
     apart = {HOME, TUTORIAL, TROUBLESHOOTING, COMMANDS}
     here = {
         path[len(folder) : -len(".md")] for path in pages if path.startswith(folder) and path not in apart
@@ -68,7 +82,7 @@ def _ordered(folder: str, pages: Sequence[str]) -> list[str]:
 
 def contents(folder: str, pages: Mapping[str, str]) -> str:
     """A list of the pages in a folder, each with its first sentence."""
-    found = [path for path in _ordered(folder, list(pages)) if path != f"{folder}{HOME}"]
+    found = [path for path in _ordered(folder, pages) if path != f"{folder}{HOME}"]
     return "\n".join(
         f"- [{title(pages[path])}]({path.removeprefix(folder)}): {first_sentence(pages[path])}"
         for path in found

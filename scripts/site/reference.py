@@ -36,13 +36,13 @@ def filled(markdown: str, pages: Pages) -> str:
     return MARK.sub(lambda match: PARTS[match[1]](match[2], pages), markdown)
 
 
-def public_names(package: str) -> str:
-    """A directive of mkdocstrings for each public name of a package, classes first."""
+def public_names(words: str) -> str:
+    """A directive of mkdocstrings for each public name of a package: those given, classes, the rest."""
+    package, *first = words.split()
     module = import_module(package)
-    names = sorted(
-        module.__all__, key=lambda name: (not inspect.isclass(getattr(module, name)), name.lower())
-    )
-    return "\n\n".join(f"::: {package}.{name}" for name in names if not name.startswith("_")) + "\n"
+    others = [name for name in module.__all__ if name not in first and not name.startswith("_")]
+    others.sort(key=lambda name: (not inspect.isclass(getattr(module, name)), name.lower()))
+    return "\n\n".join(f"::: {package}.{name}" for name in [*first, *others]) + "\n"
 
 
 def readme_block(number: int) -> str:

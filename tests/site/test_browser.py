@@ -121,7 +121,7 @@ def test_every_public_name_has_a_place_that_links_lead_to() -> None:
         page = next(
             path
             for path in (ROOT / "docs/reference/python").glob("*.md")
-            if f"python {package} -" in path.read_text()
+            if f"python {package} " in path.read_text()
         )
         html = (SITE / "reference/python" / page.stem / "index.html").read_text()
         names = [name for name in import_module(package).__all__ if not name.startswith("_")]

@@ -20,27 +20,23 @@ READ = ("index.md", "tutorial.md", "troubleshooting.md", "guides/", "migration/"
 """Pages that one reads from top to bottom; in the others one looks things up."""
 
 
-def listed(nav: object) -> list[str]:
-    """The paths of a navigation, in their order."""
-    if isinstance(nav, str):
-        return [nav]
-    parts = nav.values() if isinstance(nav, dict) else nav
-    assert not isinstance(parts, str)
-    return [path for part in parts for path in listed(part)]  # type: ignore[attr-defined]
-
-
 def test_every_page_is_in_the_navigation_once(pages: Mapping[str, str]) -> None:
-    assert sorted(listed(navigation.nav(list(pages)))) == sorted(pages)
+    assert sorted(navigation.in_order(navigation.nav(pages))) == sorted(pages)
 
 
 def test_pages_that_arrive_find_their_place_by_folder() -> None:
-    arrived = ["tutorial.md", "guides/zebras.md", "guides/environments.md", "migration/openenv.md", "new.md"]
-    nav = navigation.nav(arrived)
+    arrived = ("tutorial", "guides/zebras", "guides/environments", "migration/openenv", "new")
+    nav = navigation.nav({f"{name}.md": f"# {name}: and more" for name in arrived})
     assert nav == [
         {"Tutorial": "tutorial.md"},
-        {"Guides": ["guides/environments.md", "guides/zebras.md"]},
-        {"Migration": ["migration/openenv.md"]},
-        {"Project": ["new.md"]},
+        {
+            "Guides": [
+                {"guides/environments": "guides/environments.md"},
+                {"guides/zebras": "guides/zebras.md"},
+            ]
+        },
+        {"Migration": [{"migration/openenv": "migration/openenv.md"}]},
+        {"Project": [{"new": "new.md"}]},
     ]
 
 
