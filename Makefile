@@ -5,7 +5,7 @@ STAMP := $(VENV)/.installed
 # What running the examples needs, and no more: it takes seconds, not minutes.
 RUNS := $(VENV)/.runs
 
-.PHONY: help install run test test-long test-field test-trainers test-ray attack coverage check format bench bench-quick bench-cluster bench-rollouts nodes profile soak fuzz idle cost killed records screenshots clean bench-sandbox browser proxies sandbox
+.PHONY: help install run test test-long test-field test-trainers test-ray attack coverage check format bench bench-quick bench-cluster bench-rollouts nodes profile soak fuzz idle cost killed records screenshots clean bench-sandbox browser proxies sandbox docs test-docs
 
 help: ## what there is to do
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -31,12 +31,13 @@ run: $(RUNS) ## serve the examples on http://127.0.0.1:8080; PORT=8081 takes ano
 FIELD := tests/compat tests/conformance/test_field.py
 RAY := tests/cluster/ray
 TRAINERS := tests/adapters tests/trainers
+SITE := tests/site/test_browser.py
 CROWDS := tests/cluster/test_crowds.py tests/interaction/test_many_sessions.py
 # Counts the functions that run for a call, which a tracer would add to.
 COUNTING := tests/test_bench_smoke.py
 
 # Each has a target of its own.
-ELSEWHERE := $(FIELD) $(TRAINERS) $(RAY) tests/attack
+ELSEWHERE := $(FIELD) $(TRAINERS) $(RAY) $(SITE) tests/attack
 
 test: install browser proxies sandbox ## run all tests but those of the next targets: under five minutes
 	$(BIN)/python -m pytest -m "not long" $(foreach path,$(ELSEWHERE),--ignore $(path))
@@ -59,7 +60,7 @@ attack: install ## the attacks and crowds in their long form, and a report of th
 coverage: install browser proxies sandbox ## the tests of test, test-long and test-ray, and whether they run enough of src/ors: under twenty minutes
 	rm -rf build/coverage && mkdir -p build/coverage
 	$(BIN)/python -m pytest $(COUNTING)
-	$(BIN)/coverage run -m pytest $(foreach path,$(FIELD) $(TRAINERS) $(RAY) $(COUNTING),--ignore $(path))
+	$(BIN)/coverage run -m pytest $(foreach path,$(FIELD) $(TRAINERS) $(RAY) $(SITE) $(COUNTING),--ignore $(path))
 	$(BIN)/coverage run -m pytest -n 0 $(RAY)
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage html --quiet --directory build/coverage
@@ -117,6 +118,19 @@ bench-sandbox: install sandbox ## sandboxes: opening, running, closing, three hu
 
 screenshots: install browser sandbox ## pictures of every view of the inspector, in build/screenshots; three go to docs
 	$(BIN)/python -m scripts.screenshots --docs docs
+
+DOCS := $(VENV)/.docs
+
+$(DOCS): $(STAMP)
+	@echo "installing the generator of the documentation site"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
+	@touch $@
+
+docs: $(DOCS) ## the documentation as a site, in build/site: under a minute
+	$(BIN)/python -m scripts.site
+
+test-docs: docs browser ## the site in a real browser: pages, links, search: under a minute
+	$(BIN)/python -m pytest -n 0 $(SITE)
 
 clean: ## remove everything that can be made again
 	rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis

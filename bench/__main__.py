@@ -79,7 +79,7 @@ def _keep_values(figures: Figures) -> None:
 
 
 def _keep(figures: Figures, caption: str, publish: bool) -> None:
-    (RESULTS / "bench.md").write_text(f"{table.as_markdown(figures)}\n{caption}\n")
+    (RESULTS / "bench.md").write_text(f"# Speed\n\n{table.as_markdown(figures)}\n{caption}\n")
     if not chart.draw(figures, caption, RESULTS / "bench.png"):
         print("no chart: matplotlib is not installed (pip install matplotlib)")
     print(f"kept in {RESULTS.relative_to(ROOT)}/: bench.json, bench.md, bench.png")

@@ -94,6 +94,19 @@ def test_a_walk_goes_through_functions_that_are_there(path: str, names: str) -> 
     assert [name for name in re.findall(r"`([\w.]+)`", names) if name not in defined(path)] == []
 
 
+BY_HAND = re.findall(
+    r"^\| ([^|]*`[\w/.]+`[^|]*) \| (\d+) \|", section(DESIGN, "Written by hand, and why"), re.MULTILINE
+)
+
+
+@pytest.mark.parametrize(("row", "lines"), BY_HAND)
+def test_what_is_written_by_hand_is_about_as_long_as_the_design_says(row: str, lines: str) -> None:
+    named = [SOURCE / path for path in re.findall(r"`([\w/.]+)`", row)]
+    files = [file for path in named for file in (path.glob("*.py") if path.is_dir() else [path])]
+    counted = sum(len(file.read_text().splitlines()) for file in files)
+    assert 0.8 < counted / int(lines) < 1.25, counted
+
+
 @pytest.mark.parametrize("page", ["docs/design.md", "CONTRIBUTING.md"])
 def test_paths_that_are_named_exist(page: str) -> None:
     named = re.findall(r"`((?:[\w-]+/)*[\w-]+(?:\.py|\.toml|\.md|/))`", (ROOT / page).read_text())

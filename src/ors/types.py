@@ -32,7 +32,9 @@ __all__ = [
 ]
 
 JSONValue = TypeAliasType("JSONValue", Mapping[str, Any] | Sequence[Any] | str | int | float | bool | None)
+"""Anything that JSON can say."""
 JSONObject = Mapping[str, JSONValue]
+"""A JSON object, such as a task."""
 
 # Models that authors create forbid unknown fields, so that `finshed=True` is an error.
 # Models that clients send ignore them (PROTOCOL: unknown body keys).
@@ -77,6 +79,7 @@ Block = TextBlock | ImageBlock
 
 # A list, not a Sequence: pydantic validates it in 60% of the time, and accepts any sequence as well.
 Blocks = TypeAliasType("Blocks", list[Block])
+"""A prompt, or the content of a tool's output."""
 
 
 class ToolOutput(BaseModel, extra="forbid"):

@@ -1,6 +1,5 @@
 """The Python blocks of the README, run in their order."""
 
-import asyncio
 import re
 import subprocess
 import sys
@@ -8,7 +7,6 @@ import types
 from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
-from typing import Any
 
 import pytest
 

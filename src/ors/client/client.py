@@ -55,7 +55,8 @@ class AsyncORS:
         """The names of all environments of the server.
 
         Raises:
-            TransportError, ResponseError.
+            ResponseError: the server refused.
+            TransportError: the server was not reached.
         """
         return await self.environments.list_environments()
 

@@ -43,7 +43,8 @@ def examine(
     name of the environment and of the step.
 
     Raises:
-        TransportError: the server cannot be reached. ServerFailed: it has no environments.
+        TransportError: the server cannot be reached.
+        ServerFailed: it has no environments.
         ValueError: it has no environment of that name.
     """
     if (url is None) == (classes is None):

@@ -84,7 +84,8 @@ class SessionRecorder:
         """Takes the body of a request of OpenReward's rollout log.
 
         Raises:
-            BadRequest: it is not valid. Unavailable: too much waits to be written; the SDK tries again.
+            BadRequest: it is not valid.
+            Unavailable: too much waits to be written; the SDK tries again.
         """
         found = by_rollout(events)
         if not self._queue.take(len(events)):

@@ -71,7 +71,8 @@ class AsyncSession:
         """Opens the session, and pings it from now on.
 
         Raises:
-            ResponseError: the server refused. TransportError: it was not reached.
+            ResponseError: the server refused.
+            TransportError: it was not reached.
             SessionLost: the attached session does not exist.
         """
         if self.kept:
@@ -126,7 +127,8 @@ class AsyncSession:
         """Asks the server once whether the session exists, which also keeps it alive.
 
         Raises:
-            SessionLost: it does not. TransportError: the server was not reached.
+            SessionLost: it does not.
+            TransportError: the server was not reached.
         """
         try:
             await self._remote.exchange(PING.method, PING.path(), self._headers_if_open(), None)
@@ -138,7 +140,7 @@ class AsyncSession:
         """The prompt of the task. Waits for the environment's setup.
 
         Raises:
-            SessionLost, ResponseError, TransportError.
+            SessionLost, ResponseError, TransportError: the server refused, or was not reached.
         """
         prompt = blocks(await self._ask(PROMPT))
         if self._transcript is not None:
@@ -153,7 +155,8 @@ class AsyncSession:
         use `convert_prompt` and `convert_results`.
 
         Raises:
-            RuntimeError: `Options(keep_messages=False)`. ValueError: `format` is unknown.
+            RuntimeError: `Options(keep_messages=False)`.
+            ValueError: `format` is unknown.
             SessionLost, ResponseError, TransportError: the prompt had to be fetched.
         """
         if self._transcript is None:
@@ -176,7 +179,7 @@ class AsyncSession:
         The `@terminal` tool is among them only if `terminal` is set.
 
         Raises:
-            SessionLost, ResponseError, TransportError.
+            SessionLost, ResponseError, TransportError: the server refused, or was not reached.
         """
         try:
             answer = await self._ask(TASK_TOOLS)
@@ -191,7 +194,7 @@ class AsyncSession:
         """The `@terminal` tool, which takes the agent's last message; None if there is none. Cached.
 
         Raises:
-            SessionLost, ResponseError, TransportError.
+            SessionLost, ResponseError, TransportError: the server refused, or was not reached.
         """
         if self._terminal is None:
             await self.list_tools()
@@ -204,7 +207,7 @@ class AsyncSession:
         If so, give the text to `call_terminal_tool`, and stop.
 
         Raises:
-            SessionLost, ResponseError, TransportError.
+            SessionLost, ResponseError, TransportError: the server refused, or was not reached.
         """
         return await self.terminal_tool() is not None
 
@@ -238,8 +241,10 @@ class AsyncSession:
         it, the ids there are call_1, call_2 and so on.
 
         Raises:
-            ToolCallError: the call was refused; tell the model. ToolFailed: the tool raised.
-            SessionLost: the session is gone. CallOutcomeUnknown: the tool may or may not have run.
+            ToolCallError: the call was refused; tell the model.
+            ToolFailed: the tool raised.
+            SessionLost: the session is gone.
+            CallOutcomeUnknown: the tool may or may not have run.
             TransportError: the server was not reached, and has not seen the call.
         """
         if not isinstance(input, Mapping):
@@ -263,9 +268,11 @@ class AsyncSession:
         Each has its own copy of the environment, and is closed on its own. Only `ors` servers can do it.
 
         Raises:
-            BadRequest: the episode has finished, or `n` is not valid. NotFound: the server cannot fork.
+            BadRequest: the episode has finished, or `n` is not valid.
+            NotFound: the server cannot fork.
             ServerFailed: the environment cannot be copied; the message says why.
-            Unavailable: the server has no place for them. SessionLost: this session is gone.
+            Unavailable: the server has no place for them.
+            SessionLost: this session is gone.
             TransportError: the server was not reached.
         """
         headers = await self._opened_headers()

@@ -57,7 +57,8 @@ class ModelAgent:
         """Asks the model for its next message.
 
         Raises:
-            ContextExceeded: the conversation is too long. ModelError: the provider failed.
+            ContextExceeded: the conversation is too long.
+            ModelError: the provider failed.
             ValueError: the provider's rules forbid the name or the input of a tool.
         """
         began = monotonic()

@@ -8,7 +8,6 @@ from typing import Any
 from ors import _protocol
 from ors._json import dumps
 from ors._protocol import Endpoint
-from ors._sse import encode
 from ors._version import __version__
 from ors.errors import NotFound, ORSError, Unavailable
 from ors.server.episodes.environments import ServedEnvironment
@@ -271,7 +270,7 @@ class Endpoints:
         call = session.submit(name, given, loop, task_id, key, trace)
         if isinstance(call, Call):
             return CallStream(call, self._timers)
-        return Answer(200, encode("task_id", call.id) + call.events, STREAM)
+        return Answer(200, _protocol.task_id_event(call.id) + call.events, STREAM)
 
     # ── Rollout log ──────────────────────────────────────────────────────────────────────────────
 
@@ -309,7 +308,7 @@ def new_session(request: Request, sid: str) -> Answer:
     if not request.wants_events():
         return Answer(200, body)
     # ors-sdk 0.1.0 and openreward 0.1.167 understand only this form.
-    return Answer(200, _protocol.task_id_event(sid) + encode("end", body.decode()), STREAM)
+    return Answer(200, _protocol.task_id_event(sid) + _protocol.result_events(body), STREAM)
 
 
 def _tools(listed: ListToolsOutput) -> Answer:

@@ -249,7 +249,8 @@ class Recorder(Protocol):
         """Receives events of OpenReward's rollout log, as its SDK sends them.
 
         Raises:
-            BadRequest: they are not valid. Unavailable: they cannot be taken now.
+            BadRequest: they are not valid.
+            Unavailable: they cannot be taken now.
         """
 
     def counts(self) -> tuple[int, int]:
