@@ -7,7 +7,7 @@ import pytest
 from tests.examples.pages import ROOT, files
 from tests.support.side_venvs import GYMNASIUM, OPENREWARD, ORS_SDK, Package, printed_by
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 
 CASES: dict[str, tuple[Package, str, str]] = {
     "ors-sdk": (ORS_SDK, "from server import Capitals; print(len(Capitals.list_tools().tools))", "1"),

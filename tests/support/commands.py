@@ -7,7 +7,7 @@ import select
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -100,10 +100,15 @@ class Running:
 
 
 @contextmanager
-def running(*words: str, cwd: Path | None = None, env: Mapping[str, str] | None = None) -> Iterator[Running]:
+def running(
+    *words: str,
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    command: Sequence[str] = ORS,
+) -> Iterator[Running]:
     """A command while the block runs."""
     process = subprocess.Popen(
-        [*ORS, *words],
+        [*command, *words],
         cwd=cwd,
         env=variables(env),
         stdin=subprocess.DEVNULL,

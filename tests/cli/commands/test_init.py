@@ -1,7 +1,10 @@
 """`ors init`: what it writes works as it is."""
 
 import json
+import os
 import re
+import shlex
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -9,7 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.commands import run, variables
+from ors.cli.own_wheel import local_origin
+from tests.support.commands import refused, run, running, variables
+from tests.support.raw_http import Raw
+
+ROOT = Path(__file__).parents[3]
 
 pytestmark = pytest.mark.long
 
@@ -20,7 +27,7 @@ TEMPLATES = ["basic", "game", "sandbox"]
 def test_the_tests_of_a_new_package_pass_as_generated(template: str, tmp_path: Path) -> None:
     assert run("init", "my-env", "--template", template, cwd=tmp_path).code == 0
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-W", "error", "-p", "no:cacheprovider"],
+        [sys.executable, "-m", "pytest", "-q", "-W", "error", "-p", "no:cacheprovider", "-p", "no:asyncio"],
         cwd=tmp_path / "my-env",
         env=variables(),
         capture_output=True,
@@ -82,6 +89,80 @@ def test_the_container_serves_the_package(tmp_path: Path) -> None:
     command = re.search(r"^CMD (.*)$", (tmp_path / "adder" / "Dockerfile").read_text(), re.MULTILINE)
     assert command
     assert json.loads(command[1]) == ["ors", "serve", "adder", "--host", "0.0.0.0", "--port", "8080"]
+
+
+def test_a_wheel_of_ors_kit_goes_into_the_package(tmp_path: Path) -> None:
+    wheel = tmp_path / "ors_kit-9.9-py3-none-any.whl"
+    wheel.write_bytes(b"as it is")
+    done = run("init", "adder", "--from", str(wheel), "--json", cwd=tmp_path)
+    assert f"wheels/{wheel.name}" in done.json["files"]
+    assert (tmp_path / "adder" / "wheels" / wheel.name).read_bytes() == b"as it is"
+
+
+@pytest.mark.parametrize("source", ["folder", "other-1.0-py3-none-any.whl", "missing"])
+def test_what_is_no_wheel_or_checkout_of_ors_kit_is_refused(source: str, tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "pyproject.toml").write_text("[project]\nname = 'other'\n")
+    (tmp_path / "other-1.0-py3-none-any.whl").touch()
+    done = refused("init", str(tmp_path / "adder"), "--from", str(tmp_path / source))
+    assert done.code == 2
+    assert "--from" in done.err or "is neither a wheel nor a checkout of ors-kit" in done.err
+    assert not (tmp_path / "adder").exists()
+
+
+def test_one_whose_ors_kit_came_from_a_folder_is_told_how_to_install_elsewhere(tmp_path: Path) -> None:
+    done = run("init", "adder", cwd=tmp_path)
+    origin = local_origin()
+    assert origin is None or f"pip wheel --no-deps --wheel-dir adder/wheels {origin}" in done.out
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_a_package_with_a_wheel_installs_serves_and_passes_its_tests_in_a_fresh_environment(
+    tmp_path: Path,
+) -> None:
+    assert run("init", "adder", "--from", str(ROOT), cwd=tmp_path, patience=120).code == 0
+    project, image = tmp_path / "adder", tmp_path / "image"
+    subprocess.run([sys.executable, "-m", "venv", tmp_path / "venv"], check=True)
+    path = {"PATH": f"{tmp_path / 'venv' / 'bin'}:{os.environ['PATH']}", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+    command = followed(project / "Dockerfile", image, variables(path))
+    served = [word.replace("0.0.0.0", "127.0.0.1").replace("8080", "0") for word in command]
+    with running(*served[1:], command=[str(tmp_path / "venv" / "bin" / "ors")], cwd=image) as server:
+        assert Raw(server.line(r"Serving on (http://\S+)")[1]).get("/adder/splits").json()
+    for words in ("pip install --quiet --find-links wheels -e .[dev]", "pytest -q -p no:cacheprovider"):
+        done = subprocess.run(words.split(), cwd=project, env=variables(path), capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+    assert " passed" in done.stdout
+
+
+def followed(dockerfile: Path, image: Path, env: dict[str, str]) -> list[str]:
+    """Does here what a Dockerfile does, but for users and packages of the system; returns its command."""
+    image.mkdir()
+    command: list[str] = []
+    for line in dockerfile.read_text().splitlines():
+        step, _, rest = line.partition(" ")
+        if step == "COPY":
+            *sources, target = rest.split()
+            for source in (dockerfile.parent / name for name in sources):
+                copy = shutil.copytree if source.is_dir() else shutil.copy
+                copy(source, image / target)
+        elif step == "RUN" and rest.startswith("pip "):
+            subprocess.run(shlex.split(rest), cwd=image, env=env, check=True, capture_output=True)
+        elif step == "CMD":
+            command = json.loads(rest)
+        else:
+            assert step in ("", "#", "FROM", "WORKDIR", "USER", "EXPOSE", "RUN"), line
+            assert step != "RUN" or rest.split()[0] in ("useradd", "apt-get"), line
+    return command
+
+
+def test_both_containers_install_and_serve_alike(tmp_path: Path) -> None:
+    steps = []
+    for template in ("basic", "sandbox"):
+        run("init", f"my-{template}/my-env", "--template", template, cwd=tmp_path)
+        lines = (tmp_path / f"my-{template}" / "my-env" / "Dockerfile").read_text().splitlines()
+        steps.append([line for line in lines if line and not line.startswith(("#", "RUN apt-get"))])
+    assert steps[0] == steps[1]
 
 
 def test_nothing_is_overwritten(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import keyword
 import re
+import shutil
 import sys
 from dataclasses import dataclass
 from importlib.resources import files
@@ -14,6 +15,7 @@ from ors import __version__
 from ors.cli.errors import WrongUsage
 from ors.cli.options.shared import Command, as_json
 from ors.cli.output.printing import print_json
+from ors.cli.own_wheel import local_origin, wheel_of_ors
 
 TEMPLATES = ("basic", "game", "sandbox")
 TAKEN_CLASSES = frozenset(
@@ -23,6 +25,8 @@ TAKEN_CLASSES = frozenset(
     }
 )
 """Names that the templates already use."""
+WHEELS = "wheels"
+"""Where a new package has wheels that no index has."""
 TAKEN_MODULES = frozenset({"ors", "test", "tests"})
 
 
@@ -49,8 +53,15 @@ class Names:
     show_default=True,
     help="basic: one question and answer. game: many turns. sandbox: files and programs.",
 )
+@click.option(
+    "--from",
+    "source",
+    type=click.Path(exists=True, path_type=Path),
+    metavar="PATH",
+    help="Wheel or checkout of ors-kit: the package gets a wheel of it, for use where no index has it.",
+)
 @as_json
-def init(name: Path, template: str, as_json: bool) -> None:
+def init(name: Path, template: str, source: Path | None, as_json: bool) -> None:
     """Create a package with a new environment, its tests, a Dockerfile and a README.
 
     The folder NAME must be new or empty. The last part of NAME becomes the name of the package.
@@ -58,14 +69,23 @@ def init(name: Path, template: str, as_json: bool) -> None:
     names = _names(name.name)
     if name.exists() and (not name.is_dir() or any(name.iterdir())):
         raise WrongUsage(f"{name} already exists; nothing was changed")
-    written = _write(name, names, template)
+    with wheel_of_ors(source) as wheel:
+        written = _write(name, names, template)
+        if wheel is not None:
+            shutil.copy(wheel, name / WHEELS)
+            written.append(f"{WHEELS}/{wheel.name}")
     if as_json:
         print_json({"folder": str(name), "class": names.cls, "files": written})
         return
     for path in written:
         click.echo(f"  {name / path}")
     click.echo(f"\nTry it:    ors play {name}\nServe it:  ors serve {name} --reload")
-    click.echo(f"Test it:   cd {name} && pip install -e '.[dev]' && pytest")
+    click.echo(f"Test it:   cd {name} && pip install --find-links {WHEELS} -e '.[dev]' && pytest")
+    if source is None and (origin := local_origin()):
+        click.echo(
+            f"Your ors-kit is from {origin}. To install the package elsewhere too, put a wheel of it there:"
+        )
+        click.echo(f"           pip wheel --no-deps --wheel-dir {name / WHEELS} {origin}")
 
 
 def _names(given: str) -> Names:
