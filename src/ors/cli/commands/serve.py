@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
@@ -23,6 +23,7 @@ from ors.cli.options.ray import OnRay, ray_flags
 from ors.cli.options.shared import TARGET, Command, address_flags, as_json, given, log_flags
 from ors.cli.options.workers import Workers, worker_flags
 from ors.cli.output import logging as logs
+from ors.cli.output.standard_streams import report_stream
 from ors.cli.output.summary import Offered, offered, print_offered
 from ors.cli.sockets import in_words
 from ors.cli.sockets import listener as listening
@@ -155,9 +156,9 @@ class Serving:
     def announce(self, urls: Sequence[str], names: list[str]) -> None:
         """Prints the environments and the URLs."""
         # In a thread, so that neither counting tasks nor a blocked standard output delays the server.
-        threading.Thread(target=self._announce, args=(urls, names), daemon=True).start()
+        threading.Thread(target=self._announce, args=(urls, names, report_stream()), daemon=True).start()
 
-    def _announce(self, urls: Sequence[str], names: list[str]) -> None:
+    def _announce(self, urls: Sequence[str], names: list[str], report: TextIO | None) -> None:
         local = urls[0].replace("0.0.0.0", "127.0.0.1").replace("[::]", "[::1]")
         key = next((key.secret for key in self.keys), None)
         try:
@@ -167,15 +168,15 @@ class Serving:
             # It cannot reach itself: a proxy, a certificate for another name, or it is stopping.
             found = [Offered(name, {}, []) for name in names]
         try:
-            self._print(urls, local, found)
+            if self.as_json:
+                listing = {"url": urls[0], "urls": urls, "environments": [one.as_json() for one in found]}
+                click.echo(json.dumps(listing), file=report)
+            else:
+                self._print(urls, local, found)
         except OSError:
             return  # standard output is closed
 
     def _print(self, urls: Sequence[str], local: str, found: list[Offered]) -> None:
-        if self.as_json:
-            listing = {"url": urls[0], "urls": urls, "environments": [one.as_json() for one in found]}
-            click.echo(json.dumps(listing))
-            return
         for url in urls:
             click.echo(f"Serving on {url} (stop with Ctrl-C)")
         click.echo()
