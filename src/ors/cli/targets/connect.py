@@ -64,7 +64,7 @@ def greet(url: str, api_key: str | None = None) -> None:
     except (AuthenticationError, Forbidden, Unavailable):
         raise
     except ORSError as error:
-        text = clean(str(error))
+        text = clean(" ".join(str(error).split()))
         raise Unreachable(
             text if url in text else f"{url} does not answer as an ORS server: {text}"
         ) from None
