@@ -220,6 +220,16 @@ def test_a_mistake_in_a_tool_is_told_when_the_server_is_built(fn: Any, said_of_i
     assert said_of_it in str(caught.value)
 
 
+@pytest.mark.parametrize("own", [{"guesses": 3}, {1: 2}, 5, property(lambda self: 5), lambda self: 5])
+def test_an_attribute_called_limits_may_be_the_authors_own(own: Any) -> None:
+    assert Server([type("Made", (Short,), {"limits": own})]).limits
+
+
+def test_a_limit_that_is_misspelt_is_told() -> None:
+    with pytest.raises(InvalidEnvironment, match=r"Made\.limits: 'tool_second' is none of .*tool_seconds"):
+        Server([type("Made", (Short,), {"limits": {"tool_second": 3}})])
+
+
 class Sugar(Toolset):
     @tool
     def text(self) -> str:

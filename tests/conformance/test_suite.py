@@ -14,6 +14,7 @@ from ors.conformance import Times, Unreachable, as_badge, as_json, as_junit, as_
 from ors.conformance.checks import all_checks
 from ors.conformance.probe import Probe
 from ors.types import Blocks, JSONObject
+from tests.cli.targets.test_connect import answering
 from tests.support.faulty_proxy import Ask, Fault, Request, Response, spoiled
 from tests.support.live_server import serving
 
@@ -176,7 +177,22 @@ def test_what_cannot_be_told_without_the_probe_is_not_tried_and_not_passed() -> 
     deep = {check.id for check in all_checks() if check.probe or check.indexed}
     assert deep <= {result.requirement.id for result in report.of("not tried")}
     assert len(report.of("passed")) > 80
-    assert "ors serve ors.conformance.probe" in as_text(report)
+    shown = as_text(report)
+    assert "needs the probe environment (ors serve ors.conformance.probe): Discovery 2, " in shown
+    assert "slow (--slow tries them): " in shown
+    assert "create.answers-first" not in shown
+    assert "create.answers-first" in as_text(report, verbose=True)
+
+
+def test_an_environment_called_probe_with_other_tools_is_not_the_probe() -> None:
+    with serving(Server([type("Probe", (Plain,), {})])) as url:
+        report = check(url, only=["create.split-index"])
+    assert [result.outcome for result in report.results] == ["passed"]
+
+
+def test_what_is_no_server_of_the_standard_is_told_at_once() -> None:
+    with answering(404, b"<html>not here") as url, pytest.raises(Unreachable, match="neither /health nor"):
+        check(url)
 
 
 def test_where_nobody_listens_is_unreachable() -> None:

@@ -1,13 +1,17 @@
+import os
 import re
 import signal
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from ors import Server
 from tests.support import faulty_environments as park
-from tests.support.commands import run, running
+from tests.support.commands import Terminal, run, running
 from tests.support.live_server import serving
+from tests.support.unending_environment import PROCESSES
 
 PARK = Path(park.__file__)
 QUICK = ("--sample", "2", "--episodes", "20")
@@ -64,3 +68,32 @@ def test_used_wrongly_and_not_reached_have_codes_of_their_own() -> None:
     assert run("test", f"{PARK}:Clean", "--env", "nonsense").code == 2
     assert run("test", "http://127.0.0.1:9").code == 3
     assert run("test", f"{PARK}:Nobody").code == 3
+
+
+@pytest.mark.long
+def test_an_environment_that_prints_is_tested_like_any_other() -> None:
+    done = run("test", "tests.support.noisy_environment", *QUICK)
+    assert "noisy: nothing found" in done.out
+    assert done.code == 0
+
+
+@pytest.mark.long
+def test_nothing_is_left_when_the_terminal_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    noted = tmp_path / "processes"
+    monkeypatch.setenv(PROCESSES, str(noted))
+    noted.touch()
+    terminal = Terminal("test", "tests.support.unending_environment", "--episodes", "1000")
+
+    def processes() -> set[int]:
+        return {int(line) for line in noted.read_text().split()}
+
+    _wait(lambda: len(processes()) > 2)  # the command, the server beside it, an episode
+    assert terminal.hang_up() == 130
+    _wait(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in processes()))
+
+
+def _wait(done: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not done():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)

@@ -155,6 +155,11 @@ class Terminal:
         os.close(self._master)
         return self._process.wait(PATIENCE), self.shown
 
+    def hang_up(self) -> int:
+        """Closes the terminal, as its window does; gives the exit code."""
+        os.close(self._master)
+        return self._process.wait(PATIENCE)
+
     def _more(self) -> bool:
         assert select.select([self._master], [], [], PATIENCE)[0], f"nothing is shown any more: {self.shown}"
         try:

@@ -27,6 +27,8 @@ _BY_STATUS: dict[int, type[ResponseError]] = {
     for error in (BadRequest, AuthenticationError, Forbidden, NotFound, Gone, TooLarge, ServerFailed)
 }
 _MAX_TEXT = 2000
+_PAGES = ("<!doctype html", "<html")
+"""Beginnings of pages for browsers, which say nothing in a line of text."""
 
 
 class StillStarting(Unavailable):
@@ -73,7 +75,8 @@ def _detail(body: bytes) -> str:
     try:
         value = loads(body)
     except ValueError:
-        return body[:_MAX_TEXT].decode(errors="replace").strip()
+        text = body[:_MAX_TEXT].decode(errors="replace").strip()
+        return "" if text.lower().startswith(_PAGES) else text
     detail = value.get("detail", value) if isinstance(value, dict) else value
     if isinstance(detail, list):
         return "; ".join(map(_field, detail))

@@ -2,22 +2,19 @@
 
 import json
 import xml.etree.ElementTree as ElementTree
+from collections import Counter
 from itertools import groupby
 from typing import Any
 
 from ors.conformance.suite import CheckResult, ConformanceReport
 
+HINTS = {"needs the probe environment": " (ors serve ors.conformance.probe)", "slow": " (--slow tries them)"}
 MARKS = {"passed": "✓", "failed": "✗", "not tried": "·"}
 
 
 def as_text(report: ConformanceReport, *, verbose: bool = False) -> str:
-    """Formats a report by chapter. Without `verbose`, passed checks are only counted."""
+    """Formats a report by chapter. Without `verbose`, only failed checks are listed."""
     lines = [f"{report.url}: {', '.join(report.environments) or 'no environments'}", ""]
-    if not report.probed:
-        lines += [
-            "Many checks are not tried without the probe environment: ors serve ors.conformance.probe",
-            "",
-        ]
     for chapter, results in groupby(report.results, key=lambda result: result.requirement.chapter):
         lines += _chapter(chapter, list(results), verbose)
     return "\n".join([*lines, *_totals(report)]) + "\n"
@@ -30,17 +27,19 @@ def _chapter(name: str, results: list[CheckResult], verbose: bool) -> list[str]:
     for result in results:
         if verbose or result.outcome == "failed":
             lines += _lines(result)
-    if not verbose:
-        lines += _not_tried(results)
     return [*lines, ""]
 
 
-def _not_tried(results: list[CheckResult]) -> list[str]:
-    reasons: dict[str, list[str]] = {}
-    for result in results:
-        if result.outcome == "not tried":
-            reasons.setdefault(result.reason, []).append(result.requirement.id)
-    return [f"  · not tried: {reason} ({', '.join(ids)})" for reason, ids in reasons.items()]
+def _not_tried(report: ConformanceReport) -> list[str]:
+    """Numbers of checks that were not tried, by reason and chapter; the most frequent reason first."""
+    reasons: dict[str, Counter[str]] = {}
+    for result in report.of("not tried"):
+        reasons.setdefault(result.reason, Counter())[result.requirement.chapter] += 1
+    lines = []
+    for reason, chapters in sorted(reasons.items(), key=lambda item: -item[1].total()):
+        where = ", ".join(f"{chapter} {count}" for chapter, count in chapters.items())
+        lines.append(f"  · {chapters.total():3} {reason}{HINTS.get(reason, '')}: {where}")
+    return ["", "Not tried (-v lists them):", *lines] if lines else []
 
 
 def _lines(result: CheckResult) -> list[str]:
@@ -61,7 +60,7 @@ def _totals(report: ConformanceReport) -> list[str]:
         passed, failed = len(report.of("passed", level)), len(report.of("failed", level))
         not_tried = len(report.of("not tried", level))
         lines.append(f"{level:6} {passed} passed, {failed} failed, {not_tried} not tried")
-    return lines
+    return [*lines, *_not_tried(report)]
 
 
 def as_json(report: ConformanceReport) -> str:

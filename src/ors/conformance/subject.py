@@ -45,11 +45,17 @@ class ServerUnderTest:
     _probes: set[str] = field(default_factory=set)
 
     async def discover(self) -> None:
-        """Finds environments and the probe. Wrong answers are left to the checks."""
-        await self.http.ask("GET", "/health")
+        """Finds environments and the probe. Wrong answers are left to the checks.
+
+        Raises:
+            Violation: nothing there answers as an ORS server does.
+        """
+        health = await self.http.ask("GET", "/health")
         try:
             listed = (await self.http.ask("GET", "/list_environments")).json()
-        except Violation:
+        except Violation as fault:
+            if not _is_json(health):
+                raise Violation("neither /health nor /list_environments is JSON", fault.seen) from None
             return
         if not isinstance(listed, list):
             return
@@ -97,6 +103,11 @@ class ServerUnderTest:
     def has_probe(self) -> bool:
         """Whether the server has the probe environment."""
         return "probe" in self._probes
+
+    @property
+    def on_probe(self) -> bool:
+        """Whether the environment to check is the probe, by its name and its tools."""
+        return self.has_probe and self.environment.lower() == "probe"
 
     @property
     def has_indexed(self) -> bool:
@@ -208,6 +219,14 @@ class ServerUnderTest:
         finally:
             with suppress(Violation):  # /delete has its own checks
                 await self.ask("POST", "/delete", sid=sid)
+
+
+def _is_json(answer: RawAnswer) -> bool:
+    try:
+        answer.json()
+    except Violation:
+        return False
+    return True
 
 
 @dataclass

@@ -77,13 +77,8 @@ async def _changes(
     others: Sequence[Action],
 ) -> bool:
     """Whether a second session, which moves first in every turn, changes the results."""
-    async with subject.session(sample) as session:
-        await subject.within(
-            "the setup", session.list_tools()
-        )  # set up first, so that the other session can change it
-        async with subject.session(companion) as theirs:
-            await subject.within("the setup", theirs.list_tools())
-            beside = await _in_turns(subject, session, actions, theirs, others)
+    async with subject.opened(sample) as mine, subject.opened(companion) as theirs:
+        beside = await _in_turns(subject, mine.session, actions, theirs.session, others)
     return _comparable(beside, alone) != _comparable(alone[0], alone)
 
 

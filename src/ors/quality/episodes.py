@@ -53,9 +53,8 @@ async def examine(subject: EnvironmentUnderTest) -> None:
 async def _opens(subject: EnvironmentUnderTest, sample: Sample, leaks: list[bool]) -> list[ToolSpec] | None:
     report = subject.report
     try:
-        async with subject.session(sample) as session:
-            prompt = await subject.within("the setup, or get_prompt()", session.get_prompt())
-            tools = await subject.within("listing the tools", session.list_tools(terminal=True))
+        async with subject.opened(sample) as episode:
+            prompt, tools = episode.prompt, episode.tools
     except Stuck:
         raise
     except ORSError as error:

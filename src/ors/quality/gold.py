@@ -7,13 +7,14 @@ from typing import Any
 from ors.quality.comparison import examine_apart, plays, rewards_alike
 from ors.quality.subject import Action, EnvironmentUnderTest, Sample, Stuck, earned, reason, short
 
+BOUND = (classmethod, staticmethod)
 MOST_BESIDE = 2
 """Samples whose solution is also played at the same time as another session."""
 
 
 async def examine(subject: EnvironmentUnderTest) -> None:
     """Plays the calls of the environment's `solve(task_spec)`."""
-    solve = getattr(subject.cls, "solve", None)
+    solve = _solution(subject)
     if solve is None:
         why = "the environment has no classmethod solve(task_spec)" if subject.cls else "needs a TARGET"
         subject.report.not_tried["gold solution"] = why
@@ -31,6 +32,13 @@ async def examine(subject: EnvironmentUnderTest) -> None:
             )
     if rewards:
         subject.report.figures["gold earns"] = sum(rewards) / len(rewards)
+
+
+def _solution(subject: EnvironmentUnderTest) -> Any:
+    """The classmethod `solve` of the environment; None if it is something else, such as a tool."""
+    defined = inspect.getattr_static(subject.cls, "solve", None)
+    is_tool = any(tool.name == "solve" for tool in subject.tools)
+    return getattr(subject.cls, "solve", None) if isinstance(defined, BOUND) and not is_tool else None
 
 
 async def _solved(solve: Any, sample: Sample) -> list[Action]:

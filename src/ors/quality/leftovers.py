@@ -167,6 +167,7 @@ def _processes(home: Path) -> set[int]:
 async def _memory(subject: EnvironmentUnderTest) -> None:
     until = time.monotonic() + subject.plan.seconds
     tracemalloc.start()
+    subject.traced = True
     try:
         await _round(subject, FEWEST_EPISODES, until)
         sizes, counts = [_traced()], list[int]()
@@ -174,6 +175,7 @@ async def _memory(subject: EnvironmentUnderTest) -> None:
             counts.append(await _round(subject, subject.plan.episodes // 2, until))
             sizes.append(_traced())
     finally:
+        subject.traced = False
         tracemalloc.stop()
     if min(counts) < FEWEST_EPISODES:
         subject.report.not_tried["memory"] = (

@@ -1,6 +1,7 @@
 """Serves in this process while a function uses the server."""
 
 import logging
+import signal
 import threading
 import tracemalloc
 from collections.abc import Callable, Iterator
@@ -57,19 +58,36 @@ def while_serving(server: "Server", work: Callable[[str], T]) -> T:
         threading.Thread(target=do, args=(url,), name="ors-work", daemon=True).start()
 
     def stop(sig: int, frame: FrameType | None) -> None:
-        if runner.force_exit:
+        if signals:
             raise KeyboardInterrupt  # a second signal means "stop now"
+        signals.append(sig)
         logging.disable()  # errors are expected from now on
-        runner.should_exit = runner.force_exit = True
+        end(sig, frame)  # tears open episodes down
 
+    signals: list[int] = []
     runner = server.runner(port=0, on_start=on_start)
+    end = runner.handle_exit
     runner.handle_exit = stop  # type: ignore[method-assign]
-    with _quietly():
+    with _quietly(), at_hangup(stop):
         runner.run()
-        if runner.force_exit:
+        if signals:
             wait([outcome], LAST_SECONDS)
             raise KeyboardInterrupt
     return outcome.result()
+
+
+@contextmanager
+def at_hangup(handle: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """Handles the end of the terminal while the block runs, unless it is ignored, as with nohup."""
+    number = getattr(signal, "SIGHUP", None)  # not on Windows
+    if number is None or signal.getsignal(number) is not signal.SIG_DFL:
+        yield
+        return
+    signal.signal(number, handle)
+    try:
+        yield
+    finally:
+        signal.signal(number, signal.SIG_DFL)
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from ors import Environment, JSONObject, TextBlock, ToolSpec
+from ors import Blocks, Environment, JSONObject, TextBlock, ToolSpec
 from ors.client import AsyncEnvironment, AsyncSession
 from ors.errors import ORSError, ToolCallError, ToolFailed
 from ors.quality.findings import QualityReport
@@ -54,7 +54,7 @@ class ExaminationPlan:
     seconds: float = 20.0
     """Longest time for all episodes of the memory test."""
     patience: float = 60.0
-    """Longest time for a listing, a setup, a prompt or a call."""
+    """Longest time for a listing, a setup, a prompt or a call, each on its own."""
     seed: int = 0
     secrets: Mapping[str, str] = field(default_factory=dict)
 
@@ -78,6 +78,15 @@ class Move:
     """Whether the tool raised."""
 
 
+@dataclass(frozen=True)
+class OpenedEpisode:
+    """An open episode, with its tools and its prompt."""
+
+    session: AsyncSession
+    tools: list[ToolSpec]
+    prompt: Blocks
+
+
 @dataclass
 class EnvironmentUnderTest:
     """An environment, used through its client, and its class if that is available."""
@@ -92,6 +101,8 @@ class EnvironmentUnderTest:
     tools: list[ToolSpec] = field(default_factory=list)
     stuck: str = ""
     """Description of code that took too long; after that nothing more is tried."""
+    traced: bool = False
+    """Whether memory is traced. That makes everything several times slower, so nothing hangs then."""
 
     async def within(self, what: str, work: Awaitable[T]) -> T:
         """Awaits `work` with a time limit.
@@ -99,23 +110,26 @@ class EnvironmentUnderTest:
         Raises:
             Stuck: it takes too long, which is reported.
         """
+        seconds = max(self.plan.patience, self.plan.seconds) if self.traced else self.plan.patience
         try:
-            async with asyncio.timeout(self.plan.patience):
+            async with asyncio.timeout(seconds):
                 return await work
         except TimeoutError:
-            raise self._give_up("hangs", what, self.plan.patience) from None
+            raise self._give_up("hangs", what, seconds) from None
 
     @asynccontextmanager
-    async def session(self, sample: Sample) -> AsyncIterator[AsyncSession]:
-        """Yields a session of a task.
+    async def opened(self, sample: Sample) -> AsyncIterator["OpenedEpisode"]:
+        """Yields an episode of a task, set up and with its prompt read, as trainers do.
 
         Raises:
-            ORSError: it does not open. Stuck: it takes too long to end, which is reported.
+            ORSError: it does not open. Stuck: it takes too long to open or to end, which is reported.
         """
         session = self.env.session(secrets=self.plan.secrets, split=sample.split, index=sample.index)
         await self.within("opening an episode", session.start())
         try:
-            yield session
+            # The first request that needs the environment waits for its setup.
+            tools = await self.within("the setup (__init__ and setup)", session.list_tools(terminal=True))
+            yield OpenedEpisode(session, tools, await self.within("get_prompt()", session.get_prompt()))
         finally:
             clock = asyncio.get_running_loop()
             began = clock.time()
@@ -130,9 +144,9 @@ class EnvironmentUnderTest:
             ORSError: the session does not open, or is lost.
         """
         moves = []
-        async with self.session(sample) as session:
+        async with self.opened(sample) as episode:
             for action in actions:
-                moves.append(await self.move(session, action))
+                moves.append(await self.move(episode.session, action))
                 if moves[-1].finished:
                     break
         return moves
@@ -154,6 +168,9 @@ class EnvironmentUnderTest:
 
     def _give_up(self, id: str, what: str, seconds: float) -> Stuck:
         self.stuck = f"{what} takes longer than {seconds:g} s"
+        if self.traced:
+            self.report.not_tried["memory"] = f"{self.stuck} while memory is traced"
+            return Stuck(self.stuck)
         fix = "Make it return, or limit its time. --patience allows more time for calls."
         self.report.found(id, self.stuck, fix)
         return Stuck(self.stuck)

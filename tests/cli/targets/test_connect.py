@@ -44,6 +44,7 @@ def answering(status: int, body: bytes) -> Iterator[str]:
     ("status", "body", "said"),
     [
         (404, b"nobody", "does not answer as an ORS server: nobody"),
+        (404, b"<!DOCTYPE HTML>\n<html>\n<p>Not here", "as an ORS server: the server answered 404\n"),
         (200, b'{"name": "x"}', "an ORS server: the server's answer is not a list of environments"),
         (200, b"<html>", "does not answer as an ORS server: the server's answer is not JSON"),
     ],

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import click
 
-from ors import conformance
+from ors import Limits, Server, conformance
 from ors.cli.errors import Unreachable, WrongUsage
 from ors.cli.options.shared import URL_OR_TARGET, Command, api_key, as_json, environment
 from ors.cli.output.printing import print_json
+from ors.cli.output.standard_streams import report_stream
 from ors.cli.targets.resolve import as_url, built, environments
 from ors.quality.serving import while_serving
 
@@ -67,12 +68,17 @@ def check(
         return _checked(url, only, slow, env, api_key, quiet=as_json or badge)
 
     there = as_url(where)
-    report = work(there) if there else while_serving(built(environments([where])), work)
+    report = work(there) if there else while_serving(_server(where), work)
     if junit is not None:
         junit.write_text(conformance.as_junit(report), encoding="utf-8")
-    click.echo(_printed(report, verbose, as_json, badge), nl=False)
+    click.echo(_printed(report, verbose, as_json, badge), nl=False, file=report_stream())
     if report.of("failed") if strict else not report.conforms:
         raise click.exceptions.Exit(1)
+
+
+def _server(target: str) -> Server:
+    """Serves a TARGET; Ctrl-C does not wait for its calls."""
+    return built(environments([target]), limits=Limits(grace_seconds=0))
 
 
 def _checked(

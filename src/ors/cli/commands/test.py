@@ -10,6 +10,7 @@ import click
 from ors import quality
 from ors.cli.errors import Unreachable, WrongUsage
 from ors.cli.options.shared import WHERE, Command, api_key, as_json, environment, secrets
+from ors.cli.output.standard_streams import report_stream
 from ors.cli.targets.connect import greet
 from ors.cli.targets.process import served
 from ors.cli.targets.resolve import as_url, built, environments
@@ -50,7 +51,7 @@ QUIET_SECONDS = 2.0
     type=click.FloatRange(min=0.1),
     default=60,
     show_default=True,
-    help="Longest time in seconds for a listing, a setup or a call.",
+    help="Longest time in seconds for a listing, for a setup, for a prompt and for a call.",
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Random seed.")
 @click.option("--strict", is_flag=True, help="Treat warnings as faults.")
@@ -83,7 +84,8 @@ def test_command(
         progress = stack.enter_context(_Steps())
         how = {"environment": env, "api_key": api_key, "plan": plan, "on_step": progress.begin}
         reports = _examined(where, how, stack)
-    click.echo(quality.as_json(reports) if as_json else "\n".join(map(quality.as_text, reports)), nl=as_json)
+    text = quality.as_json(reports) if as_json else "\n".join(map(quality.as_text, reports))
+    click.echo(text, nl=as_json, file=report_stream())
     if any(report.findings if strict else report.faults for report in reports):
         raise click.exceptions.Exit(1)
 

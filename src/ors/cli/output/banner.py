@@ -4,9 +4,11 @@ import json
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TextIO
 
 import click
 
+from ors.cli.output.standard_streams import report_stream
 from ors.cli.output.summary import Offered, offered, print_offered
 from ors.client import ORS, Options
 from ors.errors import ORSError
@@ -41,15 +43,15 @@ class Banner:
     def show(self, urls: Sequence[str], names: Sequence[str]) -> None:
         """Prints the URLs, and the environments as the server lists them; `names` if it cannot be asked."""
         # In a thread, so that neither counting tasks nor a blocked standard output delays the server.
-        threading.Thread(target=self._show, args=(urls, names), daemon=True).start()
+        threading.Thread(target=self._show, args=(urls, names, report_stream()), daemon=True).start()
 
-    def _show(self, urls: Sequence[str], names: Sequence[str]) -> None:
+    def _show(self, urls: Sequence[str], names: Sequence[str], report: TextIO | None) -> None:
         local = urls[0].replace("0.0.0.0", "127.0.0.1").replace("[::]", "[::1]")
         try:
             if not self.as_json:
                 self._print_addresses(urls, local)
             found = self._asked(local) or [Offered(name, {}, []) for name in names]
-            self._print_json(urls, found) if self.as_json else self._print(local, found)
+            self._print_json(urls, found, report) if self.as_json else self._print(local, found)
         except OSError:
             return  # standard output is closed
 
@@ -79,6 +81,6 @@ class Banner:
         header = '-H "X-API-Key: $ORS_API_KEY" ' if self.key else ""
         click.echo("\n" + self.advice.format(url=local, name=found[0].name, header=header))
 
-    def _print_json(self, urls: Sequence[str], found: list[Offered]) -> None:
+    def _print_json(self, urls: Sequence[str], found: list[Offered], report: TextIO | None) -> None:
         listing = {"url": urls[0], "urls": urls, "environments": [one.as_json() for one in found]}
-        click.echo(json.dumps(listing))
+        click.echo(json.dumps(listing), file=report)

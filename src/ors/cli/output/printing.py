@@ -13,6 +13,7 @@ import click
 
 from ors import ImageBlock, TextBlock, ToolOutput
 from ors.cli.errors import clean, shown_path
+from ors.cli.output.standard_streams import report_stream
 from ors.schemas import flattened
 from ors.types import Block
 
@@ -42,7 +43,7 @@ def print_json(value: Any) -> None:
     """Prints a value as JSON."""
     text = json.dumps(value, indent=2, ensure_ascii=False)
     # A lone surrogate cannot be printed; its escape is the same JSON.
-    click.echo(text.encode(errors="backslashreplace").decode())
+    click.echo(text.encode(errors="backslashreplace").decode(), file=report_stream())
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:

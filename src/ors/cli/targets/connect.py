@@ -1,6 +1,7 @@
 """Clients for a URL or a TARGET."""
 
 import logging
+import signal
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
@@ -9,6 +10,7 @@ from ors.cli.errors import Unreachable, WrongUsage, clean
 from ors.cli.targets.resolve import as_url, built, environments
 from ors.client import ORS, ASGITransport, Environment, Options, Session, Task
 from ors.errors import AuthenticationError, Forbidden, ORSError, Unavailable
+from ors.quality.serving import at_hangup
 
 PATIENCE = Options(retries=2, connect_seconds=5)
 """A person is waiting, so a missing server is reported soon."""
@@ -33,7 +35,8 @@ def connected(where: str, api_key: str | None = None) -> Iterator[ORS]:
         logging.getLogger("ors.server").addHandler(logging.NullHandler())
         logging.getLogger("ors.server").propagate = False
         client = ORS("http://in-process", api_key, options=PATIENCE, transport=ASGITransport(server.app))
-    with client:
+    # A terminal that is closed is like Ctrl-C: episodes are torn down.
+    with at_hangup(signal.default_int_handler), client:
         yield client
 
 
@@ -61,7 +64,7 @@ def greet(url: str, api_key: str | None = None) -> None:
     except (AuthenticationError, Forbidden, Unavailable):
         raise
     except ORSError as error:
-        text = clean(str(error))
+        text = clean(" ".join(str(error).split()))
         raise Unreachable(
             text if url in text else f"{url} does not answer as an ORS server: {text}"
         ) from None

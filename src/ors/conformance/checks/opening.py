@@ -87,14 +87,14 @@ async def task_spec(server: ServerUnderTest) -> None:
 async def split_index(server: ServerUnderTest) -> None:
     """The probe shows which task it got; other environments only have to open."""
     body = {"env_name": server.environment, "split": await server.split(), "index": 0}
-    if server.environment.lower() == "probe":
+    if server.on_probe:
         body["index"] = 3
     sid, answer = await _create(server, body)
     prompt = await server.ask("GET", f"/{server.environment}/prompt", sid=sid)
     await server.ask("POST", "/delete", sid=sid)
     expect.value(answer, {"sid": sid})
     expect.status(prompt, 200)
-    if server.environment.lower() == "probe" and b"-3" not in prompt.body:
+    if server.on_probe and b"-3" not in prompt.body:
         raise Violation("this is not the task at that index", prompt.seen)
 
 

@@ -4,8 +4,9 @@ import asyncio
 import inspect
 import logging
 import threading
-from collections.abc import Awaitable, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
+from difflib import get_close_matches
 from operator import getitem
 from typing import Any
 
@@ -239,10 +240,19 @@ def _beyond(count: int) -> BadRequest:
 
 
 def _own_limits(cls: type[Environment], limits: Limits) -> Limits:
+    if not _are_limits(cls.limits):
+        return limits
     unknown = sorted(set(cls.limits) - set(OWN_LIMITS))
     if unknown:
         raise InvalidEnvironment(f"{cls.__name__}.limits: {unknown[0]!r} is none of {', '.join(OWN_LIMITS)}")
     return replace(limits, **cls.limits)  # type: ignore[arg-type]
+
+
+def _are_limits(given: object) -> bool:
+    """Whether a class attribute `limits` is meant for the server: one of the author's own has other keys."""
+    if not isinstance(given, Mapping) or not all(isinstance(key, str) for key in given):
+        return False
+    return any(get_close_matches(key, OWN_LIMITS, n=1, cutoff=0.75) for key in given)
 
 
 def _private_fields(cls: type[Environment]) -> frozenset[str]:
