@@ -95,6 +95,7 @@ def test_the_documented_environments_work(documented: dict[str, type[Environment
         "SumsWithNotes",
         "Ledger",
         "Sorted",
+        "Judged",
     ]
     with serving(Server(list(documented.values()))) as url:
         raw = Raw(url)

@@ -4,7 +4,7 @@ import asyncio
 import inspect
 import logging
 import threading
-from collections.abc import Awaitable, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -38,7 +38,10 @@ class ServedEnvironment:
         self.name = _checked_name(cls)
         self._runtime = runtime
         self.description = inspect.cleandoc(cls.__doc__ or "")
+        self.required_secrets = _required_secrets(cls)
         self.tools = _listed_tools(cls)
+        if self.required_secrets:
+            self.tools = self.tools.model_copy(update={"required_secrets": self.required_secrets})
         self.task_tools = cls._tools().specs(shared=False)
         self.splits = _listed_splits(cls)
         self.limits = _own_limits(cls, runtime.limits)
@@ -53,6 +56,14 @@ class ServedEnvironment:
         """The tools that are known without a session."""
         listed = (*self.tools.tools, *self.cls._tools().specs(shared=False))
         return frozenset(tool.name for tool in listed)
+
+    def check_secrets(self, secrets: Mapping[str, str]) -> None:
+        """Raises BadRequest if a required secret is missing or empty; the message names it."""
+        missing = [name for name in self.required_secrets if not secrets.get(name)]
+        if missing:
+            names = ", ".join(repr(name) for name in missing)
+            words = "secret" if len(missing) == 1 else "secrets"
+            raise BadRequest(f"{self.name!r} needs the {words} {names}", reason="missing_secrets")
 
     def episode(self, task: JSONObject, secrets: dict[str, str]) -> Episode:
         """A new episode on a task."""
@@ -236,6 +247,13 @@ def _own_limits(cls: type[Environment], limits: Limits) -> Limits:
     if unknown:
         raise InvalidEnvironment(f"{cls.__name__}.limits: {unknown[0]!r} is none of {', '.join(OWN_LIMITS)}")
     return replace(limits, **cls.limits)  # type: ignore[arg-type]
+
+
+def _required_secrets(cls: type[Environment]) -> list[str]:
+    named: Any = cls.required_secrets
+    if isinstance(named, str) or not all(isinstance(name, str) and name for name in named):
+        raise InvalidEnvironment(f"{cls.__name__}.required_secrets is a list of names")
+    return list(named)
 
 
 def _private_fields(cls: type[Environment]) -> frozenset[str]:
