@@ -41,6 +41,8 @@ class Environment(ABC):
     """Whether tools may be called after one has returned `finished=True`."""
     limits: ClassVar[Mapping[str, float | None]] = {}
     """Limits of this environment, by their names in `ors.Limits`: {"tool_seconds": 30}."""
+    required_secrets: ClassVar[Sequence[str]] = ()
+    """Names of secrets without which no session is created: ["openai_api_key"]."""
     private_fields: ClassVar[Any] = ()
     """Names of task fields that task lists hide, or a class method that returns them.
 

@@ -144,6 +144,7 @@ class ListToolsOutput(BaseModel, extra="forbid"):
 
     tools: list[ToolSpec]
     terminal_tool: TerminalToolSpec | None = None
+    required_secrets: list[str] | None = None
 
 
 SplitType = Literal["train", "validation", "test"]

@@ -17,7 +17,7 @@ from ors._protocol import (
     TOOLS,
     Endpoint,
 )
-from ors.client.decode import Task, field, items, object_of, terminal_tool, tools
+from ors.client.decode import Task, field, items, object_of, required_secrets, terminal_tool, tools
 from ors.client.formats import Provider, convert_tool_response
 from ors.client.options import Options
 from ors.client.server import RemoteServer
@@ -211,6 +211,10 @@ class AsyncEnvironment:
     async def terminal_tool(self) -> TerminalToolSpec | None:
         """The `@terminal` tool, which takes the agent's last message; None if there is none."""
         return terminal_tool(await self._ask(TOOLS))
+
+    async def required_secrets(self) -> list[str]:
+        """The names of the secrets without which the server creates no session."""
+        return required_secrets(object_of(await self._ask(TOOLS)))
 
     async def is_assistant_message_final(self) -> bool:
         """Whether there is a `@terminal` tool, so that a message without tool calls ends the episode."""

@@ -87,6 +87,16 @@ def terminal_tool(answer: Mapping[str, Any]) -> TerminalToolSpec | None:
     )
 
 
+def required_secrets(answer: Mapping[str, Any]) -> list[str]:
+    """The names of the secrets that an environment needs, of an `answer` that lists its tools.
+
+    Raises:
+        ServerFailed: they are not a list of names.
+    """
+    found = answer.get("required_secrets")
+    return [] if found is None else items(found, str, "names of secrets")
+
+
 def blocks(values: Any) -> Blocks:
     """The blocks of a prompt, without those of unknown types.
 

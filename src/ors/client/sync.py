@@ -192,6 +192,10 @@ class Environment:
         """The `@terminal` tool: see `AsyncEnvironment.terminal_tool`."""
         return self._loop.run(self._async.terminal_tool)
 
+    def required_secrets(self) -> list[str]:
+        """The names of the secrets that it needs: see `AsyncEnvironment.required_secrets`."""
+        return self._loop.run(self._async.required_secrets)
+
     def is_assistant_message_final(self) -> bool:
         """Whether a message ends the episode: see `AsyncEnvironment.is_assistant_message_final`."""
         return self._loop.run(self._async.is_assistant_message_final)

@@ -2,16 +2,18 @@
 
 import os
 import threading
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any, Self
 
 import click
 
-from ors import quality
+from ors import Environment, quality
 from ors.cli.errors import Unreachable, WrongUsage
 from ors.cli.options.shared import WHERE, Command, api_key, as_json, environment, secrets
 from ors.cli.output.standard_streams import report_stream
-from ors.cli.targets.connect import greet
+from ors.cli.targets.connect import completed, greet
 from ors.cli.targets.process import served
 from ors.cli.targets.resolve import as_url, built, environments
 from ors.errors import ServerFailed
@@ -97,6 +99,7 @@ def _examined(where: str, how: dict[str, Any], stack: ExitStack) -> list[quality
             return quality.examine(url=url, **how)
         found = environments([where])
         built(found)  # reports an invalid environment in one line
+        how["plan"] = replace(how["plan"], secrets=_secrets(found, how["plan"].secrets, how["environment"]))
         elsewhere = stack.enter_context(served(where, PYTHONHASHSEED=_other_seed()))
         classes = {cls.name().lower(): cls for cls in found}
         return quality.examine(classes=classes, elsewhere=elsewhere, **how)
@@ -104,6 +107,15 @@ def _examined(where: str, how: dict[str, Any], stack: ExitStack) -> list[quality
         raise Unreachable(str(error)) from None
     except ValueError as error:
         raise WrongUsage(str(error)) from None
+
+
+def _secrets(
+    classes: Sequence[type[Environment]], given: Mapping[str, str], environment: str | None
+) -> Mapping[str, str]:
+    for cls in classes:
+        if environment is None or environment.lower() == cls.name().lower():
+            given = completed(cls.__name__, cls.required_secrets, given, local=True)
+    return given
 
 
 def _other_seed() -> str:

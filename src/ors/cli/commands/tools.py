@@ -39,6 +39,7 @@ def tools(
     with connected(where, api_key) as client:
         source = chosen(client, env)
         found, terminal = _of_all(source) if index is None else _of_task(source, split, index)
+        required = source.required_secrets()
     if tool is not None:
         print_json(_as_json(found_tool(found, tool), terminal))
     elif as_json:
@@ -53,6 +54,8 @@ def tools(
             click.echo(
                 f"\n{clean(terminal.name)} takes the agent's last message. Agents do not see it as a tool."
             )
+        if required:
+            click.echo(clean(f"\nRequired secrets: {', '.join(required)}"))
 
 
 def _of_all(env: Environment) -> Tools:

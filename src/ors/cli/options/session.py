@@ -9,7 +9,8 @@ from typing import Any
 from ors import JSONObject
 from ors.cli.errors import WrongUsage
 from ors.cli.options.shared import api_key, environment, images, secrets, task_choice
-from ors.cli.targets.connect import chosen, connected, opened
+from ors.cli.targets.connect import chosen, completed, connected, opened
+from ors.cli.targets.resolve import as_url
 from ors.client import Environment, Session
 from ors.errors import SessionLost
 
@@ -35,7 +36,9 @@ class Choice:
             if self.session is not None:
                 made = _attached(env, self.session)
             else:
-                made = opened(env, self.split, self.index, self.task, self.secret)
+                local = as_url(self.where) is None
+                secrets = completed(env.name, env.required_secrets(), dict(self.secret), local=local)
+                made = opened(env, self.split, self.index, self.task, secrets)
             if not keep:
                 with made:
                     yield made

@@ -1,9 +1,13 @@
 """Clients for a URL or a TARGET."""
 
 import logging
+import os
 import signal
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+
+import click
 
 from ors import JSONObject
 from ors.cli.errors import Unreachable, WrongUsage, clean
@@ -98,3 +102,28 @@ def opened(
     if task is not None:
         return env.session(Task(env.name, task), dict(secrets))
     return env.session(secrets=dict(secrets), split=split or env.list_splits()[0], index=index)
+
+
+def completed(
+    environment: str, required: Sequence[str], given: Mapping[str, str], *, local: bool
+) -> dict[str, str]:
+    """The given secrets, and those that the environment requires, asked for without echo.
+
+    With `local`, they may come from variables. A server must not choose variables of the user to read.
+
+    Raises:
+        WrongUsage: one is missing, and nobody can be asked for it.
+    """
+    found = dict(given)
+    for name in required:
+        if found.get(name):
+            continue
+        variable = next((one for one in (name, name.upper()) if local and os.environ.get(one)), None)
+        if variable is not None:
+            found[name] = os.environ[variable]
+        elif sys.stdin.isatty():
+            found[name] = click.prompt(f"{clean(name)} (secret)", hide_input=True, err=True)
+        else:
+            how = f"--secret {name}=VALUE, or --secret {name} for the value of ${name}"
+            raise WrongUsage(clean(f"{environment} needs the secret {name}: give it with {how}"))
+    return found

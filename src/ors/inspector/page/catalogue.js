@@ -41,7 +41,7 @@ async function fromProtocol() {
     names.map(async (name) => {
       const [splits, listed] = await Promise.all([ask("GET", path(name, "splits")), ask("GET", path(name, "tools"))]);
       const named = splits.map((split) => (typeof split === "string" ? { name: split, type: "" } : split));
-      return { name, description: "", splits: named, tools: listedTools(listed), task_tools: [] };
+      return { name, description: "", splits: named, tools: listedTools(listed), task_tools: [], required_secrets: listed.required_secrets ?? [] };
     }),
   );
 }

@@ -113,17 +113,19 @@ export class Form {
 export class SecretRows {
   #rows = h("div", { class: "secrets" });
 
-  constructor() {
-    const add = button("Add a secret", () => this.#add(), { class: "small" });
+  /** Begins with a row for each of the names. */
+  constructor(names = []) {
+    const add = button("Add a secret", () => this.#add("").focus(), { class: "small" });
     this.element = h("div", null, this.#rows, add);
+    names.forEach((name) => this.#add(name));
   }
 
-  #add() {
-    const name = h("input", { placeholder: "name", "aria-label": "Name of the secret", autocomplete: "off" });
+  #add(known) {
+    const name = h("input", { placeholder: "name", value: known, "aria-label": "Name of the secret", autocomplete: "off" });
     const value = h("input", { type: "password", placeholder: "value", "aria-label": "Value of the secret", autocomplete: "new-password" });
     const row = h("div", { class: "row" }, name, value, button("Remove", () => row.remove(), { class: "small" }));
     this.#rows.append(row);
-    name.focus();
+    return name;
   }
 
   /** Returns the secrets by name. */

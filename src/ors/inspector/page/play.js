@@ -39,7 +39,8 @@ function setup(all, chosen, split, index) {
   });
   const preview = h("div", { class: "task-preview" }, loading("the task"));
   fetchTask(chosen.name, split, index).then((spec) => fill(preview, tree(spec)), (error) => fill(preview, failure(error)));
-  const secrets = new SecretRows();
+  const required = chosen.required_secrets ?? [];
+  const secrets = new SecretRows(required);
   const said = h("div");
   const open = h("button", { type: "submit", class: "primary" }, "Open the session");
   const onSubmit = async (event) => {
@@ -60,7 +61,7 @@ function setup(all, chosen, split, index) {
     ),
     preview,
     editor,
-    h("details", { class: "more" }, h("summary", null, "Secrets"), h("p", { class: "hint" }, "Secrets are sent with the session and never shown."), secrets.element),
+    h("details", { class: "more", open: required.length > 0 }, h("summary", null, "Secrets"), required.length > 0 ? h("p", { class: "hint" }, `Required: ${required.join(", ")}.`) : null, h("p", { class: "hint" }, "Secrets are sent with the session and never shown."), secrets.element),
     h("div", { class: "actions" }, open),
     said,
   );

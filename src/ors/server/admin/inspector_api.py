@@ -158,6 +158,7 @@ def _described(environment: ServedEnvironment) -> dict[str, object]:
         "tools": environment.tools.tools,
         "task_tools": environment.task_tools,
         "terminal_tool": environment.tools.terminal_tool,
+        "required_secrets": environment.required_secrets,
     }
 
 

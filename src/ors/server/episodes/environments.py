@@ -40,7 +40,10 @@ class ServedEnvironment:
         self.name = _checked_name(cls)
         self._runtime = runtime
         self.description = inspect.cleandoc(cls.__doc__ or "")
+        self.required_secrets = _required_secrets(cls)
         self.tools = _listed_tools(cls)
+        if self.required_secrets:
+            self.tools = self.tools.model_copy(update={"required_secrets": self.required_secrets})
         self.task_tools = cls._tools().specs(shared=False)
         self.splits = _listed_splits(cls)
         self.limits = _own_limits(cls, runtime.limits)
@@ -55,6 +58,14 @@ class ServedEnvironment:
         """The tools that are known without a session."""
         listed = (*self.tools.tools, *self.cls._tools().specs(shared=False))
         return frozenset(tool.name for tool in listed)
+
+    def check_secrets(self, secrets: Mapping[str, str]) -> None:
+        """Raises BadRequest if a required secret is missing or empty; the message names it."""
+        missing = [name for name in self.required_secrets if not secrets.get(name)]
+        if missing:
+            names = ", ".join(repr(name) for name in missing)
+            words = "secret" if len(missing) == 1 else "secrets"
+            raise BadRequest(f"{self.name!r} needs the {words} {names}", reason="missing_secrets")
 
     def episode(self, task: JSONObject, secrets: dict[str, str]) -> Episode:
         """A new episode on a task."""
@@ -253,6 +264,13 @@ def _are_limits(given: object) -> bool:
     if not isinstance(given, Mapping) or not all(isinstance(key, str) for key in given):
         return False
     return any(get_close_matches(key, OWN_LIMITS, n=1, cutoff=0.75) for key in given)
+
+
+def _required_secrets(cls: type[Environment]) -> list[str]:
+    named: Any = cls.required_secrets
+    if isinstance(named, str) or not all(isinstance(name, str) and name for name in named):
+        raise InvalidEnvironment(f"{cls.__name__}.required_secrets is a list of names")
+    return list(named)
 
 
 def _private_fields(cls: type[Environment]) -> frozenset[str]:

@@ -138,6 +138,7 @@ class Endpoints:
         given = request.model(CreateSession)
         secrets = {**(given.secrets or {}), **request.secrets()}
         environment = self._environment_named(given.env_name)
+        environment.check_secrets(secrets)
         self._runtime.check_open()
         if not self._sessions.admission.enter(environment.name, request.key):
             if not self._limits.queue:
