@@ -66,7 +66,7 @@ def test_counters_and_plots_follow_the_traffic(page: Page, stage: str) -> None:
 
         def drawn() -> bool:
             session.call_tool("step", {})
-            return bool(page.all(".tile:nth-child(3) .line"))
+            return bool(page.all('[aria-label^="Latency"] .line'))
 
         page.until(drawn, "the latency is not plotted")
         page.find(f'tr[data-sid="{session.sid}"]', "ready")

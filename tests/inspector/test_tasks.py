@@ -41,7 +41,7 @@ def test_a_million_tasks_are_paged_through(page: Page, stage: str) -> None:
 def test_a_page_is_searched_and_a_task_is_shown_as_a_tree(page: Page, stage: str) -> None:
     page.open(stage, "tasks/stage/train")
     page.count(".tasks tbody tr", 25)
-    page.type("Search on this page", "task-17")
+    page.type("Search all tasks", "task-17")
     page.count(".tasks tbody tr", 1)
     page.click(".tasks a", "17")
     detail = page.find(".detail-pane", "train 17").text

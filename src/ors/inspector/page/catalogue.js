@@ -61,6 +61,23 @@ export async function tasks(environment, split, start, stop) {
   return (await ask("POST", path(environment, "task_range"), { body: { split, start, stop } })).tasks;
 }
 
+const SEARCHED = 500;
+
+/**
+ * Searches the tasks of a split from `start` on; `found` is a list of `{index, task}`, and `next` is where to go on, or null.
+ * A server without the interface is asked for its tasks, which are searched here.
+ */
+export async function search(environment, split, text, start, total) {
+  if (about.live) {
+    const { tasks: found, next } = await ask("GET", `-/api/tasks?${new URLSearchParams({ environment, split, text, from: start })}`, { log: false });
+    return { found, next };
+  }
+  const listed = await tasks(environment, split, start, Math.min(start + SEARCHED, total ?? Infinity));
+  const wanted = JSON.stringify(text).slice(1, -1).toLowerCase();
+  const found = listed.map((one, n) => ({ index: start + n, task: one })).filter(({ task: one }) => JSON.stringify(one).toLowerCase().includes(wanted));
+  return { found, next: listed.length < SEARCHED || start + SEARCHED >= total ? null : start + SEARCHED };
+}
+
 /** One task. */
 export async function task(environment, split, index) {
   return (await ask("POST", path(environment, "task"), { body: { split, index } })).task;

@@ -2,7 +2,7 @@
 
 import { button, fill, h } from "./dom.js";
 import { isObject } from "./json.js";
-import { blocks, text } from "./show.js";
+import { promptBlocks, rich, text } from "./show.js";
 import { stepItem } from "./steps.js";
 import { count, plural, reward, seconds } from "./words.js";
 
@@ -46,8 +46,8 @@ function unanswered(call, n, load, failed = null) {
 }
 
 function said(message, load) {
-  if (message.role === "system") return turn("system", "System", [], [text(String(message.text))]);
-  if (message.role === "user") return turn("user", "Prompt", [], blocks(message.blocks, load));
+  if (message.role === "system") return turn("system", "System", [], [rich(String(message.text))]);
+  if (message.role === "user") return turn("user", "Prompt", [], promptBlocks(message.blocks, load));
   if (message.role !== "assistant") return turn("user", "Unknown message", [], [text(JSON.stringify(message, null, 2))]);
   const { text: words, reasoning, stop, usage } = message;
   const marks = [
@@ -56,7 +56,7 @@ function said(message, load) {
     number(usage?.output_tokens) ? h("span", { class: "muted elapsed" }, plural(usage.output_tokens, "token")) : null,
   ];
   const thoughts = reasoning ? h("details", { class: "reasoning" }, h("summary", null, `Reasoning, ${count(String(reasoning).length)} characters`), text(String(reasoning))) : null;
-  return turn("agent", "Agent", marks, [thoughts, words ? text(String(words)) : null]);
+  return turn("agent", "Agent", marks, [thoughts, words ? rich(String(words)) : null]);
 }
 
 function turn(kind, who, marks, content) {
@@ -65,7 +65,8 @@ function turn(kind, who, marks, content) {
 
 /** Folds the long texts of an item. */
 function folded(item) {
-  for (const long of item.querySelectorAll("pre.text")) {
+  for (const long of item.querySelectorAll("pre.text, .markdown")) {
+    if (long.parentElement.closest(".markdown")) continue; // a part of a text that is folded as a whole
     const shown = long.textContent;
     if (long.closest(".long") || (shown.length <= FOLD_CHARS && shown.split("\n", FOLD_LINES + 1).length <= FOLD_LINES)) continue;
     const box = h("div", { class: "fold" });

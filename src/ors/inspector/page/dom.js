@@ -28,6 +28,20 @@ export function fill(node, ...children) {
   node.replaceChildren(...children.flat(3).filter((child) => child !== null && child !== undefined && child !== false));
 }
 
+// Those who use a keyboard must be able to scroll whatever scrolls.
+const scrolled = new ResizeObserver((entries) => {
+  for (const { target: node } of entries) {
+    if (node.scrollHeight > node.clientHeight + 1 || node.scrollWidth > node.clientWidth + 1) node.tabIndex = 0;
+    else node.removeAttribute("tabindex");
+  }
+});
+
+/** Makes an element reachable by keyboard while it is larger inside than outside. */
+export function reachable(node) {
+  scrolled.observe(node);
+  return node;
+}
+
 let made = 0;
 
 /** A unique id. */

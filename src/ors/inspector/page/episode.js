@@ -1,12 +1,14 @@
 // One episode played by this page: session, tools, calls and results.
 
 import { listedTools } from "./catalogue.js";
+import { load, save } from "./kept.js";
 import { decodeAll } from "./events.js";
 import { parse } from "./json.js";
 import { ask, Away, events, Refusal, send } from "./server.js";
 
 const PING_MS = 10_000;
 const REJOINS = 5;
+const UNKNOWN = { status: "failed", error: "The connection broke; the tool may or may not have run.", reason: "connection" };
 
 /** Decodes the events of a call to `{status, output, error, reason}`. */
 export function outcomeOf(list) {
@@ -39,7 +41,22 @@ export class Episode extends EventTarget {
     this.tools = [];
     this.steps = [];
     this.secretNames = [];
+    this.from = null; // {split, index}, if the task was not edited
     this.timer = null;
+  }
+
+  /** The episode of a session that this tab has opened before it was loaded again; null if it has not. */
+  static async restored(sid) {
+    const kept = load(sid);
+    if (kept === null) return null;
+    const episode = Object.assign(new Episode(kept.environment, kept.task), kept);
+    if (episode.state !== "open") return episode;
+    episode.timer = setInterval(() => episode.#ping(), PING_MS);
+    await episode.#ping();
+    const cut = episode.running;
+    if (cut?.taskId) episode.#finish(cut); // rejoins the call
+    else if (cut) Object.assign(cut, UNKNOWN, { seconds: null });
+    return episode;
   }
 
   get total() {
@@ -55,6 +72,7 @@ export class Episode extends EventTarget {
   }
 
   #told(what, detail) {
+    if (what !== "ping") save(this);
     this.dispatchEvent(new CustomEvent(what, { detail }));
   }
 
@@ -131,6 +149,10 @@ export class Episode extends EventTarget {
     const step = { n: this.steps.length + 1, tool, input, at: Date.now() / 1000, began: performance.now(), pings: 0, status: "running", taskId: null, exchanges: [] };
     this.steps.push(step);
     this.#told("step", step);
+    return this.#finish(step);
+  }
+
+  async #finish(step) {
     const key = [...crypto.getRandomValues(new Uint8Array(16))].map((byte) => byte.toString(16).padStart(2, "0")).join("");
     Object.assign(step, await this.#outcome(step, key));
     step.seconds = (performance.now() - step.began) / 1000;
@@ -150,7 +172,7 @@ export class Episode extends EventTarget {
         }
       }
       // Without a task id, the tool might run twice, so nothing is sent again.
-      if (rejoin >= REJOINS || step.taskId === null) return { status: "failed", error: "The connection broke; the tool may or may not have run.", reason: "connection" };
+      if (rejoin >= REJOINS || step.taskId === null) return UNKNOWN;
       await new Promise((done) => setTimeout(done, 1000));
     }
   }
@@ -168,7 +190,10 @@ export class Episode extends EventTarget {
           this.#told("ping", step);
           continue;
         }
-        if (event.name === "task_id") step.taskId = event.data.trim();
+        if (event.name === "task_id") {
+          step.taskId = event.data.trim();
+          save(this);
+        }
         found.push(event);
       }
     } catch (error) {

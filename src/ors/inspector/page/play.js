@@ -1,27 +1,35 @@
 // The view to play an episode: open it, call tools, see their results.
 
-import { environments, task as fetchTask } from "./catalogue.js";
-import { button, copyButton, endButton, failure, fill, h, labelled, loading, select } from "./dom.js";
+import { environments, size, task as fetchTask } from "./catalogue.js";
+import { button, copyButton, endButton, failure, fill, h, labelled, loading, reachable, select } from "./dom.js";
 import { Episode } from "./episode.js";
 import { asCurl, asJson, asPython } from "./exports.js";
 import { Form, SecretRows } from "./form.js";
 import { isObject, parse, pretty } from "./json.js";
-import { blocks, tree } from "./show.js";
+import { promptBlocks, tree } from "./show.js";
+import { about } from "./server.js";
 import { rewardPlot, stepItem, tickRunning } from "./steps.js";
 import { reward } from "./words.js";
 
 let current = null; // stays open while other views are shown
 
-/** #/play/ENVIRONMENT/SPLIT/INDEX */
-export async function show(main, [environment, split, index]) {
-  if (current && (!environment || sameTask(current, environment, split, index))) return table(main, current);
+/** #/play/ENVIRONMENT/SPLIT/INDEX?session=SID: the session is there once it is open. */
+export async function show(main, [environment, split, index], asked) {
+  const sid = asked.get("session");
+  if (sid && sid !== current?.sid) current = (await Episode.restored(sid)) ?? current;
+  if (current && (sid ? sid === current.sid : !environment || sameTask(current, environment, split, index))) {
+    history.replaceState(null, "", addressOf(current.environment, current.from, current.sid));
+    return table(main, current);
+  }
   main.append(h("h1", null, "Play"), loading("environments"));
   const all = await environments();
   main.lastChild.remove();
   const chosen = all.find((one) => one.name === environment) ?? all[0];
   const inSplit = chosen.splits.find((one) => one.name === split)?.name ?? chosen.splits[0]?.name;
   const left = current && current.state === "open" ? h("p", { class: "note" }, "An episode of ", current.environment, " is open: ", h("a", { href: "#/play" }, "go back to it"), ". Opening another episode ends it.") : null;
-  main.append(left ?? "", setup(all, chosen, inSplit, Number(index ?? 0)));
+  const unknown = sid ? h("p", { class: "note" }, "This tab has not opened the session ", h("code", { class: "sid" }, sid), ". ", about.live ? h("a", { href: `#/session/${encodeURIComponent(sid)}` }, "Watch it") : "Open another one.") : null;
+  main.append(unknown ?? "", left ?? "", setup(all, chosen, inSplit, Number(index ?? 0)));
+  main.querySelector("button.primary").focus({ preventScroll: true });
 }
 
 const sameTask = (episode, environment, split, index) =>
@@ -90,13 +98,13 @@ async function begin(environment, from, edited, secrets, said) {
     return;
   }
   current = episode;
-  if (episode.from === null) location.hash = "#/play";
-  else goTo(from, environment);
+  goTo(addressOf(environment, episode.from, episode.sid));
 }
 
-/** Goes to the task of an episode, even if the address does not change. */
-function goTo(from, environment) {
-  const hash = `#/play/${[environment, ...(from ? [from.split, from.index] : [])].map(encodeURIComponent).join("/")}`;
+const addressOf = (environment, from, sid = null) => `#/play/${[environment, ...(from ? [from.split, from.index] : [])].map(encodeURIComponent).join("/")}${sid ? `?session=${encodeURIComponent(sid)}` : ""}`;
+
+/** Goes to an address, even if it does not change. */
+function goTo(hash) {
   if (location.hash === hash) window.dispatchEvent(new HashChangeEvent("hashchange"));
   else location.hash = hash;
 }
@@ -107,6 +115,7 @@ function table(main, episode) {
   const trajectory = h("ol", { class: "steps", "aria-label": "Trajectory" });
   const summary = h("div", { class: "summary" });
   const tools = new ToolBox(episode);
+  const over = new Over(episode);
   const items = new Map();
   const put = (step) => {
     const item = stepItem(step, () => tools.use(step.tool, step.input));
@@ -118,6 +127,7 @@ function table(main, episode) {
   let rewards = null;
   const onState = () => {
     tools.update();
+    over.update();
     // A plot of hundreds of steps is redrawn only when it has changed.
     if (!episode.running || rewards === null) rewards = rewardPlot(episode.steps);
     fill(summary, summed(episode, rewards));
@@ -138,11 +148,11 @@ function table(main, episode) {
     h(
       "div",
       { class: "columns play" },
-      h("div", null, h("section", { class: "card prompt", "aria-label": "Prompt" }, h("h2", null, "Prompt"), blocks(episode.prompt)), trajectory),
-      h("div", { class: "side" }, tools.element, h("section", { class: "card", "aria-label": "Episode" }, summary)),
+      h("div", null, h("section", { class: "card prompt", "aria-label": "Prompt" }, h("h2", null, "Prompt"), promptBlocks(episode.prompt)), trajectory),
+      reachable(h("div", { class: "side" }, over.element, tools.element, h("section", { class: "card", "aria-label": "Episode" }, summary))),
     ),
   );
-  tools.focus();
+  if (!episode.finished) tools.focus();
   window.scrollTo(0, 0);
   return () => {
     clearInterval(clock);
@@ -169,19 +179,40 @@ function summed(episode, rewards) {
     ),
     rewards,
     h("div", { class: "actions" }, copyButton("Copy JSON", () => asJson(episode)), copyButton("Copy Python", () => asPython(episode)), copyButton("Copy curl", () => asCurl(episode))),
-    h("div", { class: "actions" }, episode.state === "open" ? endButton(episode.running ? "Abort: delete the session" : "End the session", () => episode.end()) : null, again(episode)),
+    h("div", { class: "actions" }, episode.state === "open" ? endButton(episode.running ? "Abort: delete the session" : "End the session", () => episode.end()) : null),
   ];
 }
 
 const fact = (name, value) => [h("dt", null, name), h("dd", null, value)];
 
-function again(episode) {
-  const leave = async () => {
-    if (episode.state === "open") await episode.end();
+/** What to do after the end of an episode: the next task, or the same one again. */
+class Over {
+  #episode;
+  #next; // the next task, if there is one
+  element = h("section", { class: "card over", "aria-label": "What next", hidden: true });
+
+  constructor(episode) {
+    this.#episode = episode;
+    const { from, environment } = episode;
+    this.#next = from ? size(environment, from.split).then((total) => (from.index + 1 < total ? { ...from, index: from.index + 1 } : null), () => null) : Promise.resolve(null);
+  }
+
+  async update() {
+    const { finished, state, why, from } = this.#episode;
+    if (!this.element.hidden || !(finished || state === "ended" || state === "lost")) return;
+    this.element.hidden = false;
+    const next = await this.#next;
+    const again = button("New episode", () => this.#leave(from), { class: next ? null : "primary" });
+    const words = finished ? `The episode is finished, with a reward of ${reward(this.#episode.total)}.` : state === "lost" ? `The session is lost: ${why}` : "The session has ended.";
+    fill(this.element, h("p", null, words), h("div", { class: "actions" }, next ? button("Next task", () => this.#leave(next), { class: "primary" }) : null, again));
+    this.element.querySelector(".primary").focus({ preventScroll: true });
+  }
+
+  async #leave(to) {
+    if (this.#episode.state === "open") await this.#episode.end();
     current = null;
-    goTo(episode.from, episode.environment);
-  };
-  return episode.finished || episode.state !== "open" ? button("New episode", leave, { class: "primary" }) : null;
+    goTo(addressOf(this.#episode.environment, to));
+  }
 }
 
 /** The tools of an episode, and the form of the chosen one. */
@@ -249,6 +280,7 @@ class ToolBox {
     this.#call.disabled = state !== "open" || Boolean(running) || !this.#tool;
     this.element.classList.toggle("closed", state !== "open");
     this.#call.textContent = running ? "Running…" : "Call";
+    this.#call.classList.toggle("primary", !finished);
     this.element.hidden = state !== "open" && !running;
     this.element.classList.toggle("over", finished);
   }
@@ -257,7 +289,7 @@ class ToolBox {
     if (this.#call.disabled) return;
     const input = this.#form.read();
     if (input !== null) await this.#episode.call(this.name, input);
-    if (this.element.isConnected) this.focus();
+    if (this.element.isConnected && !this.#episode.finished) this.focus();
   }
 
   /** Focuses the form of the next call. */

@@ -1,6 +1,6 @@
 // Small plots in SVG.
 
-import { s } from "./dom.js";
+import { h, s } from "./dom.js";
 
 const LEFT = 44;
 const BOTTOM = 20;
@@ -21,9 +21,9 @@ function ticks(low, high, wanted = 3) {
  * A plot of `series`: `[{name, points: [[x, y], …], kind: "line" | "bars", tone}]`.
  * A null `y` interrupts a line; `gap` is the largest distance between two points of one line.
  */
-export function plot({ series, label, width = 420, height = 150, xs, format = String, xFormat = String, gap = Infinity, least = 0 }) {
+export function plot({ series, label, width = 420, height = 150, xs, format = String, xFormat = String, gap = Infinity, least = 0, most = 0 }) {
   const all = series.flatMap((one) => one.points.map(([, y]) => y)).filter((y) => y !== null && y !== undefined);
-  const [lowest, highest] = [Math.min(least, ...all), Math.max(least, ...all)];
+  const [lowest, highest] = [Math.min(least, ...all), Math.max(least, most, ...all)];
   const marks = ticks(lowest, highest > lowest ? highest : lowest + 1);
   const [low, high] = [marks[0], marks.at(-1)];
   const [from, to] = xs ?? [Math.min(...series.flatMap((one) => one.points.map(([x]) => x))), Math.max(...series.flatMap((one) => one.points.map(([x]) => x)))];
@@ -40,6 +40,9 @@ export function plot({ series, label, width = 420, height = 150, xs, format = St
     series.map((one) => (one.kind === "bars" ? bars(one, x, y, (width - LEFT - RIGHT) / Math.max(8, one.points.length + 1)) : lines(one, x, y, gap))),
   );
 }
+
+/** The names of series, with their colours. */
+export const legend = (series) => h("div", { class: "legends" }, series.map(({ name, tone }) => h("span", { class: `legend ${tone}` }, name)));
 
 function bars({ points, tone }, x, y, room) {
   const wide = Math.max(1, Math.min(18, room * 0.6));

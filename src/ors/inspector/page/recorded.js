@@ -44,7 +44,7 @@ export function watch(look) {
 }
 
 /** How an episode ended, as a badge. */
-export const outcomeBadge = (outcome, detail) => h("span", { class: `badge ${LOOKS[outcome] ?? "plain"}`, title: `${outcome} ${detail}`.trim() }, outcome, detail ? h("span", { class: "why" }, ` ${detail}`) : null);
+export const outcomeBadge = (outcome, detail = "") => h("span", { class: `badge ${LOOKS[outcome] ?? "plain"}`, title: `${outcome} ${detail}`.trim() }, outcome, detail ? h("span", { class: "why" }, ` ${detail}`) : null);
 
 /** How the episodes of a run ended, as a strip. */
 export function outcomeStrip(outcomes) {

@@ -1,7 +1,8 @@
 // Shows values: text, images of known types, JSON as a tree.
 
-import { button, failure, h } from "./dom.js";
+import { button, failure, h, reachable } from "./dom.js";
 import { isObject, isRaw, short } from "./json.js";
+import { looksLikeMarkdown, markdown } from "./markdown.js";
 import { bytes, count } from "./words.js";
 
 const PIECE = 20_000;
@@ -10,27 +11,50 @@ const IMAGES = new Set(["image/png", "image/jpeg", "image/gif", "image/webp"]);
 const BASE64 = /^[A-Za-z0-9+/\s]*={0,2}\s*$/;
 
 /** Monospace text; of a long text only the beginning, with a button for the rest. */
-export function text(value, props = {}) {
-  const first = h("pre", { class: "text", tabindex: value.length > PIECE ? "0" : null, ...props }, value.slice(0, PIECE));
+export function text(value) {
+  const first = reachable(h("pre", { class: "text" }, value.slice(0, PIECE)));
   if (value.length <= PIECE) return first;
   const whole = h("div", { class: "long" }, first);
   const more = button(`Show all ${count(value.length)} characters`, () => {
     more.remove();
     // In pieces, which the browser renders only when they are visible.
-    for (let at = PIECE; at < value.length; at += PIECE) whole.append(h("pre", { class: "text piece" }, value.slice(at, at + PIECE)));
+    for (let at = PIECE; at < value.length; at += PIECE) whole.append(reachable(h("pre", { class: "text piece" }, value.slice(at, at + PIECE))));
   }, { class: "small" });
   whole.append(more);
   return whole;
 }
 
-/** The blocks of a prompt or an output; `load` fetches the content of those that are kept as blobs. */
-export function blocks(list, load = null) {
-  if (!Array.isArray(list)) return [tree(list)];
-  return list.map((block) => h("div", { class: "block" }, blockOf(block, load), block?.detail ? h("div", { class: "detail" }, h("span", { class: "muted" }, "detail"), tree(block.detail)) : null));
+/** A text that may be Markdown, rendered or as it is: `rendered` is how it is shown first. */
+export function rich(value, rendered = true) {
+  if (value.length > PIECE || !looksLikeMarkdown(value)) return text(value);
+  let shown = rendered;
+  const draw = () => {
+    const content = shown ? markdown(value) : text(value);
+    content.querySelectorAll("pre.text, .scroll").forEach(reachable);
+    return content;
+  };
+  const turn = button(shown ? "As text" : "As Markdown", () => {
+    shown = !shown;
+    turn.textContent = shown ? "As text" : "As Markdown";
+    whole.firstElementChild.replaceWith(draw());
+  }, { class: "small quiet" });
+  const whole = h("div", { class: "rich" }, draw(), turn);
+  return whole;
 }
 
-function blockOf(block, load) {
-  if (typeof block?.text === "string") return text(block.text);
+/** The blocks of an output; `load` fetches the content of those that are kept as blobs. */
+export const blocks = (list, load = null) => shownBlocks(list, load, false);
+
+/** The blocks of a prompt, in which Markdown is rendered. */
+export const promptBlocks = (list, load = null) => shownBlocks(list, load, true);
+
+function shownBlocks(list, load, rendered) {
+  if (!Array.isArray(list)) return [tree(list)];
+  return list.map((block) => h("div", { class: "block" }, blockOf(block, load, rendered), block?.detail ? h("div", { class: "detail" }, h("span", { class: "muted" }, "detail"), tree(block.detail)) : null));
+}
+
+function blockOf(block, load, rendered) {
+  if (typeof block?.text === "string") return rich(block.text, rendered);
   if (typeof block?.data === "string" && (block.type ?? "image") === "image") return image(block);
   if (typeof block?.blob === "string" && load) return kept(block, load);
   return tree(block);
@@ -77,8 +101,18 @@ function image(block) {
     return h("p", { class: "muted" }, `An image of type ${short(kind, 60)} (${size}), which is not shown.`);
   }
   const picture = h("img", { class: "picture", src: `data:${kind};base64,${block.data}`, alt: `Image, ${kind}, ${size}` });
-  picture.addEventListener("error", () => picture.replaceWith(h("p", { class: "muted" }, `An image of type ${kind} (${size}) that cannot be read.`)));
-  return picture;
+  picture.addEventListener("error", () => (picture.closest(".enlarge") ?? picture).replaceWith(h("p", { class: "muted" }, `An image of type ${kind} (${size}) that cannot be read.`)));
+  return h("button", { type: "button", class: "enlarge", title: "Enlarge", on: { click: () => enlarge(picture) } }, picture);
+}
+
+/** Shows an image as large as the window allows. */
+function enlarge(picture) {
+  const close = h("button", { type: "button", class: "small" }, "Close");
+  const large = h("dialog", { class: "large", "aria-label": picture.alt }, h("img", { src: picture.src, alt: picture.alt }), close);
+  large.addEventListener("click", () => large.close());
+  large.addEventListener("close", () => large.remove());
+  document.body.append(large);
+  large.showModal();
 }
 
 /** A JSON value as a collapsible tree. */

@@ -1,8 +1,8 @@
 // Steps of a trajectory: calls with inputs and results, and the plot of their rewards.
 
-import { button, fill, h } from "./dom.js";
+import { button, h } from "./dom.js";
 import { isObject, pretty } from "./json.js";
-import { plot } from "./plot.js";
+import { legend, plot } from "./plot.js";
 import { blocks, text, tree } from "./show.js";
 import { clock, plural, reward, seconds } from "./words.js";
 
@@ -82,19 +82,15 @@ export function rewardPlot(steps) {
   let sum = 0;
   const each = done.map((step) => [step.n, step.output?.reward ?? null]);
   const total = done.map((step) => [step.n, Number((sum += step.output?.reward ?? 0).toFixed(9))]);
-  const box = h("figure", { class: "rewards" });
-  fill(
-    box,
-    plot({
-      label: `Reward per step and in total; total ${reward(sum)} after ${plural(done.length, "step")}`,
-      series: [{ name: "per step", points: each, kind: "bars", tone: "a" }, { name: "cumulative", points: total, kind: "line", tone: "b" }],
-      xs: [0.5, Math.max(done.at(-1).n, 5) + 0.5],
-      xFormat: (x) => (x < 1 ? "step 1" : String(Math.floor(x))),
-      format: (y) => String(Number(y.toPrecision(3))),
-      width: 360,
-      height: 130,
-    }),
-    h("figcaption", null, h("span", { class: "legend a" }, "per step"), h("span", { class: "legend b" }, "cumulative")),
-  );
-  return box;
+  const series = [{ name: "per step", points: each, kind: "bars", tone: "a" }, { name: "cumulative", points: total, kind: "line", tone: "b" }];
+  const drawn = plot({
+    label: `Reward per step and in total; total ${reward(sum)} after ${plural(done.length, "step")}`,
+    series,
+    xs: [0.5, Math.max(done.at(-1).n, 5) + 0.5],
+    xFormat: (x) => (x < 1 ? "step 1" : String(Math.floor(x))),
+    format: (y) => String(Number(y.toPrecision(3))),
+    width: 360,
+    height: 130,
+  });
+  return h("figure", { class: "rewards" }, drawn, h("figcaption", null, legend(series)));
 }

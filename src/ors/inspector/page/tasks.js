@@ -1,12 +1,13 @@
-// The view of tasks: pages of a split of any size, and one task as a tree.
+// The view of tasks: pages of a split of any size, the search of all of them, and one task as a tree.
 
-import { environments, size, task, tasks } from "./catalogue.js";
-import { button, copyButton, failure, fill, h, labelled, loading, select } from "./dom.js";
+import { environments, search, size, task, tasks } from "./catalogue.js";
+import { button, copyButton, failure, fill, h, labelled, loading, reachable, select } from "./dom.js";
 import { isObject, pretty, short } from "./json.js";
 import { tree } from "./show.js";
-import { count } from "./words.js";
+import { count, plural } from "./words.js";
 
 const PAGE = 25;
+const TYPING_MS = 250;
 
 /** #/tasks/ENVIRONMENT/SPLIT/INDEX: the page that INDEX is on, and that task beside it. */
 export async function show(main, [environment, split, index]) {
@@ -23,7 +24,7 @@ export async function show(main, [environment, split, index]) {
       { class: "bar" },
       labelled("Environment", select(all.map((one) => one.name), chosen.name, (name) => (location.hash = `#/tasks/${encodeURIComponent(name)}`))),
       labelled("Split", select(chosen.splits.map((one) => one.name), inSplit, (name) => (location.hash = link(chosen.name, name)))),
-      labelled("Search on this page", pager.search),
+      labelled("Search all tasks", pager.search),
     ),
     pager.element,
   );
@@ -35,21 +36,25 @@ const link = (environment, split, index) => `#/tasks/${encodeURIComponent(enviro
 class Pager {
   #rows = h("tbody");
   #where = h("span", { class: "where", "aria-live": "polite" });
-  #detail = h("section", { class: "card detail-pane", "aria-label": "Task" });
+  #more = h("div", { class: "actions" });
+  #typing = null;
+  #detail = reachable(h("section", { class: "card detail-pane", "aria-label": "Task" }));
   #found = [];
   #asked = 0;
+  #searched = h("p", { class: "where", "aria-live": "polite" });
 
   constructor(environment, split, total, index) {
     Object.assign(this, { environment, split, total, index });
     this.pages = total === null ? Infinity : Math.max(1, Math.ceil(total / PAGE));
     this.page = Math.min(Math.floor((index ?? 0) / PAGE), this.pages - 1);
-    this.search = h("input", { type: "search", placeholder: "any text", on: { input: () => this.#draw() } });
+    this.search = h("input", { type: "search", placeholder: "any text", on: { input: () => this.#later() } });
     this.number = h("input", { class: "page-number", inputmode: "numeric", "aria-label": "Page", on: { change: () => this.#go(Number(this.number.value.replace(/\D/g, "")) - 1) } });
+    this.controls = this.#controls();
     const head = h("tr", null, h("th", { scope: "col", class: "num" }, "Index"), h("th", { scope: "col" }, "Task"));
     this.element = h(
       "div",
       { class: "columns" },
-      h("section", { class: "card", "aria-label": "Tasks" }, this.#controls(), h("table", { class: "tasks" }, h("thead", null, head), this.#rows)),
+      h("section", { class: "card", "aria-label": "Tasks" }, this.controls, this.#searched, h("table", { class: "tasks" }, h("thead", null, head), this.#rows), this.#more),
       this.#detail,
     );
   }
@@ -71,18 +76,55 @@ class Pager {
   /** Shows the first page and handles arrow keys; returns a function that stops this. */
   async begin() {
     const onKey = (event) => {
-      if (event.target.closest("input, textarea, select") || event.ctrlKey || event.metaKey || event.altKey) return;
+      if (this.controls.hidden || event.target.closest("input, textarea, select, pre, .detail-pane") || event.ctrlKey || event.metaKey || event.altKey) return;
       if (event.key === "ArrowRight") this.#go(this.page + 1);
       if (event.key === "ArrowLeft") this.#go(this.page - 1);
     };
     document.addEventListener("keydown", onKey);
     this.#showTask(this.index);
     await this.#go(this.page);
-    return () => document.removeEventListener("keydown", onKey);
+    return () => {
+      this.#asked += 1; // ends a search
+      clearTimeout(this.#typing);
+      document.removeEventListener("keydown", onKey);
+    };
+  }
+
+  #later() {
+    clearTimeout(this.#typing);
+    this.#typing = setTimeout(() => {
+      fill(this.#more);
+      if (this.search.value.trim() === "") this.#go(this.page);
+      else this.#search(this.search.value.trim(), 0, []);
+    }, TYPING_MS);
+  }
+
+  /** Searches part by part, until a page is full or all tasks were searched. */
+  async #search(wanted, start, before) {
+    const asked = ++this.#asked;
+    this.controls.hidden = true;
+    this.#found = before;
+    let at = start;
+    const enough = before.length + PAGE;
+    try {
+      while (at !== null && this.#found.length < enough) {
+        const told = await search(this.environment, this.split, wanted, at, this.total);
+        if (asked !== this.#asked) return;
+        this.#found = [...this.#found, ...told.found.map(({ index, task: spec }) => [index, spec])];
+        at = told.next;
+        this.#searched.textContent = `${plural(this.#found.length, "task")} found, ${at === null ? (this.total === null ? "all searched" : `all ${count(this.total)} searched`) : `${count(at)}${this.total === null ? "" : ` of ${count(this.total)}`} searched`}`;
+        this.#draw(at === null ? "No task matches." : "Searching…");
+      }
+      fill(this.#more, at === null ? null : button("Search on", () => this.#search(wanted, at, this.#found)));
+    } catch (error) {
+      if (asked === this.#asked) fill(this.#more, failure(error));
+    }
   }
 
   async #go(page) {
     const asked = ++this.#asked;
+    this.controls.hidden = false;
+    this.#searched.textContent = "";
     this.page = Math.max(0, Math.min(Number.isFinite(page) ? page : 0, this.pages - 1));
     this.number.value = String(this.page + 1);
     const start = this.page * PAGE;
@@ -97,11 +139,9 @@ class Pager {
     }
   }
 
-  #draw() {
-    const wanted = this.search.value.toLowerCase();
-    const shown = this.#found.filter(([, spec]) => JSON.stringify(spec).toLowerCase().includes(wanted));
-    const none = h("tr", null, h("td", { colspan: 2, class: "muted" }, "No task on this page matches."));
-    fill(this.#rows, shown.length || !wanted ? shown.map(([index, spec]) => this.#row(index, spec)) : none);
+  #draw(none = "This split has no tasks.") {
+    const empty = h("tr", null, h("td", { colspan: 2, class: "muted" }, none));
+    fill(this.#rows, this.#found.length ? this.#found.map(([index, spec]) => this.#row(index, spec)) : empty);
   }
 
   #row(index, spec) {

@@ -1,12 +1,13 @@
 // Read-only view of another client's session: its calls as they happen.
 
-import { endButton, failure, fill, h } from "./dom.js";
+import { endButton, failure, fill, h, reachable } from "./dom.js";
 import { decodeAll } from "./events.js";
 import { outcomeOfText } from "./episode.js";
-import { ABSENT, endSession } from "./live.js";
+import { ABSENT } from "./live.js";
+import { Panels } from "./panels.js";
 import { SandboxPanel } from "./sandbox.js";
 import { about, follow } from "./server.js";
-import { tree } from "./show.js";
+import { endSession, stateOf } from "./sessions.js";
 import { rewardPlot, stepItem, tickRunning } from "./steps.js";
 import { age, bytes, clock, plural, reward } from "./words.js";
 import { beginForeign } from "./wirelog.js";
@@ -30,21 +31,23 @@ class SessionView {
   #items = new Map();
   #list = h("ol", { class: "steps", "aria-label": "Calls" });
   #side = h("div", { class: "summary" });
-  #task = h("section", { class: "card", "aria-label": "Task" });
+  #panels = new Panels();
+  #prompt = null;
   #empty = h("p", { class: "muted note" }, "No calls yet. They appear here as they happen.");
 
   constructor(sid, main) {
     this.sid = sid;
     this.sandbox = new SandboxPanel(sid);
     this.end = h("div", { class: "actions" }, endButton("End this session", () => endSession(sid)));
-    main.append(h("div", { class: "columns play" }, h("div", null, this.#task, this.sandbox.node, this.#empty, this.#list), h("section", { class: "card side", "aria-label": "Session" }, this.#side, this.end)));
+    this.place = h("div", { class: "columns play" }, h("div", null, this.#panels.element, this.sandbox.node, this.#empty, this.#list), reachable(h("section", { class: "card side", "aria-label": "Session" }, this.#side, this.end)));
+    main.append(this.place);
   }
 
   begin() {
     const stop = follow(
       `-/api/calls/${encodeURIComponent(this.sid)}`,
       (name, value) => this.#told(name, value),
-      (error) => this.#side.before(failure(error)),
+      (error) => this.#refused(error),
     );
     const timer = setInterval(() => this.#tick(), 200);
     return () => {
@@ -55,7 +58,8 @@ class SessionView {
   }
 
   #told(name, value) {
-    if (name === "session") this.#showSession(value);
+    if (name === "session") this.#session = value;
+    else if (name === "prompt") this.#prompt = value ?? this.#prompt;
     else if (name === "before") value.forEach((call) => this.#begun(call, true));
     else if (name === "started") this.#begun(value, false);
     else if (name === "ended") this.#ended(value);
@@ -63,10 +67,14 @@ class SessionView {
     this.#draw();
   }
 
-  #showSession(session) {
-    if (!this.#session) fill(this.#task, h("h2", null, "Task"), tree(session.task));
-    this.#session = session;
-    this.sandbox.follow(session);
+  /** The session is not there, or no longer: what was seen of it stays. */
+  #refused(error) {
+    const live = h("p", null, h("a", { class: "button", href: "#/live" }, "All sessions"));
+    if (this.#session) {
+      this.#side.before(failure(error));
+      this.#session = { ...this.#session, state: "deleted" };
+      this.#draw();
+    } else this.place.replaceWith(failure(error), live);
   }
 
   #begun(call, before) {
@@ -109,7 +117,9 @@ class SessionView {
     const session = this.#session;
     this.#empty.hidden = this.#steps.length > 0;
     if (!session) return;
-    const state = session.finished && session.state === "ready" ? "finished" : session.state;
+    const state = stateOf(session);
+    this.#panels.draw({ ...session, prompt: this.#prompt });
+    this.sandbox.follow(session);
     const now = Date.now() / 1000;
     const fact = (name, ...value) => [h("dt", null, name), h("dd", null, value)];
     fill(
