@@ -390,10 +390,10 @@ def main() -> None:
     """Reads the settings, and serves."""
     settings = marshal.loads(read_all(0, int.from_bytes(read_all(0, 4), "big")))
     agent = InsideAgent(settings)
-    lock(settings)
     os.dup2(os.open("/dev/null", os.O_RDWR), 2)
     try:
         agent.say(0, b"R")
+        lock(settings)  # before the first request, and while the server wakes up
         agent.serve()
     finally:
         agent.leave()  # also when the server has gone with answers unread, which is an error here
