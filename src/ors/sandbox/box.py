@@ -173,7 +173,7 @@ class Box:
             self._channel.forget(process.number)
             raise ValueError("a command needs a program, and no word of it may contain a zero byte")
         if stdin:
-            process.expect_taken()
+            process.expect_taken(len(stdin))
         self._channel.send(
             "spawn", process.number, words, variables, os.fsencode(cwd), stdin, end, timeout, most
         )
@@ -273,8 +273,7 @@ class Box:
         process = RunningProcess(self._channel)
         self._channel.send("unpack", process.number, os.fsencode(base))
         try:
-            for offset in range(0, files.size, PIECE):
-                await process.write(files.piece(offset, PIECE), end=offset + PIECE >= files.size)
+            await process.write_all(files.pieces(), end=True)
             await self._copied(process, base)
         except BaseException:
             process.kill()
