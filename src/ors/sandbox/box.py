@@ -29,6 +29,7 @@ COUNTED = ("time", "output", "memory", "inodes")
 """Limits that end a program."""
 PIECE = 1 << 20
 FILE_SECONDS = 60.0
+FORKS_AT_ONCE = 16
 GRADER_ENV = {"PYTHONSAFEPATH": "1", "PYTHONNOUSERSITE": "1", "PYTHONDONTWRITEBYTECODE": "1"}
 """Python looks for modules neither in the grader's folder nor in /work, unless it is told to."""
 
@@ -293,10 +294,18 @@ class Box:
     async def fork(self, n: int = 1) -> list[Sandbox]:
         """Opens `n` new sandboxes with the same files."""
         files = await self.snapshot()
-        opening = [asyncio.ensure_future(self._sibling(files)) for _ in range(n)]
+        places = asyncio.Semaphore(FORKS_AT_ONCE)
+
+        async def sibling() -> Box:
+            async with places:
+                return await self._sibling(files)
+
+        opening = [asyncio.ensure_future(sibling()) for _ in range(n)]
         try:
             return list(await asyncio.gather(*opening))
         except BaseException:
+            for one in opening:
+                one.cancel()
             for each in await asyncio.gather(*opening, return_exceptions=True):
                 if isinstance(each, Box):
                     await each.close()
