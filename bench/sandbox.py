@@ -200,7 +200,7 @@ async def live(box: Box, *, killed: bool) -> None:
     running = asyncio.ensure_future(box.exec("cat file; sleep 60 & sleep 60" if killed else "cat file"))
     if killed:
         await asyncio.sleep(0)
-        os.kill(secrets.choice(family(box.cell.pid)[:3]), signal.SIGKILL)  # the shell, bwrap, the agent
+        os.kill(secrets.choice(family(box.cell.pid)[:2]), signal.SIGKILL)  # bwrap, the agent
     with contextlib.suppress(SandboxDead):
         await asyncio.wait_for(running, 20)
     await box.close()

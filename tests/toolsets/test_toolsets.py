@@ -341,6 +341,28 @@ async def test_a_fork_has_the_files_and_new_programs_and_goes_its_own_way(sessio
     assert await bash(session, "pwd; cat /work/answer") == "/tmp\n42"
 
 
+class Numbered(Workshop):
+    """Numbers its copies in a fork of its own."""
+
+    def __init__(self, task_spec: JSONObject, secrets: dict[str, str]) -> None:
+        super().__init__(task_spec, secrets)
+        self.copies = 0
+
+    async def fork(self) -> "Numbered":
+        made = await super().fork()
+        self.copies += 1
+        await made.box.write_file("number", str(self.copies).encode())
+        return made
+
+
+async def test_a_fork_of_ones_own_is_asked_for_each_copy() -> None:
+    async with ors.testing.session(Numbered, split="train", index=0) as session:
+        first, second = await session.fork(2)
+        async with first, second:
+            assert await bash(first, "cat number") == "1"
+            assert await bash(second, "cat number") == "2"
+
+
 class Stubborn(Workshop):
     """Has state of its own that cannot be copied."""
 

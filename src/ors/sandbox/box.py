@@ -29,6 +29,7 @@ COUNTED = ("time", "output", "memory", "inodes")
 """Limits that end a program."""
 PIECE = 1 << 20
 FILE_SECONDS = 60.0
+FORKS_AT_ONCE = 16
 GRADER_ENV = {"PYTHONSAFEPATH": "1", "PYTHONNOUSERSITE": "1", "PYTHONDONTWRITEBYTECODE": "1"}
 """Python looks for modules neither in the grader's folder nor in /work, unless it is told to."""
 
@@ -173,7 +174,7 @@ class Box:
             self._channel.forget(process.number)
             raise ValueError("a command needs a program, and no word of it may contain a zero byte")
         if stdin:
-            process.expect_taken()
+            process.expect_taken(len(stdin))
         self._channel.send(
             "spawn", process.number, words, variables, os.fsencode(cwd), stdin, end, timeout, most
         )
@@ -273,8 +274,7 @@ class Box:
         process = RunningProcess(self._channel)
         self._channel.send("unpack", process.number, os.fsencode(base))
         try:
-            for offset in range(0, files.size, PIECE):
-                await process.write(files.piece(offset, PIECE), end=offset + PIECE >= files.size)
+            await process.write_all(files.pieces(), end=True)
             await self._copied(process, base)
         except BaseException:
             process.kill()
@@ -294,10 +294,18 @@ class Box:
     async def fork(self, n: int = 1) -> list[Sandbox]:
         """Opens `n` new sandboxes with the same files."""
         files = await self.snapshot()
-        opening = [asyncio.ensure_future(self._sibling(files)) for _ in range(n)]
+        places = asyncio.Semaphore(FORKS_AT_ONCE)
+
+        async def sibling() -> Box:
+            async with places:
+                return await self._sibling(files)
+
+        opening = [asyncio.ensure_future(sibling()) for _ in range(n)]
         try:
             return list(await asyncio.gather(*opening))
         except BaseException:
+            for one in opening:
+                one.cancel()
             for each in await asyncio.gather(*opening, return_exceptions=True):
                 if isinstance(each, Box):
                     await each.close()

@@ -18,6 +18,11 @@ class Cgroup:
 
     folders: tuple[Path, ...]
 
+    def add(self, pid: int) -> None:
+        """Puts a process into the groups; its later children are in them too."""
+        for folder in self.folders:
+            (folder / "cgroup.procs").write_text(str(pid))
+
     def oom_kills(self) -> int:
         """How many processes the kernel has killed for their memory."""
         for folder in self.folders:
@@ -43,9 +48,13 @@ class Cgroup:
                     continue
         return 0
 
-    def exists(self) -> bool:
-        """Whether one of the groups is still there."""
-        return any(folder.exists() for folder in self.folders)
+    def removed(self) -> bool:
+        """Removes the groups; says whether that was possible: no process may be left in them."""
+        try:
+            self.remove()
+        except OSError:
+            return False
+        return True
 
     def remove(self) -> None:
         """Removes the groups, if no process is left in them."""
@@ -63,8 +72,6 @@ def create(spec: SandboxSpec) -> Cgroup | None:
     try:
         for parent, limits in _parents(spec):
             folder = parent / name
-            if any(letter.isspace() for letter in str(folder)):
-                raise OSError("the shell that joins the groups could not read such a name")
             folder.mkdir()
             made.append(folder)
             for file, value in limits.items():

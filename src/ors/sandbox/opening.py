@@ -4,8 +4,7 @@ import asyncio
 import os
 import signal
 import socket
-import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from ors.errors import SandboxUnavailable
 from ors.sandbox.backends import Launched, SandboxBackend, Trouble
@@ -17,7 +16,6 @@ from ors.sandbox.inside import agent, framed
 from ors.sandbox.spec import SandboxSpec
 
 START_SECONDS = 30.0
-REMOVE_SECONDS = 5.0
 LONGEST_COMPLAINT = 4096
 
 
@@ -46,27 +44,16 @@ class Cell:
         except asyncio.CancelledError:  # the loop ends, and nobody has closed this sandbox
             self.kill()
             process.wait()
-            self._remove_groups()
+            if self.launched.ended is not None:
+                self.launched.ended()
             raise
         finally:
             loop.remove_reader(watch)
             os.close(watch)
             self.channel.close()
         process.wait()
-        if self.launched.cgroup is not None and self.launched.cgroup.exists():
-            await asyncio.to_thread(self._remove_groups)
-
-    def _remove_groups(self) -> None:
-        """Removes the groups, if the shell that does it was killed. Processes may still be ending."""
-        deadline = time.monotonic() + REMOVE_SECONDS
-        while self.launched.cgroup is not None:
-            try:
-                self.launched.cgroup.remove()
-                return
-            except OSError:
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(0.005)
+        if self.launched.ended is not None:
+            await asyncio.to_thread(self.launched.ended)
 
     async def end(self, patience: float = 2.0) -> None:
         """Ends the sandbox, and returns when nothing of it is left."""
@@ -119,21 +106,32 @@ async def started(backend: SandboxBackend, spec: SandboxSpec) -> Cell | Trouble:
         os.close(their_complaints)
     channel = AgentChannel()
     cell = Cell(launched, channel)
+    joining = asyncio.ensure_future(asyncio.to_thread(_trouble, launched.join))
     try:
         ours.setblocking(False)
         await asyncio.get_running_loop().create_unix_connection(lambda: channel, sock=ours)
-        if await _answers(cell):
+        complaint = await asyncio.shield(joining) if await _answers(cell) else None
+        if complaint == "":
             return cell
         await cell.end()
         os.set_blocking(complaints, False)
-        return backend.explain(spec, _complaint(complaints))
+        return backend.explain(spec, complaint or _complaint(complaints))
     except BaseException:
         ours.close()
         await cell.end(patience=0)
         raise
     finally:
+        await asyncio.wait([joining])
         launched.started()
         os.close(complaints)
+
+
+def _trouble(join: Callable[[], None]) -> str:
+    try:
+        join()
+    except OSError as error:
+        return f"the sandbox cannot join its control groups: {error}"
+    return ""
 
 
 async def _answers(cell: Cell) -> bool:

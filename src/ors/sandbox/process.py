@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Iterable
 from typing import Protocol
 
 from ors.errors import SandboxDead, SandboxLimit
@@ -9,8 +10,8 @@ from ors.sandbox.channel import AgentChannel
 from ors.sandbox.spec import ExecResult
 
 PIECE = 1 << 16
-LONGEST_INPUT = 1 << 20
-"""Most input in one request; the next follows when the program has taken it."""
+UNTAKEN = 1 << 19
+"""Input on its way to a program; more follows when the program has taken some of it."""
 
 
 class Process(Protocol):
@@ -40,7 +41,8 @@ class RunningProcess:
         self._kept = {b"O": bytearray(), b"E": bytearray()} if keep else None
         self._streams = {} if keep else {b"O": asyncio.StreamReader(), b"E": asyncio.StreamReader()}
         self._untold = 0
-        self._taken: asyncio.Future[None] | None = None
+        self._untaken = 0
+        self._moved: asyncio.Future[None] | None = None
         self.ended: asyncio.Future[tuple[int, str]] = asyncio.get_running_loop().create_future()
         self.ended.add_done_callback(lambda future: future.cancelled() or future.exception())
         self.started = time.monotonic()
@@ -53,7 +55,7 @@ class RunningProcess:
             self._kept[kind] += data
             self._told(len(data))
         elif kind == b"A":
-            self._accept()
+            self._accept(int(data))
         elif kind == b"X":
             status, _, limit = data.partition(b" ")
             self._end((int(status), limit.decode()))
@@ -70,11 +72,12 @@ class RunningProcess:
             self.ended.set_exception(outcome)
         else:
             self.ended.set_result(outcome)
-        self._accept()
+        self._accept(self._untaken)
 
-    def _accept(self) -> None:
-        if self._taken is not None and not self._taken.done():
-            self._taken.set_result(None)
+    def _accept(self, size: int) -> None:
+        self._untaken -= size
+        if self._moved is not None and not self._moved.done():
+            self._moved.set_result(None)
 
     async def read(self, size: int = PIECE) -> bytes:
         """The next bytes of standard output."""
@@ -98,24 +101,27 @@ class RunningProcess:
 
     async def write(self, data: bytes, *, end: bool = False) -> None:
         """Writes to standard input."""
-        for start in range(0, max(1, len(data)), LONGEST_INPUT):
-            piece = data[start : start + LONGEST_INPUT]
-            last = end and start + LONGEST_INPUT >= len(data)
-            await self.accepted()
-            self._taken = asyncio.get_running_loop().create_future() if piece else None
-            if self.ended.done():
-                return
-            self._channel.send("stdin", self.number, piece, last)
-        await self.accepted()
+        await self.write_all((data[at : at + PIECE] for at in range(0, len(data), PIECE)), end=end)
 
-    async def accepted(self) -> None:
-        """Waits until the program has taken its input."""
-        if self._taken is not None:
-            await asyncio.shield(self._taken)
+    async def write_all(self, pieces: Iterable[bytes], *, end: bool = False) -> None:
+        """Writes many pieces, and waits for the program only now and then."""
+        for piece in pieces:
+            await self._taken_up_to(UNTAKEN)
+            self.expect_taken(len(piece))
+            self._channel.send("stdin", self.number, piece, False)
+        if end:
+            self._channel.send("stdin", self.number, b"", True)
+        await self._taken_up_to(0)
 
-    def expect_taken(self) -> None:
-        """Notes that the first request carries input."""
-        self._taken = asyncio.get_running_loop().create_future()
+    def expect_taken(self, size: int) -> None:
+        """Notes that so much input is on its way."""
+        self._untaken += size
+
+    async def _taken_up_to(self, rest: int) -> None:
+        while self._untaken > rest and not self.ended.done():
+            if self._moved is None or self._moved.done():
+                self._moved = asyncio.get_running_loop().create_future()
+            await asyncio.shield(self._moved)
 
     def kill(self, signal: int = 9) -> None:
         """Sends a signal to the program and its process group."""

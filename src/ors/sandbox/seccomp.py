@@ -8,6 +8,7 @@ import json
 import platform
 import struct
 from dataclasses import dataclass
+from functools import cache
 
 # (x86_64, aarch64); None: the architecture does not have it.
 DENIED: dict[str, tuple[int | None, int | None]] = {
@@ -128,6 +129,7 @@ _NUMBER, _ARCH = 0, 4
 _ALLOW, _KILL, _ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
 
 
+@cache
 def program(machine: str | None = None, *, shared_memory: bool = True) -> bytes:
     """The filter in the kernel's form, for this machine or another.
 

@@ -2,10 +2,12 @@
 
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import BinaryIO
 
 from ors.errors import SandboxLimit
+
+PIECE = 1 << 16
 
 
 class Snapshot:
@@ -29,10 +31,11 @@ class Snapshot:
         self._file.write(data)
         self.size += len(data)
 
-    def piece(self, offset: int, size: int) -> bytes:
-        """Some bytes of the snapshot."""
+    def pieces(self) -> Iterator[bytes]:
+        """The bytes of the snapshot. Several readers may take them at a time."""
         self._file.flush()
-        return os.pread(self._file.fileno(), size, offset)
+        for offset in range(0, self.size, PIECE):
+            yield os.pread(self._file.fileno(), PIECE, offset)
 
     def reader(self) -> Callable[[int], bytes]:
         """Reads the snapshot from its start, exactly so many bytes at a time."""

@@ -39,11 +39,21 @@ class SandboxEnvironment(Environment):
         Raises:
             TypeError: an attribute cannot be copied; the message names it.
         """
-        # The server makes the toolsets of the copy.
-        toolsets = self.__dict__.get("_toolset_instances", {})
-        made: Self = Copier({id(self.box): self.box, id(toolsets): {}}).copy(self)
-        (made.box,) = await self.box.fork()
+        (made,) = await self._forks(1)
         return made
+
+    async def _forks(self, count: int) -> list[Self]:
+        """Many copies, whose files are read once."""
+        # The server makes the toolsets of the copies.
+        toolsets = self.__dict__.get("_toolset_instances", {})
+        made: list[Self] = [
+            Copier({id(self.box): self.box, id(toolsets): {}}).copy(self) for _ in range(count)
+        ]
+        for copy, box in zip(made, await self.box.fork(count), strict=True):
+            copy.box = box
+        return made
+
+    fork.together = _forks  # type: ignore[attr-defined]
 
 
 class SandboxTools(Toolset):

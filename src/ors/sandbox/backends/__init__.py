@@ -17,8 +17,12 @@ class Launched:
     settings: Mapping[str, Any]
     """What the agent is told first."""
     cgroup: Cgroup | None = None
+    join: Callable[[], None] = field(default=lambda: None)
+    """Puts the sandbox into its control groups. Called in a thread, before the first request."""
     kill: Callable[[], None] = field(default=lambda: None)
     """Ends the sandbox by force, in addition to the process."""
+    ended: Callable[[], None] | None = None
+    """Removes what is left when the process has ended; may block."""
     started: Callable[[], None] = field(default=lambda: None)
     """Removes what only the start needs."""
 

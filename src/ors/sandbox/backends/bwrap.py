@@ -1,5 +1,6 @@
 """Sandboxes by bubblewrap: name spaces of the kernel, without a container engine and without root."""
 
+import json
 import os
 import platform
 import secrets
@@ -7,6 +8,8 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import time
+from functools import cache, partial
 from pathlib import Path
 
 from ors.sandbox import cgroups, seccomp
@@ -36,20 +39,15 @@ ACCOUNTS = {
 }
 HOSTS = "127.0.0.1 localhost\n::1 localhost\n"
 
-# The shell stays outside of the groups, and removes them when everything in them has ended: also when the
-# server is gone by then, which the kernel tells it by SIGTERM. Joining comes first, for whoever joins later
-# may have children already. The error stream is closed too: the server may be gone, and a word to nobody
-# would end the shell by SIGPIPE.
-IN_CGROUPS = """\
-trap 'kill -9 $! 2>&-' TERM
-groups=$1; shift; exec 3<&0
-(for group in $groups; do echo 0 > "$group/cgroup.procs" || exit 1; done; exec "$@" <&3 3<&-) &
-exec <&- >&- 2>&- 3<&-
-wait; wait
-rmdir $groups && exit
-n=0; for group in $groups; do
+KEEPER = """\
+remove() { n=0; for group; do
 while [ $n -lt 500 ] && [ -d "$group" ] && ! rmdir "$group"; do n=$((n+1)); sleep 0.02; done
-done"""
+done; exit; }
+trap 'remove "$@"' TERM
+read -r line; remove "$@\""""
+"""Removes the groups of a sandbox when the server has died, which the kernel tells it by SIGTERM. It holds
+both ends of the pipe that it reads from, so nothing else ends it."""
+REMOVE_SECONDS = 5.0
 
 
 class Bwrap:
@@ -78,13 +76,9 @@ class Bwrap:
         group = cgroups.create(spec) if shutil.which("setpriv") else None
         data = _Data()
         try:
-            command = self.command(spec, data, counted=group is not None)
-            if group is not None:
-                names = " ".join(str(folder) for folder in group.folders)
-                shell = [str(shutil.which("setpriv")), "--pdeathsig=TERM", "/bin/sh", "-c", IN_CGROUPS, "sh"]
-                command = [*shell, names, *command]
+            named = None if group is None else data.answer()
             process = subprocess.Popen(
-                command,
+                self.command(spec, data, named),
                 stdin=connection,
                 stdout=connection,
                 stderr=errors,
@@ -93,16 +87,34 @@ class Bwrap:
                 pass_fds=data.fds,
                 start_new_session=True,
             )
+        except BaseException:
+            data.close_answers()
+            if group is not None:
+                group.remove()
+            raise
         finally:
             data.close()
-        return Launched(process, settings(spec, list(PLACES), counted=group is not None), group)
+        told = settings(spec, list(PLACES), counted=group is not None)
+        if group is None:
+            return Launched(process, told)
+        keeper = _keeper(group)
+        return Launched(
+            process,
+            told,
+            group,
+            join=partial(_join, group, process.pid, data.answers),
+            ended=partial(_remove, group, keeper),
+        )
 
     def environment(self) -> dict[str, str]:
         """Environment of bubblewrap: empty, for programs inside can read it."""
         return {}
 
-    def command(self, spec: SandboxSpec, data: "_Data", *, counted: bool) -> list[str]:
-        """The command line. Root becomes a user that owns nothing, another one for each sandbox."""
+    def command(self, spec: SandboxSpec, data: "_Data", named: int | None) -> list[str]:
+        """The command line. Root becomes a user that owns nothing, another one for each sandbox.
+
+        Where groups count, `named` is the descriptor to which bubblewrap writes the agent's process id.
+        """
         python = _python(spec)
         assert python is not None
         arguments = [
@@ -112,7 +124,8 @@ class Bwrap:
             *([] if spec.network == "host" else ["--unshare-net"]),
             *_root(spec, data),
             *_writable(spec),
-            *self.filter(data, counted),
+            *self.filter(data, named is not None),
+            *(() if named is None else ("--info-fd", str(named))),
             *("--chdir", "/", "--", python, "-I", "-S", "-c", BOOT),
         ]
         return [*self.drop(), str(shutil.which("bwrap")), *arguments]
@@ -182,6 +195,8 @@ class _Data:
 
     def __init__(self) -> None:
         self.fds: list[int] = []
+        self.answers = -1
+        """The end from which this process reads what bubblewrap says."""
 
     def add(self, content: bytes) -> int:
         """A descriptor to read the content from; it must fit into a pipe."""
@@ -191,10 +206,72 @@ class _Data:
             file.write(content)
         return reader
 
+    def answer(self) -> int:
+        """A descriptor for bubblewrap to write to."""
+        self.answers, writer = os.pipe()
+        self.fds.append(writer)
+        return writer
+
+    def close_answers(self) -> None:
+        """Closes the other end of `answer`."""
+        if self.answers >= 0:
+            os.close(self.answers)
+
     def close(self) -> None:
-        """Closes the descriptors on this side."""
+        """Closes the descriptors that are bubblewrap's."""
         for fd in self.fds:
             os.close(fd)
+
+
+def _join(group: cgroups.Cgroup, bwrap: int, answers: int) -> None:
+    """Puts bubblewrap into its groups, and the agent as soon as its id is known.
+
+    The kernel takes 5 to 15 ms for the first move, and little for one right after it. The start goes on
+    meanwhile: no request is sent, and so the agent has no children, before both are in their groups.
+
+    Raises:
+        OSError: that is not possible.
+    """
+    text = b""
+    with open(answers, "rb", buffering=0) as file:
+        group.add(bwrap)
+        while b"}" not in text and (more := file.read(4096)):
+            text += more
+    if b"}" in text:  # else the start has failed
+        group.add(int(json.loads(text)["child-pid"]))
+
+
+def _keeper(group: cgroups.Cgroup) -> subprocess.Popen[bytes]:
+    """Starts the process that removes the groups if this one cannot."""
+    reader, writer = os.pipe()
+    command = [str(shutil.which("setpriv")), "--pdeathsig=TERM", "/bin/sh", "-c", KEEPER, "sh"]
+    try:
+        return subprocess.Popen(
+            [*command, *map(str, group.folders)],
+            stdin=reader,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env={},
+            cwd="/",
+            pass_fds=[writer],
+            start_new_session=True,
+        )
+    finally:
+        os.close(reader)
+        os.close(writer)
+
+
+def _remove(group: cgroups.Cgroup, keeper: subprocess.Popen[bytes]) -> None:
+    """Removes the groups of a sandbox that has ended. Its processes may still be ending."""
+    deadline = time.monotonic() + REMOVE_SECONDS
+    try:
+        while not group.removed():
+            if time.monotonic() > deadline:
+                raise TimeoutError("processes of a sandbox do not end")
+            time.sleep(0.005)
+    finally:
+        keeper.kill()
+        keeper.wait()
 
 
 def _unused_user() -> int | None:
@@ -243,6 +320,7 @@ def _entry(path: Path) -> list[str]:
     return ["--ro-bind", str(path), f"/{path.name}"] if path.exists() else []
 
 
+@cache
 def _hidden() -> list[str]:
     """Packages of the server's Python: the environment, with its answers, may be among them."""
     paths = {os.path.realpath(sysconfig.get_path(name)) for name in ("purelib", "platlib")}

@@ -3,6 +3,8 @@
 They import each other only for the type checker. All names of all modules are in one place there.
 """
 
+import __future__
+
 import marshal
 from functools import cache
 from importlib.resources import files
@@ -36,7 +38,9 @@ def agent() -> bytes:
     parts = []
     for name in MODULES:
         text = files(__name__).joinpath(f"{name}.py").read_text(encoding="utf-8")
-        code = marshal.dumps(compile(text, f"{name}.py", "exec", dont_inherit=True, optimize=2))
+        bare = text.replace("from __future__ import annotations\n", "\n")  # to import it takes 0.3 ms
+        flags = __future__.annotations.compiler_flag
+        code = marshal.dumps(compile(bare, f"{name}.py", "exec", flags, dont_inherit=True, optimize=2))
         parts.append((MAGIC_NUMBER, code, text))
     return framed(parts)
 

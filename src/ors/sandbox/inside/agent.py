@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any
 
-    from ors.sandbox.inside.archive import pack, read_all, unpack, write_all
+    from ors.sandbox.inside.archive import pack, read_all, reader, unpack, write_all
     from ors.sandbox.inside.child import KILL, Child, check_regular, found, pipes, widen
     from ors.sandbox.inside.usage import lock, overuse, overview, processes
 
 WINDOW = 1 << 20
 """Most bytes of a stream that the server has not taken yet; the program waits beyond that."""
-CHUNK = 1 << 18
+CHUNK = 1 << 16
 TICK = 0.1
 """Seconds between two looks at memory and files."""
 
@@ -159,7 +159,7 @@ class InsideAgent:
         """Takes files from the server, in a process of its own."""
 
         def work() -> None:
-            unpack(self.mapped(base), lambda size: read_all(0, size), links=True)
+            unpack(self.mapped(base), reader(0), links=True)
 
         self.begin(number, lambda fds: self.forked(fds, work), b"", False, 0, 0, b"%b")
 
@@ -229,12 +229,17 @@ class InsideAgent:
         if child is None:
             return
         if child.stdin < 0:
-            self.say(number, b"A")  # the program has closed it
+            self.say(number, b"A", b"%d" % len(data))  # the program has closed it
             return
-        child.pending += data
+        child.pending += [memoryview(data)] if data else []
         child.eof = eof
-        if child.feed() and data:
-            self.say(number, b"A")
+        self.feed(child)
+
+    def feed(self, child: Child) -> None:
+        """Passes input on, and tells how much was taken."""
+        taken = child.feed()
+        if taken:
+            self.say(child.number, b"A", b"%d" % taken)
 
     def on_taken(self, number: int, count: int) -> None:
         """Hears that the server has taken output."""
@@ -252,22 +257,16 @@ class InsideAgent:
     def ready(self, child: Child, fd: int) -> None:
         """Moves bytes of one stream."""
         if fd == child.stdin:
-            if child.feed():
-                self.say(child.number, b"A")
+            self.feed(child)
         elif fd in child.outputs:
             self.take(child, fd)
 
     def take(self, child: Child, fd: int) -> bool:
         """Passes output of a program on; says whether there may be more."""
         try:
-            data = os.read(fd, CHUNK)
+            data = child.bounded(fd, os.read(fd, CHUNK))
         except BlockingIOError:
             return False
-        if child.room is not None and len(data) > child.room[fd]:
-            data = data[: child.room[fd]]
-            child.stop("output")
-        if child.room is not None:
-            child.room[fd] -= len(data)
         if not data:
             if child.limit != "output":
                 os.close(fd)
@@ -284,9 +283,7 @@ class InsideAgent:
                 pid, status = ended
                 for child in self.children.values():
                     if child.pid == pid:
-                        child.status = (
-                            -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
-                        )
+                        child.note(status)
         except ChildProcessError:
             pass
 
@@ -390,10 +387,10 @@ def main() -> None:
     """Reads the settings, and serves."""
     settings = marshal.loads(read_all(0, int.from_bytes(read_all(0, 4), "big")))
     agent = InsideAgent(settings)
-    lock(settings)
     os.dup2(os.open("/dev/null", os.O_RDWR), 2)
     try:
         agent.say(0, b"R")
+        lock(settings)  # before the first request, and while the server wakes up
         agent.serve()
     finally:
         agent.leave()  # also when the server has gone with answers unread, which is an error here

@@ -13,7 +13,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-PIECE = 1 << 18
+PIECE = 1 << 16
 HEAD = 17
 
 
@@ -175,6 +175,23 @@ def write_all(fd: int, data: bytes | memoryview) -> None:
     view = memoryview(data)
     while view:
         view = view[os.write(fd, view) :]
+
+
+def reader(fd: int) -> Callable[[int], bytes]:
+    """Reads exactly so many bytes at a time, and takes them from the file in large pieces."""
+    held, start = b"", 0
+
+    def read(size: int) -> bytes:
+        nonlocal held, start
+        while len(held) - start < size:
+            more = os.read(fd, PIECE)
+            if not more:
+                raise ValueError("the stream ends too early")
+            held, start = held[start:] + more, 0
+        start += size
+        return held[start - size : start]
+
+    return read
 
 
 def read_all(fd: int, size: int) -> bytes:

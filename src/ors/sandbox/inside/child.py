@@ -15,7 +15,7 @@ class Child:
         self.number = number
         self.pid = pid
         self.stdin, self.outputs = fds[0], {fds[1]: b"O", fds[2]: b"E"}
-        self.pending = b""
+        self.pending: list[memoryview] = []
         self.eof = False
         self.unread = 0
         self.room = {fds[1]: most, fds[2]: most} if most else None
@@ -32,17 +32,39 @@ class Child:
         except OSError:
             return
 
-    def feed(self) -> bool:
-        """Writes to the program's input; says whether the pending bytes are through."""
+    def bounded(self, fd: int, data: bytes) -> bytes:
+        """Cuts output at its limit, and stops the program there."""
+        if self.room is None:
+            return data
+        if len(data) > self.room[fd]:
+            data = data[: self.room[fd]]
+            self.stop("output")
+        self.room[fd] -= len(data)
+        return data
+
+    def note(self, status: int) -> None:
+        """Notes how the program has ended; negative for a signal."""
+        self.status = -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+
+    def feed(self) -> int:
+        """Writes to the program's input; returns how many of the pending bytes are through."""
+        taken = 0
         try:
-            self.pending = self.pending[os.write(self.stdin, self.pending) :]
+            while self.pending:
+                size = os.write(self.stdin, self.pending[0])
+                taken += size
+                if size == len(self.pending[0]):
+                    del self.pending[0]
+                else:
+                    self.pending[0] = self.pending[0][size:]
         except BlockingIOError:
-            return False
+            pass
         except OSError:
-            self.pending, self.eof = b"", True
+            taken += sum(map(len, self.pending))
+            self.pending, self.eof = [], True
         if not self.pending and self.eof:
             self.close_stdin()
-        return not self.pending
+        return taken
 
     def close_stdin(self) -> None:
         """Ends the program's input."""

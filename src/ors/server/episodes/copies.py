@@ -26,7 +26,11 @@ class EnvironmentCopies:
             TypeError: an attribute cannot be copied, or `fork` returns no new environment.
         """
         fork = own_fork(self._env) or partial(Environment.fork, self._env)
-        if inspect.iscoroutinefunction(fork):
+        together = getattr(fork, "together", None)  # a class that overrides such a fork has none
+        if together is not None:
+            for made in await together(self._env, self._count):
+                self._keep(made)
+        elif inspect.iscoroutinefunction(fork):
             for _ in range(self._count):
                 self._keep(await fork())
         else:
