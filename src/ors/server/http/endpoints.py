@@ -8,6 +8,7 @@ from typing import Any
 from ors import _protocol
 from ors._json import dumps
 from ors._protocol import Endpoint
+from ors._sse import encode
 from ors._version import __version__
 from ors.errors import NotFound, ORSError, Unavailable
 from ors.server.episodes.environments import ServedEnvironment
@@ -271,7 +272,8 @@ class Endpoints:
         call = session.submit(name, given, loop, task_id, key, trace)
         if isinstance(call, Call):
             return CallStream(call, self._timers)
-        return Answer(200, _protocol.task_id_event(call.id) + call.events, STREAM)
+        # The id is the client's, and may have line breaks.
+        return Answer(200, encode("task_id", call.id) + call.events, STREAM)
 
     # ── Rollout log ──────────────────────────────────────────────────────────────────────────────
 
