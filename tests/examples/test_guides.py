@@ -105,6 +105,7 @@ def test_the_environments_of_the_page_of_data_sets_have_their_tasks(
     assert play("manysums", 999_999, "submit", {"answer": 1_999_998})["output"]["reward"] == 1.0
 
 
+@pytest.mark.xdist_group("providers")  # whose packages take seconds to import
 async def test_the_page_of_rewards_asks_its_judge(
     read: Read, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -134,6 +135,8 @@ def judged(reader: Reader) -> list[Any]:
     return rewards
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(300)
 def test_the_tests_of_the_page_of_testing_pass(read: Read) -> None:
     reader = read("docs/guides/testing.md")
     reader.python()
@@ -187,12 +190,20 @@ def anchors(page: Path) -> set[str]:
     return {slug(heading) for heading in re.findall(r"^#+ (.*)$", prose, re.MULTILINE)}
 
 
-@pytest.mark.parametrize("page", [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))], ids=str)
-def test_links_to_a_part_of_a_page_lead_to_a_heading(page: Path) -> None:
+def test_links_to_a_part_of_a_page_lead_to_a_heading() -> None:
+    for page in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))):
+        check_anchors(page)
+
+
+def check_anchors(page: Path) -> None:
     for target, anchor in re.findall(r"\]\((?!https?:)([^)#]*)#([^)]+)\)", page.read_text()):
-        assert anchor in anchors((page.parent / target).resolve() if target else page), f"{target}#{anchor}"
+        assert anchor in anchors((page.parent / target).resolve() if target else page), (
+            f"{page.name}: {target}#{anchor}"
+        )
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(300)
 def test_the_tutorial_works_line_by_line(read: Read) -> None:
     reader = read("docs/tutorial.md")
     for language, content in fences("docs/tutorial.md"):
