@@ -5,7 +5,7 @@ STAMP := $(VENV)/.installed
 # What running the examples needs, and no more: it takes seconds, not minutes.
 RUNS := $(VENV)/.runs
 
-.PHONY: help install run test test-field test-trainers test-ray attack coverage check format bench bench-quick bench-cluster bench-rollouts nodes profile soak fuzz idle cost killed records screenshots clean bench-sandbox browser proxies sandbox
+.PHONY: help install run test test-pythons test-field test-trainers test-ray attack coverage check format package bench bench-quick bench-cluster bench-rollouts nodes profile soak fuzz idle cost killed records screenshots clean bench-sandbox browser proxies sandbox
 
 help: ## what there is to do
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -18,7 +18,7 @@ $(RUNS): pyproject.toml
 	@touch $@
 
 $(STAMP): pyproject.toml
-	@echo "Installing the developer's packages into $(VENV), for tests and checks: about 110 packages, 900 MB."
+	@echo "Installing the developer's packages into $(VENV), for tests and checks: about 130 packages, 900 MB."
 	@scripts/environment $(PYTHON) $(VENV) pip --editable '.[dev]'
 	@touch $(RUNS) $@
 
@@ -36,6 +36,9 @@ COUNTING := tests/test_bench_smoke.py
 
 test: install browser proxies sandbox ## run all tests but those beside other packages and on Ray
 	$(BIN)/python -m pytest $(foreach path,$(FIELD) $(TRAINERS) $(RAY),--ignore $(path))
+
+test-pythons: browser proxies sandbox ## the tests of test under Python 3.11 to 3.14, as far as they are here: ten minutes each
+	scripts/pythons $(foreach path,$(FIELD) $(TRAINERS) $(RAY),--ignore $(path))
 
 test-field: install ## the tests beside the field's packages, each in an environment of its own: about two minutes
 	$(BIN)/python -m pytest $(FIELD)
@@ -70,6 +73,11 @@ check: install ## formatting, lint, types, import rules
 format: install ## format the code and mend what ruff can mend
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+package: install ## a wheel and an sdist in dist, as an index would take them
+	rm -rf dist
+	$(BIN)/python -m build --outdir dist
+	$(BIN)/twine check --strict dist/*
 
 bench: install ## speed, beside the reference SDK and the floor: about ten minutes
 	$(BIN)/python -m bench
