@@ -19,7 +19,7 @@ $(RUNS): pyproject.toml
 
 $(STAMP): pyproject.toml
 	@echo "Installing the developer's packages into $(VENV), for tests and checks: about 130 packages, 900 MB."
-	@scripts/environment $(PYTHON) $(VENV) pip --editable '.[dev]'
+	@scripts/environment $(PYTHON) $(VENV) --editable '.[dev]'
 	@touch $(RUNS) $@
 
 browser proxies sandbox:
