@@ -43,7 +43,7 @@ OTHERS = (
     "scaling",
     "training-adapters",
 )
-FOREIGN = {"--help", "--no-cache-dir"}
+FOREIGN = {"--find-links", "--help", "--no-cache-dir"}
 """Flags that no command declares itself."""
 
 
