@@ -14,9 +14,10 @@ install: $(STAMP) ## make .venv with all packages that testing and checking need
 
 $(RUNS): pyproject.toml
 	@echo "Installing ors and what it needs to run into $(VENV): 16 packages, 35 MB."
-	@scripts/environment $(PYTHON) $(VENV) --editable .
+	@scripts/environment $(PYTHON) $(VENV) --no-compile --editable .
 	@touch $@
 
+# Compiled here, not by the tests, for whom a warning about the syntax of some package would be an error.
 $(STAMP): pyproject.toml
 	@echo "Installing the developer's packages into $(VENV), for tests and checks: about 130 packages, 900 MB."
 	@scripts/environment $(PYTHON) $(VENV) --editable '.[dev]'
