@@ -5,7 +5,7 @@ STAMP := $(VENV)/.installed
 # What running the examples needs, and no more: it takes seconds, not minutes.
 RUNS := $(VENV)/.runs
 
-.PHONY: help install run test test-long test-field test-trainers test-ray attack coverage check format bench bench-quick bench-cluster bench-rollouts nodes profile soak fuzz idle cost killed records screenshots clean bench-sandbox browser proxies sandbox docs test-docs
+.PHONY: help install run test test-long test-field test-trainers test-ray attack coverage check format bench bench-quick bench-cluster bench-rollouts nodes profile soak fuzz idle cost killed records screenshots clean bench-sandbox browser proxies sandbox docs test-docs test-pythons package
 
 help: ## what there is to do
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -14,12 +14,13 @@ install: $(STAMP) ## make .venv with all packages that testing and checking need
 
 $(RUNS): pyproject.toml
 	@echo "Installing ors and what it needs to run into $(VENV): 16 packages, 35 MB."
-	@scripts/environment $(PYTHON) $(VENV) --editable .
+	@scripts/environment $(PYTHON) $(VENV) --no-compile --editable .
 	@touch $@
 
+# Compiled here, not by the tests, for whom a warning about the syntax of some package would be an error.
 $(STAMP): pyproject.toml
-	@echo "Installing the developer's packages into $(VENV), for tests and checks: about 110 packages, 900 MB."
-	@scripts/environment $(PYTHON) $(VENV) pip --editable '.[dev]'
+	@echo "Installing the developer's packages into $(VENV), for tests and checks: about 130 packages, 900 MB."
+	@scripts/environment $(PYTHON) $(VENV) --editable '.[dev]'
 	@touch $(RUNS) $@
 
 browser proxies sandbox:
@@ -44,6 +45,9 @@ test: install browser proxies sandbox ## run all tests but those of the next tar
 
 test-long: install browser proxies sandbox ## the tests that take over two seconds each: about four minutes
 	$(BIN)/python -m pytest -m long $(foreach path,$(ELSEWHERE) $(CROWDS),--ignore $(path))
+
+test-pythons: browser proxies sandbox ## the tests of test under Python 3.11 to 3.14, as far as they are here: five minutes each
+	scripts/pythons -m "not long" $(foreach path,$(ELSEWHERE),--ignore $(path))
 
 test-field: install ## the tests beside the field's packages, each in an environment of its own: about two minutes
 	$(BIN)/python -m pytest $(FIELD)
@@ -76,6 +80,11 @@ check: install ## formatting, lint, types, import rules
 format: install ## format the code and mend what ruff can mend
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+package: install ## a wheel and an sdist in dist, as an index would take them
+	rm -rf dist
+	$(BIN)/python -m build --outdir dist
+	$(BIN)/twine check --strict dist/*
 
 bench: install ## speed, beside the reference SDK and the floor: about ten minutes
 	$(BIN)/python -m bench

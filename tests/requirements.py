@@ -38,6 +38,7 @@ _LINES = {
         "http.env-names": "environment names are case-insensitive, canonical in lower case; a root path's name is refused when the server is built",
         "http.unknown-env": "an unknown environment is 404 on a server with several",
         "http.one-env": "with one environment, an unrecognised path is redirected (308) below it, query kept",
+        "http.visit": "where the inspector is offered, a browser at / is redirected (307) to it, with or without a key; programs are not",
         "http.bare-paths": "with several, bare discovery paths go (308) to the first, bare session paths are served by the session's environment",
         "http.head-health": "HEAD /health is 200",
         "http.wrong-method": "a wrong method is 405 with Allow",

@@ -46,7 +46,7 @@ OTHERS = (
     "docs/guides/scaling.md",
     "docs/guides/training-adapters.md",
 )
-FOREIGN = {"--help", "--no-cache-dir"}
+FOREIGN = {"--find-links", "--help", "--no-cache-dir"}
 """Flags that no command declares itself."""
 
 

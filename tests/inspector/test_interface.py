@@ -8,6 +8,7 @@ import pytest
 from ors import Server
 from ors.client import ASGITransport
 from ors.server.admin.inspector_api import page_files
+from tests.requirements import proves
 from tests.support.environments import Lab, Other
 from tests.support.feeds import Following, following
 from tests.support.in_process_cluster import routing
@@ -31,6 +32,7 @@ def test_the_page_is_served_with_a_strict_policy(raw: Raw) -> None:
 PAGE = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
 
 
+@proves("http.visit")
 def test_a_browser_at_the_bare_address_is_led_to_the_inspector_and_a_program_is_not(raw: Raw) -> None:
     answer = raw.get("/", headers=PAGE)
     assert (answer.status, answer.headers["location"]) == (307, "/-/")
@@ -40,6 +42,7 @@ def test_a_browser_at_the_bare_address_is_led_to_the_inspector_and_a_program_is_
     assert raw.post("/", headers=PAGE).status == 404
 
 
+@proves("http.visit")
 def test_a_browser_is_led_to_the_inspector_by_routers_asgi_hosts_and_servers_with_keys() -> None:
     keyed = Server([Lab], inspector=True, api_keys=["secret"])
     with (

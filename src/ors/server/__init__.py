@@ -1,7 +1,10 @@
 """The public server: checks environments, builds the application, runs it."""
 
+import errno
 import logging
 import os
+import socket
+import sys
 from collections.abc import Callable, Sequence
 from ipaddress import ip_address
 from pkgutil import resolve_name
@@ -27,6 +30,7 @@ __all__ = ["ApiKey", "Limits", "Observer", "Server"]
 
 log = logging.getLogger("ors.server")
 
+STARTUP_FAILURE = 3
 TELEMETRY_VARIABLE = "OTEL_EXPORTER_OTLP_ENDPOINT"
 """OpenTelemetry's own: with it set and the extra installed, spans and metrics are sent there."""
 
@@ -96,7 +100,7 @@ class Server:
         """
         banner = resolve_name(BANNER)
         key = next((key.secret for key in self._app.keys.by_name.values()), None)
-        self.runner(
+        runner = self.runner(
             host,
             port,
             insecure=insecure,
@@ -105,7 +109,8 @@ class Server:
             on_start=lambda url: banner(self._app.pages.inspecting, is_loopback(host), key).show(
                 [url], self._app.environments
             ),
-        ).run()
+        )
+        runner.run(sockets=[_listener(host, port)])
 
     def runner(
         self,
@@ -164,6 +169,19 @@ _OF_SIGNALS = {name: f"OTEL_EXPORTER_OTLP_{name}_ENDPOINT" for name in ("TRACES"
 def _is_wanted(signal: str) -> bool:
     somewhere = os.environ.get(TELEMETRY_VARIABLE) or os.environ.get(_OF_SIGNALS[signal])
     return bool(somewhere) and os.environ.get(f"OTEL_{signal}_EXPORTER", "otlp") != "none"
+
+
+def _listener(host: str, port: int) -> socket.socket:
+    """Opens the socket to serve on, or ends the program with a line that says what to do."""
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        return socket.create_server((host, port), family=family)
+    except OSError as error:
+        taken = error.errno == errno.EADDRINUSE
+        why = f"the port is in use; pass another, such as run(port={port + 1})" if taken else error.strerror
+        if sys.stderr is not None:  # may be closed by the parent process
+            sys.stderr.write(f"Cannot listen on {host}:{port}: {why}\n")
+        sys.exit(STARTUP_FAILURE)
 
 
 def is_loopback(host: str) -> bool:

@@ -60,7 +60,7 @@ def answer(value: object) -> Answer:
 def refusal(error: ORSError) -> Answer:
     """Makes the answer for one of our errors."""
     if isinstance(error, Redirect):
-        return Answer(error.status, b"", Headers(_VERSION, (b"location", error.location)))
+        return Answer(308 if error.for_good else 307, b"", Headers(_VERSION, (b"location", error.location)))
     more: list[tuple[bytes, bytes]] = []
     if error.reason:
         more.append((_REASON, error.reason.encode()))
@@ -87,4 +87,5 @@ class Redirect(ORSError):
     def __init__(self, location: bytes, *, for_good: bool = True) -> None:
         super().__init__("redirect")
         self.location = location
-        self.status = 308 if for_good else 307  # browsers keep a 308, also for the next server on this port
+        self.for_good = for_good
+        """Whether clients may remember it: browsers do, also for the next server on this port."""
