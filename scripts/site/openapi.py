@@ -96,8 +96,9 @@ def schemas() -> JSON:
 
 
 def as_markdown() -> str:
-    """A section for each endpoint."""
-    return "\n".join(_section(each) for each in OPERATIONS)
+    """A section for each endpoint, after a link to the document."""
+    link = "[openapi.json](openapi.json) has the same as an OpenAPI document, for programs.\n"
+    return "\n".join([link, *(_section(each) for each in OPERATIONS)])
 
 
 def _section(operation: Operation) -> str:
