@@ -1,6 +1,9 @@
 """`ors play`, from a pipe and in a terminal."""
 
+import re
 from pathlib import Path
+
+import pytest
 
 from tests.support.commands import Terminal, run
 
@@ -30,6 +33,25 @@ def test_an_episode_is_played_from_a_pipe(park: str, tmp_path: Path) -> None:
     assert shown.endswith("finished\n\nThe episode is finished. Total reward: 1.25, in 4 calls.\n")
 
 
+def test_values_and_objects_may_have_several_lines(park: str, tmp_path: Path) -> None:
+    lines = [
+        'echo text="""',
+        "a 'quoted' word",
+        '  and "more\\n" here""" count=2',
+        "echo {",
+        '  "text": "json"',
+        "}",
+        'echo {"text": oops',
+        'echo text="""never closed',
+    ]
+    done = run("play", park, "--json", cwd=tmp_path, stdin="\n".join(lines))
+    first, second = done.json["calls"]
+    assert first["input"] == {"text": "a 'quoted' word\n  and \"more\\n\" here", "count": 2}
+    assert second["input"] == {"text": "json"}
+    assert "Not valid JSON" in done.err
+    assert "triple quotes are not closed" in done.err
+
+
 def test_a_player_may_leave(url: str, tmp_path: Path) -> None:
     done = run("play", url, cwd=tmp_path, stdin='echo {"text": "json"}\n/quit\nsubmit 3\n')
     assert done.out.endswith("The episode is not finished. Total reward: 0.25, in 1 call.\n")
@@ -54,6 +76,24 @@ def test_an_episode_is_played_in_a_terminal(park: str, tmp_path: Path) -> None:
     assert code == 0
     assert "reward: 1\nfinished" in rest
     assert "Total reward: 1, in 1 call." in rest
+
+
+@pytest.mark.parametrize(("variables", "coloured"), [({}, True), ({"NO_COLOR": "1"}, False)])
+def test_colours_are_for_terminals_that_want_them(
+    url: str, variables: dict[str, str], coloured: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "tests.support.commands.ESCAPES", re.compile(r"\x1b\[\?[0-9]*[A-Za-z]")
+    )  # none of colours
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    game = Terminal("play", url, cwd=tmp_path)
+    game.until("> ")
+    game.type("submit 3\n")
+    _, rest = game.end()
+    assert ("\x1b[32mreward: 1\x1b[0m" in rest) == coloured
+    assert ("\x1b[" in rest) == coloured
 
 
 def test_the_end_of_input_ends_a_game_in_a_terminal(url: str, tmp_path: Path) -> None:

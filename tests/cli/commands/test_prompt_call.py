@@ -11,9 +11,17 @@ from tests.support.commands import run
 
 def test_a_prompt_is_shown_and_its_images_are_saved(url: str, tmp_path: Path) -> None:
     for count in (1, 2):
-        done = run("prompt", url, "--index", "4", cwd=tmp_path)
+        done = run("prompt", url, "--index", "4", "--images", ".", cwd=tmp_path)
         assert done.out.splitlines() == ["Task 4, \\x1b[31mand []", f"[image saved to prompt-{count}.png]"]
         assert (tmp_path / f"prompt-{count}.png").read_bytes() == base64.b64decode(PICTURE)
+
+
+def test_images_are_saved_in_a_temporary_folder_by_default(url: str, tmp_path: Path) -> None:
+    (tmp_path / "here").mkdir()
+    done = run("prompt", url, cwd=tmp_path / "here", env={"TMPDIR": str(tmp_path)})
+    (saved,) = tmp_path.glob("ors-images-*/prompt-1.png")
+    assert f"[image saved to {saved}]" in done.out
+    assert list((tmp_path / "here").iterdir()) == []
 
 
 def test_a_prompt_as_json_has_its_images_inside(url: str, tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ def call(
     given: JSONObject | None,
     choice: Choice,
     keep: bool,
-    images: Path,
+    images: Path | None,
     as_json: bool,
 ) -> None:
     """Call one TOOL on a task.

@@ -10,16 +10,21 @@ from typing import Any
 import click
 
 from ors import ToolSpec
-from ors.cli.errors import WrongUsage, clean
+from ors.cli.errors import WrongUsage
 from ors.cli.inputs import example, found_tool, tool_input, usage
 from ors.cli.options.session import Choice, opening
 from ors.cli.options.shared import WHERE, Command, as_json
-from ors.cli.output.printing import number, print_blocks, print_json, print_outcome, shortened
+from ors.cli.output.printing import number, print_blocks, print_json, print_outcome, say, shortened
 from ors.client import Session, TerminalToolSpec
 from ors.errors import ToolCallError, ToolFailed
 
 LAST = " (terminal: takes the last message)"
-HOW = "Type a tool and its input, for example: {example}. Other commands: /tools, /prompt, /quit (or Ctrl-D)."
+HOW = (
+    'Type a tool and its input, for example: {example}. Several lines stand between """ and """. '
+    "Other commands: /tools, /prompt, /quit (or Ctrl-D)."
+)
+QUOTES = '"""'
+"""Before and after a value of several lines."""
 
 
 @click.command(
@@ -29,11 +34,12 @@ HOW = "Type a tool and its input, for example: {example}. Other commands: /tools
 @WHERE
 @opening
 @as_json
-def play(choice: Choice, images: Path, as_json: bool) -> None:
+def play(choice: Choice, images: Path | None, as_json: bool) -> None:
     """Play an episode by hand: read the prompt, call tools, collect rewards.
 
     Type the input of a tool as key=value words, as a JSON object, or as a plain value if it has one
-    parameter. Lines may also come from a pipe. With --json, standard output has only the report; everything
+    parameter. A value of several lines stands between triple double quotes. A JSON object may have several
+    lines too. Lines may also come from a pipe. With --json, standard output has only the report; everything
     else goes to standard error.
     """
     with choice.opened() as session:
@@ -49,7 +55,7 @@ def play(choice: Choice, images: Path, as_json: bool) -> None:
 class Game:
     """One episode and its rewards."""
 
-    def __init__(self, session: Session, images: Path, *, err: bool) -> None:
+    def __init__(self, session: Session, images: Path | None, *, err: bool) -> None:
         self._session = session
         self._images = images
         self._err = err
@@ -82,7 +88,7 @@ class Game:
         """Prints the result of the episode."""
         ending = "The episode is finished." if self._finished else "The episode is not finished."
         rewards = "1 call" if len(self._calls) == 1 else f"{len(self._calls)} calls"
-        self._say(f"\n{ending} Total reward: {number(self._total)}, in {rewards}.")
+        self._say(f"\n{ending} Total reward: {number(self._total)}, in {rewards}.", bold=True)
 
     def _turn(self, line: str) -> None:
         try:
@@ -93,16 +99,16 @@ class Game:
             elif line:
                 self._call(line)
         except WrongUsage as error:
-            self._say(error.message)
+            self._say(error.message, fg="yellow")
         except ToolCallError as error:
             self._calls[-1]["error"] = str(error)
-            self._say(f"Refused: {error}")
+            self._say(f"Refused: {error}", fg="yellow")
         except ToolFailed as error:
             self._calls[-1]["error"] = str(error)
-            self._say(f"Failed: {error}")
+            self._say(f"Failed: {error}", fg="red")
 
     def _call(self, line: str) -> None:
-        name, _, rest = line.partition(" ")
+        name, rest = (*line.split(maxsplit=1), "")[:2]
         spec = found_tool(self._tools, name)
         given = _read(spec, rest.strip())
         self._calls.append({"tool": name, "input": given})
@@ -119,10 +125,10 @@ class Game:
     def _print_tools(self) -> None:
         for spec in self._tools:
             last = self._last is not None and spec.name == self._last.name
-            self._say(f"  {usage(spec)}  {shortened(spec.description)}{LAST if last else ''}")
+            self._say(f"  {usage(spec)}  {shortened(spec.description)}{LAST if last else ''}", fg="cyan")
 
-    def _say(self, text: str) -> None:
-        click.echo(clean(text), err=self._err)
+    def _say(self, text: str, **style: Any) -> None:
+        say(text, err=self._err, **style)
 
 
 def _example(tools: list[ToolSpec]) -> str:
@@ -140,34 +146,66 @@ def _read(spec: ToolSpec, text: str) -> dict[str, Any]:
             raise WrongUsage(f"Not valid JSON: {error}") from None
     parameters = list(dict((spec.input_schema or {}).get("properties") or {}))  # type: ignore[arg-type]
     if text and len(parameters) == 1 and not text.startswith(f"{parameters[0]}="):
-        return tool_input(spec, [f"{parameters[0]}={text}"])
+        return tool_input(spec, [f"{parameters[0]}={_unquoted(text)}"])
     try:
-        return tool_input(spec, shlex.split(text))
+        return tool_input(spec, shlex.split(_as_words(text)))
     except ValueError as error:
         raise WrongUsage(f"The quotes do not match: {error}") from None
 
 
+def _unquoted(text: str) -> str:
+    """A value without the triple quotes around it, and without the line end after the first."""
+    if len(text) < 2 * len(QUOTES) or not (text.startswith(QUOTES) and text.endswith(QUOTES)):
+        return text
+    return text.removeprefix(QUOTES).removesuffix(QUOTES).removeprefix("\n")
+
+
+def _as_words(text: str) -> str:
+    """Replaces triple quotes by quotes of the shell."""
+    parts = text.split(QUOTES)
+    if len(parts) % 2 == 0:
+        raise ValueError("triple quotes are not closed")
+    return "".join(
+        shlex.quote(part.removeprefix("\n")) if inside % 2 else part for inside, part in enumerate(parts)
+    )
+
+
 def _lines(err: bool, tools: list[str]) -> Iterator[str]:
-    """Lines from the terminal or a pipe."""
+    """Lines from the terminal or a pipe; a value of several lines comes as one."""
     edited = sys.stdin.isatty() and sys.stdout.isatty() and not err
     if edited:
         _complete(tools)
-    while True:
-        line = _edited() if edited else _plain(err)
-        if line is None:
-            return
+
+    def read(prompt: str) -> str | None:
+        return _edited(prompt) if edited else _plain(prompt, err)
+
+    while (line := read("> ")) is not None:
+        while _goes_on(line) and (more := read("… ")) is not None:
+            line = f"{line.rstrip(chr(10))}\n{more}"
         yield line.strip()
 
 
-def _edited() -> str | None:
+def _goes_on(line: str) -> bool:
+    """Whether triple quotes or a JSON object are not closed yet."""
+    given = line.strip().partition(" ")[2].lstrip()
+    if not given.startswith("{"):
+        return line.count(QUOTES) % 2 == 1
     try:
-        return input("> ")
+        json.loads(given)
+    except json.JSONDecodeError as error:
+        return error.pos >= len(given.rstrip())
+    return False
+
+
+def _edited(prompt: str) -> str | None:
+    try:
+        return input(prompt)
     except (EOFError, KeyboardInterrupt):
         return None
 
 
-def _plain(err: bool) -> str | None:
-    click.echo("> ", nl=False, err=err)
+def _plain(prompt: str, err: bool) -> str | None:
+    click.echo(prompt, nl=False, err=err)
     line = sys.stdin.readline()
     if not sys.stdin.isatty():
         click.echo(line.rstrip("\n"), err=err)  # echo it as if it had been typed

@@ -15,10 +15,11 @@ from ors.cli.output.printing import print_blocks, print_json
 @WHERE
 @opening
 @as_json
-def prompt(choice: Choice, images: Path, as_json: bool) -> None:
+def prompt(choice: Choice, images: Path | None, as_json: bool) -> None:
     """Show the prompt of a task.
 
-    Images are saved as files. With --json they are printed in base64, as the server sends them.
+    Images are shown if the terminal can do that, or saved as files. With --json they are printed in base64,
+    as the server sends them.
     """
     with choice.opened() as session:
         blocks = session.get_prompt()

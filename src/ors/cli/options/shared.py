@@ -211,8 +211,6 @@ def images(command: F) -> F:
     return click.option(
         "--images",
         type=click.Path(file_okay=False, path_type=Path),
-        default=".",
-        show_default=True,
         metavar="FOLDER",
-        help="Folder in which images are saved.",
+        help="Folder for images.  [default: show them, or save them in a temporary folder]",
     )(command)

@@ -1,9 +1,7 @@
-"""Prints tables, JSON, blocks and images."""
+"""Prints tables, JSON and blocks."""
 
-import base64
-import binascii
 import json
-import mimetypes
+import os
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -12,7 +10,8 @@ from typing import Any, assert_never
 import click
 
 from ors import ImageBlock, TextBlock, ToolOutput
-from ors.cli.errors import clean, shown_path
+from ors.cli.errors import clean
+from ors.cli.output.images import show_image
 from ors.cli.output.standard_streams import report_stream
 from ors.schemas import flattened
 from ors.types import Block
@@ -72,13 +71,13 @@ def _print_drawn(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     Console().print(table)
 
 
-def print_blocks(blocks: Iterable[Block], folder: Path, stem: str, *, err: bool = False) -> None:
-    """Prints text blocks; saves images as files and prints their names."""
+def print_blocks(blocks: Iterable[Block], folder: Path | None, stem: str, *, err: bool = False) -> None:
+    """Prints text blocks, and shows images or saves them in `folder`, by default a temporary one."""
     for block in blocks:
         if isinstance(block, TextBlock):
             click.echo(clean(block.text), err=err)
         elif isinstance(block, ImageBlock):
-            click.echo(f"[{_saved(block, folder, stem)}]", err=err)
+            show_image(block, folder, stem, err=err)
         else:
             assert_never(block)
 
@@ -86,29 +85,19 @@ def print_blocks(blocks: Iterable[Block], folder: Path, stem: str, *, err: bool 
 def print_outcome(output: ToolOutput, *, err: bool = False) -> None:
     """Prints the metadata, reward and end of a tool's output."""
     if output.metadata:
-        click.echo(f"metadata: {shortened(output.metadata, 1000)}", err=err)
+        say(f"metadata: {shortened(output.metadata, 1000)}", err=err, dim=True)
     if output.reward is not None:
-        click.echo(f"reward: {number(output.reward)}", err=err)
+        colour = "green" if output.reward > 0 else "red" if output.reward < 0 else "yellow"
+        say(f"reward: {number(output.reward)}", err=err, fg=colour)
     if output.finished:
-        click.echo("finished", err=err)
+        say("finished", err=err, bold=True)
 
 
-def _saved(block: ImageBlock, folder: Path, stem: str) -> str:
-    try:
-        content = base64.b64decode(block.data, validate=True)
-    except binascii.Error:
-        return f"image of type {block.mimeType} is not valid base64"
-    folder.mkdir(parents=True, exist_ok=True)
-    ending = mimetypes.guess_extension(block.mimeType) or ".bin"
-    for count in range(1, 1_000_000):
-        path = folder / f"{stem}-{count}{ending}"
-        try:
-            with path.open("xb") as file:
-                file.write(content)
-        except FileExistsError:
-            continue
-        return f"image saved to {shown_path(path)}"
-    return f"image not saved: {folder} has too many images"
+def say(text: str, *, err: bool = False, **style: Any) -> None:
+    """Prints a line, in colour on a terminal unless NO_COLOR is set."""
+    click.echo(
+        click.style(clean(text), **style), err=err, color=False if os.environ.get("NO_COLOR") else None
+    )
 
 
 def signature(schema: Any) -> list[str]:
