@@ -61,7 +61,7 @@ class App:
         self.keys = keys
         self._keyed = bool(keys)
         self._origins = origins
-        self.origin_check = OriginCheck(None, origins)
+        self.origin_check = OriginCheck(None, origins, direct=self.is_local)
         self._environments = environments
         self._hooks = ProcessHooks(environments.values(), runtime)
         self.sessions = Sessions(runtime, keys)
@@ -94,9 +94,14 @@ class App:
 
     def guard(self, host: str, *, loopback: bool) -> None:
         """Sets the Host check: on loopback and without keys, only names of this machine pass."""
-        self.origin_check = OriginCheck(
-            LOOPBACK | {host.lower()} if loopback and not self.keys else None, self._origins
-        )
+        named = self.is_local or (loopback and not self.keys)
+        hosts = LOOPBACK | {host.lower()} if named else None
+        self.origin_check = OriginCheck(hosts, self._origins, direct=self.is_local)
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it answers only programs of this machine, since it shows its source."""
+        return self.runtime.error_text.is_local
 
     @property
     def environments(self) -> list[str]:

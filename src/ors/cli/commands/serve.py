@@ -46,6 +46,10 @@ OPEN = (
     "This server needs no API key: anyone who can reach this machine can list all tasks with their answers "
     "and run the tools."
 )
+SHOWS_SOURCE = (
+    "--return-errors line shows your source code: it is for one server on loopback, without workers, Ray or "
+    "--insecure, and without a proxy before it"
+)
 UNENCRYPTED = "API keys are sent unencrypted: use --ssl-certfile, or an https proxy."
 
 
@@ -213,10 +217,11 @@ class Serving:
 @log_flags
 @click.option(
     "--return-errors",
-    type=click.Choice(["none", "exception", "stacktrace"]),
+    type=click.Choice(["none", "exception", "line", "stacktrace"]),
     default="exception",
     show_default=True,
-    help="What clients see of an exception: nothing, its message, or the stack trace.",
+    help="What clients see of an exception: nothing, its message, also the line of your code that raised "
+    "it (only for programs of this machine), or the stack trace.",
 )
 @click.option(
     "--record",
@@ -262,6 +267,10 @@ def serve(
     keys = access.all_keys()
     host = "" if on_ray.ray is not None and not given("host") else host  # on Ray, each node's address
     check_exposure(host, bool(keys or access.insecure), "Set a key in ORS_API_KEYS")
+    if return_errors == "line" and (
+        not is_loopback(host) or access.insecure or workers.supervised or on_ray.ray
+    ):
+        raise WrongUsage(SHOWS_SOURCE)
     if reloading and fd is None:
         raise click.exceptions.Exit(_reload(targets, host, port, flags))
     serving = Serving(host, port, log_level, log_json, as_json, access, keys, targets, record)
