@@ -28,6 +28,7 @@ from ors.server.observe.prometheus import Metrics
 from ors.server.runtime import SHUTDOWN, Runtime
 from ors.server.sessions.keys import Keys
 from ors.server.sessions.registry import Sessions
+from ors.types import JSONObject
 
 log = logging.getLogger("ors.server")
 
@@ -76,7 +77,7 @@ class App:
             self.sessions,
             {name: environment.tool_names for name, environment in environments.items()},
         )
-        runtime.observers.own += [self.metrics, EventLog()]
+        runtime.observers.own += [self.metrics, EventLog(self._without_private)]
         self._watch = LoopWatch(
             {name: environment.cls for name, environment in environments.items()},
             self._loop_held,
@@ -91,6 +92,10 @@ class App:
         self.peers: Forwarding | None = None
         """The peers, if this server forwards requests to them."""
         self._reaping: asyncio.TimerHandle | None = None
+
+    def _without_private(self, environment: str, task: JSONObject) -> JSONObject:
+        shown: JSONObject = self._environments[environment].without_private([task])[0]
+        return shown
 
     def guard(self, host: str, *, loopback: bool) -> None:
         """Sets the Host check: on loopback and without keys, only names of this machine pass."""

@@ -139,6 +139,15 @@ class SessionClosed(NamedTuple):
     reason: str
     seconds: float
     teardown_seconds: float
+    outcome: str = ""
+    """"finished" by a tool, "unfinished", or "failed": its setup or a time limit."""
+    reward: float = 0.0
+    """The sum of its rewards."""
+    calls: int = 0
+    place: tuple[str, int] | None = None
+    """The split and the index of its task, if the client gave them."""
+    task: JSONObject | None = None
+    """The whole task, with private fields."""
 
 
 class Rejected(NamedTuple):

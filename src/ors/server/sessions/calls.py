@@ -8,7 +8,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterator
 from time import perf_counter
-from typing import Any
+from typing import Any, NamedTuple
 
 from ors._protocol import RESULT_GONE, error_event, task_id_event
 from ors.server.episodes.result import Result, failed
@@ -109,6 +109,23 @@ class Call:
     def missed(self) -> None:
         """Marks the result as not delivered: the client disconnected."""
         self._owner.missed(self.id)
+
+
+class NoCall(NamedTuple):
+    """The answer to a client that rejoins a call which is not there."""
+
+    id: str
+    events: bytes
+
+
+class EarlyCalls:
+    """The calls of a session that came before its setup had ended."""
+
+    __slots__ = ("count", "line")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.line = asyncio.Lock()
 
 
 class Calls:

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Coroutine, Iterable
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 from ors._protocol import UNKNOWN_TASK_ID, error_event
 from ors.errors import Gone, NotFound, ORSError, ServerFailed, Unavailable
@@ -26,7 +26,7 @@ from ors.server.observe.events import (
     ToolsListed,
 )
 from ors.server.runtime import Runtime
-from ors.server.sessions.calls import GONE, Call, Calls
+from ors.server.sessions.calls import GONE, Call, Calls, EarlyCalls, NoCall
 from ors.server.sessions.forks import Forks
 from ors.server.sessions.states import READY, TRANSITIONS, State
 from ors.types import Blocks, JSONObject, ListToolsOutput
@@ -37,23 +37,6 @@ log = logging.getLogger("ors.server")
 _UNKNOWN_TASK = error_event(UNKNOWN_TASK_ID)
 
 
-class NoCall(NamedTuple):
-    """The answer to a client that rejoins a call which is not there."""
-
-    id: str
-    events: bytes
-
-
-class EarlyCalls:
-    """The calls of a session that came before its setup had ended."""
-
-    __slots__ = ("count", "line")
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.line = asyncio.Lock()
-
-
 class ServerSession:
     """One episode under an id, with its calls. Belongs to the API key that created it."""
 
@@ -61,6 +44,7 @@ class ServerSession:
         "_calls",
         "_early",
         "_ended",
+        "_failed",
         "_opening",
         "_runtime",
         "_settled",
@@ -71,6 +55,7 @@ class ServerSession:
         "forks",
         "key",
         "limits",
+        "place",
         "reward",
         "seen",
         "sid",
@@ -91,6 +76,8 @@ class ServerSession:
         self.state = State.CREATING
         self.failure: ServerFailed | None = None
         self.episode: Episode | None = None
+        self.place: tuple[str, int] | None = None
+        """The split and the index of its task; None if the client gave the task whole."""
         self.steps = 0
         self.reward = 0.0
         self._opening: asyncio.Task[Any] | None = None
@@ -98,6 +85,7 @@ class ServerSession:
         self._early: EarlyCalls | None = None
         self.forks: Forks | None = None  # most sessions are never forked
         self._ended = ("", "")  # the message and the reason of its end
+        self._failed = False  # whether it had failed before its end
 
     async def task(self, asked: Coroutine[Any, Any, JSONObject]) -> JSONObject:
         """Waits for the task of this session, unless the session ends first.
@@ -363,6 +351,7 @@ class ServerSession:
         before, failure = self.state, self.failure
         self._set_state(State.DELETED)
         self._ended = (message, reason)
+        self._failed = failure is not None
         self.failure = None
         forking = [] if self.forks is None else self.forks.stop()
         stopped: list[asyncio.Task[Any]] = [*self.stop_calls(message, reason), *forking]
@@ -392,7 +381,10 @@ class ServerSession:
         self._closed(reason, asyncio.get_running_loop().time() - began)
 
     def _closed(self, reason: str, teardown_seconds: float) -> None:
-        if self.episode is not None:
-            seconds = asyncio.get_running_loop().time() - self.created
-            closed = SessionClosed(self.sid, self.environment, self.key, reason, seconds, teardown_seconds)
-            self._runtime.observers.tell(closed)
+        if self.episode is None:
+            return
+        seconds = asyncio.get_running_loop().time() - self.created
+        outcome = "failed" if self._failed else "finished" if self.episode.finished else "unfinished"
+        result = (outcome, self.reward, self.steps, self.place, self.episode.task)
+        closed = (self.sid, self.environment, self.key, reason, seconds, teardown_seconds)
+        self._runtime.observers.tell(SessionClosed(*closed, *result))
