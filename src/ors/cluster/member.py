@@ -62,6 +62,8 @@ class Member(ClusterRunner):
         link: socket.socket | None = None,
     ) -> None:
         self.app: App = server._app
+        if self.app.is_local:
+            raise ValueError('return_errors="line" shows source code: a server with peers cannot have it')
         server._guard(host, insecure)
         self.app.runtime.identity = identity or self.app.runtime.identity
         super().__init__(self.app, host, port, on_start, ssl_certfile, ssl_keyfile)

@@ -84,6 +84,11 @@ class RouterApp:
         """Does nothing: links are made when servers are known."""
 
     @property
+    def is_local(self) -> bool:
+        """False: a router shows no source."""
+        return False
+
+    @property
     def empty(self) -> bool:
         """True: a router has no sessions."""
         return True

@@ -15,6 +15,7 @@ from ors.quality.subject import (
     Stuck,
     answers,
     earned,
+    parted,
     reason,
     short,
 )
@@ -63,6 +64,7 @@ async def _opens(subject: EnvironmentUnderTest, sample: Sample, leaks: list[bool
             f"an episode does not open: {reason(error)}",
             "Make __init__, setup() and get_prompt() work for every task.",
             where=str(sample),
+            source=parted(str(error))[1],
         )
         return None
     if not prompt or not any(not isinstance(block, TextBlock) or block.text.strip() for block in prompt):
@@ -180,10 +182,12 @@ def _judge(
     subject: EnvironmentUnderTest, tool: str, given: JSONObject, made: Move, schema: JSONObject | None
 ) -> None:
     if made.failed:
+        message, source = parted(made.error)
         subject.report.found(
             "raises",
-            f"{tool} raised for an input that fits its schema: {short(made.error)}",
+            f"{tool} raised for an input that fits its schema: {short(message)}",
             f"Handle this input, or refuse it with ToolError: {short(str(given))}.",
+            source=source,
         )
     elif made.reason == "not_found":
         subject.report.found(

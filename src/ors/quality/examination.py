@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
+from typing import Literal
 
 from ors import Environment, Limits, Server
 from ors.client import AsyncORS, Options
@@ -58,7 +59,9 @@ def examine(
         return work(url)
     limits = Limits(teardown_seconds=plan.ending_seconds, grace_seconds=0)
     held = HeldLoops()
-    server = Server(list((classes or {}).values()), limits=limits, observers=[held])
+    served = list((classes or {}).values())
+    told: Literal["line", "stacktrace"] = "stacktrace" if plan.traceback else "line"
+    server = Server(served, told, limits=limits, observers=[held])
     reports = while_serving(server, work)
     for report in reports:
         _add_held(report, held)

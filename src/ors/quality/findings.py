@@ -17,6 +17,8 @@ class Finding:
     fix: str
     where: list[str]
     """Tasks with this fault."""
+    source: str = ""
+    """The author's line that raised, or the traceback."""
 
     def __str__(self) -> str:
         more = f" and {len(self.where) - 1} more" if len(self.where) > 1 else ""
@@ -34,14 +36,16 @@ class QualityReport:
     not_tried: dict[str, str] = field(default_factory=dict)
     """Steps that could not be examined, and why."""
 
-    def found(self, id: str, text: str, fix: str, *, level: Level = "fault", where: str = "") -> None:
+    def found(
+        self, id: str, text: str, fix: str, *, level: Level = "fault", where: str = "", source: str = ""
+    ) -> None:
         """Adds a finding; the same finding of several tasks is one entry."""
         places = [where] if where else []
         for finding in self.findings:
             if (finding.id, finding.text) == (id, text):
                 finding.where += [place for place in places if place not in finding.where]
                 return
-        self.findings.append(Finding(id, level, text, fix, places))
+        self.findings.append(Finding(id, level, text, fix, places, source))
 
     @property
     def faults(self) -> list[Finding]:
@@ -70,6 +74,7 @@ def as_text(report: QualityReport) -> str:
     for finding in report.findings:
         mark = "✗" if finding.level == "fault" else "!"
         lines += [f"  {mark} {finding.id}: {finding}", f"      {finding.fix}"]
+        lines += [f"    {line}" for line in finding.source.splitlines()]
     if report.figures:
         lines.append("  " + "; ".join(f"{name} {_text(value)}" for name, value in report.figures.items()))
     lines += [f"  · not tried: {name} ({why})" for name, why in report.not_tried.items()]

@@ -57,6 +57,8 @@ class ExaminationPlan:
     """Longest time for a listing, a setup, a prompt or a call, each on its own."""
     seed: int = 0
     secrets: Mapping[str, str] = field(default_factory=dict)
+    traceback: bool = False
+    """Whether findings show whole tracebacks, instead of the author's line."""
 
     @property
     def ending_seconds(self) -> float:
@@ -191,9 +193,18 @@ def earned(moves: Iterable[Move]) -> float:
     return float(sum(move.reward or 0.0 for move in moves))
 
 
+def parted(error: str) -> tuple[str, str]:
+    """The message of an error, and the author's line or the traceback that came with it."""
+    what, begins, trace = error.partition(": Traceback (most recent call last):\n")
+    if begins:
+        return f"{what}: {trace.splitlines()[-1]}", trace
+    message, begins, line = error.partition("\n  File ")
+    return message, f"  File {line}" if begins else ""
+
+
 def reason(error: ORSError | Exception) -> str:
     """Text of an error in one line."""
-    text = " ".join(str(error).split()) or type(error).__name__
+    text = " ".join(parted(str(error))[0].split()) or type(error).__name__
     return text if len(text) < 300 else text[:299] + "…"
 
 

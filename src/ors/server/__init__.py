@@ -6,7 +6,6 @@ import os
 import socket
 import sys
 from collections.abc import Callable, Sequence
-from ipaddress import ip_address
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING
 
@@ -16,6 +15,7 @@ from ors.server.app import App
 from ors.server.connections.asgi import ASGI
 from ors.server.episodes.environments import served_environments
 from ors.server.episodes.error_text import ErrorText, ReturnErrors
+from ors.server.http.origin_check import is_loopback as is_loopback
 from ors.server.identity import Identity
 from ors.server.observe.events import Observer, Observers, Recorder
 from ors.server.observe.prometheus import MetricsReader
@@ -44,12 +44,13 @@ LINK = "ors.cluster.link.server:upgrade"
 class Server:
     """Serves environments over HTTP. The first one is the default.
 
-    `return_errors` says what clients see of an exception: "none", its message ("exception"), or the
-    whole traceback ("stacktrace"). `api_keys` are what clients must send one of: "SECRET", "NAME=SECRET", or
-    ApiKey. `cors_origins` are the web pages that may call the server from a browser. `observers` are told
-    what happens. `inspector` says whether a page to look at the server from a browser is offered at `/-/`; by
-    default it is when `run` listens where only this machine can reach it. `slot` (0 to 65535) tells this
-    server from others behind one address: the ids that it gives to sessions carry it.
+    `return_errors` says what clients see of an exception: "none", its message ("exception"), also the
+    author's last line ("line", only for programs of this machine), or the whole traceback ("stacktrace").
+    `api_keys` are what clients must send one of: "SECRET", "NAME=SECRET", or ApiKey. `cors_origins` are the
+    web pages that may call the server from a browser. `observers` are told what happens. `inspector` says
+    whether a page to look at the server from a browser is offered at `/-/`; by default it is when `run`
+    listens where only this machine can reach it. `slot` (0 to 65535) tells this server from others behind one
+    address: the ids that it gives to sessions carry it.
 
     Raises:
         InvalidEnvironment: an environment is written wrongly; the text says where.
@@ -131,11 +132,16 @@ class Server:
 
         self._guard(host, insecure)
         runner = Runner(self._app, host, port, on_start, ssl_certfile, ssl_keyfile)
-        runner.add_upgrade(*resolve_name(LINK)(self._app))
+        if not self._app.is_local:  # a router is a proxy
+            runner.add_upgrade(*resolve_name(LINK)(self._app))
         return runner
 
     def _guard(self, host: str, insecure: bool) -> None:
         loopback = is_loopback(host)
+        if self._app.is_local and (not loopback or insecure):
+            raise ValueError(
+                'return_errors="line" shows source code, so it needs a host of this machine alone'
+            )
         if not loopback and not self._app.keys and not insecure:
             raise ValueError(
                 f"on {host}, anyone who can reach this machine could list all tasks and call all tools: "
@@ -179,14 +185,10 @@ def _listener(host: str, port: int) -> socket.socket:
     except OSError as error:
         taken = error.errno == errno.EADDRINUSE
         why = f"the port is in use; pass another, such as run(port={port + 1})" if taken else error.strerror
-        if sys.stderr is not None:  # may be closed by the parent process
-            sys.stderr.write(f"Cannot listen on {host}:{port}: {why}\n")
+        _print(f"Cannot listen on {host}:{port}: {why}")
         sys.exit(STARTUP_FAILURE)
 
 
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach a server on that host."""
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
+def _print(line: str) -> None:
+    if sys.stderr is not None:  # may be closed by the parent process
+        sys.stderr.write(f"{line}\n")

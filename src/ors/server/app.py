@@ -28,6 +28,7 @@ from ors.server.observe.prometheus import Metrics
 from ors.server.runtime import SHUTDOWN, Runtime
 from ors.server.sessions.keys import Keys
 from ors.server.sessions.registry import Sessions
+from ors.types import JSONObject
 
 log = logging.getLogger("ors.server")
 
@@ -61,7 +62,7 @@ class App:
         self.keys = keys
         self._keyed = bool(keys)
         self._origins = origins
-        self.origin_check = OriginCheck(None, origins)
+        self.origin_check = OriginCheck(None, origins, direct=self.is_local)
         self._environments = environments
         self._hooks = ProcessHooks(environments.values(), runtime)
         self.sessions = Sessions(runtime, keys)
@@ -82,7 +83,7 @@ class App:
             lambda: runtime.threads.idle,
         )
         live = LiveSessions(runtime, self.sessions, environments, keys)
-        runtime.observers.own += [self.metrics, EventLog(), live.ended]
+        runtime.observers.own += [self.metrics, EventLog(self._without_private), live.ended]
         inspector = Inspector(live, self.sessions, environments, keys)
         self.pages = Pages(self.sessions, self.metrics, inspector, self._is_ready)
         endpoints = Endpoints(environments, runtime, keys, self.sessions, self.timers, self._new_session_id)
@@ -93,11 +94,20 @@ class App:
         """The peers, if this server forwards requests to them."""
         self._reaping: asyncio.TimerHandle | None = None
 
+    def _without_private(self, environment: str, task: JSONObject) -> JSONObject:
+        shown: JSONObject = self._environments[environment].without_private([task])[0]
+        return shown
+
     def guard(self, host: str, *, loopback: bool) -> None:
         """Sets the Host check: on loopback and without keys, only names of this machine pass."""
-        self.origin_check = OriginCheck(
-            LOOPBACK | {host.lower()} if loopback and not self.keys else None, self._origins
-        )
+        named = self.is_local or (loopback and not self.keys)
+        hosts = LOOPBACK | {host.lower()} if named else None
+        self.origin_check = OriginCheck(hosts, self._origins, direct=self.is_local)
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it answers only programs of this machine, since it shows its source."""
+        return self.runtime.error_text.is_local
 
     @property
     def environments(self) -> list[str]:

@@ -151,3 +151,10 @@ def test_code_is_looked_at_without_a_server(park: str) -> None:
 
 def test_what_is_no_server_is_told() -> None:
     assert run("inspect", "http://").code == 2
+
+
+def test_a_target_shows_the_line_of_its_author_that_raised(park: str) -> None:
+    with running("inspect", park) as command:
+        raw = Own(command)
+        error = raw.call(raw.session("park", {"n": 1}), "fail", env="park").error()
+    assert error.endswith('in fail\n    raise RuntimeError("it broke")')

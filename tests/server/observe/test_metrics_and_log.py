@@ -1,6 +1,7 @@
 """Metrics, the list of sessions, and the log."""
 
 import logging
+import re
 import time
 from typing import Any
 
@@ -134,7 +135,7 @@ def test_the_log_has_the_values_as_fields(caplog: pytest.LogCaptureFixture) -> N
         raw.post("/delete", sid=sid)
     fields: list[dict[str, Any]] = [vars(record) for record in caplog.records if "event" in vars(record)]
     assert [(one["event"], one["levelname"]) for one in fields] == [
-        ("SessionOpened", "INFO"),
+        ("SessionOpened", "DEBUG"),
         ("SessionReady", "DEBUG"),
         ("CallFinished", "DEBUG"),
         ("CallFinished", "INFO"),
@@ -143,6 +144,32 @@ def test_the_log_has_the_values_as_fields(caplog: pytest.LogCaptureFixture) -> N
     assert all(one["session"] == sid for one in fields)
     assert (fields[3]["tool"], fields[3]["outcome"], fields[3]["reason"]) == ("boom", "failed", "environment")
     assert fields[2]["seconds"] > 0
+
+
+def test_the_log_has_one_line_an_episode(caplog: pytest.LogCaptureFixture) -> None:
+    class Private(Lab):
+        private_fields = ("answer",)
+
+    caplog.set_level(logging.INFO, "ors.server")
+    with serving(Server([Lab, Private])) as url:
+        raw = Raw(url)
+        sids = [raw.session(), raw.session("private", {"n": 1, "answer": "41"}), "by-index"]
+        assert raw.post("/create", {"split": "train", "index": 1}, sid=sids[2]).status == 200
+        raw.call(sids[0], "reward", {"value": 0.5, "finished": True})
+        sids.append(raw.session(task={"fail": "setup"}))
+        for sid in sids:
+            raw.get("/lab/prompt", sid=sid)
+            raw.post("/delete", sid=sid)
+    told = [record for record in caplog.records if record.getMessage().startswith("episode ")]
+    seconds = re.compile(r"\d+\.\d s")
+    assert [seconds.sub("0 s", record.getMessage()) for record in told] == [
+        f"episode {sids[0]} of lab ({{}}): scored, reward 0.5, 1 call, 0 s, deleted",
+        f"episode {sids[1]} of private ({{'n': 1}}): unscored, 0 calls, 0 s, deleted",
+        f"episode {sids[2]} of lab (train 1): unscored, 0 calls, 0 s, deleted",
+        f"episode {sids[3]} of lab ({{'fail': 'setup'}}): failed, reward 0, 0 calls, 0 s, deleted",
+    ]
+    assert vars(told[0])["outcome"] == "finished"
+    assert len([record for record in caplog.records if "event" in vars(record)]) == 5  # and the failed setup
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ def inspect_command(where: str, port: int, opening: bool, api_key: str | None) -
 def _reached(where: str) -> tuple[str, Transport]:
     url = as_url(where)
     if url is None:
-        return "", ASGITransport(built(environments([where]), inspector=True).app)
+        return "", ASGITransport(built(environments([where]), inspector=True, return_errors="line").app)
     try:
         return url, http_transport(url)
     except ValueError as error:

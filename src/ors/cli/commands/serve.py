@@ -36,6 +36,10 @@ if TYPE_CHECKING:
 
 RELOAD_LAST_SECONDS = 30.0
 """Extra time to stop, after grace period and teardowns, before a server is killed."""
+SHOWS_SOURCE = (
+    "--return-errors line shows your source code: it is for one server on loopback, without workers, Ray or "
+    "--insecure, and without a proxy before it"
+)
 
 
 @dataclass(frozen=True)
@@ -176,10 +180,11 @@ class Serving:
 @log_flags
 @click.option(
     "--return-errors",
-    type=click.Choice(["none", "exception", "stacktrace"]),
+    type=click.Choice(["none", "exception", "line", "stacktrace"]),
     default="exception",
     show_default=True,
-    help="What clients see of an exception: nothing, its message, or the stack trace.",
+    help="What clients see of an exception: nothing, its message, also the line of your code that raised "
+    "it (only for programs of this machine), or the stack trace.",
 )
 @click.option(
     "--record",
@@ -225,6 +230,10 @@ def serve(
     keys = access.all_keys()
     host = "" if on_ray.ray is not None and not given("host") else host  # on Ray, each node's address
     check_exposure(host, bool(keys or access.insecure), "Set a key in ORS_API_KEYS")
+    if return_errors == "line" and (
+        not is_loopback(host) or access.insecure or workers.supervised or on_ray.ray
+    ):
+        raise WrongUsage(SHOWS_SOURCE)
     if reloading and fd is None:
         raise click.exceptions.Exit(_reload(targets, host, port, flags))
     serving = Serving(host, port, log_level, log_json, as_json, access, keys, targets, record)

@@ -11,7 +11,7 @@ import click
 
 from ors import Environment, quality
 from ors.cli.errors import Unreachable, WrongUsage
-from ors.cli.options.shared import WHERE, Command, api_key, as_json, environment, secrets
+from ors.cli.options.shared import WHERE, Command, api_key, as_json, environment, secrets, traceback
 from ors.cli.output.standard_streams import report_stream
 from ors.cli.targets.connect import completed, greet
 from ors.cli.targets.process import served
@@ -59,6 +59,7 @@ QUIET_SECONDS = 2.0
 @click.option("--strict", is_flag=True, help="Treat warnings as faults.")
 @environment
 @secrets
+@traceback
 @api_key
 @as_json
 def test_command(
@@ -72,6 +73,7 @@ def test_command(
     strict: bool,
     env: str | None,
     secret: tuple[tuple[str, str], ...],
+    traceback: bool,
     api_key: str | None,
     as_json: bool,
 ) -> None:
@@ -82,6 +84,7 @@ def test_command(
     An environment may have a classmethod solve(task_spec) that returns the calls of a perfect episode.
     """
     plan = quality.Plan(sample, steps, repeat, episodes, patience=patience, seed=seed, secrets=dict(secret))
+    plan = replace(plan, traceback=traceback)
     with ExitStack() as stack:
         progress = stack.enter_context(_Steps())
         how = {"environment": env, "api_key": api_key, "plan": plan, "on_step": progress.begin}
@@ -95,6 +98,8 @@ def test_command(
 def _examined(where: str, how: dict[str, Any], stack: ExitStack) -> list[quality.Report]:
     try:
         if url := as_url(where):
+            if how["plan"].traceback:
+                raise WrongUsage("--traceback needs a TARGET: a server shows nobody its source")
             greet(url, how["api_key"])
             return quality.examine(url=url, **how)
         found = environments([where])

@@ -8,7 +8,7 @@ from typing import Any
 
 from ors import JSONObject
 from ors.cli.errors import WrongUsage
-from ors.cli.options.shared import api_key, environment, images, secrets, task_choice
+from ors.cli.options.shared import api_key, environment, images, secrets, task_choice, traceback
 from ors.cli.targets.connect import chosen, completed, connected, opened
 from ors.cli.targets.resolve import as_url
 from ors.client import Environment, Session
@@ -27,11 +27,12 @@ class Choice:
     task: JSONObject | None
     secret: Sequence[tuple[str, str]]
     session: str | None = None
+    traceback: bool = False
 
     @contextmanager
     def opened(self, *, keep: bool = False) -> Iterator[Session]:
         """Yields the open session, and ends it afterwards unless `keep` is true."""
-        with connected(self.where, self.api_key) as client:
+        with connected(self.where, self.api_key, traceback=self.traceback) as client:
             env = chosen(client, self.env)
             if self.session is not None:
                 made = _attached(env, self.session)
@@ -62,6 +63,6 @@ def opening(command: Callable[..., None]) -> Callable[..., None]:
         command(choice=Choice(**taken), **given)
 
     made: Callable[..., None] = with_choice
-    for option in (api_key, images, secrets, task_choice, environment):
+    for option in (api_key, traceback, images, secrets, task_choice, environment):
         made = option(made)
     return made

@@ -193,6 +193,13 @@ def secrets(command: F) -> F:
     )(command)
 
 
+def traceback(command: F) -> F:
+    """`--traceback`."""
+    return click.option(
+        "--traceback", is_flag=True, help="Show the whole traceback of an exception in a TARGET's code."
+    )(command)
+
+
 def task_choice(command: F) -> F:
     """`--split`, `--index` and `--task`."""
     for option in (

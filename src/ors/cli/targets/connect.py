@@ -22,8 +22,10 @@ HASTE = Options(retries=2, connect_seconds=5, request_seconds=20)
 
 
 @contextmanager
-def connected(where: str, api_key: str | None = None) -> Iterator[ORS]:
+def connected(where: str, api_key: str | None = None, *, traceback: bool = False) -> Iterator[ORS]:
     """Yields a client of the server at a URL, or of a TARGET that is served inside this process.
+
+    Errors of a TARGET show the line of its author that raised; with `traceback`, all of it.
 
     Raises:
         Unreachable: the target cannot be served, or no ORS server answers at the URL.
@@ -31,10 +33,12 @@ def connected(where: str, api_key: str | None = None) -> Iterator[ORS]:
     """
     url = as_url(where)
     if url is not None:
+        if traceback:
+            raise WrongUsage("--traceback needs a TARGET: a server shows nobody its source")
         greet(url, api_key)
         client = ORS(url, api_key, options=PATIENCE)
     else:
-        server = built(environments([where]))
+        server = built(environments([where]), return_errors="stacktrace" if traceback else "line")
         # The client reports a failure in one line; the server's log would repeat it at length.
         logging.getLogger("ors.server").addHandler(logging.NullHandler())
         logging.getLogger("ors.server").propagate = False

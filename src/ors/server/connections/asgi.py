@@ -7,10 +7,11 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import suppress
 from typing import Any
 
-from ors.errors import ORSError, StartupFailed, Unavailable
+from ors.errors import Forbidden, ORSError, StartupFailed, Unavailable
 from ors.server.connections.body_limits import ArrivingBodies, seconds_for, too_slow
 from ors.server.connections.listener import Application
 from ors.server.http.answers import Answer, Headers, failure
+from ors.server.http.origin_check import is_loopback
 from ors.server.http.requests import (
     MAX_HEADER_BYTES,
     MAX_TARGET_BYTES,
@@ -72,6 +73,7 @@ class ASGI:
             scope["method"], scope["path"], scope.get("query_string", b""), dict(scope["headers"]), b""
         )
         try:
+            self._check_client(scope)
             if not self._prepared:  # the server sends no lifespan events
                 await self._prepare()
             _check_size(scope)
@@ -82,6 +84,10 @@ class ASGI:
         if complete:
             outcome = self._app.take(request)
             await _Response(request).run(outcome, receive, send)
+
+    def _check_client(self, scope: Message) -> None:
+        if self._app.is_local and not is_loopback(str((scope.get("client") or ("",))[0])):
+            raise Forbidden("This server shows its source, so it answers only this machine", reason="host")
 
     async def _prepare(self) -> None:
         try:

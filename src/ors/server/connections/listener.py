@@ -64,6 +64,10 @@ class Application(Responder, Protocol):
         """The longest that shutdown takes."""
 
     @property
+    def is_local(self) -> bool:
+        """Whether it answers only programs of this machine."""
+
+    @property
     def empty(self) -> bool:
         """Whether it has no session."""
 

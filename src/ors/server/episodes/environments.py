@@ -202,7 +202,7 @@ class ServedEnvironment:
             if self._runtime.threads.copied:
                 end_copy(error)
             log.error("environment %s: %s failed\n%s", self.cls.name(), what, trace(error))
-            words = self._runtime.error_text.told(f"Environment failed in {what}", error)
+            words = self._runtime.error_text.told(f"Environment failed in {what}", error, cls=self.cls)
             raise ServerFailed(words, reason=failure_reason(error)) from None
 
 

@@ -357,7 +357,7 @@ class Episode:
             raise ServerFailed(words, reason=failure_reason(error)) from None
 
     def _words(self, what: str, error: BaseException) -> str:
-        return self._runtime.error_text.told(what, error, (self._secrets or {}).values())
+        return self._runtime.error_text.told(what, error, (self._secrets or {}).values(), self._cls)
 
     def _log(self, what: str, error: BaseException) -> None:
         if self._runtime.threads.copied:

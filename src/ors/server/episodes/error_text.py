@@ -1,18 +1,19 @@
 """Describes exceptions to clients and logs."""
 
+import os
 import sysconfig
 import traceback
 from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
-from typing import Literal
+from typing import Literal, get_args
 
 from pydantic import ValidationError
 
 from ors._validation import problems
 from ors.server.episodes.masking import hidden
 
-ReturnErrors = Literal["none", "exception", "stacktrace"]
+ReturnErrors = Literal["none", "exception", "line", "stacktrace"]
 
 _LONGEST_CHAIN = 20
 _OURS = Path(__file__).parents[2]
@@ -27,18 +28,32 @@ SIGNALS = (
 
 
 class ErrorText:
-    """Describes exceptions according to `return_errors`: nothing, the message, or the traceback."""
+    """Describes exceptions according to `return_errors`.
+
+    "none" tells nothing, "exception" the message, "stacktrace" the traceback. "line" tells the message and
+    the author's last line with its source, and is for programs of this machine alone.
+    """
 
     def __init__(self, return_errors: ReturnErrors) -> None:
-        if return_errors not in ("none", "exception", "stacktrace"):
-            raise ValueError(f"return_errors is 'none', 'exception' or 'stacktrace', not {return_errors!r}")
+        if return_errors not in get_args(ReturnErrors):
+            *names, last = (repr(name) for name in get_args(ReturnErrors))
+            raise ValueError(f"return_errors is {', '.join(names)} or {last}, not {return_errors!r}")
         self._how = return_errors
 
-    def told(self, what: str, error: BaseException, secrets: Iterable[str] = ()) -> str:
-        """`what`, with as much of `error` as a client may see."""
+    @property
+    def is_local(self) -> bool:
+        """Whether only programs of this machine may be told."""
+        return self._how == "line"
+
+    def told(
+        self, what: str, error: BaseException, secrets: Iterable[str] = (), cls: type | None = None
+    ) -> str:
+        """`what`, with as much of `error` as a client may see; `cls` is the environment whose code raised."""
         if self._how == "none":
             return what
-        text = message(error) if self._how == "exception" else trace(error)
+        text = trace(error) if self._how == "stacktrace" else message(error)
+        if self._how == "line":
+            text += _source(error, cls)
         return f"{what}: {hidden(text, secrets)}"
 
 
@@ -68,9 +83,18 @@ def author_line(error: BaseException, cls: type) -> str:
     return "" if frame is None else f" ({frame.filename}:{frame.lineno})"
 
 
-def author_frame(error: BaseException, cls: type) -> traceback.FrameSummary | None:
+def _source(error: BaseException, cls: type | None) -> str:
+    frame = author_frame(error, cls)
+    if frame is None:
+        return ""
+    file = os.path.relpath(frame.filename)
+    file = frame.filename if file.startswith("..") else file
+    return f'\n  File "{file}", line {frame.lineno}, in {frame.name}\n    {frame.line}'
+
+
+def author_frame(error: BaseException, cls: type | None) -> traceback.FrameSummary | None:
     """The last frame of the author's code in a traceback: of the package of `cls`, or not installed."""
-    package, found = cls.__module__.partition(".")[0], None
+    package, found = cls.__module__.partition(".")[0] if cls is not None else "", None
     at = error.__traceback__
     while at is not None:
         if _is_authors(at, package):

@@ -220,6 +220,8 @@ class Endpoints:
             mask = partial(hidden, secrets=list(secrets.values())) if secrets else None
             name = environment.name
             started = EpisodeStarted(session.sid, name, given.split, given.index, whole, tools, mask)
+        if given.split is not None and given.index is not None:
+            session.place = (given.split, given.index)
         session.start(environment.episode(task, secrets), trace, started)
 
     def _environment_named(self, name: str | None) -> ServedEnvironment:

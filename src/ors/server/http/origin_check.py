@@ -1,6 +1,7 @@
 """The check of Host and Origin headers."""
 
 from collections.abc import Sequence
+from ipaddress import ip_address
 
 from ors.errors import Forbidden
 from ors.server.http.answers import Headers
@@ -8,18 +9,39 @@ from ors.server.http.requests import Request
 
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
 MOST_HOSTS = 16
+_OF_PROXIES = (
+    b"forwarded",
+    b"via",
+    b"x-forwarded-for",
+    b"x-forwarded-host",
+    b"x-forwarded-proto",
+    b"x-real-ip",
+)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach a server on that host."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 class OriginCheck:
     """Refuses requests that a foreign web page may have sent through a visitor's browser.
 
     `hosts` are the names by which this server may be addressed, or None for any: this stops pages whose own
-    name points to this server (DNS rebinding). `origins` are pages that may call us, besides our own.
+    name points to this server (DNS rebinding). `origins` are pages that may call us, besides our own. With
+    `direct`, requests that came through a proxy are refused too: its address says nothing of the client's.
     """
 
-    def __init__(self, hosts: frozenset[str] | None = None, origins: Sequence[str] = ()) -> None:
+    def __init__(
+        self, hosts: frozenset[str] | None = None, origins: Sequence[str] = (), *, direct: bool = False
+    ) -> None:
         self._hosts = hosts
-        self.good = {b""}  # Host headers that passed: the full check costs a microsecond
+        self._direct = direct
+        # Host headers that passed: the full check costs a microsecond.
+        self.good = set() if direct else {b""}
         self._origins = frozenset(origin.rstrip("/").lower().encode() for origin in origins)
 
     def check(self, request: Request) -> None:
@@ -29,6 +51,8 @@ class OriginCheck:
             Forbidden: its host or origin is foreign.
         """
         host = request.headers.get(b"host", b"")
+        if self._direct and any(name in request.headers for name in _OF_PROXIES):
+            raise Forbidden("This server shows its source, so it takes no requests of a proxy", reason="host")
         if host not in self.good:
             self._check_host(host)
         origin = request.headers.get(b"origin")
@@ -38,7 +62,7 @@ class OriginCheck:
     def _check_host(self, host: bytes) -> None:
         if self._hosts is not None and _hostname(host.lower()) not in self._hosts:
             raise Forbidden("This server is not addressed by that host name", reason="host")
-        if len(self.good) < MOST_HOSTS:
+        if len(self.good) < MOST_HOSTS and not self._direct:
             self.good.add(host)
 
     def _check_origin(self, request: Request, origin: bytes, host: bytes) -> None:

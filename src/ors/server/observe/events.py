@@ -156,6 +156,15 @@ class SessionClosed(NamedTuple):
     reason: str
     seconds: float
     teardown_seconds: float
+    outcome: str = ""
+    """"scored", "unscored" or "failed"."""
+    reward: float | None = None
+    """The sum of the rewards of its calls; None unless it is scored."""
+    calls: int = 0
+    place: tuple[str, int] | None = None
+    """The split and the index of its task, if the client gave them."""
+    task: JSONObject | None = None
+    """The whole task, with private fields."""
 
 
 class Rejected(NamedTuple):

@@ -1,6 +1,7 @@
 """Writes the events of a server to the log."""
 
 import logging
+from collections.abc import Callable
 
 from ors.server.observe.events import (
     CallFinished,
@@ -15,6 +16,7 @@ from ors.server.observe.events import (
     SessionReady,
     ThreadLost,
 )
+from ors.types import JSONObject
 
 log = logging.getLogger("ors.server")
 
@@ -23,7 +25,13 @@ MAKE_IT_SYNC = "make it a plain def, which runs in a thread, or await what takes
 
 
 class EventLog:
-    """Logs one line per event, with its values as fields of the record: `session`, `tool`, …"""
+    """Logs one line per event, with its values as fields of the record: `session`, `tool`, …
+
+    `hide` takes the name of an environment and a task, and returns the task without private fields.
+    """
+
+    def __init__(self, hide: Callable[[str, JSONObject], JSONObject]) -> None:
+        self._hide = hide
 
     def observe(self, event: Event) -> None:
         """Logs the event, if its level is enabled."""
@@ -32,7 +40,16 @@ class EventLog:
         usual = type(event) is CallFinished and event.outcome == "ok"
         level = logging.DEBUG if usual else _level(event)
         if log.isEnabledFor(level):
-            log.log(level, "%s", _line(event), extra=_fields(event))
+            fields = _fields(event)
+            if isinstance(event, SessionClosed):
+                fields["task"] = self._task(event)
+                del fields["place"]
+            log.log(level, "%s", _line(event, str(fields.get("task"))), extra=fields)
+
+    def _task(self, event: SessionClosed) -> str:
+        if event.place is not None:
+            return f"{event.place[0]} {event.place[1]}"
+        return _short(str(self._hide(event.environment, event.task or {})))
 
 
 def _level(event: Event) -> int:
@@ -42,14 +59,10 @@ def _level(event: Event) -> int:
         return logging.WARNING if event.first else logging.DEBUG
     if isinstance(event, SessionReady):
         return logging.WARNING if event.reason else logging.DEBUG
-    return (
-        logging.INFO
-        if isinstance(event, CallFinished | SessionOpened | SessionClosed | Rejected)
-        else logging.DEBUG
-    )
+    return logging.INFO if isinstance(event, CallFinished | SessionClosed | Rejected) else logging.DEBUG
 
 
-def _line(event: Event) -> str:
+def _line(event: Event, task: str) -> str:
     if isinstance(event, CallFinished):
         why = f" ({event.reason})" if event.reason else ""
         return f"call of {_short(event.tool)!r} {event.outcome}{why} after {event.seconds:.3f} s"
@@ -58,7 +71,10 @@ def _line(event: Event) -> str:
     if isinstance(event, SessionReady):
         return f"session of {event.environment} {'failed in setup' if event.reason else 'is ready'}"
     if isinstance(event, SessionClosed):
-        return f"session of {event.environment} {event.reason} after {event.seconds:.1f} s"
+        calls = "1 call" if event.calls == 1 else f"{event.calls} calls"
+        reward = "" if event.reward is None else f"reward {event.reward:g}, "
+        how = f"{event.outcome}, {reward}{calls}, {event.seconds:.1f} s, {event.reason}"
+        return f"episode {event.sid} of {event.environment} ({task}): {how}"
     if isinstance(event, ThreadLost):
         return f"a thread is lost in {_short(event.tool)!r}; {event.lost} are stuck now"
     if isinstance(event, LoopHeld):

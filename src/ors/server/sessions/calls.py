@@ -119,6 +119,16 @@ class Call:
         self._owner.missed(self.id)
 
 
+class EarlyCalls:
+    """The calls of a session that came before its setup had ended."""
+
+    __slots__ = ("count", "line")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.line = asyncio.Lock()
+
+
 class Calls:
     """All calls of one session."""
 

@@ -119,7 +119,9 @@ class Sessions:
         # Leads here, wherever the id of the first one came from.
         sid = self._runtime.identity.new_session_id()
         started = EpisodeForked(sid, first.sid) if self._runtime.observers.recorders else None
-        self.reserve(sid, first.environment, now, first.limits, first.key).start(episode, trace, started)
+        made = self.reserve(sid, first.environment, now, first.limits, first.key)
+        made.place = first.place
+        made.start(episode, trace, started)
         return sid
 
     def _undo_fork(self, sids: list[str]) -> None:

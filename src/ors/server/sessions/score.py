@@ -6,7 +6,7 @@ from ors.server.episodes.result import Result
 class Score:
     """Counts the calls of one session and sums up their rewards."""
 
-    __slots__ = ("calls", "counted", "failed", "reward", "rewarded")
+    __slots__ = ("calls", "counted", "failed", "outcome", "reward", "rewarded")
 
     def __init__(self) -> None:
         self.calls = 0
@@ -17,6 +17,8 @@ class Score:
         """Whether the last call failed."""
         self.counted = False
         """Whether the end of the episode was counted."""
+        self.outcome = ""
+        """"scored", "unscored" or "failed", once it is counted."""
 
     def add(self, result: Result) -> None:
         """Counts a call that has ended."""
@@ -29,6 +31,5 @@ class Score:
     def end(self, failed: bool) -> tuple[str, float | None]:
         """Ends the count; returns the outcome and the reward. Recorded sessions have the same outcomes."""
         self.counted = True
-        if failed:
-            return "failed", None
-        return ("scored", self.reward) if self.rewarded else ("unscored", None)
+        self.outcome = "failed" if failed else "scored" if self.rewarded else "unscored"
+        return self.outcome, self.reward if self.outcome == "scored" else None

@@ -26,23 +26,13 @@ from ors.server.observe.events import (
     ToolsListed,
 )
 from ors.server.runtime import Runtime
-from ors.server.sessions.calls import GONE, UNKNOWN, Call, Calls, NoCall
+from ors.server.sessions.calls import GONE, UNKNOWN, Call, Calls, EarlyCalls, NoCall
 from ors.server.sessions.forks import Forks
 from ors.server.sessions.score import Score
 from ors.server.sessions.states import READY, TRANSITIONS, State
 from ors.types import Blocks, JSONObject, ListToolsOutput
 
 log = logging.getLogger("ors.server")
-
-
-class EarlyCalls:
-    """The calls of a session that came before its setup had ended."""
-
-    __slots__ = ("count", "line")
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.line = asyncio.Lock()
 
 
 class ServerSession:
@@ -62,6 +52,7 @@ class ServerSession:
         "forks",
         "key",
         "limits",
+        "place",
         "score",
         "seen",
         "sid",
@@ -81,6 +72,8 @@ class ServerSession:
         self.state = State.CREATING
         self.failure: ServerFailed | None = None
         self.episode: Episode | None = None
+        self.place: tuple[str, int] | None = None
+        """The split and the index of its task; None if the client gave the task whole."""
         self.score = Score()
         self._opening: asyncio.Task[Any] | None = None
         self._settled: asyncio.Future[None] | None = None  # set while somebody waits for the end of CREATING
@@ -392,7 +385,11 @@ class ServerSession:
         self._closed(reason, asyncio.get_running_loop().time() - began)
 
     def _closed(self, reason: str, teardown_seconds: float) -> None:
-        if self.episode is not None:
-            seconds = asyncio.get_running_loop().time() - self.created
-            closed = SessionClosed(self.sid, self.environment, self.key, reason, seconds, teardown_seconds)
-            self._runtime.observers.tell(closed)
+        if self.episode is None:
+            return
+        seconds = asyncio.get_running_loop().time() - self.created
+        score = self.score
+        reward = score.reward if score.outcome == "scored" else None
+        result = (score.outcome, reward, score.calls, self.place, self.episode.task)
+        closed = (self.sid, self.environment, self.key, reason, seconds, teardown_seconds)
+        self._runtime.observers.tell(SessionClosed(*closed, *result))
