@@ -111,7 +111,9 @@ def maze(page: Page, url: str) -> None:
 def live(page: Page, url: str) -> None:
     page.open(url, "live")
     page.until(
-        lambda: page.run("return (document.querySelector('.tile .line')?.points.length ?? 0) > 20"),
+        lambda: page.run(
+            "return (document.querySelector('[aria-label^=Sessions] .line')?.points.length ?? 0) > 20"
+        ),
         "no traffic to be seen",
     )
 

@@ -4,10 +4,13 @@ from threading import Thread
 
 import pytest
 
+from examples.word_hunt import WordHunt
+from ors import Server
 from ors.client import ORS
 from ors.errors import SessionLost, ToolCallError
 from tests.support.browser import Page
 from tests.support.hostile_environment import HOSTILE, Stage
+from tests.support.live_server import serving
 
 pytestmark = pytest.mark.xdist_group("browser")
 
@@ -87,3 +90,64 @@ def test_sessions_are_filtered_and_ended_from_the_list(page: Page, stage: str) -
         with pytest.raises(SessionLost):
             two.ping()
         one.close()
+
+
+def test_learning_is_shown_by_environment_and_ended_episodes_stay(page: Page) -> None:
+    with serving(Server([Stage, WordHunt])) as url, ORS(url) as client:
+        page.open(url, "live")
+        page.find(".learning", "No episode has ended yet.")
+        for reward in (1, 0):
+            with client.environment("stage").session(split="train", index=3) as session:
+                session.call_tool("step", {"reward": reward, "finished": True})
+        row = page.find('tr[data-environment="stage"]', "50%")
+        assert row.text.split() == ["stage", "2", row.text.split()[2], "0.5", "50%", "0.5", "50%"]
+        page.find(".tile", "Solved\n50%")
+        ended = page.count("table.ended tbody tr", 2)
+        assert [one.text.split("\n")[-1].split()[-4] for one in ended] == ["0", "1"]
+        assert "task-3" in ended[0].text
+        for title in ("Episodes", "Mean reward", "Solved", "Sessions", "Calls", "Latency"):
+            assert page.find(".tile", title).find_elements("css selector", ".legend")
+        page.type("Environment", "wordhunt")
+        page.find("table.ended", "Episodes stay here")
+
+
+def test_a_watched_session_shows_its_prompt(page: Page, stage: str) -> None:
+    with ORS(stage) as client, client.environment("stage").session(split="train", index=7) as session:
+        page.open(stage, f"session/{session.sid}")
+        page.find(".prompt", "No prompt is kept")
+        session.get_prompt()
+        page.find(".prompt", HOSTILE)
+        page.driver.refresh()
+        page.find(".prompt", HOSTILE)
+        assert page.find('section[aria-label="Task"]', "task-7")
+
+
+def test_a_session_that_is_gone_is_told_and_leads_to_the_others(page: Page, stage: str) -> None:
+    with ORS(stage) as client, client.environment("stage").session(split="train", index=7) as session:
+        page.open(stage, f"session/{session.sid}")
+        page.find(".summary .state", "ready")
+    page.find(".summary .state", "deleted")
+    page.driver.refresh()
+    page.find(".problem", "Session deleted")
+    page.click("a", "All sessions")
+    page.find("h1", "Live")
+
+
+def test_on_a_phone_the_columns_that_matter_are_in_sight(page: Page, stage: str) -> None:
+    with ORS(stage) as client, client.environment("stage").session(split="train", index=8) as session:
+        device = {"width": 390, "height": 800, "deviceScaleFactor": 1, "mobile": True}
+        page.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", device)
+        try:
+            page.open(stage, "live")
+            row = page.find(f'tr[data-sid="{session.sid}"]')
+            assert row.text.split()[1:] == ["stage", "ready", "0", "End"]
+            button = row.find_element("css selector", "button")
+            assert button.rect["x"] + button.rect["width"] <= 390
+            heads = [one.text for one in page.all(".learning th") if one.is_displayed()]
+            assert heads == ["Environment", "Per second", "Mean reward", "Solved"]
+        finally:
+            page.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+        button = page.find(f'tr[data-sid="{session.sid}"] button')
+        one_line = button.rect["height"]
+        button.click()
+        assert page.find(f'tr[data-sid="{session.sid}"] button', "Really?").rect["height"] == one_line

@@ -41,8 +41,57 @@ def test_an_episode_is_played_to_its_end_with_reward_and_plot(page: Page, stage:
     assert page.find(".rewards svg").get_attribute("aria-label") == (
         "Reward per step and in total; total 1 after 2 steps"
     )
-    page.click("button", "New episode")
+    assert page.run("return document.activeElement.textContent") == "Next task"
+    assert [one.text for one in page.all("button.primary") if one.is_displayed()] == ["Next task"]
+    page.press(Keys.ENTER)
     page.find("button", "Open the session")
+    assert page.field("Index").get_attribute("value") == "1"
+
+
+def test_a_reload_comes_back_to_the_episode(page: Page, stage: str) -> None:
+    page.play("stage/train/0", stage)
+    sid = page.find(".summary .sid").text
+    assert page.driver.current_url.endswith(f"#/play/stage/train/0?session={sid}")
+    page.click(".tab", "whole")
+    page.type("number", str(2**70))
+    page.press_call()
+    last(page, 1, "ok")
+    page.driver.refresh()
+    assert str(2**70) in last(page, 1, "ok")
+    assert page.find(".summary .sid").text == sid
+    assert HOSTILE in page.find(".prompt").text
+    page.click(".tab", "step")
+    page.press_call()
+    assert "reward 0.5" in last(page, 2, "ok")
+    page.click("button", "End the session")
+    page.click("button", "Really?")
+    page.find(".over", "The session has ended.")
+    page.driver.refresh()
+    page.find(".over", "The session has ended.")
+    last(page, 2, "ok")
+
+
+def test_a_call_that_runs_while_the_page_is_loaded_again_is_rejoined(page: Page, stage: str) -> None:
+    page.play("stage/train/9", stage)
+    page.click(".tab", "wait")
+    page.press_call()
+    assert Stage.gates["task-9.waits"].wait(20)
+    page.until(
+        lambda: page.run("return sessionStorage['ors-episode'].includes('\"taskId\":\"')"), "no task id"
+    )
+    page.driver.refresh()
+    page.find(".step.running .since", "Running for")
+    Stage.gates["task-9.go"].set()
+    assert "waited" in last(page, 1, "ok")
+
+
+def test_an_address_of_a_session_that_another_tab_has_opened_leads_to_watching_it(
+    page: Page, stage: str
+) -> None:
+    with ORS(stage) as client, client.environment("stage").session(split="train", index=0) as session:
+        page.open(stage, f"play/stage/train/0?session={session.sid}")
+        page.click(".note a", "Watch it")
+        page.find("h1", str(session.sid))
 
 
 def test_input_is_checked_before_it_is_sent(page: Page, stage: str) -> None:

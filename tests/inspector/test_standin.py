@@ -26,6 +26,10 @@ def test_an_episode_is_played_on_a_server_that_has_no_inspector(page: Page) -> N
         page.find(".step.ok", "reward 0.5")
         page.go("live")
         page.find(".note", "does not show its sessions")
+        page.go("tasks/stage/train")
+        page.count(".tasks tbody tr", 25)
+        page.type("Search all tasks", "task-27")
+        page.find("p.where", "1 task found, all 30 searched")
 
 
 def test_a_remote_server_that_tells_is_watched(page: Page, stage: str) -> None:

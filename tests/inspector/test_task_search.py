@@ -52,8 +52,8 @@ class Endless(Lab):
         raise NotImplementedError
 
     @classmethod
-    def get_task_range(cls, split: str, start: int = 0, stop: int = 0) -> list[JSONObject]:
-        return [{"n": n} for n in range(start, min(stop, 40))]
+    async def get_task_range(cls, split: str, start: int | None = None, stop: int | None = None) -> Any:
+        return [{"n": n} for n in range(start or 0, min(stop or 40, 40))]
 
 
 @pytest.fixture(scope="module")

@@ -38,19 +38,27 @@ def test_a_million_tasks_are_paged_through(page: Page, stage: str) -> None:
     page.find(".where", "500,025–500,049")
 
 
-def test_a_page_is_searched_and_a_task_is_shown_as_a_tree(page: Page, stage: str) -> None:
+def test_all_tasks_are_searched_and_a_task_is_shown_as_a_tree(page: Page, stage: str) -> None:
     page.open(stage, "tasks/stage/train")
     page.count(".tasks tbody tr", 25)
-    page.type("Search all tasks", "task-17")
+    page.type("Search all tasks", "task-27")  # on the second page
     page.count(".tasks tbody tr", 1)
-    page.click(".tasks a", "17")
-    detail = page.find(".detail-pane", "train 17").text
-    assert '"task-17"' in detail
-    assert str(2**60 + 17) in detail
-    assert page.driver.current_url.endswith("#/tasks/stage/train/17")
+    page.find("p.where", "1 task found, all 30 searched")
+    page.click(".tasks a", "27")
+    detail = page.find(".detail-pane", "train 27").text
+    assert '"task-27"' in detail
+    assert str(2**60 + 27) in detail
+    assert page.driver.current_url.endswith("#/tasks/stage/train/27")
+    page.type("Search all tasks", "nothing like it")
+    page.find(".tasks td", "No task matches.")
+    page.type("Search all tasks", "task")
+    page.count(".tasks tbody tr", 25)
+    page.click("button", "Search on")
+    page.count(".tasks tbody tr", 30)
+    page.click(".tasks a", "27")
     page.click("a", "Play this task")
     page.find("button", "Open the session")
-    assert page.field("Index").get_attribute("value") == "17"
+    assert page.field("Index").get_attribute("value") == "27"
 
 
 def test_a_link_leads_to_a_task(page: Page, stage: str) -> None:

@@ -33,7 +33,7 @@ function rowOf(one) {
   return h(
     "tr",
     { "data-ended": `${one.sid} ${one.ended}` },
-    h("td", { class: "sid wide", title: one.sid }, `…${one.sid.slice(-10)}`),
+    h("td", { class: "sid wide", title: one.sid }, `…${one.sid.slice(-6)}`),
     h("td", null, one.environment),
     h("td", { class: "spec wide" }, taskLine(one.task)),
     h("td", null, outcomeBadge(one.outcome)),

@@ -1,7 +1,7 @@
 // The view of environments: descriptions, splits, and tools with their schemas.
 
 import { environments, size } from "./catalogue.js";
-import { failure, h, loading } from "./dom.js";
+import { failure, h, loading, reachable } from "./dom.js";
 import { short } from "./json.js";
 import { arms, constraints, resolved, typeName } from "./schema.js";
 import { count, plural } from "./words.js";
@@ -69,7 +69,7 @@ export function toolItem(tool, special, open) {
 
 function schemaTable(schema) {
   const head = ["Parameter", "Type", "Default", "Meaning"].map((title) => h("th", { scope: "col" }, title));
-  return h("div", { class: "scroll" }, h("table", { class: "schema" }, h("thead", null, h("tr", null, head)), h("tbody", null, rows(schema, schema, 0))));
+  return reachable(h("div", { class: "scroll" }, h("table", { class: "schema" }, h("thead", null, h("tr", null, head)), h("tbody", null, rows(schema, schema, 0)))));
 }
 
 function rows(schema, root, depth, seen = []) {

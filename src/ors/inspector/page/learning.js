@@ -7,7 +7,7 @@ export const LATELY = 60; // seconds
 const SMOOTH = 10; // seconds that a point of a curve stands for
 const TONES = ["a", "b", "c", "e"];
 const NONE = { ended: 0, scored: 0, solved: 0, reward: 0 };
-const COLUMNS = [["Environment", ""], ["Episodes", "num"], ["Per second", "num"], ["Mean reward", "num"], ["Solved", "num"], ["Reward since start", "num wide"], ["Solved since start", "num wide"]];
+const COLUMNS = [["Environment", ""], ["Episodes", "num wide"], ["Per second", "num"], ["Mean reward", "num"], ["Solved", "num"], ["Reward since start", "num wide"], ["Solved since start", "num wide"]];
 
 const plus = (a, b) => ({ ended: a.ended + b.ended, scored: a.scored + b.scored, solved: a.solved + b.solved, reward: a.reward + b.reward });
 
@@ -67,7 +67,7 @@ export class LearningTable {
     const span = Math.min(LATELY, Math.max(1, now - (points[0]?.at ?? now) + 1));
     const rows = Object.keys(totals).sort().map((name) => {
       const [last, all] = [lately(points, name, now), totals[name]];
-      return h("tr", { "data-environment": name }, h("td", null, name), number(count(all.ended)), number((last.ended / span).toFixed(last.ended / span < 10 ? 1 : 0)), number(rounded(mean(last))), number(percent(share(last))), number(rounded(mean(all)), "wide"), number(percent(share(all)), "wide"));
+      return h("tr", { "data-environment": name }, h("td", null, name), number(count(all.ended), "wide"), number((last.ended / span).toFixed(last.ended / span < 10 ? 1 : 0)), number(rounded(mean(last))), number(percent(share(last))), number(rounded(mean(all)), "wide"), number(percent(share(all)), "wide"));
     });
     fill(this.#rows, rows.length ? rows : h("tr", null, h("td", { colspan: COLUMNS.length, class: "muted empty" }, "No episode has ended yet.")));
   }

@@ -119,7 +119,7 @@ class LiveView {
     const ms = (y) => `${brief(y)} ms`;
     fill(
       this.#plots,
-      this.#tile("Episodes per second", (last.ended / span).toFixed(1), rest, curves(this.#points, names, (sum, seconds) => sum.ended / seconds), brief),
+      this.#tile("Episodes per second", (last.ended / span).toFixed(1), rest || "last minute", curves(this.#points, names, (sum, seconds) => sum.ended / seconds), brief),
       this.#tile("Mean reward", mean(last) === null ? "–" : reward(Number(mean(last).toPrecision(3))), "last minute", curves(this.#points, names, mean), brief),
       this.#tile("Solved", percent(share(last)), "reward of 1 or more", curves(this.#points, names, share), percent, 1),
       this.#tile("Sessions", count(now.sessions), "", [line("sessions", "sessions", "a"), line("calls running", "running", "b")], brief),

@@ -298,8 +298,3 @@ class ToolBox {
     else this.#form?.focus();
   }
 }
-
-/** The browser asks before it closes a page with a running call. */
-window.addEventListener("beforeunload", (event) => {
-  if (current?.running) event.preventDefault();
-});

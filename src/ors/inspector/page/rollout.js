@@ -1,6 +1,6 @@
 // One recorded episode: its conversation, and beside it its outcome, rewards and times.
 
-import { button, copyButton, failure, fill, h, loading } from "./dom.js";
+import { button, copyButton, failure, fill, h, loading, reachable } from "./dom.js";
 import { conversation, ending, stepOf } from "./conversation.js";
 import { pretty } from "./json.js";
 import { address, blob, crumbs, outcomeBadge, recorded } from "./recorded.js";
@@ -22,7 +22,7 @@ export async function show(main, [run, id], state) {
     main,
     crumbs(["Runs", "#/runs"], [run, address(["runs", run], kept)], [taskName(told)]),
     h("nav", { class: "pager", "aria-label": "Episodes" }, turn("ArrowLeft", "‹ Previous", told.previous), turn("ArrowRight", "Next ›", told.next), h("span", { class: "where" }, where)),
-    h("div", { class: "columns play" }, view.element, h("section", { class: "card side", "aria-label": "Episode" }, facts(told), plots(told, view), h("div", { class: "actions" }, copyButton("Copy JSON", () => pretty(told.episode))))),
+    h("div", { class: "columns play" }, view.element, reachable(h("section", { class: "card side", "aria-label": "Episode" }, h("h2", null, "Episode"), facts(told), plots(told, view), h("div", { class: "actions" }, copyButton("Copy JSON", () => pretty(told.episode)))))),
   );
   return keys(main);
 }

@@ -77,7 +77,7 @@ class RunList {
     const pair = [...this.#chosen];
     const ready = pair.length === 2;
     this.#compare.classList.toggle("primary", ready);
-    this.#compare.toggleAttribute("aria-disabled", !ready);
+    this.#compare.setAttribute("aria-disabled", String(!ready));
     if (ready) this.#compare.href = address(["compare", ...pair]);
     else this.#compare.removeAttribute("href");
     for (const pick of this.#rows.querySelectorAll("input")) pick.disabled = ready && !pick.checked;

@@ -59,7 +59,7 @@ function redraw(row, session, told) {
   const since = (at) => h("td", { class: "num wide", "data-since": at });
   const state = stateOf(session);
   const cells = [
-    h("td", null, h("a", { href: `#/session/${encodeURIComponent(session.sid)}`, class: "sid", title: session.sid }, `…${session.sid.slice(-10)}`)),
+    h("td", null, h("a", { href: `#/session/${encodeURIComponent(session.sid)}`, class: "sid", title: session.sid }, `…${session.sid.slice(-6)}`)),
     h("td", null, session.environment),
     h("td", { class: "spec wide" }, taskLine(session.task)),
     h("td", null, h("span", { class: `state ${state}`, title: session.failure || null }, state)),

@@ -1,6 +1,6 @@
 // The wire view: each request of this page and its raw answer, with times.
 
-import { fill, h } from "./dom.js";
+import { fill, h, reachable } from "./dom.js";
 import { text } from "./show.js";
 import { bytes, clock, count, seconds } from "./words.js";
 import { byId, changes, exchanges } from "./wirelog.js";
@@ -8,7 +8,7 @@ import { byId, changes, exchanges } from "./wirelog.js";
 /** #/wire/NUMBER */
 export async function show(main, [id]) {
   const list = h("tbody");
-  const detail = h("section", { class: "card wire-detail", "aria-label": "Exchange" });
+  const detail = reachable(h("section", { class: "card wire-detail", "aria-label": "Exchange" }));
   const onlyCalls = h("input", { type: "checkbox", on: { change: () => drawList() } });
   const chosen = id === undefined ? exchanges.at(-1) : byId(Number(id));
   const drawList = () => fill(list, rows(onlyCalls.checked, chosen));
@@ -22,7 +22,7 @@ export async function show(main, [id]) {
     h(
       "div",
       { class: "columns wire" },
-      h("section", { class: "card", "aria-label": "Requests" }, h("div", { class: "bar" }, h("label", { class: "check" }, onlyCalls, "Calls only")), h("div", { class: "scroll" }, h("table", { class: "exchanges" }, h("thead", null, h("tr", null, heads.map((title) => h("th", { scope: "col", class: title === "Took" || title === "Size" ? "num" : null }, title)))), list))),
+      h("section", { class: "card", "aria-label": "Requests" }, h("div", { class: "bar" }, h("label", { class: "check" }, onlyCalls, "Calls only")), reachable(h("div", { class: "scroll" }, h("table", { class: "exchanges" }, h("thead", null, h("tr", null, heads.map((title) => h("th", { scope: "col", class: title === "Took" || title === "Size" ? "num" : null }, title)))), list)))),
       detail,
     ),
   );
