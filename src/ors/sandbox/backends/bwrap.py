@@ -135,7 +135,8 @@ class Bwrap:
         uid = _unused_user() if os.getuid() == 0 else None
         if uid is None:
             return []
-        return [str(shutil.which("setpriv")), f"--reuid={uid}", f"--regid={uid}", "--clear-groups"]
+        # setpriv would look the user up, by 80 system calls. The plus says that it is a number.
+        return [_chroot(), f"--userspec=+{uid}:+{uid}", "--groups=", "/"]
 
     def explain(self, spec: SandboxSpec, text: str) -> Trouble:
         """Says what bubblewrap's error means."""
@@ -271,6 +272,11 @@ def _undo(group: cgroups.Cgroup | None, started: list[subprocess.Popen[bytes]]) 
         if time.monotonic() > deadline:
             raise TimeoutError("processes of a sandbox do not end")
         time.sleep(0.005)
+
+
+def _chroot() -> str:
+    """The command that starts a program as another user; here it changes no root."""
+    return shutil.which("chroot") or "/usr/sbin/chroot"
 
 
 def _unused_user() -> int | None:
