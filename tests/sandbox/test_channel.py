@@ -22,6 +22,27 @@ def answer(number: int, kind: bytes, data: bytes) -> bytes:
     return number.to_bytes(4, "big") + kind + len(data).to_bytes(4, "big") + data
 
 
+def test_what_a_program_changes_while_files_are_packed_is_left_out(tmp_path: Path) -> None:
+    for name in ("work/first", "work/second", "work/third/inner"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(b"x")
+    packed = bytearray()
+
+    def change(data: bytes) -> None:
+        packed.extend(data)
+        if b"work/first" in data:
+            (tmp_path / "work/second").unlink()
+            (tmp_path / "work/second").symlink_to("first")
+            (tmp_path / "work/third/inner").unlink()
+            (tmp_path / "work/third").rmdir()
+
+    (tmp_path / "work/third").chmod(0o500)
+    pack(bytes(tmp_path), {b"work": b"work"}, change, unlock=True)
+    assert b"work/first" in packed
+    assert b"work/second" not in packed
+    assert packed.endswith(record(b"Z"))
+
+
 async def test_answers_in_any_pieces_reach_who_waits_for_them() -> None:
     channel, agent = await connected()
     got: list[tuple[bytes, bytes]] = []

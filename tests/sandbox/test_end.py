@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from ors.sandbox import Sandbox, SandboxDead, SandboxSpec, open_sandbox
+from ors.sandbox import Sandbox, SandboxDead, SandboxSpec, SandboxUnavailable, open_sandbox
 from ors.sandbox.box import Box, open_box
 
 SPEC = SandboxSpec(backend="bwrap")
@@ -132,6 +132,23 @@ async def test_a_sandbox_whose_opening_is_cancelled_is_gone() -> None:
             await opening
     while groups(os.getpid()) != there or len(os.listdir("/proc/self/fd")) > before + 1:
         await asyncio.sleep(0.01)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="control groups belong to root")
+@pytest.mark.parametrize("broken", ["cgroups.Cgroup.add", "backends.bwrap._keeper"])
+async def test_a_sandbox_without_its_control_groups_is_not_opened(
+    monkeypatch: pytest.MonkeyPatch, broken: str
+) -> None:
+    await (await open_sandbox(SPEC)).close()
+    before = state()
+
+    def refuse(*_: object) -> None:
+        raise OSError("no control group today")
+
+    monkeypatch.setattr(f"ors.sandbox.{broken}", refuse)
+    with pytest.raises(SandboxUnavailable, match="no control group today"):
+        await open_sandbox(SPEC)
+    assert state() == before
 
 
 def test_a_sandbox_that_nobody_closes_ends_with_its_loop() -> None:

@@ -38,6 +38,12 @@ class Workshop(SandboxEnvironment):
         return float((await self.box.grade("cat /work/answer")).stdout == b"42\n")
 
 
+class Narrow(Workshop):
+    """Has little room."""
+
+    sandbox = SandboxSpec(backend="bwrap", inodes=300, tmp=2**20)
+
+
 @pytest_asyncio.fixture
 async def session() -> AsyncIterator[AsyncSession]:
     async with ors.testing.session(Workshop, split="train", index=0) as opened:
@@ -323,6 +329,17 @@ def test_only_both_ends_of_output_are_kept() -> None:
     for number in range(10):
         kept.add(b"%d" % number)
     assert kept.text() == "0123\n[… 2 bytes left out …]\n6789"
+
+
+async def test_an_agent_that_fills_its_sandbox_is_told_and_earns_nothing() -> None:
+    fill = "echo 42 > answer; head -c 9999999 /dev/zero > /tmp/big; for n in $(seq 900); do : > $n; done"
+    async with ors.testing.session(Narrow, split="train", index=0) as session:
+        assert "the shell has ended" in await bash(session, f"{fill}; sleep 9")
+        assert "over a limit" in await bash(session, "echo hi")
+        assert "over a limit" in await python(session, "1")
+        submitted = await session.call_tool("submit")
+        assert "cannot be graded" in text(submitted)
+        assert (submitted.reward, submitted.finished) == (0.0, True)
 
 
 # ── forks ────────────────────────────────────────────────────────────────────────────────────────

@@ -110,12 +110,11 @@ async def started(backend: SandboxBackend, spec: SandboxSpec) -> Cell | Trouble:
     try:
         ours.setblocking(False)
         await asyncio.get_running_loop().create_unix_connection(lambda: channel, sock=ours)
-        complaint = await asyncio.shield(joining) if await _answers(cell) else None
-        if complaint == "":
+        if await _answers(cell) and not await asyncio.shield(joining):
             return cell
         await cell.end()
         os.set_blocking(complaints, False)
-        return backend.explain(spec, complaint or _complaint(complaints))
+        return backend.explain(spec, _complaint(complaints) or await asyncio.shield(joining))
     except BaseException:
         ours.close()
         await cell.end(patience=0)

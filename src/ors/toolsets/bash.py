@@ -9,7 +9,7 @@ from pydantic import Field
 from ors.environment import tool
 from ors.errors import SandboxLimit
 from ors.toolsets.environment import SandboxTools
-from ors.toolsets.lasting import Lasting, ProgramReply
+from ors.toolsets.lasting import NOT_STARTED, Lasting, ProgramReply
 from ors.types import TextBlock, ToolOutput
 
 LONGEST_TIME = 600.0
@@ -40,11 +40,11 @@ class Bash(SandboxTools):
         cannot read input. Long output is cut in the middle.
         """
         if self._shell.process is None:
-            await self._shell.start(BEGIN)
-            await self._ask(":", START_SECONDS)
+            with contextlib.suppress(SandboxLimit):
+                await self._shell.start(BEGIN)
+                await self._ask(":", START_SECONDS)
         if self._shell.process is None:
-            text = "[the shell could not be started: the sandbox is over a limit of memory or files]"
-            return ToolOutput(blocks=[TextBlock(text=text)], metadata={"exit_code": None})
+            return ToolOutput(blocks=[TextBlock(text=NOT_STARTED)], metadata={"exit_code": None})
         reply, code = await self._ask(command, timeout)
         notes = [reply.stopped] if reply.stopped else []
         if reply.tail is None:

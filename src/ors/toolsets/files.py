@@ -107,7 +107,7 @@ class Files(SandboxTools):
     async def _printed(self, argv: list[str], nothing: str) -> ToolOutput:
         try:
             result = await self._box.exec(argv)
-        except ValueError as error:
+        except (ValueError, SandboxLimit) as error:
             raise ToolError(str(error)) from None
         text = (result.stdout + result.stderr).decode(errors="replace").strip("\n")
         notes = "\n[stopped: too much to list]" if result.timed_out or result.truncated else ""

@@ -11,6 +11,7 @@ from ors.toolsets.output import Bounded
 
 MOST_OUTPUT = 16 * 2**20
 """A request that prints more is stopped."""
+NOT_STARTED = "[the program could not be started: the sandbox is over a limit of processes, memory or files]"
 GRACE = 2.0
 """Seconds for a request to end after it was interrupted."""
 

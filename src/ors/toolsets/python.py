@@ -10,7 +10,7 @@ from pydantic import Field
 from ors.environment import tool
 from ors.errors import SandboxLimit
 from ors.toolsets.environment import SandboxTools
-from ors.toolsets.lasting import Lasting, ProgramReply
+from ors.toolsets.lasting import NOT_STARTED, Lasting, ProgramReply
 from ors.types import Blocks, ImageBlock, TextBlock, ToolOutput
 
 LONGEST_TIME = 600.0
@@ -43,8 +43,11 @@ class Python(SandboxTools):
         """
         if self._session.process is None:
             text = files("ors.toolsets").joinpath("python_session.py").read_bytes()
-            await self._box.write_file(PROGRAM, text)
-            await self._session.start()
+            try:
+                await self._box.write_file(PROGRAM, text)
+                await self._session.start()
+            except (OSError, SandboxLimit):  # the agent's programs have filled /tmp, or taken the path
+                return ToolOutput(blocks=[TextBlock(text=NOT_STARTED)])
         reply = await self._session.ask(
             lambda mark: json.dumps([mark, code, "/tmp"]).encode() + b"\n", timeout, self._interrupt
         )

@@ -5,12 +5,13 @@ import { ask, Away, Refusal } from "./server.js";
 import { bytes, plural, seconds } from "./words.js";
 
 const EVERY_MS = 2000;
+const FEW_FILES = 20;
 
 /** The panel of a session; empty and hidden while there is no sandbox. */
 export class SandboxPanel {
   node = h("section", { class: "card sandbox", "aria-label": "Sandbox", hidden: true });
   #body = h("div");
-  #files = h("details", { class: "branch", open: true });
+  #files = h("details", { class: "branch" });
   #known = "";
   #turn = 0;
   #timer = null;
@@ -61,17 +62,18 @@ export class SandboxPanel {
     const fact = (name, ...value) => [h("dt", null, name), h("dd", null, value)];
     const cells = (...values) => h("tr", null, values.map((value) => h("td", null, value)));
     const row = (one) => cells(String(one.pid), h("code", null, one.command), one.state, bytes(one.memory), seconds(one.cpu_seconds));
+    if (this.node.hidden) this.#files.open = box.files.length <= FEW_FILES;
     this.node.hidden = false;
     fill(
       this.#body,
       h("dl", { class: "facts" }, fact("Backend", box.backend), fact("Memory", `${bytes(box.memory)} of ${bytes(box.memory_limit)}`), box.places.map((place) => fact(h("code", null, place.path), `${bytes(place.used)} of ${bytes(place.size)}`))),
       box.processes.length === 0 ? h("p", { class: "muted" }, "No program runs.") : h("table", { class: "processes" }, h("thead", null, h("tr", null, ["Process", "Command", "State", "Memory", "CPU time"].map((name) => h("th", { scope: "col" }, name)))), h("tbody", null, box.processes.map(row))),
     );
-    fill(this.#files, h("summary", null, plural(box.files.length, "file and folder", "files and folders")), h("ul", { class: "branches files" }, box.files.map(fileItem)));
+    fill(this.#files, h("summary", null, plural(box.files.length, "file and folder", "files and folders")), h("div", { class: "branches files" }, box.files.map(fileItem)));
   }
 }
 
 function fileItem({ kind, size, path }) {
   const more = kind === "file" ? bytes(size) : kind;
-  return h("li", { class: "leaf" }, h("code", null, path), " ", h("span", { class: "muted" }, more));
+  return h("div", { class: "leaf" }, h("code", null, path), " ", h("span", { class: "muted" }, more));
 }

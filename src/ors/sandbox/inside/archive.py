@@ -28,7 +28,7 @@ def pack(
     """Writes files and folders of `base`; `names` has the name of each in the stream.
 
     Devices, sockets and pipes are left out, links are not followed. `unlock`: files that their owner may not
-    read become readable.
+    read become readable, and what a program changes meanwhile is left out.
     """
     for name, renamed in names.items():
         for path, info in entries(os.path.join(base, name), unlock):
@@ -38,7 +38,10 @@ def pack(
                     os.chmod(path, stat.S_IMODE(info.st_mode) | 0o400)
                 pack_one(path, info, inner, write)
             except FileNotFoundError:
-                continue  # removed by a program that still runs
+                continue
+            except OSError:
+                if not unlock:
+                    raise
     write(record(b"Z"))
 
 
@@ -50,7 +53,10 @@ def entries(top: bytes, unlock: bool) -> Iterator[tuple[bytes, os.stat_result]]:
         yield path, info
         if stat.S_ISDIR(info.st_mode):
             if unlock and info.st_mode & 0o700 != 0o700:
-                os.chmod(path, stat.S_IMODE(info.st_mode) | 0o700)
+                try:
+                    os.chmod(path, stat.S_IMODE(info.st_mode) | 0o700)
+                except OSError:
+                    continue  # removed meanwhile
             todo += below(path)
 
 
