@@ -24,7 +24,6 @@ PLAIN = (
     "docs/guides/calling.md",
     "docs/guides/environments.md",
     "docs/guides/sandboxes.md",
-    "docs/guides/secrets.md",
     "docs/migration/gymnasium.md",
     "docs/migration/openenv.md",
     "docs/migration/openreward.md",
@@ -38,6 +37,7 @@ FOLLOWED = (
     "docs/tutorial.md",
     "docs/guides/datasets.md",
     "docs/guides/rewards.md",
+    "docs/guides/secrets.md",
     "docs/guides/testing.md",
     "docs/guides/tools.md",
 )
@@ -91,6 +91,7 @@ def test_the_environments_of_the_page_of_tools_do_what_it_says(played: Callable[
     assert play("largetables", 1, "discount", {})["reason"] == "not_found"
     assert text(play("relay", 0, "remote", {})["output"]) == "from elsewhere"
     assert play("essay", 0, "grade", {"text": "soup"})["output"]["reward"] == 1.0
+    assert text(play("withmenu", 0, "dish", {"name": "soup"})["output"]) == "Our soup is fresh."
     assert text(play("talk", 1, "say", {"text": "What would you like?"})["output"]) == "For me the soup."
     assert text(play("withnotes", 1, "note", {"text": "two"})["output"]) == "two (for 2)"
 
@@ -133,6 +134,28 @@ def judged(reader: Reader) -> list[Any]:
                 except ToolFailed as error:
                     rewards.append(str(error).rpartition(": ")[2])
     return rewards
+
+
+def test_the_page_of_secrets_demands_one_and_shares_a_dictionary(read: Read) -> None:
+    reader = read("docs/guides/secrets.md")
+    reader.python()
+    with (
+        ORS(reader.serve()) as client,
+        pytest.raises(errors.BadRequest, match="needs the secret 'search_key'"),
+    ):
+        client.environment("keyed").session(split="train", index=0).start()
+    looked_up = """
+import asyncio, ors.testing
+from dictionary import Dictionary
+
+async def main():
+    async with ors.testing.session(Dictionary, split="train", index=0) as session:
+        print((await session.call_tool("look_up", {"word": "ors"})).blocks[0].text)
+
+asyncio.run(main())
+"""
+    reader.block(looked_up)
+    assert reader.printed.splitlines()[-1] == "an open standard"
 
 
 @pytest.mark.slow
