@@ -158,7 +158,7 @@ asyncio.run(main())
     assert reader.printed.splitlines()[-1] == "an open standard"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_the_tests_of_the_page_of_testing_pass(read: Read) -> None:
     reader = read("docs/guides/testing.md")
@@ -225,7 +225,7 @@ def check_anchors(page: Path) -> None:
         )
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_the_tutorial_works_line_by_line(read: Read) -> None:
     reader = read("docs/tutorial.md")

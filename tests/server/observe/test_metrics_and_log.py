@@ -166,9 +166,9 @@ def test_the_log_has_one_line_an_episode(caplog: pytest.LogCaptureFixture) -> No
         f"episode {sids[0]} of lab ({{}}): scored, reward 0.5, 1 call, 0 s, deleted",
         f"episode {sids[1]} of private ({{'n': 1}}): unscored, 0 calls, 0 s, deleted",
         f"episode {sids[2]} of lab (train 1): unscored, 0 calls, 0 s, deleted",
-        f"episode {sids[3]} of lab ({{'fail': 'setup'}}): failed, reward 0, 0 calls, 0 s, deleted",
+        f"episode {sids[3]} of lab ({{'fail': 'setup'}}): failed, 0 calls, 0 s, deleted",
     ]
-    assert vars(told[0])["outcome"] == "finished"
+    assert vars(told[0])["outcome"] == "scored"
     assert len([record for record in caplog.records if "event" in vars(record)]) == 5  # and the failed setup
 
 
