@@ -51,7 +51,10 @@ def with_names(markdown: str) -> str:
 def described(path: str) -> str:
     """A public name with its signature and docstring, and its public methods with theirs."""
     package, _, name = path.rpartition(".")
-    value = getattr(import_module(package), name)
+    try:
+        value = getattr(import_module(package), name)
+    except ModuleNotFoundError:  # an adapter, whose trainer is not installed here
+        return f"## {path}"
     parts = [f"## {path}", _spoken(name, value)]
     if inspect.isclass(value):
         own = [(key, one) for key, one in vars(value).items() if not key.startswith("_")]

@@ -26,7 +26,7 @@ FIRST = {
     "reference/": ("index", "cli", "configuration", "errors", "http", "metrics"),
     "reference/python/": (
         *("ors", "client", "testing", "rollouts", "agents", "records", "sandbox", "toolsets"),
-        *("quality", "conformance", "recording", "cluster", "ray"),
+        *("adapters", "server", "quality", "conformance", "recording", "cluster", "ray", "schemas"),
     ),
     "migration/": ("index", "ors-sdk", "openreward", "openenv", "verifiers", "gymnasium"),
     "examples/": ("index",),

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from importlib import import_module
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -111,6 +112,25 @@ def test_every_error_has_a_section_that_says_what_to_do(pages: Mapping[str, str]
     for error in code_tables.error_classes():
         assert f"### {error.__name__}\n" in page
         assert error.__doc__ != error.__bases__[0].__doc__, f"{error.__name__} has no docstring of its own"
+
+
+INNER = {"ors.cli", "ors.cluster.local", "ors.inspector"}
+"""Packages of the command line and of the server's own."""
+
+
+def test_every_public_name_of_every_package_is_in_the_reference(pages: Mapping[str, str]) -> None:
+    source = ROOT / "src"
+    files = [path for path in source.rglob("__init__.py") if "__all__" in path.read_text()]
+    packages = {".".join(path.parent.relative_to(source).parts) for path in files}
+    shown = {
+        name for text in pages.values() for name in re.findall(r"^::: [\w.]+\.(\w+)$", text, re.MULTILINE)
+    }
+    public = {name: import_module(name).__all__ for name in packages - INNER}
+    missing = {
+        f"{package}.{name}" for package, names in public.items() for name in names if name not in shown
+    }
+    assert len(shown) > 100
+    assert {name for name in missing if not name.endswith("__version__")} == set()
 
 
 def test_every_variable_of_a_model_provider_is_in_the_configuration(pages: Mapping[str, str]) -> None:
