@@ -1,5 +1,6 @@
 """The inspector: the files of its page, and its interface below `/-/api/`."""
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import asdict
 from functools import cache
@@ -29,6 +30,7 @@ BEFORE = "/-/api/live/before"
 CALLS = "/-/api/calls/"
 SANDBOX = "/-/api/sandbox/"
 RUNS = "/-/api/runs"
+LOOK_SECONDS = 5.0
 PAGE = 100
 MAX_PAGE = 2000
 MAX_BEFORE = 2 * MAX_PAGE
@@ -125,7 +127,7 @@ class Inspector:
 
 
 async def _sandbox(session: ServerSession) -> Answer:
-    """What the sandbox of a session contains; null if it has none."""
+    """What the sandbox of a session contains; null if it has none, or if it does not answer."""
     # Imported here: most servers have no sandbox.
     from ors.sandbox.box import Box
 
@@ -133,8 +135,11 @@ async def _sandbox(session: ServerSession) -> Answer:
     if not isinstance(box, Box):
         return answer(None)
     try:
-        return answer(asdict(await box.look()))
-    except SandboxDead:
+        async with asyncio.timeout(
+            LOOK_SECONDS
+        ):  # the sandbox itself would count as dead if it waited longer
+            return answer(asdict(await box.look()))
+    except (SandboxDead, TimeoutError):
         return answer(None)
 
 
