@@ -135,9 +135,8 @@ async def _sandbox(session: ServerSession) -> Answer:
     if not isinstance(box, Box):
         return answer(None)
     try:
-        async with asyncio.timeout(
-            LOOK_SECONDS
-        ):  # the sandbox itself would count as dead if it waited longer
+        # The sandbox would be killed if it were waited for much longer.
+        async with asyncio.timeout(LOOK_SECONDS):
             return answer(asdict(await box.look()))
     except (SandboxDead, TimeoutError):
         return answer(None)
