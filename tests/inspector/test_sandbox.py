@@ -1,6 +1,9 @@
 """The sandbox of a session, in the inspector."""
 
+import os
+import signal
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
@@ -72,6 +75,30 @@ def test_a_sandbox_is_shown_to_those_who_may_see_its_session() -> None:
     with serving(Server([Workshop], inspector=False)) as url:
         raw = Raw(url)
         assert raw.get(f"/-/api/sandbox/{raw.session('workshop')}").status == 404
+
+
+def test_a_sandbox_that_does_not_answer_is_left_alone(workshop: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ors.server.admin.inspector_api.LOOK_SECONDS", 0.1)
+    raw = Raw(workshop)
+    sid = raw.session("workshop")
+    raw.call(sid, "bash", {"command": "echo first"}, env="workshop")
+    agents = [pid for pid in children(os.getpid()) if b"-S\0" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    for pid in agents:
+        os.kill(pid, signal.SIGSTOP)
+    assert raw.get(f"/-/api/sandbox/{sid}").json() is None
+    for pid in agents:
+        os.kill(pid, signal.SIGCONT)
+    assert "still here" in str(raw.call(sid, "bash", {"command": "echo still here"}, env="workshop").result())
+
+
+def children(pid: int) -> list[int]:
+    """All processes below one."""
+    own = [
+        int(each)
+        for task in Path(f"/proc/{pid}/task").iterdir()
+        for each in (task / "children").read_text().split()
+    ]
+    return own + [each for child in own for each in children(child)]
 
 
 def test_a_session_without_a_sandbox_has_none(workshop: str) -> None:

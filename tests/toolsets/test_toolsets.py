@@ -11,9 +11,10 @@ import pytest_asyncio
 import ors.testing
 from ors import Blocks, Environment, ImageBlock, JSONObject, TextBlock, ToolOutput
 from ors.client import AsyncSession, ToolCallError
-from ors.errors import SandboxDead, ServerFailed, ToolFailed
+from ors.errors import SandboxDead, SandboxLimit, ServerFailed, ToolFailed
 from ors.sandbox import Pool, SandboxSpec
 from ors.toolsets import Bash, Files, Python, SandboxEnvironment, Submit
+from ors.toolsets.lasting import NOT_STARTED
 from ors.toolsets.output import Bounded, shortened
 
 
@@ -331,14 +332,29 @@ def test_only_both_ends_of_output_are_kept() -> None:
     assert kept.text() == "0123\n[… 2 bytes left out …]\n6789"
 
 
-async def test_an_agent_that_fills_its_sandbox_is_told_and_earns_nothing() -> None:
-    fill = "echo 42 > answer; head -c 9999999 /dev/zero > /tmp/big; for n in $(seq 900); do : > $n; done"
+async def test_an_agent_that_fills_its_sandbox_is_told_and_its_episode_goes_on() -> None:
+    fill = "head -c 9999999 /dev/zero > /tmp/big; for n in $(seq 900); do : > $n; done; sleep 9"
     async with ors.testing.session(Narrow, split="train", index=0) as session:
-        assert "the shell has ended" in await bash(session, f"{fill}; sleep 9")
-        assert "over a limit" in await bash(session, "echo hi")
-        assert "over a limit" in await python(session, "1")
+        assert "the shell has ended" in await bash(session, fill)
+        assert (await bash(session, "sleep 9")).startswith(("[the shell has ended", NOT_STARTED))
+        assert await python(session, "1") == NOT_STARTED
+        assert (await session.call_tool("submit")).reward == 0.0
+
+
+@pytest.mark.parametrize("reason", ["disk", "waiting"])
+async def test_work_over_a_limit_earns_nothing_and_a_full_pool_is_a_failure(
+    session: AsyncSession, monkeypatch: pytest.MonkeyPatch, reason: str
+) -> None:
+    async def grade(_: Workshop) -> float:
+        raise SandboxLimit("too much of it", reason=reason)
+
+    monkeypatch.setattr(Workshop, "grade", grade)
+    if reason == "waiting":
+        with pytest.raises(ToolFailed, match="too much of it"):
+            await session.call_tool("submit")
+    else:
         submitted = await session.call_tool("submit")
-        assert "cannot be graded" in text(submitted)
+        assert text(submitted) == "Submitted, but it cannot be graded: too much of it"
         assert (submitted.reward, submitted.finished) == (0.0, True)
 
 

@@ -1,5 +1,6 @@
 """The inspector: the files of its page, and its interface below `/-/api/`."""
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import asdict
 from functools import cache
@@ -31,6 +32,7 @@ BEFORE = "/-/api/live/before"
 CALLS = "/-/api/calls/"
 SANDBOX = "/-/api/sandbox/"
 RUNS = "/-/api/runs"
+LOOK_SECONDS = 5.0
 PAGE = 100
 MAX_PAGE = 2000
 MAX_BEFORE = 2 * MAX_PAGE
@@ -137,7 +139,7 @@ class Inspector:
 
 
 async def _sandbox(session: ServerSession) -> Answer:
-    """What the sandbox of a session contains; null if it has none."""
+    """What the sandbox of a session contains; null if it has none, or if it does not answer."""
     # Imported here: most servers have no sandbox.
     from ors.sandbox.box import Box
 
@@ -145,8 +147,10 @@ async def _sandbox(session: ServerSession) -> Answer:
     if not isinstance(box, Box):
         return answer(None)
     try:
-        return answer(asdict(await box.look()))
-    except SandboxDead:
+        # The sandbox would be killed if it were waited for much longer.
+        async with asyncio.timeout(LOOK_SECONDS):
+            return answer(asdict(await box.look()))
+    except (SandboxDead, TimeoutError):
         return answer(None)
 
 
