@@ -14,6 +14,7 @@ from ors.errors import (
     MethodNotAllowed,
     NotFound,
     ORSError,
+    StartupFailed,
     TooLarge,
     TransportError,
 )
@@ -68,7 +69,7 @@ def _translated(error: ORSError) -> click.ClickException:
     text = clean(str(error)) or type(error).__name__
     if isinstance(error, AuthenticationError):
         text += " (give a key with --api-key or in ORS_API_KEY)"
-    if isinstance(error, TransportError):
+    if isinstance(error, TransportError | StartupFailed):
         return Unreachable(text)
     return WrongUsage(text) if isinstance(error, _USED_WRONGLY) else CommandError(text)
 

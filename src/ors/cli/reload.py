@@ -7,17 +7,26 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from types import FrameType
 
+import click
+
 from ors.cli.errors import shown_path
 from ors.cli.output.logging import TextLines
+from ors.cli.refusals import refusing
+from ors.errors import StartupFailed
 from ors.server.process.lifeline import LIFELINE, tied
 
 LISTENER = "ORS_SERVE_FD"
 """Environment variable with the descriptor of the socket to serve on."""
+FAILURE = "ORS_SERVE_FAILURE"
+"""Environment variable with the descriptor of the pipe for the reason why a server cannot start."""
+MOST_FAILURE_BYTES = 4000
+"""A pipe takes this much without a reader."""
 POLL_SECONDS = 0.3
 AT_ONCE_SECONDS = 5.0
 """A server that gets a second signal is killed after this time."""
@@ -26,11 +35,25 @@ Signals = SimpleQueue[int]
 _PASSED_OVER = frozenset({"__pycache__", "node_modules", "site-packages"})
 
 
-def supervise(roots: Sequence[Path], listener: socket.socket, ending_seconds: float) -> int:
-    """Keeps a server running on `listener` until a signal arrives; returns the exit code.
+@dataclass(frozen=True)
+class Reloaded:
+    """What is served: the folders to watch, the socket, and how servers end.
+
+    `ending_seconds` is how long a server may take to stop before it is killed. `tells` says whether clients
+    are told why a server cannot start.
+    """
+
+    roots: Sequence[Path]
+    listener: socket.socket
+    ending_seconds: float
+    tells: bool
+
+
+def supervise(what: Reloaded) -> int:
+    """Keeps a server running until a signal arrives; returns the exit code.
 
     The socket stays open between two servers, so clients that connect meanwhile wait and are not refused.
-    A server that is still running `ending_seconds` after it was told to stop is killed.
+    While the code cannot be served, they are answered 503 at once.
     """
     signals: Signals = SimpleQueue()  # safe to use in a signal handler
 
@@ -43,10 +66,11 @@ def supervise(roots: Sequence[Path], listener: socket.socket, ending_seconds: fl
     going_on = True
     with closing(lines), tied() as lifeline:
         while going_on:
-            before = seen(roots)
-            server = _started(listener, lifeline)
-            going_on = _wait_for_change(server, roots, before, signals, lines)
-            going_on = _ended(server, signals, ending_seconds) and going_on
+            before = seen(what.roots)
+            with _failures() as (failures, failure):
+                server = _started(what.listener, lifeline, failure)
+                going_on = _wait_for_change(server, what, before, signals, lines, failures)
+                going_on = _ended(server, signals, what.ending_seconds) and going_on
     return 0
 
 
@@ -69,13 +93,37 @@ def _tell(server: subprocess.Popen[bytes], number: signal.Signals) -> None:
     server.send_signal(signal.SIGCONT)  # a stopped process would not handle it
 
 
-def _started(listener: socket.socket, lifeline: int) -> subprocess.Popen[bytes]:
+@contextmanager
+def _failures() -> Iterator[tuple[int, int]]:
+    """A pipe for the reason why a server cannot start."""
+    ours, theirs = os.pipe()
+    os.set_blocking(ours, False)
+    try:
+        yield ours, theirs
+    finally:
+        os.close(ours)
+        os.close(theirs)
+
+
+@contextmanager
+def telling(failure: int | None) -> Iterator[None]:
+    """Writes to that descriptor why the block fails."""
+    try:
+        yield
+    except (click.ClickException, StartupFailed) as error:
+        if failure is not None:
+            text = error.message if isinstance(error, click.ClickException) else str(error)
+            os.write(failure, text.encode()[:MOST_FAILURE_BYTES])
+        raise
+
+
+def _started(listener: socket.socket, lifeline: int, failure: int) -> subprocess.Popen[bytes]:
     number = listener.fileno()
     # In its own process group, Ctrl-C reaches the server once, through us; twice would mean "stop now".
     return subprocess.Popen(
         [sys.executable, "-m", "ors", *sys.argv[1:]],
-        env={**os.environ, LISTENER: str(number), LIFELINE: str(lifeline)},
-        pass_fds=[number, lifeline],
+        env={**os.environ, LISTENER: str(number), LIFELINE: str(lifeline), FAILURE: str(failure)},
+        pass_fds=[number, lifeline, failure],
         stdin=subprocess.DEVNULL,
         process_group=0,
     )
@@ -91,19 +139,34 @@ def _signalled(signals: Signals) -> bool:
 
 
 def _wait_for_change(
-    server: subprocess.Popen[bytes], roots: Sequence[Path], before: Seen, signals: Signals, lines: TextLines
+    server: subprocess.Popen[bytes],
+    what: Reloaded,
+    before: Seen,
+    signals: Signals,
+    lines: TextLines,
+    failures: int,
 ) -> bool:
     """Waits for a changed file or a signal; returns whether it was a file."""
-    reported = False
-    while not _signalled(signals):
-        files = changed(before, seen(roots))
-        if files:
-            lines.write(f"{shown_path(files[0])} changed: restarting")
-            return True
-        if server.poll() is not None and not reported:
-            lines.write("The server has stopped. It starts again when a file changes.")
-            reported = True
+    with ExitStack() as down:
+        reported = False
+        while not _signalled(signals):
+            files = changed(before, seen(what.roots))
+            if files:
+                lines.write(f"{shown_path(files[0])} changed: restarting")
+                return True
+            if server.poll() is not None and not reported:
+                lines.write("The server has stopped. It starts again when a file changes.")
+                down.enter_context(refusing(what.listener, _why(failures, what.tells)))
+                reported = True
     return False
+
+
+def _why(failures: int, tells: bool) -> str:
+    try:
+        text = os.read(failures, MOST_FAILURE_BYTES).decode(errors="replace")
+    except BlockingIOError:
+        text = ""
+    return (text if tells else "") or "The server does not run now: its log says why"
 
 
 def seen(roots: Sequence[Path]) -> Seen:

@@ -3,12 +3,14 @@
 import dataclasses
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -240,14 +242,35 @@ def test_a_second_signal_ends_a_reloading_server_at_once(tmp_path: Path) -> None
             assert server.stop().code == 0
 
 
-def test_a_change_that_does_not_import_is_told_and_the_next_one_is_tried(tmp_path: Path) -> None:
+PLACE = "Cannot import quick.py: SyntaxError: invalid syntax (quick.py:1)"
+
+
+@pytest.mark.parametrize(
+    ("where", "told"),
+    [([], PLACE), (["--host", "0.0.0.0", "--insecure"], "The server does not run now: its log says why")],
+    ids=["loopback", "open"],
+)
+def test_a_change_that_does_not_import_is_told_and_the_next_one_is_tried(
+    tmp_path: Path, where: list[str], told: str
+) -> None:
     module = tmp_path / "quick.py"
-    module.write_text("x = = 1")
-    with running("serve", "quick.py", "--port", "0", "--reload", cwd=tmp_path) as server:
-        assert server.errors(r"Cannot import quick.py: SyntaxError.*\(quick.py:1\)")
+    module.write_text(QUICK)
+    with running("serve", "quick.py", "--port", "0", "--reload", *where, cwd=tmp_path) as server:
+        port = urlsplit(address(server)).port
+        raw = Raw(f"http://127.0.0.1:{port}")
+        module.write_text("x = = 1")
+        assert server.errors(re.escape(PLACE))
+        assert server.errors("The server has stopped")
+        for answer in (
+            raw.get("/list_environments"),
+            raw.post("/create", {"task_spec": {"x": "y" * 50_000}}),
+        ):
+            assert (answer.status, answer.json()["detail"]) == (503, told)
+            assert answer.headers["retry-after"] == "1"
         module.write_text(QUICK)
         assert server.errors("quick.py changed: restarting")
         address(server)
+        assert raw.get("/list_environments").json() == ["quick"]
 
 
 def test_a_reloaded_server_does_not_outlive_its_supervisor(tmp_path: Path) -> None:

@@ -109,6 +109,16 @@ def test_a_target_that_cannot_be_imported_says_why_in_one_line(tmp_path: Path, t
             "env.py:Half",
             f"Half does not define more (env.py:{LINES + 2})",
         ),
+        (
+            "class Loose(One):\n    @tool\n    def look(self):\n        'Looks.'\n",
+            "env.py:Loose",
+            f"Loose.look: a tool needs the return annotation `-> ToolOutput` (env.py:{LINES + 2})",
+        ),
+        (
+            "class Vague(One):\n    @tool\n    def look(self, at) -> ToolOutput:\n        'Looks.'\n",
+            "env.py:Vague",
+            f"Vague.look: the parameter 'at' needs a type annotation (env.py:{LINES + 2})",
+        ),
         ("class Health(One):\n    pass\n", "env.py", f"(env.py:{LINES + 1})"),
         (
             "class Bad(One):\n    @classmethod\n    def list_splits(cls):\n        return 1 / 0\n",
@@ -160,3 +170,13 @@ def test_two_files_of_one_name_are_both_served_and_two_packages_of_one_name_are_
     done = run("serve", "a/pack/env.py", "b/pack/env.py", cwd=tmp_path)
     assert done.code == 3
     assert "another module pack.env is loaded: a/pack/env.py" in done.err
+
+
+def test_two_environments_of_one_name_are_both_named_with_their_files(tmp_path: Path) -> None:
+    text = ENVIRONMENT.format(name="Same").replace("from neighbour import TASKS", "TASKS = []")
+    (tmp_path / "a.py").write_text(text)
+    (tmp_path / "b.py").write_text("\n" + text)
+    done = run("serve", "a.py", "b.py", cwd=tmp_path)
+    both = f"Same ({tmp_path}/a.py:4) and Same ({tmp_path}/b.py:5)"
+    assert done.code == 3
+    assert done.err == f"Error: two environments are named 'same', {both}; override name() of one\n"

@@ -199,7 +199,7 @@ def room(folder: Path, startup: str) -> str:
 
 def test_a_command_ends_with_one_line_and_an_exit_code(tmp_path: Path) -> None:
     done = run("serve", room(tmp_path, "raise RuntimeError('no GPU')"), "--port", "0")
-    assert done.code == 1
+    assert done.code == 3
     assert done.err.strip() == f"Error: Room.startup failed: RuntimeError: no GPU ({tmp_path}/room.py:16)"
 
 
@@ -211,7 +211,7 @@ def test_a_worker_whose_startup_fails_ends_the_command_and_is_not_started_again(
     only_one = "pathlib.Path(__file__).with_name('taken').touch(exist_ok=False)"
     words = ["serve", room(tmp_path, only_one), "--port", "0", "--workers", "2", *preload]
     done = run(*words)
-    assert done.code == 1
+    assert done.code == 3
     assert done.err.count("Room.startup failed: FileExistsError") == 1
     assert "the next starts in" not in done.err
 

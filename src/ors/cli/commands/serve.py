@@ -14,7 +14,7 @@ import click
 
 from ors import Environment, Limits, Server
 from ors.cli import reload
-from ors.cli.errors import CommandError, Unreachable, WrongUsage
+from ors.cli.errors import Unreachable, WrongUsage
 from ors.cli.options.access import Access, access_flags, check_exposure
 from ors.cli.options.conflicts import check_together
 from ors.cli.options.limits import limit_flags
@@ -97,8 +97,8 @@ class Serving:
             try:
                 worker.work()
             except StartupFailed as error:  # a copy of the supervisor has nobody else who prints it
-                CommandError(str(error)).show()
-                raise SystemExit(CommandError.exit_code) from None
+                Unreachable(str(error)).show()
+                raise SystemExit(Unreachable.exit_code) from None
             worker.leave()
 
     def deploy(
@@ -195,6 +195,7 @@ class Serving:
 @as_json
 @click.option("--fd", type=int, hidden=True, help="Serve on this inherited socket.")
 @click.option("--lifeline", type=int, hidden=True, help="End when the other end of this pipe closes.")
+@click.option("--failure", type=int, hidden=True, help="Write why it cannot start to this pipe.")
 @click.option("--worker-config", type=WorkerConfig.read, hidden=True, help="Serve as one of several workers.")
 @worker_flags
 @ray_flags
@@ -212,6 +213,7 @@ def serve(
     as_json: bool,
     fd: int | None,
     lifeline: int | None,
+    failure: int | None,
     worker_config: WorkerConfig | None,
     slot: int,
     **flags: Any,
@@ -222,6 +224,8 @@ def serve(
     Without :Class, all environments in it are served.
     """
     inherited, line = _inherited(fd, lifeline, worker_config)
+    if failure is not None:
+        os.set_inheritable(failure, False)
     access: Access = _taken(Access, flags)
     on_ray: OnRay = _taken(OnRay, flags)
     workers: Workers = _taken(Workers, flags)
@@ -235,20 +239,22 @@ def serve(
     ):
         raise WrongUsage(SHOWS_SOURCE)
     if reloading and fd is None:
-        raise click.exceptions.Exit(_reload(targets, host, port, flags))
+        tells = is_loopback(host) and not access.insecure and access.ssl_certfile is None
+        raise click.exceptions.Exit(_reload(targets, host, port, tells, flags))
     serving = Serving(host, port, log_level, log_json, as_json, access, keys, targets, record)
     supervised = workers.supervised and on_ray.ray is None and worker_config is None and fd is None
     alone = not supervised and worker_config is None
     how = {**serving.options(alone=alone), "limits": Limits(**flags), "return_errors": return_errors}
     if supervised:
         raise click.exceptions.Exit(_supervised(serving, workers, how))
-    classes = environments(targets)
-    if on_ray.ray is not None:
-        serving.deploy(on_ray, classes, workers.drain_seconds, how)
-    elif worker_config is not None and line is not None:
-        serving.work(serving.built(classes, how), worker_config, line)
-    else:
-        serving.run(classes, serving.built(classes, {"slot": slot, **how}), inherited, line)
+    with reload.telling(failure):
+        classes = environments(targets)
+        if on_ray.ray is not None:
+            serving.deploy(on_ray, classes, workers.drain_seconds, how)
+        elif worker_config is not None and line is not None:
+            serving.work(serving.built(classes, how), worker_config, line)
+        else:
+            serving.run(classes, serving.built(classes, {"slot": slot, **how}), inherited, line)
 
 
 def _supervised(serving: Serving, workers: Workers, how: dict[str, Any]) -> int:
@@ -263,7 +269,7 @@ def _inherited(
     """Takes over inherited descriptors before environment code can pass them to its own children."""
     from ors.cluster.local import take
 
-    for name in (reload.LISTENER, LIFELINE):
+    for name in (reload.LISTENER, reload.FAILURE, LIFELINE):
         os.environ.pop(name, None)
     if worker_config is not None:
         return None, take(worker_config)
@@ -302,11 +308,12 @@ def supervise(serving: Serving, workers: Workers, limits: Limits, preloaded: Ser
     return code
 
 
-def _reload(targets: Sequence[str], host: str, port: int, limits: dict[str, Any]) -> int:
+def _reload(targets: Sequence[str], host: str, port: int, tells: bool, limits: dict[str, Any]) -> int:
     if os.name != "posix":
         raise WrongUsage("--reload needs a POSIX system")
     ending_seconds = limits["grace_seconds"] + 2 * limits["teardown_seconds"] + RELOAD_LAST_SECONDS
-    return reload.supervise(roots(targets), listening(host, port), ending_seconds)
+    what = reload.Reloaded(roots(targets), listening(host, port), ending_seconds, tells)
+    return reload.supervise(what)
 
 
 def _taken(kind: type[Any], flags: dict[str, Any]) -> Any:

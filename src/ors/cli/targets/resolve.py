@@ -210,23 +210,31 @@ def built(classes: "Sequence[type[ors.Environment]]", **options: Any) -> "ors.Se
     try:
         return ors.Server(classes, **options)
     except InvalidEnvironment as error:
-        raise Unreachable(" ".join(str(error).split()) + _defined(_culprit(classes))) from error
+        text = " ".join(str(error).split())
+        raise Unreachable(text + _defined(_culprit(classes, text))) from error
     except Exception as error:
         # The author's list_splits or list_tools may raise anything.
         place = _place(error, Path(inspect.getsourcefile(classes[0]) or ".").parent)
         raise Unreachable(f"Cannot serve: {one_line(error)}{place}") from error
 
 
-def _culprit(classes: "Iterable[type[ors.Environment]]") -> "type[ors.Environment] | None":
+def _culprit(classes: "Iterable[type[ors.Environment]]", text: str) -> Any:
+    """The method that the text of an error names as Class.method, or else its class."""
     for cls in classes:
         try:
             ors.Server([cls])
         except InvalidEnvironment:
+            owner, _, method = text.partition(" ")[0].rstrip(":").partition(".")
+            for each in (*cls.__mro__, *(cls.toolsets or ())):
+                if each.__name__ == owner and method in vars(each):
+                    return inspect.unwrap(getattr(vars(each)[method], "__func__", vars(each)[method]))
             return cls
     return None
 
 
 def _defined(thing: Any) -> str:
+    if thing is None:
+        return ""
     try:
         return f" ({shown_path(inspect.getsourcefile(thing) or '')}:{inspect.getsourcelines(thing)[1]})"
     except (TypeError, OSError):

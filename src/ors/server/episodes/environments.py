@@ -224,13 +224,23 @@ def served_environments(
             raise TypeError(f"{given!r} is not an Environment class")
         environment = ServedEnvironment(cls, runtime)
         if environment.name in found:
+            both = " and ".join(_whereabouts(one) for one in (found[environment.name].cls, cls))
             raise InvalidEnvironment(
-                f"two environments are named {environment.name!r}; override name() of one"
+                f"two environments are named {environment.name!r}, {both}; override name() of one"
             )
         found[environment.name] = environment
     if not found:
         raise ValueError("Server needs at least one environment: Server([MyEnvironment])")
     return found
+
+
+def _whereabouts(cls: type[Environment]) -> str:
+    """The class and where it is written, if that is known."""
+    try:
+        file, (_, line) = inspect.getsourcefile(cls), inspect.getsourcelines(cls)
+    except (OSError, TypeError):  # such as a class made by a function, or in a notebook
+        return f"{cls.__module__}.{cls.__qualname__}"
+    return f"{cls.__qualname__} ({file}:{line})"
 
 
 OWN_LIMITS = (
