@@ -80,7 +80,7 @@ def test_a_mistake_in_a_class_is_told_when_the_server_is_built(members: dict[str
 
 def test_a_property_is_no_tool() -> None:
     with pytest.raises(TypeError, match="@tool marks a method, not a property: remove @property"):
-        tool(property(lambda self: "x"))  # type: ignore[type-var]
+        tool(property(lambda self: "x"))  # type: ignore[call-overload]
 
 
 class Mistaken(Good):
