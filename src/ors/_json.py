@@ -51,6 +51,17 @@ def _plain(value: Any) -> Any:
     return to_jsonable_python(value, inf_nan_mode="null")
 
 
+def misfits(row: Mapping[str, Any]) -> list[str]:
+    """Names of the values that JSON cannot express."""
+    found = []
+    for name, value in row.items():
+        try:
+            dumps(value)
+        except (TypeError, ValueError, RecursionError):
+            found.append(name)
+    return found
+
+
 def loads(data: bytes | str) -> Any:
     """Decodes a JSON text.
 

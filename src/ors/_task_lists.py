@@ -64,7 +64,11 @@ class Listing:
 
     def _checked(self, listed: Any) -> Sequence[JSONObject]:
         where = f"{self._owner.__name__}.list_tasks"
-        if isinstance(listed, str | bytes | Mapping):
+        if listed is None:
+            raise TypeError(
+                f"{where} returned None for this split, not a list of tasks; is a `return` missing?"
+            )
+        if isinstance(listed, str | bytes | Mapping) or not hasattr(listed, "__iter__"):
             raise TypeError(f"{where} must return a list of tasks, not {type(listed).__name__}")
         # A generator yields its tasks only once, so they are stored.
         tasks: Sequence[Any] = listed if isinstance(listed, Sequence) else list(listed)

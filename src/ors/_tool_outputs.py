@@ -67,13 +67,19 @@ def checked(name: str, output: Any) -> ToolOutput:
     if isinstance(output, str):
         return ToolOutput(blocks=[TextBlock(text=output)])
     if not isinstance(output, list | tuple):
-        hint = "; is a `return` missing?" if output is None else ""
-        raise TypeError(f"{name!r} returned {_kind(output)}, but {ALLOWED}{hint}")
+        raise TypeError(f"{name!r} returned {_kind(output)}, but {ALLOWED}{_missing(output)}")
     for number, block in enumerate(output):
         if not isinstance(block, _BLOCKS):
             wrong = f"item {number} is {_kind(block)}, not a TextBlock or an ImageBlock"
             raise TypeError(f"{name!r} returned a list, but its {wrong}")
     return ToolOutput(blocks=list(output))
+
+
+def _missing(output: Any) -> str:
+    if inspect.iscoroutine(output):
+        output.close()  # otherwise Python warns that it was never awaited
+        return "; is an `await` missing?"
+    return "; is a `return` missing?" if output is None else ""
 
 
 def _kind(value: Any) -> str:

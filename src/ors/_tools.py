@@ -46,6 +46,8 @@ def tool(
         raise ValueError(f"timeout must be over 0 seconds, not {timeout}")
 
     def mark(function: F) -> F:
+        if isinstance(function, property):
+            raise TypeError("@tool marks a method, not a property: remove @property")
         # The first two names are those of ors-sdk 0.1.0, so that its toolsets work here.
         function._env_tool = True  # type: ignore[attr-defined]
         function._env_tool_shared = shared  # type: ignore[attr-defined]
@@ -158,10 +160,13 @@ def _define(owner: type, name: str, raw: Any, toolset: type | None) -> ToolDef:
     try:
         hints = get_type_hints(real, include_extras=True)
     except Exception as error:
-        raise InvalidEnvironment(f"{where}: its annotations cannot be resolved: {error}") from error
+        raise InvalidEnvironment(
+            f"{where}: its annotations cannot be resolved: {error}; import it in this module, "
+            "and not below `if TYPE_CHECKING`"
+        ) from error
     parameters = list(inspect.signature(real).parameters.values())
     if not isinstance(raw, staticmethod):
-        parameters = parameters[1:]
+        parameters = _after_self(where, parameters, hints)
     check_annotation(where, real, hints)
     model, fields = _input_model(where, parameters, hints)
     spec = ToolSpec(
@@ -183,6 +188,16 @@ def _define(owner: type, name: str, raw: Any, toolset: type | None) -> ToolDef:
         validator=None if model is None else model.__pydantic_validator__,  # complete, since the schema is
         fields=fields,
     )
+
+
+def _after_self(
+    where: str, parameters: list[inspect.Parameter], hints: dict[str, Any]
+) -> list[inspect.Parameter]:
+    first = parameters[0].name if parameters else None
+    if first is None or (first not in ("self", "cls") and hints.get(first, Any) is not Any):
+        found = "it has none" if first is None else f"its first is {first!r}"
+        raise InvalidEnvironment(f"{where}: the first parameter of a method is `self`, but {found}")
+    return parameters[1:]
 
 
 def _input_model(
@@ -216,7 +231,10 @@ def _model_of_parameters(
     try:
         model = create_model(title, __config__=ConfigDict(extra="forbid", title=title), **definitions)
     except Exception as error:
-        raise InvalidEnvironment(f"{where}: no input model can be made of its parameters: {error}") from error
+        raise InvalidEnvironment(
+            f"{where}: no input model can be made of its parameters: {str(error).partition('. ')[0]}; "
+            "use types that JSON has, or pydantic models"
+        ) from error
     return model, fields
 
 

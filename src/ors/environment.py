@@ -5,17 +5,18 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from inspect import getattr_static
 from operator import getitem
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ors._copies import Copier
 from ors._task_lists import Listing
 from ors._tool_outputs import checked
 from ors._tools import Spawn, Toolbox, call, method, terminal, tool
-from ors.errors import ToolError
+from ors.errors import InvalidEnvironment, ToolError
 from ors.types import Block, JSONObject, ListToolsOutput, RunToolError, RunToolOutput, RunToolSuccess, Split
 
 Prompt = Sequence[Block]
 _TOOLSETS = "_toolset_instances"
+_GIVEN = ("task_spec", "secrets")
 
 __all__ = ["Environment", "Secrets", "Toolset", "terminal", "tool"]
 
@@ -69,6 +70,12 @@ class Environment(ABC):
     def shutdown(cls) -> Any:
         """Releases what `startup` has prepared; called once when the process ends, after all teardowns."""
         return None
+
+    if not TYPE_CHECKING:  # a type checker would take every attribute for defined
+
+        def __getattr__(self, name: str) -> Any:
+            why = ": __init__ must call super().__init__(task_spec, secrets)" if name in _GIVEN else ""
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{why}")
 
     def setup(self) -> Awaitable[None] | None:
         """Prepares the episode; called once, before all other methods."""
@@ -163,6 +170,8 @@ class Environment(ABC):
     def _tools(cls) -> Toolbox:
         if "_toolbox" not in cls.__dict__:
             overridden = cls._call_tool is not Environment._call_tool
+            if not isinstance(cls.toolsets, Sequence | None):
+                raise InvalidEnvironment(f"{cls.__name__}.toolsets is a list of classes, as in [MyToolset]")
             cls._toolbox = Toolbox(cls, tuple(cls.toolsets or ()), overridden=overridden)
         return cls._toolbox
 

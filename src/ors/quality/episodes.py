@@ -186,7 +186,7 @@ def _judge(
         subject.report.found(
             "raises",
             f"{tool} raised for an input that fits its schema: {short(message)}",
-            f"Handle this input, or refuse it with ToolError: {short(str(given))}.",
+            f"Correct the tool, or refuse this input with ToolError: {short(str(given))}.",
             source=source,
         )
     elif made.reason == "not_found":

@@ -40,7 +40,8 @@ async def examine(subject: EnvironmentUnderTest) -> None:
                 f"the tasks of {split!r} cannot be listed: {reason(error)}",
                 "Make list_tasks() work.",
             )
-    report.figures["tasks"] = counts
+    if counts:
+        report.figures["tasks"] = counts
     _overlap(subject, whole)
     _answers(subject, listed)
     source = random.Random(subject.plan.seed)

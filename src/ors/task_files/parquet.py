@@ -5,7 +5,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
-from ors._json import dumps
+from ors._json import dumps, misfits
 from ors.task_files.cache import cached
 from ors.task_files.rows import JSONLRows
 
@@ -44,15 +44,7 @@ def _line(path: Path, row: dict[str, Any]) -> bytes:
     try:
         return dumps(row) + b"\n"
     except (TypeError, ValueError):
-        wrong = ", ".join(repr(name) for name, value in row.items() if not _is_json(value))
+        wrong = ", ".join(map(repr, misfits(row)))
         raise ValueError(
             f"{path}: JSON cannot express the values of {wrong}; leave such columns out"
         ) from None
-
-
-def _is_json(value: Any) -> bool:
-    try:
-        dumps(value)
-    except (TypeError, ValueError):
-        return False
-    return True

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.commands import Terminal, run
+from tests.support.unending_environment import PROCESSES
 
 
 def test_an_episode_is_played_from_a_pipe(park: str, tmp_path: Path) -> None:
@@ -103,3 +104,17 @@ def test_the_end_of_input_ends_a_game_in_a_terminal(url: str, tmp_path: Path) ->
     code, rest = game.end()
     assert code == 0
     assert "The episode is not finished" in rest
+
+
+@pytest.mark.long
+def test_an_episode_is_torn_down_when_the_terminal_is_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noted = tmp_path / "processes"
+    monkeypatch.setenv(PROCESSES, str(noted))
+    game = Terminal("play", "tests.support.unending_environment")
+    game.until("> ")
+    processes = noted.read_text().split()
+    assert len(processes) == 2  # the command, and that of the episode
+    assert game.hang_up() in (0, 130)  # the end of the input may come first
+    assert not any(Path(f"/proc/{pid}").exists() for pid in processes)

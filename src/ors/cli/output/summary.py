@@ -7,9 +7,10 @@ from typing import Any
 
 import click
 
+from ors.cli.errors import clean
 from ors.cli.output.printing import number, print_table
 from ors.client import ORS, Environment
-from ors.errors import ORSError
+from ors.errors import ORSError, TransportError
 
 
 @dataclass(frozen=True)
@@ -20,6 +21,8 @@ class Offered:
     splits: dict[str, int | None]
     tools: list[str]
     terminal_tool: str | None = None
+    problem: str | None = None
+    """Why tasks could not be counted."""
 
     def as_json(self) -> dict[str, Any]:
         """Value for `--json`."""
@@ -37,20 +40,25 @@ def offered(client: ORS, counter: ORS | None = None, seconds: float = inf) -> li
         env, counting = client.environment(name), (counter or client).environment(name)
         splits = dict.fromkeys(env.list_splits(), None)
         deadline = min(deadline, time.monotonic() + seconds)  # starts with the first count
-        splits = {split: _count(counting, split, deadline) for split in splits}
+        counts = {split: _count(counting, split, deadline) for split in splits}
+        splits = {split: count if isinstance(count, int) else None for split, count in counts.items()}
+        problem = next((text for text in counts.values() if isinstance(text, str)), None)
         terminal = env.terminal_tool()
         tools = [spec.name for spec in env.list_tools()]
-        found.append(Offered(name, splits, tools, terminal.name if terminal else None))
+        found.append(Offered(name, splits, tools, terminal.name if terminal else None, problem))
     return found
 
 
-def _count(env: Environment, split: str, deadline: float) -> int | None:
+def _count(env: Environment, split: str, deadline: float) -> int | str | None:
+    """Number of tasks, or why they cannot be counted; None if it takes too long."""
     if time.monotonic() > deadline:
         return None
     try:
         return env.num_tasks(split)
-    except ORSError:
+    except TransportError:
         return None
+    except ORSError as error:
+        return f"{split}: {clean(' '.join(str(error).split()))}"
 
 
 def print_offered(found: list[Offered]) -> None:
@@ -68,3 +76,6 @@ def print_offered(found: list[Offered]) -> None:
     print_table(("ENVIRONMENT", "TASKS", "TOOLS"), rows)
     if any(count is None for one in found for count in one.splits.values()):
         click.echo("\n?: not counted, or not in time. See `ors tasks … --split NAME`.", err=True)
+    for one in found:
+        if one.problem is not None:
+            click.echo(f"{one.name}, {one.problem}", err=True)

@@ -5,7 +5,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import click
 
@@ -14,7 +14,6 @@ from ors.cli.errors import Unreachable, WrongUsage, clean
 from ors.cli.targets.resolve import as_url, built, environments
 from ors.client import ORS, ASGITransport, Environment, Options, Session, Task
 from ors.errors import AuthenticationError, Forbidden, ORSError, Unavailable
-from ors.quality.serving import at_hangup
 
 PATIENCE = Options(retries=2, connect_seconds=5)
 """A person is waiting, so a missing server is reported soon."""
@@ -31,20 +30,23 @@ def connected(where: str, api_key: str | None = None, *, traceback: bool = False
         Unreachable: the target cannot be served, or no ORS server answers at the URL.
         WrongUsage: `where` is neither a URL nor a TARGET.
     """
-    url = as_url(where)
+    url, stack = as_url(where), ExitStack()
     if url is not None:
         if traceback:
             raise WrongUsage("--traceback needs a TARGET: a server shows nobody its source")
         greet(url, api_key)
         client = ORS(url, api_key, options=PATIENCE)
     else:
+        from ors.quality.serving import at_hangup  # late: a client needs no server
+
         server = built(environments([where]), return_errors="stacktrace" if traceback else "line")
         # The client reports a failure in one line; the server's log would repeat it at length.
         logging.getLogger("ors.server").addHandler(logging.NullHandler())
         logging.getLogger("ors.server").propagate = False
         client = ORS("http://in-process", api_key, options=PATIENCE, transport=ASGITransport(server.app))
-    # A terminal that is closed is like Ctrl-C: episodes are torn down.
-    with at_hangup(signal.default_int_handler), client:
+        # A terminal that is closed is like Ctrl-C: episodes are torn down.
+        stack.enter_context(at_hangup(signal.default_int_handler))
+    with stack, client:
         yield client
 
 

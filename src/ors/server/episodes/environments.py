@@ -12,6 +12,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from ors._class_checks import check_class, overrides
 from ors._protocol import RESERVED_NAMES
 from ors._tools import SPAWN, call
 from ors.environment import Environment
@@ -36,7 +37,7 @@ class ServedEnvironment:
 
     def __init__(self, cls: type[Environment], runtime: Runtime) -> None:
         self.cls = cls
-        _check_complete(cls)
+        check_class(cls)
         self.name = _checked_name(cls)
         self._runtime = runtime
         self.description = inspect.cleandoc(cls.__doc__ or "")
@@ -47,7 +48,7 @@ class ServedEnvironment:
         self.task_tools = cls._tools().specs(shared=False)
         self.splits = _listed_splits(cls)
         self.limits = _own_limits(cls, runtime.limits)
-        self._makes_tasks = _overrides(cls, "get_task")
+        self._makes_tasks = overrides(cls, "get_task")
         self._private = _private_fields(cls)
         self._split_names = {split.name for split in self.splits}
         if len(self._split_names) < len(self.splits):
@@ -107,11 +108,12 @@ class ServedEnvironment:
         """How many tasks a split has."""
         self._check_split(split)
         try:
-            if not _overrides(self.cls, "num_tasks"):
+            if not overrides(self.cls, "num_tasks"):
                 return len(await self._listed(split))
             count: int = await self._call(self.cls.num_tasks, split)
         except NotImplementedError:
-            raise BadRequest("num_tasks is not supported by this environment.") from None
+            text = "num_tasks is not supported by this environment: it has neither num_tasks nor list_tasks."
+            raise BadRequest(text) from None
         return count
 
     def task_at_hand(self, split: str, index: int) -> JSONObject | None:
@@ -153,7 +155,7 @@ class ServedEnvironment:
         """
         self._check_split(split)
         try:
-            if not _overrides(self.cls, "get_task_range") and not _overrides(self.cls, "get_task"):
+            if not overrides(self.cls, "get_task_range") and not overrides(self.cls, "get_task"):
                 await self._listed(split)  # the base class slices this list
             count = await self._known_count(split)
             if count is not None:
@@ -179,7 +181,7 @@ class ServedEnvironment:
         known = self.cls._listing.known(split)
         if known is not None:
             return len(known)
-        if not _overrides(self.cls, "num_tasks"):
+        if not overrides(self.cls, "num_tasks"):
             return None
         count: int = await self._call(self.cls.num_tasks, split)
         return count
@@ -304,32 +306,6 @@ def _checked_name(cls: type[Environment]) -> str:
     return name.lower()
 
 
-_CLASS_METHODS = (
-    "get_task",
-    "get_task_range",
-    "list_splits",
-    "list_tasks",
-    "list_tools",
-    "name",
-    "num_tasks",
-)
-
-
-def _check_complete(cls: type[Environment]) -> None:
-    for name in _CLASS_METHODS:
-        if not isinstance(inspect.getattr_static(cls, name), classmethod | staticmethod):
-            raise InvalidEnvironment(f"{cls.__name__}.{name} must be a @classmethod")
-    if inspect.isabstract(cls):
-        missing = ", ".join(sorted(cls.__abstractmethods__))
-        raise InvalidEnvironment(f"{cls.__name__} does not define {missing}")
-    if not any(_overrides(cls, name) for name in ("list_tasks", "get_task")):
-        raise InvalidEnvironment(f"{cls.__name__} has no tasks; define list_tasks, or num_tasks and get_task")
-
-
-def _overrides(cls: type[Environment], name: str) -> bool:
-    return inspect.getattr_static(cls, name) is not inspect.getattr_static(Environment, name)
-
-
 def _listed_tools(cls: type[Environment]) -> ListToolsOutput:
     if not len(cls._tools()) and not cls._tools().overridden:
         raise InvalidEnvironment(f"{cls.__name__} has no tools; mark at least one method with @tool")
@@ -343,8 +319,11 @@ def _listed_tools(cls: type[Environment]) -> ListToolsOutput:
 
 def _listed_splits(cls: type[Environment]) -> list[Split]:
     listed = _awaited(cls.list_splits())
-    if not listed or isinstance(listed, str):
-        raise InvalidEnvironment(f"{cls.__name__}.list_splits must return at least one split, in a list")
+    if not listed or not isinstance(listed, Iterable) or isinstance(listed, str):
+        raise InvalidEnvironment(
+            f"{cls.__name__}.list_splits must return at least one split, in a list such as ['train'], "
+            f"not {listed!r}"
+        )
     return [_split(cls, given) for given in listed]
 
 

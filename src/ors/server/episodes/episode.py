@@ -151,7 +151,8 @@ class Episode:
             return _BLOCKS.validate_python(prompt)
         except ValidationError:
             raise ServerFailed(
-                f"{self._cls.__name__}.get_prompt must return a list of TextBlock and ImageBlock",
+                f"{self._cls.__name__}.get_prompt must return a list of TextBlock and ImageBlock, such as "
+                f"[TextBlock(text=...)], not {_kinds(prompt)}",
                 reason="environment",
             ) from None
 
@@ -368,6 +369,12 @@ class Episode:
     def log_failed_setup(self, error: BaseException) -> None:
         """Logs a failed setup, without secrets."""
         self._log("setup failed", error)
+
+
+def _kinds(prompt: Any) -> str:
+    if not isinstance(prompt, list | tuple):
+        return "None" if prompt is None else type(prompt).__name__
+    return f"a list with {', '.join(sorted({type(block).__name__ for block in prompt}))}"
 
 
 def failure_reason(error: BaseException) -> str:

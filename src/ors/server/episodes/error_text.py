@@ -60,7 +60,7 @@ class ErrorText:
 def message(error: BaseException) -> str:
     """An exception in one phrase, with a hint if there is one."""
     try:
-        text = problems(error) if isinstance(error, ValidationError) else str(error)
+        text = f"{error.title}: {problems(error)}" if isinstance(error, ValidationError) else str(error)
     except Exception:  # an author's __str__ may fail too
         text = ""
     if isinstance(error, KeyError) or not text:

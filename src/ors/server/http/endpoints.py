@@ -6,11 +6,11 @@ from functools import partial
 from typing import Any
 
 from ors import _protocol
-from ors._json import dumps
+from ors._json import dumps, misfits
 from ors._protocol import Endpoint
 from ors._sse import encode
 from ors._version import __version__
-from ors.errors import NotFound, ORSError, Unavailable
+from ors.errors import NotFound, ORSError, ServerFailed, Unavailable
 from ors.server.episodes.environments import ServedEnvironment
 from ors.server.episodes.masking import hidden
 from ors.server.http.answers import STREAM, Answer, answer
@@ -102,7 +102,7 @@ class Endpoints:
     async def _tasks(self, request: Request, environment: ServedEnvironment) -> Answer:
         self._touch(request)
         tasks = await environment.tasks(request.model(ListTasks).split)
-        return answer({"tasks": self._shown(request, environment, tasks), "env_name": environment.name})
+        return self._tasks_answer("tasks", self._shown(request, environment, tasks), environment)
 
     async def _num_tasks(self, request: Request, environment: ServedEnvironment) -> Answer:
         self._touch(request)
@@ -113,13 +113,22 @@ class Endpoints:
         query = request.model(GetTask)
         task = await environment.task(query.split, query.index)
         # ors-sdk 0.1.0 and the specification have no env_name here; openreward 0.1.167 fails without it.
-        return answer({"task": self._shown(request, environment, [task])[0], "env_name": environment.name})
+        return self._tasks_answer("task", self._shown(request, environment, [task])[0], environment)
 
     async def _task_range(self, request: Request, environment: ServedEnvironment) -> Answer:
         self._touch(request)
         query = request.model(GetTaskRange)
         tasks = await environment.task_range(query.split, query.start, query.stop)
-        return answer({"tasks": self._shown(request, environment, tasks), "env_name": environment.name})
+        return self._tasks_answer("tasks", self._shown(request, environment, tasks), environment)
+
+    def _tasks_answer(self, key: str, value: Any, environment: ServedEnvironment) -> Answer:
+        try:
+            return answer({key: value, "env_name": environment.name})
+        except (TypeError, ValueError, RecursionError) as error:
+            tasks = value if key == "tasks" else [value]
+            names = sorted({name for task in tasks for name in misfits(dict(task))})
+            text = f"{environment.cls.__name__}: a task is JSON, but {', '.join(names)} is not: {error}"
+            raise ServerFailed(text, reason="environment") from None
 
     def _shown(self, request: Request, environment: ServedEnvironment, tasks: Sequence[Any]) -> Sequence[Any]:
         return tasks if self._keys.sees_private(request.key) else environment.without_private(tasks)
