@@ -7,6 +7,7 @@ import pytest
 
 from ors import Server
 from ors.server.admin.ended_episodes import KEPT, SHOWN
+from ors.types import Blocks
 from tests.server.observe.test_metrics_and_log import samples
 from tests.support.environments import Lab, Other
 from tests.support.feeds import following
@@ -24,6 +25,7 @@ def lab() -> Iterator[Raw]:
 def episode(raw: Raw, *rewards: float, finished: bool = False, end: bool = True) -> str:
     """Plays an episode that gets these rewards."""
     sid = raw.session(task={"n": len(rewards)})
+    raw.get("/lab/prompt", sid=sid)  # waits for the setup
     for number, value in enumerate(rewards, 1):
         raw.call(sid, "reward", {"value": value, "finished": finished and number == len(rewards)})
     if end:
@@ -60,6 +62,19 @@ def test_episodes_are_counted_by_their_outcomes(lab: Raw) -> None:
     }  # fmt: skip
 
 
+def test_an_episode_without_a_prompt_has_failed() -> None:
+    class Mute(Lab):
+        def get_prompt(self) -> Blocks:
+            raise RuntimeError("no words")
+
+    with serving(Server([Mute])) as url:
+        raw = Raw(url)
+        sid = raw.session("mute")
+        assert raw.get("/mute/prompt", sid=sid).status == 500
+        raw.post("/delete", sid=sid)
+        assert told(raw)["ended"][0]["outcome"] == "failed"
+
+
 def test_an_episode_is_counted_once_when_its_tool_finishes_it(lab: Raw) -> None:
     sid = episode(lab, 1.0, finished=True, end=False)
     assert told(lab)["totals"]["lab"]["ended"] == 1
@@ -71,6 +86,7 @@ def test_ended_episodes_stay_with_their_rewards_the_newest_first(lab: Raw) -> No
     first = episode(lab, 0.25)
     second = episode(lab, 0.5, 0.5, finished=True)
     other = lab.session("other")
+    lab.get("/other/prompt", sid=other)
     lab.post("/delete", sid=other)
     newest, middle, oldest = told(lab)["ended"]
     assert (newest["sid"], newest["outcome"], newest["reward"]) == (other, "unscored", None)

@@ -148,6 +148,5 @@ def test_on_a_phone_the_columns_that_matter_are_in_sight(page: Page, stage: str)
         finally:
             page.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
         button = page.find(f'tr[data-sid="{session.sid}"] button')
-        one_line = button.rect["height"]
-        button.click()
-        assert page.find(f'tr[data-sid="{session.sid}"] button', "Really?").rect["height"] == one_line
+        page.run("document.querySelector('.sessions').style.width = '1px'")  # as narrow as it gets
+        assert button.rect["height"] < 40

@@ -21,7 +21,7 @@ export function histogram({ bars, without = 0, names = ["episodes"], chosen = ()
     { class: "histogram" },
     h("div", { class: "bars", role: "group", "aria-label": "Episodes by reward" }, columns),
     bars.length <= FEW ? null : h("div", { class: "ends", "aria-hidden": "true" }, [bars[0].from, (bars[0].from + last.to) / 2, last.to].map((edge) => h("span", null, brief(edge)))),
-    h("figcaption", null, names.length > 1 ? names.map((name, n) => h("span", { class: `legend ${TONES[n]}` }, name)) : null, without ? h("span", { class: "muted" }, `${plural(without, "episode")} without a reward`) : null),
+    h("figcaption", null, names.map((name, n) => h("span", { class: `legend ${TONES[n]}` }, name)), without ? h("span", { class: "muted" }, `${plural(without, "episode")} without a reward`) : null),
   );
 }
 

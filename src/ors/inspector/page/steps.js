@@ -21,8 +21,7 @@ export function stepItem(step, again = null) {
     step.started === undefined ? null : h("span", { class: "elapsed muted" }, `at ${seconds(step.started)}`),
     h("span", { class: "elapsed muted" }, step.status === "running" ? "" : seconds(step.seconds)),
     h("span", { class: "grow" }),
-    again ? button("Again", again, { class: "small quiet", title: "Fill the form with this input" }) : null,
-    wire ? h("a", { class: "small button quiet", href: `#/wire/${wire.id}` }, "Wire") : null,
+    h("span", { class: "acts" }, again ? button("Again", again, { class: "small quiet", title: "Fill the form with this input" }) : null, wire ? h("a", { class: "small button quiet", href: `#/wire/${wire.id}` }, "Wire") : null),
   );
   return h("li", { class: `step ${step.status}`, "data-step": step.n }, head, given(step), result(step));
 }

@@ -165,6 +165,8 @@ class Pager {
       row.querySelector("a")?.toggleAttribute("aria-current", row.dataset.index === String(index));
     }
     this.#showTask(index);
+    // On a phone, it is below the list.
+    if (matchMedia("(max-width: 900px)").matches) this.#detail.scrollIntoView();
   }
 
   async #showTask(index) {

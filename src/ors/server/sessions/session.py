@@ -169,6 +169,7 @@ class ServerSession:
         try:
             prompt: Blocks = await episode.prompt()
         except ServerFailed as error:
+            self.score.failed |= not self.score.calls
             self._runtime.observers.show(PromptAsked(self.sid, [], str(error)))
             raise
         self._runtime.observers.show(PromptAsked(self.sid, prompt))
