@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+VISION = ["<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>"]
 
 
 def tiny_tokenizer() -> Any:
@@ -23,6 +24,24 @@ def tiny_tokenizer() -> Any:
     )
     tokenizer.chat_template = qwen3_chat_template
     return tokenizer
+
+
+def tiny_processor() -> Any:
+    """The same tokenizer with the images of Qwen 2.5 VL: one token for 28 x 28 pixels, and no videos."""
+    from transformers import ProcessorMixin, Qwen2_5_VLProcessor
+    from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
+    from trl.chat_template_utils import qwen3_vl_chat_template
+
+    class Pictures(Qwen2_5_VLProcessor):
+        def __init__(self, image_processor: Any, tokenizer: Any, chat_template: str) -> None:
+            self.image_token, self.video_token = VISION[2:]
+            self.image_token_id, self.video_token_id = tokenizer.convert_tokens_to_ids(VISION[2:])
+            ProcessorMixin.__init__(self, image_processor, tokenizer, chat_template=chat_template)
+
+    tokenizer = tiny_tokenizer()
+    tokenizer.add_special_tokens({"additional_special_tokens": VISION})
+    images = Qwen2VLImageProcessorPil(min_pixels=28 * 28, max_pixels=28 * 28)
+    return Pictures(images, tokenizer, qwen3_vl_chat_template)
 
 
 def tiny_model() -> Any:

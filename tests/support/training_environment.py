@@ -93,6 +93,13 @@ class Essay(Hunt):
         return ToolOutput(blocks=[], reward=float(str(self.task_spec["target"]) in message), finished=True)
 
 
+class Gallery(Hunt):
+    """The same, with a picture in the prompt."""
+
+    def get_prompt(self) -> Blocks:
+        return [*super().get_prompt(), ImageBlock(data=png(), mimeType="image/png")]
+
+
 def told(url: str) -> None:
     print(url, flush=True)
 

@@ -70,10 +70,14 @@ class _TokenAgent:
         self._logprobs: list[float] | None = [] if sampling_params.get("logprobs") else None
         self._extra: dict[str, Any] = {}
         self._experts: Any = None
+        self._schemas: list[dict[str, Any]] = []
+        self._typed: list[OpenAIFunctionToolSchema] = []
 
     async def reply(self, conversation: Conversation, tools: Sequence[ToolSpec]) -> AgentMessage:
-        schemas = convert_tools(tools, "openai-chat")
-        await self._read(conversation.messages[self._seen :], schemas)
+        if not self._messages:  # the tools are the same in all turns
+            self._schemas = convert_tools(tools, "openai-chat")
+            self._typed = [OpenAIFunctionToolSchema.model_validate(each) for each in self._schemas]
+        await self._read(conversation.messages[self._seen :])
         sampled = await self._loop.server_manager.generate(
             request_id=self._request,
             prompt_ids=self._ids,
@@ -84,8 +88,7 @@ class _TokenAgent:
         await self._keep(sampled)
         if len(self._mask) >= self._config.response_length:
             return AgentMessage(stop="length", usage=usage)
-        typed = map(OpenAIFunctionToolSchema.model_validate, schemas)
-        text, found = await self._parser.extract_tool_calls(sampled.token_ids, list(typed))
+        text, found = await self._parser.extract_tool_calls(sampled.token_ids, self._typed)
         found, turn = found[: self._config.multi_turn.max_parallel_calls], len(self._messages)
         calls = tuple(
             call_of(each.name, each.arguments, each.tool_call_id or f"call_{turn}_{number}")
@@ -94,17 +97,17 @@ class _TokenAgent:
         self._messages.append(reply_message(text, calls))
         return AgentMessage(text, calls, usage=usage)
 
-    async def _read(self, new: Sequence[Message], schemas: list[dict[str, Any]]) -> None:
+    async def _read(self, new: Sequence[Message]) -> None:
         """Adds the tokens of new messages, which are never the model's."""
         updated = self._messages + [chat_message(message) for message in new]
         images = [image for each in updated[len(self._messages) :] for image in images_of(each["content"])]
         self._loop._assert_mm_supported(bool(images))
         if not self._messages:
             built = self._loop.ct_build_initial_tokens
-            self._ids = await built(updated, tools=schemas, images=images or None)
+            self._ids = await built(updated, tools=self._schemas, images=images or None)
         else:
             merged, mask, logprobs = await self._loop.ct_merge_context_msg(
-                self._messages, updated, self._ids, self._mask, self._logprobs, tools=schemas
+                self._messages, updated, self._ids, self._mask, self._logprobs, tools=self._schemas
             )
             if len(mask) >= self._config.response_length:
                 raise ContextExceeded(f"the response is over {self._config.response_length} tokens")

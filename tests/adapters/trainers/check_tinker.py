@@ -1,6 +1,7 @@
 """Tinker's own rollout of groups on our environments, with a completer that samples by a script."""
 
 import asyncio
+import io
 import pickle
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -8,9 +9,11 @@ from typing import Any
 
 import pytest
 import torch
+from PIL import Image
+from tinker.types import ImageChunk
 from tinker_cookbook.completers import TokenCompleter, TokensWithLogprobs
 from tinker_cookbook.exceptions import AllTrajectoriesFailedError
-from tinker_cookbook.renderers.qwen3 import Qwen3InstructRenderer
+from tinker_cookbook.renderers.qwen3 import Qwen3InstructRenderer, Qwen3VLInstructRenderer
 from tinker_cookbook.rl.data_processing import compute_advantages, trajectory_to_data
 from tinker_cookbook.rl.rollout_strategy import MinViableGroup, RetryOnFailure
 from tinker_cookbook.rl.rollouts import do_group_rollout
@@ -18,7 +21,7 @@ from tinker_cookbook.rl.types import TrajectoryGroup
 
 from ors.adapters.no_reward import NoReward
 from ors.adapters.tinker import ORSGroupBuilder
-from tests.support.tiny_model import called, tiny_tokenizer
+from tests.support.tiny_model import called, tiny_processor, tiny_tokenizer
 from tests.support.training_environment import Hunt, hunt_elsewhere
 
 RIGHT, WRONG = (called("guess", number=3),), (called("guess", number=4),)
@@ -162,3 +165,30 @@ async def test_a_builder_can_be_pickled(url: str) -> None:
     assert made.get_total_rewards() == [1.0]
     copy.renderer = None
     assert pickle.loads(pickle.dumps(copy)).index == 3
+
+
+class Looking(TokenCompleter):
+    """Looks at the picture of the environment, then guesses; keeps the images that it was shown."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        self.tokenizer = tokenizer
+        self.shown: list[list[ImageChunk]] = []
+
+    async def __call__(self, model_input: Any, stop: Any, *, max_tokens: int | None = None) -> Any:
+        text = (called("look"), called("guess", number=3))[len(self.shown)]
+        self.shown.append([chunk for chunk in model_input.chunks if isinstance(chunk, ImageChunk)])
+        ids = self.tokenizer.encode(text, add_special_tokens=False)
+        return TokensWithLogprobs(tokens=ids, maybe_logprobs=[-0.5] * len(ids))
+
+
+async def test_images_of_the_prompt_and_of_results_reach_the_model(url: str) -> None:
+    processor = tiny_processor()
+    builder = group(url, 1)
+    builder.environment = "gallery"
+    builder.renderer = Qwen3VLInstructRenderer(processor.tokenizer, processor.image_processor)
+    policy = Looking(processor.tokenizer)
+    made = await do_group_rollout(builder, policy)
+    assert made.get_total_rewards() == [1.0]
+    assert [len(images) for images in policy.shown] == [1, 2]
+    red, green, blue = Image.open(io.BytesIO(policy.shown[1][1].data)).getpixel((0, 0))
+    assert red > 200 > 50 > max(green, blue)  # JPEG is not exact

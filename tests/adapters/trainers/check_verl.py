@@ -15,7 +15,7 @@ from verl.trainer.ppo.ray_trainer import compute_advantage
 from verl.workers.rollout.replica import TokenOutput
 
 import ors.adapters.verl_grpo  # noqa: F401 - registers grpo_ors
-from tests.support.tiny_model import called, tiny_model, tiny_tokenizer
+from tests.support.tiny_model import called, tiny_model, tiny_processor, tiny_tokenizer
 from tests.support.training_environment import hunt_elsewhere
 
 RIGHT, WRONG = (called("guess", number=3),), (called("guess", number=4),)
@@ -24,7 +24,7 @@ LOOP = """
 - name: ors
   _target_: ors.adapters.verl.ORSAgentLoop
   base_url: {url}
-  environment: hunt
+  environment: {environment}
   arguments:
     reward: sum
     limits:
@@ -42,16 +42,18 @@ class TokenServer:
         self.requests: dict[str, Sequence[str]] = {}
         self.sampled: dict[str, list[list[int]]] = {}
         self.prompts: dict[str, list[list[int]]] = {}
+        self.images: list[Any] = []
         self.before_reply: Callable[[int], object] = lambda turn: None
 
     async def generate(
-        self, request_id: str, *, prompt_ids: list[int], sampling_params: dict[str, Any], **_: Any
+        self, request_id: str, *, prompt_ids: list[int], sampling_params: dict[str, Any], **rest: Any
     ) -> TokenOutput:
         if request_id not in self.requests:
             self.requests[request_id] = self.scripts[len(self.requests)]
         script = self.requests[request_id]
         sampled = self.sampled.setdefault(request_id, [])
         self.prompts.setdefault(request_id, []).append(list(prompt_ids))
+        self.images.append(rest.get("image_data"))
         self.before_reply(len(sampled))
         ids = self.tokenizer.encode(script[len(sampled)], add_special_tokens=False)
         sampled.append(ids)
@@ -69,9 +71,14 @@ def rollout(tmp_path: Path) -> Rollout:
     tiny_model().save_pretrained(tmp_path / "model")
 
     async def played(
-        url: str, scripts: Sequence[Sequence[str]], split: str = "train", **rollout: Any
+        url: str,
+        scripts: Sequence[Sequence[str]],
+        split: str = "train",
+        environment: str = "hunt",
+        processor: Any = None,
+        **rollout: Any,
     ) -> tuple[DataProto, TokenServer]:
-        (tmp_path / "loop.yaml").write_text(LOOP.format(url=url))
+        (tmp_path / "loop.yaml").write_text(LOOP.format(url=url, environment=environment))
         config = OmegaConf.load(Path(verl.__file__).parent / "trainer/config/_generated_ppo_trainer.yaml")
         config.actor_rollout_ref.model.path = str(tmp_path / "model")
         settings = {
@@ -86,6 +93,9 @@ def rollout(tmp_path: Path) -> Rollout:
         server = TokenServer(tiny_tokenizer(), scripts)
         server.before_reply = before_reply[0] if before_reply else server.before_reply
         worker = AgentLoopWorker(config, llm_client=server)
+        if processor is not None:  # as if the model had vision
+            worker.processor, worker.tokenizer = processor, processor.tokenizer
+            worker.hf_model_type = "qwen2_5_vl"
         count = len(scripts)
         rows: dict[str, list[Any]] = {
             "raw_prompt": [[{"role": "user", "content": "ignored"}]] * count,
@@ -200,3 +210,23 @@ async def test_a_failing_token_server_is_no_failure_of_the_environment(url: str,
     rollout.before_reply.append(fail)  # type: ignore[attr-defined]
     with pytest.raises(RuntimeError, match="no GPU"):
         await rollout(url, [RIGHT])
+
+
+async def test_images_of_the_prompt_and_of_results_reach_the_model(url: str, rollout: Rollout) -> None:
+    processor = tiny_processor()
+    looks = (called("look"), called("guess", number=3))
+    done, server = await rollout(url, [looks], environment="gallery", processor=processor)
+    assert [len(images) for images in server.images] == [1, 2]
+    assert all(image.getpixel((0, 0)) == (255, 0, 0) for image in server.images[1])
+    (first, second) = server.prompts.popitem()[1]
+    assert [ids.count(processor.image_token_id) for ids in (first, second)] == [1, 2]
+    # The pixels are trained with, and what was sampled is still exact.
+    assert len(done.non_tensor_batch["multi_modal_inputs"][0]["image_grid_thw"]) == 2
+    ids, mask = done.batch["responses"][0], done.batch["response_mask"][0].bool()
+    assert ids[mask].tolist() == [id for each in server.sampled.popitem()[1] for id in each]
+    assert done.batch["rm_scores"].sum() == 1.0
+
+
+async def test_images_for_a_model_without_vision_are_an_error(url: str, rollout: Rollout) -> None:
+    with pytest.raises(RuntimeError, match="Multimodal inputs require"):
+        await rollout(url, [(called("look"), called("guess", number=3))])
