@@ -34,11 +34,11 @@ class Counted(Lab):
     """Tasks that are made one by one, and refused beyond the last."""
 
     @classmethod
-    def num_tasks(cls, split: str) -> int:
+    async def num_tasks(cls, split: str) -> int:
         return 64
 
     @classmethod
-    def get_task(cls, split: str, index: int) -> JSONObject:
+    async def get_task(cls, split: str, index: int) -> JSONObject:
         if index >= 64:
             raise IndexError
         return {"n": f"number {index}"}
