@@ -5,7 +5,7 @@ STAMP := $(VENV)/.installed
 # What running the examples needs, and no more: it takes seconds, not minutes.
 RUNS := $(VENV)/.runs
 
-.PHONY: help install run test test-long test-field test-trainers test-ray attack coverage check format bench bench-quick bench-cluster bench-rollouts nodes profile soak fuzz idle cost killed records screenshots clean bench-sandbox browser proxies sandbox docs test-docs test-pythons package
+.PHONY: help install run test test-long test-field test-trainers test-ray attack coverage check format bench bench-quick bench-cluster bench-rollouts bench-adapters nodes profile soak fuzz idle cost killed records screenshots clean bench-sandbox browser proxies sandbox docs test-docs test-pythons package
 
 help: ## what there is to do
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -97,6 +97,9 @@ bench-cluster: install ## what forwarding costs, and what several workers bring:
 
 bench-rollouts: install ## what the driver of rollouts costs beside the bare client: about two minutes
 	$(BIN)/python -m bench.rollouts
+
+bench-adapters: install ## what the adapters of trainers cost beside the driver: about two minutes
+	PYTHONPATH=src $$($(BIN)/python -c 'from tests.support.side_venvs import TRAINERS; print(TRAINERS.python())') -W ignore -m bench.adapters
 
 nodes: install ## a Ray cluster whose parts are killed and frozen: who sees it, and how soon: about a minute
 	$(BIN)/python -m bench.nodes

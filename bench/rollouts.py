@@ -55,14 +55,15 @@ async def _bare(env: AsyncEnvironment, episodes: int) -> None:
     await asyncio.gather(*(play() for _ in range(AT_ONCE)))
 
 
-async def _driven(env: AsyncEnvironment, episodes: int) -> None:
+async def driven(env: AsyncEnvironment, episodes: int) -> None:
+    """Plays episodes with the driver."""
     async for record in rollouts(env, [TASK] * episodes, Instant(), concurrency=AT_ONCE, reward="sum"):
         assert (record.outcome, record.reward) == (Scored(), STEPS)
 
 
 async def compare(url: str, rounds: int, episodes: int) -> dict[str, list[float]]:
     """The CPU time of a step in microseconds, for each round."""
-    ways = {"bare": _bare, "driven": _driven}
+    ways = {"bare": _bare, "driven": driven}
     found: dict[str, list[float]] = {name: [] for name in ways}
     async with AsyncORS(url) as client:
         env = client.environment("bench")
@@ -79,7 +80,7 @@ async def _grown(url: str, episodes: int) -> tuple[float, float]:
     found = []
     async with AsyncORS(url) as client:
         for part in (episodes // 10, episodes - episodes // 10):
-            await _driven(client.environment("bench"), part)
+            await driven(client.environment("bench"), part)
             found.append(machine.resident_bytes(os.getpid()) / 2**20)
     return found[0], found[1]
 

@@ -27,15 +27,17 @@ class Row:
     entropy: float
     episodes: int
     failed: int
-    truncated: int
+    truncated: int | None
+    """None if the trainer does not tell."""
     calls: int
 
     def __str__(self) -> str:
         test = "" if self.test is None else f"  test {self.test:.3f}"
+        truncated = "" if self.truncated is None else f"  {self.truncated} truncated"
         failed = f"  {self.failed} failed" if self.failed else ""
         return (
             f"step {self.step:4}  {self.seconds:6.1f} s  reward {self.reward:.3f}  "
-            f"entropy {self.entropy:.2f}  {self.truncated} truncated{failed}{test}"
+            f"entropy {self.entropy:.2f}{truncated}{failed}{test}"
         )
 
 

@@ -16,7 +16,7 @@ PYTEST = ["-m", "pytest", "-q", "-o", "addopts=", "-o", "filterwarnings=", "-W",
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("trainer", sorted(path.stem[6:] for path in CHECKS.glob("check_*.py")))
 def test_an_adapter_in_the_loop_of_its_trainer(trainer: str) -> None:
-    package: Package = VERIFIERS if trainer == "verifiers" else TRAINERS
+    package: Package = VERIFIERS if trainer.startswith("verifiers") else TRAINERS
     quiet = {"TRL_EXPERIMENTAL_SILENCE": "1", "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
     command = [package.python(), *PYTEST, str(CHECKS / f"check_{trainer}.py")]
     done = subprocess.run(

@@ -99,14 +99,19 @@ def test_learning_is_shown_by_environment_and_ended_episodes_stay(page: Page) ->
         for reward in (1, 0):
             with client.environment("stage").session(split="train", index=3) as session:
                 session.call_tool("step", {"reward": reward, "finished": True})
-        row = page.find('tr[data-environment="stage"]', "50%")
-        assert row.text.split() == ["stage", "2", row.text.split()[2], "0.5", "50%", "0.5", "50%"]
+        page.find('tr[data-environment="stage"]', "50%")
+        cells = page.until(lambda: page.find('tr[data-environment="stage"]').text.split(), "no row")
+        assert cells == ["stage", "2", cells[2], "0.5", "50%", "0.5", "50%"]
         page.find(".tile", "Solved\n50%")
-        ended = page.count("table.ended tbody tr", 2)
-        assert [one.text.split("\n")[-1].split()[-4] for one in ended] == ["0", "1"]
-        assert "task-3" in ended[0].text
+        page.count("table.ended tbody tr", 2)
+        ended = page.until(lambda: [one.text for one in page.all("table.ended tbody tr")], "no rows")
+        assert [text.split("\n")[-1].split()[-4] for text in ended] == ["0", "1"]
+        assert "task-3" in ended[0]
         for title in ("Episodes", "Mean reward", "Solved", "Sessions", "Calls", "Latency"):
-            assert page.find(".tile", title).find_elements("css selector", ".legend")
+            page.until(
+                lambda: page.find(".tile", title).find_elements("css selector", ".legend"),  # noqa: B023
+                f"{title} has no legend",
+            )
         page.type("Environment", "wordhunt")
         page.find("table.ended", "Episodes stay here")
 

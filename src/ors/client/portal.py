@@ -90,7 +90,7 @@ class Portal:
         return self._loop
 
     def _start(self) -> None:
-        self._loop = _new_loop()
+        self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=_serve, args=(self._loop,), name="ors-client", daemon=True)
         # Runs once: on close(), at exit, or at garbage collection, as the thread does not refer to `self`.
         self._end = weakref.finalize(self, _stop, self._last, self._loop, self._thread, self._pid)
@@ -124,15 +124,6 @@ class _Job(Generic[T]):
             self._task.cancel()
 
 
-def _new_loop() -> asyncio.AbstractEventLoop:
-    """A loop of uvloop, with which a call takes a quarter less CPU time; Windows has none."""
-    try:
-        from uvloop import new_event_loop
-    except ImportError:
-        return asyncio.new_event_loop()
-    return new_event_loop()
-
-
 def _serve(loop: asyncio.AbstractEventLoop) -> None:
     asyncio.set_event_loop(loop)
     try:
@@ -142,7 +133,6 @@ def _serve(loop: asyncio.AbstractEventLoop) -> None:
             task.cancel()
         loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
         loop.run_until_complete(loop.shutdown_asyncgens())
-        loop.run_until_complete(asyncio.sleep(0.001))  # uvloop closes sockets in its next rounds
     finally:
         loop.close()
 

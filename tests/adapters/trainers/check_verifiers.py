@@ -50,15 +50,28 @@ class Completions(BaseHTTPRequestHandler):
             "choices": [{"index": 0, "message": message, "finish_reason": reason}],
             "usage": {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2},
         }
-        data = json.dumps(answer).encode()
+        streamed = bool(body.get("stream"))
+        data = _stream(answer) if streamed else json.dumps(answer).encode()
         self.send_response(200)
-        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Type", "text/event-stream" if streamed else "application/json")
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()
         self.wfile.write(data)
 
     def log_message(self, format: str, *args: Any) -> None:
         pass
+
+
+def _stream(answer: dict[str, Any]) -> bytes:
+    """The same answer as events: all of the message, then its end."""
+    (choice,) = answer["choices"]
+    message = choice["message"]
+    calls = [{"index": number, **call} for number, call in enumerate(message.get("tool_calls", ()))]
+    delta = {**message, **({"tool_calls": calls} if calls else {})}
+    parts = [{"delta": delta, "finish_reason": None}, {"delta": {}, "finish_reason": choice["finish_reason"]}]
+    head = {**answer, "object": "chat.completion.chunk"}
+    events = [json.dumps({**head, "choices": [{"index": 0, **part}]}) for part in parts]
+    return "".join(f"data: {event}\n\n" for event in [*events, "[DONE]"]).encode()
 
 
 @pytest.fixture

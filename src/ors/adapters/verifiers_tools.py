@@ -1,0 +1,136 @@
+"""verifiers: a toolset, for the harnesses that have a loop of their own."""
+
+import signal
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import verifiers.v1 as vf
+
+from ors.adapters.chat import text_of
+from ors.adapters.methods import tool_method
+from ors.adapters.verifiers import ORSData, ORSState, ORSTask, ORSTaskset
+from ors.client import ORS, AsyncORS, ToolInvocation, convert_tools
+from ors.rollouts import AgentMessage, Failed, SteppedEpisode, ToolMessage
+
+__all__ = ["ORSToolTaskset", "ORSToolset"]
+
+_REDUCTIONS: Mapping[str, Any] = {"last": lambda given: given[-1], "sum": sum, "max": max}
+
+
+class ORSToolState(ORSState):
+    """Outcome of an episode so far: what it is if the harness stops now."""
+
+    ended: bool = False
+    why: str = ""
+
+
+class ORSToolset(vf.Toolset[vf.ToolsetConfig, ORSToolState]):
+    """The tools of one episode: a server that verifiers starts for each rollout. Images are named in text."""
+
+    TOOL_PREFIX = None
+
+    async def setup_task(self, task: ORSData) -> None:
+        """Opens the session. If that fails, the rollout ends before the model is asked."""
+        # verifiers stops this process by SIGTERM. uvicorn sends it again when it has stopped serving, which
+        # by default would end the process before the session is closed.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        client = await self._exit_stack.enter_async_context(AsyncORS(task.base_url))
+        session = client.environment(task.environment).session(split=task.split, index=task.index)
+        self._arguments = task.arguments
+        self._rewards: list[float | None] = []
+        self._episode = SteppedEpisode(session, **task.arguments)
+        self._exit_stack.push_async_callback(self._episode.stop, "the harness ended the episode")
+        await self._episode.start()
+        self._note(self.state)
+        await self._push_state(b"")
+
+    def register(self, mcp: Any) -> None:
+        """Adds the tools of the task."""
+        for tool in convert_tools(self._episode.tools, "openai-chat"):
+            method = tool_method(**tool["function"]).__get__(self)
+            mcp.add_tool(
+                self._with_state(method), tool["function"]["name"], description=method.__doc__ or None
+            )
+
+    async def _call(self, name: str, given: dict[str, Any]) -> str:
+        if self._episode.record is not None:
+            raise ValueError("The episode has ended.")
+        # MCP's server fills in what the model left out, with None where there is no default.
+        made = {key: value for key, value in given.items() if value is not None}
+        new = await self._episode.step(AgentMessage(calls=(ToolInvocation(name, made),)))
+        result = next((each for each in new if isinstance(each, ToolMessage)), None)
+        self._rewards += [] if result is None else [result.reward]
+        self._note(self.state)
+        if result is None:
+            return "The environment failed."
+        if not result.ok:
+            raise ValueError(text_of(result.blocks))
+        return text_of(result.blocks)
+
+    def _note(self, state: ORSToolState) -> None:
+        record = self._episode.record
+        state.ended, state.rewards = record is not None, list(self._rewards)
+        if record is None:
+            given = [reward for reward in self._rewards if reward is not None]
+            state.outcome = "scored" if given else "truncated"
+            reduced = _REDUCTIONS[self._arguments["reward"]](given) if given else None
+            state.reward = self._arguments.get("truncated_reward") if reduced is None else float(reduced)
+            return
+        state.reward, state.outcome = record.reward, record.outcome.type
+        if isinstance(record.outcome, Failed):
+            state.why = f": {record.outcome.who}, {record.outcome.error}: {record.outcome.message}"
+
+
+class ORSToolTask(ORSTask, vf.Task[ORSData, ORSToolState]):
+    """A task whose tools any harness calls."""
+
+    @classmethod
+    def toolsets(cls, config: Any) -> list[Any]:
+        """One server for each rollout, since it holds a session."""
+        return [ORSToolset(vf.ToolsetConfig())]
+
+    @vf.stop
+    async def episode_ended(self, trace: vf.Trace) -> bool:
+        """Whether `finished`, a limit or a failure has ended the episode."""
+        return bool(trace.state.ended)
+
+    @vf.reward(weight=1.0)
+    async def environment_reward(self, trace: vf.Trace) -> float:
+        """The reward of the episode.
+
+        Raises:
+            RuntimeError: it has none. The trace then has an error, and is left out.
+        """
+        state = trace.state
+        if state.reward is None:
+            raise RuntimeError(f"the episode is {state.outcome or 'not begun'} and has no reward{state.why}")
+        return float(state.reward)
+
+
+class ORSToolTaskset(ORSTaskset):
+    """The tasks of a split, for any harness. Each prompt is read in a session of its own, which is closed."""
+
+    @classmethod
+    def task_type(cls) -> type[ORSToolTask]:
+        """The class of the tasks."""
+        return ORSToolTask
+
+    def load(self) -> Iterator[ORSToolTask]:
+        """All tasks of the split.
+
+        Raises:
+            ValueError: the configuration lacks something, or the environment scores the last message.
+        """
+        with ORS(self.config.base_url or "http://127.0.0.1") as client:
+            for task in super().load():
+                data = task.data
+                env = client.environment(data.environment)
+                with env.session(split=data.split, index=data.index) as session:
+                    if session.terminal_tool() is not None:
+                        raise ValueError(f"{data.environment} has a terminal tool: use ORSHarness")
+                    prompt = text_of(session.get_prompt())
+                yield ORSToolTask(data.model_copy(update={"prompt": prompt}), self.config.task)
+
+
+if __name__ == "__main__":
+    ORSToolset.run()
