@@ -86,7 +86,7 @@ def make_run(tmp_path: Path) -> list[str]:
     (tmp_path / "bin" / "python").write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
     (tmp_path / "bin" / "python").chmod(0o755)
     (tmp_path / ".runs").touch()
-    return ["make", "run", f"VENV={tmp_path}"]
+    return ["make", "--no-print-directory", "run", f"VENV={tmp_path}"]
 
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
