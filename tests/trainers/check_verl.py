@@ -67,6 +67,7 @@ async def test_the_loop_of_the_configuration_plays_the_rows_and_its_estimator_ma
     )
     assert sorted(done.batch["rm_scores"].sum(-1).tolist()) == [0.0, 0.0, 1.0]
     assert played["truncated"] == 0.0
+    assert done.batch["response_mask"].any(-1).all()  # a lost episode is learned from too
     assert all("between 1 and 10" in tokenizer.decode(each[0]) for each in server.prompts.values())
     done.batch["token_level_rewards"] = done.batch["rm_scores"]
     made = compute_advantage(done, config.algorithm.adv_estimator, config=config.algorithm)

@@ -18,6 +18,8 @@ from verifiers.v1.runtimes.base import Runtime
 from tests.adapters.trainers.check_verifiers import HINT, RIGHT, Model, Reply, model
 from tests.support.training_environment import Hunt, hunt_elsewhere
 
+pytestmark = pytest.mark.timeout(200)  # each starts three processes, one after the other
+
 
 @pytest.fixture(autouse=True)
 def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
