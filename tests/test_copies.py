@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ors import TextBlock, ToolOutput, Toolset, tool
-from ors._tools import toolset_of
+from ors._authoring.tools import toolset_of
 from ors.environment import fork_toolsets, own_fork
 from tests.support.board_environment import Board, Notes
 from tests.support.environments import said

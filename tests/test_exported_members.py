@@ -40,11 +40,11 @@ def test_modules_list_what_is_public(module: str) -> None:
     [
         ("import ors", ["uvicorn", "aiohttp", "ors.server", "ors.client", "starlette"]),
         ("from ors import Environment, tool", ["asyncio", "uvicorn", "aiohttp", "ors.server"]),
-        ("from ors.client import ORS", ["uvicorn", "ors.server", "ors._tools", "ors.cluster"]),
+        ("from ors.client import ORS", ["uvicorn", "ors.server", "ors._authoring.tools", "ors.cluster"]),
         ("from ors import Server", ["uvicorn", "aiohttp", "prometheus_client"]),
         (
             "import ors.cli.commands.list, ors.cli.commands.tasks",
-            ["ors.server", "ors._tools", "uvicorn", "aiohttp"],
+            ["ors.server", "ors._authoring.tools", "uvicorn", "aiohttp"],
         ),
     ],
 )

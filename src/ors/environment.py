@@ -7,10 +7,10 @@ from inspect import getattr_static
 from operator import getitem
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ors._copies import Copier
-from ors._task_lists import Listing
-from ors._tool_outputs import checked
-from ors._tools import Spawn, Toolbox, call, method, terminal, tool
+from ors._authoring.copies import Copier
+from ors._authoring.task_lists import Listing
+from ors._authoring.tool_outputs import checked
+from ors._authoring.tools import Spawn, Toolbox, call, method, terminal, tool
 from ors.errors import InvalidEnvironment, ToolError
 from ors.types import Block, JSONObject, ListToolsOutput, RunToolError, RunToolOutput, RunToolSuccess, Split
 
@@ -132,7 +132,7 @@ class Environment(ABC):
             if isinstance(tasks, list | tuple):
                 return list(tasks[start:stop])
             return list(await call(getitem, tasks, slice(start, stop)))  # in a thread: it may read a file
-        from asyncio import sleep  # late, as in ors._tools
+        from asyncio import sleep  # late, as in ors._authoring.tools
 
         indices = range(await call(cls.num_tasks, split))[start:stop]
         found = []

@@ -37,7 +37,7 @@ _PASSED_OVER = frozenset({"__pycache__", "node_modules", "site-packages"})
 
 @dataclass(frozen=True)
 class Reloaded:
-    """What is served: the folders to watch, the socket, and how servers end.
+    """Everything about what is served: the folders to watch, the socket, and how servers end.
 
     `ending_seconds` is how long a server may take to stop before it is killed. `tells` says whether clients
     are told why a server cannot start.

@@ -2,7 +2,7 @@
 
 from typing import Any, ClassVar, Self
 
-from ors._copies import Copier
+from ors._authoring.copies import Copier
 from ors.environment import Environment, Toolset
 from ors.errors import InvalidEnvironment
 from ors.sandbox import Pool, Sandbox, SandboxSpec, open_sandbox

@@ -112,7 +112,8 @@ def test_a_target_that_cannot_be_imported_says_why_in_one_line(tmp_path: Path, t
         (
             "class Loose(One):\n    @tool\n    def look(self):\n        'Looks.'\n",
             "env.py:Loose",
-            f"Loose.look: a tool needs a return annotation, such as `-> ToolOutput` or `-> str` (env.py:{LINES + 2})",
+            "Loose.look: a tool needs a return annotation, such as `-> ToolOutput` or `-> str` "
+            f"(env.py:{LINES + 2})",
         ),
         (
             "class Vague(One):\n    @tool\n    def look(self, at) -> ToolOutput:\n        'Looks.'\n",

@@ -27,7 +27,7 @@ TRY = "Try: curl -s {header}{url}/{name}/tools"
 
 @dataclass(frozen=True)
 class Banner:
-    """What a server prints when it has started."""
+    """The lines that a server prints when it has started."""
 
     inspector: bool
     """Whether the server offers its inspector."""

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from ors._tools import Spawn
+from ors._authoring.tools import Spawn
 from ors.environment import Environment, fork_toolsets, own_fork
 
 

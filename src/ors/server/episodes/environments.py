@@ -12,12 +12,12 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from ors._class_checks import check_class, overrides
+from ors._authoring.tools import SPAWN, call
 from ors._protocol import RESERVED_NAMES
-from ors._tools import SPAWN, call
 from ors.environment import Environment
 from ors.errors import BadRequest, InvalidEnvironment, ServerFailed
 from ors.limits import Limits
+from ors.server.episodes.class_checks import check_class, overrides
 from ors.server.episodes.episode import Episode, failure_reason
 from ors.server.episodes.error_text import trace
 from ors.server.process.forks import end_copy

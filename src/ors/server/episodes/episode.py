@@ -9,11 +9,11 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
+from ors._authoring.tool_outputs import Returned, checked
+from ors._authoring.tools import SPAWN, ToolDef, call, method
 from ors._json import dumps
 from ors._protocol import result_events
 from ors._sandbox_observer import SANDBOX_OBSERVER
-from ors._tool_outputs import Returned, checked
-from ors._tools import SPAWN, ToolDef, call, method
 from ors.environment import Environment, Secrets
 from ors.errors import BadRequest, Gone, ServerFailed, ToolError
 from ors.limits import Limits

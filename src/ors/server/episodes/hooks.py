@@ -5,7 +5,7 @@ import logging
 from collections.abc import Iterable
 from inspect import getattr_static
 
-from ors._tools import call
+from ors._authoring.tools import call
 from ors.environment import Environment
 from ors.errors import StartupFailed
 from ors.server.episodes.environments import ServedEnvironment

@@ -1,1 +1,1 @@
-"""What a run says: statistics, comparisons and a picture."""
+"""Analysis of runs: statistics, comparisons and a picture."""

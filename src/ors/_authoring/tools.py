@@ -11,8 +11,8 @@ from typing import Annotated, Any, Protocol, TypeVar, get_type_hints, overload
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic.fields import FieldInfo
 
+from ors._authoring.tool_outputs import Returned, Run, check_annotation
 from ors._json import dumps
-from ors._tool_outputs import Returned, Run, check_annotation
 from ors._validation import problems
 from ors.errors import InvalidEnvironment, ToolError
 from ors.types import TerminalToolSpec, ToolSpec
@@ -329,7 +329,7 @@ class Toolbox:
     ) -> Awaitable[Returned]:
         """Validates the input and runs the tool `name`; `definition` is its entry in `by_name`.
 
-        The caller must pass the result to `ors._tool_outputs.checked`.
+        The caller must pass the result to `ors._authoring.tool_outputs.checked`.
 
         Raises:
             ToolError: there is no such tool, the input is not valid, or the tool refused.

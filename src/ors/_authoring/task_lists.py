@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
 
-from ors._tools import Spawn, call
+from ors._authoring.tools import Spawn, call
 from ors.types import JSONObject
 
 if TYPE_CHECKING:  # slow to import, and not needed by an author's code

@@ -1,0 +1,1 @@
+"""Parts of authoring below `Environment`: tools, their outputs, lists of tasks, copies."""
