@@ -139,7 +139,7 @@ class Inspector:
 
 
 async def _sandbox(session: ServerSession) -> Answer:
-    """What the sandbox of a session contains; null if it has none, or if it does not answer."""
+    """The contents of a session's sandbox; null if it has none, or if it does not answer."""
     # Imported here: most servers have no sandbox.
     from ors.sandbox.box import Box
 
