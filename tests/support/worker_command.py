@@ -21,11 +21,12 @@ YARD = f"{SUPPORT / 'traced_environment.py'}:Yard"
 class Crew:
     """A supervisor with its workers."""
 
-    def __init__(self, process: subprocess.Popen[str], folder: Path) -> None:
+    def __init__(self, process: subprocess.Popen[str], folder: Path, workers: int) -> None:
         self.process = process
         self._folder = folder
         self.url = self.line(r"Serving on (http://\S+)")
         self.raw = Raw(self.url)
+        self.until(lambda: len(self.slots()) == workers)  # they know each other a moment later
 
     def line(self, pattern: str) -> str:
         """Returns the next line of its output that matches."""
@@ -129,7 +130,7 @@ def crew(folder: Path, workers: int, *words: str, command: Sequence[str] = ORS) 
         )
     assert process.stdout is not None
     try:
-        yield Crew(process, folder)
+        yield Crew(process, folder, workers)
     finally:
         if process.poll() is None:
             process.terminate()

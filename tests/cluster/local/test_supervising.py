@@ -99,7 +99,7 @@ def test_a_supervisor_whose_messages_nobody_reads_goes_on(tmp_path: Path) -> Non
     )
     os.close(write)
     try:
-        one = Crew(process, tmp_path)
+        one = Crew(process, tmp_path, 1)
         (first,) = one.living()
         os.kill(first, signal.SIGKILL)  # which it tells
         one.until(lambda: first not in one.living() and one.slots() == {0})
