@@ -43,7 +43,7 @@ ELSEWHERE := $(FIELD) $(TRAINERS) $(RAY) $(SITE) tests/attack
 test: install browser proxies sandbox ## run all tests but those of the next targets: under five minutes
 	$(BIN)/python -m pytest -m "not long" $(foreach path,$(ELSEWHERE),--ignore $(path))
 
-test-long: install browser proxies sandbox ## the tests that take over two seconds each: about four minutes
+test-long: install browser proxies sandbox ## the tests that take over two seconds each: about eight minutes
 	$(BIN)/python -m pytest -m long $(foreach path,$(ELSEWHERE) $(CROWDS),--ignore $(path))
 
 test-pythons: browser proxies sandbox ## the tests of test under Python 3.11 to 3.14, as far as they are here: five minutes each

@@ -10,7 +10,7 @@ from tests.support.faulty_proxy import spoiled
 from tests.support.protocol_faults import status
 
 # The proxy is cut off with connections in every state; what it leaves open is no fault of what is tested.
-pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+pytestmark = [pytest.mark.long, pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")]
 
 
 def test_a_good_server_is_fine(several: str) -> None:

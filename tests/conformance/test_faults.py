@@ -6,7 +6,7 @@ from tests.support.faulty_proxy import spoiled
 from tests.support.planted_faults import PLANTED
 
 # The proxy is cut off with connections in every state; what it leaves open is no fault of what is tested.
-pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+pytestmark = [pytest.mark.long, pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")]
 
 
 @pytest.mark.parametrize("name", PLANTED)

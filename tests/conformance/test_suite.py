@@ -19,7 +19,7 @@ from tests.support.faulty_proxy import Ask, Fault, Request, Response, spoiled
 from tests.support.live_server import serving
 
 # The proxy is cut off with connections in every state; what it leaves open is no fault of what is tested.
-pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+pytestmark = [pytest.mark.long, pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")]
 
 
 SLOW = [check.id for check in all_checks() if check.slow]

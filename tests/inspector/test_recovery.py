@@ -12,7 +12,7 @@ from tests.support.browser import Page
 from tests.support.hostile_environment import Stage
 from tests.support.live_server import serving
 
-pytestmark = pytest.mark.xdist_group("browser")
+pytestmark = [pytest.mark.long, pytest.mark.xdist_group("browser")]
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from tests.support.commands import running
 from tests.support.hostile_environment import Stage
 from tests.support.live_server import serving
 
-pytestmark = pytest.mark.xdist_group("browser")
+pytestmark = [pytest.mark.long, pytest.mark.xdist_group("browser")]
 
 
 def test_an_episode_is_played_on_a_server_that_has_no_inspector(page: Page) -> None:

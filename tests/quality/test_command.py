@@ -13,6 +13,8 @@ from tests.support.commands import Terminal, run, running
 from tests.support.live_server import serving
 from tests.support.unending_environment import PROCESSES
 
+pytestmark = pytest.mark.long
+
 PARK = Path(park.__file__)
 QUICK = ("--sample", "2", "--episodes", "20")
 

@@ -17,6 +17,8 @@ from tests.support.faulty_proxy import Fault, spoiled
 from tests.support.live_server import serving
 from tests.support.protocol_faults import refuses
 
+pytestmark = pytest.mark.long
+
 PLAN = Plan(sample=3, episodes=30)
 
 

@@ -10,6 +10,8 @@ import pytest
 
 from ors.quality.files import _target, files_made, still_there
 
+pytestmark = pytest.mark.long
+
 WRITE = os.O_WRONLY | os.O_CREAT
 
 

@@ -12,6 +12,8 @@ from ors.quality import Plan, Report, as_text, examine
 from tests.support import intermittent_environments as marsh
 from tests.support.commands import run
 
+pytestmark = pytest.mark.long
+
 MARSH = Path(marsh.__file__)
 
 

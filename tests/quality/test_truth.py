@@ -4,9 +4,13 @@ import threading
 import tracemalloc
 from typing import Any
 
+import pytest
+
 from ors import Blocks, TextBlock, ToolOutput, tool
 from ors.quality import Plan, Report, as_text, examine
 from tests.support import faulty_environments as park
+
+pytestmark = pytest.mark.long
 
 PLAN = Plan(sample=1, repeat=1, steps=3, episodes=20)
 

@@ -29,6 +29,8 @@ from tests.support.live_server import serving
 from tests.support.model_provider import ChatAnswers, providing
 from tests.support.scripted_server import Reply, answer
 
+pytestmark = pytest.mark.long
+
 QUIZ = str(SUPPORT / "eval_environments.py")
 KEY = "sk-this-is-the-key-of-the-provider"
 

@@ -15,6 +15,8 @@ from tests.support.feeds import following
 from tests.support.live_server import serving
 from tests.support.raw_http import Answer, Raw
 
+pytestmark = pytest.mark.long
+
 WHERE = r"on (http://127\.0\.0\.1:\d+)/-/\?token=([\w-]{40,})"
 
 

@@ -2,8 +2,12 @@
 
 from pathlib import Path
 
+import pytest
+
 from tests.support import ROOT
 from tests.support.commands import Terminal, run
+
+pytestmark = pytest.mark.long
 
 
 def test_a_url_and_a_target_list_the_same(url: str, park: str) -> None:

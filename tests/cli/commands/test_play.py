@@ -8,6 +8,8 @@ import pytest
 from tests.support.commands import Terminal, run
 from tests.support.unending_environment import PROCESSES
 
+pytestmark = pytest.mark.long
+
 
 def test_an_episode_is_played_from_a_pipe(park: str, tmp_path: Path) -> None:
     lines = [

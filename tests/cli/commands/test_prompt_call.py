@@ -8,6 +8,8 @@ import pytest
 from tests.support.cli_environments import PICTURE
 from tests.support.commands import run
 
+pytestmark = pytest.mark.long
+
 
 def test_a_prompt_is_shown_and_its_images_are_saved(url: str, tmp_path: Path) -> None:
     for count in (1, 2):

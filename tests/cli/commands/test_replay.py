@@ -22,6 +22,8 @@ from tests.support.recorded import recording
 SHOP = '''\
 from ors import Environment, TextBlock, ToolError, ToolOutput, terminal, tool
 
+pytestmark = pytest.mark.long
+
 class Shop(Environment):
     @classmethod
     def list_splits(cls):

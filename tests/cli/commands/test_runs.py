@@ -12,6 +12,8 @@ from ors.types import TextBlock
 from tests.support.commands import run
 from tests.support.episode_records import LOST, episode
 
+pytestmark = pytest.mark.long
+
 
 def written(folder: Path, records: Iterable[EpisodeRecord], config: dict[str, object] | None = None) -> Path:
     with RunWriter.create(folder, RunInfo.gathered(config or {})) as writer:

@@ -4,6 +4,8 @@ import pytest
 
 from tests.support.commands import run
 
+pytestmark = pytest.mark.long
+
 
 def test_check_opens_a_sandbox_on_each_backend() -> None:
     done = run("sandbox", "check", "--quick", "--json")

@@ -25,6 +25,8 @@ QUICK = """\
 import asyncio
 from ors import Environment, TextBlock, ToolOutput, tool
 
+pytestmark = pytest.mark.long
+
 class Quick(Environment):
     @classmethod
     def list_splits(cls):

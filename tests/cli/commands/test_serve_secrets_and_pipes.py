@@ -19,6 +19,8 @@ from tests.support.environments import Lab
 from tests.support.live_server import serving
 from tests.support.raw_http import Raw
 
+pytestmark = pytest.mark.long
+
 LAB = f"{SUPPORT / 'environments.py'}:Lab"
 KEY = "key-4f1c0a77e2"
 SECRETS = {"in_body": "body-93d1b0e6c8", "in_header": "header-b7702d5f11"}

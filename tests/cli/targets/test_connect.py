@@ -13,6 +13,8 @@ from ors.cli.targets import connect
 from ors.client import Options
 from tests.support.commands import run
 
+pytestmark = pytest.mark.long
+
 
 @contextmanager
 def answering(status: int, body: bytes) -> Iterator[str]:

@@ -11,6 +11,8 @@ ENVIRONMENT = """\
 from ors import Environment, TextBlock, ToolOutput, tool
 from neighbour import TASKS
 
+pytestmark = pytest.mark.long
+
 class {name}(Environment):
     @classmethod
     def list_splits(cls):

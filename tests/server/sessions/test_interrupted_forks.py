@@ -144,11 +144,13 @@ def test_a_session_without_teardown_ends_after_the_thread_that_copies_it(raw: Ra
 
 
 def test_a_server_that_drains_refuses_the_forks_that_wait_at_once() -> None:
-    server = Server(ALL, limits=Limits(grace_seconds=20))
+    server = Server(ALL, limits=Limits(grace_seconds=3))
     with ThreadPoolExecutor(1) as pool, serving(server) as url:
         raw = Raw(url)
         sid, id = opened(raw)
-        with raw.opened(sid, "hold", env="board"):
+        with raw.opened(
+            sid, "hold", env="board"
+        ):  # its client leaves, and is waited for while there is grace
             asked = pool.submit(fork, raw, sid, 2)
             until(lambda: running(raw, sid) == 2)
             loop = server._app.runtime.loop
