@@ -19,10 +19,10 @@ from tests.support.eval_environments import Quiz
 from tests.support.live_server import serving
 from tests.support.recorded import recording
 
+pytestmark = pytest.mark.long
+
 SHOP = '''\
 from ors import Environment, TextBlock, ToolError, ToolOutput, terminal, tool
-
-pytestmark = pytest.mark.long
 
 class Shop(Environment):
     @classmethod

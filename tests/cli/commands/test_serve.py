@@ -21,11 +21,11 @@ from tests.support.commands import ORS as COMMAND
 from tests.support.commands import PATIENCE, Running, run, running, variables
 from tests.support.raw_http import Raw
 
+pytestmark = pytest.mark.long
+
 QUICK = """\
 import asyncio
 from ors import Environment, TextBlock, ToolOutput, tool
-
-pytestmark = pytest.mark.long
 
 class Quick(Environment):
     @classmethod

@@ -7,11 +7,11 @@ import pytest
 
 from tests.support.commands import run, running
 
+pytestmark = pytest.mark.long
+
 ENVIRONMENT = """\
 from ors import Environment, TextBlock, ToolOutput, tool
 from neighbour import TASKS
-
-pytestmark = pytest.mark.long
 
 class {name}(Environment):
     @classmethod
