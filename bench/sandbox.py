@@ -138,7 +138,10 @@ def proportional(pid: int) -> int:
 
 
 def family(pid: int) -> list[int]:
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    try:
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    except (FileNotFoundError, ProcessLookupError):
+        return []  # it has ended meanwhile
     return [pid, *(each for child in children for each in family(int(child)))]
 
 
