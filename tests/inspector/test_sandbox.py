@@ -4,37 +4,20 @@ import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 
-from ors import JSONObject, Server, TextBlock
+from ors import Server
 from ors.client import ORS
-from ors.sandbox import Pool, SandboxSpec
-from ors.toolsets import Bash, SandboxEnvironment
 from tests.support.browser import Page
 from tests.support.environments import Lab
 from tests.support.hostile_environment import HOSTILE
 from tests.support.live_server import serving
 from tests.support.raw_http import Raw
+from tests.support.sandbox_environment import Workshop
 
 pytestmark = pytest.mark.xdist_group("browser")
-
-
-class Workshop(SandboxEnvironment):
-    sandbox: ClassVar[SandboxSpec | Pool] = SandboxSpec(backend="bwrap")
-    toolsets = [Bash]
-
-    @classmethod
-    def list_splits(cls) -> list[str]:
-        return ["train"]
-
-    @classmethod
-    def list_tasks(cls, split: str) -> list[JSONObject]:
-        return [{}]
-
-    def get_prompt(self) -> list[TextBlock]:
-        return [TextBlock(text="Work.")]
 
 
 @pytest.fixture(scope="module")

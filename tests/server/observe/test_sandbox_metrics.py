@@ -9,12 +9,12 @@ import pytest
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import HistogramDataPoint, InMemoryMetricReader
 
-from ors import JSONObject, Server, TextBlock, ToolOutput, tool
+from ors import Server, TextBlock, ToolOutput, tool
 from ors.sandbox import Pool, SandboxSpec
 from ors.server.observe.otel_metrics import OTelMetrics
-from ors.toolsets import Bash, SandboxEnvironment
 from tests.server.observe.test_metrics_and_log import samples
 from tests.server.observe.test_otel_metrics import told
+from tests.support import sandbox_environment
 from tests.support.forks import until
 from tests.support.live_server import serving
 from tests.support.raw_http import Raw
@@ -27,20 +27,8 @@ WORDS = {
 }
 
 
-class Workshop(SandboxEnvironment):
+class Workshop(sandbox_environment.Workshop):
     sandbox: ClassVar[SandboxSpec | Pool] = SandboxSpec(backend="bwrap", memory=64 * 2**20, inodes=500)
-    toolsets = [Bash]
-
-    @classmethod
-    def list_splits(cls) -> list[str]:
-        return ["train"]
-
-    @classmethod
-    def list_tasks(cls, split: str) -> list[JSONObject]:
-        return [{}]
-
-    def get_prompt(self) -> list[TextBlock]:
-        return [TextBlock(text="Work.")]
 
     @tool
     async def run(self, limit: str) -> ToolOutput:

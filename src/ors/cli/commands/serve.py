@@ -234,12 +234,11 @@ def serve(
     keys = access.all_keys()
     host = "" if on_ray.ray is not None and not given("host") else host  # on Ray, each node's address
     check_exposure(host, bool(keys or access.insecure), "Set a key in ORS_API_KEYS")
-    if return_errors == "line" and (
-        not is_loopback(host) or access.insecure or workers.supervised or on_ray.ray
-    ):
+    private = is_loopback(host) and not access.insecure
+    if return_errors == "line" and (not private or workers.supervised or on_ray.ray):
         raise WrongUsage(SHOWS_SOURCE)
     if reloading and fd is None:
-        tells = is_loopback(host) and not access.insecure and access.ssl_certfile is None
+        tells = private and access.ssl_certfile is None
         raise click.exceptions.Exit(_reload(targets, host, port, tells, flags))
     serving = Serving(host, port, log_level, log_json, as_json, access, keys, targets, record)
     supervised = workers.supervised and on_ray.ray is None and worker_config is None and fd is None

@@ -28,8 +28,12 @@ class Score:
             self.reward += result.reward
             self.rewarded = True
 
-    def end(self, failed: bool) -> tuple[str, float | None]:
-        """Ends the count; returns the outcome and the reward. Recorded sessions have the same outcomes."""
+    def end(self, failed: bool) -> None:
+        """Ends the count, and decides the outcome. Recorded sessions have the same outcomes."""
         self.counted = True
         self.outcome = "failed" if failed else "scored" if self.rewarded else "unscored"
-        return self.outcome, self.reward if self.outcome == "scored" else None
+
+    @property
+    def result(self) -> float | None:
+        """The reward of an episode that has ended; None unless it is scored."""
+        return self.reward if self.outcome == "scored" else None

@@ -332,7 +332,8 @@ class ServerSession:
             self._episode_ended(failed=False)
 
     def _episode_ended(self, failed: bool) -> None:
-        outcome, reward = self.score.end(failed)
+        self.score.end(failed)
+        outcome, reward = self.score.outcome, self.score.result
         self._runtime.episodes.add(self.environment, outcome, reward)
         task, calls = self.episode.task if self.episode else None, self.score.calls
         self._runtime.observers.tell(
@@ -390,7 +391,6 @@ class ServerSession:
             return
         seconds = asyncio.get_running_loop().time() - self.created
         score = self.score
-        reward = score.reward if score.outcome == "scored" else None
-        result = (score.outcome, reward, score.calls, self.place, self.episode.task)
+        result = (score.outcome, score.result, score.calls, self.place, self.episode.task)
         closed = (self.sid, self.environment, self.key, reason, seconds, teardown_seconds)
         self._runtime.observers.tell(SessionClosed(*closed, *result))
