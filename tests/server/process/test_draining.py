@@ -36,6 +36,13 @@ def draining(server: Server) -> Iterator[Future[None]]:
     over.result(20)
 
 
+def set_up(raw: Raw, task_id: str) -> str:
+    """A session that is ready for calls: a server that ends lets go of one whose setup still runs."""
+    sid = raw.session(task={"id": task_id})
+    assert raw.get("/lab/prompt", sid=sid).status == 200  # waits for the setup
+    return sid
+
+
 def told(answer: Answer) -> tuple[int, str]:
     return answer.status, answer.headers["ors-reason"]
 
@@ -44,7 +51,7 @@ def test_creations_in_line_are_refused_while_a_call_still_has_its_grace() -> Non
     server = Server([Lab], limits=Limits(sessions=1, queue=5, queue_seconds=1000, grace_seconds=1000))
     with serving(server) as url, ThreadPoolExecutor(3) as pool:
         raw = Raw(url)
-        with raw.opened(raw.session(task={"id": "draining"}), "hold") as call:
+        with raw.opened(set_up(raw, "draining"), "hold") as call:
             waiting = [
                 pool.submit(raw.post, "/create", {"task_spec": {}}, sid=str(number)) for number in range(3)
             ]
@@ -64,7 +71,7 @@ def test_a_finished_result_whose_client_was_cut_off_is_still_there_for_the_grace
     server = Server([Lab], limits=Limits(grace_seconds=1000))
     with serving(server) as url:
         raw = Raw(url)
-        sid = raw.session(task={"id": "cut"})
+        sid = set_up(raw, "cut")
         with raw.opened(sid, "hold") as call:
             task_id = call.task_id
         while server._app.timers.pings._due:  # until the cut is known
