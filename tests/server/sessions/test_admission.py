@@ -189,16 +189,21 @@ def test_a_session_ends_when_its_life_is_over(monkeypatch: pytest.MonkeyPatch) -
 
 def test_an_environment_has_limits_of_its_own() -> None:
     class Tight(Lab):
-        limits = {"tool_seconds": 0.05, "result_bytes": 500, "setup_seconds": 0.1}
+        limits = {"result_bytes": 500}
 
-    with serving(Server([Tight, Lab])) as url:
+    class Hasty(Lab):
+        limits = {"tool_seconds": 0.05}
+
+    class Eager(Lab):
+        limits = {"setup_seconds": 0.1}
+
+    with serving(Server([Tight, Hasty, Eager, Lab])) as url:
         raw = Raw(url)
-        sid = raw.session("tight")
-        assert "time limit of 0.05 s" in raw.call(sid, "stay", env="tight").error()
-        assert "output limit" in raw.call(sid, "echo", {"text": "x" * 600}, env="tight").error()
+        assert "time limit of 0.05 s" in raw.call(raw.session("hasty"), "stay", env="hasty").error()
+        assert "output limit" in raw.call(raw.session("tight"), "echo", {"text": "x" * 600}, env="tight").error()
         assert raw.call(raw.session(), "echo", {"text": "x" * 600}).result()["ok"] is True
-        slow = raw.session("tight", {"setup_gate": True, "id": "tight-setup"})
-        failed = raw.get("/tight/prompt", sid=slow)
+        slow = raw.session("eager", {"setup_gate": True, "id": "tight-setup"})
+        failed = raw.get("/eager/prompt", sid=slow)
         assert "setup did not end within 0.1 s" in failed.detail
         assert failed.headers["ors-reason"] == "setup_timeout"
         assert Lab.counts["tight-setup.teardown"] == 0  # which waits for the thread of the setup
