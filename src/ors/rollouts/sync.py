@@ -56,15 +56,22 @@ class SteppedEpisodeSync:
 
     def start(self) -> tuple[Message, ...]:
         """Opens the session; returns the first messages: see `SteppedEpisode.start`."""
-        return self._loop.run(self._async.start)
+        return self._turn(None)
 
     def step(self, message: AgentMessage) -> tuple[Message, ...]:
         """Plays one reply; returns the messages that follow it: see `SteppedEpisode.step`."""
-        return self._loop.run(lambda: self._async.step(message))
+        return self._turn(message)
 
     def stop(self, why: str) -> EpisodeRecord:
         """Truncates the episode, unless it has ended; returns its record: see `SteppedEpisode.stop`."""
-        return self._loop.run(lambda: self._async.stop(why))
+        return self.record or self._loop.run(lambda: self._async.stop(why))
+
+    def _turn(self, message: AgentMessage | None) -> tuple[Message, ...]:
+        return self._loop.wait(
+            lambda ending: self._async.begin_turn(message, ending.come),
+            self._async.new_messages,
+            self._async.cancel,
+        )
 
 
 async def _in_thread(tasks: Iterable[GivenTask]) -> AsyncIterator[GivenTask]:

@@ -1,7 +1,7 @@
 """SteppedEpisode: an episode whose replies come from the caller, one at a time."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Unpack
 
 from ors.client import AsyncSession
@@ -26,7 +26,7 @@ class SteppedEpisode:
         self._caller = _Caller()
         self._seen = 0
         self._playing = asyncio.get_running_loop().create_task(play(session, self._caller, **arguments))
-        self._playing.add_done_callback(self._caller.ended)
+        self._playing.add_done_callback(self._caller.ask)
 
     @property
     def record(self) -> EpisodeRecord | None:
@@ -48,9 +48,7 @@ class SteppedEpisode:
         Raises:
             RuntimeError: the episode has ended, or has not begun.
         """
-        self._caller.answer(message)
-        self._seen += 1
-        return await self._turn()
+        return await self._turn(message)
 
     async def stop(self, why: str) -> EpisodeRecord:
         """Truncates the episode, unless it has ended; returns its record."""
@@ -59,18 +57,39 @@ class SteppedEpisode:
             self._caller.answer(ContextExceeded(why))
         return await self._playing
 
-    async def _turn(self) -> tuple[Message, ...]:
+    async def _turn(self, message: AgentMessage | None = None) -> tuple[Message, ...]:
+        asked = asyncio.Event()
+        self.begin_turn(message, asked.set)
         try:
-            await self._caller.turn.wait()
+            await asked.wait()
         except asyncio.CancelledError:
-            self._playing.cancel()
+            self.cancel()
             await asyncio.wait((self._playing,))
             raise
+        return self.new_messages()
+
+    def begin_turn(self, message: AgentMessage | None, then: Callable[[], object]) -> None:
+        """Plays a reply, if there is one, and calls `then` when the next is awaited or the episode has ended.
+
+        Raises:
+            RuntimeError: the episode has ended, or has not begun.
+        """
+        if message is not None:
+            self._caller.answer(message)
+            self._seen += 1
+        self._caller.when_asked(then)
+
+    def new_messages(self) -> tuple[Message, ...]:
+        """The messages since the last time."""
         record = self.record
         messages = self._caller.messages if record is None else record.messages
         new = tuple(messages[self._seen :])
         self._seen = len(messages)
         return new
+
+    def cancel(self) -> None:
+        """Ends the episode without a record."""
+        self._playing.cancel()
 
     def __del__(self) -> None:
         playing = getattr(self, "_playing", None)
@@ -82,25 +101,36 @@ class _Caller:
     """The agent of a stepped episode. Nothing in it refers to the episode, so that a dropped one ends."""
 
     def __init__(self) -> None:
-        self.turn = asyncio.Event()
-        """Set when a reply is awaited, and when the episode has ended."""
         self.messages: Sequence[Message] = ()
         self.tools: Sequence[ToolSpec] = ()
         self._answer: asyncio.Future[AgentMessage] | None = None
+        self._asked = False
+        """A reply is awaited, or the episode has ended."""
+        self._waiting: list[Callable[[], object]] = []
 
     async def reply(self, conversation: Conversation, tools: Sequence[ToolSpec]) -> AgentMessage:
         self.messages, self.tools = conversation.messages, tools
         self._answer = asyncio.get_running_loop().create_future()
-        self.turn.set()
+        self.ask()
         return await self._answer
 
-    def ended(self, playing: "asyncio.Task[EpisodeRecord]") -> None:
-        self.turn.set()
+    def ask(self, _: object = None) -> None:
+        waiting, self._waiting = self._waiting, []
+        self._asked = True
+        for then in waiting:
+            then()
+
+    def when_asked(self, then: Callable[[], object]) -> None:
+        """Calls `then` at the next turn of the caller, or at once if it is."""
+        if self._asked:
+            then()
+        else:
+            self._waiting.append(then)
 
     def answer(self, answer: AgentMessage | ContextExceeded) -> None:
         if self._answer is None or self._answer.done():
             raise RuntimeError("the episode waits for no reply: it has ended, or has not begun")
-        self.turn.clear()
+        self._asked = False
         if isinstance(answer, AgentMessage):
             self._answer.set_result(answer)
         else:
