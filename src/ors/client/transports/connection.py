@@ -22,8 +22,8 @@ _INTERIM = frozenset({100, *range(102, 200)})  # after 101, and statuses below 1
 _KEEPALIVE = (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3))
 
 
-class HTTPConnection(asyncio.Protocol):
-    """A connection that carries one exchange at a time."""
+class HTTPConnection(asyncio.BufferedProtocol):
+    """A connection that carries one exchange at a time. All of a pool receive into one buffer, in turns."""
 
     def __init__(self, pool: "DirectTransport", loop: asyncio.AbstractEventLoop) -> None:
         self._pool = pool
@@ -101,14 +101,18 @@ class HTTPConnection(asyncio.Protocol):
             if hasattr(socket, name):
                 made.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """The place for received bytes."""
+        return self._pool.buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
         """Parses received bytes."""
         if self._exchange is None or self._parser is None:
             self.cut()  # bytes without a request
             return
-        self.bare_bytes += len(data)
+        self.bare_bytes += nbytes
         try:
-            self._parser.feed_data(data)
+            self._parser.feed_data(self._pool.buffer[:nbytes])
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             self._give_up(error)
         if self.bare_bytes > MAX_HEAD_BYTES:

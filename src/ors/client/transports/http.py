@@ -16,6 +16,7 @@ from ors.client.transports.urls import authorization, port_of
 MAX_COOKIES = 64
 CONNECTS_AT_ONCE = 256
 RESOLVED_SECONDS = 10.0
+BUFFER_BYTES = 2**18
 Address = tuple[int, Any]
 P = TypeVar("P", bound=asyncio.BaseProtocol)
 
@@ -41,6 +42,8 @@ class DirectTransport:
         self._connects = asyncio.Semaphore(CONNECTS_AT_ONCE)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
+        self.buffer = memoryview(bytearray(BUFFER_BYTES))
+        """For received bytes. A new one for each reception, as asyncio makes them, costs three system calls."""
 
     async def send(self, method: str, path: str, headers: Mapping[str, str], body: bytes | None) -> Response:
         """Sends a request; returns when the status and headers of the response have arrived."""
