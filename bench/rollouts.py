@@ -55,9 +55,9 @@ async def _bare(env: AsyncEnvironment, episodes: int) -> None:
     await asyncio.gather(*(play() for _ in range(AT_ONCE)))
 
 
-async def driven(env: AsyncEnvironment, episodes: int) -> None:
+async def driven(env: AsyncEnvironment, episodes: int, at_once: int = AT_ONCE) -> None:
     """Plays episodes with the driver."""
-    async for record in rollouts(env, [TASK] * episodes, Instant(), concurrency=AT_ONCE, reward="sum"):
+    async for record in rollouts(env, [TASK] * episodes, Instant(), concurrency=at_once, reward="sum"):
         assert (record.outcome, record.reward) == (Scored(), STEPS)
 
 

@@ -3,11 +3,12 @@
 import base64
 import io
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
-from ors.client import ToolCallError, ToolInvocation, parse_tool_call
+from ors.client import ToolCallError, ToolInvocation, convert_tools, parse_tool_call
 from ors.rollouts import Message, SystemMessage, ToolMessage, UserMessage
-from ors.types import Block, Blocks, TextBlock
+from ors.types import Block, Blocks, TextBlock, ToolSpec
 
 Content = str | list[dict[str, Any]]
 
@@ -48,6 +49,16 @@ def reply_message(text: str, calls: Sequence[ToolInvocation]) -> dict[str, Any]:
         for call in calls
     ]
     return {"role": "assistant", "content": text, **({"tool_calls": made} if made else {})}
+
+
+def tool_schemas(tools: Sequence[ToolSpec]) -> list[dict[str, Any]]:
+    """The tools, as functions. Episodes with the same tools share the list, so do not change it."""
+    return _schemas(tuple(tool.model_dump_json() for tool in tools))
+
+
+@lru_cache
+def _schemas(tools: tuple[str, ...]) -> list[dict[str, Any]]:
+    return convert_tools([ToolSpec.model_validate_json(tool) for tool in tools], "openai-chat")
 
 
 def call_of(name: str, arguments: Any, id: str) -> ToolInvocation:

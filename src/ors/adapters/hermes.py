@@ -4,8 +4,8 @@ import json
 import re
 from collections.abc import Sequence
 
-from ors.adapters.chat import call_of
-from ors.client import ToolInvocation, convert_tools
+from ors.adapters.chat import call_of, tool_schemas
+from ors.client import ToolInvocation
 from ors.rollouts import AgentMessage
 from ors.types import ToolSpec
 
@@ -15,7 +15,7 @@ _ENDS = re.compile(r"<\|(?:im_end|endoftext|eot_id)\|>\s*$")
 
 def described_tools(tools: Sequence[ToolSpec]) -> str:
     """The text that tells a model of its tools, where the chat template does not."""
-    lines = "\n".join(json.dumps(tool) for tool in convert_tools(tools, "openai-chat"))
+    lines = "\n".join(json.dumps(tool) for tool in tool_schemas(tools))
     return (
         f"# Tools\n\nYou may call these functions:\n<tools>\n{lines}\n</tools>\n\n"
         "For each call, write a JSON object with the name and the arguments of the function:\n"

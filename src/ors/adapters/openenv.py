@@ -6,9 +6,9 @@ from typing import Any, Unpack
 from openenv.core.env_server.mcp_types import Tool
 from openenv.core.harness import ResourceSession, ResourceSessionFactory, ToolResult, VerifyResult
 
-from ors.adapters.chat import text_of
+from ors.adapters.chat import text_of, tool_schemas
 from ors.adapters.no_reward import NoReward
-from ors.client import ORS, Environment, Session, ToolInvocation, convert_tools
+from ors.client import ORS, Environment, Session, ToolInvocation
 from ors.rollouts import (
     AgentMessage,
     PlayArguments,
@@ -42,7 +42,7 @@ class ORSResourceSession(ResourceSession):
 
     def list_tools(self) -> list[Tool]:
         """The tools of the task."""
-        found = [tool["function"] for tool in convert_tools(self._episode.tools, "openai-chat")]
+        found = [tool["function"] for tool in tool_schemas(self._episode.tools)]
         return [
             Tool(name=each["name"], description=each.get("description", ""), input_schema=each["parameters"])
             for each in found

@@ -9,9 +9,9 @@ from tinker_cookbook.renderers import Message, Renderer, get_text_content
 from tinker_cookbook.rl.message_env import EnvFromMessageEnv, MessageEnv, MessageStepResult
 from tinker_cookbook.rl.types import Env, EnvGroupBuilder
 
-from ors.adapters.chat import call_of, chat_message
+from ors.adapters.chat import call_of, chat_message, tool_schemas
 from ors.adapters.no_reward import NoReward, reward_of
-from ors.client import AsyncORS, AsyncSession, ToolInvocation, convert_tools
+from ors.client import AsyncORS, AsyncSession, ToolInvocation
 from ors.rollouts import AgentMessage, PlayArguments, SteppedEpisode, SystemMessage, ToolMessage
 
 
@@ -35,7 +35,7 @@ class ORSMessageEnv(MessageEnv):
         if self._episode.record is not None:
             raise NoReward(self._episode.record)
         system = "\n\n".join(each.text for each in first if isinstance(each, SystemMessage))
-        tools = [tool["function"] for tool in convert_tools(self._episode.tools, "openai-chat")]
+        tools = [tool["function"] for tool in tool_schemas(self._episode.tools)]
         described = [{"description": ""} | tool for tool in tools]
         self._history = list(self._renderer.create_conversation_prefix_with_tools(described, system))
         self._history += [chat_message(each) for each in first if not isinstance(each, SystemMessage)]

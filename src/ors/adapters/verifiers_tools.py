@@ -6,10 +6,10 @@ from typing import Any
 
 import verifiers.v1 as vf
 
-from ors.adapters.chat import text_of
+from ors.adapters.chat import text_of, tool_schemas
 from ors.adapters.methods import tool_method
 from ors.adapters.verifiers import ORSData, ORSState, ORSTask, ORSTaskset
-from ors.client import ORS, AsyncORS, ToolInvocation, convert_tools
+from ors.client import ORS, AsyncORS, ToolInvocation
 from ors.rollouts import AgentMessage, Failed, SteppedEpisode, ToolMessage
 
 __all__ = ["ORSToolTaskset", "ORSToolset"]
@@ -46,7 +46,7 @@ class ORSToolset(vf.Toolset[vf.ToolsetConfig, ORSToolState]):
 
     def register(self, mcp: Any) -> None:
         """Adds the tools of the task."""
-        for tool in convert_tools(self._episode.tools, "openai-chat"):
+        for tool in tool_schemas(self._episode.tools):
             method = tool_method(**tool["function"]).__get__(self)
             mcp.add_tool(
                 self._with_state(method), tool["function"]["name"], description=method.__doc__ or None

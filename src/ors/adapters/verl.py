@@ -9,9 +9,8 @@ from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetr
 from verl.experimental.agent_loop.tool_parser import ToolParser
 from verl.tools.schemas import OpenAIFunctionToolSchema
 
-from ors.adapters.chat import call_of, chat_message, images_of, reply_message
+from ors.adapters.chat import call_of, chat_message, images_of, reply_message, tool_schemas
 from ors.adapters.clients import shared_client
-from ors.client import convert_tools
 from ors.rollouts import (
     AgentMessage,
     ContextExceeded,
@@ -75,7 +74,7 @@ class _TokenAgent:
 
     async def reply(self, conversation: Conversation, tools: Sequence[ToolSpec]) -> AgentMessage:
         if not self._messages:  # the tools are the same in all turns
-            self._schemas = convert_tools(tools, "openai-chat")
+            self._schemas = tool_schemas(tools)
             self._typed = [OpenAIFunctionToolSchema.model_validate(each) for each in self._schemas]
         await self._read(conversation.messages[self._seen :])
         sampled = await self._loop.server_manager.generate(

@@ -200,7 +200,9 @@ def test_an_environment_has_limits_of_its_own() -> None:
     with serving(Server([Tight, Hasty, Eager, Lab])) as url:
         raw = Raw(url)
         assert "time limit of 0.05 s" in raw.call(raw.session("hasty"), "stay", env="hasty").error()
-        assert "output limit" in raw.call(raw.session("tight"), "echo", {"text": "x" * 600}, env="tight").error()
+        assert (
+            "output limit" in raw.call(raw.session("tight"), "echo", {"text": "x" * 600}, env="tight").error()
+        )
         assert raw.call(raw.session(), "echo", {"text": "x" * 600}).result()["ok"] is True
         slow = raw.session("eager", {"setup_gate": True, "id": "tight-setup"})
         failed = raw.get("/eager/prompt", sid=slow)

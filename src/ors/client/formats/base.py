@@ -54,8 +54,12 @@ class Format:
 
 def field(value: Any, *names: str) -> Any:
     """The first of these fields that is set: SDK objects have attributes, parsed JSON has keys."""
-    found = (value.get(n) if isinstance(value, Mapping) else getattr(value, n, None) for n in names)
-    return next((each for each in found if each is not None), None)
+    keyed = isinstance(value, Mapping)
+    for name in names:
+        found = value.get(name) if keyed else getattr(value, name, None)
+        if found is not None:
+            return found
+    return None
 
 
 def typed_call(call: Any, type: str, *, arguments: str, id: str) -> RawCall | None:
