@@ -2,9 +2,9 @@
 
 The same episodes are played in turns: by `rollouts` with an agent that answers at once, and by each adapter,
 as its trainer uses it, with a policy that answers at once. Compared is the CPU time of this process for a
-step. TRL calls one tool at a time, however many rollouts there are, so its adapter is compared with the driver
-that plays one episode at a time. The trainers' own work (templates, tokens, parsers) is left out where it can be. The trainers must be
-installed.
+step. TRL calls one tool at a time, however many rollouts there are, so its adapter is compared with the
+driver that plays one episode at a time ("alone"). The trainers' own work (templates, tokens, parsers) is left
+out where it can be. The trainers must be installed.
 """
 
 import argparse

@@ -63,6 +63,8 @@ def _schemas(tools: tuple[str, ...]) -> list[dict[str, Any]]:
 
 def call_of(name: str, arguments: Any, id: str) -> ToolInvocation:
     """A call of the model; arguments that cannot be read are an error for the model."""
+    if isinstance(arguments, dict):
+        return ToolInvocation(name, arguments, id)
     try:
         return parse_tool_call({"id": id, "function": {"name": name, "arguments": arguments}}, "openai-chat")
     except ToolCallError as error:

@@ -4,9 +4,11 @@ import asyncio
 import os
 import threading
 import weakref
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import CancelledError
 from contextlib import suppress
+from contextvars import Context, copy_context
 from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
@@ -30,6 +32,7 @@ class Portal:
         self._pid = os.getpid()
         self._closed = False
         self._end: Callable[[], object] | None = None
+        self._inbox = _Inbox()
 
     def run(self, work: Callable[[], Coroutine[Any, Any, T]], undo: Callable[[], None] | None = None) -> T:
         """Runs `work()`; returns its result. On Ctrl-C cancels it, or calls `undo` if it was done by then.
@@ -56,7 +59,7 @@ class Portal:
         ending = Ending()
         try:
             # Inside: Ctrl-C may come as soon as the work is on its way.
-            loop.call_soon_threadsafe(ending.begin, begin)
+            self._inbox.put(loop, ending.begin, begin)
             ending.wait()
             if ending.error is None:
                 return result()
@@ -112,6 +115,27 @@ class Portal:
         # Runs once: on close(), at exit, or at garbage collection, as the thread does not refer to `self`.
         self._end = weakref.finalize(self, _stop, self._last, self._loop, self._thread, self._pid)
         self._thread.start()
+
+
+class _Inbox:
+    """Work for the loop. A loop that will look at it anyway is not woken again, which costs a system call."""
+
+    def __init__(self) -> None:
+        self._work: deque[tuple[Context, Callable[..., object], tuple[object, ...]]] = deque()
+        self._woken = False
+
+    def put(self, loop: asyncio.AbstractEventLoop, work: Callable[..., object], *given: object) -> None:
+        """Has the loop call `work`, in the context of this thread."""
+        self._work.append((copy_context(), work, given))
+        if not self._woken:
+            self._woken = True
+            loop.call_soon_threadsafe(self._do)
+
+    def _do(self) -> None:
+        self._woken = False  # first: what comes from now on wakes the loop again
+        while self._work:
+            context, work, given = self._work.popleft()
+            context.run(work, *given)
 
 
 class Ending:

@@ -43,7 +43,7 @@ class DirectTransport:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
         self.buffer = memoryview(bytearray(BUFFER_BYTES))
-        """For received bytes. A new one for each reception, as asyncio makes them, costs three system calls."""
+        """For received bytes. A new one for each reception, as asyncio makes it, costs three system calls."""
 
     async def send(self, method: str, path: str, headers: Mapping[str, str], body: bytes | None) -> Response:
         """Sends a request; returns when the status and headers of the response have arrived."""
