@@ -15,6 +15,7 @@ T = TypeVar("T")
 
 _STOP_SECONDS = 10.0
 _CANCEL_SECONDS = 1.0
+CLOSED = "this client is closed: make a new one"
 
 
 class Portal:
@@ -59,7 +60,7 @@ class Portal:
         ending = Ending()
         try:
             # Inside: Ctrl-C may come as soon as the work is on its way.
-            self._inbox.put(loop, ending.begin, begin)
+            self._inbox.put(loop, ending, begin)
             ending.wait()
             if ending.error is None:
                 return result()
@@ -101,7 +102,7 @@ class Portal:
             raise RuntimeError("this client was made before a fork: make one in each process")
         with self._lock:
             if self._closed:
-                raise RuntimeError("this client is closed: make a new one")
+                raise RuntimeError(CLOSED)
             if self._loop is None:
                 self._start()
         if threading.current_thread() is self._thread:
@@ -111,31 +112,12 @@ class Portal:
 
     def _start(self) -> None:
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=_serve, args=(self._loop,), name="ors-client", daemon=True)
+        self._thread = threading.Thread(
+            target=_serve, args=(self._loop, self._inbox), name="ors-client", daemon=True
+        )
         # Runs once: on close(), at exit, or at garbage collection, as the thread does not refer to `self`.
         self._end = weakref.finalize(self, _stop, self._last, self._loop, self._thread, self._pid)
         self._thread.start()
-
-
-class _Inbox:
-    """Work for the loop. A loop that will look at it anyway is not woken again, which costs a system call."""
-
-    def __init__(self) -> None:
-        self._work: deque[tuple[Context, Callable[..., object], tuple[object, ...]]] = deque()
-        self._woken = False
-
-    def put(self, loop: asyncio.AbstractEventLoop, work: Callable[..., object], *given: object) -> None:
-        """Has the loop call `work`, in the context of this thread."""
-        self._work.append((copy_context(), work, given))
-        if not self._woken:
-            self._woken = True
-            loop.call_soon_threadsafe(self._do)
-
-    def _do(self) -> None:
-        self._woken = False  # first: what comes from now on wakes the loop again
-        while self._work:
-            context, work, given = self._work.popleft()
-            context.run(work, *given)
 
 
 class Ending:
@@ -143,7 +125,7 @@ class Ending:
 
     def __init__(self) -> None:
         self.error: Exception | None = None
-        """What the beginning has raised."""
+        """Why there will be no result."""
         self._come = False
         self._lock = threading.Lock()
         self._lock.acquire()
@@ -153,8 +135,12 @@ class Ending:
         try:
             begin(self)
         except Exception as error:
-            self.error = error
-            self.come()
+            self.fail(error)
+
+    def fail(self, error: Exception) -> None:
+        """Lets the thread raise an error."""
+        self.error = error
+        self.come()
 
     def come(self, *_: object) -> None:
         """Lets the thread go on; once."""
@@ -165,6 +151,38 @@ class Ending:
         """Waits for the end, for so many seconds at most."""
         if not self._come:
             self._lock.acquire(timeout=seconds)
+
+
+class _Inbox:
+    """Work for the loop. A loop that will look at it anyway is not woken again, which costs a system call."""
+
+    def __init__(self) -> None:
+        self._work: deque[tuple[Context, Ending, Callable[[Ending], object]]] = deque()
+        self._woken = False
+        self._closed = False
+
+    def put(
+        self, loop: asyncio.AbstractEventLoop, ending: "Ending", begin: Callable[["Ending"], object]
+    ) -> None:
+        """Has the loop call `begin(ending)`, in the context of this thread."""
+        self._work.append((copy_context(), ending, begin))
+        if not self._woken:
+            self._woken = True
+            loop.call_soon_threadsafe(self._do)
+        if self._closed:
+            self.close()
+
+    def _do(self) -> None:
+        self._woken = False  # first: what comes from now on wakes the loop again
+        while self._work:
+            context, ending, begin = self._work.popleft()
+            context.run(ending.begin, begin)
+
+    def close(self) -> None:
+        """Refuses the work that the loop has not begun, and what comes later."""
+        self._closed = True
+        while self._work:
+            self._work.popleft()[1].fail(RuntimeError(CLOSED))
 
 
 class _Job(Generic[T]):
@@ -196,7 +214,7 @@ class _Job(Generic[T]):
         return self._task.result()
 
 
-def _serve(loop: asyncio.AbstractEventLoop) -> None:
+def _serve(loop: asyncio.AbstractEventLoop, inbox: _Inbox) -> None:
     asyncio.set_event_loop(loop)
     try:
         loop.run_forever()
@@ -207,6 +225,7 @@ def _serve(loop: asyncio.AbstractEventLoop) -> None:
         loop.run_until_complete(loop.shutdown_asyncgens())
     finally:
         loop.close()
+        inbox.close()
 
 
 def _stop(
