@@ -2,9 +2,13 @@
 
 import json
 import os
+import shutil
 import subprocess
+import time
 from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -89,36 +93,75 @@ def test_every_attack_is_blocked_for_a_plain_user(public_python: str) -> None:
     assert [attack for attack, _, _ in verdicts] == names()
 
 
-@pytest.fixture(scope="module")
-def image(rootfs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """An image for podman, made without a registry. Skips where podman cannot run it."""
-    folder = tmp_path_factory.mktemp("podman")
+@pytest.fixture(scope="module", params=["podman", "docker"])
+def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A container engine; docker with a daemon of its own, where none runs."""
+    engine, folder = str(request.param), tmp_path_factory.mktemp(request.param)
     settings = folder / "containers.conf"
     # crun refuses machines that have control groups of both versions.
     settings.write_text('[engine]\nruntime = "runc"\n')
-    name = f"localhost/ors-test-{os.getpid()}"
-    archive = folder / "root.tar"
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, ExitStack() as stack:
         patch.setenv("CONTAINERS_CONF", str(settings))
+        if engine == "docker" and not answers("docker"):
+            patch.setenv("DOCKER_HOST", stack.enter_context(dockerd(folder)))
+        if not answers(engine):
+            pytest.skip(f"{engine} is not installed here, or may not run")
+        yield engine
+
+
+@contextmanager
+def dockerd(folder: Path) -> Iterator[str]:
+    """A daemon that changes nothing outside of its folder; skips where it is not installed."""
+    if not ROOT or shutil.which("dockerd") is None:
+        pytest.skip("no daemon of docker runs here, and none can be started")
+    address = f"unix://{folder}/docker.sock"
+    options = {"data-root": folder / "data", "exec-root": folder / "exec", "pidfile": folder / "pid"}
+    plain = ["--iptables=false", "--ip6tables=false", "--bridge=none", "--storage-driver=vfs"]
+    command = ["dockerd", "--host", address, *plain, *(f"--{key}={path}" for key, path in options.items())]
+    with (folder / "log").open("w") as log, subprocess.Popen(command, stdout=log, stderr=log) as daemon:
         try:
-            subprocess.run(["tar", "-C", str(rootfs), "-cf", str(archive), "."], check=True)
-            subprocess.run(["podman", "import", "-q", str(archive), name], check=True, capture_output=True)
-            limits = ["--ulimit", "nofile=1024:1024", "--ulimit", "nproc=64:64", "--network", "none"]
-            subprocess.run(["podman", "run", "--rm", *limits, name, "true"], check=True, capture_output=True)
-        except (OSError, subprocess.CalledProcessError) as error:
-            pytest.skip(f"podman cannot run here: {getattr(error, 'stderr', error)!r}")
-        yield name
-        subprocess.run(["podman", "rmi", "--force", name], check=False, capture_output=True)
+            for _ in range(100):
+                if daemon.poll() is not None or answers("docker", DOCKER_HOST=address):
+                    break
+                time.sleep(0.1)
+            yield address
+        finally:
+            daemon.terminate()
+
+
+def answers(engine: str, **environment: str) -> bool:
+    try:
+        command = [engine, "ps", "-q"]
+        done = subprocess.run(command, env=os.environ | environment, capture_output=True, check=False)
+    except OSError:
+        return False
+    return done.returncode == 0
+
+
+@pytest.fixture(scope="module")
+def image(engine: str, rootfs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """An image, made without a registry. Skips where the engine cannot run it."""
+    name = f"localhost/ors-test-{os.getpid()}"
+    archive = tmp_path_factory.mktemp("image") / "root.tar"
+    try:
+        subprocess.run(["tar", "-C", str(rootfs), "-cf", str(archive), "."], check=True)
+        subprocess.run([engine, "import", str(archive), name], check=True, capture_output=True)
+        limits = ["--ulimit", "nofile=1024:1024", "--ulimit", "nproc=64:64", "--network", "none"]
+        subprocess.run([engine, "run", "--rm", *limits, name, "true"], check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        pytest.skip(f"{engine} cannot run here: {getattr(error, 'stderr', error)!r}")
+    yield name
+    subprocess.run([engine, "rmi", "--force", name], check=False, capture_output=True)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(180)
-async def test_every_attack_is_blocked_by_podman(image: str) -> None:
-    spec = SandboxSpec(backend="podman", image=image)
+async def test_every_attack_is_blocked_by_a_container_engine(engine: Any, image: str) -> None:
+    spec = SandboxSpec(backend=engine, image=image)
     verdicts = [verdict async for verdict in battery(spec)]
     assert [verdict for verdict in verdicts if not verdict.blocked] == []
     assert [verdict.attack for verdict in verdicts] == names()
-    left = subprocess.run(["podman", "ps", "-aq"], capture_output=True, text=True, check=True)
+    left = subprocess.run([engine, "ps", "-aq"], capture_output=True, text=True, check=True)
     assert left.stdout == ""
 
 
