@@ -182,6 +182,40 @@ async def test_a_fork_has_the_files_and_goes_its_own_way(box: Sandbox) -> None:
     assert (await box.exec("chmod 600 file; cat file")).stdout == b"one\n"
 
 
+MANY = "import os\nfor n in range(3000): open(f'/work/{n}', 'w').write(str(n))"
+
+
+async def test_the_first_use_of_a_fork_waits_for_all_files(box: Sandbox, tmp_path: Path) -> None:
+    await box.exec(["python3", "-c", MANY])
+    forks = await box.fork(6)
+    await box.exec("rm -r /work/*")  # the copies have the files of the moment of the fork
+    count = "ls /work | wc -l"
+    try:
+        program = await forks[1].spawn(["sh", "-c", count])
+        assert (await forks[0].exec(count)).stdout == b"3000\n"
+        assert await program.read() == b"3000\n"
+        assert await forks[2].read_file("2999") == b"2999"
+        await forks[3].download("/work", tmp_path / "work")
+        assert len(list((tmp_path / "work").iterdir())) == 3000
+        (again,) = await forks[4].fork()
+        async with again:
+            assert (await again.exec(count)).stdout == b"3000\n"
+        assert (await forks[5].grade("ls /work | wc -l")).stdout == b"3000\n"
+    finally:
+        for each in forks:
+            await each.close()
+
+
+async def test_a_fork_that_is_closed_before_its_files_are_there_tells_whoever_waits(box: Sandbox) -> None:
+    await box.exec(["python3", "-c", MANY])
+    (fork,) = await box.fork()
+    waiting = asyncio.ensure_future(fork.exec(["true"]))
+    await asyncio.sleep(0)
+    await fork.close()
+    with pytest.raises(SandboxDead):
+        await waiting
+
+
 async def test_a_snapshot_opens_a_sandbox_later(box: Sandbox) -> None:
     await box.write_file("file", b"kept")
     files = await box.snapshot()

@@ -44,7 +44,7 @@ async def open_box(
     box.observer.opened(time.monotonic() - began)
     if files is not None:
         try:
-            await box.restore(files)
+            await box.fill(files)
         except BaseException:
             await box.close()
             raise
@@ -67,6 +67,7 @@ class Box:
         self._places = ("work", "home/agent") if folder else ("work", "home/agent", "tmp")
         home = f"{folder}/home/agent"
         self._oom_kills = 0
+        self._filling: asyncio.Task[None] | None = None
         self._env = {"PATH": PATH, "HOME": home, "LANG": "C.UTF-8", "USER": "agent", **spec.env}
 
     async def __aenter__(self) -> Self:
@@ -80,6 +81,8 @@ class Box:
     async def close(self) -> None:
         """Ends everything in the sandbox."""
         self._kernel_kills()
+        if self._filling is not None:
+            self._filling.cancel()
         await self.cell.end()
 
     # ── Programs ─────────────────────────────────────────────────────────────────────────────────
@@ -97,6 +100,7 @@ class Box:
         """Runs a program to its end."""
         if timeout <= 0 or max_output < 1:
             raise ValueError("timeout and max_output must be over 0")
+        await self._filled()
         process = RunningProcess(self._channel, keep=True)
         self._spawn(process, argv, cwd, env, stdin[:PIECE], len(stdin) <= PIECE, timeout, max_output)
         try:
@@ -152,6 +156,7 @@ class Box:
         self, argv: Sequence[str] | str, *, cwd: str = "/work", env: Mapping[str, str] | None = None
     ) -> RunningProcess:
         """Starts a program that runs beside others."""
+        await self._filled()
         process = RunningProcess(self._channel)
         process.ended.add_done_callback(self._count_end)
         self._spawn(process, argv, cwd, env, b"", False, 0.0, 0)
@@ -194,6 +199,7 @@ class Box:
     async def _asked(self, path: str, most: int, operation: str, *arguments: object) -> bytes:
         if "\0" in path:
             raise ValueError("a path cannot contain a zero byte")
+        await self._filled()
         answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         content = bytearray()
 
@@ -255,6 +261,7 @@ class Box:
         return self.spec.disk + 2 * self.spec.tmp + 256 * self.spec.inodes
 
     async def _packed(self, base: str, names: Mapping[str, str], most: int) -> Snapshot:
+        await self._filled()
         process = RunningProcess(self._channel)
         encoded = {os.fsencode(name): os.fsencode(renamed) for name, renamed in names.items()}
         self._channel.send("pack", process.number, os.fsencode(base), encoded)
@@ -271,6 +278,24 @@ class Box:
 
     async def restore(self, files: Snapshot, base: str = "/") -> None:
         """Puts the files of a snapshot into this sandbox."""
+        await self._filled()
+        await self._restore(files, base)
+
+    def fill(self, files: Snapshot) -> "asyncio.Task[None]":
+        """Begins to put files into this sandbox, which is new. Whoever uses it waits for them."""
+        self._filling = asyncio.ensure_future(self._restore(files))
+        self._filling.add_done_callback(lambda done: done.cancelled() or done.exception())
+        return self._filling
+
+    async def _filled(self) -> None:
+        filling = self._filling
+        if filling is not None:
+            await asyncio.wait([filling])
+            if not filling.cancelled():  # by `close`: whoever waits is told that the sandbox has ended
+                filling.result()
+                self._filling = None
+
+    async def _restore(self, files: Snapshot, base: str = "/") -> None:
         process = RunningProcess(self._channel)
         self._channel.send("unpack", process.number, os.fsencode(base))
         try:
@@ -298,20 +323,22 @@ class Box:
 
         async def sibling() -> Box:
             async with places:
-                return await self._sibling(files)
+                return await open_box(self.spec, None, [self._backend])
 
         opening = [asyncio.ensure_future(sibling()) for _ in range(n)]
         try:
-            return list(await asyncio.gather(*opening))
+            opened = await asyncio.gather(*opening)
         except BaseException:
+            files.close()
             for one in opening:
                 one.cancel()
             for each in await asyncio.gather(*opening, return_exceptions=True):
                 if isinstance(each, Box):
                     await each.close()
             raise
-        finally:
-            files.close()
+        filled = asyncio.gather(*(box.fill(files) for box in opened), return_exceptions=True)
+        filled.add_done_callback(lambda _: files.close())
+        return list(opened)
 
     async def grade(
         self,
@@ -325,7 +352,7 @@ class Box:
         """Runs a grader in a second sandbox."""
         work = await self._packed("/", {"work": "work"}, self._room())
         try:
-            grader = await self._sibling(work)
+            grader = await open_box(self.spec, work, [self._backend])
         finally:
             work.close()
         async with grader:
@@ -337,9 +364,6 @@ class Box:
             return await grader.exec(
                 argv, stdin=stdin, timeout=timeout, cwd=f"/{GRADER}", env=GRADER_ENV, max_output=max_output
             )
-
-    async def _sibling(self, files: Snapshot) -> "Box":
-        return await open_box(self.spec, files, [self._backend])
 
 
 def _parts(start: str | Path, path: str | Path) -> tuple[str, str]:

@@ -81,7 +81,11 @@ class Sandbox(Protocol):
         """A copy of all files in the writable places. Processes are not part of it."""
 
     async def fork(self, n: int = 1) -> "list[Sandbox]":
-        """Opens `n` new sandboxes with the same files. Processes are not copied."""
+        """Opens `n` new sandboxes with the same files. Processes are not copied.
+
+        The files are those of this moment. They are copied in the background; the first use of a new sandbox
+        waits for its own.
+        """
 
     async def grade(
         self,
