@@ -14,7 +14,7 @@ from ors._authoring.tools import Spawn, Toolbox, call, method, terminal, tool
 from ors.errors import InvalidEnvironment, ToolError
 from ors.types import Block, JSONObject, ListToolsOutput, RunToolError, RunToolOutput, RunToolSuccess, Split
 
-Prompt = Sequence[Block]
+Prompt = str | Sequence[Block]
 _TOOLSETS = "_toolset_instances"
 _GIVEN = ("task_spec", "secrets")
 
@@ -100,7 +100,7 @@ class Environment(ABC):
 
     @abstractmethod
     def get_prompt(self) -> Prompt | Awaitable[Prompt]:
-        """The prompt: the blocks that the agent sees first."""
+        """The prompt: what the agent sees first, as a string or blocks."""
 
     @classmethod
     @abstractmethod

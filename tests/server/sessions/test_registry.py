@@ -286,10 +286,21 @@ def test_integers_of_any_size_arrive_exactly(raw: Raw) -> None:
     assert raw.get("/lab/prompt", sid=sid).json()[0]["text"] == "task 123456789012345678901234567890"
 
 
+def test_a_prompt_may_be_a_string() -> None:
+    class Plain(Lab):
+        def get_prompt(self) -> Any:
+            return "Say hello."
+
+    with serving(Server([Plain])) as url:
+        raw = Raw(url)
+        (block,) = raw.get("/plain/prompt", sid=raw.session("plain")).json()
+    assert (block["type"], block["text"]) == ("text", "Say hello.")
+
+
 def test_a_prompt_that_is_no_list_of_blocks_is_told_so_without_its_text() -> None:
     class Strange(Lab):
         def get_prompt(self) -> Any:
-            return self.secrets["key"]
+            return [self.secrets["key"]]
 
     with serving(Server([Strange])) as url:
         raw = Raw(url)
@@ -297,7 +308,7 @@ def test_a_prompt_that_is_no_list_of_blocks_is_told_so_without_its_text() -> Non
             "/strange/prompt", sid=raw.session("strange", headers=header({"key": "hunter2-hunter2"}))
         )
     assert answer.status == 500
-    assert "Strange.get_prompt must return a list" in answer.detail
+    assert "Strange.get_prompt must return a str, or a list" in answer.detail
     assert "hunter2" not in answer.detail
 
 

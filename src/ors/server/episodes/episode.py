@@ -33,6 +33,7 @@ from ors.types import (
     RunToolError,
     RunToolOutput,
     RunToolSuccess,
+    TextBlock,
     ToolOutput,
 )
 
@@ -148,11 +149,11 @@ class Episode:
         """
         prompt = await self._ask("get_prompt", method(self._ready, "get_prompt"))
         try:
-            return _BLOCKS.validate_python(prompt)
+            return _BLOCKS.validate_python([TextBlock(text=prompt)] if isinstance(prompt, str) else prompt)
         except ValidationError:
             raise ServerFailed(
-                f"{self._cls.__name__}.get_prompt must return a list of TextBlock and ImageBlock, such as "
-                f"[TextBlock(text=...)], not {_kinds(prompt)}",
+                f"{self._cls.__name__}.get_prompt must return a str, or a list of TextBlock and ImageBlock, "
+                f"such as [TextBlock(text=...)], not {_kinds(prompt)}",
                 reason="environment",
             ) from None
 
