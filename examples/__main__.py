@@ -44,8 +44,10 @@ def main() -> None:
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=8080, help="0 takes any free port (default: 8080)")
     given = parser.parse_args()
+    if not is_loopback(given.host):
+        parser.error("they have no key, so serve others by: ORS_API_KEYS=... ors serve examples/maze.py --host HOST")
     listener = listening(given.host, given.port)
-    banner = Banner(inspector=True, private=is_loopback(given.host), advice=ADVICE)
+    banner = Banner(inspector=True, private=True, advice=ADVICE)
     names = [cls.name().lower() for cls in EXAMPLES]
     Server(EXAMPLES).runner(given.host, given.port, on_start=lambda url: banner.show([url], names)).run(
         sockets=[listener]

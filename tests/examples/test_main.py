@@ -111,3 +111,11 @@ def test_each_file_serves_its_environment_when_run(path: Path, monkeypatch: pyte
     monkeypatch.setattr(Server, "run", lambda server: served.append(server))
     runpy.run_path(str(path), run_name="__main__")
     assert len(served) == 1
+
+
+def test_the_examples_are_not_served_to_others() -> None:
+    command = [sys.executable, "-m", "examples", "--host", "0.0.0.0", "--port", "0"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=30, check=False)
+    assert done.returncode == 2
+    assert "ORS_API_KEYS" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -22,7 +22,7 @@ from ors.cli.evaluation.task_choice import TaskChoice
 from ors.cli.options.evaluation import eval_flags
 from ors.cli.options.shared import URL_OR_TARGET, Command, api_key, as_json, environment, secrets, typed
 from ors.cli.output.printing import print_json
-from ors.cli.targets.connect import greet
+from ors.cli.targets.connect import completed_secrets, greet
 from ors.cli.targets.process import served
 from ors.cli.targets.resolve import as_url, roots
 from ors.rollouts import EpisodeLimits
@@ -84,7 +84,11 @@ def eval_command(where: str | None, **given: Any) -> None:
     with ExitStack() as stack:
         url = as_url(plan.target) or stack.enter_context(served(plan.target))
         greet(url, given["api_key"])
-        run = EvalRun(plan, agent, url, given["api_key"], dict(given["secret"]))
+        local = as_url(plan.target) is None
+        found = completed_secrets(
+            url, given["api_key"], plan.environment, dict(given["secret"]), plan.secrets, local=local
+        )
+        run = EvalRun(replace(plan, secrets=tuple(found)), agent, url, given["api_key"], found)
         folder = folder or _default_folder(plan)
         interrupted = _played(run, folder, given)
     _conclude(read_run(folder), plan, interrupted, given)
@@ -164,9 +168,6 @@ def _resumed_plan(where: str | None, given: Mapping[str, Any]) -> EvalPlan:
         plan = EvalPlan.from_json(read_run(folder).info.config, shown_path(folder))
     except RunError as error:
         raise WrongUsage(str(error)) from None
-    missing = set(plan.secrets) - {name for name, _ in given["secret"]}
-    if missing:
-        raise WrongUsage(f"The run's environment got secrets: give them again with --secret {min(missing)}")
     return replace(
         plan,
         target=where or plan.target,

@@ -110,6 +110,22 @@ def opened(
     return env.session(secrets=dict(secrets), split=split or env.list_splits()[0], index=index)
 
 
+def completed_secrets(
+    url: str,
+    api_key: str | None,
+    env: str | None,
+    given: Mapping[str, str],
+    before: Sequence[str] = (),
+    *,
+    local: bool,
+) -> dict[str, str]:
+    """The given secrets, those that an environment requires, and those it got `before`: see `completed`."""
+    with ORS(url, api_key, options=PATIENCE) as client:
+        found = chosen(client, env)
+        required = dict.fromkeys([*found.required_secrets(), *before])
+        return completed(found.name, list(required), given, local=local)
+
+
 def completed(
     environment: str, required: Sequence[str], given: Mapping[str, str], *, local: bool
 ) -> dict[str, str]:
