@@ -45,7 +45,7 @@ def main() -> None:
     parser.add_argument("--port", type=int, default=8080, help="0 takes any free port (default: 8080)")
     given = parser.parse_args()
     if not is_loopback(given.host):
-        parser.error("they have no key, so serve others by: ORS_API_KEYS=... ors serve examples/maze.py --host HOST")
+        parser.error("without a key, for this machine only: try ORS_API_KEYS=... ors serve examples/maze.py")
     listener = listening(given.host, given.port)
     banner = Banner(inspector=True, private=True, advice=ADVICE)
     names = [cls.name().lower() for cls in EXAMPLES]
