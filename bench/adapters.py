@@ -139,7 +139,11 @@ class _InstantParser(ToolParser):
     """Reads the number of the step from the one token of a reply."""
 
     async def extract_tool_calls(self, ids: list[int], tools: Any = None) -> tuple[str, list[FunctionCall]]:
-        return "", [FunctionCall(name="submit", arguments=json.dumps(_given(ids[0])))]
+        return "", _CALLS[ids[0]]
+
+
+_CALLS = [[FunctionCall(name="submit", arguments=json.dumps(_given(step)))] for step in range(STEPS)]
+_SAMPLES = [TokenOutput(token_ids=[step], log_probs=[0.0]) for step in range(STEPS)]
 
 
 class _InstantTokens(ORSAgentLoop):
@@ -155,7 +159,7 @@ class _InstantTokens(ORSAgentLoop):
         self.processor = None
 
     async def generate(self, prompt_ids: list[int], **_: Any) -> TokenOutput:
-        return TokenOutput(token_ids=[len(prompt_ids) // 2], log_probs=[0.0])
+        return _SAMPLES[len(prompt_ids) // 2]
 
     async def ct_build_initial_tokens(self, messages: Sequence[Any], **_: Any) -> list[int]:
         return [0]

@@ -6,8 +6,8 @@ from typing import Any, Unpack
 from openenv.core.env_server.mcp_types import Tool
 from openenv.core.harness import ResourceSession, ResourceSessionFactory, ToolResult, VerifyResult
 
-from ors.adapters.chat import text_of, tool_schemas
-from ors.adapters.no_reward import NoReward
+from ors.adapters.common.chat import text_of, tool_schemas
+from ors.adapters.common.no_reward import NoReward
 from ors.client import ORS, Environment, Session, ToolInvocation
 from ors.rollouts import (
     AgentMessage,

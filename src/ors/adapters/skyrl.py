@@ -6,9 +6,9 @@ from typing import Any
 
 from skyrl_gym.envs.base_text_env import BaseTextEnv, BaseTextEnvStepOutput
 
-from ors.adapters.chat import text_of
-from ors.adapters.hermes import described_tools, parse_reply
-from ors.adapters.no_reward import NoReward, reward_of
+from ors.adapters.common.chat import text_of
+from ors.adapters.common.hermes import described_tools, parse_reply
+from ors.adapters.common.no_reward import NoReward, reward_of
 from ors.client import ORS
 from ors.rollouts import (
     AgentMessage,

@@ -9,8 +9,8 @@ from tinker_cookbook.renderers import Message, Renderer, get_text_content
 from tinker_cookbook.rl.message_env import EnvFromMessageEnv, MessageEnv, MessageStepResult
 from tinker_cookbook.rl.types import Env, EnvGroupBuilder
 
-from ors.adapters.chat import call_of, chat_message, tool_schemas
-from ors.adapters.no_reward import NoReward, reward_of
+from ors.adapters.common.chat import call_of, chat_message, tool_schemas
+from ors.adapters.common.no_reward import NoReward, reward_of
 from ors.client import AsyncORS, AsyncSession, ToolInvocation
 from ors.rollouts import AgentMessage, PlayArguments, SteppedEpisode, SystemMessage, ToolMessage
 

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Unpack
 
-from ors.adapters.chat import Content, content_of
-from ors.adapters.methods import tool_method
+from ors.adapters.common.chat import Content, content_of
+from ors.adapters.common.methods import tool_method
 from ors.client import Environment, ToolCallError, ToolInvocation, convert_tools
 from ors.rollouts import (
     AgentMessage,

@@ -6,8 +6,8 @@ from typing import Any, Literal
 import verifiers.v1 as vf
 from verifiers.v1.runtimes import ProgramResult
 
-from ors.adapters.clients import shared_client
-from ors.adapters.no_reward import NoReward
+from ors.adapters.common.clients import shared_client
+from ors.adapters.common.no_reward import NoReward
 from ors.client import ORS
 from ors.rollouts import AgentMessage, ContextExceeded, Conversation, ModelError, PlayArguments, play
 from ors.rollouts.agents import ModelAgent

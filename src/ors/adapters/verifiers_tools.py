@@ -6,8 +6,8 @@ from typing import Any
 
 import verifiers.v1 as vf
 
-from ors.adapters.chat import text_of, tool_schemas
-from ors.adapters.methods import tool_method
+from ors.adapters.common.chat import text_of, tool_schemas
+from ors.adapters.common.methods import tool_method
 from ors.adapters.verifiers import ORSData, ORSState, ORSTask, ORSTaskset
 from ors.client import ORS, AsyncORS, ToolInvocation
 from ors.rollouts import AgentMessage, Failed, SteppedEpisode, ToolMessage

@@ -9,8 +9,8 @@ from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetr
 from verl.experimental.agent_loop.tool_parser import ToolParser
 from verl.tools.schemas import OpenAIFunctionToolSchema
 
-from ors.adapters.chat import call_of, chat_message, images_of, reply_message, tool_schemas
-from ors.adapters.clients import shared_client
+from ors.adapters.common.chat import call_of, chat_message, images_of, reply_message, tool_schemas
+from ors.adapters.common.clients import shared_client
 from ors.rollouts import (
     AgentMessage,
     ContextExceeded,

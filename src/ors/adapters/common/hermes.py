@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Sequence
 
-from ors.adapters.chat import call_of, tool_schemas
+from ors.adapters.common.chat import call_of, tool_schemas
 from ors.client import ToolInvocation
 from ors.rollouts import AgentMessage
 from ors.types import ToolSpec

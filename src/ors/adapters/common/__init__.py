@@ -1,0 +1,1 @@
+"""What the adapters share: messages, tools, clients, and episodes without a reward."""
