@@ -121,7 +121,7 @@ class Portal:
 
 
 class Ending:
-    """What a thread waits for: a lock, which costs half as much as `asyncio.run_coroutine_threadsafe`."""
+    """Lets a thread wait by a lock, which costs half as much as `asyncio.run_coroutine_threadsafe`."""
 
     def __init__(self) -> None:
         self.error: Exception | None = None

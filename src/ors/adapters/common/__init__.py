@@ -1,1 +1,1 @@
-"""What the adapters share: messages, tools, clients, and episodes without a reward."""
+"""Parts that all adapters use: messages, tools, clients, and episodes without a reward."""
