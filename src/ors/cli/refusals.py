@@ -2,9 +2,11 @@
 
 import json
 import socket
+import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -13,20 +15,32 @@ MOST_BODY_BYTES = 2**20
 REQUEST_SECONDS = 5.0
 
 
-@contextmanager
-def refusing(listener: socket.socket, why: str) -> Iterator[None]:
-    """Answers what arrives on a listening socket with `why`, while the block runs."""
-    server = ThreadingHTTPServer(("", 0), partial(_Refusal, why), bind_and_activate=False)
-    server.socket.close()
-    server.socket = listener.dup()
-    thread = threading.Thread(target=partial(server.serve_forever, poll_interval=0.05), daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        server.shutdown()
-        thread.join()
+@dataclass(frozen=True)
+class Refusing:
+    """Answers requests while a server cannot start; `tells` clients why, encrypted if there is `tls`."""
+
+    tells: bool
+    tls: ssl.SSLContext | None
+
+    @contextmanager
+    def on(self, listener: socket.socket, why: str) -> Iterator[None]:
+        """Answers what arrives on a listening socket, while the block runs."""
+        told = (why if self.tells else "") or "The server does not run now: its log says why"
+        server = ThreadingHTTPServer(("", 0), partial(_Refusal, told), bind_and_activate=False)
         server.socket.close()
+        server.socket = listener.dup()
+        if self.tls is not None:  # each connection shakes hands in its own thread
+            server.socket = self.tls.wrap_socket(
+                server.socket, server_side=True, do_handshake_on_connect=False
+            )
+        thread = threading.Thread(target=partial(server.serve_forever, poll_interval=0.05), daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            server.shutdown()
+            thread.join()
+            server.socket.close()
 
 
 class _Refusal(BaseHTTPRequestHandler):

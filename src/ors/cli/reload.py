@@ -17,7 +17,7 @@ import click
 
 from ors.cli.errors import shown_path
 from ors.cli.output.logging import TextLines
-from ors.cli.refusals import refusing
+from ors.cli.refusals import Refusing
 from ors.errors import StartupFailed
 from ors.server.process.lifeline import LIFELINE, tied
 
@@ -39,14 +39,13 @@ _PASSED_OVER = frozenset({"__pycache__", "node_modules", "site-packages"})
 class Reloaded:
     """Everything about what is served: the folders to watch, the socket, and how servers end.
 
-    `ending_seconds` is how long a server may take to stop before it is killed. `tells` says whether clients
-    are told why a server cannot start.
+    `ending_seconds` is how long a server may take to stop before it is killed.
     """
 
     roots: Sequence[Path]
     listener: socket.socket
     ending_seconds: float
-    tells: bool
+    refusing: Refusing
 
 
 def supervise(what: Reloaded) -> int:
@@ -156,17 +155,16 @@ def _wait_for_change(
                 return True
             if server.poll() is not None and not reported:
                 lines.write("The server has stopped. It starts again when a file changes.")
-                down.enter_context(refusing(what.listener, _why(failures, what.tells)))
+                down.enter_context(what.refusing.on(what.listener, _why(failures)))
                 reported = True
     return False
 
 
-def _why(failures: int, tells: bool) -> str:
+def _why(failures: int) -> str:
     try:
-        text = os.read(failures, MOST_FAILURE_BYTES).decode(errors="replace")
+        return os.read(failures, MOST_FAILURE_BYTES).decode(errors="replace")
     except BlockingIOError:
-        text = ""
-    return (text if tells else "") or "The server does not run now: its log says why"
+        return ""
 
 
 def seen(roots: Sequence[Path]) -> Seen:

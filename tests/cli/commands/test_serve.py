@@ -6,7 +6,10 @@ import os
 import re
 import signal
 import socket
+import ssl
 import subprocess
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +20,7 @@ import pytest
 from ors import Limits
 from ors.client import ORS, Session, ToolCallError
 from ors.errors import ToolFailed
+from tests.support import TLS
 from tests.support.commands import ORS as COMMAND
 from tests.support.commands import PATIENCE, Running, run, running, variables
 from tests.support.raw_http import Raw
@@ -273,6 +277,24 @@ def test_a_change_that_does_not_import_is_told_and_the_next_one_is_tried(
         assert server.errors("quick.py changed: restarting")
         address(server)
         assert raw.get("/list_environments").json() == ["quick"]
+
+
+def test_a_change_that_does_not_import_is_told_under_tls_too(tmp_path: Path) -> None:
+    module = tmp_path / "quick.py"
+    module.write_text(QUICK)
+    certificate = ("--ssl-certfile", str(TLS / "cert.pem"), "--ssl-keyfile", str(TLS / "key.pem"))
+    with running("serve", "quick.py", "--port", "0", "--reload", *certificate, cwd=tmp_path) as server:
+        url = server.line(r"Serving on (https://\S+)")[1]
+        module.write_text("x = = 1")
+        assert server.errors("The server has stopped")
+        parts, trusted = urlsplit(url), ssl.create_default_context(cafile=str(TLS / "cert.pem"))
+        # One who connects and says nothing holds up nobody.
+        silent = socket.create_connection((parts.hostname or "", parts.port or 0))
+        with silent, pytest.raises(urllib.error.HTTPError) as refused:
+            urllib.request.urlopen(f"{url}/list_environments", context=trusted, timeout=20)
+        assert refused.value.code == 503
+        assert json.load(refused.value)["detail"] == PLACE
+        refused.value.close()
 
 
 def test_a_reloaded_server_does_not_outlive_its_supervisor(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from ors.cli.options.shared import TARGET, Command, address_flags, as_json, give
 from ors.cli.options.workers import Workers, worker_flags
 from ors.cli.output import logging as logs
 from ors.cli.output.banner import Banner
+from ors.cli.refusals import Refusing
 from ors.cli.sockets import in_words
 from ors.cli.sockets import listener as listening
 from ors.cli.targets.resolve import built, environments, roots
@@ -230,7 +231,7 @@ def serve(
     on_ray: OnRay = _taken(OnRay, flags)
     workers: Workers = _taken(Workers, flags)
     check_together(on_ray, workers, access, reloading)
-    access.check_certificate()
+    tls = access.tls()
     keys = access.all_keys()
     host = "" if on_ray.ray is not None and not given("host") else host  # on Ray, each node's address
     check_exposure(host, bool(keys or access.insecure), "Set a key in ORS_API_KEYS")
@@ -238,8 +239,7 @@ def serve(
     if return_errors == "line" and (not private or workers.supervised or on_ray.ray):
         raise WrongUsage(SHOWS_SOURCE)
     if reloading and fd is None:
-        tells = private and access.ssl_certfile is None
-        raise click.exceptions.Exit(_reload(targets, host, port, tells, flags))
+        raise click.exceptions.Exit(_reload(targets, host, port, Refusing(private, tls), flags))
     serving = Serving(host, port, log_level, log_json, as_json, access, keys, targets, record)
     supervised = workers.supervised and on_ray.ray is None and worker_config is None and fd is None
     alone = not supervised and worker_config is None
@@ -307,11 +307,11 @@ def supervise(serving: Serving, workers: Workers, limits: Limits, preloaded: Ser
     return code
 
 
-def _reload(targets: Sequence[str], host: str, port: int, tells: bool, limits: dict[str, Any]) -> int:
+def _reload(targets: Sequence[str], host: str, port: int, refusing: Refusing, limits: dict[str, Any]) -> int:
     if os.name != "posix":
         raise WrongUsage("--reload needs a POSIX system")
     ending_seconds = limits["grace_seconds"] + 2 * limits["teardown_seconds"] + RELOAD_LAST_SECONDS
-    what = reload.Reloaded(roots(targets), listening(host, port), ending_seconds, tells)
+    what = reload.Reloaded(roots(targets), listening(host, port), ending_seconds, refusing)
     return reload.supervise(what)
 
 

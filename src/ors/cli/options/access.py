@@ -83,22 +83,23 @@ class Access:
     ssl_certfile: str | None
     ssl_keyfile: str | None
 
-    def check_certificate(self) -> None:
-        """Checks that the certificate and its key can be used.
+    def tls(self) -> ssl.SSLContext | None:
+        """How to encrypt; None without a certificate.
 
         Raises:
-            WrongUsage: they cannot.
+            WrongUsage: the certificate or its key cannot be used.
         """
         if self.ssl_certfile is None:
             if self.ssl_keyfile is not None:
                 raise WrongUsage("--ssl-keyfile needs --ssl-certfile")
-            return
+            return None
         try:
             tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
             # Without a password, OpenSSL would ask for one at the terminal.
             tls.load_cert_chain(self.ssl_certfile, self.ssl_keyfile, password="")
         except (OSError, ValueError) as error:
             raise WrongUsage(f"The certificate or its key cannot be used: {error}") from None
+        return tls
 
     def all_keys(self) -> list[ApiKey]:
         """Keys from the command line and the file.
