@@ -100,7 +100,7 @@ class Mistaken(Good):
         """Forgets its base class."""
 
     def get_prompt(self) -> Any:
-        return "What is 1 + 1?"
+        return {"text": "What is 1 + 1?"}
 
     @tool
     def task(self) -> str:
@@ -147,7 +147,7 @@ async def test_a_mistake_in_a_method_is_told_when_it_runs() -> None:
         ):
             assert "Mistaken: a task is JSON, but bad is not" in await told(asked)
         async with env.session(split="train", index=0) as session:
-            assert "such as [TextBlock(text=...)], not str" in await told(session.get_prompt())
+            assert "such as [TextBlock(text=...)], not dict" in await told(session.get_prompt())
             for name, words in {
                 "task": "__init__ must call super().__init__(task_spec, secrets)",
                 "awaited": "is an `await` missing?",

@@ -127,7 +127,9 @@ async def test_a_sandbox_whose_opening_is_cancelled_is_gone() -> None:
         opening = asyncio.ensure_future(open_sandbox(SPEC))
         for _ in range(turns):
             await asyncio.sleep(0)
-        opening.cancel()
+        if not opening.cancel():  # on a slow machine all is done after a few turns
+            await (await opening).close()
+            continue
         with pytest.raises(asyncio.CancelledError):
             await opening
     while groups(os.getpid()) != there or len(os.listdir("/proc/self/fd")) > before + 1:

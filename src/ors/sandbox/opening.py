@@ -120,7 +120,8 @@ async def started(backend: SandboxBackend, spec: SandboxSpec) -> Cell | Trouble:
         await cell.end(patience=0)
         raise
     finally:
-        await asyncio.wait([joining])
+        if not joining.done():  # waiting here could be cancelled, and would lose the cell
+            await asyncio.wait([joining])
         launched.started()
         os.close(complaints)
 
