@@ -4,6 +4,7 @@ import asyncio
 import threading
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextvars import ContextVar
+from typing import Any
 
 import pytest
 
@@ -59,6 +60,27 @@ def test_work_that_comes_too_late_for_a_loop_that_ends_is_refused() -> None:
     portal._inbox._woken = True  # and found that the loop will look anyway
     with pytest.raises(RuntimeError, match="make a new one"):
         portal.run(nothing)
+
+
+def test_ctrl_c_before_the_loop_is_woken_stops_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    portal = Portal(nothing)
+    portal.run(nothing)
+    loop = portal._loop
+    assert loop is not None
+    wake = loop.call_soon_threadsafe
+    left = [KeyboardInterrupt]
+
+    def interrupted(*given: Any) -> Any:
+        if left:
+            raise left.pop()
+        return wake(*given)
+
+    monkeypatch.setattr(loop, "call_soon_threadsafe", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        portal.run(lambda: asyncio.sleep(60))
+    with ThreadPoolExecutor(1) as threads:  # the next work is not waited for in vain
+        threads.submit(portal.run, nothing).result(10)
+    portal.close()
 
 
 def test_an_error_before_the_work_begins_is_the_callers() -> None:

@@ -68,6 +68,7 @@ class Portal:
             raise CancelledError("the client was closed") from None
         except BaseException:
             with suppress(RuntimeError):  # a closed loop has cancelled all tasks
+                loop.call_soon_threadsafe(self._inbox.do)  # it may not have been woken yet
                 loop.call_soon_threadsafe(cancel)
                 ending.wait(_CANCEL_SECONDS)
             raise
@@ -168,11 +169,12 @@ class _Inbox:
         self._work.append((copy_context(), ending, begin))
         if not self._woken:
             self._woken = True
-            loop.call_soon_threadsafe(self._do)
+            loop.call_soon_threadsafe(self.do)
         if self._closed:
             self.close()
 
-    def _do(self) -> None:
+    def do(self) -> None:
+        """Begins all work that is there. Runs on the loop."""
         self._woken = False  # first: what comes from now on wakes the loop again
         while self._work:
             context, ending, begin = self._work.popleft()
