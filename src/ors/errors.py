@@ -26,8 +26,8 @@
 Each error has `status`, its HTTP status, and `who`, the party that failed: "client", "environment", "server"
 or "network". A trainer masks every error that is not of the "client".
 `reason` is a code for programs, if the server sent one: "environment" (its code raised), "tool_timeout",
-"setup_timeout", "limit", "cancelled", "deleted", "expired", "life", "shutdown", "worker_lost",
-"unreachable".
+"setup_timeout", "limit", "missing_secrets", "cancelled", "deleted", "expired", "life", "shutdown",
+"worker_lost", "unreachable", "key", "host", "origin".
 All of them can be pickled, with their attributes.
 """
 

@@ -76,6 +76,12 @@ def test_every_option_says_what_it_does(name: str) -> None:
         assert not isinstance(option, click.Option) or option.help, option.name
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_no_help_shows_a_range_without_bounds(name: str) -> None:
+    command = loaded(name)
+    assert "=None" not in command.get_help(click.Context(command, info_name=name))
+
+
 def test_the_version_is_the_packages() -> None:
     assert run("--version").out == f"ors, version {__version__}\n"
 

@@ -105,6 +105,7 @@ async def test_a_refusal_is_an_error_of_its_own_and_final(status: int, error: ty
         with pytest.raises(error, match="because") as caught:
             await splits(script)
         assert caught.value.status == status
+        assert caught.value.reason is None  # the server sent none
         assert type(caught.value) is error
         again = pickle.loads(pickle.dumps(caught.value))
         assert (type(again), again.args, again.status) == (error, caught.value.args, status)

@@ -38,10 +38,11 @@ class StillStarting(Unavailable):
 def failure(status: int, headers: Mapping[str, str], body: bytes) -> ORSError:
     """The error for an answer whose status is not 2xx."""
     text = _detail(body) or f"the server answered {status}"
+    reason = headers.get(REASON) or None
     if status in _NOT_NOW:
         # openreward 0.1.167 answers so every 25 s while an environment's setup runs.
         kind = StillStarting if headers.get("X-Backend-State") == "starting" else Unavailable
-        return kind(text, retry_after=_retry_after(headers), status=status, reason=headers.get(REASON))
+        return kind(text, retry_after=_retry_after(headers), status=status, reason=reason)
     if status < 300 or (status < 400 and not headers.get("Location")):
         return ResponseError(
             f"the server answered {status}, which is not an answer to this request; check base_url",
@@ -52,9 +53,9 @@ def failure(status: int, headers: Mapping[str, str], body: bytes) -> ORSError:
     if status == MethodNotAllowed.status:
         return MethodNotAllowed(text, allow=headers.get("Allow", ""))
     if status == AuthenticationError.status:
-        return AuthenticationError(f"{text} (pass api_key, or set ORS_API_KEY)", reason=headers.get(REASON))
+        return AuthenticationError(f"{text} (pass api_key, or set ORS_API_KEY)", reason=reason)
     nearest = BadRequest if status < 500 else ServerFailed
-    return _BY_STATUS.get(status, nearest)(text, status=status, reason=headers.get(REASON))
+    return _BY_STATUS.get(status, nearest)(text, status=status, reason=reason)
 
 
 def certainly_not_run(error: TransportError) -> bool:

@@ -176,7 +176,7 @@ class Serving:
     "--reload",
     "reloading",
     is_flag=True,
-    help="Restart when a file changes. Running calls end with an error.",
+    help="Restart when a file changes. Running calls have --grace-seconds to finish.",
 )
 @log_flags
 @click.option(

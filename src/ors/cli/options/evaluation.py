@@ -23,7 +23,20 @@ class _Finite(click.FloatRange):
         return number
 
 
-NUMBER = _Finite()
+class _Number(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no such arguments
+    """The same without bounds: click would show a range without bounds as "x<=None"."""
+
+    name = "float"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Reads the number."""
+        number = click.FLOAT.convert(value, param, ctx)
+        if not isfinite(number):
+            self.fail(f"{value} is not a finite number", param, ctx)
+        return number
+
+
+NUMBER = _Number()
 POSITIVE = _Finite(min=0, min_open=True)
 COUNT = click.IntRange(min=1)
 
