@@ -46,10 +46,14 @@ def is_replayable(record: EpisodeRecord) -> bool:
 
 def failed_alike(record: EpisodeRecord, error: ORSError) -> bool:
     """Whether the recorded episode could not be begun either, for the same reason."""
+    begun = _failed_beginning(record)
+    return begun is not None and begun == session_failed(error, begun.stage)
+
+
+def _failed_beginning(record: EpisodeRecord) -> Failed | None:
+    """The outcome of an episode that failed before its first turn."""
     outcome = record.outcome
-    if not isinstance(outcome, Failed) or outcome.stage not in ("opening", "prompt"):
-        return False
-    return outcome == session_failed(error, outcome.stage)
+    return outcome if isinstance(outcome, Failed) and outcome.stage in ("opening", "prompt") else None
 
 
 async def replay(
@@ -99,13 +103,21 @@ def _by_name(tools: Sequence[ToolSpec]) -> dict[str, Any]:
 
 async def _prompt(session: AsyncSession, record: EpisodeRecord) -> list[Difference]:
     recorded = next((each.blocks for each in record.messages if isinstance(each, UserMessage)), None)
-    if recorded is None:
+    before: Any = _failure(record) if recorded is None else _plain(recorded)
+    if before is None:
         return []
     try:
         now = await session.get_prompt()
     except ServerFailed as error:
-        return [Difference("prompt", _plain(recorded), str(error))]
-    return [] if now == recorded else [Difference("prompt", _plain(recorded), _plain(now))]
+        if recorded is None:
+            raise  # `failed_alike` compares the two failures
+        return [Difference("prompt", before, str(error))]
+    return [] if now == recorded else [Difference("prompt", before, _plain(now))]
+
+
+def _failure(record: EpisodeRecord) -> dict[str, Any] | None:
+    failed = _failed_beginning(record)
+    return None if failed is None else {"failed": True, "error": failed.message}
 
 
 # ── Calls ────────────────────────────────────────────────────────────────────────────────────────

@@ -205,6 +205,21 @@ def test_a_setup_that_fails_as_it_did_is_no_difference(tmp_path: Path) -> None:
     assert (done.code, done.out) == (0, "1 episode played, 0 with differences\n"), done
 
 
+def test_a_setup_that_failed_and_succeeds_now_differs(recorded: Path, shop: Path, tmp_path: Path) -> None:
+    (first, *_) = read_run(recorded).episodes()
+    failed = Failed("environment", "prompt", "ServerFailed", "Environment setup failed: closed")
+    record = replace(first, outcome=failed, messages=(), tools=())
+    folder = written(tmp_path / "closed", [record], {})
+    (found,) = run("replay", str(folder), str(shop), "--json").json["differences"]
+    assert (found["what"], found["recorded"]["error"]) == ("prompt", "Environment setup failed: closed")
+    broken = '    def setup(self):\n        raise RuntimeError("{}")\n    def get_prompt(self):'
+    changed(shop, "    def get_prompt(self):", broken.format("closed"))
+    assert run("replay", str(folder), str(shop)).code == 0
+    changed(shop, "    def get_prompt(self):", broken.format("on fire"))
+    (error,) = run("replay", str(folder), str(shop), "--json").json["errors"]
+    assert error["error"] == "Environment setup failed: on fire"
+
+
 def test_the_last_text_of_the_agent_goes_to_the_terminal_tool_again(
     recorded: Path, shop: Path, tmp_path: Path
 ) -> None:
