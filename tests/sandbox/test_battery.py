@@ -156,13 +156,16 @@ def image(engine: str, rootfs: Path, tmp_path_factory: pytest.TempPathFactory) -
 
 @pytest.mark.long
 @pytest.mark.timeout(180)
-async def test_every_attack_is_blocked_by_a_container_engine(engine: Any, image: str) -> None:
+async def test_every_attack_is_blocked_by_a_container_engine(
+    engine: Any, image: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     spec = SandboxSpec(backend=engine, image=image)
     verdicts = [verdict async for verdict in battery(spec)]
     assert [verdict for verdict in verdicts if not verdict.blocked] == []
     assert [verdict.attack for verdict in verdicts] == names()
     left = subprocess.run([engine, "ps", "-aq"], capture_output=True, text=True, check=True)
-    assert left.stdout == ""
+    assert (left.stdout, list(tmp_path.iterdir())) == ("", [])
 
 
 @pytest.mark.long

@@ -50,6 +50,7 @@ class Containers:
             stdin=connection,
             stdout=connection,
             stderr=errors,
+            cwd="/proc",  # where podman cannot leave a file named oom
             start_new_session=True,
         )
 
