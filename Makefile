@@ -61,11 +61,15 @@ test-ray: install ## the tests on a real Ray cluster of three nodes: about two m
 attack: install ## the attacks and crowds in their long form, and a report of them: under three minutes
 	ORS_ATTACK=1 $(BIN)/python -m pytest -n 2 tests/attack $(CROWDS)
 
+TRACED = $(foreach path,$(ELSEWHERE) $(CROWDS) $(COUNTING),--ignore $(path))
+# A tracer halves the speed of a program: a test that fails for that must pass without it.
+AGAIN = $(BIN)/python -m pytest -n 0 --last-failed --last-failed-no-failures none
+
 coverage: install browser proxies sandbox ## the tests of test, test-long and test-ray, and whether they run enough of src/ors: about twenty minutes
 	rm -rf build/coverage && mkdir -p build/coverage
 	$(BIN)/python -m pytest $(COUNTING)
-	$(BIN)/coverage run -m pytest $(foreach path,$(ELSEWHERE) $(CROWDS) $(COUNTING),--ignore $(path))
-	$(BIN)/coverage run -m pytest -n 0 $(RAY)
+	$(BIN)/coverage run -m pytest $(TRACED) || $(AGAIN) $(TRACED)
+	$(BIN)/coverage run -m pytest -n 0 $(RAY) || $(AGAIN) $(RAY)
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage html --quiet --directory build/coverage
 	$(BIN)/coverage json --quiet -o build/coverage/report.json

@@ -226,6 +226,17 @@ async def test_a_row_that_is_not_valid_is_told_to_the_client(tmp_path: Path) -> 
             await env.get_task("train", 1)
 
 
+def test_rows_in_memory_are_a_data_set_too() -> None:
+    tasks = tasks_from(ROWS)
+    assert (len(tasks), tasks[-1], tasks[2:4]) == (1000, ROWS[-1], ROWS[2:4])
+    with pytest.raises(TypeError, match="row 0 of list is int, not a dictionary"):
+        tasks_from([1])[0]
+    with pytest.raises(TypeError, match=r"the parts train, test: pass one of them, as dataset\['train'\]"):
+        tasks_from({"train": ROWS, "test": ROWS})
+    with pytest.raises(TypeError, match="with a length, not list_iterator; load a streamed data set without"):
+        tasks_from(iter(ROWS))
+
+
 def test_a_data_set_is_a_list_of_tasks() -> None:
     datasets = pytest.importorskip("datasets")
     tasks = tasks_from(datasets.Dataset.from_list(ROWS))
@@ -234,5 +245,3 @@ def test_a_data_set_is_a_list_of_tasks() -> None:
         tasks_from(datasets.DatasetDict(train=datasets.Dataset.from_list(ROWS)))
     with pytest.raises(TypeError, match="without streaming=True"):
         tasks_from(datasets.Dataset.from_list(ROWS).to_iterable_dataset())
-    with pytest.raises(TypeError, match="row 0 of list is int, not a dictionary"):
-        tasks_from([1])[0]

@@ -59,6 +59,8 @@ class _Text(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no such
             self.fail(f"{text[1:]} is not a text file", param, ctx)
 
 
+TEXT = _Text()
+
 TASKS: Flags = (
     ("--split", {"multiple": True, "metavar": "NAME", "help": "Split; repeatable.  [default: the first]"}),
     ("--tasks", {
@@ -73,7 +75,7 @@ AGENT: Flags = (
     ("--base-url", {
         "metavar": "URL", "help": "Address of the model provider, such as http://127.0.0.1:8000/v1.",
     }),
-    ("--system", {"type": _Text(), "help": "System prompt."}),
+    ("--system", {"type": TEXT, "help": "System prompt."}),
     ("--temperature", {"type": _Finite(min=0), "help": "Sampling temperature."}),
     ("--top-p", {"type": _Finite(0, 1), "help": "Nucleus sampling."}),
     ("--max-output-tokens", {"type": COUNT, "help": "Most tokens of one reply."}),
@@ -87,7 +89,7 @@ AGENT: Flags = (
         "type": click.IntRange(min=0), "help": "Further attempts of a model request.  [default: 8]",
     }),
     ("--no-images", {"is_flag": True, "help": "Name images in text, for models that do not take them."}),
-    ("--nudge", {"type": _Text(), "help": "Answer the first reply without a tool call with this text."}),
+    ("--nudge", {"type": TEXT, "help": "Answer the first reply without a tool call with this text."}),
     ("--parallel", {"is_flag": True, "help": "Run the tool calls of one reply at the same time."}),
 )  # fmt: skip
 

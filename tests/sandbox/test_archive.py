@@ -1,0 +1,99 @@
+"""Files as a stream of bytes: what both sides of a sandbox pack and unpack."""
+
+import io
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ors.sandbox.inside.archive import pack, read_all, reader, record, unpack
+
+
+def packed(base: Path, *names: str, unlock: bool = False) -> bytes:
+    parts: list[bytes] = []
+    found = {os.fsencode(name): os.fsencode(name) for name in names}
+    pack(os.fsencode(base), found, parts.append, unlock=unlock)
+    return b"".join(parts)
+
+
+def from_bytes(stream: bytes) -> Callable[[int], bytes]:
+    return io.BytesIO(stream).read
+
+
+def test_files_folders_and_links_arrive_as_they_were(tmp_path: Path) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    (source / "top" / "deep").mkdir(parents=True)
+    (source / "top" / "deep" / "large").write_bytes(os.urandom(200_000))
+    (source / "top" / "empty").touch(mode=0o640)
+    (source / "top" / "closed").mkdir(mode=0o500)
+    (source / "top" / "link").symlink_to("deep/large")
+    os.mkfifo(source / "top" / "pipe")
+    target.mkdir()
+    stream = packed(source, "top")
+    unpack(os.fsencode(target), from_bytes(stream), links=True)
+    unpack(os.fsencode(target), from_bytes(stream), links=True)  # over what is there
+    assert sorted(path.name for path in (target / "top").iterdir()) == ["closed", "deep", "empty", "link"]
+    assert (target / "top" / "link").read_bytes() == (source / "top" / "deep" / "large").read_bytes()
+    assert stat.S_IMODE((target / "top" / "empty").stat().st_mode) == 0o640
+    assert stat.S_IMODE((target / "top" / "closed").stat().st_mode) == 0o500
+
+
+def test_links_are_left_out_where_they_are_not_wanted(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("/etc/passwd")
+    (tmp_path / "target").mkdir()
+    unpack(os.fsencode(tmp_path / "target"), from_bytes(packed(tmp_path, "link")), links=False)
+    assert list((tmp_path / "target").iterdir()) == []
+
+
+def test_what_its_owner_may_not_read_is_unlocked(tmp_path: Path) -> None:
+    (tmp_path / "folder" / "inner").mkdir(parents=True)
+    (tmp_path / "folder" / "inner" / "file").write_bytes(b"kept")
+    (tmp_path / "folder" / "inner" / "file").chmod(0)
+    (tmp_path / "folder" / "inner").chmod(0)
+    (tmp_path / "target").mkdir()
+    stream = packed(tmp_path, "folder", unlock=True)
+    unpack(os.fsencode(tmp_path / "target"), from_bytes(stream), links=True)
+    inner = tmp_path / "target" / "folder" / "inner"
+    assert stat.S_IMODE(inner.stat().st_mode) == 0
+    inner.chmod(0o700)
+    assert stat.S_IMODE((inner / "file").stat().st_mode) == 0
+    (inner / "file").chmod(0o600)
+    assert (inner / "file").read_bytes() == b"kept"
+
+
+@pytest.mark.parametrize("path", [b"../out", b"/out", b"a//b", b"a/./b", b"a\0b"])
+def test_a_path_that_leaves_its_folder_is_refused(tmp_path: Path, path: bytes) -> None:
+    with pytest.raises(ValueError, match="leaves its folder"):
+        unpack(os.fsencode(tmp_path), from_bytes(record(b"F", 0o644, path) + record(b"Z")), links=True)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("head", [record(b"X", 0, b"a"), record(b"F"), record(b"F", 0, b"a" * 5000)])
+def test_a_record_that_is_not_well_formed_is_refused(tmp_path: Path, head: bytes) -> None:
+    with pytest.raises(ValueError, match="not well formed"):
+        unpack(os.fsencode(tmp_path), from_bytes(head), links=True)
+
+
+def test_a_stream_that_ends_too_early_is_told() -> None:
+    source, sink = os.pipe()
+    os.write(sink, b"few")
+    os.close(sink)
+    with pytest.raises(ValueError, match="ends too early"):
+        reader(source)(9)
+    with pytest.raises(ValueError, match="ends too early"):
+        read_all(source, 9)
+    os.close(source)
+
+
+def test_a_stream_is_read_in_pieces_of_any_size() -> None:
+    source, sink = os.pipe()
+    os.write(sink, b"onetwothree")
+    read = reader(source)
+    assert (read(3), read(3)) == (b"one", b"two")
+    assert read(5) == b"three"
+    os.write(sink, b"rest")
+    assert read_all(source, 4) == b"rest"
+    os.close(source)
+    os.close(sink)
