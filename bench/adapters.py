@@ -150,7 +150,7 @@ class _InstantTokens(ORSAgentLoop):
     """The agent loop without verl's own work: a message is one token."""
 
     def __init__(self, url: str) -> None:
-        self._base_url, self._environment = url, "bench"
+        self._base_url, self._environment, self._secrets = url, "bench", dict[str, str]()
         self._arguments = {"reward": "sum"}
         self.tokenizer: Any = SimpleNamespace(pad_token_id=0)
         turns = SimpleNamespace(format="instant", max_parallel_calls=1)

@@ -83,6 +83,15 @@ class Hunt(Environment):
         return ToolOutput(blocks=[TextBlock(text="Who knows?")], finished=True)
 
 
+class Locked(Hunt):
+    """Needs a secret."""
+
+    required_secrets = ["hunt_key"]
+
+    def get_prompt(self) -> Blocks:
+        return [TextBlock(text=f"{self.secrets['hunt_key']}: guess {self.task_spec['target']}.")]
+
+
 class Essay(Hunt):
     """The same, with a tool that takes the last message."""
 

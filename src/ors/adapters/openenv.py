@@ -8,6 +8,7 @@ from openenv.core.harness import ResourceSession, ResourceSessionFactory, ToolRe
 
 from ors.adapters.common.chat import text_of, tool_schemas
 from ors.adapters.common.no_reward import NoReward
+from ors.adapters.common.secrets import secrets_from
 from ors.client import ORS, Environment, Session, ToolInvocation
 from ors.rollouts import (
     AgentMessage,
@@ -78,7 +79,8 @@ class ORSSessionFactory(ResourceSessionFactory):
     """Makes the sessions of a split's tasks, which share a client.
 
     The task is chosen by the seed, which TRL makes the number of the group: all rollouts of a group play the
-    same task, and the groups go through `indices`, or through the whole split.
+    same task, and the groups go through `indices`, or through the whole split. `secrets` names those that the
+    environment gets, from the variables of the process.
     """
 
     def __init__(
@@ -87,13 +89,16 @@ class ORSSessionFactory(ResourceSessionFactory):
         environment: str,
         split: str,
         indices: Sequence[int] | None = None,
+        *,
+        secrets: Sequence[str] = (),
         **arguments: Unpack[PlayArguments],
     ) -> None:
         self._env: Environment = ORS(base_url).environment(environment)
-        self._split, self._arguments = split, arguments
+        self._split, self._secrets, self._arguments = split, secrets_from(secrets), arguments
         self._indices = range(self._env.num_tasks(split)) if indices is None else indices
 
     def create(self, task: Any, seed: int | None = None, episode_id: str | None = None) -> ORSResourceSession:
         """A session of the task that the seed chooses."""
         index = self._indices[(seed or 0) % len(self._indices)]
-        return ORSResourceSession(self._env.session(split=self._split, index=index), **self._arguments)
+        session = self._env.session(secrets=self._secrets, split=self._split, index=index)
+        return ORSResourceSession(session, **self._arguments)

@@ -1,6 +1,6 @@
 """SkyRL: a text environment for skyrl-gym."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -9,6 +9,7 @@ from skyrl_gym.envs.base_text_env import BaseTextEnv, BaseTextEnvStepOutput
 from ors.adapters.common.chat import text_of
 from ors.adapters.common.hermes import described_tools, parse_reply
 from ors.adapters.common.no_reward import NoReward, reward_of
+from ors.adapters.common.secrets import secrets_from
 from ors.client import ORS
 from ors.rollouts import (
     AgentMessage,
@@ -24,8 +25,8 @@ from ors.rollouts import (
 class ORSTextEnv(BaseTextEnv):
     """One episode of the task that a row names in `extra_info`, by `split` and `index`.
 
-    `base_url`, `environment`, the `arguments` of `play` and `parse`, which reads a reply, are the `kwargs` of
-    `skyrl_gym.register`.
+    `base_url`, `environment`, the `arguments` of `play`, `parse`, which reads a reply, and `secrets`, which
+    names variables of the process, are the `kwargs` of `skyrl_gym.register`.
     """
 
     def __init__(
@@ -37,11 +38,13 @@ class ORSTextEnv(BaseTextEnv):
         environment: str,
         arguments: PlayArguments,
         parse: Callable[[str], AgentMessage] = parse_reply,
+        secrets: Sequence[str] = (),
     ) -> None:
         super().__init__()
         task = (extras or {})["extra_info"]
         env = _client(base_url).environment(environment)
-        session = env.session(split=task["split"], index=int(task["index"]))
+        given = secrets_from(secrets)
+        session = env.session(secrets=given, split=task["split"], index=int(task["index"]))
         self._episode = SteppedEpisodeSync(session, **arguments)
         self._parse = parse
         self._by_step = arguments["reward"] == "sum"

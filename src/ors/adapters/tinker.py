@@ -11,6 +11,7 @@ from tinker_cookbook.rl.types import Env, EnvGroupBuilder
 
 from ors.adapters.common.chat import call_of, chat_message, tool_schemas
 from ors.adapters.common.no_reward import NoReward, reward_of
+from ors.adapters.common.secrets import secrets_from
 from ors.client import AsyncORS, AsyncSession, ToolInvocation
 from ors.rollouts import AgentMessage, PlayArguments, SteppedEpisode, SystemMessage, ToolMessage
 
@@ -88,6 +89,8 @@ class ORSGroupBuilder(EnvGroupBuilder):
     arguments: PlayArguments
     options: Mapping[str, Any] = field(default_factory=dict)
     """Arguments of `EnvFromMessageEnv`, such as `max_trajectory_tokens`."""
+    secrets: Sequence[str] = ()
+    """Names of those that the environment gets, from the variables of the process that plays."""
     _client: AsyncORS | None = field(default=None, init=False, repr=False)
     _envs: list[ORSMessageEnv] = field(default_factory=list, init=False, repr=False)
 
@@ -96,7 +99,10 @@ class ORSGroupBuilder(EnvGroupBuilder):
         if self._client is None:
             self._client = AsyncORS(self.base_url)
         env = self._client.environment(self.environment)
-        sessions = [env.session(split=self.split, index=self.index) for _ in range(self.group_size)]
+        secrets = secrets_from(self.secrets)
+        sessions = [
+            env.session(secrets=secrets, split=self.split, index=self.index) for _ in range(self.group_size)
+        ]
         made = [ORSMessageEnv(session, self.renderer, **self.arguments) for session in sessions]
         self._envs += made
         return [EnvFromMessageEnv(self.renderer, each, **self.options) for each in made]

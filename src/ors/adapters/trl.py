@@ -5,6 +5,7 @@ from typing import Any, Unpack
 
 from ors.adapters.common.chat import Content, content_of
 from ors.adapters.common.methods import tool_method
+from ors.adapters.common.secrets import secrets_from
 from ors.client import Environment, ToolCallError, ToolInvocation, convert_tools
 from ors.rollouts import (
     AgentMessage,
@@ -21,22 +22,26 @@ _ENDED = "The episode has ended."
 class TRLEnvironments:
     """Makes the environments of a trainer, and rewards their episodes: `environment_factory` and a reward.
 
-    Tools are those that all tasks of `env` share. All episodes share the client of `env`.
+    Tools are those that all tasks of `env` share. All episodes share the client of `env`. `secrets` names
+    those that the environment gets, from the variables of the process.
 
     Raises:
-        ValueError: a tool cannot be a Python method.
+        ValueError: a tool cannot be a Python method, or a secret is missing.
     """
 
-    def __init__(self, env: Environment, **arguments: Unpack[PlayArguments]) -> None:
+    def __init__(
+        self, env: Environment, *, secrets: Iterable[str] = (), **arguments: Unpack[PlayArguments]
+    ) -> None:
         tools = convert_tools(env.list_tools(), "openai-chat")
         methods = {tool["function"]["name"]: tool_method(**tool["function"]) for tool in tools}
         self._class = type(f"{env.name}_environment", (_Rollout,), methods)
         self._env = env
+        self._secrets = secrets_from(secrets)
         self._arguments = arguments
 
     def __call__(self) -> "_Rollout":
         """A new environment, which plays one episode after the other."""
-        made: _Rollout = self._class(self._env, self._arguments)
+        made: _Rollout = self._class(self._env, self._secrets, self._arguments)
         return made
 
     def rows(self, split: str, indices: Iterable[int] | None = None) -> list[dict[str, Any]]:
@@ -57,8 +62,9 @@ class TRLEnvironments:
 class _Rollout:
     """The environment of one rollout at a time. Its public methods are the tools, and `reset`."""
 
-    def __init__(self, env: Environment, arguments: PlayArguments) -> None:
+    def __init__(self, env: Environment, secrets: Mapping[str, str], arguments: PlayArguments) -> None:
         self._env = env
+        self._secrets = secrets
         self._arguments = arguments
         self._episode: SteppedEpisodeSync | None = None
 
@@ -66,7 +72,7 @@ class _Rollout:
         """Begins an episode; returns the prompt. If the task cannot be opened, the episode has no reward."""
         if self._episode is not None:
             self._episode.stop("the trainer began another episode")
-        session = self._env.session(split=split, index=index)
+        session = self._env.session(secrets=self._secrets, split=split, index=index)
         self._episode = SteppedEpisodeSync(session, **self._arguments)
         first = self._episode.start()
         return content_of([block for each in first if isinstance(each, UserMessage) for block in each.blocks])

@@ -8,6 +8,7 @@ from verifiers.v1.runtimes import ProgramResult
 
 from ors.adapters.common.clients import shared_client
 from ors.adapters.common.no_reward import NoReward
+from ors.adapters.common.secrets import secrets_from
 from ors.client import ORS
 from ors.rollouts import AgentMessage, ContextExceeded, Conversation, ModelError, PlayArguments, play
 from ors.rollouts.agents import ModelAgent
@@ -24,6 +25,7 @@ class ORSData(vf.TaskData):
     split: str
     index: int
     arguments: dict[str, Any]
+    secrets: list[str] = []
 
 
 class ORSState(vf.State):
@@ -54,6 +56,8 @@ class ORSTasksetConfig(vf.TasksetConfig):
     """How the rewards of the steps become one."""
     truncated_reward: float | None = None
     nudge: str | None = None
+    secrets: list[str] = []
+    """Names of those that the environment gets, from the variables of the process."""
 
 
 class ORSTaskset(vf.Taskset[ORSTask, ORSTasksetConfig]):
@@ -77,9 +81,8 @@ class ORSTaskset(vf.Taskset[ORSTask, ORSTasksetConfig]):
         for index in range(count):
             name = f"{config.environment}/{config.split}/{index}"
             where = {"environment": config.environment, "split": config.split, "index": index}
-            data = ORSData(
-                id=name, name=name, prompt=name, base_url=config.base_url, arguments=arguments, **where
-            )
+            how = {"base_url": config.base_url, "arguments": arguments, "secrets": config.secrets}
+            data = ORSData(id=name, name=name, prompt=name, **where, **how)
             yield ORSTask(data, config.task)
 
 
@@ -114,7 +117,7 @@ class ORSHarness(vf.Harness[ORSHarnessConfig]):
         arguments: PlayArguments = {**data.arguments, "system": data.system_prompt}  # type: ignore[typeddict-item]
         model = ModelAgent("openai", ctx.model, base_url=endpoint, api_key=secret)
         try:
-            session = env.session(split=data.split, index=data.index)
+            session = env.session(secrets=secrets_from(data.secrets), split=data.split, index=data.index)
             record = await play(session, _Intercepted(model, trace), **arguments)
         finally:
             await model.close()

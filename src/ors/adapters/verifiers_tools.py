@@ -8,6 +8,7 @@ import verifiers.v1 as vf
 
 from ors.adapters.common.chat import text_of, tool_schemas
 from ors.adapters.common.methods import tool_method
+from ors.adapters.common.secrets import secrets_from
 from ors.adapters.verifiers import ORSData, ORSState, ORSTask, ORSTaskset
 from ors.client import ORS, AsyncORS, ToolInvocation
 from ors.rollouts import AgentMessage, Failed, SteppedEpisode, ToolMessage
@@ -35,7 +36,8 @@ class ORSToolset(vf.Toolset[vf.ToolsetConfig, ORSToolState]):
         # by default would end the process before the session is closed.
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         client = await self._exit_stack.enter_async_context(AsyncORS(task.base_url))
-        session = client.environment(task.environment).session(split=task.split, index=task.index)
+        env, secrets = client.environment(task.environment), secrets_from(task.secrets)
+        session = env.session(secrets=secrets, split=task.split, index=task.index)
         self._arguments = task.arguments
         self._rewards: list[float | None] = []
         self._episode = SteppedEpisode(session, **task.arguments)
@@ -125,7 +127,8 @@ class ORSToolTaskset(ORSTaskset):
             for task in super().load():
                 data = task.data
                 env = client.environment(data.environment)
-                with env.session(split=data.split, index=data.index) as session:
+                secrets = secrets_from(data.secrets)
+                with env.session(secrets=secrets, split=data.split, index=data.index) as session:
                     if session.terminal_tool() is not None:
                         raise ValueError(f"{data.environment} has a terminal tool: use ORSHarness")
                     prompt = text_of(session.get_prompt())

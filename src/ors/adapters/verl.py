@@ -4,13 +4,14 @@ from collections.abc import Sequence
 from typing import Any
 from uuid import uuid4
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetrics, AgentLoopOutput
 from verl.experimental.agent_loop.tool_parser import ToolParser
 from verl.tools.schemas import OpenAIFunctionToolSchema
 
 from ors.adapters.common.chat import call_of, chat_message, images_of, reply_message, tool_schemas
 from ors.adapters.common.clients import shared_client
+from ors.adapters.common.secrets import secrets_from
 from ors.rollouts import (
     AgentMessage,
     ContextExceeded,
@@ -29,12 +30,15 @@ from ors.types import ToolSpec
 class ORSAgentLoop(AgentLoopBase):
     """Plays the task that a row names in `extra_info`, by `split` and `index`. The row's prompt is not used.
 
-    `base_url`, `environment` and the `arguments` of `play` come from the file at `agent_loop_config_path`.
+    `base_url`, `environment`, the `arguments` of `play` and `secrets`, which names variables of the process,
+    come from the file at `agent_loop_config_path`.
     """
 
-    def __init__(self, *args: Any, base_url: str, environment: str, arguments: DictConfig, **kwargs: Any):
+    def __init__(
+        self, *args: Any, base_url: str, environment: str, arguments: Any, secrets: Any = (), **kwargs: Any
+    ):
         super().__init__(*args, **kwargs)
-        self._base_url, self._environment = base_url, environment
+        self._base_url, self._environment, self._secrets = base_url, environment, secrets_from(secrets)
         self._arguments: PlayArguments = OmegaConf.to_object(arguments)
 
     async def run(self, sampling_params: dict[str, Any], **row: Any) -> AgentLoopOutput:
@@ -45,7 +49,7 @@ class ORSAgentLoop(AgentLoopBase):
         """
         env = shared_client(self._base_url).environment(self._environment)
         agent, task = _TokenAgent(self, sampling_params), row["extra_info"]
-        session = env.session(split=task["split"], index=int(task["index"]))
+        session = env.session(secrets=self._secrets, split=task["split"], index=int(task["index"]))
         record = await play(session, agent, **self._arguments)
         if isinstance(record.outcome, Failed) and record.outcome.who in ("agent", "model"):
             raise RuntimeError(f"the model's turn failed: {record.outcome.error}: {record.outcome.message}")

@@ -101,6 +101,16 @@ def test_a_group_is_scored_by_the_environment(url: str) -> None:
     assert "Guess 3." in loop.tokenizer.decode(loop.prompts[0])
 
 
+def test_secrets_come_from_variables(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HUNT_KEY", "sesame")
+    factory = ORSSessionFactory(url, "locked", "train", [3], secrets=["hunt_key"], reward="sum")
+    session = factory.create(None, 0)
+    assert session.initial_messages()[-1]["content"] == "sesame: guess 3."
+    session.call_tool("guess", {"number": 3})
+    assert session.verify([]).env_reward == 1.0
+    session.close()
+
+
 def test_done_ends_the_episode_and_ids_are_those_that_were_sampled(url: str) -> None:
     loop = played(url, [HINT])
     assert len(loop.sampled) == 2

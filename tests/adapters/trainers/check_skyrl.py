@@ -19,8 +19,11 @@ def made(url: str) -> Iterator[Made]:
     """Makes an environment by its registered id, and closes it, as the generator does in the end."""
     envs: list[Any] = []
 
-    def make(split: str = "train", at: str = url, environment: str = "hunt", **arguments: Any) -> Any:
+    def make(
+        split: str = "train", at: str = url, environment: str = "hunt", secrets: Any = (), **arguments: Any
+    ) -> Any:
         fields = {"base_url": at, "environment": environment, "arguments": {"reward": "sum"} | arguments}
+        fields["secrets"] = secrets
         id = f"ors-{len(registration.registry)}"
         registration.register(id, entry_point="ors.adapters.skyrl:ORSTextEnv", kwargs=fields)
         extras = {"extra_info": {"split": split, "index": 3}, "max_turns": 4}
@@ -48,6 +51,15 @@ def test_each_turn_is_credited_and_finished_ends_the_episode(made: Made) -> None
     assert hinted["observations"] == [{"role": "tool", "content": "Read the prompt."}]
     done = env.step(called("guess", number=3))
     assert (done["reward"], done["done"], done["metadata"]) == (1.0, True, {"outcome": "scored"})
+
+
+def test_secrets_come_from_variables(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ValueError, match="set the variable HUNT_KEY"):
+        made(environment="locked", secrets=["hunt_key"])
+    monkeypatch.setenv("HUNT_KEY", "sesame")
+    env = made(environment="locked", secrets=["hunt_key"])
+    assert env.init([])[0][-1]["content"] == "sesame: guess 3."
+    assert env.step(called("guess", number=3))["reward"] == 1.0
 
 
 def test_another_reduction_is_paid_at_the_end(made: Made) -> None:

@@ -5,6 +5,7 @@ import io
 import pickle
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -103,6 +104,13 @@ async def test_each_step_has_its_reward_and_finished_ends_the_episode(url: str) 
     made = await do_group_rollout(group(url, 1), Script(HINTED))
     assert [each.reward for each in made.trajectories_G[0].transitions] == [0.25, 1.0]
     assert made.trajectories_G[0].transitions[-1].episode_done
+
+
+async def test_secrets_come_from_variables(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HUNT_KEY", "sesame")
+    locked = replace(group(url, 2), environment="locked", secrets=["hunt_key"])
+    made = await do_group_rollout(locked, Script(RIGHT, WRONG))
+    assert made.get_total_rewards() == [1.0, 0.0]
 
 
 async def test_another_reduction_is_paid_at_the_end(url: str) -> None:

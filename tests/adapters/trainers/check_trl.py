@@ -104,6 +104,15 @@ def test_a_step_of_the_optimiser_is_made_with_the_rewards_of_the_environment(
     assert '"number": {"type": "integer"' in prompt
 
 
+def test_secrets_come_from_variables(client: ORS, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HUNT_KEY", "sesame")
+    environments = TRLEnvironments(client.environment("locked"), secrets=["hunt_key"], reward="sum")
+    env: Any = environments()
+    assert env.reset(split="train", index=3) == "sesame: guess 3."
+    env.guess(number=3)
+    assert environments.reward([env], [[]]) == [1.0]
+
+
 def test_only_tokens_of_the_model_are_trained_and_they_are_those_that_it_sampled(
     client: ORS, tmp_path: Path
 ) -> None:

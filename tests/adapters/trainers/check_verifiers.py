@@ -135,6 +135,13 @@ async def test_an_episode_has_the_reward_of_the_environment_and_finished_ends_it
     assert "guess" in {tool["function"]["name"] for tool in first["tools"]}
 
 
+async def test_secrets_come_from_variables(model: Model, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HUNT_KEY", "sesame")
+    trace = await played(model, url, [RIGHT], environment="locked", secrets=["hunt_key"])
+    assert (trace.ok, trace.reward) == (True, 1.0)
+    assert model.requests[0]["messages"][-1]["content"] == "sesame: guess 3."
+
+
 @pytest.mark.parametrize("bad", ["crash", "shrug"])
 async def test_an_episode_without_reward_is_an_error_and_has_no_score(
     model: Model, url: str, bad: str

@@ -59,6 +59,13 @@ async def played(model: Model, url: str, script: Sequence[Reply], **options: Any
     return episode.traces[0]
 
 
+async def test_secrets_come_from_variables(model: Model, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HUNT_KEY", "sesame")
+    trace = await played(model, url, [RIGHT], environment="locked", secrets=["hunt_key"])
+    assert (trace.ok, trace.reward) == (True, 1.0), trace.last_error
+    assert "sesame: guess 3." in json.dumps(model.requests[0]["messages"])
+
+
 async def test_another_harness_plays_with_the_tools_and_finished_ends_the_episode(
     model: Model,
     url: str,

@@ -140,6 +140,14 @@ async def test_ids_masks_and_logprobs_are_those_that_were_sampled(url: str, roll
     assert "<tool_response>\nRead the prompt.\n</tool_response>" in text
 
 
+async def test_secrets_come_from_variables(
+    url: str, rollout: Rollout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HUNT_KEY", "sesame")
+    done, _ = await rollout(url, [RIGHT, WRONG], environment="locked\n  secrets: [hunt_key]")
+    assert done.batch["rm_scores"].sum() == 1.0
+
+
 async def test_the_reward_is_reduced_and_stands_at_the_last_token(url: str, rollout: Rollout) -> None:
     done, _ = await rollout(url, [(called("hint"), called("guess", number=3)), WRONG])
     rewards = done.batch["rm_scores"].sum(-1).tolist()

@@ -4,13 +4,13 @@ import pytest
 
 from ors import Server
 from tests.support.live_server import serving
-from tests.support.training_environment import Essay, Gallery, Hunt
+from tests.support.training_environment import Essay, Gallery, Hunt, Locked
 
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
-    """A server with the environments "hunt", "essay" and "gallery"."""
-    with serving(Server([Hunt, Essay, Gallery])) as url:
+    """A server with the environments "hunt", "essay", "gallery" and "locked"."""
+    with serving(Server([Hunt, Essay, Gallery, Locked])) as url:
         yield url
 
 
