@@ -52,13 +52,13 @@ test-pythons: browser proxies sandbox ## the tests of test under Python 3.11 to 
 test-field: install ## the tests beside the field's packages, each in an environment of its own: about two minutes
 	$(BIN)/python -m pytest $(FIELD)
 
-test-trainers: install ## the adapters in the loops of their trainers, on a CPU: about four minutes
+test-trainers: install ## the adapters in the loops of their trainers, on a CPU: about six minutes
 	$(BIN)/python -m pytest -n 2 $(TRAINERS)
 
 test-ray: install ## the tests on a real Ray cluster of three nodes: about two minutes
 	$(BIN)/python -m pytest -n 0 $(RAY)
 
-attack: install ## the attacks and crowds in their long form, and a report of them: under three minutes
+attack: install ## the attacks and crowds in their long form, and a report of them: about three minutes
 	ORS_ATTACK=1 $(BIN)/python -m pytest -n 2 tests/attack $(CROWDS)
 
 TRACED = $(foreach path,$(ELSEWHERE) $(CROWDS) $(COUNTING),--ignore $(path))

@@ -13,11 +13,8 @@ from tests.support.live_server import serving
 
 @pytest.fixture(scope="session")
 def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chrome]:
-    found = chromium(tmp_path_factory.mktemp("profile"))
-    try:
+    with chromium(tmp_path_factory.mktemp("profile")) as found:
         yield found
-    finally:
-        found.quit()
 
 
 @pytest.fixture

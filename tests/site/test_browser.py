@@ -51,11 +51,8 @@ def site() -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chrome]:
-    found = chromium(tmp_path_factory.mktemp("profile"))
-    try:
+    with chromium(tmp_path_factory.mktemp("profile")) as found:
         yield found
-    finally:
-        found.quit()
 
 
 @pytest.fixture

@@ -384,40 +384,15 @@ def test_a_resumed_run_needs_its_secrets_again_and_keeps_none(quiz_url: str, tmp
     assert run("eval", "--resume", "run", "--secret", "token=very-secret", cwd=tmp_path).code == 0
 
 
-NEEDY = """
-from ors import Environment, tool
-
-class Needy(Environment):
-    required_secrets = ["token"]
-
-    @classmethod
-    def list_splits(cls):
-        return ["train"]
-
-    @classmethod
-    def list_tasks(cls, split):
-        return [{}]
-
-    def get_prompt(self):
-        return "Call it."
-
-    @tool
-    def show(self) -> str:
-        \"\"\"Shows nothing.\"\"\"
-        return str(len(self.secrets["token"]))
-"""
-
-
 def test_a_secret_that_an_environment_requires_is_asked_for_before_anything_is_played(tmp_path: Path) -> None:
-    (tmp_path / "needy.py").write_text(NEEDY)
-    words = ["eval", "needy.py:Needy", "--model", "noop", "--out", "run"]
+    words = ["eval", f"{SUPPORT / 'keyed_environment.py'}:Keyed", "--model", "noop", "--out", "run"]
     done = run(*words, cwd=tmp_path)
     assert (done.code, (tmp_path / "run").exists()) == (2, False)
-    assert "needs the secret token: give it with --secret token=VALUE" in done.err
-    assert run(*words, cwd=tmp_path, env={"TOKEN": "very-secret"}).code == 0
+    assert "needs the secret judge_key: give it with --secret judge_key=VALUE" in done.err
+    assert run(*words, cwd=tmp_path, env={"JUDGE_KEY": "very-secret"}).code == 0
     assert "very-secret" not in (tmp_path / "run" / "run.json").read_text()
     assert run("eval", "--resume", "run", cwd=tmp_path).code == 2
-    assert run("eval", "--resume", "run", cwd=tmp_path, env={"TOKEN": "very-secret"}).code == 0
+    assert run("eval", "--resume", "run", cwd=tmp_path, env={"JUDGE_KEY": "very-secret"}).code == 0
 
 
 def test_the_default_folder_names_environment_and_agent(quiz_url: str, tmp_path: Path) -> None:

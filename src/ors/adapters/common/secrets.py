@@ -10,8 +10,10 @@ def secrets_from(names: Iterable[str]) -> dict[str, str]:
     Raises:
         ValueError: a variable is not set.
     """
-    found = {name: os.environ.get(name) or os.environ.get(name.upper()) for name in names}
-    missing = [name for name, value in found.items() if not value]
-    if missing:
-        raise ValueError(f"The secret {missing[0]} is missing: set the variable {missing[0].upper()}")
-    return {name: value for name, value in found.items() if value}
+    found = {}
+    for name in names:
+        value = os.environ.get(name) or os.environ.get(name.upper())
+        if not value:
+            raise ValueError(f"The secret {name} is missing: set the variable {name.upper()}")
+        found[name] = value
+    return found
