@@ -1,5 +1,6 @@
 """Backends on machines of other kinds."""
 
+import json
 import os
 import subprocess
 import sys
@@ -7,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from ors.sandbox import SandboxSpec, cgroups
+from ors.sandbox import SandboxSpec, cgroups, seccomp
+from ors.sandbox.backends import containers
 from ors.sandbox.backends.bwrap import Bwrap
 from ors.sandbox.backends.containers import Containers
 
@@ -71,6 +73,29 @@ def test_engines_say_what_they_need() -> None:
     image = SandboxSpec(image="x")
     assert "no Python in x" in engine.explain(image, "sh: exec: -I: not found, python").why
     assert "it runs no images" in str(Bwrap().missing(image))
+
+
+@pytest.mark.parametrize(
+    ("engine", "told", "counts"),
+    [
+        ("podman", "[cpu memory pids]", True),
+        ("podman", "[]", False),  # without root, on control groups of version 1
+        ("docker", "memory=true", True),
+        ("docker", "memory=false", False),
+        ("docker", "", False),  # no daemon
+    ],
+)
+def test_an_engine_is_asked_whether_it_bounds_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: str, told: str, counts: bool
+) -> None:
+    (tmp_path / engine).write_text(f"#!/bin/sh\necho '{told}'\n")
+    (tmp_path / engine).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    containers._counts.cache_clear()
+    assert containers._counts(engine) is counts
+    containers._counts.cache_clear()
+    denied = json.loads(seccomp.profile(shared_memory=counts))["syscalls"][0]["names"]
+    assert ("shmget" in denied) is not counts
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="control groups belong to root")

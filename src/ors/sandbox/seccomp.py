@@ -198,7 +198,7 @@ class _Code:
         return b"".join(struct.pack("=HBBI", *line) for line in self._lines)
 
 
-def profile() -> str:
+def profile(*, shared_memory: bool = True) -> str:
     """The same rules in the form of docker and podman. Both join several tests of one argument by "or"."""
 
     def rule(names: list[str], code: int, *test: object) -> dict[str, object]:
@@ -209,7 +209,7 @@ def profile() -> str:
     sockets, wrong = ["socket", "socketpair"], errno.EAFNOSUPPORT
     others = [family for family in range(max(FAMILIES)) if family not in FAMILIES]
     rules = [
-        rule(list(DENIED), errno.EPERM),
+        rule([*DENIED, *(() if shared_memory else ("shmget",))], errno.EPERM),
         rule(["clone3"], errno.ENOSYS),
         *(rule(["clone"], errno.EPERM, 0, bit, bit, masked) for bit in _bits(NAMESPACES)),
         *(rule(["ioctl"], errno.EPERM, 1, low, value, masked) for value in TERMINAL_INPUT),

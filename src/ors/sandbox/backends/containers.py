@@ -5,6 +5,7 @@ import secrets
 import shutil
 import subprocess
 import tempfile
+from functools import cache
 
 from ors.sandbox import seccomp
 from ors.sandbox.backends import Launched, Trouble
@@ -41,9 +42,9 @@ class Containers:
 
     def launch(self, spec: SandboxSpec, connection: int, errors: int) -> Launched:
         """Starts a container whose only process is the agent."""
-        name = f"ors-{os.getpid()}-{secrets.token_hex(6)}"
+        name, counted = f"ors-{os.getpid()}-{secrets.token_hex(6)}", _counts(self.name)
         with tempfile.NamedTemporaryFile("w", prefix="ors-seccomp-", suffix=".json", delete=False) as profile:
-            profile.write(seccomp.profile())
+            profile.write(seccomp.profile(shared_memory=counted))
         os.chmod(profile.name, 0o644)
         process = subprocess.Popen(
             [str(shutil.which(self.name)), "run", *self.arguments(spec, name, profile.name)],
@@ -60,7 +61,7 @@ class Containers:
         def started() -> None:
             os.unlink(profile.name)
 
-        return Launched(process, settings(spec, list(PLACES), counted=True), kill=kill, started=started)
+        return Launched(process, settings(spec, list(PLACES), counted=counted), kill=kill, started=started)
 
     def arguments(self, spec: SandboxSpec, name: str, profile: str) -> list[str]:
         """The arguments of `run`. Limits on processes count by user, so each sandbox has its own."""
@@ -87,6 +88,14 @@ class Containers:
         if "python" in text or "exec: -I" in text:
             return Trouble(f"there is no Python in {spec.image}", "choose an image with Python 3.8 or newer")
         return Trouble(text or f"{self.name} ended at once", f"{self.name} run --rm {spec.image} true")
+
+
+@cache
+def _counts(engine: str) -> bool:
+    """Whether the engine bounds memory. Without root, on control groups of version 1, podman cannot."""
+    asked = {"podman": "{{.Host.CgroupControllers}}", "docker": "memory={{.MemoryLimit}}"}[engine]
+    done = subprocess.run([engine, "info", "--format", asked], capture_output=True, text=True, check=False)
+    return "memory" in done.stdout and "memory=false" not in done.stdout
 
 
 _PACKAGES = {"docker": "docker.io", "podman": "podman"}
