@@ -1,4 +1,4 @@
-"""docs/design.md and the table in CONTRIBUTING.md, compared with the tree that they describe."""
+"""The pages of the design and the table in CONTRIBUTING.md, compared with the tree that they describe."""
 
 import ast
 import re
@@ -9,7 +9,11 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "ors"
-DESIGN = (ROOT / "docs" / "design.md").read_text()
+PAGES = {path.name: path.read_text() for path in sorted((ROOT / "docs").glob("design*.md"))}
+DESIGN = PAGES["design.md"]
+STREAMS = PAGES["design-streams.md"]
+RULES = PAGES["design-rules.md"]
+DECISIONS = PAGES["design-decisions.md"]
 GLOSSARY = (
     *("server", "router", "peer", "link", "session", "episode"),
     *("call", "result", "environment", "host", "worker", "drain"),
@@ -44,6 +48,11 @@ def modules() -> set[str]:
     return {path.removesuffix("__init__.py") for path in paths if path != "__init__.py"}
 
 
+def test_the_design_leads_to_its_other_pages() -> None:
+    linked = set(re.findall(r"\]\(([\w-]+\.md)\)", DESIGN))
+    assert set(PAGES) - {"design.md"} - linked == set()
+
+
 def test_the_drawing_names_every_module_and_none_that_is_gone() -> None:
     found = set(drawn(DESIGN))
     assert modules() - found == set(), "not drawn in docs/design.md"
@@ -55,7 +64,7 @@ def test_the_drawing_says_something_of_every_module() -> None:
 
 
 def test_the_glossary_has_each_of_the_dozen_words_once() -> None:
-    words = re.findall(r"^\| \*\*([a-z ]+)\*\* \|", section(DESIGN, "Glossary"), re.MULTILINE)
+    words = re.findall(r"^\| \*\*([a-z ]+)\*\* \|", section(RULES, "Glossary"), re.MULTILINE)
     assert [word for word in GLOSSARY if words.count(word) != 1] == []
     assert len(words) == len(set(words))
 
@@ -86,16 +95,27 @@ def _of(assignment: ast.AnnAssign | ast.Assign) -> list[str]:
     return named + [each.attr for each in targets if isinstance(each, ast.Attribute)]
 
 
-WALKED = re.findall(r"^\| `([\w/.]+\.py)` \| (`.+?`) \|", DESIGN, re.MULTILINE)
+def walked(page: str) -> list[tuple[str, str]]:
+    """The modules that the walks of a page go through, each with its functions."""
+    return re.findall(r"^\| `([\w/.]+\.py)` \| (`.+?`) \|", page, re.MULTILINE)
 
 
-@pytest.mark.parametrize(("path", "names"), WALKED)
+def test_every_walk_is_found() -> None:
+    walks = [
+        section(DESIGN, "One tool call"),
+        section(STREAMS, "A forwarded call"),
+        section(STREAMS, "A feed"),
+    ]
+    assert [walk for walk in walks if len(walked(walk)) < 5] == []
+
+
+@pytest.mark.parametrize(("path", "names"), [row for page in PAGES.values() for row in walked(page)])
 def test_a_walk_goes_through_functions_that_are_there(path: str, names: str) -> None:
     assert [name for name in re.findall(r"`([\w.]+)`", names) if name not in defined(path)] == []
 
 
 BY_HAND = re.findall(
-    r"^\| ([^|]*`[\w/.]+`[^|]*) \| (\d+) \|", section(DESIGN, "Written by hand, and why"), re.MULTILINE
+    r"^\| ([^|]*`[\w/.]+`[^|]*) \| (\d+) \|", section(DECISIONS, "Written by hand, and why"), re.MULTILINE
 )
 
 
@@ -107,9 +127,13 @@ def test_what_is_written_by_hand_is_about_as_long_as_the_design_says(row: str, l
     assert 0.8 < counted / int(lines) < 1.25, counted
 
 
-@pytest.mark.parametrize("page", ["docs/design.md", "CONTRIBUTING.md"])
+LEAST_PATHS = {"docs/design-rules.md": 5}
+"""Of pages that name few paths."""
+
+
+@pytest.mark.parametrize("page", [*(f"docs/{name}" for name in PAGES), "CONTRIBUTING.md"])
 def test_paths_that_are_named_exist(page: str) -> None:
     named = re.findall(r"`((?:[\w-]+/)*[\w-]+(?:\.py|\.toml|\.md|/))`", (ROOT / page).read_text())
     gone = {path for path in named if not (SOURCE / path).exists() and not (ROOT / path).exists()}
-    assert len(named) > 10
+    assert len(named) > LEAST_PATHS.get(page, 10)
     assert gone == set()

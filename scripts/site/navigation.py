@@ -30,7 +30,10 @@ FIRST = {
     ),
     "migration/": ("index", "ors-sdk", "openreward", "openenv", "verifiers", "gymnasium"),
     "examples/": ("index",),
-    "": ("design", "protocol", "conformance", "bench", "contributing", "changelog", "agents-md"),
+    "": (
+        *("design", "design-streams", "design-rules", "design-decisions"),
+        *("protocol", "conformance", "bench", "contributing", "changelog", "agents-md"),
+    ),
 }
 """The pages that come first in a folder, by name. Others follow in alphabetical order."""
 
