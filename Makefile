@@ -5,7 +5,7 @@ STAMP := $(VENV)/.installed
 # What running the examples needs, and no more: it takes seconds, not minutes.
 RUNS := $(VENV)/.runs
 
-.PHONY: help install run test test-long test-field test-trainers test-ray attack coverage check format bench bench-quick bench-cluster bench-rollouts bench-adapters nodes profile soak fuzz idle cost killed records screenshots clean bench-sandbox browser proxies sandbox docs test-docs test-pythons package
+.PHONY: help install run test test-long test-field test-trainers test-ray attack coverage check format bench bench-quick bench-pairs bench-cluster bench-rollouts bench-adapters nodes profile soak fuzz idle cost killed records screenshots clean bench-sandbox browser proxies sandbox docs test-docs test-pythons package
 
 help: ## what there is to do
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -95,6 +95,9 @@ bench: install ## speed, beside the reference SDK and the floor: about ten minut
 
 bench-quick: install ## the same with fewer and shorter rounds: under a minute
 	$(BIN)/python -m bench --quick
+
+bench-pairs: install ## this tree beside another revision, in turns: BASE=REVISION; about three minutes
+	$(BIN)/python -m bench.pairs $(or $(BASE),HEAD)
 
 bench-cluster: install ## what forwarding costs, and what several workers bring: about four minutes
 	$(BIN)/python -m bench.cluster

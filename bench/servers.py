@@ -1,6 +1,7 @@
 """The servers of the comparison, each a process on the server's core."""
 
 import http.client
+import os
 import signal
 import socket
 import subprocess
@@ -23,7 +24,7 @@ START_SECONDS = 30.0
 class Process:
     """A server that runs. `started_in` is the time from its start to its first answer."""
 
-    def __init__(self, subject: Subject) -> None:
+    def __init__(self, subject: Subject, tree: Path = ROOT) -> None:
         self.subject = subject
         self.port = _free_port()
         kind = "floor" if subject == "floor" else "ors"
@@ -33,7 +34,7 @@ class Process:
         with machine.pinned(machine.cores()[0]):
             # stdout goes where nobody reads it: the reference logs every request, and a pipe would fill.
             self._process = subprocess.Popen(
-                command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=self._errors
+                command, cwd=tree, env=_environment(tree), stdout=subprocess.DEVNULL, stderr=self._errors
             )
         try:
             self._wait()
@@ -97,6 +98,11 @@ def running(*subjects: Subject) -> Iterator[list[Process]]:
 def python_of(subject: Subject) -> list[str]:
     """The Python that has this subject's package."""
     return reference.python() if subject == "reference" else [sys.executable]
+
+
+def _environment(tree: Path) -> dict[str, str]:
+    # The installed package is that of ROOT, and the reference's Python has its own.
+    return {**os.environ, "PYTHONPATH": str(tree / "src")} if tree != ROOT else dict(os.environ)
 
 
 def _free_port() -> int:
