@@ -1,5 +1,6 @@
 """What the live feed and the metrics tell about episodes that have ended."""
 
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -7,6 +8,7 @@ import pytest
 
 from ors import Server
 from ors.server.admin.ended_episodes import KEPT, SHOWN
+from ors.server.observe.events import EpisodeEnded
 from ors.types import Blocks
 from tests.server.observe.test_metrics_and_log import samples
 from tests.support.environments import Lab, Other
@@ -106,6 +108,23 @@ def test_ended_episodes_are_few_however_many_there_were() -> None:
         assert ended[0]["task"] == {"text": "x" * 59 + "…", "y" * 59 + "…": "[…]"}
         [kept] = server._app.pages.inspector._live.ended._kept.values()
         assert len(kept) == KEPT
+
+
+async def test_tasks_of_ended_episodes_are_let_go_when_sessions_are_reaped() -> None:
+    class Task(dict[str, Any]):
+        """A task that can be referred to weakly."""
+
+    app, task = Server([Lab])._app, Task(n=1)
+    app.start()
+    app.runtime.observers.tell(EpisodeEnded("sid", "lab", "", "scored", 1.0, 1, 0.0, task))
+    left = weakref.ref(task)
+    del task
+    assert left() is not None  # its row is made later
+    app._reap()
+    assert left() is None
+    [row] = app.pages.inspector._live.ended.shown("", "lab")
+    assert row["task"] == {"n": 1}
+    await app.close()
 
 
 def test_ended_episodes_are_those_of_the_own_key_without_private_fields() -> None:

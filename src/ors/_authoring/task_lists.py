@@ -23,7 +23,8 @@ class Listing:
     def __init__(self, owner: type) -> None:
         self._owner: Any = owner
         self._lock = threading.Lock()
-        self._lists: dict[str, Future[Sequence[JSONObject]]] = {}
+        self._known: dict[str, Sequence[JSONObject]] = {}
+        self._coming: dict[str, Future[Sequence[JSONObject]]] = {}
         self._running: set[asyncio.Task[None]] = set()
 
     def __reduce__(self) -> tuple[type["Listing"], tuple[type]]:
@@ -32,8 +33,7 @@ class Listing:
 
     def known(self, split: str) -> Sequence[JSONObject] | None:
         """The tasks of a split, if they are listed already."""
-        future = self._lists.get(split)
-        return future.result() if future is not None and future.done() else None
+        return self._known.get(split)
 
     async def tasks(self, split: str, spawn: Spawn | None = None) -> Sequence[JSONObject]:
         """The tasks of a split, as `list_tasks` returns them."""
@@ -41,10 +41,12 @@ class Listing:
         from concurrent.futures import Future
 
         with self._lock:
-            future = self._lists.get(split)
+            known, future = self._known.get(split), self._coming.get(split)
+            if known is not None:
+                return known
             first = future is None
             if future is None:
-                future = self._lists[split] = Future()
+                future = self._coming[split] = Future()
         if first:
             # A task of its own: if the first request is cancelled, the others still wait for it.
             listing = asyncio.create_task(self._list(split, future, spawn))
@@ -54,11 +56,15 @@ class Listing:
 
     async def _list(self, split: str, future: "Future[Sequence[JSONObject]]", spawn: Spawn | None) -> None:
         try:
-            future.set_result(self._checked(await call(self._owner.list_tasks, split, spawn=spawn)))
+            listed = self._checked(await call(self._owner.list_tasks, split, spawn=spawn))
+            with self._lock:
+                self._known[split] = listed
+                del self._coming[split]
+            future.set_result(listed)
         except BaseException as error:
             # Requests that wait get the error; it is not cached, so the next request lists again.
             with self._lock:
-                self._lists.pop(split, None)
+                self._coming.pop(split, None)
             interrupted = RuntimeError(f"listing tasks was interrupted: {type(error).__name__}")
             future.set_exception(error if isinstance(error, Exception) else interrupted)
 

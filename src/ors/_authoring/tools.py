@@ -15,7 +15,7 @@ from ors._authoring.tool_outputs import Returned, Run, check_annotation
 from ors._json import dumps
 from ors._validation import problems
 from ors.errors import InvalidEnvironment, ToolError
-from ors.types import TerminalToolSpec, ToolSpec
+from ors.types import TerminalToolSpec, ToolOutput, ToolSpec
 
 F = TypeVar("F", bound=Callable[..., Run])
 
@@ -90,10 +90,22 @@ SPAWN: ContextVar[Spawn] = ContextVar("ors_spawn", default=_spawn)
 
 async def call(fn: Callable[..., Any], *args: Any, spawn: Spawn | None = None) -> Any:
     """Calls an author's function: on the loop if it is `async def`, in a thread otherwise."""
-    if inspect.iscoroutinefunction(fn):
-        return await fn(*args)
+    return await (fn(*args) if is_async(fn) else in_thread(fn, *args, spawn=spawn))
+
+
+async def in_thread(fn: Callable[..., Any], *args: Any, spawn: Spawn | None = None) -> Any:
+    """Calls an author's `def` in a thread; what it returns may have to be awaited."""
     result = await (spawn or SPAWN.get())(fn, *args)
-    return await result if inspect.isawaitable(result) else result
+    return await result if type(result) not in _PLAIN and inspect.isawaitable(result) else result
+
+
+_PLAIN = {ToolOutput, list, str}  # the usual results: asking `inspect` takes 0.5 µs
+
+
+def is_async(fn: Callable[..., Any]) -> bool:
+    """Whether a function is `async def`."""
+    code = getattr(fn, "__code__", None)  # of a method too; asking `inspect` takes 1 µs
+    return inspect.iscoroutinefunction(fn) if code is None else bool(code.co_flags & inspect.CO_COROUTINE)
 
 
 def method(target: Any, name: str) -> Any:
@@ -122,7 +134,7 @@ class ToolDef:
     terminal: bool
     is_async: bool
     direct: bool
-    """Whether `function(env, ...)` is the whole call: `async def`, shared, defined on the class itself."""
+    """Whether `function(env, ...)` is the whole call: a shared tool, defined on the class itself."""
     validator: Any  # SchemaValidator, or one of a plugin of pydantic; None without an input
     """The model's validator, cached: the lookup by its class takes 0.15 µs."""
     fields: tuple[tuple[str, str], ...] | None
@@ -184,7 +196,7 @@ def _define(owner: type, name: str, raw: Any, toolset: type | None) -> ToolDef:
         toolset=toolset,
         terminal=_mark(raw, "_env_tool_terminal", False),
         is_async=is_async,
-        direct=is_async and shared and toolset is None and type(raw) is FunctionType,
+        direct=shared and toolset is None and type(raw) is FunctionType,
         validator=None if model is None else model.__pydantic_validator__,  # complete, since the schema is
         fields=fields,
     )
@@ -337,6 +349,8 @@ class Toolbox:
         if definition is not None and definition.direct:
             # The common case, without a coroutine of our own around it, which takes 0.3 µs.
             arguments, function = definition.arguments(given), getattr(type(env), name)
+            if not definition.is_async:
+                return _direct_in_thread(function, env, arguments, spawn)
             if type(arguments) is dict:
                 return function(env, **arguments)  # type: ignore[no-any-return]
             return function(env) if arguments is None else function(env, arguments)  # type: ignore[no-any-return]
@@ -366,6 +380,14 @@ class Toolbox:
             run, arguments = partial(run, **arguments), None
         output: Returned = await call(run, *(() if arguments is None else (arguments,)), spawn=spawn)
         return output
+
+
+def _direct_in_thread(
+    function: Callable[..., Any], env: Any, arguments: dict[str, Any] | BaseModel | None, spawn: Spawn | None
+) -> Awaitable[Returned]:
+    if type(arguments) is dict:
+        return in_thread(partial(function, env, **arguments), spawn=spawn)
+    return in_thread(function, env, *(() if arguments is None else (arguments,)), spawn=spawn)
 
 
 def _marked(owner: type) -> Iterator[tuple[str, Any]]:

@@ -2,11 +2,12 @@
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 from ors import _protocol
 from ors._json import dumps
+from ors._sandbox_observer import SANDBOX_OBSERVER
 from ors.errors import ORSError
 from ors.limits import Limits
 from ors.server.admin.inspector_api import FILES, HOME, Inspector
@@ -19,10 +20,10 @@ from ors.server.http.answers import Answer, refusal
 from ors.server.http.endpoints import Endpoints
 from ors.server.http.origin_check import LOOPBACK, OriginCheck
 from ors.server.http.requests import KEYLESS_BODY_BYTES, Request
-from ors.server.http.routes import Coming, Routes, is_preflight
-from ors.server.http.streams import CallStream, CallTimers, Later, Outcome
-from ors.server.observe.events import Closing, LoopHeld, Rejected
-from ors.server.observe.log import EventLog
+from ors.server.http.routes import Routes, is_preflight
+from ors.server.http.streams import CallTimers, Later, Outcome, Stream
+from ors.server.observe.events import Closing, EpisodeEnded, LoopHeld, Rejected
+from ors.server.observe.log import LOGGED, EventLog
 from ors.server.observe.loop_watch import LoopWatch
 from ors.server.observe.prometheus import Metrics
 from ors.server.runtime import SHUTDOWN, Runtime
@@ -83,7 +84,10 @@ class App:
             lambda: runtime.threads.idle,
         )
         live = LiveSessions(runtime, self.sessions, environments, keys)
-        runtime.observers.own += [self.metrics, EventLog(self._without_private), live.ended]
+        self._ended = live.ended
+        runtime.observers.subscribe(self.metrics.observe, self.metrics.events)
+        runtime.observers.subscribe(EventLog(self._without_private).observe, LOGGED)
+        runtime.observers.subscribe(live.ended.observe, [EpisodeEnded])
         inspector = Inspector(live, self.sessions, environments, keys)
         self.pages = Pages(self.sessions, self.metrics, inspector, self._is_ready)
         endpoints = Endpoints(environments, runtime, keys, self.sessions, self.timers, self._new_session_id)
@@ -149,23 +153,11 @@ class App:
                     return elsewhere
             route = self._routes.exact.get((request.method, request.path)) or self._routes.find(request)
             outcome = route[0](request, route[1])
-        except ORSError as error:
-            return self.refused(error)
         except Exception as error:
-            return self._failure(request, error)
-        if type(outcome) is CallStream:  # the common case: the next check takes longer
+            return self._failed(request, error)
+        if isinstance(outcome, (Answer, Stream)):  # asking for Coroutine takes ten times as long
             return outcome
-        if isinstance(outcome, Coroutine):
-            return Later(request, self._finish(request, outcome), self.tasks)
-        return outcome
-
-    async def _finish(self, request: Request, coming: Coming) -> Answer:
-        try:
-            return await coming
-        except ORSError as error:
-            return self.refused(error)
-        except Exception as error:
-            return self._failure(request, error)
+        return Later(request, outcome, self.tasks, self._failed)
 
     def _recognise(self, request: Request) -> None:
         if not (is_preflight(request) or _is_open(request.path) or self.pages.is_visit(request)):
@@ -177,7 +169,9 @@ class App:
             self.runtime.observers.tell(Rejected(error.reason))
         return refusal(error)
 
-    def _failure(self, request: Request, error: Exception) -> Answer:
+    def _failed(self, request: Request, error: Exception) -> Answer:
+        if isinstance(error, ORSError):
+            return self.refused(error)
         log.error("%s %s failed", request.method, request.path, exc_info=error)
         return Answer(500, dumps({"detail": self.runtime.error_text.told("Internal Server Error", error)}))
 
@@ -191,9 +185,13 @@ class App:
         await self._hooks.start()
 
     def start(self) -> None:
-        """Starts on the running loop, with the timer that expires sessions."""
+        """Starts on the running loop, with the timer that expires sessions, unless that has been done."""
+        loop = asyncio.get_running_loop()
+        if self._reaping is not None and self.runtime.loop is loop:
+            return
         # A timer, not a task: without lifespan events nothing would end a task.
-        self.runtime.loop = asyncio.get_running_loop()
+        self.runtime.loop = self.runtime.threads.loop = loop
+        SANDBOX_OBSERVER.set(self.runtime.sandboxes)  # for all that this context starts
         self.runtime.copies.begin(self.runtime.loop)
         self.metrics.lag.start(self.runtime.loop)
         self.timers.start(self.runtime.loop)
@@ -209,6 +207,7 @@ class App:
         assert self.runtime.loop is not None
         now = self.runtime.loop.time()
         self.sessions.reap(now)
+        self._ended.settle()
         self._reap_results()
         self._schedule_reap()
 
@@ -266,6 +265,7 @@ class App:
         self._watch.stop()
         if self._reaping is not None:
             self._reaping.cancel()
+            self._reaping = None
         await self.sessions.close(asyncio.get_running_loop().time(), SHUTDOWN)
         await self._hooks.stop()
         last = [task for observer in self.runtime.observers.closing if (task := self._closing(observer))]

@@ -2,6 +2,8 @@
 
 import asyncio
 import math
+from collections.abc import Coroutine
+from typing import Any
 
 from ors._protocol import task_ids
 from ors.errors import Unavailable
@@ -18,6 +20,16 @@ from ors.server.sessions.prompts import KeptPrompts
 from ors.server.sessions.results import KeptResults
 
 SHUTDOWN = "Server is shutting down"
+
+
+def start_task(
+    work: Coroutine[Any, Any, None], loop: asyncio.AbstractEventLoop, name: str
+) -> asyncio.Task[None]:
+    """Runs a coroutine in a task of that name. The caller keeps a reference to it."""
+    # Not by create_task, and with a name: with uvloop, that takes 0.8 µs longer.
+    if loop.get_task_factory() is None:
+        return asyncio.Task(work, loop=loop, name=name)
+    return loop.create_task(work, name=name)
 
 
 class Runtime:
@@ -55,6 +67,10 @@ class Runtime:
         """Whether it takes no new sessions and ends with its last one."""
         self.leaving = False
         """Whether its last session has ended: its successor takes what comes now."""
+
+    def now(self) -> float:
+        """The time of the event loop."""
+        return (self.loop or asyncio.get_running_loop()).time()
 
     @property
     def taking(self) -> bool:

@@ -1,6 +1,7 @@
 """Short forms of tasks, for lists of sessions and episodes."""
 
 from collections.abc import Mapping
+from itertools import islice
 from typing import Any
 
 from ors.server.episodes.environments import ServedEnvironment
@@ -25,7 +26,7 @@ class TaskPreviews:
 
     def short(self, task: Any, environment: str, key: str) -> dict[str, Any]:
         """The first items of a task, cut to a few words each."""
-        items = list(dict(self.whole(task, environment, key)).items())[:MOST_ITEMS]
+        items = islice(dict(self.whole(task, environment, key)).items(), MOST_ITEMS)
         return {_short(str(name)): _short(value) for name, value in items}
 
 

@@ -127,15 +127,15 @@ class Connection(RequestParser):
             return False
         size = len(body) + len(rest)
         if headers is STREAM and self._keep_alive and not self._more and not self._bodyless:
-            begin = b"%bcontent-length: %d\r\n\r\n%b" % (self._listener.stream, size, body)
+            begin = b"%bcontent-length: %d\r\n\r\n" % (self._listener.stream, size)
         elif self._bodyless:
-            begin, rest = self._head(status, headers.wire, size), b""
+            begin, body, rest = self._head(status, headers.wire, size), b"", b""
         else:
-            begin = self._head(status, headers.wire, size) + body
-        if len(rest) <= ONE_WRITE_BYTES:
-            transport.write(begin + rest)
+            begin = self._head(status, headers.wire, size)
+        if size <= ONE_WRITE_BYTES:
+            transport.write(b"".join((begin, body, rest)))
         else:
-            transport.writelines((begin, rest))
+            transport.writelines((begin, body, rest))
         self._next()
         return True
 

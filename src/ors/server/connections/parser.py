@@ -216,10 +216,9 @@ class RequestParser(asyncio.Protocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         """Adds a header, or a trailer."""
         name = name.lower()
-        if self._fields.setdefault(name, value) is not value:  # one look-up where there is no second one
-            if name == b"host":
-                raise two_hosts()
-            self._fields[name] = value
+        if name == b"host" and name in self._fields:
+            raise two_hosts()
+        self._fields[name] = value
 
     def on_headers_complete(self) -> None:
         """Ends the headers. Fields after them are trailers, which we do not use."""
@@ -358,11 +357,10 @@ class _Trailers(dict[bytes, bytes]):
 
     _size = 0
 
-    def setdefault(self, name: bytes, value: bytes) -> bytes:
+    def __setitem__(self, name: bytes, value: bytes) -> None:
         self._size += len(name) + len(value) + len(": \r\n")
         if self._size > MAX_HEADER_BYTES:
             raise too_many_headers()
-        return value
 
 
 _METHODS = {b"GET": "GET", b"POST": "POST"}

@@ -24,6 +24,9 @@ from ors.server.process.forks import end_copy
 from ors.server.runtime import Runtime
 from ors.types import JSONObject, ListToolsOutput, Split
 
+_AT_HAND = (list, tuple)
+"""Sequences that do not compute their items."""
+
 log = logging.getLogger("ors.server")
 
 INDEX_BASED = (
@@ -119,8 +122,7 @@ class ServedEnvironment:
     def task_at_hand(self, split: str, index: int) -> JSONObject | None:
         """The task at an index, if no author's code has to run for it."""
         tasks = None if self._makes_tasks else self.cls._listing.known(split)
-        # Other sequences may compute their items.
-        return tasks[index] if isinstance(tasks, list | tuple) and 0 <= index < len(tasks) else None
+        return tasks[index] if isinstance(tasks, _AT_HAND) and 0 <= index < len(tasks) else None
 
     async def task(self, split: str, index: int) -> JSONObject:
         """The task at an index.

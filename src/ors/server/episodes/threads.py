@@ -37,6 +37,8 @@ class Threads:
     """
 
     def __init__(self) -> None:
+        self.loop: asyncio.AbstractEventLoop | None = None
+        """The event loop; finding the running one takes a system call in CPython 3.11."""
         self._jobs: SimpleQueue[_Job] = SimpleQueue()
         self._results: deque[_Result] = deque()
         self._lock: AbstractContextManager[Any] = threading.Lock()
@@ -55,7 +57,7 @@ class Threads:
         Raises:
             NoThread: no thread could be started.
         """
-        loop = asyncio.get_running_loop()
+        loop = self.loop or asyncio.get_running_loop()
         future = loop.create_future()
         with self._lock:
             self._free -= 1

@@ -183,7 +183,7 @@ class Endpoints:
     ) -> Answer | Coming:
         try:
             session = self._sessions.reserve(
-                sid, environment.name, self._now(), environment.limits, request.key
+                sid, environment.name, self._runtime.now(), environment.limits, request.key
             )
         except ORSError:
             self._sessions.admission.leave(environment.name, request.key)
@@ -243,7 +243,7 @@ class Endpoints:
 
     def _delete(self, request: Request, environment: ServedEnvironment) -> Answer | Coming:
         sid = request.session_id()
-        ending = self._sessions.delete(sid, self._now(), request.key)
+        ending = self._sessions.delete(sid, self._runtime.now(), request.key)
         return answer({"sid": sid}) if ending is None else self._deleted(sid, ending)
 
     async def _deleted(self, sid: str, ending: asyncio.Task[None]) -> Answer:
@@ -295,16 +295,13 @@ class Endpoints:
 
     # ── Shared ───────────────────────────────────────────────────────────────────────────────────
 
-    def _now(self) -> float:
-        return asyncio.get_running_loop().time()
-
     def _session(self, request: Request) -> ServerSession:
-        return self._sessions.find(request.session_id(), asyncio.get_running_loop().time(), request.key)
+        return self._sessions.find(request.session_id(), self._runtime.now(), request.key)
 
     def _touch(self, request: Request) -> None:
         sid = request.maybe_session_id()
         if sid:
-            self._sessions.touch(sid, self._now(), request.key)
+            self._sessions.touch(sid, self._runtime.now(), request.key)
 
     def bare(self, handler: Handler) -> Handler:
         """Wraps a handler for paths without an environment."""

@@ -12,6 +12,7 @@ from ors.errors import ORSError
 from ors.server.http.answers import STREAM, Answer, Headers, failure, refusal
 from ors.server.http.requests import Request
 from ors.server.http.timers import IntervalTimer
+from ors.server.runtime import start_task
 from ors.server.sessions.calls import Call
 
 log = logging.getLogger("ors.server")
@@ -86,7 +87,10 @@ class CallStream(Stream):
         call = self._call
         if call.tail is None:
             self._sink = sink
-            call.listen(self._done)
+            if call.listener is None:  # the usual case, without a call of `listen`
+                call.listener = self._done
+            else:
+                call.listen(self._done)
             self._timers.opening.add(self)
         elif sink.whole(200, STREAM, call.head, call.tail):
             call.taken()
@@ -205,6 +209,13 @@ def event(name: str, value: object) -> bytes:
     return b"event: %b\ndata: %b\n\n" % (name.encode(), dumps(value))
 
 
+def _failed(request: Request, error: Exception) -> Answer:
+    if isinstance(error, ORSError):
+        return refusal(error)
+    log.error("%s %s failed", request.method, request.path, exc_info=error)
+    return failure()
+
+
 class Later(Stream):
     """The outcome of a coroutine.
 
@@ -212,18 +223,23 @@ class Later(Stream):
     """
 
     def __init__(
-        self, request: Request, coming: Coroutine[Any, Any, Outcome], tasks: set[asyncio.Task[None]]
+        self,
+        request: Request,
+        coming: Coroutine[Any, Any, Outcome],
+        tasks: set[asyncio.Task[None]],
+        failed: Callable[[Request, Exception], Answer] = _failed,
     ) -> None:
         self._request = request
         self._coming = coming
         self._tasks = tasks  # keeps a reference to the task
+        self._failed = failed
         self._task: asyncio.Task[None] | None = None
         self._sink: Sink | None = None
 
     def begin(self, sink: Sink) -> None:
         """Waits for the outcome, and answers with it."""
         self._sink = sink
-        self._task = task = asyncio.get_running_loop().create_task(self._wait())
+        self._task = task = start_task(self._wait(), asyncio.get_running_loop(), self._request.path)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -231,11 +247,8 @@ class Later(Stream):
         outcome: Outcome | None = None
         try:
             outcome = await self._coming
-        except ORSError as error:
-            outcome = refusal(error)
         except Exception as error:
-            log.error("%s %s failed", self._request.method, self._request.path, exc_info=error)
-            outcome = failure()
+            outcome = self._failed(self._request, error)
         finally:
             self._settle(outcome)
 

@@ -8,6 +8,7 @@ SOLVED = 1.0
 """The least reward of an episode that counts as solved; pass@k takes 0 and 1 in the same way."""
 DIGITS = 9
 """Rewards are rounded to this before they are compared: ten times 0.1 is 1."""
+_SOLVED = SOLVED - 0.5 * 10**-DIGITS  # as if rounded, in a tenth of the time
 
 
 class EpisodeTotals(NamedTuple):
@@ -56,10 +57,13 @@ class EpisodeCounters:
             tally.unscored += 1
         else:
             tally.scored += 1
-            tally.solved += round(reward, DIGITS) >= SOLVED
-            if isfinite(reward):  # the sum of large rewards may be infinite, and would stay so
-                tally.plus += max(reward, 0.0)
-                tally.minus += max(-reward, 0.0)
+            tally.solved += reward >= _SOLVED
+            if not isfinite(reward):  # the sum of large rewards may be infinite, and would stay so
+                return
+            if reward > 0:
+                tally.plus += reward
+            else:
+                tally.minus -= reward
 
     def totals(self) -> dict[str, EpisodeTotals]:
         """The episodes since the start, by environment."""

@@ -4,7 +4,8 @@ Observers are called on the event loop when something happens, so they must be q
 Events are named tuples: every call makes one, and a frozen dataclass would cost four times as much.
 """
 
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from ors.types import Blocks, JSONObject, ToolSpec
@@ -272,15 +273,22 @@ class Observers:
     def __init__(self, observers: Sequence[Observer | Recorder] = ()) -> None:
         self.recorders = [one for one in observers if isinstance(one, Recorder)]
         self.all = [one for one in observers if not isinstance(one, Recorder)]
-        self.own: list[Observer] = []
-        """The server's metrics and log, which do not need successful calls."""
+        self._own: defaultdict[type[Event], list[Callable[[Any], None]]] = defaultdict(list)
         self.watched: dict[str, list[Watcher]] = {}
         """Watchers by session id. Check this before `show`: most sessions have none."""
 
+    def subscribe(self, observe: Callable[[Any], None], events: Iterable[type[Event]]) -> None:
+        """Adds one of the server's own observers, for events of these types only.
+
+        It does not get successful calls, unless `all` has observers.
+        """
+        for event in events:
+            self._own[event].append(observe)
+
     def tell(self, event: Event) -> None:
         """Passes an event to all observers."""
-        for observer in self.own:
-            observer.observe(event)
+        for observe in self._own.get(type(event), ()):
+            observe(event)
         for observer in self.all:
             observer.observe(event)
 

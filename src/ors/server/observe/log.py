@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable
+from typing import get_args
 
 from ors.server.observe.events import (
     CallFinished,
@@ -20,6 +21,8 @@ from ors.types import JSONObject
 
 log = logging.getLogger("ors.server")
 
+LOGGED = set(get_args(Event)) - {EpisodeEnded}
+"""Types of the events that are logged. After an episode, the end of its session is."""
 LONGEST_NAME = 100
 MAKE_IT_SYNC = "make it a plain def, which runs in a thread, or await what takes long"
 
@@ -35,8 +38,6 @@ class EventLog:
 
     def observe(self, event: Event) -> None:
         """Logs the event, if its level is enabled."""
-        if type(event) is EpisodeEnded:
-            return  # the end of its session is logged
         usual = type(event) is CallFinished and event.outcome == "ok"
         level = logging.DEBUG if usual else _level(event)
         if log.isEnabledFor(level):
@@ -53,13 +54,19 @@ class EventLog:
 
 
 def _level(event: Event) -> int:
-    if isinstance(event, ThreadLost):
-        return logging.ERROR
     if isinstance(event, LoopHeld):
         return logging.WARNING if event.first else logging.DEBUG
     if isinstance(event, SessionReady):
         return logging.WARNING if event.reason else logging.DEBUG
-    return logging.INFO if isinstance(event, CallFinished | SessionClosed | Rejected) else logging.DEBUG
+    return _LEVELS.get(type(event), logging.DEBUG)
+
+
+_LEVELS: dict[type[Event], int] = {
+    ThreadLost: logging.ERROR,
+    CallFinished: logging.INFO,
+    SessionClosed: logging.INFO,
+    Rejected: logging.INFO,
+}
 
 
 def _line(event: Event, task: str) -> str:

@@ -1,9 +1,10 @@
 """The server's metrics, for Prometheus."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 from ors.server.observe.events import CallFinished, Event
 from ors.server.observe.histogram import Histogram
@@ -16,6 +17,33 @@ if TYPE_CHECKING:
     from prometheus_client.core import CollectorRegistry, Metric
 
 
+class _Count(NamedTuple):
+    """A metric that is counted from events. How to read them is found out once, not for every session."""
+
+    labels: Callable[[Any], Labels]
+    measure: Callable[[Any], float] | None
+    """Reads what a histogram measures."""
+    values: defaultdict[Labels, Any]
+
+
+def _count(row: MetricRow) -> _Count:
+    assert row.event is not None
+    places = [row.event._fields.index(name) for name in row.labels]
+    if row.kind == "histogram":
+        measure = itemgetter(row.event._fields.index(row.seconds))
+        return _Count(_reader(places), measure, defaultdict(Histogram))
+    return _Count(_reader(places), None, defaultdict(int))
+
+
+def _reader(places: list[int]) -> Callable[[Any], Labels]:
+    if not places:
+        return lambda event: ()
+    if len(places) > 1:
+        return itemgetter(*places)
+    (place,) = places
+    return lambda event: (event[place],)
+
+
 class Metrics:
     """Counts events, and reads the other values when asked."""
 
@@ -23,12 +51,11 @@ class Metrics:
         self.lag = LoopLag()
         self._runtime = runtime
         self._source = MetricSource(runtime, sessions, list(tools), self.lag)
-        self._counted: dict[str, defaultdict[Labels, Any]] = {}
-        self._by_event: defaultdict[type[Event] | None, list[MetricRow]] = defaultdict(list)
+        self._counts = {row.name: _count(row) for row in METRICS if row.read is None}
+        self._by_event: defaultdict[type[Event], list[_Count]] = defaultdict(list)
         for row in METRICS:
-            if row.read is None:
-                self._counted[row.name] = defaultdict(Histogram if row.kind == "histogram" else int)
-                self._by_event[row.event].append(row)
+            if row.read is None and row.event is not None:
+                self._by_event[row.event].append(self._counts[row.name])
         runtime.calls.know(tools)
 
     @cached_property
@@ -55,19 +82,24 @@ class Metrics:
         """The label of the event's tool."""
         return self._runtime.calls.tool_of(event.environment, event.tool, event.outcome)
 
+    @property
+    def events(self) -> Iterable[type[Event]]:
+        """Types of the events that are counted."""
+        return self._by_event
+
     def observe(self, event: Event) -> None:
         """Counts an event. Calls are counted elsewhere, as they end."""
-        for row in self._by_event.get(type(event), ()):
-            labels = tuple(getattr(event, label) for label in row.labels)
-            if row.kind == "histogram":
-                self._counted[row.name][labels].add(getattr(event, row.seconds))
-            elif all(labels):  # without a reason, a setup has not failed
-                self._counted[row.name][labels] += 1
+        for read, measure, values in self._by_event[type(event)]:
+            labels = read(event)
+            if measure is not None:
+                values[labels].add(measure(event))
+            elif "" not in labels:  # without a reason, a setup has not failed
+                values[labels] += 1
 
     def collect(self) -> "Iterator[Metric]":
         """The server's own metrics, as they are now."""
         for row in METRICS:
-            yield _family(row, self._counted[row.name] if row.read is None else row.read(self._source))
+            yield _family(row, self._counts[row.name].values if row.read is None else row.read(self._source))
 
 
 def _family(row: MetricRow, values: Values) -> "Metric":

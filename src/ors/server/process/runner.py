@@ -140,6 +140,7 @@ class Runner(uvicorn.Server):
         """Lets environments start, then listens, and calls `on_start`."""
         asyncio.get_running_loop().set_default_executor(Executor(self._app.threads))
         await self._prepare()
+        self._app.start()  # here, so that connections and their calls inherit its context
         await super().startup(sockets)
         if self.started and sys.platform != "win32":  # where only the event loop can accept
             self.servers = [listener for server in self.servers for listener in self._bounded(server)]

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from ors._protocol import RESULT_GONE, UNKNOWN_TASK_ID, error_event, task_id_event
 from ors.server.episodes.result import Result, failed
-from ors.server.runtime import Runtime
+from ors.server.runtime import Runtime, start_task
 
 log = logging.getLogger("ors.server")
 
@@ -192,11 +192,7 @@ class Calls:
             self._by_key[key] = id
         self.running += 1
         self._runtime.running += 1
-        loop = loop or asyncio.get_running_loop()
-        run = _run(call, work, name, given)
-        # Not by create_task, and with a name: with uvloop, that takes 0.8 µs longer.
-        ours = loop.get_task_factory() is None
-        call.task = asyncio.Task(run, loop=loop, name=id) if ours else loop.create_task(run, name=id)
+        call.task = start_task(_run(call, work, name, given), loop or asyncio.get_running_loop(), id)
         return call
 
     def tasks(self) -> list[asyncio.Task[None]]:

@@ -134,7 +134,7 @@ class ServerSession:
     def _opened(self, failure: ServerFailed | None) -> None:
         self.failure = failure
         self._set_state(State.READY if failure is None else State.FAILED)
-        seconds = asyncio.get_running_loop().time() - self.created
+        seconds = self._runtime.now() - self.created
         reason = (failure.reason or "") if failure else ""
         self._runtime.observers.tell(SessionReady(self.sid, self.environment, seconds, reason))
 
@@ -172,7 +172,8 @@ class ServerSession:
             self.score.failed |= not self.score.calls
             self._runtime.observers.show(PromptAsked(self.sid, [], str(error)))
             raise
-        self._runtime.observers.show(PromptAsked(self.sid, prompt))
+        if self._runtime.observers.watched:
+            self._runtime.observers.show(PromptAsked(self.sid, prompt))
         return prompt
 
     async def tools(self) -> ListToolsOutput:
@@ -226,8 +227,11 @@ class ServerSession:
             or calls.running > self.limits.queued_calls
         ):
             self._refuse_call()
-        call = calls.start(self._call, name, given, next(runtime.task_ids), key, trace, loop)
-        if self.sid in runtime.observers.watched:
+        episode, early = self.episode, self.state is not READY or self._early is not None
+        work = self._call_early if early or episode is None else episode.call
+        call = calls.start(work, name, given, next(runtime.task_ids), key, trace, loop)
+        watched = runtime.observers.watched
+        if watched and self.sid in watched:
             runtime.observers.show(CallStarted(self.sid, name, call.id, given))
         return call
 
@@ -280,11 +284,6 @@ class ServerSession:
         """Ends every running call with an `error` event, and returns the cancelled tasks."""
         return self._calls.stop(message, reason)
 
-    def _call(self, name: str, given: dict[str, Any]) -> Coroutine[Any, Any, Result]:
-        if self.state is READY and self._early is None and self.episode is not None:
-            return self.episode.call(name, given)
-        return self._call_early(name, given)
-
     async def _call_early(self, name: str, given: dict[str, Any]) -> Result:
         try:
             await self._ready_in_turn()
@@ -325,7 +324,7 @@ class ServerSession:
                     call.trace,
                 )
             )
-        if self.sid in observers.watched:
+        if observers.watched and self.sid in observers.watched:
             events = call.head + result.events
             observers.show(CallEnded(self.sid, call.tool, call.id, call.seconds, events))
         if result.finished and not self.score.counted:
@@ -380,16 +379,16 @@ class ServerSession:
         waiting = [task for task in (*stopped, self._opening) if task is not None]
         if waiting:
             await asyncio.wait(waiting, timeout=self.limits.teardown_seconds)
-        began = asyncio.get_running_loop().time()
+        began = self._runtime.now()
         if self.episode is not None:
             await self.episode.teardown()
         self._calls.close()
-        self._closed(reason, asyncio.get_running_loop().time() - began)
+        self._closed(reason, self._runtime.now() - began)
 
     def _closed(self, reason: str, teardown_seconds: float) -> None:
         if self.episode is None:
             return
-        seconds = asyncio.get_running_loop().time() - self.created
+        seconds = self._runtime.now() - self.created
         score = self.score
         result = (score.outcome, score.result, score.calls, self.place, self.episode.task)
         closed = (self.sid, self.environment, self.key, reason, seconds, teardown_seconds)
