@@ -29,7 +29,7 @@ from ors.server.runtime import Runtime
 from ors.server.sessions.calls import GONE, UNKNOWN, Call, Calls, EarlyCalls, NoCall
 from ors.server.sessions.forks import Forks
 from ors.server.sessions.score import Score
-from ors.server.sessions.states import READY, TRANSITIONS, State
+from ors.server.sessions.states import CREATING, DELETED, FAILED, READY, TRANSITIONS, State
 from ors.types import Blocks, JSONObject, ListToolsOutput
 
 log = logging.getLogger("ors.server")
@@ -69,7 +69,7 @@ class ServerSession:
         self.key = key
         self._calls = Calls(runtime, self._call_finished)
         self.created = self.seen = now
-        self.state = State.CREATING
+        self.state = CREATING
         self.failure: ServerFailed | None = None
         self.episode: Episode | None = None
         self.place: tuple[str, int] | None = None
@@ -118,22 +118,22 @@ class ServerSession:
         try:
             await episode.setup()
         except BaseException as error:  # SystemExit too: an author's constructor must not end the server
-            if isinstance(error, asyncio.CancelledError) and self.state is not State.CREATING:
+            if isinstance(error, asyncio.CancelledError) and self.state is not CREATING:
                 raise  # cancelled by end(); a cancellation by the author's code is a failure
             episode.log_failed_setup(error)
-            if self.state is State.CREATING:
+            if self.state is CREATING:
                 reason = "setup_timeout" if isinstance(error, SetupTimeout) else failure_reason(error)
                 self._opened(ServerFailed(episode.failure(error), reason=reason))
                 await episode.teardown()
         else:
-            if self.state is State.CREATING:  # otherwise it was deleted meanwhile
+            if self.state is CREATING:  # otherwise it was deleted meanwhile
                 self._opened(None)
         finally:
             self._opening = None
 
     def _opened(self, failure: ServerFailed | None) -> None:
         self.failure = failure
-        self._set_state(State.READY if failure is None else State.FAILED)
+        self._set_state(READY if failure is None else FAILED)
         seconds = self._runtime.now() - self.created
         reason = (failure.reason or "") if failure else ""
         self._runtime.observers.tell(SessionReady(self.sid, self.environment, seconds, reason))
@@ -153,7 +153,7 @@ class ServerSession:
             Gone: the session has ended.
             ServerFailed: the environment could not be set up.
         """
-        while self.state is State.CREATING and self._opening is not None:
+        while self.state is CREATING and self._opening is not None:
             # Not for the opening alone: it includes the teardown of a failed setup, which may take long.
             if self._settled is None:
                 self._settled = asyncio.get_running_loop().create_future()
@@ -293,13 +293,13 @@ class ServerSession:
         return await self.episode.call(name, given)
 
     def _fail(self, why: str, tool: str) -> None:
-        self._set_state(State.FAILED)
+        self._set_state(FAILED)
         self.failure = ServerFailed(why, reason="tool_timeout")
         lost = self._runtime.threads.lost
         self._runtime.observers.tell(ThreadLost(self.sid, self.environment, tool, lost))
 
     def _call_finished(self, call: Call, result: Result) -> None:
-        if result.reason == "tool_timeout" and self.state is State.READY:
+        if result.reason == "tool_timeout" and self.state is READY:
             assert self.episode is not None
             if self.episode.broken:
                 self._fail(self.episode.broken, call.tool)
@@ -343,20 +343,22 @@ class ServerSession:
         """Raises the error for requests to a session that has failed or ended."""
         if self.failure is not None:
             raise ServerFailed(str(self.failure), reason=self.failure.reason)
-        if self.state is State.DELETED:
+        if self.state is DELETED:
             message, reason = self._ended
             raise Gone(message, reason=reason)
 
     def end(self, message: str, reason: str) -> asyncio.Task[None] | None:
         """Stops running calls and tears down; returns the task of the teardown, if there is one."""
-        if self.state is State.CREATING and self._opening is not None:
+        if self.state is CREATING and self._opening is not None:
             self._opening.cancel()
         before, failure = self.state, self.failure
-        self._set_state(State.DELETED)
+        self._set_state(DELETED)
         self._ended = (message, reason)
         self.failure = None
         forking = [] if self.forks is None else self.forks.stop()
-        stopped: list[asyncio.Task[Any]] = [*self.stop_calls(message, reason), *forking]
+        stopped: list[asyncio.Task[Any]] = [*forking]
+        if self._calls.running:
+            stopped += self.stop_calls(message, reason)
         self._runtime.prompts.drop(self.sid)
         if self.episode is not None and not self.score.counted:
             self._episode_ended(before is not READY or self.score.failed or reason != "deleted")
@@ -388,8 +390,19 @@ class ServerSession:
     def _closed(self, reason: str, teardown_seconds: float) -> None:
         if self.episode is None:
             return
-        seconds = self._runtime.now() - self.created
         score = self.score
-        result = (score.outcome, score.result, score.calls, self.place, self.episode.task)
-        closed = (self.sid, self.environment, self.key, reason, seconds, teardown_seconds)
-        self._runtime.observers.tell(SessionClosed(*closed, *result))
+        self._runtime.observers.tell(
+            SessionClosed(
+                self.sid,
+                self.environment,
+                self.key,
+                reason,
+                self._runtime.now() - self.created,
+                teardown_seconds,
+                score.outcome,
+                score.result,
+                score.calls,
+                self.place,
+                self.episode.task,
+            )
+        )

@@ -16,13 +16,15 @@ class State(enum.Enum):
     FAILED = "failed"
     DELETED = "deleted"
 
+    __hash__ = object.__hash__  # that of Enum is written in Python
 
-READY = State.READY
-"""Used by every call: `State.READY` takes CPython 3.11 0.14 µs."""
+
+CREATING, READY, FAILED, DELETED = State
+"""Used by every session: `State.READY` takes CPython 3.11 0.14 µs."""
 
 TRANSITIONS: dict[State, frozenset[State]] = {
-    State.CREATING: frozenset({State.READY, State.FAILED, State.DELETED}),
-    State.READY: frozenset({State.FAILED, State.DELETED}),
-    State.FAILED: frozenset({State.DELETED}),
-    State.DELETED: frozenset(),
+    CREATING: frozenset({READY, FAILED, DELETED}),
+    READY: frozenset({FAILED, DELETED}),
+    FAILED: frozenset({DELETED}),
+    DELETED: frozenset(),
 }
