@@ -7,6 +7,7 @@ from openenv.core.env_server.mcp_types import Tool
 from openenv.core.harness import ResourceSession, ResourceSessionFactory, ToolResult, VerifyResult
 
 from ors.adapters.common.chat import text_of, tool_schemas
+from ors.adapters.common.clients import OPTIONS
 from ors.adapters.common.no_reward import NoReward
 from ors.adapters.common.secrets import secrets_from
 from ors.client import ORS, Environment, Session, ToolInvocation
@@ -93,7 +94,7 @@ class ORSSessionFactory(ResourceSessionFactory):
         secrets: Sequence[str] = (),
         **arguments: Unpack[PlayArguments],
     ) -> None:
-        self._env: Environment = ORS(base_url).environment(environment)
+        self._env: Environment = ORS(base_url, options=OPTIONS).environment(environment)
         self._split, self._secrets, self._arguments = split, secrets_from(secrets), arguments
         self._indices = range(self._env.num_tasks(split)) if indices is None else indices
 
