@@ -1,6 +1,6 @@
 """The messages of a conversation, independent of any model provider."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from ors.client import ToolInvocation
@@ -32,6 +32,9 @@ class Usage:
         )
 
 
+_NO_USAGE = Usage()
+
+
 @dataclass(frozen=True, slots=True)
 class SystemMessage:
     """Instructions for the agent that come before the prompt."""
@@ -58,7 +61,7 @@ class AgentMessage:
     """The model's reasoning as text, if the provider shows it."""
     stop: StopReason = "stop"
     """Why the model stopped: "length" means that its output was cut off."""
-    usage: Usage = field(default_factory=Usage)
+    usage: Usage = _NO_USAGE
     seconds: float = 0.0
     native: Any = None
     """The reply in the provider's own form, which goes back to it unchanged. Not recorded."""
