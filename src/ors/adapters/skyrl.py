@@ -1,16 +1,15 @@
 """SkyRL: a text environment for skyrl-gym."""
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from typing import Any
 
 from skyrl_gym.envs.base_text_env import BaseTextEnv, BaseTextEnvStepOutput
 
 from ors.adapters.common.chat import text_of
+from ors.adapters.common.clients import shared_sync_client
 from ors.adapters.common.hermes import described_tools, parse_reply
 from ors.adapters.common.no_reward import NoReward, reward_of
 from ors.adapters.common.secrets import secrets_from
-from ors.client import ORS
 from ors.rollouts import (
     AgentMessage,
     Message,
@@ -42,7 +41,7 @@ class ORSTextEnv(BaseTextEnv):
     ) -> None:
         super().__init__()
         task = (extras or {})["extra_info"]
-        env = _client(base_url).environment(environment)
+        env = shared_sync_client(base_url).environment(environment)
         given = secrets_from(secrets)
         session = env.session(secrets=given, split=task["split"], index=int(task["index"]))
         self._episode = SteppedEpisodeSync(session, **arguments)
@@ -86,12 +85,6 @@ class ORSTextEnv(BaseTextEnv):
     def close(self) -> None:
         """Ends the session."""
         self._episode.stop("the trainer ended the episode")
-
-
-@lru_cache
-def _client(base_url: str) -> ORS:
-    # skyrl-gym makes an environment for every rollout; all of a process share its connections.
-    return ORS(base_url)
 
 
 def _observations(messages: tuple[Message, ...]) -> list[dict[str, str]]:

@@ -10,6 +10,7 @@ from tinker_cookbook.rl.message_env import EnvFromMessageEnv, MessageEnv, Messag
 from tinker_cookbook.rl.types import Env, EnvGroupBuilder
 
 from ors.adapters.common.chat import call_of, chat_message, tool_schemas
+from ors.adapters.common.clients import OPTIONS
 from ors.adapters.common.no_reward import NoReward, reward_of
 from ors.adapters.common.secrets import secrets_from
 from ors.client import AsyncORS, AsyncSession, ToolInvocation
@@ -97,7 +98,7 @@ class ORSGroupBuilder(EnvGroupBuilder):
     async def make_envs(self) -> Sequence[Env]:
         """Makes environments; the strategies call it again to repeat one."""
         if self._client is None:
-            self._client = AsyncORS(self.base_url)
+            self._client = AsyncORS(self.base_url, options=OPTIONS)
         env = self._client.environment(self.environment)
         secrets = secrets_from(self.secrets)
         sessions = [

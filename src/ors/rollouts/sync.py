@@ -35,24 +35,26 @@ def rollouts_sync(
 
 
 class SteppedEpisodeSync:
-    """One episode whose replies come from the caller: `SteppedEpisode` without `await`."""
+    """One episode whose replies come from the caller: `SteppedEpisode` without `await`.
+
+    It begins with `start()`.
+    """
 
     def __init__(self, session: Session, **arguments: Unpack[PlayArguments]) -> None:
-        async def begun() -> SteppedEpisode:
-            return SteppedEpisode(session._async, **arguments)
-
         self._loop = session._loop
-        self._async = self._loop.run(begun)
+        self._session = session._async
+        self._arguments = arguments
+        self._async: SteppedEpisode | None = None
 
     @property
     def record(self) -> EpisodeRecord | None:
         """The record, once the episode has ended."""
-        return self._async.record
+        return None if self._async is None else self._async.record
 
     @property
     def tools(self) -> Sequence[ToolSpec]:
         """The tools of the task, once the episode has begun."""
-        return self._async.tools
+        return () if self._async is None else self._async.tools
 
     def start(self) -> tuple[Message, ...]:
         """Opens the session; returns the first messages: see `SteppedEpisode.start`."""
@@ -64,14 +66,25 @@ class SteppedEpisodeSync:
 
     def stop(self, why: str) -> EpisodeRecord:
         """Truncates the episode, unless it has ended; returns its record: see `SteppedEpisode.stop`."""
-        return self.record or self._loop.run(lambda: self._async.stop(why))
+        return self.record or self._loop.run(lambda: self._begun().stop(why))
 
     def _turn(self, message: AgentMessage | None) -> tuple[Message, ...]:
         return self._loop.wait(
-            lambda ending: self._async.begin_turn(message, ending.come),
-            self._async.new_messages,
-            self._async.cancel,
+            lambda ending: self._begun().begin_turn(message, ending.come), self._new_messages, self._cancel
         )
+
+    def _begun(self) -> SteppedEpisode:
+        # On the loop, with the first turn: a trip to the loop of its own would cost what a turn does.
+        if self._async is None:
+            self._async = SteppedEpisode(self._session, **self._arguments)
+        return self._async
+
+    def _new_messages(self) -> tuple[Message, ...]:
+        return () if self._async is None else self._async.new_messages()
+
+    def _cancel(self) -> None:
+        if self._async is not None:
+            self._async.cancel()
 
 
 async def _in_thread(tasks: Iterable[GivenTask]) -> AsyncIterator[GivenTask]:

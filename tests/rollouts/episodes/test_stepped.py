@@ -121,6 +121,32 @@ def test_the_same_from_sync_code(raw: Raw) -> None:
     assert Lab.counts["stepped-sync.teardown"] == 1
 
 
+def test_an_episode_from_sync_code_needs_no_client_before_it_starts() -> None:
+    with ORS("http://127.0.0.1:9") as client:
+        session = client.environment("lab").session(split="train", index=0)
+    episode = SteppedEpisodeSync(session, reward="last")
+    assert (episode.record, episode.tools) == (None, ())
+    with pytest.raises(RuntimeError, match="closed"):
+        episode.start()
+
+
+def test_an_episode_from_sync_code_can_be_stopped_before_it_has_begun(raw: Raw) -> None:
+    with ORS(raw.url) as client:
+        session = client.environment("lab").session(Task("lab", {"id": "never-begun"}))
+        episode = SteppedEpisodeSync(session, reward="last")
+        assert isinstance(episode.stop("too late").outcome, Truncated)
+    assert Lab.counts["never-begun.teardown"] == 1
+
+
+def test_sync_code_cannot_reply_before_it_is_asked(raw: Raw) -> None:
+    with ORS(raw.url) as client:
+        session = client.environment("lab").session(Task("lab", {"id": "too-soon"}))
+        episode = SteppedEpisodeSync(session, reward="last")
+        with pytest.raises(RuntimeError, match="has not begun"):
+            episode.step(calls(reward(1.0)))
+        episode.stop("the end")
+
+
 async def test_an_unknown_reduction_is_an_error(lab: AsyncEnvironment) -> None:
     episode = SteppedEpisode(lab.session(split="train", index=0), reward="mean")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="mean"):

