@@ -8,6 +8,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from statistics import fmean
 
 COLORS = ("#3b6ea5", "#d49a2a", "#2f7d5b", "#c0453f", "#7a4fa3", "#5f6b76")
 Points = Sequence[tuple[float, float]]
@@ -71,6 +72,18 @@ def picture(lines: Mapping[str, Points]) -> str:
         '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 740 356" role="img" aria-label="rewards">'
         "<style>text{font:13px system-ui,sans-serif}</style>"
         f'<rect width="740" height="356" fill="#fff"/>{"".join(parts)}</svg>\n'
+    )
+
+
+def summary(rows: Sequence[Row]) -> str:
+    """A training in a line. Episodes and calls are those of the training, without the test split."""
+    last, tests = rows[-1], [row.test for row in rows if row.test is not None]
+    reward = fmean(row.reward for row in rows[-5:])
+    test = f", {tests[-1]:.3f} on the test split" if tests else ""
+    return (
+        f"{last.step} steps in {last.seconds:.0f} s. Reward {reward:.3f} in the last five{test}. "
+        f"{sum(row.episodes for row in rows):,} episodes, "
+        f"{sum(row.calls for row in rows):,} tool calls, {sum(row.failed for row in rows):,} failed."
     )
 
 

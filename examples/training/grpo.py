@@ -344,29 +344,23 @@ class Trainer:
         self._began -= self.rows[-1].seconds
 
 
-async def train(url: str, recipe: Recipe, given: argparse.Namespace) -> str:
-    """Trains to the last step; saves the state and the curve as it goes. Returns what the client took."""
+async def train(url: str, recipe: Recipe, given: argparse.Namespace) -> Trainer:
+    """Trains to the last step; saves the state and the curve as it goes."""
     torch.manual_seed(given.seed)
     torch.set_num_threads(1)  # the matrices are small: more threads would only wait for each other
-    before = time.process_time()
     async with AsyncORS(url, options=Options(keep_messages=False)) as client:
         env = client.environment(recipe.environment)
         splits = {name: [(name, i) for i in range(await env.num_tasks(name))] for name in ("train", "test")}
-        sampler = TaskSampler(splits["train"], seed=given.seed)
-        trainer = Trainer(recipe, env, sampler, given.device)
+        trainer = Trainer(recipe, env, TaskSampler(splits["train"], seed=given.seed), given.device)
         if given.resume:
             trainer.restore(given.out / "state.pt")
-        first = len(trainer.rows)
         while (step := len(trainer.rows) + 1) <= recipe.steps:
             tested = step % TEST_EVERY == 0 or step in (1, recipe.steps)
             print(await trainer.step(splits["test"] if tested else ()), flush=True)
             if tested:
                 trainer.save(given.out / "state.pt")
                 curve.write(trainer.rows, given.out)
-    model, calls = trainer.player.cpu_seconds, sum(row.calls for row in trainer.rows[first:])
-    return (
-        f"{calls:,} tool calls. CPU: model {model:.1f} s, client {time.process_time() - before - model:.1f} s"
-    )
+    return trainer
 
 
 def main() -> None:
@@ -387,9 +381,13 @@ def main() -> None:
     given.out.mkdir(parents=True, exist_ok=True)
     with nullcontext(given.url) if given.url else served(ENVIRONMENTS) as url:
         print(f"Watch it in the inspector: {url}/-/", flush=True)
-        spent = uvloop.run(train(url, recipe, given))
+        since = time.process_time()
+        trainer = uvloop.run(train(url, recipe, given))
+        driver = time.process_time() - since - trainer.player.cpu_seconds
     servers = resource.getrusage(resource.RUSAGE_CHILDREN)  # our own server, which has ended
-    print(f"{spent}, server {servers.ru_utime + servers.ru_stime:.1f} s.")
+    server = servers.ru_utime + servers.ru_stime
+    print(curve.summary(trainer.rows))
+    print(f"CPU: model {trainer.player.cpu_seconds:.1f} s, client {driver:.1f} s, server {server:.1f} s.")
 
 
 if __name__ == "__main__":

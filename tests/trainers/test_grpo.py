@@ -40,6 +40,10 @@ def test_a_short_training_learns_and_goes_on_after_it_was_killed(tmp_path: Path)
     )
     assert done.returncode == 0, done.stderr[-2000:]
     assert re.findall(r"^step +(\d+)", done.stdout, re.MULTILINE) == [str(step) for step in range(11, 25)]
+    last = re.compile(
+        r"^24 steps in \d+ s\. Reward \S+ in the last five, \S+ on the test split\. 11,520 .+ 0 failed\.$"
+    )
+    assert any(map(last.match, done.stdout.splitlines())), done.stdout
     with (tmp_path / "curve.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert [int(row["step"]) for row in rows] == list(range(1, 25))
