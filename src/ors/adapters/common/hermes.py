@@ -9,7 +9,6 @@ from ors.client import ToolInvocation
 from ors.rollouts import AgentMessage
 from ors.types import ToolSpec
 
-_CALL = re.compile(r"<tool_call>(.*?)</tool_call>", re.DOTALL)
 _ENDS = re.compile(r"<\|(?:im_end|endoftext|eot_id)\|>\s*$")
 
 
@@ -25,8 +24,24 @@ def described_tools(tools: Sequence[ToolSpec]) -> str:
 
 def parse_reply(text: str) -> AgentMessage:
     """A reply of the model. A call that cannot be read goes back to the model with an error."""
-    calls = tuple(_call(found, number) for number, found in enumerate(_CALL.findall(text)))
-    return AgentMessage(_ENDS.sub("", _CALL.sub("", text)).strip(), calls)
+    said, found = _parts(text)
+    said = said.strip()
+    calls = tuple([_call(each, number) for number, each in enumerate(found)])
+    return AgentMessage(_ENDS.sub("", said).strip() if said else "", calls)
+
+
+def _parts(text: str) -> tuple[str, list[str]]:
+    """What is said outside of the calls, and the texts of the calls. A call without an end is said."""
+    said: list[str] = []
+    calls: list[str] = []
+    while True:
+        before, _, rest = text.partition("<tool_call>")
+        call, end, rest = rest.partition("</tool_call>")
+        if not end:
+            return "".join((*said, text)), calls
+        said.append(before)
+        calls.append(call)
+        text = rest
 
 
 def _call(text: str, number: int) -> ToolInvocation:

@@ -54,7 +54,7 @@ class Format:
 
 def field(value: Any, *names: str) -> Any:
     """The first of these fields that is set: SDK objects have attributes, parsed JSON has keys."""
-    keyed = isinstance(value, Mapping)
+    keyed = type(value) is dict or isinstance(value, Mapping)  # the first is much faster
     for name in names:
         found = value.get(name) if keyed else getattr(value, name, None)
         if found is not None:

@@ -74,9 +74,11 @@ def parse_tool_call(call: Any, format: Provider | None = None) -> ToolInvocation
         ToolCallError: the model's arguments are not a JSON object; send it the message.
         ValueError: `call` is not a tool call, or `format` is unknown.
     """
-    formats = FORMATS.values() if format is None else [format_of(format)]
-    found = (parts for each in formats if (parts := each.call(call)))
-    name, arguments, id = next(found, (None, None, None))
+    if format is None:
+        found = next(filter(None, (each.call(call) for each in FORMATS.values())), None)
+    else:
+        found = format_of(format).call(call)
+    name, arguments, id = found or (None, None, None)
     if not isinstance(name, str):
         raise ValueError(f"Not a tool call of {format or 'any known provider'}: {call!r:.200}")
     return ToolInvocation(name, _input(name, arguments), id)
