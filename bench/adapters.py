@@ -26,6 +26,7 @@ from verl.workers.rollout.replica import TokenOutput
 from bench import machine
 from bench.rollouts import AT_ONCE, STEPS, TASK, driven
 from bench.servers import running
+from ors.adapters.common.clients import OPTIONS
 from ors.adapters.openenv import ORSSessionFactory
 from ors.adapters.skyrl import ORSTextEnv
 from ors.adapters.tinker import ORSMessageEnv
@@ -122,7 +123,7 @@ async def _tinker(url: str) -> None:
         {"role": "assistant", "content": "", "tool_calls": [SimpleNamespace(function=call, id=None)]}
         for call in calls
     ]
-    async with AsyncORS(url) as client:
+    async with AsyncORS(url, options=OPTIONS) as client:
         env = client.environment("bench")
 
         async def play() -> None:
@@ -146,6 +147,13 @@ _CALLS = [[FunctionCall(name="submit", arguments=json.dumps(_given(step)))] for 
 _SAMPLES = [TokenOutput(token_ids=[step], log_probs=[0.0]) for step in range(STEPS)]
 
 
+class _InstantModel:
+    """The model's servers without a model."""
+
+    async def generate(self, prompt_ids: list[int], **_: Any) -> TokenOutput:
+        return _SAMPLES[len(prompt_ids) // 2]
+
+
 class _InstantTokens(ORSAgentLoop):
     """The agent loop without verl's own work: a message is one token."""
 
@@ -155,11 +163,8 @@ class _InstantTokens(ORSAgentLoop):
         self.tokenizer: Any = SimpleNamespace(pad_token_id=0)
         turns = SimpleNamespace(format="instant", max_parallel_calls=1)
         self.rollout_config: Any = SimpleNamespace(response_length=1000, multi_turn=turns)
-        self.server_manager = self
+        self.server_manager: Any = _InstantModel()
         self.processor = None
-
-    async def generate(self, prompt_ids: list[int], **_: Any) -> TokenOutput:
-        return _SAMPLES[len(prompt_ids) // 2]
 
     async def ct_build_initial_tokens(self, messages: Sequence[Any], **_: Any) -> list[int]:
         return [0]
