@@ -6,7 +6,6 @@ import os
 import time
 from collections.abc import Coroutine, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from math import isfinite
 from typing import Any
 
@@ -21,6 +20,7 @@ from ors.rollouts.episodes.messages import (
     Usage,
     UserMessage,
     text_blocks,
+    timed,
 )
 from ors.rollouts.episodes.outcome import Failed, Outcome, Stage, Truncated, ended
 from ors.rollouts.episodes.record import EpisodeRecord
@@ -154,9 +154,7 @@ class PlayedEpisode:
         if outcome is not None:
             raise _Stopped(outcome)
         seconds = time.perf_counter() - since
-        if message.seconds or seconds < _INSTANT_SECONDS:
-            return message
-        return replace(message, seconds=seconds)
+        return message if message.seconds or seconds < _INSTANT_SECONDS else timed(message, seconds)
 
     async def _goes_on(self, message: AgentMessage) -> bool:
         """Runs the calls of a message; returns whether the episode goes on."""
