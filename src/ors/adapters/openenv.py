@@ -6,7 +6,7 @@ from typing import Any, Unpack
 from openenv.core.env_server.mcp_types import Tool
 from openenv.core.harness import ResourceSession, ResourceSessionFactory, ToolResult, VerifyResult
 
-from ors.adapters.common.chat import text_of, tool_schemas
+from ors.adapters.common.chat import by_tools, text_of
 from ors.adapters.common.clients import OPTIONS
 from ors.adapters.common.no_reward import NoReward
 from ors.adapters.common.secrets import secrets_from
@@ -44,11 +44,7 @@ class ORSResourceSession(ResourceSession):
 
     def list_tools(self) -> list[Tool]:
         """The tools of the task."""
-        found = [tool["function"] for tool in tool_schemas(self._episode.tools)]
-        return [
-            Tool(name=each["name"], description=each.get("description", ""), input_schema=each["parameters"])
-            for each in found
-        ]
+        return list(_tools(self._episode.tools))
 
     def call_tool(self, name: str, arguments: dict[str, Any]) -> ToolResult:
         """Calls a tool; `done` if that ended the episode."""
@@ -103,3 +99,12 @@ class ORSSessionFactory(ResourceSessionFactory):
         index = self._indices[(seed or 0) % len(self._indices)]
         session = self._env.session(secrets=self._secrets, split=self._split, index=index)
         return ORSResourceSession(session, **self._arguments)
+
+
+@by_tools
+def _tools(schemas: list[dict[str, Any]]) -> list[Tool]:
+    found = [tool["function"] for tool in schemas]
+    return [
+        Tool(name=each["name"], description=each.get("description", ""), input_schema=each["parameters"])
+        for each in found
+    ]

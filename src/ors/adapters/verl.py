@@ -9,7 +9,7 @@ from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetr
 from verl.experimental.agent_loop.tool_parser import ToolParser
 from verl.tools.schemas import OpenAIFunctionToolSchema
 
-from ors.adapters.common.chat import call_of, chat_message, images_of, reply_message, tool_schemas
+from ors.adapters.common.chat import by_tools, call_of, chat_message, images_of, reply_message
 from ors.adapters.common.clients import shared_client
 from ors.adapters.common.secrets import secrets_from
 from ors.rollouts import (
@@ -56,6 +56,11 @@ class ORSAgentLoop(AgentLoopBase):
         return agent.output(record)
 
 
+@by_tools
+def _typed_tools(schemas: list[Any]) -> tuple[list[dict[str, Any]], list[OpenAIFunctionToolSchema]]:
+    return schemas, [OpenAIFunctionToolSchema.model_validate(each) for each in schemas]
+
+
 class _TokenAgent:
     """Replies with the tokens that verl's servers sample, and keeps them. Plays one episode."""
 
@@ -64,22 +69,18 @@ class _TokenAgent:
         self._parser = ToolParser.get_tool_parser(self._config.multi_turn.format, loop.tokenizer)
         stops = {*(sampling_params.get("stop_token_ids") or ()), *self._parser.stop_token_ids}
         self._sampling = sampling_params | ({"stop_token_ids": sorted(stops)} if stops else {})
-        self._request = uuid4().hex
         self._messages: list[dict[str, Any]] = []
-        self._seen = 0
+        self._request, self._seen = uuid4().hex, 0
         self._images: list[Any] = []
-        self._ids: list[int] = []
-        self._mask: list[int] = []
+        self._ids, self._mask = list[int](), list[int]()
         self._logprobs: list[float] | None = [] if sampling_params.get("logprobs") else None
         self._extra: dict[str, Any] = {}
         self._experts: Any = None
-        self._schemas: list[dict[str, Any]] = []
-        self._typed: list[OpenAIFunctionToolSchema] = []
+        self._schemas, self._typed = list[dict[str, Any]](), list[OpenAIFunctionToolSchema]()
 
     async def reply(self, conversation: Conversation, tools: Sequence[ToolSpec]) -> AgentMessage:
         if not self._messages:  # the tools are the same in all turns
-            self._schemas = tool_schemas(tools)
-            self._typed = [OpenAIFunctionToolSchema.model_validate(each) for each in self._schemas]
+            self._schemas, self._typed = _typed_tools(tools)
         await self._read(conversation.messages[self._seen :])
         sampled = await self._loop.server_manager.generate(
             request_id=self._request,

@@ -2,19 +2,19 @@
 
 import json
 import re
-from collections.abc import Sequence
+from typing import Any
 
-from ors.adapters.common.chat import call_of, tool_schemas
+from ors.adapters.common.chat import by_tools, call_of
 from ors.client import ToolInvocation
 from ors.rollouts import AgentMessage
-from ors.types import ToolSpec
 
 _ENDS = re.compile(r"<\|(?:im_end|endoftext|eot_id)\|>\s*$")
 
 
-def described_tools(tools: Sequence[ToolSpec]) -> str:
+@by_tools
+def described_tools(schemas: list[dict[str, Any]]) -> str:
     """The text that tells a model of its tools, where the chat template does not."""
-    lines = "\n".join(json.dumps(tool) for tool in tool_schemas(tools))
+    lines = "\n".join(json.dumps(tool) for tool in schemas)
     return (
         f"# Tools\n\nYou may call these functions:\n<tools>\n{lines}\n</tools>\n\n"
         "For each call, write a JSON object with the name and the arguments of the function:\n"
