@@ -6,7 +6,7 @@ from functools import lru_cache
 from ors.client import ORS, AsyncORS, Options
 
 OPTIONS = Options(keep_messages=False)
-"""Episodes have messages of their own: sessions need not keep them too, which costs 5 µs a call."""
+"""Episodes have messages of their own: sessions need not keep them too, about 1.5 kB a call."""
 
 
 def shared_client(base_url: str) -> AsyncORS:
