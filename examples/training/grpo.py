@@ -6,6 +6,7 @@ this file shows what to expect. It needs PyTorch, which this package does not in
 
 import argparse
 import asyncio
+import gc
 import math
 import re
 import resource
@@ -381,6 +382,8 @@ def main() -> None:
     recipe = BIG if given.big else SMALL
     recipe = replace(recipe, steps=max(1, given.steps or recipe.steps))
     given.out.mkdir(parents=True, exist_ok=True)
+    gc.freeze()  # PyTorch has many objects: to look at them again and again is a third of the client's work
+    gc.set_threshold(20_000)
     with nullcontext(given.url) if given.url else served(ENVIRONMENTS) as url:
         print(f"Watch it in the inspector: {url}/-/", flush=True)
         since = time.process_time()
