@@ -6,6 +6,8 @@ this file shows what to expect. It needs PyTorch, which this package does not in
 
 import argparse
 import asyncio
+import gc
+import math
 import re
 import resource
 import statistics
@@ -43,13 +45,15 @@ from ors.rollouts import (
 from ors.types import Blocks
 
 ENVIRONMENTS = str(Path(__file__).with_name("number_hunt.py"))
-ALPHABET = "0123456789 hlf?"
-"""All characters that the model reads. It writes digits only."""
-DIGITS = 2  # of a reply
+NUMBERS = 100
+"""The model reads and writes the numbers below this: each is one token."""
+SAID = ".hlf?"
+"""What can be said of a number: nothing, or the first letter of a guess's result. "?" is a refusal."""
+WAVES = 16
 GATHER_SECONDS = 0.01
 """How long a reply waits for others, to be sampled in one forward pass with them."""
 TEST_EVERY = 10
-Reply = tuple[list[int], list[float]]  # digits, and their log-probabilities
+Reply = tuple[int, float]  # a number, and its log-probability
 
 
 @dataclass(frozen=True)
@@ -60,15 +64,15 @@ class Recipe:
     turns: int = 5
     width: int = 64
     layers: int = 2
-    steps: int = 130
+    steps: int = 100
     tasks: int = 30
     """Tasks of a step."""
     samples: int = 16
     """Episodes of each task: the group whose mean is the baseline."""
     epochs: int = 4
-    """How often the episodes of a step are used."""
-    learning_rate: float = 1.5e-3
-    entropy: float = 0.03
+    """Optimizer steps for the episodes of a step, each with all of them: parts of them are too noisy."""
+    learning_rate: float = 2e-3
+    entropy: float = 0.015
     """Weight of the entropy bonus at first; it falls to 0. Without it, the first guesses that win stay."""
     clip: tuple[float, float] = (0.8, 1.28)
     """How far the probability of a token may move in one step."""
@@ -76,7 +80,7 @@ class Recipe:
 
 SMALL = Recipe()
 BIG = Recipe(
-    "bignumberhunt", turns=7, width=256, layers=4, steps=250, tasks=64, learning_rate=7e-4, entropy=0.02
+    "bignumberhunt", turns=7, width=192, layers=3, steps=200, tasks=32, learning_rate=5e-4, entropy=0.015
 )
 
 
@@ -101,52 +105,57 @@ class Block(nn.Module):
 
 
 class Model(nn.Module):
-    """A transformer that reads characters and writes digits."""
+    """A transformer that reads numbers, with what was said of each, and writes numbers."""
 
-    def __init__(self, width: int, layers: int, longest: int = 64) -> None:
+    def __init__(self, width: int, layers: int, longest: int = 16) -> None:
         super().__init__()
-        self.characters, self.places = nn.Embedding(len(ALPHABET), width), nn.Embedding(longest, width)
+        self.numbers, self.said = nn.Embedding(NUMBERS, width), nn.Embedding(len(SAID), width)
+        self.places = nn.Embedding(longest, width)
         self.blocks = nn.Sequential(*[Block(width) for _ in range(layers)], nn.LayerNorm(width))
-        self.head = nn.Linear(width, 10)
-        for embedding in (self.characters, self.places):
-            nn.init.normal_(embedding.weight, std=0.1)
-        nn.init.zeros_(self.head.weight)  # so that all digits are equally likely at first
+        self.head = nn.Linear(width, width, bias=False)
+        for embedding, spread in ((self.numbers, 0.1), (self.said, 4 / width**0.5), (self.places, 0.1)):
+            nn.init.normal_(embedding.weight, std=spread)
+        # Numbers that are close look alike at first, so what is learned of one holds for its neighbours.
+        waves = torch.arange(NUMBERS)[:, None] * torch.arange(1, WAVES + 1) * (math.pi / NUMBERS)
+        self.numbers.weight.data[:, : 2 * WAVES] += torch.cat([waves.sin(), waves.cos()], 1) * width**0.5 / 8
+        nn.init.zeros_(self.head.weight)  # so that all numbers are equally likely at first
 
-    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        """The log-probabilities of the next digit at each place."""
-        places = torch.arange(tokens.shape[1], device=tokens.device)
-        return self.head(self.blocks(self.characters(tokens) + self.places(places))).log_softmax(-1)
+    def forward(self, numbers: torch.Tensor, said: torch.Tensor) -> torch.Tensor:
+        """The log-probabilities of the next number at each place."""
+        places = torch.arange(numbers.shape[1], device=numbers.device)
+        read = self.blocks(self.numbers(numbers) + self.said(said) + self.places(places))
+        return (self.head(read) @ self.numbers.weight.T).log_softmax(-1)
 
 
 @dataclass
 class Line:
-    """An episode as the model reads it. Log-probabilities are those at the time of sampling."""
+    """An episode as the model reads it: the numbers of the prompt, then one for each guess."""
 
-    tokens: list[int] = field(default_factory=list)
+    numbers: list[int] = field(default_factory=list)
+    said: list[int] = field(default_factory=list)
     sampled: list[bool] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
+    """Those at the time of sampling."""
 
-    def write(self, text: str) -> None:
-        """Adds what others wrote."""
-        self.add([ALPHABET.index(character) for character in text])
-
-    def add(self, tokens: Sequence[int], logprobs: Sequence[float] | None = None) -> None:
-        """Adds tokens; those of the model with their log-probabilities."""
-        self.tokens.extend(tokens)
-        self.sampled.extend([logprobs is not None] * len(tokens))
-        self.logprobs.extend(logprobs or [0.0] * len(tokens))
+    def add(self, number: int, logprob: float | None = None) -> None:
+        """Adds a number; one of the model with its log-probability."""
+        self.numbers.append(number)
+        self.said.append(0)
+        self.sampled.append(logprob is not None)
+        self.logprobs.append(logprob or 0.0)
 
 
 def line(messages: Iterable[Message]) -> Line:
-    """The numbers of the prompt, the digits of each reply, the first letter of each result."""
+    """The numbers of the prompt, and the number of each reply with the first letter of its result."""
     read = Line()
     for message in messages:
         if isinstance(message, AgentMessage):
-            read.add(*message.native)  # the very tokens that were sampled
+            read.add(*message.native)  # the very token that was sampled
         elif isinstance(message, UserMessage):
-            read.write(" ".join(re.findall(r"\d+", text(message.blocks))))
+            for number in re.findall(r"\d+", text(message.blocks)):
+                read.add(int(number))
         elif isinstance(message, ToolMessage):
-            read.write(text(message.blocks)[0] if message.ok else "?")
+            read.said[-1] = SAID.index(text(message.blocks)[0] if message.ok else "?")
     return read
 
 
@@ -168,7 +177,7 @@ class Player:
         self.model = model
         self.device = device
         self.cpu_seconds = 0.0
-        self._waiting: list[tuple[list[int], asyncio.Future[Reply]]] = []
+        self._waiting: list[tuple[Line, asyncio.Future[Reply]]] = []
 
     async def reply(self, conversation: Conversation, tools: Sequence[ToolSpec]) -> AgentMessage:
         """Guesses the number that the model writes."""
@@ -176,11 +185,10 @@ class Player:
         future: asyncio.Future[Reply] = loop.create_future()
         if not self._waiting:
             loop.call_later(GATHER_SECONDS, self._answer)
-        self._waiting.append((line(conversation.messages).tokens, future))
-        digits, logprobs = await future
-        number = int("".join(map(str, digits)))
+        self._waiting.append((line(conversation.messages), future))
+        number, logprob = await future
         call = ToolInvocation(tools[0].name, {"number": number})
-        return AgentMessage(calls=(call,), native=(digits, logprobs))
+        return AgentMessage(calls=(call,), native=(number, logprob))
 
     def _answer(self) -> None:
         waiting, self._waiting = self._waiting, []
@@ -197,19 +205,15 @@ class Player:
             if not future.done():
                 future.set_result(reply)
 
-    def _sample(self, contexts: list[list[int]]) -> list[Reply]:
-        tokens = padded([[*context, *[0] * DIGITS] for context in contexts], self.device)
-        ends = torch.tensor([len(context) for context in contexts], device=self.device)
-        rows = torch.arange(len(contexts), device=self.device)
-        chosen, logprobs = [], []
+    def _sample(self, contexts: list[Line]) -> list[Reply]:
+        numbers = padded([each.numbers for each in contexts], self.device)
+        said = padded([each.said for each in contexts], self.device)
+        ends = torch.tensor([len(each.numbers) - 1 for each in contexts], device=self.device)
         with torch.inference_mode():
-            for place in range(DIGITS):
-                choices = self.model(tokens)[rows, ends + place - 1]
-                digit = choices.exp().multinomial(1)
-                tokens[rows, ends + place] = digit[:, 0]
-                chosen.append(digit)
-                logprobs.append(choices.gather(1, digit))
-        return list(zip(torch.cat(chosen, 1).tolist(), torch.cat(logprobs, 1).tolist(), strict=True))
+            choices = self.model(numbers, said)[torch.arange(len(contexts), device=self.device), ends]
+            chosen = choices.exp().multinomial(1)
+            logprobs = choices.gather(1, chosen)
+        return list(zip(chosen[:, 0].tolist(), logprobs[:, 0].tolist(), strict=True))
 
 
 def advantages(records: Iterable[EpisodeRecord]) -> list[tuple[EpisodeRecord, float]]:
@@ -279,7 +283,7 @@ class Trainer:
         return [record async for record in played]
 
     def _learn(self, learned: list[tuple[EpisodeRecord, float]]) -> float:
-        """Takes the optimizer steps of one step; returns the mean entropy of the digits."""
+        """Takes the optimizer steps of one step; returns the mean entropy of the guesses."""
         progress = len(self.rows) / self.recipe.steps
         for group in self.optimizer.param_groups:
             group["lr"] = self.recipe.learning_rate * min(1, (len(self.rows) + 1) / 10, 1.1 - progress)
@@ -287,29 +291,28 @@ class Trainer:
         lines = [line(record.messages) for record, _ in learned]
         device = self.player.device
         batch = (
-            padded([each.tokens for each in lines], device),
+            padded([each.numbers for each in lines], device),
+            padded([each.said for each in lines], device),
             padded([each.sampled for each in lines], device)[:, 1:].float(),
             padded([each.logprobs for each in lines], device)[:, 1:],
             torch.tensor([[advantage] for _, advantage in learned], device=device),
         )
         entropies, since = [], time.process_time()
         for _ in range(self.recipe.epochs):
-            for rows in torch.randperm(len(lines), device=device).chunk(2):
-                loss, entropy = self._loss(bonus, *[each[rows] for each in batch])
-                self.optimizer.zero_grad()
-                loss.backward()
-                nn.utils.clip_grad_norm_(self.player.model.parameters(), 1.0)
-                self.optimizer.step()
-                entropies.append(entropy.item())
+            loss, entropy = self._loss(bonus, *batch)
+            self.optimizer.zero_grad()
+            loss.backward()
+            nn.utils.clip_grad_norm_(self.player.model.parameters(), 1.0)
+            self.optimizer.step()
+            entropies.append(entropy.item())
         self.player.cpu_seconds += time.process_time() - since
         return statistics.fmean(entropies)
 
     def _loss(self, bonus: float, *batch: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """The clipped objective over the sampled tokens, and their entropy."""
-        tokens, sampled, before, advantage = batch
-        choices = self.player.model(tokens[:, :-1])
-        # Only digits are sampled: what this makes of other tokens is masked.
-        now = choices.gather(2, tokens[:, 1:, None].clamp(max=9))[..., 0]
+        numbers, said, sampled, before, advantage = batch
+        choices = self.player.model(numbers[:, :-1], said[:, :-1])
+        now = choices.gather(2, numbers[:, 1:, None])[..., 0]
         ratio = ((now - before) * sampled).exp()
         gain = torch.minimum(ratio * advantage, ratio.clamp(*self.recipe.clip) * advantage)
         entropy = -(choices.exp() * choices).sum(-1)
@@ -379,6 +382,8 @@ def main() -> None:
     recipe = BIG if given.big else SMALL
     recipe = replace(recipe, steps=max(1, given.steps or recipe.steps))
     given.out.mkdir(parents=True, exist_ok=True)
+    gc.freeze()  # PyTorch has many objects: to look at them again and again is a third of the client's work
+    gc.set_threshold(20_000)
     with nullcontext(given.url) if given.url else served(ENVIRONMENTS) as url:
         print(f"Watch it in the inspector: {url}/-/", flush=True)
         since = time.process_time()

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 
-from examples.training.grpo import ALPHABET, ENVIRONMENTS, Line, Model, Player, advantages, line, padded
+from examples.training.grpo import ENVIRONMENTS, SAID, Line, Model, Player, advantages, line, padded, text
 from ors.cli.targets.process import served
 from ors.client import AsyncORS
 from ors.rollouts import EpisodeLimits, EpisodeRecord, Failed, Scored, TaskRef, Truncated, Unscored, rollouts
@@ -55,27 +55,34 @@ async def test_the_model_is_trained_on_the_very_tokens_that_it_sampled() -> None
     agent = player()
     records = await played(agent)
     lines = [line(record.messages) for record in records]
-    choices = agent.model(padded([each.tokens for each in lines], "cpu"))
+    choices = agent.model(
+        padded([each.numbers for each in lines], "cpu"), padded([each.said for each in lines], "cpu")
+    )
     for number, each in enumerate(lines):
-        assert sum(each.sampled) == 2 * sum(
-            message.role == "assistant" for message in records[number].messages
-        )
+        assert sum(each.sampled) == sum(message.role == "assistant" for message in records[number].messages)
         for place, sampled in enumerate(each.sampled):
             if sampled:
-                now = choices[number, place - 1, each.tokens[place]].item()
+                now = choices[number, place - 1, each.numbers[place]].item()
                 assert now == pytest.approx(each.logprobs[place], abs=1e-4)
             else:
                 assert each.logprobs[place] == 0.0
 
 
-async def test_an_episode_reads_as_numbers_replies_and_first_letters() -> None:
+async def test_an_episode_reads_as_numbers_with_the_first_letters_of_results() -> None:
     (first, *_) = [each for each in await played(player()) if each.task.index == 0]
-    read = "".join(ALPHABET[token] for token in line(first.messages).tokens)
-    prompt, turns = read[:6], read[6:]
-    assert prompt.startswith("1 1")
-    assert prompt.endswith(" 5")
-    assert len(turns) % 3 == 0
-    assert set(turns[2::3]) <= set("hlf?")
+    read = line(first.messages)
+    guesses = [
+        call.input["number"] for each in first.messages if each.role == "assistant" for call in each.calls
+    ]
+    assert read.numbers == [1, 10, 5, *guesses]
+    assert [SAID[letter] for letter in read.said[:3]] == ["."] * 3
+    letters = [(text(each.blocks)[0] if each.ok else "?") for each in first.messages if each.role == "tool"]
+    assert [SAID[letter] for letter in read.said[3:]] == letters
+
+
+def test_close_numbers_look_alike_at_first() -> None:
+    near, middle, far = Model(64, 1).numbers.weight[[20, 21, 60]]
+    assert (near - middle).norm() < (far - middle).norm()
 
 
 async def test_a_model_that_breaks_fails_the_episodes_and_trains_nothing() -> None:
@@ -90,7 +97,7 @@ async def test_a_model_that_breaks_fails_the_episodes_and_trains_nothing() -> No
 
 def test_a_line_keeps_its_columns_together() -> None:
     read = Line()
-    read.write("1 16")
-    read.add([0, 7], [-2.0, -3.0])
-    assert read.sampled == [False] * 4 + [True] * 2
-    assert read.logprobs == [0.0] * 4 + [-2.0, -3.0]
+    read.add(16)
+    read.add(7, -2.0)
+    assert (read.numbers, read.said) == ([16, 7], [0, 0])
+    assert (read.sampled, read.logprobs) == ([False, True], [0.0, -2.0])
