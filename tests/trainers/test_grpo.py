@@ -50,7 +50,7 @@ def test_a_short_training_learns_and_goes_on_after_it_was_killed(tmp_path: Path)
     assert {row["failed"] for row in rows} == {"0"}
     rewards = [float(row["reward"]) for row in rows]
     assert fmean(rewards[:2]) < 0.1  # chance
-    assert fmean(rewards[-5:]) > 0.2
+    assert fmean(rewards[-5:]) > 0.35
     assert (tmp_path / "curve.svg").read_text().startswith("<svg")
 
 
