@@ -46,7 +46,7 @@ from ors.types import Blocks
 
 ENVIRONMENTS = str(Path(__file__).with_name("number_hunt.py"))
 NUMBERS = 100
-"""The model reads and writes the numbers below this: each is one token."""
+"""Numbers are written in base 100, so that each below this is one character, and one token."""
 SAID = ".hlf?"
 """What can be said of a number: nothing, or the first letter of a guess's result. "?" is a refusal."""
 WAVES = 16
@@ -80,7 +80,7 @@ class Recipe:
 
 SMALL = Recipe()
 BIG = Recipe(
-    "bignumberhunt", turns=7, width=192, layers=3, steps=200, tasks=32, learning_rate=5e-4, entropy=0.015
+    "bignumberhunt", turns=7, width=192, layers=3, steps=180, tasks=32, learning_rate=5e-4, entropy=0.015
 )
 
 
@@ -105,7 +105,7 @@ class Block(nn.Module):
 
 
 class Model(nn.Module):
-    """A transformer that reads numbers, with what was said of each, and writes numbers."""
+    """A transformer that reads numbers, each with the letter that was said of it, and writes numbers."""
 
     def __init__(self, width: int, layers: int, longest: int = 16) -> None:
         super().__init__()

@@ -132,10 +132,10 @@ class Connection(RequestParser):
             begin, body, rest = self._head(status, headers.wire, size), b"", b""
         else:
             begin = self._head(status, headers.wire, size)
-        if size <= ONE_WRITE_BYTES:
+        if len(rest) <= ONE_WRITE_BYTES:
             transport.write(b"".join((begin, body, rest)))
         else:
-            transport.writelines((begin, body, rest))
+            transport.writelines((begin + body, rest))
         self._next()
         return True
 
