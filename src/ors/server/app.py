@@ -85,9 +85,7 @@ class App:
         )
         live = LiveSessions(runtime, self.sessions, environments, keys)
         self._ended = live.ended
-        runtime.observers.subscribe(self.metrics.observe, self.metrics.events)
-        runtime.observers.subscribe(EventLog(self._without_private).observe, LOGGED)
-        runtime.observers.subscribe(live.ended.observe, [EpisodeEnded])
+        self._subscribe()
         inspector = Inspector(live, self.sessions, environments, keys)
         self.pages = Pages(self.sessions, self.metrics, inspector, self._is_ready)
         endpoints = Endpoints(environments, runtime, keys, self.sessions, self.timers, self._new_session_id)
@@ -97,6 +95,12 @@ class App:
         self.peers: Forwarding | None = None
         """The peers, if this server forwards requests to them."""
         self._reaping: asyncio.TimerHandle | None = None
+
+    def _subscribe(self) -> None:
+        observers = self.runtime.observers
+        observers.subscribe(self.metrics.observe, self.metrics.events)
+        observers.subscribe(EventLog(self._without_private).observe, LOGGED)
+        observers.subscribe(self._ended.observe, [EpisodeEnded])
 
     def _without_private(self, environment: str, task: JSONObject) -> JSONObject:
         shown: JSONObject = self._environments[environment].without_private([task])[0]

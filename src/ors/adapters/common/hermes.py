@@ -31,7 +31,7 @@ def parse_reply(text: str) -> AgentMessage:
 
 
 def _parts(text: str) -> tuple[str, list[str]]:
-    """What is said outside of the calls, and the texts of the calls. A call without an end is said."""
+    """The text outside of the calls, and the texts of the calls. A call without an end is no call."""
     said: list[str] = []
     calls: list[str] = []
     while True:
