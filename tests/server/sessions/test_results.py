@@ -27,6 +27,7 @@ class Finished:
 
 @dataclass
 class Owner:
+    owner_number: int = 0
     spent: list[str] = field(default_factory=list)
     forgotten: list[str] = field(default_factory=list)
 
@@ -47,6 +48,17 @@ def test_over_budget_the_oldest_delivered_results_are_evicted_first() -> None:
     assert kept.get("a", seconds[0]) is None
     assert kept.get("b", seconds[1]) == (bytes(100), "tool", 0.5, "key of b")
     assert (len(kept), kept.bytes) == (3, 3 * (RECORD_BYTES + 100))
+
+
+def test_a_result_that_comes_after_its_session_has_ended_expires_alone() -> None:
+    owner, kept = Owner(), KeptResults(60, RECORD_BYTES + 100)
+    kept.add(Finished("a"), owner, bytes(100))
+    kept.leave(owner)
+    for id in ("b", "c"):
+        kept.add(Finished(id, key=f"key of {id}"), owner, bytes(100))
+    assert not kept.reap(61)
+    assert (owner.spent, owner.forgotten) == ([], [])
+    assert (len(kept), kept.bytes) == (0, 0)
 
 
 def test_what_has_expired_is_forgotten_once_evicted_results_too() -> None:

@@ -25,6 +25,8 @@ log = logging.getLogger("ors.server")
 class Connection(RequestParser):
     """A client's connection: answers requests one after the other."""
 
+    __slots__ = ("_bodyless", "_chunked", "_headed", "_keep_alive", "_more", "_state", "stream")
+
     def __init__(
         self,
         listener: Listener,
@@ -127,7 +129,7 @@ class Connection(RequestParser):
             return False
         size = len(body) + len(rest)
         if headers is STREAM and self._keep_alive and not self._more and not self._bodyless:
-            begin = b"%bcontent-length: %d\r\n\r\n" % (self._listener.stream, size)
+            begin = self._listener.stream_heads[size]
         elif self._bodyless:
             begin, body, rest = self._head(status, headers.wire, size), b"", b""
         else:

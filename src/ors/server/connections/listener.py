@@ -27,6 +27,7 @@ LAST_READ_SECONDS = 5.0
 """How long a refused client may still send: closing while it sends would lose the answer."""
 ONE_WRITE_BYTES = 64 * 1024
 """Up to this size, joining is cheaper than writing twice."""
+CACHED_HEADS = 1024
 
 STATUS = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
 
@@ -117,6 +118,19 @@ class Upgraded(Protocol):
         """Closes on uvicorn's shutdown: now, or after the current answers."""
 
 
+class StreamHeads(dict[int, bytes]):
+    """By the length of its body: first bytes of the answer to a call. Formatting them takes 0.1 µs."""
+
+    def __init__(self, start: bytes = b"") -> None:
+        self._start = start
+
+    def __missing__(self, length: int) -> bytes:
+        head = b"%bcontent-length: %d\r\n\r\n" % (self._start, length)
+        if len(self) < CACHED_HEADS:
+            self[length] = head
+        return head
+
+
 class Listener:
     """Shared state of the connections to one server."""
 
@@ -128,8 +142,7 @@ class Listener:
         self.arriving = ArrivingBodies(app.limits.arriving_bytes)
         self._tasks = app.tasks
         self.date = b""
-        self.stream = b""
-        """First bytes of the answer to a call, up to its length."""
+        self.stream_heads = StreamHeads()
         self.leaving = False
         """Whether clients must connect again for their next request."""
         self.upgrades: dict[bytes, Upgrade] = {}
@@ -140,7 +153,7 @@ class Listener:
     def tick(self, now: float) -> None:
         """Sets the date of answers, once a second: formatting it costs as much as routing."""
         self.date = b"date: " + formatdate(now, usegmt=True).encode() + b"\r\n"
-        self.stream = STATUS[200] + self.date + STREAM.wire
+        self.stream_heads = StreamHeads(STATUS[200] + self.date + STREAM.wire)
 
     def start_task(self, work: Coroutine[Any, Any, None]) -> None:
         """Runs a coroutine in a task that uvicorn waits for at shutdown."""

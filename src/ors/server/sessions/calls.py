@@ -104,11 +104,13 @@ class Call:
         self.seconds += perf_counter()
         self._owner.finished(self, result)
         listener, others = self.listener, self._listeners
-        self.listener = self._listeners = None
         if listener is not None:
+            self.listener = None
             listener()
-        for listener in others or ():
-            listener()
+        if others is not None:
+            self._listeners = None
+            for listener in others:
+                listener()
 
     def taken(self) -> None:
         """Marks the result as delivered."""
@@ -132,7 +134,9 @@ class EarlyCalls:
 class Calls:
     """All calls of one session."""
 
-    __slots__ = ("_by_id", "_by_key", "_runtime", "_spent", "_spent_before", "_watch", "running")
+    __slots__ = (
+        "_by_id", "_by_key", "_runtime", "_spent", "_spent_before", "_watch", "owner_number", "running",
+    )  # fmt: skip
 
     def __init__(self, runtime: Runtime, watch: Watch) -> None:
         self._runtime = runtime
@@ -142,6 +146,8 @@ class Calls:
         self._spent: set[int] | None = None
         self._spent_before: set[int] | None = None  # forgotten after SPENT_KEYS more
         self.running = 0
+        self.owner_number = 0
+        """Its number for `KeptResults`."""
 
     def __iter__(self) -> Iterator[Call]:
         return (self._call(id, known) for id, known in (self._by_id or {}).items())
@@ -227,6 +233,7 @@ class Calls:
         for id, known in (self._by_id or {}).items():
             if isinstance(known, int):
                 self._runtime.kept.remove(id, known)
+        self._runtime.kept.leave(self)
         self._by_id = self._by_key = self._spent = self._spent_before = None
 
     # ── For KeptResults ───────────────────────────────────────────────────────────────────────

@@ -1,7 +1,7 @@
 """Keeps finished results of all sessions for clients that come back, within a budget of bytes."""
 
 from collections.abc import Callable
-from itertools import islice
+from itertools import count, islice
 from typing import NamedTuple, Protocol
 
 RECORD_BYTES = 400
@@ -35,6 +35,9 @@ class Ended(Protocol):
 class Owner(Protocol):
     """The calls of one session, which find their results by id and second."""
 
+    owner_number: int
+    """Given by `KeptResults` with the first result; 0 before."""
+
     def spend(self, key: str) -> None:
         """Remembers that the result of a key is gone: the call never runs again."""
 
@@ -42,27 +45,23 @@ class Owner(Protocol):
         """Forgets a call whose result has expired."""
 
 
+_Row = tuple[bytes, str, float, str | None, int]
+"""A `KeptResult` and the number of its owner, as a plain tuple of plain values.
+
+A busy server keeps half a million. Python's garbage collector visits such a tuple once, and then leaves it
+alone; it would visit other objects again and again, and pause the server. One table, since each insertion
+into a large one waits for memory: with four, this took a twelfth of a call.
+"""
+
+
 class _Second:
-    """The results of one second, in tables.
+    """The results of one second."""
 
-    A busy server keeps half a million, so there is no object for each: Python's garbage collector would visit
-    all of them again and again, and pause the server. It skips tables of plain values.
-    """
-
-    __slots__ = ("events", "evicted", "keys", "owners", "seconds", "tools")
+    __slots__ = ("evicted", "rows")
 
     def __init__(self) -> None:
-        self.owners: dict[str, Owner] = {}
-        self.events: dict[str, bytes] = {}
-        self.tools: dict[str, str] = {}
-        self.seconds: dict[str, float] = {}
-        self.keys: dict[str, str] = {}
-        self.evicted: dict[str, Owner] = {}
-
-    def pop(self, id: str) -> tuple[int, str | None]:
-        """Removes a result; returns its size and its key."""
-        del self.owners[id], self.tools[id], self.seconds[id]
-        return len(self.events.pop(id)), self.keys.pop(id, None)
+        self.rows: dict[str, _Row] = {}
+        self.evicted: dict[str, int] = {}  # their owners
 
 
 class KeptResults:
@@ -73,7 +72,10 @@ class KeptResults:
         self._budget = budget
         self._by_second: dict[int, _Second] = {}
         self._awaited: set[str] = set()  # not delivered yet
+        self._owners: dict[int, Owner] = {}
+        self._numbers = count(1)
         self._second = -1
+        self._until = 0  # the end of that second
         self._latest = _Second()
         self._count = 0
         self.bytes = 0
@@ -88,15 +90,10 @@ class KeptResults:
 
     def add(self, call: Ended, owner: Owner, events: bytes) -> int:
         """Keeps the result of a call; returns the second under which it is found."""
-        if call.finished_at >= self._second + 1:
+        if call.finished_at >= self._until:
             self._begin(int(call.finished_at))
-        id, latest = call.id, self._latest
-        latest.owners[id] = owner
-        latest.events[id] = events
-        latest.tools[id] = call.tool
-        latest.seconds[id] = call.seconds
-        if call.key is not None:
-            latest.keys[id] = call.key
+        id, number = call.id, owner.owner_number or self._join(owner)
+        self._latest.rows[id] = (events, call.tool, call.seconds, call.key, number)
         if call.listener is None:
             self._awaited.add(id)
         self._count += 1
@@ -105,17 +102,25 @@ class KeptResults:
             self._make_room(newest=id)
         return self._second
 
+    def _join(self, owner: Owner) -> int:
+        owner.owner_number = number = next(self._numbers)
+        self._owners[number] = owner
+        return number
+
+    def leave(self, owner: Owner) -> None:
+        """Forgets an owner that has ended and has removed its results."""
+        self._owners.pop(owner.owner_number, None)
+
     def _begin(self, second: int) -> None:
         self._drop_if_empty(self._second)
-        self._second = second
+        self._second, self._until = second, second + 1
         self._latest = self._by_second[second] = _Second()
 
     def get(self, id: str, second: int) -> KeptResult | None:
         """A result, or None if it was evicted."""
         found = self._by_second.get(second)
-        if found is None or id not in found.owners:
-            return None
-        return KeptResult(found.events[id], found.tools[id], found.seconds[id], found.keys.get(id))
+        row = None if found is None else found.rows.get(id)
+        return None if row is None else KeptResult(*row[:4])
 
     def missed(self, id: str) -> None:
         """Marks a result as not delivered."""
@@ -130,23 +135,24 @@ class KeptResults:
         found = self._by_second.get(second)
         if found is None:
             return
-        if id in found.owners:
+        if id in found.rows:
             self._pop(found, id)
         else:
             found.evicted.pop(id, None)
         if second != self._second:
             self._drop_if_empty(second)
 
-    def _pop(self, found: _Second, id: str) -> str | None:
-        size, key = found.pop(id)
+    def _pop(self, found: _Second, id: str) -> tuple[str | None, int]:
+        """Removes a result; returns its key and the number of its owner."""
+        events, _, _, key, number = found.rows.pop(id)
         self._awaited.discard(id)
         self._count -= 1
-        self.bytes -= size + RECORD_BYTES
-        return key
+        self.bytes -= len(events) + RECORD_BYTES
+        return key, number
 
     def _drop_if_empty(self, second: int) -> None:
         found = self._by_second.get(second)
-        if found is not None and not found.owners and not found.evicted:
+        if found is not None and not found.rows and not found.evicted:
             del self._by_second[second]
 
     def reap(self, now: float) -> bool:
@@ -155,34 +161,39 @@ class KeptResults:
         for second, found in list(self._by_second.items()):
             if not left or second + 1 + self._seconds > now:
                 break
-            whole = list(islice(found.owners.items(), left))
-            for id, owner in whole:
-                owner.forget(id, self._pop(found, id))
+            whole = list(islice(found.rows, left))
+            for id in whole:
+                self._forget(id, *self._pop(found, id))
             evicted = list(islice(found.evicted.items(), left - len(whole)))
-            for id, owner in evicted:
+            for id, number in evicted:
                 del found.evicted[id]
-                owner.forget(id, None)
+                self._forget(id, None, number)
             left -= len(whole) + len(evicted)
             self._drop_if_empty(second)
         return not left
 
+    def _forget(self, id: str, key: str | None, number: int) -> None:
+        owner = self._owners.get(number)
+        if owner is not None:  # else its session had ended before this result came
+            owner.forget(id, key)
+
     def _make_room(self, newest: str) -> None:
         for awaited in (False, True):
             for found, id in self._oldest(awaited, newest):
-                owner = found.evicted[id] = found.owners[id]
-                key = self._pop(found, id)
-                if key is not None:
-                    owner.spend(key)
+                key, number = self._pop(found, id)
+                found.evicted[id] = number
+                if key is not None and number in self._owners:
+                    self._owners[number].spend(key)
 
     def _oldest(self, awaited: bool, newest: str) -> list[tuple[_Second, str]]:
         # A little more than needed, so that one walk serves many. The newest is about to be delivered.
         over = self.bytes - self._budget * 0.999
         found: list[tuple[_Second, str]] = []
         for second in self._by_second.values():
-            for id, events in second.events.items():
+            for id, row in second.rows.items():
                 if over <= 0:
                     return found
                 if id != newest and (id in self._awaited) is awaited:
                     found.append((second, id))
-                    over -= len(events) + RECORD_BYTES
+                    over -= len(row[0]) + RECORD_BYTES
         return found
