@@ -112,7 +112,7 @@ class Portal:
         return self._loop
 
     def _start(self) -> None:
-        self._loop = asyncio.new_event_loop()
+        self._loop = _new_loop()
         self._thread = threading.Thread(
             target=_serve, args=(self._loop, self._inbox), name="ors-client", daemon=True
         )
@@ -214,6 +214,14 @@ class _Job(Generic[T]):
         """The result of the work that is done."""
         assert self._task is not None
         return self._task.result()
+
+
+def _new_loop() -> asyncio.AbstractEventLoop:
+    try:
+        import uvloop  # late: programs without a sync client need not load it
+    except ImportError:  # where it cannot be installed, such as on Windows
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
 
 
 def _serve(loop: asyncio.AbstractEventLoop, inbox: _Inbox) -> None:

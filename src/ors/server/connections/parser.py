@@ -40,10 +40,10 @@ class RequestParser(asyncio.Protocol):
 
     # CPython reads attributes quickly only of classes with slots, or with at most 30 attributes.
     __slots__ = (
-        "_app", "_arriving", "_arriving_since", "_asking", "_body", "_body_bytes", "_busy", "_counted", "_fields",
-        "_header_bytes", "_headers", "_in_headers", "_listener", "_loop", "_max_body", "_parser", "_parts",
-        "_paused", "_progressed", "_reading", "_refusal_headers", "_since", "_transport", "_unread", "_upgrades",
-        "_url", "_waiting",
+        "_app", "_arriving", "_arriving_since", "_asking", "_body", "_body_bytes", "_busy", "_counted",
+        "_fields", "_header_bytes", "_headers", "_in_headers", "_listener", "_loop", "_max_body",
+        "_parser", "_parts", "_paused", "_progressed", "_reading", "_refusal_headers", "_since",
+        "_transport", "_unread", "_upgrades", "_url", "_waiting",
     )  # fmt: skip
 
     def __init__(self, listener: Listener, loop: asyncio.AbstractEventLoop) -> None:
