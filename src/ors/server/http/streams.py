@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from ors._json import dumps
 from ors._protocol import task_id_event
-from ors._sse import PING
+from ors._protocol.sse import PING
 from ors.errors import ORSError
 from ors.server.http.answers import STREAM, Answer, Headers, failure, refusal
 from ors.server.http.requests import Request
