@@ -87,7 +87,7 @@ def route(
         port,
         Limits(grace_seconds=grace_seconds, connections=connections),
         api_key or "",
-        _announce,
+        lambda url: click.echo(f"Routing on {url} (stop with Ctrl-C)"),
         cors_origins=cors_origin,
         ssl_certfile=ssl_certfile,
         ssl_keyfile=ssl_keyfile,
@@ -131,7 +131,3 @@ def _url(place: str) -> str:
             f"--to: {place!r} is not a URL with a host and a port up to 65535, such as http://10.0.0.1:8080"
         )
     return url
-
-
-def _announce(url: str) -> None:
-    click.echo(f"Routing on {url} (stop with Ctrl-C)")

@@ -128,9 +128,8 @@ class Serving:
 
     def options(self, *, alone: bool) -> dict[str, Any]:
         """Arguments of the server; `alone` as for `recorders`."""
-        access: dict[str, Any] = {"inspector": self.access.inspector, "api_keys": self.keys}
-        access["cors_origins"] = self.access.cors_origin
-        return access if self.record is None else {**access, "observers": self.recorders(alone=alone)}
+        access = {"inspector": self.access.inspector, "cors_origins": self.access.cors_origin}
+        return {**access, "api_keys": self.keys, "observers": self.recorders(alone=alone)}
 
     def recorders(self, *, alone: bool) -> "list[SessionRecorder]":
         """The recorder of `--record`, if it is given; `alone` if no other process ends after this one."""
