@@ -74,9 +74,7 @@ class App:
         self.tasks: set[asyncio.Task[None]] = set()
         """Tasks that produce answers."""
         self.metrics = Metrics(
-            runtime,
-            self.sessions,
-            {name: environment.tool_names for name, environment in environments.items()},
+            runtime, self.sessions, {name: each.tool_names for name, each in environments.items()}
         )
         self._watch = LoopWatch(
             {name: environment.cls for name, environment in environments.items()},
