@@ -81,11 +81,12 @@ def ran(folder: Path, *command: str, bad: str) -> tuple[int, str]:
 
 
 @pytest.mark.long
+@pytest.mark.timeout(200)  # it starts pytest three times
 def test_what_has_failed_runs_again_alone_whether_it_has_a_group_or_not(tmp_path: Path) -> None:
     (tmp_path / "test_flawed.py").write_text(FLAWED)
     (tmp_path / "conftest.py").write_text("from tests.conftest import pytest_collection_modifyitems")
     again = ("scripts.failed_again", "cache")
-    run = ("pytest", "-n2", "--dist=loadgroup", "-ocache_dir=cache")
+    run = ("pytest", "-n1", "--dist=loadgroup", "-ocache_dir=cache")
     code, text = ran(tmp_path, *run, bad="a b@c d@e")
     assert (code, "test_grouped[b@c]@kin" in text) == (1, True), text
     code, text = ran(tmp_path, *again, bad="a")
