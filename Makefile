@@ -61,15 +61,15 @@ test-ray: install ## the tests on a real Ray cluster of three nodes: about two m
 attack: install ## the attacks and crowds in their long form, and a report of them: about three minutes
 	ORS_ATTACK=1 $(BIN)/python -m pytest -n 2 tests/attack $(CROWDS)
 
-TRACED = $(foreach path,$(ELSEWHERE) $(CROWDS) $(COUNTING),--ignore $(path))
-# A tracer halves the speed of a program: a test that fails for that must pass without it.
-AGAIN = $(BIN)/python -m pytest -n 0 --last-failed --last-failed-no-failures none
+# A tracer halves the speed of a program: a test that fails for that (1 is the exit code) must pass without it.
+TRACED = $(BIN)/coverage run -m pytest -o cache_dir=build/coverage/cache/$(1) $(2) \
+	|| { [ $$? = 1 ] && $(BIN)/python -m scripts.failed_again build/coverage/cache/$(1); }
 
 coverage: install browser proxies sandbox ## the tests of test, test-long and test-ray, and whether they run enough of src/ors: about twenty minutes
 	rm -rf build/coverage && mkdir -p build/coverage
 	$(BIN)/python -m pytest $(COUNTING)
-	$(BIN)/coverage run -m pytest $(TRACED) || $(AGAIN) $(TRACED)
-	$(BIN)/coverage run -m pytest -n 0 $(RAY) || $(AGAIN) $(RAY)
+	$(call TRACED,most,$(foreach path,$(ELSEWHERE) $(CROWDS) $(COUNTING),--ignore $(path)))
+	$(call TRACED,ray,-n 0 $(RAY))
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage html --quiet --directory build/coverage
 	$(BIN)/coverage json --quiet -o build/coverage/report.json

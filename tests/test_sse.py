@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from ors._json import dumps, loads
 from ors._protocol import CHUNK_BYTES, CallReader, error_event, result_events, task_id_event
-from ors._sse import Decoder, Event, encode
+from ors._protocol.sse import Decoder, Event, encode
 from tests.requirements import proves
 
 # Everything that is easy to lose: white space of all kinds, line ends, quotes, wide characters, surrogates.

@@ -43,7 +43,7 @@ def test_help_imports_no_command_and_nothing_heavy() -> None:
         "asyncio",
         "ors.client",
         "ors.server",
-        "ors.cli.commands.serve",
+        "ors.cli.commands",
     ]
     code = (
         "import sys\nfrom ors.cli import ors\n"

@@ -20,9 +20,11 @@ from tests.support.recorded_runs import called, many, said, talk, write_run
 pytestmark = [pytest.mark.xdist_group("browser"), pytest.mark.long]
 
 AXE = files("axe_core_python").joinpath("axe.min.js").read_text(encoding="utf-8")
+# What scrolls at a new width can be reached once the page is drawn, and no sooner: after the second frame.
 EXAMINE = """
     const done = arguments[0];
-    axe.run({resultTypes: ["violations"]}).then(({ violations }) =>
+    const frame = () => new Promise(requestAnimationFrame);
+    frame().then(frame).then(() => axe.run({resultTypes: ["violations"]})).then(({ violations }) =>
         done(violations.map(({ id, nodes }) => [id, ...nodes.map(({ html }) => html.slice(0, 200))])));
 """
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 from tests.support.cutting_proxy import both_ways, pump
+from tests.support.scripted_server import accepting
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
@@ -60,18 +61,6 @@ class Proxy:
 async def proxying(tls: ssl.SSLContext | None = None) -> AsyncIterator[Proxy]:
     """A proxy on a free port."""
     made = Proxy()
-    tasks: set[asyncio.Task[None]] = set()
-
-    def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        tasks.add(asyncio.ensure_future(made.serve(reader, writer)))
-
-    server = await asyncio.start_server(accept, "127.0.0.1", 0, ssl=tls)
-    made.url = f"{'https' if tls else 'http'}://localhost:{server.sockets[0].getsockname()[1]}"
-    try:
+    async with accepting(made.serve, tls) as port:
+        made.url = f"{'https' if tls else 'http'}://localhost:{port}"
         yield made
-    finally:
-        server.close()
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        await asyncio.sleep(0)  # aborted transports let go of their sockets in the next turn

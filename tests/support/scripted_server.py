@@ -4,10 +4,12 @@ import asyncio
 import json
 import ssl
 from collections import defaultdict
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
+
+Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Coroutine[Any, Any, None]]
 
 
 @dataclass(frozen=True)
@@ -124,6 +126,25 @@ async def read(reader: asyncio.StreamReader) -> Request | None:
 
 
 @asynccontextmanager
+async def accepting(serve: Serve, tls: ssl.SSLContext | None = None) -> AsyncIterator[int]:
+    """Serves every connection to a free port, which it yields."""
+    tasks: set[asyncio.Task[None]] = set()
+
+    def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        tasks.add(asyncio.ensure_future(serve(reader, writer)))
+
+    server = await asyncio.start_server(accept, "127.0.0.1", 0, ssl=tls)
+    try:
+        yield server.sockets[0].getsockname()[1]
+    finally:
+        server.close()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.sleep(0)  # aborted transports let go of their sockets in the next turn
+
+
+@asynccontextmanager
 async def scripted(
     ours: bool = False, tls: ssl.SSLContext | None = None, script: Scripted | None = None
 ) -> AsyncIterator[Scripted]:
@@ -133,18 +154,6 @@ async def scripted(
     for path in ("/create_session", "/create", "/delete"):
         script.on(path, answer({"sid": "s1"}, headers=mark))
     script.on("/ping", answer({"status": "ok"}, headers=mark))
-    tasks: set[asyncio.Task[None]] = set()
-
-    def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        tasks.add(asyncio.ensure_future(script.serve(reader, writer)))
-
-    server = await asyncio.start_server(accept, "127.0.0.1", 0, ssl=tls)
-    host, port = server.sockets[0].getsockname()
-    script.url = f"{'https' if tls else 'http'}://{host}:{port}"
-    try:
+    async with accepting(script.serve, tls) as port:
+        script.url = f"{'https' if tls else 'http'}://127.0.0.1:{port}"
         yield script
-    finally:
-        server.close()
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,6 +1,6 @@
 """The Open Reward Standard: endpoints, headers, the events of a call, ids. Defined only here.
 
-Every name of these modules without an underscore is a name of this package.
+Every name of the modules below without an underscore is a name of this package.
 """
 
 from ors._protocol.endpoints import *

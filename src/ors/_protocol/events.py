@@ -1,7 +1,7 @@
 """Writes and reads the events of a call."""
 
 from ors._json import loads
-from ors._sse import Decoder, Event, encode
+from ors._protocol.sse import Decoder, Event, encode
 
 CHUNK_BYTES = 4096
 _END = b"event: end\ndata: "

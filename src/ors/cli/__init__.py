@@ -12,29 +12,29 @@ from ors.cli.output.standard_streams import open_streams
 __all__ = ["COMMANDS", "main", "ors"]
 
 COMMANDS = {
-    "init": ("ors.cli.commands.init:init", "Create a package with a new environment."),
-    "serve": ("ors.cli.commands.serve:serve", "Serve environments over HTTP."),
-    "route": ("ors.cli.commands.route:route", "Put several servers behind one address."),
-    "hosts": ("ors.cli.commands.hosts:hosts", "List, scale and drain the servers in a Ray cluster."),
-    "list": ("ors.cli.commands.list:list_command", "List environments with their tasks and tools."),
-    "tasks": ("ors.cli.commands.tasks:tasks", "List the tasks of a split, or show one."),
-    "tools": ("ors.cli.commands.tools:tools", "List tools and their parameters."),
-    "prompt": ("ors.cli.commands.prompt:prompt", "Show the prompt of a task."),
-    "call": ("ors.cli.commands.call:call", "Call one tool on a task."),
-    "play": ("ors.cli.commands.play:play", "Play an episode by hand."),
-    "inspect": ("ors.cli.commands.inspect:inspect_command", "Look at a server in a browser."),
-    "eval": ("ors.cli.commands.eval:eval_command", "Let an agent play tasks, and report how well it did."),
-    "view": ("ors.cli.commands.view:view", "Look at recorded runs in a browser."),
-    "test": ("ors.cli.commands.test:test_command", "Test whether an environment is fit to train on."),
-    "replay": ("ors.cli.commands.replay:replay_command", "Play the recorded calls of a run again."),
-    "check": ("ors.cli.commands.check:check", "Check a server against the standard."),
-    "bench": ("ors.cli.commands.bench:bench", "Measure calls and episodes per second."),
-    "runs": ("ors.cli.commands.runs:runs", "List, show, compare and export runs."),
-    "sandbox": ("ors.cli.commands.sandbox:sandbox", "Check how this machine isolates programs."),
-    "config": ("ors.cli.commands.config:config", "Show every setting and where it comes from."),
-    "completion": ("ors.cli.commands.completion:completion", "Print the completion script for a shell."),
+    "init": ("environments.init:init", "Create a package with a new environment."),
+    "serve": ("serving.serve:serve", "Serve environments over HTTP."),
+    "route": ("serving.route:route", "Put several servers behind one address."),
+    "hosts": ("serving.hosts:hosts", "List, scale and drain the servers in a Ray cluster."),
+    "list": ("environments.list:list_command", "List environments with their tasks and tools."),
+    "tasks": ("environments.tasks:tasks", "List the tasks of a split, or show one."),
+    "tools": ("environments.tools:tools", "List tools and their parameters."),
+    "prompt": ("environments.prompt:prompt", "Show the prompt of a task."),
+    "call": ("environments.call:call", "Call one tool on a task."),
+    "play": ("environments.play:play", "Play an episode by hand."),
+    "inspect": ("environments.inspect:inspect_command", "Look at a server in a browser."),
+    "eval": ("runs.eval:eval_command", "Let an agent play tasks, and report how well it did."),
+    "view": ("runs.view:view", "Look at recorded runs in a browser."),
+    "test": ("checking.test:test_command", "Test whether an environment is fit to train on."),
+    "replay": ("runs.replay:replay_command", "Play the recorded calls of a run again."),
+    "check": ("checking.check:check", "Check a server against the standard."),
+    "bench": ("checking.bench:bench", "Measure calls and episodes per second."),
+    "runs": ("runs.runs:runs", "List, show, compare and export runs."),
+    "sandbox": ("checking.sandbox:sandbox", "Check how this machine isolates programs."),
+    "config": ("setup.config:config", "Show every setting and where it comes from."),
+    "completion": ("setup.completion:completion", "Print the completion script for a shell."),
 }
-"""Where each command is defined, and its line in `ors --help`, which imports none of them."""
+"""Where in `commands/` each command is defined, and its line in `ors --help`, which imports none of them."""
 
 
 class Commands(click.Group):
@@ -49,7 +49,7 @@ class Commands(click.Group):
         if cmd_name not in COMMANDS:
             return None
         module, _, attribute = COMMANDS[cmd_name][0].partition(":")
-        command: click.Command = getattr(import_module(module), attribute)
+        command: click.Command = getattr(import_module(f"ors.cli.commands.{module}"), attribute)
         settings.name_variables(cmd_name, command)
         return command
 

@@ -41,13 +41,9 @@ def commands_of(name: str, command: click.Command) -> dict[str, click.Command]:
 def name_variables(command_name: str, command: click.Command) -> None:
     """Gives every option of a command, or of the commands of a group, its environment variables."""
     for name, each in commands_of(command_name, command).items():
-        _name_variables(name, each)
-
-
-def _name_variables(command_name: str, command: click.Command) -> None:
-    for option in settable(command):
-        if option.envvar is None:
-            option.envvar = variables(command_name, label(option))
+        for option in settable(each):
+            if option.envvar is None:
+                option.envvar = variables(name, label(option))
 
 
 def defaults(command_name: str, command: click.Command) -> dict[str, Any]:

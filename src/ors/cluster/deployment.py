@@ -4,6 +4,7 @@ import logging
 import threading
 import time
 from dataclasses import dataclass, replace
+from typing import Self
 
 from ors._protocol import MAX_SLOT
 from ors.cluster.autoscale import Bounds, ScaleDownDelay
@@ -55,7 +56,7 @@ class Deployment:
         """
         self._backend.scale(least, least if most is None else most)
 
-    def start(self, hosts: int) -> None:
+    def start(self, hosts: int) -> Self:
         """Starts the first hosts and waits until they are up. If one cannot start, all are ended."""
         try:
             for _ in range(hosts):
@@ -65,6 +66,7 @@ class Deployment:
             self.stop()
             raise
         self._thread.start()
+        return self
 
     def _wait_until_up(self, hosts: int) -> None:
         while len(self.hosts()) < hosts:

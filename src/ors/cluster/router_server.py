@@ -15,12 +15,12 @@ from ors.errors import ORSError, Unavailable
 from ors.limits import Limits
 from ors.server import is_loopback
 from ors.server.episodes.threads import Threads
-from ors.server.http.answers import Answer, answer, failure, refusal
+from ors.server.http.answers import Answer, answer, refusal
 from ors.server.http.endpoints import new_session
 from ors.server.http.origin_check import LOOPBACK, OriginCheck
 from ors.server.http.requests import KEYLESS_BODY_BYTES, Request
 from ors.server.http.routes import is_preflight, preflight
-from ors.server.http.streams import Outcome
+from ors.server.http.streams import Outcome, failed
 
 log = logging.getLogger("ors.cluster")
 
@@ -57,10 +57,8 @@ class RouterApp:
         try:
             self._origin_check.check(request)
             return self._taken(request)
-        except ORSError as error:
-            return refusal(error)
         except Exception as error:
-            return _failed(request, error)
+            return failed(request, error)
 
     def _taken(self, request: Request) -> Outcome:
         if is_preflight(request):
@@ -146,11 +144,6 @@ class RouterServer(ClusterRunner):
         if missing:
             log.warning("No answer yet from %s", ", ".join(missing))
         await super().startup(sockets)
-
-
-def _failed(request: Request, error: Exception) -> Answer:
-    log.error("%s %s failed", request.method, request.path, exc_info=error)
-    return failure()
 
 
 def _no_server() -> Unavailable:

@@ -1,7 +1,7 @@
 """Examines an environment step by step, from its splits to its leftovers."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import Literal
 
@@ -57,11 +57,17 @@ def examine(
 
     if url is not None:
         return work(url)
+    return _while_served(list((classes or {}).values()), plan, work)
+
+
+def _while_served(
+    classes: Sequence[type[Environment]], plan: ExaminationPlan, work: Callable[[str], list[QualityReport]]
+) -> list[QualityReport]:
+    """Serves classes in this process while they are examined; adds the methods that held its loop."""
     limits = Limits(teardown_seconds=plan.ending_seconds, grace_seconds=0)
     held = HeldLoops()
-    served = list((classes or {}).values())
     told: Literal["line", "stacktrace"] = "stacktrace" if plan.traceback else "line"
-    server = Server(served, told, limits=limits, observers=[held])
+    server = Server(classes, told, limits=limits, observers=[held])
     reports = while_serving(server, work)
     for report in reports:
         _add_held(report, held)

@@ -46,16 +46,11 @@ def while_serving(server: "Server", work: Callable[[str], T]) -> T:
     """
     outcome = Future[T]()
 
-    def do(url: str) -> None:
-        try:
-            outcome.set_result(work(url))
-        except BaseException as error:
-            outcome.set_exception(error)
-        finally:
-            runner.should_exit = True
-
     def on_start(url: str) -> None:
-        threading.Thread(target=do, args=(url,), name="ors-work", daemon=True).start()
+        threading.Thread(target=_do, args=(work, url, outcome), name="ors-work", daemon=True).start()
+
+    def done(outcome: Future[T]) -> None:
+        runner.should_exit = True
 
     def stop(sig: int, frame: FrameType | None) -> None:
         if signals:
@@ -66,6 +61,7 @@ def while_serving(server: "Server", work: Callable[[str], T]) -> T:
 
     signals: list[int] = []
     runner = server.runner(port=0, on_start=on_start)
+    outcome.add_done_callback(done)
     end = runner.handle_exit
     runner.handle_exit = stop  # type: ignore[method-assign]
     with _quietly(), at_hangup(stop):
@@ -74,6 +70,13 @@ def while_serving(server: "Server", work: Callable[[str], T]) -> T:
             wait([outcome], LAST_SECONDS)
             raise KeyboardInterrupt
     return outcome.result()
+
+
+def _do(work: Callable[[str], T], url: str, outcome: Future[T]) -> None:
+    try:
+        outcome.set_result(work(url))
+    except BaseException as error:
+        outcome.set_exception(error)
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from ors.rollouts.episodes.messages import AgentMessage, ToolMessage, UserMessag
 from ors.rollouts.episodes.outcome import Failed, is_lost
 from ors.rollouts.episodes.record import EpisodeRecord
 from ors.rollouts.tasks import session_for
-from ors.types import Blocks, ToolOutput, ToolSpec
+from ors.types import Blocks, ToolSpec
 
 Kind = Literal["tools", "prompt", "result", "reward", "finished"]
 
@@ -158,10 +158,6 @@ async def _played(session: AsyncSession, step: ReplayStep) -> ToolMessage | str:
         return ToolMessage(None, "", text_blocks(str(refusal)), False, refusal.reason)
     except ToolFailed as error:
         return str(error)
-    return _message(output)
-
-
-def _message(output: ToolOutput) -> ToolMessage:
     return ToolMessage(None, "", output.blocks, reward=output.reward, finished=output.finished)
 
 

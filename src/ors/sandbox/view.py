@@ -87,12 +87,8 @@ def _number(text: str) -> int:
     return value
 
 
-def _seconds(text: str) -> float:
-    return _number(text) / TICKS
-
-
 _KINDS: dict[str, tuple[Callable[..., object], tuple[Callable[[str], object], ...]]] = {
-    "process": (ProcessView, (_number, _number, str, _number, _seconds, str)),
+    "process": (ProcessView, (_number, _number, str, _number, lambda text: _number(text) / TICKS, str)),
     "place": (PlaceView, (str, _number, _number, _number)),
     "entry": (FileView, (str, _number, str)),
 }

@@ -74,9 +74,7 @@ class App:
         self.tasks: set[asyncio.Task[None]] = set()
         """Tasks that produce answers."""
         self.metrics = Metrics(
-            runtime,
-            self.sessions,
-            {name: environment.tool_names for name, environment in environments.items()},
+            runtime, self.sessions, {name: each.tool_names for name, each in environments.items()}
         )
         self._watch = LoopWatch(
             {name: environment.cls for name, environment in environments.items()},
@@ -88,10 +86,7 @@ class App:
         self._subscribe()
         inspector = Inspector(live, self.sessions, environments, keys)
         self.pages = Pages(self.sessions, self.metrics, inspector, self._is_ready)
-        endpoints = Endpoints(environments, runtime, keys, self.sessions, self.timers, self._new_session_id)
-        self._routes = Routes(
-            endpoints.handlers(), endpoints.bare, environments, self.pages.route, self.pages.is_visit
-        )
+        self._routes = self._all_routes()
         self.peers: Forwarding | None = None
         """The peers, if this server forwards requests to them."""
         self._reaping: asyncio.TimerHandle | None = None
@@ -101,6 +96,14 @@ class App:
         observers.subscribe(self.metrics.observe, self.metrics.events)
         observers.subscribe(EventLog(self._without_private).observe, LOGGED)
         observers.subscribe(self._ended.observe, [EpisodeEnded])
+
+    def _all_routes(self) -> Routes:
+        endpoints = Endpoints(
+            self._environments, self.runtime, self.keys, self.sessions, self.timers, self._new_session_id
+        )
+        return Routes(
+            endpoints.handlers(), endpoints.bare, self._environments, self.pages.route, self.pages.is_visit
+        )
 
     def _without_private(self, environment: str, task: JSONObject) -> JSONObject:
         shown: JSONObject = self._environments[environment].without_private([task])[0]

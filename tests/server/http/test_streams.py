@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ors._sse import PING
+from ors._protocol.sse import PING
 from ors.errors import BadRequest
 from ors.server.http.answers import STREAM, Answer, Headers
 from ors.server.http.requests import Request

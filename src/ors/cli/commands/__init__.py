@@ -1,1 +1,1 @@
-"""Commands, each in a file of its name."""
+"""Commands, each in a file of its name, in rooms by what they are for."""

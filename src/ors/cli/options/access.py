@@ -72,16 +72,22 @@ def check_exposure(host: str, secured: bool, remedy: str) -> None:
 
 
 @dataclass(frozen=True)
-class Access:
-    """Values of the flags."""
+class Listening:
+    """Values of the flags of all that listens."""
 
-    api_key: Sequence[str]
-    api_key_file: Path | None
     insecure: bool
-    inspector: bool | None
     cors_origin: Sequence[str]
     ssl_certfile: str | None
     ssl_keyfile: str | None
+
+
+@dataclass(frozen=True)
+class Access(Listening):
+    """Values of all flags."""
+
+    api_key: Sequence[str]
+    api_key_file: Path | None
+    inspector: bool | None
 
     def tls(self) -> ssl.SSLContext | None:
         """How to encrypt; None without a certificate.

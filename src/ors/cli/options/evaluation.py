@@ -1,15 +1,12 @@
 """Options of `ors eval`."""
 
-from collections.abc import Callable
 from math import isfinite
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
-from ors.cli.options.shared import Flags, add_flags
-
-F = TypeVar("F", bound=Callable[..., Any])
+from ors.cli.options.shared import F, Flags, add_flags
 
 
 class _Finite(click.FloatRange):

@@ -5,15 +5,12 @@ import dataclasses
 import inspect
 import textwrap
 import types
-from collections.abc import Callable
-from typing import Any, TypeVar, get_args, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 import click
 
 from ors import Limits
-from ors.cli.options.shared import Grouped
-
-F = TypeVar("F", bound=Callable[..., Any])
+from ors.cli.options.shared import F, Grouped
 
 
 class _Number(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no such arguments

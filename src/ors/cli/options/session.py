@@ -2,13 +2,11 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
-from functools import wraps
-from typing import Any
+from dataclasses import dataclass
 
 from ors import JSONObject
 from ors.cli.errors import WrongUsage
-from ors.cli.options.shared import api_key, environment, images, secrets, task_choice, traceback
+from ors.cli.options.shared import api_key, environment, gathered, images, secrets, task_choice, traceback
 from ors.cli.targets.connect import chosen, completed, connected, opened
 from ors.cli.targets.resolve import as_url
 from ors.client import Environment, Session
@@ -56,13 +54,7 @@ def _attached(env: Environment, sid: str) -> Session:
 
 def opening(command: Callable[..., None]) -> Callable[..., None]:
     """Adds `--images` and the options that choose a session, passed to the command as one `choice`."""
-
-    @wraps(command)
-    def with_choice(**given: Any) -> None:
-        taken = {field.name: given.pop(field.name) for field in fields(Choice) if field.name in given}
-        command(choice=Choice(**taken), **given)
-
-    made: Callable[..., None] = with_choice
+    command = gathered(choice=Choice)(command)
     for option in (api_key, traceback, images, secrets, task_choice, environment):
-        made = option(made)
-    return made
+        command = option(command)
+    return command

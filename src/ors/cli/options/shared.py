@@ -4,6 +4,8 @@ import json
 import os
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import fields
+from functools import wraps
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -70,6 +72,24 @@ def add_flags(group: str, flags: Flags) -> Callable[[F], F]:
         return command
 
     return add
+
+
+def gathered(**groups: type[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Decorator that passes the options that are fields of a class to the command as one value of it."""
+
+    def gather(command: Callable[..., None]) -> Callable[..., None]:
+        @wraps(command)
+        def with_groups(**given: Any) -> None:
+            values = {name: _taken(kind, given) for name, kind in groups.items()}
+            command(**given, **values)
+
+        return with_groups
+
+    return gather
+
+
+def _taken(kind: type[Any], given: dict[str, Any]) -> Any:
+    return kind(**{field.name: given.pop(field.name) for field in fields(kind) if field.name in given})
 
 
 def given(name: str) -> bool:

@@ -47,13 +47,14 @@ class _Bytes(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no suc
 
 @dataclass(frozen=True)
 class Workers:
-    """Number of workers, and when to replace them."""
+    """Number of workers, and when to replace them; the slot of a server without them."""
 
     workers: int
     preload: bool
     max_worker_memory: int | None
     max_worker_sessions: int | None
     drain_seconds: float
+    slot: int
 
     @property
     def supervised(self) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from ors._json import loads
-from ors._sse import Decoder
+from ors._protocol.sse import Decoder
 from ors.cluster.aggregate.deep_pages import AskAll, deep_page, newest_first
 from ors.cluster.routing.peers import Peers
 from ors.server.admin.ended_episodes import SHOWN

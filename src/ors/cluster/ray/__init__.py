@@ -3,8 +3,6 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import ray
-
 from ors import Environment
 from ors.cluster.autoscale import Bounds
 from ors.cluster.backend import HostInfo
@@ -43,28 +41,22 @@ def deploy(
 ) -> Deployment:
     """Starts servers in the Ray cluster that this process is connected to (`ray.init(address=…)`).
 
-    It starts `hosts` of them. From then on their number follows the load between `min_hosts` and `max_hosts`
-    (default: both are `hosts`), with `sessions_per_host` as the target: more at once, fewer when fewer were
-    enough for `calm_seconds`. A host that is not needed takes no new sessions and ends with its last one, or
-    after `drain_seconds`. `fronts` is the number of routers, which listen on `port`, one per node. `host` is
-    the address to listen on; the default, the address of each node, needs `api_keys` or `insecure`.
-    `num_cpus`, `num_gpus`, `resources` and `runtime_env` apply to each host, `options` to its `Server`. Each
-    deployment in a cluster has its own `namespace`.
+    At first `hosts` of them; then their number follows the load between `min_hosts` and `max_hosts` (default:
+    `hosts`), with `sessions_per_host` as the target: more at once, fewer when fewer were enough for
+    `calm_seconds`. A host that is not needed ends with its last session, or after `drain_seconds`. `fronts`
+    routers listen on `port`, one per node. `host` is the address to listen on; the default, that of each
+    node, needs `api_keys` or `insecure`. `num_cpus`, `num_gpus`, `resources` and `runtime_env` apply to each
+    host, `options` to its `Server`. Each deployment in a cluster has its own `namespace`.
 
     Raises:
         RuntimeError: this process is not connected to a cluster.
         ValueError: the namespace has a deployment already, or a number is out of range.
         ray.exceptions.RayError: a host cannot be started; the text says why.
     """
-    if not ray.is_initialized():  # or Ray would start a new cluster on this machine
-        raise RuntimeError("Not connected to a Ray cluster: call ray.init(address=...) first")
     where = (host, port, insecure, num_cpus, num_gpus, resources or {}, runtime_env or {}, namespace)
     plan = ActorPlan(environments, options, *where)
-    least, most = _around(hosts, min_hosts, max_hosts)
-    bounds = Bounds(least, most, sessions_per_host, calm_seconds, drain_seconds)
-    deployment = Deployment(RayBackend(plan, fronts), bounds)
-    deployment.start(hosts)
-    return deployment
+    bounds = Bounds(*_around(hosts, min_hosts, max_hosts), sessions_per_host, calm_seconds, drain_seconds)
+    return Deployment(RayBackend(plan, fronts), bounds).start(hosts)
 
 
 def _around(hosts: int, min_hosts: int | None, max_hosts: int | None) -> tuple[int, int]:

@@ -45,6 +45,8 @@ class ActorPlan:
     namespace: str
 
     def __post_init__(self) -> None:
+        if not ray.is_initialized():  # or Ray would start a new cluster on this machine
+            raise RuntimeError("Not connected to a Ray cluster: call ray.init(address=...) first")
         if self.num_cpus < LEAST_CPUS:
             raise ValueError(f"num_cpus must be {LEAST_CPUS} or more: Ray places what needs none anywhere")
 

@@ -136,7 +136,8 @@ class Bwrap:
         if uid is None:
             return []
         # setpriv would look the user up, by 80 system calls. The plus says that it is a number.
-        return [_chroot(), f"--userspec=+{uid}:+{uid}", "--groups=", "/"]
+        chroot = shutil.which("chroot") or "/usr/sbin/chroot"  # here it changes no root
+        return [chroot, f"--userspec=+{uid}:+{uid}", "--groups=", "/"]
 
     def explain(self, spec: SandboxSpec, text: str) -> Trouble:
         """Says what bubblewrap's error means."""
@@ -272,11 +273,6 @@ def _undo(group: cgroups.Cgroup | None, started: list[subprocess.Popen[bytes]]) 
         if time.monotonic() > deadline:
             raise TimeoutError("processes of a sandbox do not end")
         time.sleep(0.005)
-
-
-def _chroot() -> str:
-    """The command that starts a program as another user; here it changes no root."""
-    return shutil.which("chroot") or "/usr/sbin/chroot"
 
 
 def _unused_user() -> int | None:

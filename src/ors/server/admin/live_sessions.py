@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections.abc import Mapping
 from typing import Any
 
-from ors._sse import PING
+from ors._protocol.sse import PING
 from ors.server.admin.ended_episodes import EndedEpisodes
 from ors.server.admin.session_feed import SessionFeed
 from ors.server.admin.task_preview import TaskPreviews

@@ -8,7 +8,7 @@ from typing import Any
 from ors import _protocol
 from ors._json import dumps, misfits
 from ors._protocol import Endpoint
-from ors._sse import encode
+from ors._protocol.sse import encode
 from ors._version import __version__
 from ors.errors import NotFound, ORSError, ServerFailed, Unavailable
 from ors.server.episodes.environments import ServedEnvironment

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from ors._json import dumps
 from ors._protocol import task_id_event
-from ors._sse import PING
+from ors._protocol.sse import PING
 from ors.errors import ORSError
 from ors.server.http.answers import STREAM, Answer, Headers, failure, refusal
 from ors.server.http.requests import Request
@@ -209,7 +209,8 @@ def event(name: str, value: object) -> bytes:
     return b"event: %b\ndata: %b\n\n" % (name.encode(), dumps(value))
 
 
-def _failed(request: Request, error: Exception) -> Answer:
+def failed(request: Request, error: Exception) -> Answer:
+    """Makes the answer to a request that has raised, and logs what is no refusal."""
     if isinstance(error, ORSError):
         return refusal(error)
     log.error("%s %s failed", request.method, request.path, exc_info=error)
@@ -227,7 +228,7 @@ class Later(Stream):
         request: Request,
         coming: Coroutine[Any, Any, Outcome],
         tasks: set[asyncio.Task[None]],
-        failed: Callable[[Request, Exception], Answer] = _failed,
+        failed: Callable[[Request, Exception], Answer] = failed,
     ) -> None:
         self._request = request
         self._coming = coming

@@ -26,14 +26,6 @@ _STOPS: dict[str, StopReason] = {
 }
 
 
-def _headers(key: str) -> dict[str, str]:
-    return {"x-api-key": key}
-
-
-def _path(model: str) -> str:
-    return "/v1/messages"
-
-
 def _body(request: ModelRequest) -> JSON:
     options = request.options
     return given(
@@ -101,8 +93,8 @@ ANTHROPIC = Dialect(
     "https://api.anthropic.com",
     "ANTHROPIC_BASE_URL",
     ("ANTHROPIC_API_KEY",),
-    _headers,
-    _path,
+    lambda key: {"x-api-key": key},
+    lambda model: "/v1/messages",
     _body,
     _reply,
     unsupported=("seed",),

@@ -7,7 +7,7 @@ from typing import Any
 from ors.client import Provider, ToolInvocation, parse_tool_call
 from ors.errors import ToolCallError
 from ors.rollouts.agents.options import ModelOptions
-from ors.rollouts.episodes.messages import AgentMessage
+from ors.rollouts.episodes.messages import AgentMessage, Usage
 
 JSON = dict[str, Any]
 
@@ -92,6 +92,16 @@ def count(value: Any, *path: str | int) -> int:
     """The count at a path, or 0."""
     found = at(value, *path)
     return found if isinstance(found, int) and found > 0 else 0
+
+
+def openai_usage(usage: Any, sent: str, made: str) -> Usage:
+    """The counts of one of OpenAI's dialects, by its words for what a model was sent and what it made."""
+    return Usage(
+        input_tokens=count(usage, f"{sent}_tokens"),
+        output_tokens=count(usage, f"{made}_tokens"),
+        cached_tokens=count(usage, f"{sent}_tokens_details", "cached_tokens"),
+        reasoning_tokens=count(usage, f"{made}_tokens_details", "reasoning_tokens"),
+    )
 
 
 def invocation(call: JSON, format: Provider, *, name: Any, id: Any) -> ToolInvocation:

@@ -13,13 +13,13 @@ from ors.rollouts.agents.dialects.base import (
     Native,
     at,
     bearer,
-    count,
     entries,
     given,
     invocation,
+    openai_usage,
     text,
 )
-from ors.rollouts.episodes.messages import AgentMessage, StopReason, Usage
+from ors.rollouts.episodes.messages import AgentMessage, StopReason
 
 _STOPS: dict[str, StopReason] = {"length": "length", "content_filter": "refusal"}
 # Reasoning as vLLM, SGLang, DeepSeek and OpenRouter send it; all of them take it back.
@@ -68,7 +68,7 @@ def _reply(answer: Any) -> AgentMessage:
         calls=calls,
         reasoning=text(message, "reasoning_content") or text(message, "reasoning") or None,
         stop="refusal" if refused else _STOPS.get(reason, "stop"),
-        usage=_usage(at(answer, "usage")),
+        usage=openai_usage(at(answer, "usage"), "prompt", "completion"),
         native=Native("openai-chat", [_native(message, listed, calls)]),
     )
 
@@ -107,15 +107,6 @@ def _readable(call: JSON) -> JSON:
     function = call["function"]
     quoted = dumps({"not_a_json_object": function.get("arguments")}).decode()
     return call | {"function": function | {"arguments": quoted}}
-
-
-def _usage(usage: Any) -> Usage:
-    return Usage(
-        input_tokens=count(usage, "prompt_tokens"),
-        output_tokens=count(usage, "completion_tokens"),
-        cached_tokens=count(usage, "prompt_tokens_details", "cached_tokens"),
-        reasoning_tokens=count(usage, "completion_tokens_details", "reasoning_tokens"),
-    )
 
 
 def _path(model: str) -> str:

@@ -29,10 +29,6 @@ _STOPS: dict[str, StopReason] = {
 }
 
 
-def _headers(key: str) -> dict[str, str]:
-    return {"x-goog-api-key": key}
-
-
 def _path(model: str) -> str:
     return f"/v1beta/models/{quote(model.removeprefix('models/'), safe='')}:generateContent"
 
@@ -99,7 +95,7 @@ GOOGLE = Dialect(
     "https://generativelanguage.googleapis.com",
     "GOOGLE_GEMINI_BASE_URL",
     ("GOOGLE_API_KEY", "GEMINI_API_KEY"),
-    _headers,
+    lambda key: {"x-goog-api-key": key},
     _path,
     _body,
     _reply,

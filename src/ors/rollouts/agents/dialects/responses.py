@@ -10,13 +10,13 @@ from ors.rollouts.agents.dialects.base import (
     Native,
     at,
     bearer,
-    count,
     entries,
     given,
     invocation,
+    openai_usage,
     text,
 )
-from ors.rollouts.episodes.messages import AgentMessage, StopReason, Usage
+from ors.rollouts.episodes.messages import AgentMessage, StopReason
 
 _INCOMPLETE: dict[str, StopReason] = {"max_output_tokens": "length", "content_filter": "refusal"}
 
@@ -51,7 +51,7 @@ def _reply(answer: Any) -> AgentMessage:
         calls=tuple(_call(item) for item in output if item.get("type") == "function_call"),
         reasoning=_reasoning(output),
         stop="refusal" if refused else _INCOMPLETE.get(reason, "stop"),
-        usage=_usage(at(answer, "usage")),
+        usage=openai_usage(at(answer, "usage"), "input", "output"),
         native=Native("openai", output),
     )
 
@@ -66,26 +66,13 @@ def _reasoning(output: list[JSON]) -> str | None:
     return "\n".join(filter(None, (text(part, "text") for part in parts))) or None
 
 
-def _usage(usage: Any) -> Usage:
-    return Usage(
-        input_tokens=count(usage, "input_tokens"),
-        output_tokens=count(usage, "output_tokens"),
-        cached_tokens=count(usage, "input_tokens_details", "cached_tokens"),
-        reasoning_tokens=count(usage, "output_tokens_details", "reasoning_tokens"),
-    )
-
-
-def _path(model: str) -> str:
-    return "/responses"
-
-
 RESPONSES = Dialect(
     "openai",
     "https://api.openai.com/v1",
     "OPENAI_BASE_URL",
     ("OPENAI_API_KEY",),
     bearer,
-    _path,
+    lambda model: "/responses",
     _body,
     _reply,
     unsupported=("seed", "stop"),

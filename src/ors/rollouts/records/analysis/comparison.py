@@ -75,7 +75,8 @@ def compare(before: Iterable[Entry], after: Iterable[Entry]) -> Comparison | Non
     common = sorted(first.keys() & second.keys(), key=lambda task: task.order)
     if not common:
         return None
-    changes = sorted((_change(task, first[task], second[task]) for task in common), key=_by_difference)
+    changes = [_change(task, first[task], second[task]) for task in common]
+    changes.sort(key=lambda change: change.difference)
     differences = [change.difference for change in changes]
     p, test = significance(differences)
     difference = clustered_mean([each] for each in differences)
@@ -94,10 +95,6 @@ def compare(before: Iterable[Entry], after: Iterable[Entry]) -> Comparison | Non
 
 def _change(task: TaskKey, before: Sequence[float], after: Sequence[float]) -> TaskChange:
     return TaskChange(task, fsum(before) / len(before), fsum(after) / len(after), (len(before), len(after)))
-
-
-def _by_difference(change: TaskChange) -> float:
-    return change.difference
 
 
 def significance(differences: Sequence[float]) -> tuple[float | None, Literal["permutation", "t"]]:

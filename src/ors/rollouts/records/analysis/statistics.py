@@ -123,7 +123,7 @@ def summarize(entries: Sequence[Entry]) -> Summary:
         outcomes=_counts(entry.outcome.type for entry in entries),
         truncated=_counts(each.outcome.limit for each in entries if isinstance(each.outcome, Truncated)),
         failures=_failures(entries),
-        splits=_rows(entries, lambda task: (task.environment, task.split), _split_name),
+        splits=_rows(entries, lambda task: (task.environment, task.split), lambda task: task.split or "-"),
         latencies=_latencies(entries),
         usage=sum((entry.usage for entry in entries), Usage()),
         turns=_average([entry.turns for entry in entries]),
@@ -230,10 +230,6 @@ def _row(name: str, entries: Sequence[Entry]) -> Row:
         reward=clustered_mean(by_task.values()),
         failed=sum(isinstance(entry.outcome, Failed) for entry in entries),
     )
-
-
-def _split_name(task: TaskKey) -> str:
-    return task.split or "-"
 
 
 def _counts(values: Iterable[str]) -> dict[str, int]:

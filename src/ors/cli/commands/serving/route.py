@@ -8,8 +8,8 @@ import click
 
 from ors import Limits
 from ors.cli.errors import WrongUsage
-from ors.cli.options.access import check_exposure, listen_flags
-from ors.cli.options.shared import Command, address_flags, api_key, log_flags
+from ors.cli.options.access import Listening, check_exposure, listen_flags
+from ors.cli.options.shared import Command, address_flags, api_key, gathered, log_flags
 from ors.cli.output import logging as logs
 from ors.cli.targets.resolve import as_url
 from ors.cluster import RouterServer, haproxy, nginx
@@ -56,6 +56,7 @@ PLAIN = "--print supports only http://HOST:PORT, not {url}; `ors route` itself s
 @log_flags
 @listen_flags
 @api_key
+@gathered(listening=Listening)
 def route(
     servers: Sequence[str],
     host: str,
@@ -65,10 +66,7 @@ def route(
     connections: int,
     log_level: str,
     log_json: bool,
-    insecure: bool,
-    cors_origin: Sequence[str],
-    ssl_certfile: str | None,
-    ssl_keyfile: str | None,
+    listening: Listening,
     api_key: str | None,
 ) -> None:
     """Put several servers behind one address.
@@ -80,17 +78,17 @@ def route(
     if printed is not None:
         click.echo(_configuration(printed, found, host, port))
         return
-    check_exposure(host, bool(api_key or insecure), "Pass the servers' key as --api-key")
+    check_exposure(host, bool(api_key or listening.insecure), "Pass the servers' key as --api-key")
     runner = RouterServer(
         list(found.values()),
         host,
         port,
         Limits(grace_seconds=grace_seconds, connections=connections),
         api_key or "",
-        _announce,
-        cors_origins=cors_origin,
-        ssl_certfile=ssl_certfile,
-        ssl_keyfile=ssl_keyfile,
+        lambda url: click.echo(f"Routing on {url} (stop with Ctrl-C)"),
+        cors_origins=listening.cors_origin,
+        ssl_certfile=listening.ssl_certfile,
+        ssl_keyfile=listening.ssl_keyfile,
     )
     with closing(logs.configure(log_level, log_json)):
         runner.run()
@@ -131,7 +129,3 @@ def _url(place: str) -> str:
             f"--to: {place!r} is not a URL with a host and a port up to 65535, such as http://10.0.0.1:8080"
         )
     return url
-
-
-def _announce(url: str) -> None:
-    click.echo(f"Routing on {url} (stop with Ctrl-C)")

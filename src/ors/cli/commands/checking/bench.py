@@ -123,7 +123,8 @@ async def _measure(
     async with AsyncExitStack() as stack:
         for where, url in urls.items():
             client = await stack.enter_async_context(AsyncORS(url, api_key, options=PATIENCE))
-            subjects.append(BenchTarget(where, await _environment(client, how["env"])))
+            name = known_name(await client.list_environments(), how["env"])
+            subjects.append(BenchTarget(where, client.environment(name)))
         plan = await _plan(subjects[0].env, **{key: value for key, value in how.items() if key != "env"})
         with progress(seconds * len(subjects), lambda: [subject.tally for subject in subjects], quiet=quiet):
             if len(subjects) == 1:
@@ -133,10 +134,6 @@ async def _measure(
                     for subject in subjects if turn % 2 == 0 else reversed(subjects):
                         await run(subject.env, plan, seconds / ROUNDS, subject.tally)
     return plan
-
-
-async def _environment(client: AsyncORS, name: str | None) -> AsyncEnvironment:
-    return client.environment(known_name(await client.list_environments(), name))
 
 
 async def _plan(

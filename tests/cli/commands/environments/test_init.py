@@ -16,7 +16,7 @@ from ors.cli.own_wheel import local_origin
 from tests.support.commands import refused, run, running, variables
 from tests.support.raw_http import Raw
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 
 pytestmark = pytest.mark.long
 

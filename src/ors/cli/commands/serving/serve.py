@@ -6,7 +6,7 @@ import socket
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,9 +17,10 @@ from ors.cli import reload
 from ors.cli.errors import Unreachable, WrongUsage
 from ors.cli.options.access import Access, access_flags, check_exposure
 from ors.cli.options.conflicts import check_together
+from ors.cli.options.inherited import Inherited, inherited_flags
 from ors.cli.options.limits import limit_flags
 from ors.cli.options.ray import OnRay, ray_flags
-from ors.cli.options.shared import TARGET, Command, address_flags, as_json, given, log_flags
+from ors.cli.options.shared import TARGET, Command, address_flags, as_json, gathered, given, log_flags
 from ors.cli.options.workers import Workers, worker_flags
 from ors.cli.output import logging as logs
 from ors.cli.output.banner import Banner
@@ -30,7 +31,7 @@ from ors.cli.targets.resolve import built, environments, roots
 from ors.cluster.local import WorkerConfig
 from ors.errors import StartupFailed
 from ors.server import ApiKey, is_loopback
-from ors.server.process.lifeline import LIFELINE, Lifeline
+from ors.server.process.lifeline import Lifeline
 
 if TYPE_CHECKING:
     from ors.recording import SessionRecorder
@@ -47,15 +48,20 @@ SHOWS_SOURCE = (
 class Serving:
     """Settings of `ors serve`, apart from the environments."""
 
+    targets: Sequence[str]
     host: str
     port: int
+    access: Access
+    keys: Sequence[ApiKey]
     log_level: str
     log_json: bool
     as_json: bool
-    access: Access
-    keys: Sequence[ApiKey]
-    targets: Sequence[str]
     record: Path | None
+
+    @property
+    def private(self) -> bool:
+        """Whether it listens on loopback, without `--insecure`."""
+        return is_loopback(self.host) and not self.access.insecure
 
     def run(
         self,
@@ -122,9 +128,8 @@ class Serving:
 
     def options(self, *, alone: bool) -> dict[str, Any]:
         """Arguments of the server; `alone` as for `recorders`."""
-        access: dict[str, Any] = {"inspector": self.access.inspector, "api_keys": self.keys}
-        access["cors_origins"] = self.access.cors_origin
-        return access if self.record is None else {**access, "observers": self.recorders(alone=alone)}
+        access = {"inspector": self.access.inspector, "cors_origins": self.access.cors_origin}
+        return {**access, "api_keys": self.keys, "observers": self.recorders(alone=alone)}
 
     def recorders(self, *, alone: bool) -> "list[SessionRecorder]":
         """The recorder of `--record`, if it is given; `alone` if no other process ends after this one."""
@@ -152,11 +157,10 @@ class Serving:
 
     def announce(self, urls: Sequence[str], names: Sequence[str]) -> None:
         """Prints the environments and the URLs."""
-        private = is_loopback(self.host)
         inspector = self.access.inspector
         banner = Banner(
-            inspector=private and not self.access.insecure if inspector is None else inspector,
-            private=private,
+            inspector=self.private if inspector is None else inspector,
+            private=is_loopback(self.host),
             key=next((key.secret for key in self.keys), None),
             notes=[f"Recording sessions to {self.record} (reward: the sum of all steps)"]
             if self.record
@@ -194,95 +198,68 @@ class Serving:
     help="Record every session as an episode of a run in this folder, and take OpenReward's rollout log.",
 )
 @as_json
-@click.option("--fd", type=int, hidden=True, help="Serve on this inherited socket.")
-@click.option("--lifeline", type=int, hidden=True, help="End when the other end of this pipe closes.")
-@click.option("--failure", type=int, hidden=True, help="Write why it cannot start to this pipe.")
-@click.option("--worker-config", type=WorkerConfig.read, hidden=True, help="Serve as one of several workers.")
+@inherited_flags
 @worker_flags
 @ray_flags
 @access_flags
 @limit_flags
+@gathered(inherited=Inherited, workers=Workers, on_ray=OnRay, access=Access, limits=Limits)
 def serve(
     targets: Sequence[str],
     host: str,
     port: int,
     reloading: bool,
-    log_level: str,
-    log_json: bool,
     return_errors: str,
-    record: Path | None,
-    as_json: bool,
-    fd: int | None,
-    lifeline: int | None,
-    failure: int | None,
-    worker_config: WorkerConfig | None,
-    slot: int,
-    **flags: Any,
+    inherited: Inherited,
+    workers: Workers,
+    on_ray: OnRay,
+    access: Access,
+    limits: Limits,
+    **shown: Any,
 ) -> None:
     """Serve environments over HTTP.
 
     Each TARGET is package.module, package.module:Class, path/file.py, path/file.py:Class, or a folder.
     Without :Class, all environments in it are served.
     """
-    inherited, line = _inherited(fd, lifeline, worker_config)
-    if failure is not None:
-        os.set_inheritable(failure, False)
-    access: Access = _taken(Access, flags)
-    on_ray: OnRay = _taken(OnRay, flags)
-    workers: Workers = _taken(Workers, flags)
+    inherited.take()
     check_together(on_ray, workers, access, reloading)
     tls = access.tls()
-    keys = access.all_keys()
     host = "" if on_ray.ray is not None and not given("host") else host  # on Ray, each node's address
-    check_exposure(host, bool(keys or access.insecure), "Set a key in ORS_API_KEYS")
-    private = is_loopback(host) and not access.insecure
-    if return_errors == "line" and (not private or workers.supervised or on_ray.ray):
+    serving = Serving(targets, host, port, access, access.all_keys(), **shown)
+    check_exposure(host, bool(serving.keys or access.insecure), "Set a key in ORS_API_KEYS")
+    if return_errors == "line" and (not serving.private or workers.supervised or on_ray.ray):
         raise WrongUsage(SHOWS_SOURCE)
-    if reloading and fd is None:
-        raise click.exceptions.Exit(_reload(targets, host, port, Refusing(private, tls), flags))
-    serving = Serving(host, port, log_level, log_json, as_json, access, keys, targets, record)
-    supervised = workers.supervised and on_ray.ray is None and worker_config is None and fd is None
-    alone = not supervised and worker_config is None
-    how = {**serving.options(alone=alone), "limits": Limits(**flags), "return_errors": return_errors}
+    if reloading and inherited.fd is None:
+        raise click.exceptions.Exit(_reload(serving, Refusing(serving.private, tls), limits))
+    supervised = workers.supervised and on_ray.ray is None and not inherited.is_child
+    alone = not supervised and inherited.worker_config is None
+    how = {**serving.options(alone=alone), "limits": limits, "return_errors": return_errors}
     if supervised:
-        raise click.exceptions.Exit(_supervised(serving, workers, how))
-    with reload.telling(failure):
-        classes = environments(targets)
-        if on_ray.ray is not None:
-            serving.deploy(on_ray, classes, workers.drain_seconds, how)
-        elif worker_config is not None and line is not None:
-            serving.work(serving.built(classes, how), worker_config, line)
-        else:
-            serving.run(classes, serving.built(classes, {"slot": slot, **how}), inherited, line)
+        raise click.exceptions.Exit(_supervise(serving, workers, how))
+    with reload.telling(inherited.failure):
+        _serve(serving, inherited, workers, on_ray, how)
 
 
-def _supervised(serving: Serving, workers: Workers, how: dict[str, Any]) -> int:
-    """Serves with workers, which are copies of this process if it loads the environments. The exit code."""
-    preloaded = serving.built(environments(serving.targets), how) if workers.preload else None
-    return supervise(serving, workers, how["limits"], preloaded)
+def _serve(
+    serving: Serving, inherited: Inherited, workers: Workers, on_ray: OnRay, how: dict[str, Any]
+) -> None:
+    """Serves in a Ray cluster, as one of several workers, or alone."""
+    classes = environments(serving.targets)
+    if on_ray.ray is not None:
+        serving.deploy(on_ray, classes, workers.drain_seconds, how)
+    elif inherited.worker_config is not None and inherited.line is not None:
+        serving.work(serving.built(classes, how), inherited.worker_config, inherited.line)
+    else:
+        server = serving.built(classes, {"slot": workers.slot, **how})
+        serving.run(classes, server, inherited.listener, inherited.line)
 
 
-def _inherited(
-    fd: int | None, lifeline: int | None, worker_config: WorkerConfig | None
-) -> tuple[socket.socket | None, Lifeline | None]:
-    """Takes over inherited descriptors before environment code can pass them to its own children."""
-    from ors.cluster.local import take
-
-    for name in (reload.LISTENER, reload.FAILURE, LIFELINE):
-        os.environ.pop(name, None)
-    if worker_config is not None:
-        return None, take(worker_config)
-    line = None if lifeline is None else Lifeline(lifeline)
-    if fd is None:
-        return None, line
-    os.set_inheritable(fd, False)
-    return socket.socket(fileno=fd), line
-
-
-def supervise(serving: Serving, workers: Workers, limits: Limits, preloaded: Server | None) -> int:
-    """Keeps the workers running; returns the exit code."""
+def _supervise(serving: Serving, workers: Workers, how: dict[str, Any]) -> int:
+    """Keeps workers running, copies of this process if it loads the environments; returns the exit code."""
     from ors.cluster.local import Supervisor, WorkerProcess, forked, listeners, spawned, take
 
+    preloaded = serving.built(environments(serving.targets), how) if workers.preload else None
     with in_words(serving.host, serving.port):
         sockets = listeners(serving.host, serving.port, workers.workers)
 
@@ -298,7 +275,7 @@ def supervise(serving: Serving, workers: Workers, limits: Limits, preloaded: Ser
     def say(line: str) -> None:
         lines.write(json.dumps({"message": line}) if serving.log_json else line)
 
-    policy = workers.policy(limits)
+    policy = workers.policy(how["limits"])
     supervisor = Supervisor(start, sockets, policy, lambda url, names: serving.announce([url], names), say)
     with closing(lines):
         code = supervisor.run()
@@ -307,14 +284,9 @@ def supervise(serving: Serving, workers: Workers, limits: Limits, preloaded: Ser
     return code
 
 
-def _reload(targets: Sequence[str], host: str, port: int, refusing: Refusing, limits: dict[str, Any]) -> int:
+def _reload(serving: Serving, refusing: Refusing, limits: Limits) -> int:
     if os.name != "posix":
         raise WrongUsage("--reload needs a POSIX system")
-    ending_seconds = limits["grace_seconds"] + 2 * limits["teardown_seconds"] + RELOAD_LAST_SECONDS
-    what = reload.Reloaded(roots(targets), listening(host, port), ending_seconds, refusing)
-    return reload.supervise(what)
-
-
-def _taken(kind: type[Any], flags: dict[str, Any]) -> Any:
-    """Takes the flags of one class out of all flags."""
-    return kind(**{field.name: flags.pop(field.name) for field in fields(kind)})
+    ending_seconds = limits.grace_seconds + 2 * limits.teardown_seconds + RELOAD_LAST_SECONDS
+    listener = listening(serving.host, serving.port)
+    return reload.supervise(reload.Reloaded(roots(serving.targets), listener, ending_seconds, refusing))

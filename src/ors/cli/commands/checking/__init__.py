@@ -1,0 +1,1 @@
+"""Commands that examine environments, servers and this machine."""

@@ -1,0 +1,1 @@
+"""Commands that create environments, look at them and play them by hand."""

@@ -1,0 +1,1 @@
+"""Commands that make runs, and that show them."""
