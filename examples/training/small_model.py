@@ -1,4 +1,4 @@
-"""A model of about 80,000 parameters and its tokenizer, made from nothing: a call of `guess` is one token."""
+"""A model of about 64,000 parameters and its tokenizer, made from nothing: a call of `guess` is one token."""
 
 from typing import Any
 
