@@ -52,7 +52,7 @@ test-pythons: browser proxies sandbox ## the tests of test under Python 3.11 to 
 test-field: install ## the tests beside the field's packages, each in an environment of its own: about two minutes
 	$(BIN)/python -m pytest $(FIELD)
 
-test-trainers: install ## the adapters in the loops of their trainers, on a CPU: about six minutes
+test-trainers: install ## the adapters in the loops of their trainers, on a CPU: about seven minutes
 	$(BIN)/python -m pytest -n 2 $(TRAINERS)
 
 test-ray: install ## the tests on a real Ray cluster of three nodes: about two minutes

@@ -14,32 +14,17 @@ from typing import Any
 
 import torch
 from datasets import Dataset
-from tokenizers import Regex, Tokenizer, models, pre_tokenizers
-from transformers import (
-    PreTrainedTokenizerFast,
-    Qwen3Config,
-    Qwen3ForCausalLM,
-    TrainerCallback,
-    TrainerControl,
-    TrainerState,
-    TrainingArguments,
-)
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from trl import GRPOConfig, GRPOTrainer
 
 from examples.training import curve
+from examples.training.small_model import small_model, word_tokenizer
 from ors.adapters.trl import TRLEnvironments
 from ors.cli.targets.process import served
 from ors.client import ORS
 
 ENVIRONMENTS = str(Path(__file__).with_name("number_hunt.py"))
 GUESSES = 5
-LARGEST = 20
-"""The largest number that the small model can write. It has to learn that most tasks end below."""
-WORDS = ("higher", "lower", "found", "error")
-TEMPLATE = (
-    "{% for message in messages %} {{ message.content }}{% for call in message.tool_calls or [] %}"
-    " {{ call.function.name }} {{ call.function.arguments | tojson }}{% endfor %}{% endfor %}"
-)
 CALL = {
     "x-regex-substitutions": [[r"^(\d+)$", r'{"name": "guess", "arguments": {"number": \1}}']],
     "x-parser": "json",
@@ -90,39 +75,11 @@ SMALL = Recipe(steps=100, tasks=16, epochs=4, learning_rate=3e-3, entropy=0.01, 
 GIVEN = Recipe(steps=200, tasks=8, epochs=1, learning_rate=1e-6, entropy=0.0, tokens=2048)
 
 
-def word_tokenizer() -> Any:
-    """A token for each number and each word of `WORDS`; all other text is left out."""
-    words = ["<pad>", "<end>", "<other>", *WORDS, *map(str, range(1, LARGEST + 1))]
-    made = Tokenizer(models.WordLevel({word: number for number, word in enumerate(words)}, "<other>"))
-    made.pre_tokenizer = pre_tokenizers.Split(Regex("|".join([r"\d+", *WORDS])), "removed", invert=True)
-    made.add_special_tokens(["<pad>", "<end>", "<other>"])
-    tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=made, pad_token="<pad>", eos_token="<end>", unk_token="<other>", padding_side="left"
-    )
-    tokenizer.chat_template, tokenizer.response_schema = TEMPLATE, SCHEMA
+def trl_tokenizer() -> Any:
+    """The tokenizer of the small model, which tells TRL what a call is."""
+    tokenizer = word_tokenizer()
+    tokenizer.response_schema = SCHEMA
     return tokenizer
-
-
-def small_model(tokenizer: Any) -> Any:
-    """A Qwen 3 of about 80,000 parameters. Each number ends a reply, so a call is one token."""
-    config = Qwen3Config(
-        vocab_size=len(tokenizer),
-        hidden_size=48,
-        intermediate_size=128,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=4,
-        head_dim=16,
-        max_position_embeddings=256,
-        initializer_range=0.1,  # for a width of thousands it would be less
-        tie_word_embeddings=False,
-        pad_token_id=tokenizer.pad_token_id,
-    )
-    model = Qwen3ForCausalLM(config)
-    torch.nn.init.zeros_(model.lm_head.weight)  # so that all tokens are equally likely at first
-    numbers = tokenizer.convert_tokens_to_ids([str(number) for number in range(1, LARGEST + 1)])
-    model.generation_config.eos_token_id = [tokenizer.eos_token_id, *numbers]
-    return model
 
 
 class Watch(TrainerCallback):
@@ -171,7 +128,7 @@ class Watch(TrainerCallback):
 def train(url: str, recipe: Recipe, given: argparse.Namespace) -> None:
     """Trains on the training split, then plays the test split."""
     torch.manual_seed(given.seed)
-    tokenizer = None if given.model else word_tokenizer()
+    tokenizer = None if given.model else trl_tokenizer()
     watch = Watch(recipe, given.out)
     with ORS(url) as client:
         # A reply without a guess is a lost episode: with a nudge, that is truncated instead of unscored.

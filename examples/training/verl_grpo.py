@@ -38,16 +38,19 @@ def variables(url: str, rows: Path) -> dict[str, str]:
     return own | {"VERL_USE_EXTERNAL_MODULES": "ors.adapters.verl_grpo"}
 
 
-def command(options: Sequence[str]) -> list[str]:
+def command(options: Sequence[str], config: str = "number_hunt") -> list[str]:
     """The command line that starts verl's trainer."""
-    config = ["--config-path", str(CONFIG), "--config-name", "number_hunt"]
-    return [sys.executable, "-m", "verl.trainer.main_ppo", *config, *options]
+    named = ["--config-path", str(CONFIG), "--config-name", config]
+    return [sys.executable, "-m", "verl.trainer.main_ppo", *named, *options]
 
 
 def main(options: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
     """Trains; returns the exit status of verl."""
     if not torch.cuda.is_available() and "--cfg" not in options:
-        raise SystemExit("verl's trainer needs a GPU, and PyTorch finds none here.")
+        raise SystemExit(
+            "This training needs a GPU, and PyTorch finds none here. "
+            "On a CPU: python -m examples.training.verl_small"
+        )
     with served(str(HERE / "number_hunt.py")) as url, TemporaryDirectory() as rows:
         print(f"Watch it in the inspector: {url}/-/", flush=True)
         write_rows(url, Path(rows))

@@ -74,6 +74,7 @@ TRAINERS = Package(
     beside=(
         "trl==1.16.0",
         "verl==0.9.1",
+        "TransferQueue==0.1.11",
         "tinker-cookbook==0.5.8",
         "skyrl-gym==0.4.0",
         "openenv==0.10.0",

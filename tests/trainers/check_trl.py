@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from trl.chat_template_utils import is_chat_template_prefix_preserving, parse_response
 
-from examples.training.trl_grpo import ENVIRONMENTS, GIVEN, LARGEST, small_model, train, word_tokenizer
+from examples.training.small_model import number_tokens, small_model, word_tokenizer
+from examples.training.trl_grpo import ENVIRONMENTS, GIVEN, train, trl_tokenizer
 from ors.cli.targets.process import served
 from tests.support.tiny_model import tiny_model, tiny_tokenizer
 
@@ -23,7 +24,7 @@ def test_the_model_reads_numbers_and_the_words_that_matter() -> None:
 
 
 def test_a_number_is_a_guess_and_everything_else_is_text() -> None:
-    tokenizer = word_tokenizer()
+    tokenizer = trl_tokenizer()
     (call,) = parse_response(tokenizer, tokenizer.encode("lower 7"))["tool_calls"]
     assert call["function"] == {"name": "guess", "arguments": {"number": 7}}
     assert not parse_response(tokenizer, tokenizer.encode("higher<end>")).get("tool_calls")
@@ -31,8 +32,7 @@ def test_a_number_is_a_guess_and_everything_else_is_text() -> None:
 
 def test_a_call_is_one_token_and_the_template_keeps_what_was_said() -> None:
     tokenizer = word_tokenizer()
-    numbers = tokenizer.convert_tokens_to_ids([str(number) for number in range(1, LARGEST + 1)])
-    assert set(numbers) < set(small_model(tokenizer).generation_config.eos_token_id)
+    assert set(number_tokens(tokenizer)) < set(small_model(tokenizer).generation_config.eos_token_id)
     assert is_chat_template_prefix_preserving(tokenizer)
 
 

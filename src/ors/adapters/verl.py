@@ -53,7 +53,7 @@ class ORSAgentLoop(AgentLoopBase):
         record = await play(session, agent, **self._arguments)
         if isinstance(record.outcome, Failed) and record.outcome.who in ("agent", "model"):
             raise RuntimeError(f"the model's turn failed: {record.outcome.error}: {record.outcome.message}")
-        return agent.output(record)
+        return agent.output(record, row.get("global_steps"))
 
 
 @by_tools
@@ -126,7 +126,7 @@ class _TokenAgent:
         newest = {key: value for key, value in sampled.extra_fields.items() if key == "max_global_steps"}
         self._extra = (self._extra or sampled.extra_fields) | newest
 
-    def output(self, record: EpisodeRecord) -> AgentLoopOutput:
+    def output(self, record: EpisodeRecord, step: int | None) -> AgentLoopOutput:
         """The rollout for verl: the reward is at its last token."""
         cut, pad = self._config.response_length, self._loop.tokenizer.pad_token_id
         start = len(self._ids) - len(self._mask)
@@ -134,7 +134,10 @@ class _TokenAgent:
         response, mask = self._ids[start:] or [pad], self._mask or [0]
         logprobs = None if self._logprobs is None else self._logprobs or [0.0]
         steps = [reward for reward in record.rewards if reward is not None]
-        seconds = sum(each.seconds for each in record.messages if isinstance(each, ToolMessage))
+        calls = [each.seconds for each in record.messages if isinstance(each, ToolMessage)]
+        # verl asks for the versions of the model that sampled, also where none did: it is the last one then.
+        last = {} if step is None else {"min_global_steps": step - 1, "max_global_steps": step - 1}
+        outcome = {"tool_rewards": steps, "ors_outcome": record.outcome.type, "ors_calls": len(calls)}
         return AgentLoopOutput(
             prompt_ids=self._ids[:start] or [pad],
             response_ids=response[:cut],
@@ -144,6 +147,6 @@ class _TokenAgent:
             multi_modal_data={"images": self._images} if self._images else {},
             reward_score=record.reward or 0.0,
             num_turns=len(record.messages),
-            metrics=AgentLoopMetrics(generate_sequences=record.seconds - seconds, tool_calls=seconds),
-            extra_fields=self._extra | {"tool_rewards": steps, "ors_outcome": record.outcome.type},
+            metrics=AgentLoopMetrics(generate_sequences=record.seconds - sum(calls), tool_calls=sum(calls)),
+            extra_fields=last | self._extra | outcome,
         )

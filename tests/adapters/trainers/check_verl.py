@@ -102,6 +102,7 @@ def rollout(tmp_path: Path) -> Rollout:
             "extra_info": [{"split": split, "index": 3}] * count,
             "agent_name": ["ors"] * count,
             "uid": ["a"] * count,
+            "global_steps": [5] * count,
         }
         batch = {key: np.array([None] * count, dtype=object) for key in rows}
         for key, values in rows.items():
@@ -156,6 +157,7 @@ async def test_the_reward_is_reduced_and_stands_at_the_last_token(url: str, roll
     last = int(done.batch["response_mask"][row].nonzero()[-1])
     assert done.batch["rm_scores"][row, last] == 1.25
     assert done.non_tensor_batch["tool_rewards"][row] == [0.25, 1.0]
+    assert done.non_tensor_batch["ors_calls"][row] == 2
 
 
 @pytest.mark.parametrize("bad", [CRASH, SHRUG], ids=["raises", "no-reward"])
@@ -183,6 +185,9 @@ async def test_a_group_whose_setups_fail_is_masked(url: str, rollout: Rollout) -
     assert advantages(done).tolist() == [0.0, 0.0]
     assert not server.requests
     assert list(done.non_tensor_batch["ors_outcome"]) == ["failed", "failed"]
+    # verl's trainer makes numbers of these: without them, it would end here.
+    assert list(done.non_tensor_batch["min_global_steps"]) == [4, 4]
+    assert list(done.non_tensor_batch["max_global_steps"]) == [4, 4]
 
 
 async def test_a_server_that_is_killed_leaves_its_episodes_out(rollout: Rollout) -> None:
