@@ -63,6 +63,7 @@ async def test_a_drain_goes_on_as_soon_as_the_last_call_has_ended(monkeypatch: p
     for sid in ("a", "b"):
         call = reserve(sessions, sid)._calls.start(work, "x", {}, sid)
         call.listen(call.taken)
+    reserve(sessions, "without any call")
     draining = asyncio.create_task(sessions.drain())
     await settle()
     assert not draining.done()

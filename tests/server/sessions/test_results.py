@@ -1,5 +1,7 @@
 """Kept results, and the listeners of a call, without a server."""
 
+import asyncio
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -98,3 +100,44 @@ async def test_every_listener_but_a_removed_one_hears_of_the_end() -> None:
         call.finish(Result(b"end"))
         call.finish(Result(b"a second end"))
         assert (heard, call.tail, call.age) == (left, b"end", call.seconds)
+        assert 0 <= call.seconds < 60
+        call.unlisten(listeners[0])  # too late, and no error: a client may leave as the call ends
+
+
+async def test_a_call_that_has_ended_lets_go_of_those_who_listened() -> None:
+    class Reader:
+        def heard(self) -> None: ...
+
+    runtime = Runtime(Limits(), ErrorText("none"), Observers())
+    call = Call(Calls(runtime, lambda call, result: None), "tool", "id", None, "")
+    readers = [Reader(), Reader()]
+    for reader in readers:
+        call.listen(reader.heard)
+    call.finish(Result(b"end"))
+    left = [weakref.ref(reader) for reader in readers]
+    del reader, readers
+    assert [one() for one in left] == [None, None]
+
+
+async def test_a_call_ends_at_the_time_of_its_loop() -> None:
+    runtime = Runtime(Limits(), ErrorText("none"), Observers())
+    call = Call(Calls(runtime, lambda call, result: None), "tool", "id", None, "")
+    time = asyncio.get_running_loop().time
+    before = time()
+    call.finish(Result(b"end"))
+    assert before <= call.finished_at <= time()
+
+
+async def test_a_result_that_did_not_reach_its_client_is_awaited_until_it_is_fetched() -> None:
+    runtime = Runtime(Limits(), ErrorText("none"), Observers())
+    calls = Calls(runtime, lambda call, result: None)
+    call = Call(calls, "tool", "id", None, "")
+    call.listen(lambda: None)
+    call.finish(Result(b"end"))
+    assert not runtime.kept.awaited
+    call.missed()
+    assert runtime.kept.awaited
+    found = calls.by_id("id")
+    assert found is not None
+    found.taken()
+    assert not runtime.kept.awaited
