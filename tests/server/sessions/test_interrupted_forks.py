@@ -51,9 +51,9 @@ def test_a_fork_with_the_same_key_joins_the_running_one_also_when_the_first_clie
         waited_for = session.forks.by_key("k")
         assert waited_for is not None
         joined = pool.submit(forked, raw, first, 2, "k")
-        until(lambda: waited_for._waiting == 2)
+        until(lambda: waited_for._wanted == 2)
         connection.close()
-        until(lambda: waited_for._waiting == 1)
+        until(lambda: waited_for._wanted == 1)
         Board.gates[f"{id}.fork"].set()
         sids = joined.result(20)
         assert fork(raw, first, 2, key="k").json() == {"sids": sids}
@@ -237,6 +237,38 @@ async def test_a_fork_that_is_stopped_cleans_up_in_peace() -> None:
     assert forks.stop() == [task]
     await asyncio.wait({task})
     assert cleaned.is_set()
+
+
+async def test_new_sessions_are_ended_if_the_first_one_ends_in_the_moment_in_which_they_are_made() -> None:
+    ended: list[str] = []
+    loop = asyncio.get_running_loop()
+    forks, fork, gate = Forks(), Fork(0, ended.extend), loop.create_future()
+
+    async def work() -> list[str]:
+        await gate
+        return ["a", "b"]
+
+    forks.start(fork, work(), "k")
+    waiting = asyncio.create_task(fork.sids())
+    await turns()
+    gate.set_result(None)
+    loop.call_soon(forks.stop)  # after the step that ends the task, before anybody hears of its end
+    assert await waiting == ["a", "b"]
+    assert (ended, forks.by_key("k")) == (["a", "b"], None)
+
+
+@pytest.mark.parametrize("error", [ValueError(), asyncio.CancelledError()])
+async def test_a_fork_that_fails_when_nobody_waits_for_it_is_over(error: BaseException) -> None:
+    async def work() -> list[str]:
+        raise error
+
+    broken: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: broken.append(context))
+    ended: list[str] = []
+    forks, fork = Forks(), Fork(0, ended.extend)
+    forks.start(fork, work(), "k")
+    await turns()
+    assert (ended, broken, fork.void, len(forks)) == ([], [], True, 0)
 
 
 async def test_a_session_remembers_its_last_keys() -> None:
