@@ -184,7 +184,7 @@ def test_a_session_ends_when_its_life_is_over(monkeypatch: pytest.MonkeyPatch) -
         raw = Raw(url)
         sid = raw.session(task={"id": id})
         with raw.opened(sid, "stay") as call:
-            assert "Session expired: it may live 0.2 s" in call.rest().error()
+            assert call.rest().error() == "Session expired: it may live 0.2 s"
         gone = raw.post("/ping", sid=sid)
         assert (gone.status, gone.headers["ors-reason"]) == (410, "life")
 
