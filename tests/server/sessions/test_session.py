@@ -51,7 +51,9 @@ def test_every_pair_of_states(before: State, after: State) -> None:
         session._set_state(after)
         assert session.state is after
     else:
-        with pytest.raises(RuntimeError, match="cannot become"):
+        with pytest.raises(
+            RuntimeError, match=rf"^a session that is {before.value} cannot become {after.value}$"
+        ):
             session._set_state(after)
     assert (after in TRANSITIONS[before]) == ((before, after) in LEGAL)
 
