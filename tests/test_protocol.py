@@ -8,6 +8,8 @@ import pytest
 
 from ors._protocol import (
     CALL,
+    ENDPOINTS,
+    FORK,
     HEALTH,
     MAX_SLOT,
     CallReader,
@@ -25,12 +27,22 @@ def test_only_the_path_of_an_endpoint_that_environments_have_begins_with_one() -
     assert (HEALTH.path("lab"), HEALTH.path()) == ("/health", "/health")
 
 
+def test_requests_about_a_session_name_it() -> None:
+    about = {endpoint.name for endpoint in (*ENDPOINTS, FORK) if endpoint.needs_session}
+    of_environments = {"task_tools", "prompt", "call"}
+    assert about == {"create", "delete", "delete_session", "ping", "-/fork"} | of_environments
+
+
 @pytest.mark.parametrize(("slot", "incarnation"), [(0, 0), (7, 0x12345678), (MAX_SLOT, 0xFFFFFFFF)])
 def test_a_session_id_leads_back_to_its_server(slot: int, incarnation: int) -> None:
     sid = new_session_id(slot, incarnation)
     assert session_id_route(sid) == (slot, incarnation)
     assert uuid.UUID(sid).version == 8
     assert uuid.UUID(sid).variant == uuid.RFC_4122
+
+
+def test_an_id_that_is_made_without_a_server_is_of_slot_and_incarnation_0() -> None:
+    assert session_id_route(new_session_id()) == (0, 0)
 
 
 def test_every_bit_of_a_session_id_is_random_but_those_that_lead_and_those_of_its_version() -> None:

@@ -46,6 +46,7 @@ async def test_a_tombstone_lasts_to_its_last_moment_whether_old_ones_were_remove
     sessions = store(tombstone_seconds=900)
     reserve(sessions, "a")
     assert ("a" in sessions, sessions.standing("a", now=0)) == (True, 2)
+    assert sessions.peek("a", now=0) is sessions.find("a", now=0)
     sessions.delete("a", now=100)
     assert ("a" in sessions, sessions.standing("a", now=999)) == (False, 1)
     with pytest.raises(Gone):
@@ -199,7 +200,7 @@ async def test_a_session_lives_as_long_as_it_may_from_its_creation_however_much_
     sessions.reap(now=150)
     assert sessions.find("a", now=150).sid == "a"
     sessions.reap(now=150.1)
-    with pytest.raises(Gone) as ended:
+    with pytest.raises(Gone, match=r"^Session expired$") as ended:
         sessions.find("a", now=150.1)
     assert ended.value.reason == "life"
 

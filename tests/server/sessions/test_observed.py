@@ -98,7 +98,7 @@ class Acting:
 
     async def fork(self, count: int) -> list[Any]:
         self.done.append(f"fork {count}")
-        return []
+        return [Acting() for _ in range(count)]
 
 
 def sessions_of(*observers: Any, **limits: Any) -> Sessions:
@@ -169,6 +169,26 @@ async def test_watchers_of_a_session_see_all_that_happens_in_it() -> None:
     ]
 
 
+async def test_of_a_session_that_was_never_started_nobody_is_told() -> None:
+    seen, watcher = Seen(), Seen()
+    sessions = sessions_of(seen)
+    sessions._runtime.observers.watch("a", watcher)
+    reserve(sessions)
+    sessions.delete("a", now=0, key="key")
+    assert (seen.events, watcher.events) == ([], [])
+
+
+async def test_a_session_that_was_given_no_trace_has_none() -> None:
+    seen = Seen()
+    sessions = sessions_of(seen)
+    session = reserve(sessions)
+    session.start(Acting())  # type: ignore[arg-type]
+    await called(session)
+    await sessions.fork(session, 1).sids()
+    traces = [event.trace for event in seen.events if isinstance(event, SessionOpened | CallFinished)]
+    assert traces == ["", "", ""]
+
+
 async def test_watchers_see_that_a_prompt_and_a_setup_failed() -> None:
     watcher, sessions = Seen(), sessions_of()
     sessions._runtime.observers.watch("a", watcher)
@@ -236,6 +256,18 @@ async def test_an_episode_that_was_cut_short_has_failed(
     (ended,) = (event for event in seen.events if isinstance(event, EpisodeEnded))
     assert ended.outcome == outcome
     assert ended.reward == (0.5 if outcome == "scored" else None)
+
+
+async def test_an_episode_that_is_deleted_before_it_is_set_up_has_failed() -> None:
+    seen, episode = Seen(), Acting()
+    episode.at_once = False
+    sessions = sessions_of(seen)
+    opened(sessions, episode)
+    episode.torn.set()
+    ending = sessions.delete("a", now=0, key="key")
+    assert ending is not None
+    await ending
+    assert [event.outcome for event in seen.events if isinstance(event, EpisodeEnded)] == ["failed"]
 
 
 @pytest.mark.parametrize(("calls", "outcome"), [(0, "failed"), (1, "scored")])

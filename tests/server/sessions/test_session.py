@@ -58,6 +58,10 @@ def test_every_pair_of_states(before: State, after: State) -> None:
     assert (after in TRANSITIONS[before]) == ((before, after) in LEGAL)
 
 
+def test_states_have_the_names_that_metrics_and_pages_show() -> None:
+    assert [state.value for state in State] == ["creating", "ready", "failed", "deleted"]
+
+
 def store(**limits: Any) -> Sessions:
     return Sessions(runtime(**limits))
 
@@ -319,6 +323,7 @@ async def test_work_that_is_cancelled_or_breaks_still_ends_its_call(
     call = calls_of(runtime()).start(work, "x", {}, "t")
     await settle()
     assert (call.tail, caplog.messages) == (told, logged)
+    assert {record.name for record in caplog.records} <= {"ors.server"}
 
 
 class Preparing:
