@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ors._json import dumps, loads
-from ors._protocol import CHUNK_BYTES, CallReader, error_event, result_events, task_id_event
+from ors._protocol import CHUNK_BYTES, CallReader, error_event, result_events, short_result, task_id_event
 from ors._protocol.sse import Decoder, Event, encode
 from tests.requirements import proves
 
@@ -89,10 +89,40 @@ def test_no_piece_is_too_long_or_begins_or_ends_with_white_space(text: str) -> N
 def test_a_piece_of_wide_characters_ends_with_the_last_one_that_leaves_room_to_escape_it(
     character: str, shift: int
 ) -> None:
-    events = Decoder().feed(result_events(dumps({"text": "x" * shift + character * 5000})))
+    text = dumps({"text": "x" * shift + character * 5000})
+    events = Decoder().feed(result_events(text))
     room = CHUNK_BYTES - len("\\u3000") + 1
     for event in events[:-1]:
         assert room - len(character.encode()) < len(event.data.encode()) <= room
+    assert "".join(event.data for event in events).encode() == text  # and nothing had to be escaped
+
+
+@proves("calls.chunking", "calls.safe-text")
+@pytest.mark.parametrize("shift", range(3))
+def test_a_text_of_words_is_cut_inside_the_last_word_that_fits(shift: int) -> None:
+    text = b"x" * shift + b"ab " * 5000 + b"x"
+    events = Decoder().feed(result_events(text))
+    for event in events[:-1]:
+        assert CHUNK_BYTES - 2 <= len(event.data) <= CHUNK_BYTES
+        assert event.data == event.data.strip()
+    assert "".join(event.data for event in events).encode() == text
+
+
+@proves("calls.chunking")
+def test_a_piece_that_begins_with_an_escaped_character_is_as_long_as_any_other() -> None:
+    for size in range(CHUNK_BYTES - 20, CHUNK_BYTES + 20):  # after the first piece and its next character
+        text = b"x" * (CHUNK_BYTES - 100) + b" " * 200 + b"x" * (size - 104)
+        *full, last = (event.data for event in Decoder().feed(result_events(text)))
+        assert [len(piece) for piece in full] == [CHUNK_BYTES] * len(full)
+        assert len(full) == (1 if len("\\u0020") + size <= CHUNK_BYTES else 2)
+        assert 0 < len(last) <= CHUNK_BYTES
+        assert "".join([*full, last]).replace("\\u0020", " ").encode() == text
+
+
+def test_a_result_in_one_piece_is_taken_out_of_its_events_as_it_is() -> None:
+    assert short_result(task_id_event("t") + result_events(b'{"ok":true}')) == b'{"ok":true}'
+    assert short_result(task_id_event("t") + result_events(b"1" * (CHUNK_BYTES + 1))) is None
+    assert short_result(task_id_event("t") + error_event("it broke")) is None
 
 
 @given(data=st.text(st.characters(exclude_categories=["Cs"])), at=cuts)
@@ -125,6 +155,12 @@ def test_every_line_of_an_error_is_a_data_line(message: str) -> None:
     assert lines[-1] == ""
     assert all(line.startswith("data: ") for line in lines[1:-1])
     assert len(lines) == 2 + max(1, len(message.splitlines()))
+
+
+def test_a_reader_that_has_read_nothing_has_nothing() -> None:
+    reader = CallReader()
+    assert not reader.feed(b"")
+    assert (reader.task_id, reader.result, reader.error, reader.reason) == (None, None, None, None)
 
 
 def test_a_reader_takes_the_first_end_and_nothing_after_it() -> None:

@@ -88,7 +88,7 @@ def _escaped_cut(text: bytes, start: int, end: int) -> tuple[bytes, int, bytes]:
     # The last character may grow by 5 bytes when it is escaped.
     while text[end] & 0xC0 == 0x80:
         end -= 1
-    before = text[max(start, end - 4) : end].decode(errors="ignore")[-1]
+    before = text[end - 4 : end].decode(errors="ignore")[-1]
     after = text[end : end + 4].decode(errors="ignore")[0]
     piece = text[start:end]
     if _stripped(before):

@@ -136,42 +136,6 @@ def test_without_keys_nobody_sees_private_fields() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "key"),
-    [
-        ("s3cret", ApiKey("key1", "s3cret")),
-        ("team=s3cret sessions=10 private", ApiKey("team", "s3cret", 10, True)),
-    ],
-)
-def test_keys_are_read_from_text(text: str, key: ApiKey) -> None:
-    assert ApiKey.parse(text) == key
-    assert "s3cret" not in repr(key)
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("", "is empty"),
-        ("=x", "neither of them empty"),
-        ("a=", "neither of them empty"),
-        ("a=s3cret sessions=x", "comes sessions=N or private"),
-        ("a=s3cret sessions=", "comes sessions=N or private"),
-        ("a=s3cret sessions=²", "comes sessions=N or private"),
-        ("a=s3cret huh", "comes sessions=N or private"),
-    ],
-)
-def test_a_key_that_cannot_be_read_is_told_without_its_secret(text: str, said: str) -> None:
-    with pytest.raises(ValueError, match=said) as caught:
-        ApiKey.parse(text)
-    assert "s3cret" not in str(caught.value)
-
-
-@pytest.mark.parametrize("keys", [["a=x", "a=y"], ["a=x", "b=x"]])
-def test_two_keys_of_one_name_or_secret_are_refused(keys: list[str]) -> None:
-    with pytest.raises(ValueError, match="two API keys"):
-        Server([Lab], api_keys=keys)
-
-
-@pytest.mark.parametrize(
     "host", ["evil.example", "evil.example:8080", "127.0.0.1.evil.example", "192.168.0.1"]
 )
 def test_on_loopback_a_foreign_host_name_is_refused(raw: Raw, host: str) -> None:

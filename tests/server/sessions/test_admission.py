@@ -1,6 +1,7 @@
 """Who may have a session: limits, and the line at the limit."""
 
 import asyncio
+import math
 import threading
 import uuid
 from concurrent.futures import ThreadPoolExecutor
@@ -24,6 +25,7 @@ def create(raw: Raw, env: str = "lab", key: str = "", sid: str = "") -> tuple[in
     answer = raw.post("/create", {"env_name": env, "task_spec": {}}, sid=sid, headers=headers)
     if answer.status == 429:
         assert (answer.headers["retry-after"], answer.headers["ors-reason"]) == ("1", "limit")
+        assert answer.detail == "The server has as many sessions as it may; try again later"
     return answer.status, sid
 
 
@@ -182,7 +184,7 @@ def test_a_session_ends_when_its_life_is_over(monkeypatch: pytest.MonkeyPatch) -
         raw = Raw(url)
         sid = raw.session(task={"id": id})
         with raw.opened(sid, "stay") as call:
-            assert "Session expired: it may live 0.2 s" in call.rest().error()
+            assert call.rest().error() == "Session expired: it may live 0.2 s"
         gone = raw.post("/ping", sid=sid)
         assert (gone.status, gone.headers["ors-reason"]) == (410, "life")
 
@@ -296,6 +298,103 @@ async def test_creations_in_the_queue_are_refused_on_shutdown() -> None:
     waiting = asyncio.create_task(admission.wait("env", ""))
     await asyncio.sleep(0)
     admission.refuse_waiting("no more", "shutdown")
-    with pytest.raises(Unavailable, match="no more"):
+    with pytest.raises(Unavailable, match="no more") as refused:
         await asyncio.wait_for(waiting, 10)
+    assert (refused.value.reason, refused.value.retry_after) == ("shutdown", 1)
     assert admission.waiting == 0
+    assert not admission.enter("env", "")  # who was refused has given nothing back
+
+
+async def test_a_creation_in_line_that_is_thrown_away_unfinished_leaves_the_line() -> None:
+    admission = Admission(Limits(sessions=0, queue=1), Keys())
+    waiting = admission.wait("env", "")
+    waiting.send(None)
+    assert admission.waiting == 1
+    waiting.close()  # as its loop does that ends before it
+    assert admission.waiting == 0
+
+
+async def test_a_creation_may_be_cancelled_in_the_moment_in_which_the_queue_is_refused() -> None:
+    admission = Admission(Limits(sessions=0, queue=3), Keys())
+    first, second = (asyncio.create_task(admission.wait("env", "")) for _ in range(2))
+    await asyncio.sleep(0)
+    first.cancel()
+    admission.refuse_waiting("no more", "shutdown")
+    await asyncio.wait({first, second}, timeout=10)
+    assert first.cancelled()
+    assert isinstance(second.exception(), Unavailable)
+
+
+async def test_of_three_in_line_one_that_leaves_as_a_place_gets_free_gives_it_to_the_second() -> None:
+    admission = Admission(Limits(sessions=1, queue=3), Keys())
+    assert admission.enter("env", "")
+    first, second, third = (asyncio.create_task(admission.wait("env", "")) for _ in range(3))
+    await asyncio.sleep(0)
+    first.cancel()
+    admission.leave("env", "")
+    await settle()
+    assert (first.cancelled(), second.done(), third.done(), admission.waiting) == (True, True, False, 1)
+    admission.leave("env", "")
+    await asyncio.wait_for(third, 10)
+
+
+async def test_places_that_come_as_their_creation_is_cancelled_are_all_given_back() -> None:
+    admission = Admission(Limits(sessions_per_environment=2, sessions_per_key=2, queue=1), Keys())
+    assert admission.enter("env", "key", 2)
+    waiting = asyncio.create_task(admission.wait("env", "key", 2))
+    await asyncio.sleep(0)
+    admission.leave("env", "key", 2)
+    waiting.cancel()
+    await asyncio.wait({waiting})
+    assert admission.enter("env", "key", 2)
+
+
+async def test_a_creation_in_line_has_the_limits_of_its_environment_and_key_before_and_after() -> None:
+    admission = Admission(Limits(sessions_per_environment=2, sessions_per_key=1, queue=1), Keys())
+    assert admission.enter("env", "key")
+    assert admission.enter("env", "other")
+    waiting = asyncio.create_task(admission.wait("env", "key"))
+    await settle()
+    admission.leave("env", "other")  # a place in the environment, but its key still has one session
+    await settle()
+    assert not waiting.done()
+    admission.leave("env", "key")
+    await asyncio.wait_for(waiting, 10)
+    assert not admission.enter("elsewhere", "key")
+    assert admission.enter("env", "other")
+    assert not admission.enter("env", "third")
+
+
+async def test_a_key_that_left_the_line_and_comes_back_goes_behind_those_that_stayed() -> None:
+    admission = Admission(Limits(sessions=1, queue=3), Keys())
+    assert admission.enter("env", "")
+    leaving = asyncio.create_task(admission.wait("env", "a"))
+    await settle()
+    leaving.cancel()
+    await asyncio.wait({leaving})
+    stayed = asyncio.create_task(admission.wait("env", "b"))
+    await settle()
+    back = asyncio.create_task(admission.wait("env", "a"))
+    await settle()
+    admission.leave("env", "")
+    await settle()
+    assert (stayed.done(), back.done()) == (True, False)
+    admission.leave("env", "b")
+    await asyncio.wait_for(back, 10)
+
+
+def test_the_sessions_that_a_key_still_has_count_when_others_have_ended() -> None:
+    admission = Admission(Limits(sessions_per_key=2), Keys())
+    assert admission.enter("env", "key", 2)
+    admission.leave("env", "key")
+    assert admission.enter("env", "key")
+    assert not admission.enter("env", "key")
+    assert admission.enter("env", "other")
+
+
+def test_the_most_sessions_at_once_are_those_that_every_limit_allows() -> None:
+    admission = Admission(Limits(sessions=9, sessions_per_key=8), Keys([ApiKey("few", "secret", sessions=3)]))
+    admission.per_environment = {"small": 5}
+    pairs = [("env", "key"), ("small", "key"), ("env", "few"), ("small", "few")]
+    assert [admission.most(*pair) for pair in pairs] == [8, 5, 3, 3]
+    assert Admission(Limits(sessions=None), Keys()).most("env", "key") == math.inf

@@ -4,12 +4,13 @@ import asyncio
 import re
 import tracemalloc
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 import ors
-from ors.errors import Gone, NotFound
+from ors._protocol import error_event, new_session_id
+from ors.errors import Gone, NotFound, Unavailable
 from ors.server.episodes.result import Result
 from ors.server.sessions import registry
 from ors.server.sessions.calls import SPENT_KEYS
@@ -22,11 +23,12 @@ async def test_a_tombstone_is_of_its_key() -> None:
     sessions = store(tombstone_seconds=900)
     assert sessions.admission.enter("env", "one")
     sessions.reserve("a", "env", 0.0, sessions._limits, "one")
-    with pytest.raises(NotFound):
-        sessions.delete("a", now=1, key="two")
+    for look in (sessions.find, sessions.peek, sessions.delete):
+        with pytest.raises(NotFound, match=r"^Session not found$"):
+            look("a", 1, "two")
     sessions.delete("a", now=1, key="one")
     for look in (sessions.find, sessions.peek):
-        with pytest.raises(Gone):
+        with pytest.raises(Gone, match=r"^Session deleted$"):
             look("a", 2, "one")
         with pytest.raises(NotFound):
             look("a", 2, "two")
@@ -39,6 +41,157 @@ async def test_a_tombstone_is_of_its_key() -> None:
         sessions.find("a", 4, "one")
 
 
+@proves("sessions.after-end")
+async def test_a_tombstone_lasts_to_its_last_moment_whether_old_ones_were_removed_or_not() -> None:
+    sessions = store(tombstone_seconds=900)
+    reserve(sessions, "a")
+    assert ("a" in sessions, sessions.standing("a", now=0)) == (True, 2)
+    assert sessions.peek("a", now=0) is sessions.find("a", now=0)
+    sessions.delete("a", now=100)
+    assert ("a" in sessions, sessions.standing("a", now=999)) == (False, 1)
+    with pytest.raises(Gone):
+        sessions.find("a", now=999)
+    for removed in (False, True):
+        if removed:
+            sessions.reap(now=1000)
+            assert not sessions._ended
+        assert (sessions.standing("a", now=1000), sessions.standing("unknown", now=0)) == (0, 0)
+        with pytest.raises(NotFound):
+            sessions.find("a", now=1000)
+
+
+@proves("sessions.expiry")
+async def test_an_idle_session_is_told_to_have_expired() -> None:
+    sessions = store(idle_seconds=10)
+    session = reserve(sessions, "a")
+    sessions.touch("a", 8, "another key")  # does not count
+    sessions.reap(now=11)
+    for ask in (lambda: sessions.find("a", now=11), session.check):
+        with pytest.raises(Gone, match=r"^Session expired$") as ended:
+            ask()
+        assert ended.value.reason == "expired"
+
+
+async def test_a_session_of_an_earlier_start_of_this_server_is_lost() -> None:
+    sessions = store()
+    sid = new_session_id(0, sessions._runtime.identity.incarnation ^ 1)
+    with pytest.raises(Gone, match=r"^Session lost: its server was restarted$") as lost:
+        sessions.find(sid, now=0)
+    assert lost.value.reason == "worker_lost"
+
+
+async def test_a_session_that_has_ended_gives_its_places_back() -> None:
+    sessions = store(sessions_per_environment=1, sessions_per_key=1)
+    for end in (lambda session: sessions.delete("a", 0, "key"), sessions.release):
+        assert sessions.admission.enter("env", "key")
+        end(sessions.reserve("a", "env", 0.0, sessions._limits, "key"))
+    assert sessions.admission.enter("env", "key")
+
+
+async def test_a_creation_that_fails_late_takes_nothing_from_the_session_that_has_its_id_now() -> None:
+    sessions = store(sessions=1)
+    first = reserve(sessions, "a")
+    sessions.delete("a", now=0)
+    second = reserve(sessions, "a")
+    sessions.release(first)
+    assert sessions.find("a", now=0) is second
+    assert not sessions.admission.enter("env", "")
+
+
+class Lasting:
+    """An episode that is set up at once, and whose teardown ends when the test says so."""
+
+    broken = ""
+    needs_teardown = True
+    task: ClassVar[dict[str, Any]] = {}
+
+    def __init__(self) -> None:
+        self.go = asyncio.Event()
+
+    def set_up_at_once(self) -> bool:
+        return True
+
+    async def teardown(self) -> None:
+        await self.go.wait()
+
+
+async def test_of_two_sessions_that_had_one_id_each_teardown_is_waited_for() -> None:
+    sessions, episodes = store(), [Lasting(), Lasting()]
+    teardowns = []
+    for episode in episodes:
+        reserve(sessions, "a").start(episode)  # type: ignore[arg-type]
+        teardowns.append(sessions.delete("a", now=0))
+    first, second = teardowns
+    assert first is not None
+    assert second is not None
+    episodes[0].go.set()
+    await first
+    await settle()
+    assert sessions.delete("a", now=0) is second
+    episodes[1].go.set()
+    await second
+    await settle()
+    assert sessions.delete("a", now=0) is None
+
+
+async def test_a_server_that_closes_ends_every_session_and_refuses_who_waits() -> None:
+    sessions = store(sessions=3, queue=1)
+    creating, ready, calling = (reserve(sessions, sid) for sid in ("creating", "ready", "calling"))
+    episode = Lasting()
+    ready.start(episode)  # type: ignore[arg-type]
+
+    async def work(name: str, given: dict[str, Any]) -> Result:
+        return await asyncio.Future()
+
+    call = calling._calls.start(work, "x", {}, "t")
+    waiting = asyncio.create_task(sessions.admission.wait("env", ""))
+    closing = asyncio.create_task(sessions.close(0, "no more"))
+    await settle()
+    assert not closing.done()
+    episode.go.set()
+    async with asyncio.timeout(20):
+        await closing
+    with pytest.raises(Unavailable, match=r"^no more$") as refused:
+        await waiting
+    assert refused.value.reason == "shutdown"
+    assert call.tail == error_event("no more", "shutdown")
+    for session in (creating, ready, calling):
+        with pytest.raises(Gone, match=r"^no more$") as ended:
+            session.check()
+        assert ended.value.reason == "shutdown"
+        with pytest.raises(Gone, match=r"^Session ended: the server is shutting down$") as ended:
+            sessions.find(session.sid, now=1)
+        assert ended.value.reason == "shutdown"
+
+
+async def test_a_server_that_drains_ends_sessions_that_are_not_set_up_and_keeps_the_others() -> None:
+    sessions = store(sessions=2, queue=1)
+    creating, ready = (reserve(sessions, sid) for sid in ("creating", "ready"))
+    ready.start(Lasting())  # type: ignore[arg-type]
+    waiting = asyncio.create_task(sessions.admission.wait("env", ""))
+    await settle()
+    sessions.refuse_waiting(0, "no more")
+    with pytest.raises(Unavailable, match=r"^no more$") as refused:
+        await waiting
+    assert refused.value.reason == "shutdown"
+    with pytest.raises(Gone, match=r"^no more$") as ended:
+        creating.check()
+    assert ended.value.reason == "shutdown"
+    assert list(sessions) == [ready]
+
+
+async def test_all_calls_can_be_stopped_and_their_sessions_stay() -> None:
+    sessions = store()
+
+    async def work(name: str, given: dict[str, Any]) -> Result:
+        raise AssertionError("it must not begin")
+
+    calls = [reserve(sessions, sid)._calls.start(work, "x", {}, sid) for sid in ("a", "b")]
+    sessions.stop_calls("no time left", "shutdown")
+    assert [call.tail for call in calls] == [error_event("no time left", "shutdown")] * 2
+    assert len(sessions) == 2
+
+
 @proves("sessions.expiry")
 async def test_a_session_lives_as_long_as_it_may_from_its_creation_however_much_it_is_used() -> None:
     sessions = store(life_seconds=100, idle_seconds=900)
@@ -47,7 +200,7 @@ async def test_a_session_lives_as_long_as_it_may_from_its_creation_however_much_
     sessions.reap(now=150)
     assert sessions.find("a", now=150).sid == "a"
     sessions.reap(now=150.1)
-    with pytest.raises(Gone) as ended:
+    with pytest.raises(Gone, match=r"^Session expired$") as ended:
         sessions.find("a", now=150.1)
     assert ended.value.reason == "life"
 
@@ -63,6 +216,7 @@ async def test_a_drain_goes_on_as_soon_as_the_last_call_has_ended(monkeypatch: p
     for sid in ("a", "b"):
         call = reserve(sessions, sid)._calls.start(work, "x", {}, sid)
         call.listen(call.taken)
+    reserve(sessions, "without any call")
     draining = asyncio.create_task(sessions.drain())
     await settle()
     assert not draining.done()

@@ -4,13 +4,18 @@ import asyncio
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 from ors import Limits, Server
+from ors.errors import BadRequest, Gone, ServerFailed, Unavailable
 from ors.server.sessions.forks import MOST_KEYS, Fork, Forks
+from ors.server.sessions.keys import ApiKey, Keys
+from ors.server.sessions.registry import Sessions
+from ors.server.sessions.session import ServerSession
 from tests.requirements import proves
+from tests.server.sessions.test_session import runtime
 from tests.support.board_environment import AsyncForking, Bare, Board, Forking
 from tests.support.forks import asking, fork, forked, moved, opened, running, total, until
 from tests.support.live_server import hosted, serving
@@ -51,9 +56,9 @@ def test_a_fork_with_the_same_key_joins_the_running_one_also_when_the_first_clie
         waited_for = session.forks.by_key("k")
         assert waited_for is not None
         joined = pool.submit(forked, raw, first, 2, "k")
-        until(lambda: waited_for._waiting == 2)
+        until(lambda: waited_for._wanted == 2)
         connection.close()
-        until(lambda: waited_for._waiting == 1)
+        until(lambda: waited_for._wanted == 1)
         Board.gates[f"{id}.fork"].set()
         sids = joined.result(20)
         assert fork(raw, first, 2, key="k").json() == {"sids": sids}
@@ -239,6 +244,38 @@ async def test_a_fork_that_is_stopped_cleans_up_in_peace() -> None:
     assert cleaned.is_set()
 
 
+async def test_new_sessions_are_ended_if_the_first_one_ends_in_the_moment_in_which_they_are_made() -> None:
+    ended: list[str] = []
+    loop = asyncio.get_running_loop()
+    forks, fork, gate = Forks(), Fork(0, ended.extend), loop.create_future()
+
+    async def work() -> list[str]:
+        await gate
+        return ["a", "b"]
+
+    forks.start(fork, work(), "k")
+    waiting = asyncio.create_task(fork.sids())
+    await turns()
+    gate.set_result(None)
+    loop.call_soon(forks.stop)  # after the step that ends the task, before anybody hears of its end
+    assert await waiting == ["a", "b"]
+    assert (ended, forks.by_key("k")) == (["a", "b"], None)
+
+
+@pytest.mark.parametrize("error", [ValueError(), asyncio.CancelledError()])
+async def test_a_fork_that_fails_when_nobody_waits_for_it_is_over(error: BaseException) -> None:
+    async def work() -> list[str]:
+        raise error
+
+    broken: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: broken.append(context))
+    ended: list[str] = []
+    forks, fork = Forks(), Fork(0, ended.extend)
+    forks.start(fork, work(), "k")
+    await turns()
+    assert (ended, broken, fork.void, len(forks)) == ([], [], True, 0)
+
+
 async def test_a_session_remembers_its_last_keys() -> None:
     forks = Forks()
     for number in range(MOST_KEYS + 1):
@@ -270,3 +307,115 @@ async def test_sessions_and_places_of_a_fork_without_a_client_are_given_back() -
         assert [each.sid for each in sessions] == ["s"]
     await app.close()
     assert Board.counts["s.teardown"] == 3
+
+
+class Copying:
+    """An episode whose copies are made when the test says so."""
+
+    broken = ""
+    needs_teardown = False
+    task: ClassVar[dict[str, Any]] = {}
+
+    def __init__(self) -> None:
+        self.go = asyncio.Event()
+        self.go.set()
+
+    def set_up_at_once(self) -> bool:
+        return True
+
+    async def fork(self, count: int) -> list["Copying"]:
+        await self.go.wait()
+        return [Copying() for _ in range(count)]
+
+
+class NotCopied(Copying):
+    async def fork(self, count: int) -> list[Copying]:
+        raise ServerFailed("it cannot be copied")
+
+
+def started(sessions: Sessions, episode: Copying, env: str = "env", key: str = "") -> ServerSession:
+    assert sessions.admission.enter(env, key)
+    session = sessions.reserve(f"{env} {key}", env, 0.0, sessions._limits, key)
+    session.start(episode)  # type: ignore[arg-type]
+    return session
+
+
+@pytest.mark.parametrize(("env", "key"), [("small", ""), ("env", "few")])
+async def test_a_fork_counts_for_its_environment_and_its_key(env: str, key: str) -> None:
+    sessions = Sessions(runtime(), Keys([ApiKey("few", "secret", sessions=3)]))
+    sessions.admission.per_environment = {"small": 3}
+    session = started(sessions, Copying(), env, key)
+    with pytest.raises(BadRequest, match="there may be 3 sessions at once"):
+        sessions.fork(session, 3)
+    assert len(await sessions.fork(session, 2).sids()) == 2
+    assert not sessions.admission.enter(env, key)
+    with pytest.raises(Unavailable) as full:
+        await sessions.fork(session, 1).sids()
+    assert (full.value.status, full.value.reason) == (429, "limit")
+
+
+async def test_a_fork_that_fails_gives_its_places_back() -> None:
+    sessions = Sessions(runtime(sessions_per_environment=3, sessions_per_key=3))
+    session = started(sessions, NotCopied())
+    with pytest.raises(ServerFailed, match="it cannot be copied"):
+        await sessions.fork(session, 2).sids()
+    assert sessions.admission.enter("env", "", 2)
+    assert not sessions.admission.enter("env", "")
+
+
+async def test_a_fork_that_waited_for_its_places_has_them_and_gives_them_back() -> None:
+    sessions = Sessions(runtime(sessions_per_environment=3, sessions_per_key=3, queue=1))
+    admission, episode = sessions.admission, Copying()
+    session = started(sessions, episode, "env", "key")
+    assert admission.enter("env", "key", 2)
+    episode.go.clear()
+    sessions.fork(session, 2)
+    await turns()
+    assert admission.waiting == 1
+    admission.leave("env", "key", 2)
+    await turns()
+    assert admission.waiting == 0
+    assert not admission.enter("env", "other")
+    assert not admission.enter("other", "key")
+    assert session.forks is not None
+    session.forks.stop()
+    await turns()
+    assert admission.enter("env", "key", 2)
+    assert not admission.enter("env", "key")
+
+
+async def test_a_session_that_has_failed_is_not_forked_nor_does_it_wait_for_places() -> None:
+    sessions = Sessions(runtime(sessions=2, queue=1))
+    session = started(sessions, Copying())
+    session.failure = ServerFailed("it hangs")
+    assert sessions.admission.enter("env", "")
+    with pytest.raises(ServerFailed, match="it hangs"):
+        sessions.fork(session, 1)
+
+
+async def test_copies_have_the_place_of_their_task() -> None:
+    sessions = Sessions(runtime())
+    session = started(sessions, Copying())
+    session.place = ("train", 2)
+    sids = await sessions.fork(session, 2).sids()
+    assert [sessions.find(sid, 0).place for sid in sids] == [("train", 2)] * 2
+
+
+async def test_copies_that_nobody_waits_for_are_deleted_also_if_one_has_ended_before() -> None:
+    broken: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: broken.append(context))
+    sessions = Sessions(runtime())
+    first = started(sessions, Copying())
+    sessions.fork(first, 2)
+    while len(sessions) == 1:
+        await asyncio.sleep(0)
+    one, other = (session for session in sessions if session is not first)
+    sessions.delete(one.sid, now=0)
+    await turns()
+    assert (list(sessions), broken) == ([first], [])
+    with pytest.raises(Gone, match=r"^Session deleted$") as ended:
+        other.check()
+    assert ended.value.reason == "deleted"
+    with pytest.raises(Gone) as ended:
+        sessions.find(other.sid, asyncio.get_running_loop().time())
+    assert ended.value.reason == "deleted"

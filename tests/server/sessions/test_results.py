@@ -1,5 +1,7 @@
 """Kept results, and the listeners of a call, without a server."""
 
+import asyncio
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -67,6 +69,7 @@ def test_what_has_expired_is_forgotten_once_evicted_results_too() -> None:
         kept.add(Finished(id), owner, bytes(100))
     assert not kept.reap(60.9)
     assert not owner.forgotten
+    assert not owner.spent  # they had no keys
     assert not kept.reap(61)
     assert sorted(owner.forgotten) == ["a", "b"]
     kept.reap(1000)
@@ -91,8 +94,40 @@ def test_an_empty_second_is_dropped_with_its_last_result() -> None:
     owner, kept = Owner(), KeptResults(60, 10**6)
     first = kept.add(Finished("a"), owner, b"")
     second = kept.add(Finished("b", finished_at=1.0), owner, b"")
+    kept.add(Finished("c", finished_at=1.5), owner, b"")
     kept.remove("a", first)
     assert list(kept._by_second) == [second]
+    kept.remove("a", first)  # again
+    kept.remove("a", second)  # which never had it
+    assert (kept.get("a", first), kept.get("a", second), len(kept)) == (None, None, 2)
+
+
+def test_of_two_results_of_an_old_second_one_stays_when_the_other_goes() -> None:
+    owner, kept = Owner(), KeptResults(60, 10**6)
+    old = [kept.add(Finished(id), owner, id.encode()) for id in ("a", "b")]
+    kept.add(Finished("c", finished_at=1.0), owner, b"")
+    kept.remove("a", old[0])
+    found = kept.get("b", old[1])
+    assert found is not None
+    assert (found.events, len(kept)) == (b"b", 2)
+
+
+def test_a_result_over_the_whole_budget_is_kept_until_it_is_delivered() -> None:
+    owner, kept = Owner(), KeptResults(60, 500)
+    second = kept.add(Finished("large"), owner, bytes(1000))
+    assert kept.get("large", second) is not None
+    kept.add(Finished("next"), owner, b"")
+    assert kept.get("large", second) is None
+
+
+def test_one_byte_over_the_budget_is_too_much() -> None:
+    owner, budget = Owner(), 1_000_000
+    for over in (0, 1):
+        kept = KeptResults(60, budget)
+        kept.add(Finished("a"), owner, bytes(1000))
+        kept.add(Finished("b"), owner, bytes(budget - 1000 - 2 * RECORD_BYTES + over))
+        assert len(kept) == 2 - over
+        assert kept.bytes <= budget
 
 
 async def test_every_listener_but_a_removed_one_hears_of_the_end() -> None:
@@ -110,3 +145,44 @@ async def test_every_listener_but_a_removed_one_hears_of_the_end() -> None:
         call.finish(Result(b"end"))
         call.finish(Result(b"a second end"))
         assert (heard, call.tail, call.age) == (left, b"end", call.seconds)
+        assert 0 <= call.seconds < 60
+        call.unlisten(listeners[0])  # too late, and no error: a client may leave as the call ends
+
+
+async def test_a_call_that_has_ended_lets_go_of_those_who_listened() -> None:
+    class Reader:
+        def heard(self) -> None: ...
+
+    runtime = Runtime(Limits(), ErrorText("none"), Observers())
+    call = Call(Calls(runtime, lambda call, result: None), "tool", "id", None, "")
+    readers = [Reader(), Reader()]
+    for reader in readers:
+        call.listen(reader.heard)
+    call.finish(Result(b"end"))
+    left = [weakref.ref(reader) for reader in readers]
+    del reader, readers
+    assert [one() for one in left] == [None, None]
+
+
+async def test_a_call_ends_at_the_time_of_its_loop() -> None:
+    runtime = Runtime(Limits(), ErrorText("none"), Observers())
+    call = Call(Calls(runtime, lambda call, result: None), "tool", "id", None, "")
+    time = asyncio.get_running_loop().time
+    before = time()
+    call.finish(Result(b"end"))
+    assert before <= call.finished_at <= time()
+
+
+async def test_a_result_that_did_not_reach_its_client_is_awaited_until_it_is_fetched() -> None:
+    runtime = Runtime(Limits(), ErrorText("none"), Observers())
+    calls = Calls(runtime, lambda call, result: None)
+    call = Call(calls, "tool", "id", None, "")
+    call.listen(lambda: None)
+    call.finish(Result(b"end"))
+    assert not runtime.kept.awaited
+    call.missed()
+    assert runtime.kept.awaited
+    found = calls.by_id("id")
+    assert found is not None
+    found.taken()
+    assert not runtime.kept.awaited

@@ -51,9 +51,15 @@ def test_every_pair_of_states(before: State, after: State) -> None:
         session._set_state(after)
         assert session.state is after
     else:
-        with pytest.raises(RuntimeError, match="cannot become"):
+        with pytest.raises(
+            RuntimeError, match=rf"^a session that is {before.value} cannot become {after.value}$"
+        ):
             session._set_state(after)
     assert (after in TRANSITIONS[before]) == ((before, after) in LEGAL)
+
+
+def test_states_have_the_names_that_metrics_and_pages_show() -> None:
+    assert [state.value for state in State] == ["creating", "ready", "failed", "deleted"]
 
 
 def store(**limits: Any) -> Sessions:
@@ -118,6 +124,7 @@ async def test_a_call_in_flight_counts() -> None:
 
     call = session._calls.start(work, "x", {}, "t")
     sessions.reap(now=100)
+    assert session.seen == 100
     assert sessions.find("a", now=105)
     gate.set()
     await settle()
@@ -181,14 +188,26 @@ async def test_results_are_kept_for_their_time_then_forgotten_but_for_the_key() 
     for found in (calls.by_id(call.id), calls.by_key("k")):
         assert found is not None
         assert (found.id, found.tool, found.tail, found.seconds) == (call.id, "x", b"result", call.seconds)
+        assert found.key == "k"
     kept.reap(call.finished_at + 59)
     assert calls.by_id(call.id) is not None
     kept.reap(call.finished_at + 62)
     assert calls.by_id(call.id) is None
     assert calls.by_key("k") is None
+    assert not calls._by_key
     assert calls.spent("k")
     assert not calls.spent("other")
     assert kept.bytes == len(kept) == 0
+
+
+@proves("calls.once")
+async def test_each_key_leads_to_its_own_call() -> None:
+    calls = calls_of(runtime())
+    made = {key: await finished(calls, key.encode(), key) for key in ("a", "b", "c")}
+    for key, call in made.items():
+        found = calls.by_key(key)
+        assert found is not None
+        assert (found.id, found.tail) == (call.id, key.encode())
 
 
 @proves("calls.rejoin")
@@ -206,6 +225,9 @@ async def test_over_the_budget_delivered_results_go_first_oldest_first() -> None
     fourth = await finished(calls, two)
     assert held(first, second, third, fourth) == [one, gone, one, two]
     assert calls.spent("b")  # and never runs again
+    evicted = calls.by_id(second.id)
+    assert evicted is not None
+    assert (evicted.tool, evicted.seconds, evicted.key) == ("", 0.0, None)
     assert kept.bytes == 2 * 2600 + 900 + 3 * RECORD_BYTES
     fifth = await finished(calls, b"z" * 8500)
     assert held(first, third, fourth, fifth) == [gone, gone, gone, b"z" * 8500]
@@ -226,6 +248,7 @@ async def test_of_many_old_results_some_go_at_once_and_a_session_takes_its_own_a
     assert kept.reap(call.finished_at + 62)
     assert len(kept) == 6
     calls.close()
+    assert not list(calls)
     assert len(kept) == 1
     assert kept.bytes == 1 + RECORD_BYTES
     assert not kept.reap(call.finished_at + 62)
@@ -234,11 +257,12 @@ async def test_of_many_old_results_some_go_at_once_and_a_session_takes_its_own_a
 
 async def test_what_was_discarded_goes_with_its_session_too() -> None:
     shared = runtime(kept_bytes=1000)
-    calls = calls_of(shared)
+    calls, made = calls_of(shared), []
     for key in (None, "k", None):
-        (await finished(calls, b"x" * 600, key)).taken()
+        made.append(await finished(calls, b"x" * 600, key))
+        made[-1].taken()
     assert len(shared.kept) == 1
-    assert len(list(calls)) == 3
+    assert [call.id for call in calls] == [call.id for call in made]
     calls.close()
     assert not shared.kept._latest.evicted
     assert shared.kept.bytes == len(shared.kept) == 0
@@ -277,13 +301,31 @@ async def test_stopping_calls_that_have_not_begun_leaves_nothing_behind() -> Non
         raise AssertionError("it must not begin")
 
     call = calls.start(work, "x", {}, "t")
-    calls.stop("over", "cancelled")
+    assert [task.get_name() for task in calls.stop("over", "cancelled")] == ["t"]
     await settle()
     assert call.tail == error_event("over", "cancelled")
     assert calls.running == 0
 
 
-@proves("calls.turns")
+@pytest.mark.parametrize(
+    ("error", "told", "logged"),
+    [
+        (asyncio.CancelledError(), error_event("Tool call cancelled", "cancelled"), []),
+        (KeyError("x"), error_event("Tool execution failed", "environment"), ["call of 'x' failed"]),
+    ],
+)
+async def test_work_that_is_cancelled_or_breaks_still_ends_its_call(
+    error: BaseException, told: bytes, logged: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    async def work(name: str, given: dict[str, Any]) -> Result:
+        raise error
+
+    call = calls_of(runtime()).start(work, "x", {}, "t")
+    await settle()
+    assert (call.tail, caplog.messages) == (told, logged)
+    assert {record.name for record in caplog.records} <= {"ors.server"}
+
+
 class Preparing:
     """An episode that is set up when the test says so, and notes its calls."""
 
@@ -305,6 +347,19 @@ class Preparing:
         return Result(b"")
 
 
+async def test_when_the_only_early_call_has_run_the_next_one_is_not_early() -> None:
+    session, episode = reserve(store(), "a"), Preparing()
+    session.start(episode)  # type: ignore[arg-type]
+    session.submit("early", {}, asyncio.get_running_loop())
+    await settle()
+    episode.go.set()
+    while session.running:
+        await asyncio.sleep(0)
+    assert episode.called == ["early"]
+    assert session._early is None
+
+
+@proves("calls.turns")
 async def test_a_call_that_comes_as_the_setup_ends_overtakes_no_earlier_one() -> None:
     session, episode = reserve(store(), "a"), Preparing()
     session.start(episode)  # type: ignore[arg-type]

@@ -46,8 +46,6 @@ class Admission:
     def leave(self, environment: str, key: str, count: int = 1) -> None:
         """Frees places, and admits the next in the queue."""
         self._take(environment, key, -count)
-        if not self._of_key[key]:
-            del self._of_key[key]
         if self.waiting:
             self._admit()
 

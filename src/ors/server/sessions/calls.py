@@ -167,7 +167,7 @@ class Calls:
             return known
         tail, tool, seconds, key = self._runtime.kept.get(id, known) or (GONE, "", 0.0, None)
         call = Call(self, tool, id, key, "")
-        call.tail, call.seconds, call.finished_at = tail, seconds, float(known)
+        call.tail, call.seconds = tail, seconds
         return call
 
     def spent(self, key: str) -> bool:

@@ -17,14 +17,14 @@ Sids = list[str]
 class Fork:
     """One fork, from its request to the ids of the new sessions."""
 
-    __slots__ = ("_stopped", "_taken", "_task", "_undo", "_waiting", "places")
+    __slots__ = ("_stopped", "_task", "_undo", "_wanted", "places")
 
     def __init__(self, places: int, undo: Callable[[Sids], None]) -> None:
         self.places = places
         """Places for sessions that are taken, and not used yet."""
         self._undo = undo
-        self._waiting = 0
-        self._taken = self._stopped = False
+        self._wanted = 0  # requests that wait for the sessions, or have got them
+        self._stopped = False
         self._task: asyncio.Task[Sids] | None = None
 
     def begin(self, work: Coroutine[Any, Any, Sids]) -> asyncio.Task[Sids]:
@@ -39,15 +39,13 @@ class Fork:
             ORSError: there are no new sessions.
         """
         assert self._task is not None
-        self._waiting += 1
+        self._wanted += 1
         try:
-            sids = await asyncio.shield(self._task)
+            return await asyncio.shield(self._task)
         except asyncio.CancelledError:
-            self._waiting -= 1
+            self._wanted -= 1
             self.undo_if_unwanted()
             raise
-        self._taken = True
-        return sids
 
     def stop(self) -> None:
         """Cancels the task, once: a second time would interrupt its cleaning up."""
@@ -58,7 +56,7 @@ class Fork:
     def undo_if_unwanted(self) -> None:
         """Stops the fork, or ends its sessions, unless a request waits for them or has got them."""
         assert self._task is not None
-        if self._taken or (self._waiting and not self._stopped):
+        if self._wanted and not self._stopped:
             return
         if not self._task.done():
             self.stop()

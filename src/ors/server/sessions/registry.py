@@ -79,7 +79,7 @@ class Sessions:
         Raises:
             ServerFailed: the session has failed.
             BadRequest: there may never be as many sessions.
-            Unavailable: there is no room now.
+            Unavailable: the server or the session has too many calls.
         """
         if session.forks is None:
             session.forks = Forks()
@@ -93,8 +93,6 @@ class Sessions:
         if count + 1 > most:
             raise BadRequest(f"n: with the forked one, there may be {most} sessions at once")
         admitted = self.admission.enter(environment, owner, count)
-        if not admitted and not self._limits.queue:
-            raise self.admission.full()
         fork = Fork(count if admitted else 0, self._undo_fork)
         task = session.forks.start(fork, self._forked(fork, session, count, trace), key)
         # Not in the task: one that is cancelled before its first step runs no code.
@@ -251,7 +249,6 @@ class Sessions:
             del self._ending[sid]
 
     def _add_tombstone(self, session: ServerSession, now: float, reason: str) -> None:
-        self._ended.pop(session.sid, None)
         self._ended[session.sid] = _Tombstone(now + self._limits.tombstone_seconds, reason, session.key)
         if len(self._ended) > self._limits.tombstones:
             self._ended.popitem(last=False)
