@@ -131,9 +131,9 @@ def train(url: str, recipe: Recipe, given: argparse.Namespace) -> None:
     tokenizer = None if given.model else trl_tokenizer()
     watch = Watch(recipe, given.out)
     with ORS(url) as client:
-        # A reply without a guess is a lost episode: with a nudge, that is truncated instead of unscored.
+        # Who runs out of turns, or replies without a guess, has lost.
         environments = TRLEnvironments(
-            client.environment("numberhunt"), reward="last", truncated_reward=0.0, nudge="Guess a number."
+            client.environment("numberhunt"), reward="last", truncated_reward=0.0, unscored_reward=0.0
         )
 
         def reward(**arguments: Any) -> Sequence[float | None]:

@@ -147,6 +147,22 @@ async def test_a_limit_truncates_after_the_calls_of_the_turn(
 
 
 @pytest.mark.parametrize("given", [None, 0.0, -1.5])
+async def test_an_agent_that_gives_up_has_the_reward_that_the_caller_says(
+    session: Opening, given: float | None
+) -> None:
+    agent = Script(calls(reward(None)), AgentMessage(text="I give up."))
+    record = await play(session(), agent, reward="sum", truncated_reward=7.0, unscored_reward=given)
+    assert (record.outcome, record.reward, record.rewards) == (Unscored(), given, (None,))
+
+
+async def test_a_failed_episode_has_no_reward_whatever_the_caller_says(session: Opening) -> None:
+    agent = Script(calls(reward(1.0)), RuntimeError("no model"))
+    record = await play(session(), agent, reward="sum", truncated_reward=7.0, unscored_reward=7.0)
+    assert isinstance(record.outcome, Failed)
+    assert record.reward is None
+
+
+@pytest.mark.parametrize("given", [None, 0.0, -1.5])
 async def test_a_truncated_episode_without_a_reward_has_the_one_that_the_caller_says(
     session: Opening, given: float | None
 ) -> None:

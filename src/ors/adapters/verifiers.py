@@ -55,6 +55,7 @@ class ORSTasksetConfig(vf.TasksetConfig):
     reward: Literal["last", "sum", "max"] | None = None
     """How the rewards of the steps become one."""
     truncated_reward: float | None = None
+    unscored_reward: float | None = None
     nudge: str | None = None
     secrets: list[str] = []
     """Names of those that the environment gets, from the variables of the process."""
@@ -77,7 +78,7 @@ class ORSTaskset(vf.Taskset[ORSTask, ORSTasksetConfig]):
             raise ValueError(f"The taskset needs {', '.join(missing)}: set env.taskset.{missing[0]}")
         with ORS(config.base_url) as client:
             count = client.environment(config.environment).num_tasks(config.split)
-        arguments = config.model_dump(include={"reward", "truncated_reward", "nudge"})
+        arguments = config.model_dump(include={"reward", "truncated_reward", "unscored_reward", "nudge"})
         for index in range(count):
             name = f"{config.environment}/{config.split}/{index}"
             where = {"environment": config.environment, "split": config.split, "index": index}

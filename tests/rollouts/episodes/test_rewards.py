@@ -53,6 +53,8 @@ def test_an_unknown_reduction_names_those_that_there_are(unknown: Reduction) -> 
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_the_reward_of_truncated_episodes_is_a_finite_number(value: float) -> None:
+def test_the_reward_of_truncated_and_unscored_episodes_is_a_finite_number(value: float) -> None:
     with pytest.raises(ValueError, match="truncated_reward must be a finite number or None"):
         Rules(reward="sum", truncated_reward=value)
+    with pytest.raises(ValueError, match="unscored_reward must be a finite number or None"):
+        Rules(reward="sum", unscored_reward=value)

@@ -261,7 +261,8 @@ class PlayedEpisode:
         given = [reward for reward in self._rewards if reward is not None]
         if given:
             return float(reducer(self._rules.reward)(given))
-        return self._rules.truncated_reward if isinstance(outcome, Truncated) else None
+        truncated = isinstance(outcome, Truncated)
+        return self._rules.truncated_reward if truncated else self._rules.unscored_reward
 
     def _elapsed(self) -> float:
         return time.perf_counter() - self._began

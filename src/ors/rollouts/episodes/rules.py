@@ -19,6 +19,8 @@ class PlayArguments(TypedDict, total=False):
     """When an episode is truncated: never, by default."""
     truncated_reward: float | None
     """The reward of a truncated episode in which no step had one: None by default."""
+    unscored_reward: float | None
+    """The reward of an episode that ended without any, such as when the agent gives up: None by default."""
     system: str | None
     """Instructions for the agent that come before the prompt."""
     nudge: str | None
@@ -53,6 +55,7 @@ class Rules:
     reward: Reduction
     limits: EpisodeLimits = field(default_factory=EpisodeLimits)
     truncated_reward: float | None = None
+    unscored_reward: float | None = None
     system: str | None = None
     nudge: str | None = None
     parallel: bool = False
@@ -60,7 +63,7 @@ class Rules:
 
     def __post_init__(self) -> None:
         reducer(self.reward)
-        if self.truncated_reward is not None and not isfinite(self.truncated_reward):
-            raise ValueError(
-                f"truncated_reward must be a finite number or None, not {self.truncated_reward!r}"
-            )
+        for name in ("truncated_reward", "unscored_reward"):
+            value = getattr(self, name)
+            if value is not None and not isfinite(value):
+                raise ValueError(f"{name} must be a finite number or None, not {value!r}")
