@@ -12,6 +12,7 @@ from ors.errors import Gone, NotFound, ServerFailed, Unavailable
 from ors.limits import Limits
 from ors.server.episodes.error_text import ErrorText
 from ors.server.episodes.result import Result, failed
+from ors.server.episodes.threads import NoThread
 from ors.server.observe.episode_counters import EpisodeTotals
 from ors.server.observe.events import (
     CallEnded,
@@ -19,6 +20,7 @@ from ors.server.observe.events import (
     CallReplayed,
     CallStarted,
     EpisodeEnded,
+    EpisodeForked,
     Observers,
     PromptAsked,
     SessionClosed,
@@ -169,6 +171,23 @@ async def test_watchers_of_a_session_see_all_that_happens_in_it() -> None:
     ]
 
 
+async def test_recorders_see_a_session_from_its_start_to_its_end() -> None:
+    class Recording(Seen):
+        def log(self, events: bytes) -> None: ...
+
+        def counts(self) -> tuple[int, int]:
+            return 0, 0
+
+    recorder = Recording()
+    sessions = sessions_of(recorder)
+    reserve(sessions).start(Acting(), "", EpisodeForked("a", "first"))  # type: ignore[arg-type]
+    sessions.delete("a", now=0, key="key")
+    assert recorder.events == [
+        EpisodeForked("a", "first"),
+        SessionEnded("a", "deleted", "Session deleted", True),
+    ]
+
+
 async def test_of_a_session_that_was_never_started_nobody_is_told() -> None:
     seen, watcher = Seen(), Seen()
     sessions = sessions_of(seen)
@@ -249,13 +268,17 @@ async def test_an_episode_that_was_cut_short_has_failed(
     result: Result | None, reason: str, outcome: str
 ) -> None:
     seen = Seen()
-    session = opened(sessions_of(seen), Acting(result or SCORED))
+    sessions = sessions_of(seen)
+    session = opened(sessions, Acting(result or SCORED))
     if result is not None:
         await called(session)
     session.end("over", reason)
     (ended,) = (event for event in seen.events if isinstance(event, EpisodeEnded))
     assert ended.outcome == outcome
     assert ended.reward == (0.5 if outcome == "scored" else None)
+    assert {each for each, count in sessions._runtime.episodes.outcomes().items() if count} == {
+        ("env", outcome)
+    }
 
 
 async def test_an_episode_that_is_deleted_before_it_is_set_up_has_failed() -> None:
@@ -411,6 +434,16 @@ async def test_all_who_wait_hear_of_a_failed_setup_before_its_teardown_has_ended
     episode.torn.set()
     await teardown
     assert "torn down" in episode.done
+
+
+async def test_a_setup_that_found_no_thread_has_met_a_limit() -> None:
+    episode = Acting(setup=NoThread(RuntimeError("no more")))
+    session = opened(sessions_of(), episode)
+    episode.go.set()
+    episode.torn.set()
+    with pytest.raises(ServerFailed) as failed:
+        await session.ready()
+    assert failed.value.reason == "limit"
 
 
 async def test_a_setup_that_cancels_itself_has_failed() -> None:
