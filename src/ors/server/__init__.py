@@ -20,7 +20,7 @@ from ors.server.identity import Identity
 from ors.server.observe.events import Observer, Observers, Recorder
 from ors.server.observe.prometheus import MetricsReader
 from ors.server.runtime import Runtime
-from ors.server.sessions.keys import ApiKey, Keys
+from ors.server.sessions.api_keys import ApiKey, Keys
 
 if TYPE_CHECKING:
     from ors.server.admin.inspector_api import RecordedRuns

@@ -27,7 +27,7 @@ from ors.server.observe.log import LOGGED, EventLog
 from ors.server.observe.loop_watch import LoopWatch
 from ors.server.observe.prometheus import Metrics
 from ors.server.runtime import SHUTDOWN, Runtime
-from ors.server.sessions.keys import Keys
+from ors.server.sessions.api_keys import Keys
 from ors.server.sessions.registry import Sessions
 from ors.types import JSONObject
 

@@ -16,8 +16,8 @@ from ors.server.observe.episode_counters import EpisodeCounters
 from ors.server.observe.events import Observers
 from ors.server.observe.sandbox_counts import SandboxCounts
 from ors.server.process.forks import Copies
+from ors.server.sessions.kept_results import KeptResults
 from ors.server.sessions.prompts import KeptPrompts
-from ors.server.sessions.results import KeptResults
 
 SHUTDOWN = "Server is shutting down"
 

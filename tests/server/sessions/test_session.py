@@ -16,8 +16,8 @@ from ors.server.episodes.result import Result
 from ors.server.observe.events import Observers
 from ors.server.runtime import Runtime
 from ors.server.sessions.calls import Call, Calls
+from ors.server.sessions.kept_results import AT_ONCE, RECORD_BYTES
 from ors.server.sessions.registry import Sessions
-from ors.server.sessions.results import AT_ONCE, RECORD_BYTES
 from ors.server.sessions.session import ServerSession
 from ors.server.sessions.states import TRANSITIONS, State
 from tests.requirements import proves

@@ -16,7 +16,7 @@ from ors.cluster.directory import Directory
 from ors.cluster.ray.heartbeat import DIRECTORY
 from ors.cluster.ray.host import Host
 from ors.cluster.ray.router import RouterActor
-from ors.server.sessions.keys import Keys
+from ors.server.sessions.api_keys import Keys
 
 LEAST_CPUS = 0.01
 """Ray places an actor without any CPU anywhere, whatever else it asks for."""

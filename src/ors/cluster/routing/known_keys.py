@@ -7,7 +7,7 @@ from ors.cluster.aggregate.pages import answer_of
 from ors.cluster.routing.peers import Peers
 from ors.errors import AuthenticationError, Unavailable
 from ors.server.http.requests import Request
-from ors.server.sessions.keys import digest
+from ors.server.sessions.api_keys import digest
 
 MOST_KNOWN = 1024
 _LIST = _protocol.LIST_ENVIRONMENTS

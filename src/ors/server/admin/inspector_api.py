@@ -17,7 +17,7 @@ from ors.server.http.answers import Answer, Headers, Redirect, answer
 from ors.server.http.requests import Request
 from ors.server.http.routes import Coming
 from ors.server.http.streams import Feed
-from ors.server.sessions.keys import Keys
+from ors.server.sessions.api_keys import Keys
 from ors.server.sessions.registry import Sessions
 from ors.server.sessions.session import ServerSession
 

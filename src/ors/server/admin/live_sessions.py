@@ -14,7 +14,7 @@ from ors.server.admin.traffic import Traffic
 from ors.server.episodes.environments import ServedEnvironment
 from ors.server.http.streams import Feed, event
 from ors.server.runtime import Runtime
-from ors.server.sessions.keys import Keys
+from ors.server.sessions.api_keys import Keys
 from ors.server.sessions.registry import Sessions
 from ors.server.sessions.session import ServerSession
 

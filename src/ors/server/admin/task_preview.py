@@ -5,7 +5,7 @@ from itertools import islice
 from typing import Any
 
 from ors.server.episodes.environments import ServedEnvironment
-from ors.server.sessions.keys import Keys
+from ors.server.sessions.api_keys import Keys
 
 MOST_ITEMS = 4
 MOST_CHARS = 60

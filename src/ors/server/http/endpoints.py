@@ -19,8 +19,8 @@ from ors.server.http.routes import Coming, Handler, unknown_environment
 from ors.server.http.streams import CallStream, CallTimers, Outcome
 from ors.server.observe.events import EpisodeStarted
 from ors.server.runtime import SHUTDOWN, Runtime
+from ors.server.sessions.api_keys import Keys
 from ors.server.sessions.calls import Call
-from ors.server.sessions.keys import Keys
 from ors.server.sessions.registry import Sessions
 from ors.server.sessions.session import ServerSession
 from ors.types import (

@@ -18,8 +18,8 @@ from ors.server.observe.events import (
 )
 from ors.server.observe.loop_lag import LoopLag
 from ors.server.runtime import Runtime
+from ors.server.sessions.kept_results import RECORD_BYTES
 from ors.server.sessions.registry import Sessions
-from ors.server.sessions.results import RECORD_BYTES
 from ors.server.sessions.states import READY
 
 Labels = tuple[str, ...]

@@ -22,7 +22,7 @@ from ors.server.connections.asgi import ASGI
 from ors.server.connections.connection import Connection
 from ors.server.connections.connection_limit import OverflowListener
 from ors.server.connections.listener import REQUEST_SECONDS, Application, Listener, Upgrade, Upgraded
-from ors.server.episodes.executor import Executor
+from ors.server.episodes.default_executor import Executor
 from ors.server.process.forks import disown, disown_signals
 from ors.server.process.malloc import FreedMemory
 from ors.server.process.shutdown import Deadline, leave_threads

@@ -8,7 +8,7 @@ from itertools import chain
 
 from ors.errors import Unavailable
 from ors.limits import Limits
-from ors.server.sessions.keys import Keys
+from ors.server.sessions.api_keys import Keys
 
 RETRY_SECONDS = 1
 

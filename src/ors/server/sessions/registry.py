@@ -14,8 +14,8 @@ from ors.server.episodes.episode import Episode
 from ors.server.observe.events import EpisodeForked
 from ors.server.runtime import Runtime
 from ors.server.sessions.admission import Admission
+from ors.server.sessions.api_keys import Keys
 from ors.server.sessions.forks import Fork, Forks
-from ors.server.sessions.keys import Keys
 from ors.server.sessions.session import ServerSession
 from ors.server.sessions.states import State
 

@@ -12,9 +12,9 @@ from ors.server.episodes.error_text import ErrorText
 from ors.server.episodes.result import Result
 from ors.server.observe.events import Observers
 from ors.server.runtime import Runtime
-from ors.server.sessions import results
+from ors.server.sessions import kept_results
 from ors.server.sessions.calls import Call, Calls
-from ors.server.sessions.results import RECORD_BYTES, KeptResults
+from ors.server.sessions.kept_results import RECORD_BYTES, KeptResults
 
 
 @dataclass
@@ -78,7 +78,7 @@ def test_what_has_expired_is_forgotten_once_evicted_results_too() -> None:
 
 
 def test_kept_and_evicted_results_share_what_is_removed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(results, "AT_ONCE", 3)
+    monkeypatch.setattr(kept_results, "AT_ONCE", 3)
     owner, kept = Owner(), KeptResults(60, 2 * (RECORD_BYTES + 100))
     for number in range(6):
         kept.add(Finished(str(number)), owner, bytes(100))
