@@ -11,8 +11,7 @@ from verl.experimental.agent_loop.tool_parser import FunctionCall, ToolParser
 class NumberParser(ToolParser):
     """Reads every reply as a call of `guess`, with the number at its end.
 
-    Without a number it is refused, which costs a turn. If it were text, it would end the episode without a
-    reward: nothing is learned from that, and the model would learn to give up instead of to lose.
+    Without a number it is refused, which costs a turn.
     """
 
     async def extract_tool_calls(
