@@ -49,8 +49,8 @@ _Row = tuple[bytes, str, float, str | None, int]
 """A `KeptResult` and the number of its owner, as a plain tuple of plain values.
 
 A busy server keeps half a million. Python's garbage collector visits such a tuple once, and then leaves it
-alone; it would visit other objects again and again, and pause the server. One table, since each insertion
-into a large one waits for memory: with four, this took a twelfth of a call.
+alone; it would visit other objects again and again, and pause the server. One table for all of them, since
+each insertion into a large one waits for memory.
 """
 
 
