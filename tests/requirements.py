@@ -83,7 +83,7 @@ _LINES = {
         "calls.output": "output objects carry all keys in order",
     },
     "Served besides": {
-        "besides.rollout-log": "a server that records takes openreward's POST /v1/rollouts, with a key if it has keys; others do not have the path",
+        "besides.rollout-log": "openreward's POST /v1/rollouts is an empty 200 whatever its body says, with a key if the server has keys; nothing is kept of it",
         "besides.version": "GET /version gives the version; what is ours lives below /-/, which no environment name can reach",
         "besides.fork": "POST /-/fork gives n new sessions with copies of the environment, made in the order of calls; all are independent",
         "besides.fork-refused": "an n outside 1 to 1024 or over the limit is 400, a full server 429, a finished episode 400, what cannot be copied 500; nothing is left behind",

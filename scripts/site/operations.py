@@ -7,7 +7,6 @@ from pydantic import BaseModel
 from ors import _protocol
 from ors._protocol import Endpoint
 from ors.server.admin import pages
-from ors.server.http.endpoints import ROLLOUT_LOG
 from ors.types import (
     CreateSession,
     ForkSession,
@@ -130,5 +129,4 @@ OPERATIONS = (
         query=("environment", "state", "offset", "limit"),
     ),
     Operation(_SESSION, "Ends one of them.", SID),
-    Operation(ROLLOUT_LOG, "Takes the rollout log of `openreward`, on a server that records.", STATUS),
 )

@@ -7,7 +7,6 @@ import jsonschema  # type: ignore[import-untyped]
 import pytest
 
 from ors import _protocol
-from ors.server.http.endpoints import ROLLOUT_LOG
 from scripts.site import openapi
 from scripts.site.operations import OPERATIONS, Operation
 from tests.support.raw_http import Answer, Raw
@@ -37,12 +36,7 @@ def answered(raw: Raw, operation: Operation, sid: str) -> Answer:
     return raw(operation.endpoint.method, path, body if operation.body else None, sid=sid)
 
 
-PLAIN = [
-    each for each in OPERATIONS if each.endpoint is not ROLLOUT_LOG
-]  # that one is on servers that record only
-
-
-@pytest.mark.parametrize("operation", PLAIN, ids=openapi.path)
+@pytest.mark.parametrize("operation", OPERATIONS, ids=openapi.path)
 def test_a_server_answers_as_the_document_says(operation: Operation, served: Raw) -> None:
     task = served.post("/mathqa/task", {"split": "train", "index": 0}).json()["task"]
     answer = answered(served, operation, served.session("mathqa", task))

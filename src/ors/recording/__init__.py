@@ -1,4 +1,4 @@
-"""Recording: the sessions of a server, and OpenReward's rollout log, as episodes of runs."""
+"""Recording: the sessions of a server as episodes of a run."""
 
 from ors.recording.assembly import REWARD
 from ors.recording.recorder import SessionRecorder

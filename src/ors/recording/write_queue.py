@@ -2,18 +2,16 @@
 
 import logging
 import threading
-import time
 from collections.abc import Callable
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 
 log = logging.getLogger("ors.server")
 
-SWEEP_SECONDS = 1.0
 CLOSE_SECONDS = 4.0
 """A server waits a little longer for its observers to close."""
 
-Write = Callable[[], int]
-"""Writes something, and returns the number of records."""
+Write = Callable[[], None]
+"""Writes one record."""
 
 
 class WriteQueue:
@@ -23,10 +21,9 @@ class WriteQueue:
     with the first write, since a process may be forked before.
     """
 
-    def __init__(self, where: str, most_bytes: int, sweep: Write) -> None:
+    def __init__(self, where: str, most_bytes: int) -> None:
         self._where = where
         self._most_bytes = most_bytes
-        self._sweep = sweep
         self._queue: SimpleQueue[tuple[Write, int] | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
         # Each number is changed by one thread only: the event loop's, or the writer's.
@@ -64,7 +61,7 @@ class WriteQueue:
             log.warning("episodes that wait to be recorded take over %d MB: further ones are dropped", mega)
 
     def put(self, write: Write, size: int) -> None:
-        """Lets the thread write something; then `size` bytes of memory are free again."""
+        """Lets the thread write a record; then `size` bytes of memory are free again."""
         self._queue.put((write, size))
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="ors-recorder", daemon=True)
@@ -81,31 +78,22 @@ class WriteQueue:
         return not self._thread.is_alive()
 
     def _run(self) -> None:
-        due = time.monotonic() + SWEEP_SECONDS
-        while True:
-            try:
-                job = self._queue.get(timeout=max(0.0, due - time.monotonic()))
-            except Empty:
-                self.attempt(self._sweep, 0)
-                due = time.monotonic() + SWEEP_SECONDS
-                continue
-            if job is None:
-                return
-            self.attempt(job[0], 1)
+        while (job := self._queue.get()) is not None:
+            self._attempt(job[0])
             self._given_back += job[1]
 
-    def attempt(self, write: Write, records: int) -> None:
-        """Writes something now. A failure is logged, and loses that number of records."""
+    def _attempt(self, write: Write) -> None:
+        """Writes a record. A failure is logged, and loses it."""
         try:
-            written = write()
+            write()
         except OSError as error:
-            self._lost += records
+            self._lost += 1
             if not self._failing:
                 log.warning("records cannot be written to %s: %s", self._where, error.strerror)
             self._failing = True
         except Exception:  # the next record can be written all the same
-            self._lost += records
+            self._lost += 1
             log.exception("a record could not be written to %s", self._where)
         else:
-            self.written += written
-            self._failing = self._failing and not written
+            self.written += 1
+            self._failing = False

@@ -259,3 +259,18 @@ def test_a_server_needs_environments() -> None:
 def test_an_unknown_way_to_return_errors_is_refused() -> None:
     with pytest.raises(ValueError, match="return_errors"):
         Server([Lab], return_errors="all")  # type: ignore[arg-type]
+
+
+@proves("besides.rollout-log")
+@pytest.mark.parametrize("body", [{"events": [{"eventType": []}]}, b"", b"{", b"[" * 100_000])
+def test_the_rollout_log_of_openreward_is_an_empty_200_whatever_it_says(raw: Raw, body: object) -> None:
+    answer = raw.post("/v1/rollouts", body)
+    assert (answer.status, answer.body) == (200, b"")
+
+
+@proves("besides.rollout-log")
+def test_the_rollout_log_needs_a_key_where_the_server_has_keys() -> None:
+    with serving(Server([Lab], api_keys=["s3cret"])) as url:
+        assert Raw(url).post("/v1/rollouts", {"events": []}).status == 401
+        headers = {"x-api-key": "s3cret"}
+        assert Raw(url).post("/v1/rollouts", {"events": []}, headers=headers).status == 200

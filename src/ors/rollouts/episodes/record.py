@@ -35,4 +35,4 @@ class EpisodeRecord:
     attempts: int = 1
     """How often it was begun: failures of the infrastructure may be tried again."""
     metadata: JSONObject | None = None
-    """What a client has said about the episode, such as in OpenReward's rollout log."""
+    """Further facts about the episode, of whoever wrote the record."""

@@ -16,8 +16,6 @@ from ors.rollouts.records.info import FILE, read_info
 from ors.rollouts.records.line import decode
 from ors.rollouts.task_key import TaskKey
 
-LOGGED = "rollouts"
-"""Folder of a run with the runs that were logged to its server."""
 _BUFFER = 1024 * 1024
 
 
@@ -164,12 +162,9 @@ def read_run(folder: str | Path) -> Run:
 
 
 def find_runs(folder: str | Path) -> Iterator[Path]:
-    """Folders of runs: the folder itself, or those below it. Hidden folders are left out.
-
-    A run has no runs below it, except those that were logged to the server that records it.
-    """
+    """Folders of runs: the folder itself, or those below it. Hidden folders are left out."""
     for path, folders, files in os.walk(folder):
         if FILE in files:
             yield Path(path)
-            folders[:] = [name for name in folders if name == LOGGED]
+            folders.clear()
         folders[:] = sorted(name for name in folders if not name.startswith("."))

@@ -34,6 +34,7 @@ _VERSION = (_protocol.SERVER_VERSION.lower().encode(), __version__.encode())
 _REASON = _protocol.REASON.lower().encode()
 _JSON_TYPE = (b"content-type", b"application/json")
 
+EMPTY = Headers(_VERSION)
 JSON = Headers(_VERSION, _JSON_TYPE)
 TEXT = Headers(_VERSION, (b"content-type", b"text/plain; version=0.0.4; charset=utf-8"))
 STREAM = Headers(

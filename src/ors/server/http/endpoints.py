@@ -13,7 +13,7 @@ from ors._version import __version__
 from ors.errors import NotFound, ORSError, ServerFailed, Unavailable
 from ors.server.episodes.environments import ServedEnvironment
 from ors.server.episodes.masking import hidden
-from ors.server.http.answers import STREAM, Answer, answer
+from ors.server.http.answers import EMPTY, STREAM, Answer, answer
 from ors.server.http.requests import IDEMPOTENCY_KEY, TRACE, Request
 from ors.server.http.routes import Coming, Handler, unknown_environment
 from ors.server.http.streams import CallStream, CallTimers, Outcome
@@ -35,7 +35,7 @@ from ors.types import (
 
 _OK = Answer(200, b'{"status":"ok"}')
 ROLLOUT_LOG = Endpoint("v1/rollouts", "POST")
-"""openreward 0.1.167: its rollout log, which a server with a recorder takes."""
+"""openreward 0.1.167: its rollout log. Nothing is kept of it; scripts that log go on."""
 
 
 class Endpoints:
@@ -61,8 +61,8 @@ class Endpoints:
 
     def handlers(self) -> dict[Endpoint, Handler]:
         """Returns the handler of each endpoint."""
-        log: dict[Endpoint, Handler] = {ROLLOUT_LOG: self._log} if self._runtime.observers.recorders else {}
-        return log | {
+        return {
+            ROLLOUT_LOG: self._fixed(Answer(200, b"", EMPTY)),
             _protocol.HEALTH: self._fixed(_OK),
             _protocol.VERSION: self._fixed(answer({"version": __version__})),
             _protocol.LIST_ENVIRONMENTS: self._fixed(answer(list(self._environments))),
@@ -285,13 +285,6 @@ class Endpoints:
             return CallStream(call, self._timers)
         # The id is the client's, and may have line breaks.
         return Answer(200, encode("task_id", call.id) + call.events, STREAM)
-
-    # ── Rollout log ──────────────────────────────────────────────────────────────────────────────
-
-    def _log(self, request: Request, environment: ServedEnvironment) -> Answer:
-        for recorder in self._runtime.observers.recorders:
-            recorder.log(request.body)
-        return _OK
 
     # ── Shared ───────────────────────────────────────────────────────────────────────────────────
 

@@ -250,18 +250,10 @@ class Watcher(Protocol):
 
 @runtime_checkable
 class Recorder(Protocol):
-    """Watches every session from its start, and takes the events of a rollout log."""
+    """Watches every session from its start."""
 
     def show(self, event: Watched) -> None:
         """Receives an event of a session."""
-
-    def log(self, events: bytes) -> None:
-        """Receives events of OpenReward's rollout log, as its SDK sends them.
-
-        Raises:
-            BadRequest: they are not valid.
-            Unavailable: they cannot be taken now.
-        """
 
     def counts(self) -> tuple[int, int]:
         """The number of records that were written, and of those that were dropped."""

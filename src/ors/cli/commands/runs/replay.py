@@ -175,9 +175,7 @@ class _Player:
             self._found.differences += [(record, each) for each in kept]
 
     def _environment(self, record: EpisodeRecord) -> Any:
-        # OpenReward's rollout log has names like owner/name.
-        name = self._env or record.task.environment.rpartition("/")[2]
-        return self._client.environment(known_name(self._names, name))
+        return self._client.environment(known_name(self._names, self._env or record.task.environment))
 
 
 def _order(found: tuple[EpisodeRecord, Any]) -> tuple[Any, ...]:

@@ -126,13 +126,13 @@ class Serving:
             server.show_runs(RunsApi(self.record))
         return server
 
-    def options(self, *, alone: bool) -> dict[str, Any]:
-        """Arguments of the server; `alone` as for `recorders`."""
+    def options(self) -> dict[str, Any]:
+        """Arguments of the server."""
         access = {"inspector": self.access.inspector, "cors_origins": self.access.cors_origin}
-        return {**access, "api_keys": self.keys, "observers": self.recorders(alone=alone)}
+        return {**access, "api_keys": self.keys, "observers": self.recorders()}
 
-    def recorders(self, *, alone: bool) -> "list[SessionRecorder]":
-        """The recorder of `--record`, if it is given; `alone` if no other process ends after this one."""
+    def recorders(self) -> "list[SessionRecorder]":
+        """The recorder of `--record`, if it is given."""
         if self.record is None:
             return []
         from ors.recording import REWARD, SessionRecorder
@@ -141,7 +141,7 @@ class Serving:
         config = {"command": "serve", "targets": list(self.targets), "reward": REWARD}
         info = RunInfo.gathered(config, kind="sessions", target=roots(self.targets)[0])
         try:
-            return [SessionRecorder(self.record, info, alone=alone)]
+            return [SessionRecorder(self.record, info)]
         except RunError as error:
             raise WrongUsage(str(error)) from None
         except OSError as error:
@@ -195,7 +195,7 @@ class Serving:
     "--record",
     type=click.Path(file_okay=False, path_type=Path),
     metavar="FOLDER",
-    help="Record every session as an episode of a run in this folder, and take OpenReward's rollout log.",
+    help="Record every session as an episode of a run in this folder.",
 )
 @as_json
 @inherited_flags
@@ -233,8 +233,7 @@ def serve(
     if reloading and inherited.fd is None:
         raise click.exceptions.Exit(_reload(serving, Refusing(serving.private, tls), limits))
     supervised = workers.supervised and on_ray.ray is None and not inherited.is_child
-    alone = not supervised and inherited.worker_config is None
-    how = {**serving.options(alone=alone), "limits": limits, "return_errors": return_errors}
+    how = {**serving.options(), "limits": limits, "return_errors": return_errors}
     if supervised:
         raise click.exceptions.Exit(_supervise(serving, workers, how))
     with reload.telling(inherited.failure):
@@ -278,10 +277,7 @@ def _supervise(serving: Serving, workers: Workers, how: dict[str, Any]) -> int:
     policy = workers.policy(how["limits"])
     supervisor = Supervisor(start, sockets, policy, lambda url, names: serving.announce([url], names), say)
     with closing(lines):
-        code = supervisor.run()
-    for recorder in serving.recorders(alone=True):  # writes rollouts of the log that no worker has ended
-        recorder.close()
-    return code
+        return supervisor.run()
 
 
 def _reload(serving: Serving, refusing: Refusing, limits: Limits) -> int:
