@@ -2,7 +2,6 @@
 
 import os
 import re
-import resource
 import signal
 import subprocess
 import sys
@@ -132,15 +131,12 @@ def _started(
 ) -> Iterator[tuple["subprocess.Popen[bytes]", str]]:
     """A process that says where it listens."""
 
-    def limit() -> None:
-        if files is not None:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
-
+    if files is not None:
+        command = ["sh", "-c", f'ulimit -n {files}; exec "$@"', "sh", *command]
     with log.open("wb") as out:
         process = subprocess.Popen(
-            command, cwd=ROOT, env=variables(env), stdin=subprocess.DEVNULL, stdout=out, stderr=out,
-            preexec_fn=limit,
-        )  # fmt: skip
+            command, cwd=ROOT, env=variables(env), stdin=subprocess.DEVNULL, stdout=out, stderr=out
+        )
     try:
         up = until(lambda: re.search(pattern, log.read_text()) is not None)
         assert up, f"it does not listen: {log.read_text()}"
@@ -193,7 +189,7 @@ def front(
                 "asgi", [*UVICORN, "--port", "0", "--timeout-keep-alive", "1"], r"running on (http://\S+)"
             )
         else:
-            more = ["--workers", str(WORKERS), "--preload"] if name == "workers" else []
+            more = ["--workers", str(WORKERS)] if name == "workers" else []
             made.url = start("server", [*serve, *more], r"Serving on (http://\S+)")
         if name == "router":
             trusted = ["--api-key", key, "--cors-origin", ORIGIN] if key else []

@@ -38,7 +38,7 @@ def test_what_an_environment_prints_goes_to_standard_error(words: tuple[str, ...
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("how", [(), ("--workers", "1"), ("--workers", "1", "--preload"), ("--reload",)])
+@pytest.mark.parametrize("how", [(), ("--workers", "1"), ("--reload",)])
 def test_a_server_announces_itself_in_json_alone(how: tuple[str, ...]) -> None:
     with running("serve", NOISY, "--port", "0", "--json", *how) as server:
         assert server.process.stdout is not None

@@ -230,7 +230,7 @@ def test_what_is_encrypted_stays(tmp_path: Path) -> None:
 
 
 def test_random_traffic_over_moving_connections_loses_nothing_and_runs_nothing_twice(tmp_path: Path) -> None:
-    with crew(tmp_path, 3, "--preload") as made, ThreadPoolExecutor(8) as pool:
+    with crew(tmp_path, 3) as made, ThreadPoolExecutor(8) as pool:
         sids = [made.session(slot) for slot in (0, 1, 2, 0, 1, 2)]
         wanted = list(pool.map(lambda seed: _wander(made.raw, sids, random.Random(seed)), range(8)))
         assert sorted(made.traces()) == sorted(name for names in wanted for name in names)
@@ -252,7 +252,7 @@ def test_connections_outlive_the_workers_that_are_replaced(tmp_path: Path) -> No
                 last -= replaced.is_set()
         return 1
 
-    with crew(tmp_path, 2, "--preload") as made, ThreadPoolExecutor(8) as pool:
+    with crew(tmp_path, 2) as made, ThreadPoolExecutor(8) as pool:
         silent = [made.raw.connection() for _ in range(300)]
         for each in silent:
             each.connect()

@@ -19,6 +19,8 @@ from ors.cli import ors
 
 ORS = [sys.executable, "-m", "ors"]
 PATIENCE = 40
+LOGIN = "import os, sys; os.login_tty(0); os.execv(sys.argv[1], sys.argv[1:])"
+"""Makes a terminal the controlling one of a command. No `preexec_fn`: this process has threads."""
 ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b[=>]")
 
 
@@ -130,10 +132,10 @@ class Terminal:
     def __init__(self, *words: str, cwd: Path | None = None) -> None:
         self._master, slave = os.openpty()
         self._process = subprocess.Popen(
-            [*ORS, *words],
+            [sys.executable, "-c", LOGIN, *ORS, *words],
             cwd=cwd,
             env=variables({"TERM": "xterm", "COLUMNS": "120", "LINES": "40"}),
-            preexec_fn=lambda: os.login_tty(slave),
+            stdin=slave,
         )
         os.close(slave)
         self.shown = ""

@@ -11,13 +11,7 @@ from pathlib import Path
 from ors import Blocks, Environment, JSONObject, TextBlock, ToolOutput, tool
 
 HELD: list[bytes] = []
-LOADED = b"y" * (4 << 20)
-"""What an environment loads at its import."""
 PATIENCE = 20.0
-
-if "YARD_IMPORTS" in os.environ:
-    with Path(os.environ["YARD_IMPORTS"]).open("a") as imports:
-        imports.write(f"{os.getpid()}\n")
 
 
 def said(text: str) -> ToolOutput:
@@ -89,11 +83,6 @@ class Yard(Environment):
                 return said("opened" if first[0] else "given up")
             finally:
                 sys.setswitchinterval(interval)
-
-    @tool
-    async def loaded(self) -> ToolOutput:
-        """Where in memory is what was loaded at import."""
-        return said(str(id(LOADED)))
 
     @tool
     def grow(self, megabytes: int) -> ToolOutput:

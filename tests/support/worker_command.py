@@ -40,10 +40,6 @@ class Crew:
         """Returns the traces that tools have written."""
         return lines(self._folder / "traces")
 
-    def imports(self) -> list[int]:
-        """The processes that have imported the environment."""
-        return [int(pid) for pid in lines(self._folder / "imports")]
-
     def said(self, pattern: str) -> list[str]:
         """Returns all matches in its standard error."""
         return re.findall(pattern, (self._folder / "errors").read_text())
@@ -119,7 +115,6 @@ def crew(folder: Path, workers: int, *words: str, command: Sequence[str] = ORS) 
             env=variables(
                 {
                     "YARD": str(folder / "traces"),
-                    "YARD_IMPORTS": str(folder / "imports"),
                     "PYTHONUNBUFFERED": "1",
                 }
             ),

@@ -109,7 +109,7 @@ def in_a_process(path: Path, start: Any, answers: Any) -> None:
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
 def test_many_processes_may_make_the_index_at_once(kind: str, tmp_path: Path, cache: Path) -> None:
     path = written(kind, tmp_path)
-    context = multiprocessing.get_context("fork")
+    context = multiprocessing.get_context("spawn")
     start, answers = context.Event(), context.Queue()
     processes = [context.Process(target=in_a_process, args=(path, start, answers)) for _ in range(8)]
     for process in processes:

@@ -32,7 +32,6 @@ RAY = ("--ray", "--host", "127.0.0.1")
             "--slot cannot be combined with --max-worker-sessions",
         ),
         (["--workers", "2", "--reload"], "--workers cannot be combined with --reload"),
-        (["--preload", "--reload"], "--preload cannot be combined with --reload"),
         (["--drain-seconds", "5", "--reload"], "--drain-seconds cannot be combined with --reload"),
         (["--retire-seconds", "5", "--reload"], "--retire-seconds cannot be combined with --reload"),
         (
@@ -40,7 +39,6 @@ RAY = ("--ray", "--host", "127.0.0.1")
             "--retire-seconds cannot be combined with --ray: use --drain-seconds",
         ),
         ([*RAY, "--workers", "2"], "--workers cannot be combined with --ray: use --hosts for the number"),
-        ([*RAY, "--preload"], "--preload cannot be combined with --ray"),
         ([*RAY, "--slot", "2"], "--slot cannot be combined with --ray: each host gets its own slot"),
         ([*RAY, "--reload"], "--reload cannot be combined with --ray"),
         ([*RAY, "--ssl-certfile", __file__], "--ssl-certfile cannot be combined with --ray: use a proxy"),
@@ -88,7 +86,7 @@ def test_what_a_file_sets_for_ray_may_stand_where_ray_is_not_used(park: str, tmp
 @pytest.mark.long
 @pytest.mark.parametrize(
     "words",
-    [["--workers", "1"], ["--preload"], ["--max-worker-sessions", "9"], ["--max-worker-memory", "2G"]],
+    [["--workers", "1"], ["--max-worker-sessions", "9"], ["--max-worker-memory", "2G"]],
 )
 def test_one_worker_is_supervised_if_it_is_asked_for(words: list[str], park: str) -> None:
     with running("serve", park, "--port", "0", "--log-level", "error", *words) as server:

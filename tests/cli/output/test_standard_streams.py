@@ -48,7 +48,6 @@ def test_a_command_works_without_a_stream(closed: str, words: tuple[str, ...]) -
     [
         *((closed, ()) for closed in CLOSED),
         (ALL, ("--workers", "1")),
-        (ALL, ("--workers", "1", "--preload")),
         (ALL, ("--reload",)),
     ],
 )

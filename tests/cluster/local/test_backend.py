@@ -10,7 +10,7 @@ from contextlib import closing
 import pytest
 
 from ors.cluster.backend import Backend, Unsupported
-from ors.cluster.local import Policy, Supervisor, WorkerConfig, WorkerProcess, listeners
+from ors.cluster.local import Policy, Supervisor, WorkerConfig, listeners
 from ors.cluster.local.messages import Channel, WorkerReport
 from ors.server.process.folders import own_folder
 
@@ -30,7 +30,7 @@ class Workers:
         )
         self.backend: Backend = self.supervisor
 
-    def _start(self, config: WorkerConfig) -> WorkerProcess:
+    def _start(self, config: WorkerConfig) -> subprocess.Popen[bytes]:
         self.controls.append(socket.socket(fileno=socket.dup(config.control)))
         self.processes.append(subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE))
         return self.processes[-1]

@@ -58,7 +58,7 @@ def still(pid: int) -> Iterator[None]:
 
 
 def test_a_worker_that_stands_still_does_not_stop_its_supervisor(tmp_path: Path) -> None:
-    with crew(tmp_path, 2, *QUICK, "--preload", command=[sys.executable, "-c", NARROW]) as two:
+    with crew(tmp_path, 2, *QUICK, command=[sys.executable, "-c", NARROW]) as two:
         first, second = two.pids()
         with still(first):
             for _ in range(4):  # each tells all workers several times how things stand
@@ -71,7 +71,7 @@ def test_a_worker_that_stands_still_does_not_stop_its_supervisor(tmp_path: Path)
 
 
 def test_a_worker_reads_its_newest_orders_when_it_goes_on(tmp_path: Path) -> None:
-    with crew(tmp_path, 2, *QUICK, "--preload", command=[sys.executable, "-c", NARROW]) as two:
+    with crew(tmp_path, 2, *QUICK, command=[sys.executable, "-c", NARROW]) as two:
         first, _ = two.pids()
         with still(first):
             for _ in range(3):
@@ -159,7 +159,7 @@ def free(port: int) -> bool:
     return True
 
 
-@pytest.mark.parametrize("words", [("--workers", "1"), ("--workers", "1", "--preload"), ("--reload",)])
+@pytest.mark.parametrize("words", [("--workers", "1"), ("--reload",)])
 def test_a_worker_whose_event_loop_is_blocked_ends_with_its_supervisor(words: tuple[str, ...]) -> None:
     with running("serve", CLINGING, "--port", "0", *QUICK, *words) as server:
         raw = Raw(server.line(r"Serving on (http://\S+)")[1])

@@ -5,7 +5,6 @@ import http.client
 import json
 import os
 import random
-import re
 import signal
 import socket
 import sys
@@ -20,7 +19,6 @@ import pytest
 from ors.client import ORS, AsyncORS, AsyncSession
 from ors.cluster.runner import MOVE_AFTER
 from ors.errors import ORSError, SessionLost
-from tests.support import traced_environment as yard
 from tests.support.call_ledger import Ledger
 from tests.support.commands import run
 from tests.support.raw_http import Answer
@@ -207,7 +205,7 @@ async def test_all_workers_are_replaced_under_load_without_a_failed_call(tmp_pat
 
 
 def test_a_drain_deadline_ends_a_replaced_worker(tmp_path: Path) -> None:
-    with crew(tmp_path, 2, "--preload", "--drain-seconds", "0.2", "--grace-seconds", "0.1") as two:
+    with crew(tmp_path, 2, "--drain-seconds", "0.2", "--grace-seconds", "0.1") as two:
         before = two.pids()
         sid = two.session(0)
         with two.raw.opened(sid, "stay", {"name": "z"}, env="yard") as call:
@@ -218,7 +216,7 @@ def test_a_drain_deadline_ends_a_replaced_worker(tmp_path: Path) -> None:
 
 
 def test_a_worker_is_replaced_after_so_many_sessions(tmp_path: Path) -> None:
-    with crew(tmp_path, 2, "--preload", "--max-worker-sessions", "30") as two:
+    with crew(tmp_path, 2, "--max-worker-sessions", "30") as two:
         before = two.pids()
         while any(alive(pid) for pid in before):
             assert two.raw.post("/delete", sid=two.session()).status == 200
@@ -240,31 +238,6 @@ def test_workers_end_with_their_supervisor(tmp_path: Path) -> None:
         two.process.kill()
         while any(alive(pid) for pid in pids):
             time.sleep(0.01)
-
-
-def shared(pid: int, address: int) -> int:
-    """How many bytes around that address a process shares with others, and has written to before."""
-    here = False
-    for line in Path(f"/proc/{pid}/smaps").read_text().splitlines():
-        if found := re.match(r"([0-9a-f]+)-([0-9a-f]+) ", line):
-            here = int(found[1], 16) <= address < int(found[2], 16)
-        elif here and line.startswith("Shared_Dirty:"):
-            return int(line.split()[1]) << 10
-    raise AssertionError("nothing is at that address")
-
-
-def test_preloaded_workers_share_what_was_imported(tmp_path: Path) -> None:
-    with crew(tmp_path, 2, "--preload") as two:
-        pids = two.pids()
-        assert len(set(pids)) == 2
-        os.kill(pids[0], signal.SIGKILL)
-        two.until(lambda: two.slots() == {0, 1})
-        assert two.pids()[0] != pids[0]
-        assert two.imports() == [two.process.pid]
-        for slot, pid in enumerate(two.pids()):
-            address = int(two.told(two.session(slot), "loaded"))
-            assert shared(pid, address) > 0.9 * len(yard.LOADED)
-        assert two.stop() == 0
 
 
 def test_a_worker_that_keeps_dying_is_started_after_longer_and_longer_pauses(tmp_path: Path) -> None:

@@ -204,12 +204,9 @@ def test_a_command_ends_with_one_line_and_an_exit_code(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("preload", [[], ["--preload"]], ids=["spawned", "preloaded"])
-def test_a_worker_whose_startup_fails_ends_the_command_and_is_not_started_again(
-    tmp_path: Path, preload: list[str]
-) -> None:
+def test_a_worker_whose_startup_fails_ends_the_command_and_is_not_started_again(tmp_path: Path) -> None:
     only_one = "pathlib.Path(__file__).with_name('taken').touch(exist_ok=False)"
-    words = ["serve", room(tmp_path, only_one), "--port", "0", "--workers", "2", *preload]
+    words = ["serve", room(tmp_path, only_one), "--port", "0", "--workers", "2"]
     done = run(*words)
     assert done.code == 3
     assert done.err.count("Room.startup failed: FileExistsError") == 1

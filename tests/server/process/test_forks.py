@@ -23,7 +23,7 @@ pytestmark = [
 ]
 
 FORKING = str(SUPPORT / "forking_environment.py")
-WAYS = [(), ("--workers", "1"), ("--workers", "1", "--preload"), ("--reload",)]
+WAYS = [(), ("--workers", "1"), ("--reload",)]
 
 
 @contextmanager

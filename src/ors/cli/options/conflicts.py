@@ -9,7 +9,7 @@ from ors.cli.options.ray import OnRay
 from ors.cli.options.shared import given, typed
 from ors.cli.options.workers import Workers
 
-PROCESSES = ("--preload", "--max-worker-memory", "--max-worker-sessions")
+PROCESSES = ("--max-worker-memory", "--max-worker-sessions")
 
 
 def check_together(on_ray: OnRay, workers: Workers, access: Access, reloading: bool) -> None:

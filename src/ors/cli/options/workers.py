@@ -50,7 +50,6 @@ class Workers:
     """Number of workers, and when to replace them; the slot of a server without them."""
 
     workers: int
-    preload: bool
     max_worker_memory: int | None
     max_worker_sessions: int | None
     drain_seconds: float
@@ -61,7 +60,6 @@ class Workers:
         """First flag that needs a supervisor, even for one worker; empty if none does."""
         asked = {
             "--workers": given("workers"),
-            "--preload": self.preload,
             "--max-worker-memory": self.max_worker_memory is not None,
             "--max-worker-sessions": self.max_worker_sessions is not None,
             "--drain-seconds": given("drain_seconds"),
@@ -95,10 +93,6 @@ FLAGS: Flags = (
             "help": "Worker processes on this port. Each has its own sessions and limits. A supervisor "
             "restarts workers that crash and replaces them on SIGHUP.  [default: 1, without supervisor]",
         },
-    ),
-    (
-        "--preload",
-        {"is_flag": True, "help": "Import the TARGET once, then fork the workers, which share its memory."},
     ),
     (
         "--max-worker-memory",

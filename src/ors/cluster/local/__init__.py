@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from ors.cluster.local.messages import WorkerConfig
 
 if TYPE_CHECKING:
-    from ors.cluster.local.spawn import WorkerProcess, forked, listeners, spawned, take
+    from ors.cluster.local.spawn import listeners, spawned, take
     from ors.cluster.local.supervisor import Policy, Supervisor
     from ors.cluster.local.worker import Worker
 
@@ -15,8 +15,6 @@ __all__ = [
     "Supervisor",
     "Worker",
     "WorkerConfig",
-    "WorkerProcess",
-    "forked",
     "listeners",
     "spawned",
     "take",

@@ -1,41 +1,21 @@
-"""Starts worker processes: as a new command, or as a copy of this process."""
+"""Starts worker processes."""
 
 import os
-import signal
 import socket
 import subprocess
-import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Mapping, Sequence
 
 from ors.cluster.local.messages import VARIABLE, WorkerConfig
 from ors.server.process.lifeline import Lifeline
 
 
-class WorkerProcess(Protocol):
-    """A process that was started."""
+def spawned(
+    command: Sequence[str], config: WorkerConfig, environment: Mapping[str, str]
+) -> subprocess.Popen[bytes]:
+    """Starts a worker as a new process that runs `command`.
 
-    pid: int
-
-    def poll(self) -> int | None:
-        """Returns its exit code, once it has ended."""
-
-
-@dataclass(slots=True)
-class _Forked:
-    pid: int
-    code: int | None = None
-
-    def poll(self) -> int | None:
-        if self.code is None:
-            ended, status = os.waitpid(self.pid, os.WNOHANG)
-            self.code = os.waitstatus_to_exitcode(status) if ended else None
-        return self.code
-
-
-def spawned(command: Sequence[str], config: WorkerConfig, environment: Mapping[str, str]) -> WorkerProcess:
-    """Starts a worker as a new process that runs `command`."""
+    Not by `os.fork`: threads of the supervisor hold locks that a copy would wait for.
+    """
     return subprocess.Popen(
         command,
         env={**environment, VARIABLE: config.text()},
@@ -44,31 +24,6 @@ def spawned(command: Sequence[str], config: WorkerConfig, environment: Mapping[s
         stdout=subprocess.DEVNULL,  # only the supervisor writes to standard output
         process_group=0,  # Ctrl-C reaches a worker only through its supervisor
     )
-
-
-def forked(
-    work: Callable[[WorkerConfig], None], config: WorkerConfig, forget: Callable[[], None]
-) -> WorkerProcess:
-    """Starts a worker as a copy of this process, with which it shares the memory of imported modules."""
-    pid = os.fork()
-    if pid:
-        return _Forked(pid)
-    code = 1
-    try:
-        os.setpgid(0, 0)
-        signal.set_wakeup_fd(-1)
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD):
-            signal.signal(number, signal.SIG_DFL)
-        forget()
-        work(config)
-        code = 0
-    except SystemExit as ended:
-        code = ended.code if isinstance(ended.code, int) else 1
-    except BaseException:
-        sys.excepthook(*sys.exc_info())
-    finally:
-        sys.stderr.flush()
-        os._exit(code)
 
 
 def take(config: WorkerConfig) -> Lifeline:

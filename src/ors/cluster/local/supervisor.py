@@ -4,6 +4,7 @@ import os
 import selectors
 import signal
 import socket
+import subprocess
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -14,7 +15,7 @@ from types import FrameType
 from ors.cluster.backend import ClusterState, HostInfo, Unsupported
 from ors.cluster.handover import handover_path
 from ors.cluster.local.messages import Channel, JSONLines, WorkerConfig, WorkerReport, WorkerUpdate
-from ors.cluster.local.spawn import WorkerProcess, memory
+from ors.cluster.local.spawn import memory
 from ors.cluster.routing.peer import UNIX
 from ors.server.identity import new_incarnation
 from ors.server.process.folders import Folder, own_folder
@@ -26,7 +27,7 @@ LAST_SECONDS = 20.0
 """How long a worker may take to end after its grace period, before it is killed."""
 MEMORY_SECONDS = 1.0
 """How often the memory of workers is checked, if there is a limit."""
-Start = Callable[[WorkerConfig], WorkerProcess]
+Start = Callable[[WorkerConfig], subprocess.Popen[bytes]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +50,7 @@ class Policy:
 class _Worker:
     slot: int
     incarnation: int
-    process: WorkerProcess
+    process: subprocess.Popen[bytes]
     control: socket.socket
     channel: Channel
     address: str
@@ -95,9 +96,6 @@ class Supervisor:
         self._folder: Folder | None = None
         self._memory_checked = 0.0
         self._wakeup = socket.socketpair()
-        self._open: set[socket.socket] = (
-            set()
-        )  # the supervisor's ends, also of a worker that is just being started
 
     def run(self) -> int:
         """Runs until a signal ends it; returns the exit code."""
@@ -113,12 +111,6 @@ class Supervisor:
                     return code
                 self._do_due(time.monotonic())
             return 0
-
-    def forget(self) -> None:
-        """Closes the supervisor's sockets, in a copy of this process."""
-        self._selector.close()
-        for each in (*self._wakeup, *self._open):
-            each.close()
 
     # ── Signals and reports ──────────────────────────────────────────────────────────────────────
 
@@ -196,7 +188,6 @@ class Supervisor:
         assert self._folder is not None
         path = self._folder.path / f"{slot}-{self._incarnation}.sock"
         ours, theirs = socket.socketpair()
-        self._open.add(ours)
         with theirs, socket.socket(socket.AF_UNIX) as link:
             link.bind(str(path))
             config = WorkerConfig(
@@ -340,7 +331,6 @@ class Supervisor:
             self._others.remove(worker)
         with suppress(KeyError):
             self._selector.unregister(worker.control)
-        self._open.discard(worker.control)
         worker.control.close()
         link = worker.address.removeprefix(UNIX)
         for path in (link, handover_path(link)):
@@ -380,11 +370,14 @@ class Supervisor:
                 self.place(slot)
 
     def close(self) -> None:
-        """Kills all workers."""
+        """Kills all workers, and closes the supervisor's sockets."""
         signal.set_wakeup_fd(-1)
         for worker in self._all():
             _kill(worker, signal.SIGKILL)
-        self.forget()
+            worker.control.close()
+        self._selector.close()
+        for end in self._wakeup:
+            end.close()
 
 
 def _kill(worker: _Worker, number: signal.Signals) -> None:

@@ -62,9 +62,8 @@ def test_a_server_goes_on_with_the_run_of_the_one_before(park: str, tmp_path: Pa
     assert len(read_run(tmp_path).entries) == 2
 
 
-@pytest.mark.parametrize("flags", [[], ["--preload"]], ids=["spawned", "forked"])
-def test_workers_record_into_one_run(park: str, tmp_path: Path, flags: list[str]) -> None:
-    with running("serve", park, "--port", "0", "--workers", "2", "--record", str(tmp_path), *flags) as server:
+def test_workers_record_into_one_run(park: str, tmp_path: Path) -> None:
+    with running("serve", park, "--port", "0", "--workers", "2", "--record", str(tmp_path)) as server:
         url = address(server)
         for index in range(20):
             play(url, index=index)

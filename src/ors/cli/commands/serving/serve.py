@@ -3,6 +3,7 @@
 import json
 import os
 import socket
+import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -29,7 +30,6 @@ from ors.cli.sockets import in_words
 from ors.cli.sockets import listener as listening
 from ors.cli.targets.resolve import built, environments, roots
 from ors.cluster.local import WorkerConfig
-from ors.errors import StartupFailed
 from ors.server import ApiKey, is_loopback
 from ors.server.process.lifeline import Lifeline
 
@@ -101,11 +101,7 @@ class Serving:
             ssl_keyfile=self.access.ssl_keyfile,
         )
         with self._logging():
-            try:
-                worker.work()
-            except StartupFailed as error:  # a copy of the supervisor has nobody else who prints it
-                Unreachable(str(error)).show()
-                raise SystemExit(Unreachable.exit_code) from None
+            worker.work()
             worker.leave()
 
     def deploy(
@@ -255,19 +251,14 @@ def _serve(
 
 
 def _supervise(serving: Serving, workers: Workers, how: dict[str, Any]) -> int:
-    """Keeps workers running, copies of this process if it loads the environments; returns the exit code."""
-    from ors.cluster.local import Supervisor, WorkerProcess, forked, listeners, spawned, take
+    """Keeps workers running; returns the exit code."""
+    from ors.cluster.local import Supervisor, listeners, spawned
 
-    preloaded = serving.built(environments(serving.targets), how) if workers.preload else None
     with in_words(serving.host, serving.port):
         sockets = listeners(serving.host, serving.port, workers.workers)
 
-    def start(worker_config: WorkerConfig) -> WorkerProcess:
-        if preloaded is None:
-            return spawned([sys.executable, "-m", "ors", *sys.argv[1:]], worker_config, os.environ)
-        return forked(
-            lambda given: serving.work(preloaded, given, take(given)), worker_config, supervisor.forget
-        )
+    def start(worker_config: WorkerConfig) -> subprocess.Popen[bytes]:
+        return spawned([sys.executable, "-m", "ors", *sys.argv[1:]], worker_config, os.environ)
 
     lines = logs.TextLines(sys.stderr.fileno())  # never blocks the supervisor
 
