@@ -10,6 +10,7 @@ from ors.rollouts import (
     EpisodeRecord,
     Failed,
     Outcome,
+    Refused,
     Scored,
     SystemMessage,
     TaskRef,
@@ -100,7 +101,7 @@ MESSAGES = st.one_of(
         st.text(),
         st.lists(CALLS, max_size=2).map(tuple),
         st.none() | st.text(),
-        st.sampled_from(["stop", "length", "refusal"]),
+        st.sampled_from(["stop", "length", "refusal", "pause"]),
         USAGES,
         NUMBERS,
     ),
@@ -121,6 +122,7 @@ MESSAGES = st.one_of(
 OUTCOMES = st.one_of(
     st.builds(Scored),
     st.builds(Unscored),
+    st.builds(Refused),
     st.builds(Truncated, st.sampled_from(["turns", "tokens", "cost", "seconds"]), st.text()),
     st.builds(
         Failed,

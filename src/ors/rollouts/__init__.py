@@ -11,7 +11,7 @@ from ors.rollouts.episodes.messages import (
     Usage,
     UserMessage,
 )
-from ors.rollouts.episodes.outcome import Failed, Outcome, Scored, Truncated, Unscored
+from ors.rollouts.episodes.outcome import Failed, Outcome, Refused, Scored, Truncated, Unscored
 from ors.rollouts.episodes.record import EpisodeRecord
 from ors.rollouts.episodes.rewards import Reduction
 from ors.rollouts.episodes.rules import PlayArguments, RolloutArguments
@@ -35,6 +35,7 @@ __all__ = [
     "Outcome",
     "PlayArguments",
     "Reduction",
+    "Refused",
     "RolloutArguments",
     "Rollouts",
     "Scored",

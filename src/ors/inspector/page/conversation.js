@@ -87,6 +87,7 @@ export function ending({ outcome, reward: earned }) {
   if (type === "scored") return h("p", { class: "ending scored" }, h("b", null, "Scored. "), `Reward ${reward(earned)}.`);
   if (type === "unscored") return h("p", { class: "ending" }, h("b", null, "Unscored. "), "The episode ended, and the environment gave no reward.");
   if (type === "truncated") return h("p", { class: "ending truncated" }, h("b", null, "Truncated. "), `The episode reached its limit of ${outcome.limit}.`, outcome.detail ? ` ${outcome.detail}` : "", earned === null ? " It has no reward." : ` Reward ${reward(earned)}.`);
+  if (type === "refused") return h("p", { class: "ending truncated" }, h("b", null, "Refused. "), "The model refused to go on, or its provider withheld the reply.", earned === null ? " It has no reward." : ` Reward ${reward(earned)}.`);
   const ran = outcome?.may_have_run ? " A call whose result is unknown may have run." : "";
   return h("div", { class: "ending failed" }, h("p", null, h("b", null, "Failed. "), `${WHO[outcome?.who] ?? "Something"} failed ${STAGES[outcome?.stage] ?? ""}. The episode has no reward.${ran}`), outcome?.error ? text(`${outcome.error}: ${outcome.message ?? ""}`) : null);
 }

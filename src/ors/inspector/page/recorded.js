@@ -5,7 +5,7 @@ import { ask, send } from "./server.js";
 import { count, plural, reward } from "./words.js";
 
 export const ABSENT = "This server keeps no records: start it with --record FOLDER, or look at a folder with `ors view FOLDER`.";
-const LOOKS = { scored: "ok", unscored: "plain", truncated: "refused", failed: "failed" };
+const LOOKS = { scored: "ok", unscored: "plain", truncated: "refused", refused: "refused", failed: "failed" };
 const BEAT_MS = 2000;
 
 /** Asks for `what` of the recorded runs. */

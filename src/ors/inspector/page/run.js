@@ -6,7 +6,7 @@ import { Listing } from "./listing.js";
 import { crumbs, meter, outcomeBadge, outcomeStrip, rounded, runState, tile, unreadable, withError } from "./recorded.js";
 import { count, plural, reward, seconds, when } from "./words.js";
 
-const OUTCOMES = [["", "any"], "scored", "unscored", "truncated", "truncated turns", "truncated tokens", "truncated cost", "truncated seconds", "failed", "failed agent", "failed model", "failed environment", "failed infrastructure"];
+const OUTCOMES = [["", "any"], "scored", "unscored", "truncated", "truncated turns", "truncated tokens", "truncated cost", "truncated seconds", "refused", "failed", "failed agent", "failed model", "failed environment", "failed infrastructure"];
 const COLUMNS = [
   { title: "Task", class: "task", order: "task" },
   { title: "Outcome", class: "outcome", order: "outcome" },
@@ -69,7 +69,7 @@ class RunView {
   }
 
   #draw({ run, found, histogram: spread }) {
-    const ended = ["scored", "unscored", "truncated", "failed"].filter((what) => run.outcomes[what]).map((what) => `${count(run.outcomes[what])} ${what}`);
+    const ended = ["scored", "unscored", "truncated", "refused", "failed"].filter((what) => run.outcomes[what]).map((what) => `${count(run.outcomes[what])} ${what}`);
     this.#found.textContent = found === run.episodes ? plural(found, "episode") : `${count(found)} of ${plural(run.episodes, "episode")}`;
     fill(
       this.#tiles,

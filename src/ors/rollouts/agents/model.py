@@ -13,7 +13,7 @@ from ors.rollouts.agents.dialects.base import Dialect, ModelRequest, merged
 from ors.rollouts.agents.endpoint import ProviderEndpoint
 from ors.rollouts.agents.history import provider_messages, system_text
 from ors.rollouts.agents.options import ModelOptions
-from ors.rollouts.episodes.messages import AgentMessage, Usage
+from ors.rollouts.episodes.messages import AgentMessage, ToolMessage, Usage
 from ors.types import ToolSpec
 
 
@@ -66,6 +66,7 @@ class ModelAgent:
         answer = await self._endpoint.ask(self._dialect.path(self.model), body)
         try:
             reply = self._dialect.reply(answer)
+            _check_said(reply, conversation)
         except ValueError as error:
             raise ModelError(f"the answer of {self!r} is not valid: {error}") from None
         return replace(reply, usage=self._priced(reply.usage), seconds=monotonic() - began)
@@ -88,6 +89,13 @@ class ModelAgent:
     def _priced(self, usage: Usage) -> Usage:
         prices = self.options.prices
         return usage if prices is None else replace(usage, cost=prices.cost(usage))
+
+
+def _check_said(reply: AgentMessage, conversation: Conversation) -> None:
+    # After results of calls, models say that they are done by saying nothing.
+    done = any(isinstance(message, ToolMessage) for message in conversation.messages)
+    if reply.stop == "stop" and not (done or reply.calls or reply.text.strip()):
+        raise ValueError("it has neither text nor a tool call")
 
 
 def _check_options(provider: str, dialect: Dialect, options: ModelOptions) -> None:

@@ -6,7 +6,7 @@ from typing import Any, Literal
 from ors.client import ToolInvocation
 from ors.types import Blocks, JSONObject, TextBlock
 
-StopReason = Literal["stop", "length", "refusal"]
+StopReason = Literal["stop", "length", "refusal", "pause"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class AgentMessage:
     reasoning: str | None = None
     """The model's reasoning as text, if the provider shows it."""
     stop: StopReason = "stop"
-    """Why the model stopped: "length" means that its output was cut off."""
+    """Why the model stopped: "length" if its output was cut off, "pause" if it goes on when asked again."""
     usage: Usage = _NO_USAGE
     seconds: float = 0.0
     native: Any = None

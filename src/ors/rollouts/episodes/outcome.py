@@ -1,4 +1,4 @@
-"""How an episode ended: scored, unscored, truncated or failed."""
+"""How an episode ended: scored, unscored, truncated, refused or failed."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -34,6 +34,13 @@ class Truncated:
 
 
 @dataclass(frozen=True, slots=True)
+class Refused:
+    """The model refused to go on, or its provider withheld the reply."""
+
+    type: Literal["refused"] = "refused"
+
+
+@dataclass(frozen=True, slots=True)
 class Failed:
     """The episode could not be played to its end. It has no reward: never train on it as 0."""
 
@@ -47,7 +54,7 @@ class Failed:
     type: Literal["failed"] = "failed"
 
 
-Outcome = Scored | Unscored | Truncated | Failed
+Outcome = Scored | Unscored | Truncated | Refused | Failed
 
 
 def ended(rewards: Iterable[float | None]) -> Scored | Unscored:

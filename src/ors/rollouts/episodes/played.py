@@ -22,7 +22,7 @@ from ors.rollouts.episodes.messages import (
     text_blocks,
     timed,
 )
-from ors.rollouts.episodes.outcome import Failed, Outcome, Stage, Truncated, ended
+from ors.rollouts.episodes.outcome import Failed, Outcome, Refused, Stage, Truncated, ended
 from ors.rollouts.episodes.record import EpisodeRecord
 from ors.rollouts.episodes.reply_check import check_reply
 from ors.rollouts.episodes.rewards import reducer
@@ -159,12 +159,17 @@ class PlayedEpisode:
     async def _goes_on(self, message: AgentMessage) -> bool:
         """Runs the calls of a message; returns whether the episode goes on."""
         self._stage = "call"
+        if message.stop == "refusal":
+            raise _Stopped(Refused())
         if message.stop == "length" and all(call.error is not None for call in message.calls):
             raise _Stopped(Truncated("tokens", "the model's output was cut off"))
         if message.calls:
             return not await self._call_all(message.calls)
+        if message.stop == "pause":
+            return True
         terminal = await self._session.terminal_tool()
-        if terminal is not None:
+        # An empty message is no answer. A tool that takes none ends the episode all the same.
+        if terminal is not None and (message.text.strip() or terminal.arg is None):
             last = self._session.call_terminal_tool(message.text)
             self._add(await self._result(terminal.name, None, last))
             return False

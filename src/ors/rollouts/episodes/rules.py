@@ -20,7 +20,7 @@ class PlayArguments(TypedDict, total=False):
     truncated_reward: float | None
     """The reward of a truncated episode in which no step had one: None by default."""
     unscored_reward: float | None
-    """The reward of an episode that ended without any, such as when the agent gives up: None by default."""
+    """The reward of an episode that ended, or was refused, without any: None by default."""
     system: str | None
     """Instructions for the agent that come before the prompt."""
     nudge: str | None

@@ -1,6 +1,5 @@
 """Anthropic Messages."""
 
-from dataclasses import replace
 from typing import Any
 
 from ors.client import ToolInvocation
@@ -14,15 +13,20 @@ from ors.rollouts.agents.dialects.base import (
     entries,
     given,
     invocation,
+    stop_of,
     text,
 )
 from ors.rollouts.episodes.messages import AgentMessage, StopReason, Usage
 
 MAX_TOKENS = 16_384
 _STOPS: dict[str, StopReason] = {
+    "end_turn": "stop",
+    "stop_sequence": "stop",
+    "tool_use": "stop",
     "max_tokens": "length",
     "model_context_window_exceeded": "length",
     "refusal": "refusal",
+    "pause_turn": "pause",
 }
 
 
@@ -53,11 +57,14 @@ def _reply(answer: Any) -> AgentMessage:
     content = entries(answer, "content")
     if not isinstance(at(answer, "content"), list):
         raise ValueError("it has no content")
-    stop = _STOPS.get(text(answer, "stop_reason"), "stop")
+    stop = stop_of(answer.get("stop_reason", "end_turn"), _STOPS)  # other servers may leave it out
+    calls = _calls(content, cut=stop == "length")
+    if (stop == "pause" and not content) or (answer.get("stop_reason") == "tool_use" and not calls):
+        raise ValueError("the model stopped for a tool call or a pause, which is missing")
     thoughts = [text(block, "thinking") for block in content if block.get("type") == "thinking"]
     return AgentMessage(
         text="".join(text(block, "text") for block in content if block.get("type") == "text"),
-        calls=_calls(content, cut=stop == "length"),
+        calls=calls,
         reasoning="\n".join(filter(None, thoughts)) or None,
         stop=stop,
         usage=_usage(at(answer, "usage")),
@@ -67,15 +74,13 @@ def _reply(answer: Any) -> AgentMessage:
 
 
 def _calls(content: list[JSON], *, cut: bool) -> tuple[ToolInvocation, ...]:
-    calls = [_call(block) for block in content if block.get("type") == "tool_use"]
-    if cut and calls and content[-1].get("type") == "tool_use":
-        # The input is valid JSON, but only what was written of it so far.
-        calls[-1] = replace(calls[-1], input={}, error="The output was cut off before the end of this call")
-    return tuple(calls)
-
-
-def _call(block: JSON) -> ToolInvocation:
-    return invocation(block, "anthropic", name=block.get("name"), id=block.get("id"))
+    return tuple(
+        invocation(
+            block, "anthropic", name=block.get("name"), id=block.get("id"), cut=cut and block is content[-1]
+        )
+        for block in content
+        if block.get("type") == "tool_use"
+    )
 
 
 def _usage(usage: Any) -> Usage:

@@ -1,15 +1,16 @@
 """The parts of a provider's dialect."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ors.client import Provider, ToolInvocation, parse_tool_call
 from ors.errors import ToolCallError
 from ors.rollouts.agents.options import ModelOptions
-from ors.rollouts.episodes.messages import AgentMessage, Usage
+from ors.rollouts.episodes.messages import AgentMessage, StopReason, Usage
 
 JSON = dict[str, Any]
+CUT_OFF = "The output was cut off before the end of this call"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,7 @@ class Dialect:
     """The path for a model."""
     body: Callable[[ModelRequest], JSON]
     reply: Callable[[Any], AgentMessage]
-    """Reads an answer. Raises ValueError if it is not valid."""
+    """Reads an answer. Raises ValueError if it is not valid, or the provider failed."""
     unsupported: tuple[str, ...] = ()
     """Options that the provider does not have."""
     fixed_headers: Mapping[str, str] = field(default_factory=dict)
@@ -104,16 +105,29 @@ def openai_usage(usage: Any, sent: str, made: str) -> Usage:
     )
 
 
-def invocation(call: JSON, format: Provider, *, name: Any, id: Any) -> ToolInvocation:
-    """A call of the model; with `error` if its arguments cannot be read.
+def stop_of(reason: Any, stops: Mapping[str, StopReason], why: str = "") -> StopReason:
+    """What a provider's stop reason means: an answer, a cut-off, a refusal or a pause.
+
+    Raises:
+        ValueError: it is in no table: the provider failed, or the reason is new. The reply is no answer.
+    """
+    if not isinstance(reason, str) or reason not in stops:
+        raise ValueError(f"the model stopped with {reason!r:.100}" + (f": {why:.300}" if why else ""))
+    return stops[reason]
+
+
+def invocation(call: JSON, format: Provider, *, name: Any, id: Any, cut: bool = False) -> ToolInvocation:
+    """A call of the model; with `error` if its arguments cannot be read, or the output was cut off in it.
 
     Raises:
         ValueError: it is not a call.
     """
     try:
-        return parse_tool_call(call, format)
+        read = parse_tool_call(call, format)
     except ToolCallError as error:
         return ToolInvocation(str(name), {}, id, str(error))
+    # What was written of the arguments may be valid: some servers complete them.
+    return replace(read, input={}, error=CUT_OFF) if cut else read
 
 
 def merged(body: Mapping[str, Any], extra: Mapping[str, Any]) -> JSON:

@@ -17,11 +17,19 @@ from ors.rollouts.agents.dialects.base import (
     given,
     invocation,
     openai_usage,
+    stop_of,
     text,
 )
 from ors.rollouts.episodes.messages import AgentMessage, StopReason
 
-_STOPS: dict[str, StopReason] = {"length": "length", "content_filter": "refusal"}
+_STOPS: dict[str, StopReason] = {
+    "stop": "stop",
+    "tool_calls": "stop",
+    **dict.fromkeys(("end_turn", "eos", "eos_token", "stop_sequence"), "stop"),  # of other servers
+    "length": "length",
+    "model_length": "length",  # Mistral
+    "content_filter": "refusal",
+}
 # Reasoning as vLLM, SGLang, DeepSeek and OpenRouter send it; all of them take it back.
 _SENT_BACK = ("content", "refusal", "tool_calls", "reasoning", "reasoning_content", "reasoning_details")
 
@@ -56,18 +64,22 @@ def _shared_body(request: ModelRequest) -> JSON:
 
 
 def _reply(answer: Any) -> AgentMessage:
-    message = at(answer, "choices", 0, "message")
+    choice = at(answer, "choices", 0)
+    message = at(choice, "message")
     if not isinstance(message, dict):
         raise ValueError("it has no choices[0].message")
     listed = [_with_id(call) for call in entries(message, "tool_calls")]
-    calls = tuple(_call(call) for call in listed)
-    reason = text(answer, "choices", 0, "finish_reason")
     refused = text(message, "refusal")
+    reason = choice.get("finish_reason", "stop")  # some servers leave it out
+    if reason == "tool_calls" and not listed:
+        raise ValueError("the model stopped for a tool call, which is missing")
+    stop = "refusal" if refused else stop_of(reason, _STOPS)
+    calls = tuple(_call(call, cut=stop == "length" and call is listed[-1]) for call in listed)
     return AgentMessage(
         text=_text(message) or refused,
         calls=calls,
         reasoning=text(message, "reasoning_content") or text(message, "reasoning") or None,
-        stop="refusal" if refused else _STOPS.get(reason, "stop"),
+        stop=stop,
         usage=openai_usage(at(answer, "usage"), "prompt", "completion"),
         native=Native("openai-chat", [_native(message, listed, calls)]),
     )
@@ -86,8 +98,8 @@ def _text(message: JSON) -> str:
     return text(message, "content") or "".join(text(part, "text") for part in parts)
 
 
-def _call(call: JSON) -> ToolInvocation:
-    return invocation(call, "openai-chat", name=at(call, "function", "name"), id=call["id"])
+def _call(call: JSON, *, cut: bool) -> ToolInvocation:
+    return invocation(call, "openai-chat", name=at(call, "function", "name"), id=call["id"], cut=cut)
 
 
 def _with_id(call: JSON) -> JSON:

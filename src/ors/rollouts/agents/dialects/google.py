@@ -14,11 +14,14 @@ from ors.rollouts.agents.dialects.base import (
     entries,
     given,
     invocation,
+    stop_of,
     text,
 )
 from ors.rollouts.episodes.messages import AgentMessage, StopReason, Usage
 
+# All others are failures, such as OTHER, MALFORMED_FUNCTION_CALL, and none: the model has not stopped then.
 _STOPS: dict[str, StopReason] = {
+    "STOP": "stop",
     "MAX_TOKENS": "length",
     "SAFETY": "refusal",
     "RECITATION": "refusal",
@@ -26,6 +29,10 @@ _STOPS: dict[str, StopReason] = {
     "BLOCKLIST": "refusal",
     "PROHIBITED_CONTENT": "refusal",
     "SPII": "refusal",
+    "MODEL_ARMOR": "refusal",
+    "IMAGE_SAFETY": "refusal",
+    "IMAGE_PROHIBITED_CONTENT": "refusal",
+    "IMAGE_RECITATION": "refusal",
 }
 
 
@@ -60,24 +67,25 @@ def _reply(answer: Any) -> AgentMessage:
     blocked = text(answer, "promptFeedback", "blockReason")
     if candidate is None and not blocked:
         raise ValueError("it has no candidates")
-    reason = text(candidate, "finishReason")
+    why = text(candidate, "finishMessage")
+    stop = "refusal" if blocked else stop_of(at(candidate, "finishReason"), _STOPS, why)
     parts = entries(candidate, "content", "parts")
+    last = parts[-1] if parts and stop == "length" else None
     said = "".join(text(part, "text") for part in parts if not part.get("thought"))
     thoughts = [text(part, "text") for part in parts if part.get("thought")]
     return AgentMessage(
-        # A call that the model wrote wrongly comes as a text, without parts.
-        text=said or text(candidate, "finishMessage"),
-        calls=tuple(_call(part) for part in parts if "functionCall" in part),
+        text=said or why,
+        calls=tuple(_call(part, cut=part is last) for part in parts if "functionCall" in part),
         reasoning="\n".join(filter(None, thoughts)) or None,
-        stop="refusal" if blocked else _STOPS.get(reason, "stop"),
+        stop=stop,
         usage=_usage(at(answer, "usageMetadata")),
         native=Native("google", [{"role": "model", "parts": parts}] if parts else []),
     )
 
 
-def _call(part: JSON) -> ToolInvocation:
+def _call(part: JSON, *, cut: bool) -> ToolInvocation:
     inner = part["functionCall"]
-    return invocation(part, "google", name=at(inner, "name"), id=at(inner, "id"))
+    return invocation(part, "google", name=at(inner, "name"), id=at(inner, "id"), cut=cut)
 
 
 def _usage(usage: Any) -> Usage:

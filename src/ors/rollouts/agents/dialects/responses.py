@@ -14,11 +14,16 @@ from ors.rollouts.agents.dialects.base import (
     given,
     invocation,
     openai_usage,
+    stop_of,
     text,
 )
 from ors.rollouts.episodes.messages import AgentMessage, StopReason
 
-_INCOMPLETE: dict[str, StopReason] = {"max_output_tokens": "length", "content_filter": "refusal"}
+_STOPS: dict[str, StopReason] = {
+    "completed": "stop",
+    "incomplete: max_output_tokens": "length",
+    "incomplete: content_filter": "refusal",
+}
 
 
 def _body(request: ModelRequest) -> JSON:
@@ -45,19 +50,27 @@ def _reply(answer: Any) -> AgentMessage:
         raise ValueError("it has no output")
     said = [part for item in output if item.get("type") == "message" for part in entries(item, "content")]
     refused = "".join(text(part, "refusal") for part in said)
-    reason = text(answer, "incomplete_details", "reason")
+    stop = "refusal" if refused else stop_of(_reason(answer), _STOPS)
+    last = output[-1] if output and stop == "length" else None
     return AgentMessage(
         text="".join(text(part, "text") for part in said) or refused,
-        calls=tuple(_call(item) for item in output if item.get("type") == "function_call"),
+        calls=tuple(_call(item, cut=item is last) for item in output if item.get("type") == "function_call"),
         reasoning=_reasoning(output),
-        stop="refusal" if refused else _INCOMPLETE.get(reason, "stop"),
+        stop=stop,
         usage=openai_usage(at(answer, "usage"), "input", "output"),
         native=Native("openai", output),
     )
 
 
-def _call(item: JSON) -> ToolInvocation:
-    return invocation(item, "openai", name=item.get("name"), id=item.get("call_id"))
+def _reason(answer: JSON) -> Any:
+    why = text(answer, "incomplete_details", "reason")
+    status = answer.get("status", "incomplete" if why else "completed")  # other servers may leave it out
+    return f"{status}: {why}" if why else status
+
+
+def _call(item: JSON, *, cut: bool) -> ToolInvocation:
+    cut = cut or item.get("status", "completed") not in ("completed", None)
+    return invocation(item, "openai", name=item.get("name"), id=item.get("call_id"), cut=cut)
 
 
 def _reasoning(output: list[JSON]) -> str | None:

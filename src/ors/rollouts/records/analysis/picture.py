@@ -18,7 +18,13 @@ HISTOGRAM = 180
 ROW = 26
 MOST_SPLITS = 12
 BINS = 20
-COLORS = {"scored": "#2f7d5b", "unscored": "#8a94a0", "truncated": "#d49a2a", "failed": "#c0453f"}
+COLORS = {
+    "scored": "#2f7d5b",
+    "unscored": "#8a94a0",
+    "truncated": "#d49a2a",
+    "refused": "#7d5ba6",
+    "failed": "#c0453f",
+}
 BAR = "#3b6ea5"
 _STYLE = (
     "text{font:13px system-ui,sans-serif;fill:#1f2933}.small{font-size:11px;fill:#5f6b76}"

@@ -19,7 +19,7 @@ from ors.rollouts.records.reader import Run
 
 ExportFormat = Literal["openai", "atif"]
 FORMATS: tuple[ExportFormat, ...] = get_args(ExportFormat)
-OUTCOMES = ("scored", "unscored", "truncated", "failed")
+OUTCOMES = ("scored", "unscored", "truncated", "refused", "failed")
 IMAGES = "images"
 
 
