@@ -77,7 +77,8 @@ def listed(page: Page, *wanted: str) -> None:
 def test_the_runs_of_a_folder_are_listed_with_their_figures(page: Page, here: str) -> None:
     page.open(here, "")
     row = page.find('tr[data-run="first"]')
-    assert "0.563" in row.text  # of 0.25, 1, 0.5 and 0.5: what has failed has no reward
+    assert "0.45" in row.text  # of 0.25, 1, 0.5, 0.5, and 0 for the unscored one; the failed one is left out
+    assert "1 without a reward" in row.text
     assert re.search(r"\b6\b", row.text)
     strip = row.find_element("css selector", ".strip")
     assert strip.get_attribute("aria-label") == "3 scored, 1 unscored, 1 truncated, 1 failed"
@@ -92,7 +93,7 @@ def test_episodes_are_sorted_by_each_column(page: Page, here: str) -> None:
     listed(page, "test/1", "test/2", "test/4", "test/0", "test/3", "test/5")
     assert page.find("th[aria-sort]").get_attribute("aria-sort") == "descending"
     page.click("th .order", "Reward")
-    listed(page, "test/0", "test/2", "test/4", "test/1", "test/3", "test/5")
+    listed(page, "test/3", "test/0", "test/2", "test/4", "test/1", "test/5")
     page.click("th .order", "Calls")
     listed(page, "test/4", "test/2", "test/5", "test/0", "test/1", "test/3")
     page.click("th .order", "Outcome")
@@ -123,14 +124,15 @@ def test_episodes_are_filtered_and_a_reload_comes_back(page: Page, here: str) ->
 
 def test_a_bar_of_the_histogram_selects_its_episodes(page: Page, here: str) -> None:
     page.open(here, "runs/first")
-    page.count(".histogram button", 3)
+    page.count(".histogram button", 4)
     assert [bar.get_attribute("aria-label") for bar in page.all(".histogram button")] == [
+        "Reward 0: 1",
         "Reward 0.25: 1",
         "Reward 0.5: 2",
         "Reward 1: 1",
     ]
-    page.find(".histogram figcaption", "2 episodes without a reward")
-    page.click(".histogram button:nth-child(2)")
+    page.find(".histogram figcaption", "1 failed episode left out")
+    page.click(".histogram button:nth-child(3)")
     listed(page, "test/2", "test/4")
     page.until(
         lambda: page.run("return document.activeElement.ariaPressed") == "true", "the bar has lost the focus"
@@ -180,7 +182,7 @@ def test_two_runs_are_compared_task_by_task(page: Page, here: str) -> None:
     assert texts(page, '.grid tr[data-row="1"] td')[1:] == ["0.5", "0.75 of 2", "+0.25"]
     page.find(".tile", "+0.083")
     page.find(".tile", "2 better")
-    assert len(page.all(".histogram .drawn.b")) == 4
+    assert len(page.all(".histogram .drawn.b")) == 5
     page.type("B against A", "worse")
     listed(page, "test/1")
     page.run("location.reload()")

@@ -18,7 +18,7 @@ from ors.types import ImageBlock
 from tests.support.commands import run as command
 from tests.support.commands import running
 from tests.support.environments import Lab
-from tests.support.episode_records import episode
+from tests.support.episode_records import LOST, episode
 from tests.support.live_server import serving
 from tests.support.raw_http import Answer, Raw
 from tests.support.recorded_runs import called, many, talk, write_run
@@ -99,8 +99,27 @@ def test_tasks_are_sorted_by_number_and_found_by_words(ask: Asking, tmp_path: Pa
     assert ask.tasks(task=other.id, sort="task")[0].startswith("spec ")
 
 
+def test_the_page_counts_episodes_that_were_given_up_as_its_run_says(ask: Asking, tmp_path: Path) -> None:
+    ended = [episode(0, 1.0), episode(1, None), episode(2, None, outcome=Truncated("turns"))]
+    write_run(tmp_path / "run", ended)
+    write_run(tmp_path / "strict", ended, {"unscored_reward": -1, "truncated_reward": -3.0})
+    rows = {row["name"]: row for row in ask.json("")["runs"]}
+    assert {name: (row["mean"], row["unrewarded"]) for name, row in rows.items()} == {
+        "run": (pytest.approx(1 / 3), 2),
+        "strict": (-1.0, 2),
+    }
+    found = ask.json("/episodes", run="strict", sort="reward")
+    assert [row["reward"] for row in found["rows"]] == [-3, -1, 1]
+    assert [bar["from"] for bar in found["histogram"]["bars"]] == [-3, -1, 1]
+    assert found["histogram"]["without"] == 0
+    assert ask.json("/episodes", run="strict", reward_to="-2")["found"] == 1
+    both = ask.json("/compare", a="run", b="strict", sort="task")
+    assert [row["difference"] for row in both["rows"]] == [0, -1, -3]
+    assert both["difference"] == pytest.approx(-4 / 3)
+
+
 def test_episodes_without_a_reward_come_last_in_both_directions(ask: Asking, tmp_path: Path) -> None:
-    write_run(tmp_path / "run", [episode(0, None), episode(1, -1.0), episode(2, 3.0)])
+    write_run(tmp_path / "run", [episode(0, None, outcome=LOST), episode(1, -1.0), episode(2, 3.0)])
     assert ask.tasks(sort="reward") == ["test/1", "test/2", "test/0"]
     assert ask.tasks(sort="-reward") == ["test/2", "test/1", "test/0"]
 

@@ -1,7 +1,7 @@
 """Runs on disk for tests of what shows them."""
 
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -48,9 +48,11 @@ def many(count: int, samples: int = 1, skill: float = 0.5, seed: int = 1) -> Ite
             yield episode(index, given, sample=sample, steps=steps, outcome=outcome)
 
 
-def write_run(folder: Path, episodes: Iterable[EpisodeRecord]) -> Path:
+def write_run(
+    folder: Path, episodes: Iterable[EpisodeRecord], config: Mapping[str, object] | None = None
+) -> Path:
     """Writes a run, or more of one."""
-    with RunWriter.create(folder, RunInfo(), append=True) as writer:
+    with RunWriter.create(folder, RunInfo(config=config or {}), append=True) as writer:
         for one in episodes:
             writer.append(one)
     return folder

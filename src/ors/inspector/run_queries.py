@@ -24,7 +24,7 @@ ORDERS: Mapping[str, Order[Entry]] = {
     "started": lambda entry: entry.started,
     "task": lambda entry: (*task_order(entry.task), entry.sample),
     "outcome": lambda entry: (entry.outcome.type, detail(entry)),
-    "reward": lambda entry: entry.reward,
+    "reward": lambda entry: entry.score,
     "calls": lambda entry: entry.calls,
     "tokens": lambda entry: tokens(entry),
     "seconds": lambda entry: entry.seconds,
@@ -112,7 +112,7 @@ class Selection:
 
     def apply(self, entries: Iterable[Entry]) -> list[Entry]:
         """The selected episodes in order."""
-        found = (entry for entry in entries if _within(entry.reward, self.reward) and self._has(entry))
+        found = (entry for entry in entries if _within(entry.score, self.reward) and self._has(entry))
         return self.sorting.apply(found, ORDERS[self.sorting.by])
 
     def _has(self, entry: Entry) -> bool:
@@ -149,8 +149,8 @@ def _within(value: float | None, bounds: tuple[float, float] | None) -> bool:
 
 
 def rewards(entries: Iterable[Entry]) -> list[float]:
-    """The rewards of the episodes that have one."""
-    return [entry.reward for entry in entries if entry.reward is not None]
+    """What the episodes count as. Failed ones are left out."""
+    return [score for entry in entries if (score := entry.score) is not None]
 
 
 def histogram(*series: Sequence[float]) -> list[dict[str, Any]]:

@@ -148,7 +148,7 @@ def _row(entry: Entry) -> dict[str, Any]:
         "sample": entry.sample,
         "outcome": entry.outcome.type,
         "detail": detail(entry),
-        "reward": entry.reward,
+        "reward": entry.score,
         "calls": entry.calls,
         "tokens": tokens(entry),
         "seconds": entry.seconds,

@@ -143,6 +143,7 @@ def figures(run: Run) -> dict[str, Any]:
         "agents": sorted({entry.agent for entry in entries if entry.agent}),
         "environments": sorted({entry.task.environment for entry in entries}),
         "outcomes": summary.outcomes,
+        "unrewarded": summary.unrewarded,
         "mean": summary.reward and summary.reward.mean,
         "error": summary.reward and summary.reward.error,
         "passes": [{"k": each.k, "any": each.any, "all": each.all} for each in summary.passes],

@@ -11,6 +11,7 @@ from ors.cli.errors import WrongUsage
 from ors.cli.evaluation.task_choice import TaskChoice
 from ors.rollouts import EpisodeLimits
 from ors.rollouts.agents import Prices
+from ors.rollouts.episodes.scoring import Scoring
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,9 @@ class EvalPlan:
     tasks: TaskChoice = field(default_factory=TaskChoice)
     samples: int = 1
     reward: Literal["last", "sum", "max"] = "sum"
-    truncated_reward: float | None = None
+    unscored_reward: float | None = 0.0
+    truncated_reward: float | None = 0.0
+    """None in runs of older versions, which counts as 0 too."""
     limits: EpisodeLimits = field(default_factory=EpisodeLimits)
     system: str | None = None
     nudge: str | None = None
@@ -58,12 +61,16 @@ class EvalPlan:
             text = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
             raise WrongUsage(f"{where} is not a run of `ors eval` ({text})") from None
 
+    @property
+    def scoring(self) -> Scoring:
+        """What episodes without a reward count as."""
+        return Scoring.of(asdict(self))
+
     def playing(self) -> dict[str, Any]:
         """Arguments of `rollouts` that come from the plan."""
         return {
             "samples": self.samples,
             "reward": self.reward,
-            "truncated_reward": self.truncated_reward,
             "limits": self.limits,
             "system": self.system,
             "nudge": self.nudge,

@@ -46,6 +46,8 @@ def verdict(run: Run, *, fail_under: float | None, max_failed: float) -> tuple[i
         return 3, f"{lost:,} of {count:,} episodes failed for infrastructure; to try them again: {again}"
     reward = summarize(run.entries).reward
     if fail_under is not None and (reward is None or reward.mean < fail_under):
-        shown = "no episode has a reward" if reward is None else f"the mean reward is {reward.mean:.4g}"
+        shown = (
+            "no episode was played to its end" if reward is None else f"the mean reward is {reward.mean:.4g}"
+        )
         return 1, f"{shown}, and --fail-under is {fail_under:g}"
     return 0, ""

@@ -46,7 +46,7 @@ class EvalRun:
             tasks = await self.plan.tasks.tasks(env)
             with opened() as writer:
                 self.begun = True
-                tally = EvalTally(len(tasks) * self.plan.samples)
+                tally = EvalTally(len(tasks) * self.plan.samples, self.plan.scoring)
                 skip = _played(read_run(writer.folder), tasks, self.plan.samples, tally)
                 how: dict[str, Any] = {**self.plan.playing(), "concurrency": concurrency}
                 how |= {"model_requests": model_requests, "secrets": self._secrets, "skip": skip}

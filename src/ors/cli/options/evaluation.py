@@ -101,7 +101,14 @@ LIMITS: Flags = (
         "type": click.Choice(["last", "sum", "max"]), "default": "sum", "show_default": True,
         "help": "How the rewards of the steps become one.",
     }),
-    ("--truncated-reward", {"type": NUMBER, "help": "Reward of episodes that reach a limit without any."}),
+    ("--unscored-reward", {
+        "type": NUMBER, "default": 0.0, "show_default": True,
+        "help": "What episodes count as that end without a reward, such as when the agent gives up.",
+    }),
+    ("--truncated-reward", {
+        "type": NUMBER, "default": 0.0, "show_default": True,
+        "help": "What episodes count as that reach a limit without a reward.",
+    }),
 )  # fmt: skip
 
 PRICES: Flags = (

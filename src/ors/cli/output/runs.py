@@ -40,7 +40,7 @@ def outcome(entry: Entry | EpisodeRecord) -> str:
 def print_runs(rows: Iterable[tuple[str, Run, Summary]]) -> None:
     """Prints one line for each run."""
     print_table(
-        ("RUN", "BEGUN", "AGENT", "ENVIRONMENT", "EPISODES", "REWARD", "FAILED"),
+        ("RUN", "BEGUN", "AGENT", "ENVIRONMENT", "EPISODES", "REWARD", "NO REWARD", "FAILED"),
         [
             (
                 path,
@@ -49,6 +49,7 @@ def print_runs(rows: Iterable[tuple[str, Run, Summary]]) -> None:
                 _names(entry.task.environment for entry in run.entries),
                 number(summary.episodes),
                 _mean(summary.reward),
+                number(summary.unrewarded),
                 number(summary.outcomes.get("failed", 0)),
             )
             for path, run, summary in rows
@@ -68,8 +69,7 @@ def _names(names: Iterable[str]) -> str:
 def print_summary(summary: Summary) -> None:
     """Prints the statistics of a run."""
     click.echo(f"mean reward: {_explained(summary.reward)}")
-    without = summary.episodes - summary.rewarded
-    click.echo(summary.size + (f", {number(without)} of them without a reward" if without else ""))
+    click.echo(summary.size + summary.caveats)
     click.echo(f"outcomes: {_counts(summary.outcomes)}")
     if summary.truncated:
         click.echo(f"truncated by: {_counts(summary.truncated)}")
@@ -86,7 +86,7 @@ def print_summary(summary: Summary) -> None:
 def _explained(reward: Estimate | None) -> str:
     """A mean with its interval, and what that is."""
     if reward is None:
-        return "none, because no episode has a reward"
+        return "none, because no episode was played to its end"
     if reward.error is None:
         return f"{reward} (of one task, so without an interval)"
     return f"{reward} (95% interval, clustered by task; standard error {reward.error:.3g})"
@@ -211,7 +211,7 @@ def print_comparison(found: Comparison) -> None:
     click.echo(f"difference: {found.difference}{about}, from {found.before:.4g} to {found.after:.4g}")
     click.echo(_significance(found))
     click.echo(
-        f"{counted(len(found.changes), 'task')} with a reward in both runs; "
+        f"{counted(len(found.changes), 'task')} in both runs; "
         f"{number(found.only_before)} only in the first, {number(found.only_after)} only in the second"
     )
     for title, changes in (("BETTER", found.better), ("WORSE", found.worse)):
@@ -256,9 +256,16 @@ def entry_json(place: int, entry: Entry) -> dict[str, Any]:
     """An episode of the index for `--json`."""
     found = asdict(entry)
     task = found.pop("task")
-    for key in ("part", "offset", "size", "model_seconds", "call_seconds"):
+    for key in ("part", "offset", "size", "model_seconds", "call_seconds", "scoring"):
         del found[key]
-    return {"number": place, **found, **task, "turns": entry.turns, "calls": entry.calls}
+    return {
+        "number": place,
+        **found,
+        **task,
+        "score": entry.score,
+        "turns": entry.turns,
+        "calls": entry.calls,
+    }
 
 
 def comparison_json(found: Comparison) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 import { button, fill, h, labelled, loading, select } from "./dom.js";
 import { histogram } from "./histogram.js";
 import { Listing } from "./listing.js";
-import { ABSENT, address, crumbs, meter, outcomeBadge, recorded, rounded, tile, withError } from "./recorded.js";
+import { ABSENT, address, crumbs, meter, outcomeBadge, recorded, rounded, tile, unrewarded, withError } from "./recorded.js";
 import { EpisodeColumn, facts, plots } from "./rollout.js";
 import { about } from "./server.js";
 import { count, plural, reward, seconds } from "./words.js";
@@ -68,7 +68,7 @@ class CompareView {
   #draw({ a, b, found, tasks, better, worse, same, difference, error, p, widest, histogram: spread }) {
     this.#widest = widest;
     this.#found.textContent = found === tasks ? plural(found, "task") : `${count(found)} of ${plural(tasks, "task")}`;
-    const sum = (run) => [plural(run.episodes, "episode"), ...run.agents.slice(0, 2)].join(" · ");
+    const sum = (run) => [plural(run.episodes, "episode"), unrewarded(run), ...run.agents.slice(0, 2)].filter(Boolean).join(" · ");
     fill(
       this.#tiles,
       tile("Mean reward of A", withError(a.mean, a.error), sum(a)),

@@ -8,11 +8,11 @@ const TONES = ["a", "b"];
 const brief = (value) => String(Number(value.toPrecision(3)));
 
 /**
- * `bars` are `{from, to, least, most, counts}`, with one count for each series; `without` episodes have no reward.
+ * `bars` are `{from, to, least, most, counts}`, with one count for each series; `without` episodes failed.
  * `chosen(bar)` says whether a bar is selected, or null if none is; `choose(bar)` selects it.
  */
 export function histogram({ bars, without = 0, names = ["episodes"], chosen = () => null, choose = null }) {
-  if (bars.length === 0) return h("p", { class: "muted note" }, "None of these episodes has a reward.");
+  if (bars.length === 0) return h("p", { class: "muted note" }, "All of these episodes failed.");
   const highest = Math.max(...bars.flatMap((bar) => bar.counts));
   const columns = bars.map((bar, n) => column(bar, n, { highest, names, few: bars.length <= FEW, chosen: chosen(bar), choose }));
   const last = bars.at(-1);
@@ -21,7 +21,7 @@ export function histogram({ bars, without = 0, names = ["episodes"], chosen = ()
     { class: "histogram" },
     h("div", { class: "bars", role: "group", "aria-label": "Episodes by reward" }, columns),
     bars.length <= FEW ? null : h("div", { class: "ends", "aria-hidden": "true" }, [bars[0].from, (bars[0].from + last.to) / 2, last.to].map((edge) => h("span", null, brief(edge)))),
-    h("figcaption", null, names.map((name, n) => h("span", { class: `legend ${TONES[n]}` }, name)), without ? h("span", { class: "muted" }, `${plural(without, "episode")} without a reward`) : null),
+    h("figcaption", null, names.map((name, n) => h("span", { class: `legend ${TONES[n]}` }, name)), without ? h("span", { class: "muted" }, `${plural(without, "failed episode")} left out`) : null),
   );
 }
 

@@ -62,6 +62,9 @@ export function outcomeStrip(outcomes) {
   );
 }
 
+/** The episodes of a run that ended without a reward, which its mean counts as 0 or as the run says; else null. */
+export const unrewarded = (run) => (run.unrewarded ? `${count(run.unrewarded)} without a reward` : null);
+
 /** A mean with its standard error. */
 export const withError = (mean, error) => [rounded(mean), error ? h("span", { class: "error" }, ` ± ${rounded(error)}`) : null];
 export const rounded = (value) => (value === null || value === undefined ? "–" : reward(Number(value.toFixed(3))));

@@ -3,7 +3,7 @@
 import { button, fill, h, loading, select } from "./dom.js";
 import { histogram } from "./histogram.js";
 import { Listing } from "./listing.js";
-import { crumbs, meter, outcomeBadge, outcomeStrip, rounded, runState, tile, unreadable, withError } from "./recorded.js";
+import { crumbs, meter, outcomeBadge, outcomeStrip, rounded, runState, tile, unreadable, unrewarded, withError } from "./recorded.js";
 import { count, plural, reward, seconds, when } from "./words.js";
 
 const OUTCOMES = [["", "any"], "scored", "unscored", "truncated", "truncated turns", "truncated tokens", "truncated cost", "truncated seconds", "refused", "failed", "failed agent", "failed model", "failed environment", "failed infrastructure"];
@@ -74,7 +74,7 @@ class RunView {
     fill(
       this.#tiles,
       tile("Episodes", [count(run.episodes), " ", runState(run)], [plural(run.tasks, "task"), ...run.agents.slice(0, 2)].join(" · ")),
-      tile("Mean reward", withError(run.mean, run.error), run.passes.length ? run.passes.map(({ k, any }) => `pass@${k} ${rounded(any)}`).join(" · ") : run.error === null ? "" : "± standard error, clustered by task"),
+      tile("Mean reward", withError(run.mean, run.error), [unrewarded(run), ...(run.passes.length ? run.passes.map(({ k, any }) => `pass@${k} ${rounded(any)}`) : [run.error === null ? null : "± standard error, clustered by task"])].filter(Boolean).join(" · ")),
       tile("Outcomes", outcomeStrip(run.outcomes), ended.join(" · ")),
       tile("Tokens", count(run.tokens), [run.cost === null ? null : `cost ${run.cost.toFixed(2)}`, run.episodes ? `${seconds(run.seconds / run.episodes)} an episode` : null].filter(Boolean).join(" · ")),
     );

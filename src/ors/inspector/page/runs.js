@@ -2,7 +2,7 @@
 
 import { fill, h, loading } from "./dom.js";
 import * as one from "./run.js";
-import { ABSENT, address, outcomeStrip, recorded, runState, watch, withError } from "./recorded.js";
+import { ABSENT, address, outcomeStrip, recorded, runState, unrewarded, watch, withError } from "./recorded.js";
 import * as rollout from "./rollout.js";
 import { about } from "./server.js";
 import { count, plural, when } from "./words.js";
@@ -88,7 +88,7 @@ const figures = (run) => [
   h("td", { class: "wide" }, listed(run.agents)),
   h("td", { class: "wide" }, listed(run.environments)),
   h("td", { class: "num" }, count(run.episodes)),
-  h("td", { class: "num" }, withError(run.mean, run.error)),
+  h("td", { class: "num" }, withError(run.mean, run.error), unrewarded(run) ? h("div", { class: "muted" }, unrewarded(run)) : null),
   h("td", { class: "outcomes" }, outcomeStrip(run.outcomes)),
   h("td", { class: "num wide muted" }, when(run.changed)),
 ];

@@ -261,13 +261,11 @@ class PlayedEpisode:
         )
 
     def _reward(self, outcome: Outcome) -> float | None:
-        if isinstance(outcome, Failed):
-            return None
         given = [reward for reward in self._rewards if reward is not None]
-        if given:
-            return float(reducer(self._rules.reward)(given))
-        truncated = isinstance(outcome, Truncated)
-        return self._rules.truncated_reward if truncated else self._rules.unscored_reward
+        earned = None
+        if given and not isinstance(outcome, Failed):
+            earned = float(reducer(self._rules.reward)(given))
+        return self._rules.scoring().score(outcome, earned)
 
     def _elapsed(self) -> float:
         return time.perf_counter() - self._began

@@ -2,11 +2,11 @@
 
 from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
-from math import isfinite
 from typing import Required, TypedDict
 
 from ors.rollouts.episodes.limits import EpisodeLimits
 from ors.rollouts.episodes.rewards import Reduction, reducer
+from ors.rollouts.episodes.scoring import Scoring
 from ors.rollouts.task_key import EpisodeKey
 
 
@@ -63,7 +63,8 @@ class Rules:
 
     def __post_init__(self) -> None:
         reducer(self.reward)
-        for name in ("truncated_reward", "unscored_reward"):
-            value = getattr(self, name)
-            if value is not None and not isfinite(value):
-                raise ValueError(f"{name} must be a finite number or None, not {value!r}")
+        self.scoring()
+
+    def scoring(self) -> Scoring:
+        """What episodes without a reward get."""
+        return Scoring(self.unscored_reward, self.truncated_reward)

@@ -8,6 +8,7 @@ from ors._json import loads
 from ors.rollouts.agent import TaskRef
 from ors.rollouts.episodes.messages import Usage
 from ors.rollouts.episodes.outcome import Outcome, is_lost
+from ors.rollouts.episodes.scoring import BY_DEFAULT, Scoring
 from ors.rollouts.records.errors import RunError
 from ors.rollouts.records.line import Line, check_schema, parsed, validated
 from ors.rollouts.task_key import TaskKey, task_key
@@ -38,6 +39,12 @@ class Entry:
     """The name of its file."""
     offset: int
     size: int
+    scoring: Scoring = BY_DEFAULT
+
+    @property
+    def score(self) -> float | None:
+        """What it counts as in means: its reward, or what was chosen for its outcome; None if it failed."""
+        return self.scoring.score(self.outcome, self.reward)
 
     @property
     def turns(self) -> int:
@@ -60,7 +67,7 @@ class Entry:
         return is_lost(self.outcome)
 
 
-def entry(line: bytes, part: str, offset: int) -> Entry:
+def entry(line: bytes, part: str, offset: int, scoring: Scoring) -> Entry:
     """The entry of a line.
 
     Raises:
@@ -71,10 +78,10 @@ def entry(line: bytes, part: str, offset: int) -> Entry:
         head = parsed(line)
         head["times"] = _times(head.get("messages"))
     read = validated({**head, "messages": ()})
-    return _of(read, part, offset, len(line))
+    return _of(read, part, offset, len(line), scoring)
 
 
-def _of(read: Line, part: str, offset: int, size: int) -> Entry:
+def _of(read: Line, part: str, offset: int, size: int, scoring: Scoring) -> Entry:
     return Entry(
         read.id,
         task_key(TaskRef(read.environment, read.split, read.index, read.task)),
@@ -91,6 +98,7 @@ def _of(read: Line, part: str, offset: int, size: int) -> Entry:
         part,
         offset,
         size,
+        scoring,
     )
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from ors.rollouts.episodes.record import EpisodeRecord
+from ors.rollouts.episodes.scoring import Scoring
 from ors.rollouts.records.blobs import Blobs
 from ors.rollouts.records.errors import NewerSchema, RunError
 from ors.rollouts.records.index import Entry, entry
@@ -37,6 +38,7 @@ class Run:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.info = read_info(folder)
+        self._scoring = Scoring.of(self.info.config)
         self._blobs = Blobs(folder)
         self._entries: list[Entry] = []
         self._broken: list[BrokenLine] = []
@@ -73,7 +75,7 @@ class Run:
             if not line.endswith(b"\n"):
                 break
             try:
-                self._add(entry(line, part, offset))
+                self._add(entry(line, part, offset, self._scoring))
             except NewerSchema as error:
                 raise NewerSchema(f"{self.folder / part}:{number + 1}: {error}") from None
             except RunError as error:

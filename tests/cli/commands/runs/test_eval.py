@@ -117,7 +117,7 @@ def test_a_mean_below_the_bound_is_a_fault(quiz_url: str, tmp_path: Path) -> Non
     how = ["--model", "noop", "--tasks", "0:2", "--out", "run", "--fail-under", "0.5"]
     done = run("eval", quiz_url, *how, cwd=tmp_path)
     assert done.code == 1
-    assert "no episode has a reward, and --fail-under is 0.5" in done.err
+    assert "the mean reward is 0, and --fail-under is 0.5" in done.err
     assert "outcomes: unscored 2" in done.out
 
 
@@ -254,7 +254,9 @@ def test_wrong_usage_is_said_in_one_line(words: list[str], said: str, tmp_path: 
     assert not list(tmp_path.rglob("run.json"))
 
 
-@pytest.mark.parametrize("flag", ["--max-seconds", "--fail-under", "--max-failed", "--truncated-reward"])
+@pytest.mark.parametrize(
+    "flag", ["--max-seconds", "--fail-under", "--max-failed", "--truncated-reward", "--unscored-reward"]
+)
 def test_a_number_that_is_none_is_refused(flag: str) -> None:
     done = refused("eval", QUIZ, "--model", "noop", flag, "nan")
     assert done.code == 2, done.err

@@ -1,6 +1,7 @@
 """`ors runs`: list, show, compare, export."""
 
 import json
+import re
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -52,7 +53,7 @@ def second(tmp_path: Path) -> Path:
 def test_runs_below_a_folder_are_listed(first: Path, second: Path, tmp_path: Path) -> None:
     rows = run("runs", "list", cwd=tmp_path).out.splitlines()
     assert [row.split()[0] for row in rows] == ["RUN", "second", "first"]  # the newest first
-    assert "0.5 [" in rows[2]
+    assert re.search(r"0\.4286 \[0\.\d+, 0\.\d+\] +1 +1$", rows[2])  # mean, without a reward, failed
     assert [each["run"] for each in run("runs", "list", str(first), "--json", cwd=tmp_path).json] == ["first"]
 
 
@@ -74,12 +75,11 @@ def test_a_run_is_shown_with_its_statistics(first: Path) -> None:
     assert "8 episodes of 4 tasks" in out
     assert "outcomes: scored 6, failed 1, truncated 1" in out
     assert "truncated by: turns 1" in out
-    assert "mean reward: 0.5 [" in out
-    assert "standard error 0.236" in out
-    assert "8 episodes of 4 tasks, 2 of them without a reward" in out
+    assert "mean reward: 0.4286 [0." in out
+    assert "8 episodes of 4 tasks, 1 without a reward (counted as 0), 1 failed (left out)" in out
     rows = [row.split() for row in out.splitlines()]
     assert ["infrastructure", "call", "1", "SessionLost:", "the", "session", "has", "ended"] in rows
-    assert ["2", "1", "0.5", "2"] in rows  # pass@2 and pass^2 of the two tasks with two rewards
+    assert ["2", "0.6667", "0.3333", "3"] in rows  # pass@2 and pass^2 of the three tasks with two episodes
     assert ["of", "each", "model", "request", "0.5", "0.5", "8"] in rows
     (train,) = [row for row in rows if row[:1] == ["train"]]
     assert train[1:5] == ["2", "4", "4", "0.75"]
@@ -96,7 +96,10 @@ def test_tasks_and_episodes_are_listed_when_asked_for(first: Path) -> None:
 
 def test_a_run_is_shown_as_json(first: Path) -> None:
     found = run("runs", "show", str(first), "--json", "--tasks", "--episodes").json
-    assert (found["episodes"], found["rewarded"], found["reward"]["mean"]) == (8, 6, 0.5)
+    assert (found["episodes"], found["rewarded"], found["unrewarded"]) == (8, 6, 1)
+    assert found["reward"]["mean"] == pytest.approx(3 / 7)
+    assert found["scoring"] == {"unscored_reward": 0, "truncated_reward": 0}
+    assert [each["score"] for each in found["by_episode"]] == [1, 0, 1, 1, 0, None, 0, 0]
     assert found["config"] == {"model": "openai:gpt-5"}
     failure = {"who": "infrastructure", "stage": "call", "error": "SessionLost", "count": 1}
     assert found["failures"] == [{**failure, "message": "the session has ended"}]
@@ -148,11 +151,12 @@ def test_a_picture_is_drawn_when_asked_for(first: Path) -> None:
 
 def test_two_runs_are_compared_task_by_task(first: Path, second: Path) -> None:
     out = run("runs", "compare", str(first), str(second)).out
-    assert "3 tasks with a reward in both runs; 1 only in the first, 1 only in the second" in out
-    assert "difference: 0.5 [-1.651, 2.651] (95% interval), from 0.1667 to 0.6667" in out
+    assert "3 tasks in both runs; 1 only in the first, 1 only in the second" in out
+    assert "difference: 0.5 [-1, 1] (95% interval), from 0.1667 to 0.6667" in out
     assert "significance: p = 0.5, not significant at 0.05 (exact permutation test, paired by task)" in out
     rows = [row.split() for row in out.splitlines()]
     assert ["test/2", "0", "1", "+1", "1,", "1"] in rows
+    assert ["test/3", "0", "1", "+1", "2,", "1"] in rows  # one of the two was truncated
     assert ["train/0", "0.5", "0", "-0.5", "2,", "1"] in rows
     found = run("runs", "compare", str(first), str(second), "--json").json
     assert (found["p"], found["test"], found["significant"]) == (0.5, "permutation", False)
@@ -163,7 +167,7 @@ def test_runs_without_common_tasks_are_a_fault(first: Path, tmp_path: Path) -> N
     other = written(tmp_path / "other", [episode(77)])
     done = run("runs", "compare", str(first), str(other))
     assert (done.code, done.out) == (1, "")
-    assert "No task has a reward in both" in done.err
+    assert "share no task that was played to its end" in done.err
 
 
 def test_messages_are_exported_by_reward(first: Path, tmp_path: Path) -> None:

@@ -95,4 +95,22 @@ def test_a_clear_difference_is_significant() -> None:
 
 
 def test_runs_without_a_common_task_cannot_be_compared() -> None:
-    assert compare([entry(0, 1.0)], [entry(1, 1.0), entry(0, None)]) is None
+    assert compare([entry(0, 1.0)], [entry(1, 1.0), entry(0, None, INFRASTRUCTURE)]) is None
+
+
+def test_a_task_that_was_given_up_is_compared_as_lost() -> None:
+    before = [entry(n, 1.0) for n in range(6)]
+    after = [entry(n, 1.0 if n < 3 else None) for n in range(6)]
+    found = compare(before, after)
+    assert found is not None
+    assert (found.after, found.difference.mean, len(found.worse)) == (0.5, -0.5, 3)
+
+
+def test_the_interval_of_a_difference_of_shares_stays_between_minus_1_and_1() -> None:
+    found = compare([entry(0, 0.0), entry(1, 1.0)], [entry(0, 1.0), entry(1, 1.0)])
+    assert found is not None
+    assert (found.difference.low, found.difference.high) == (-1.0, 1.0)
+    large = compare([entry(0, 0.0), entry(1, 5.0)], [entry(0, 1.0), entry(1, 5.0)])
+    assert large is not None
+    assert large.difference.high is not None
+    assert large.difference.high > 1

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from ors.rollouts import Failed, Outcome, Scored, TaskKey, Truncated, Unscored, Usage
+from ors.rollouts.episodes.scoring import Scoring
 from ors.rollouts.records import Entry, summarize, task_rows
 from ors.rollouts.records.analysis.statistics import (
     Failures,
@@ -153,16 +154,59 @@ def test_failed_episodes_are_left_out_and_counted_apart() -> None:
         entry(5, None, Failed("environment", "call", "ToolFailed")),
     ]
     found = summarize(entries)
-    assert (found.episodes, found.tasks, found.rewarded) == (8, 6, 3)
+    assert (found.episodes, found.tasks, found.rewarded, found.unrewarded) == (8, 6, 3, 2)
     assert found.reward is not None
-    assert found.reward.mean == pytest.approx(2 / 3)
+    assert found.reward.mean == pytest.approx(2 / 5)
     assert found.outcomes == {"failed": 3, "scored": 2, "truncated": 2, "unscored": 1}
     assert found.truncated == {"turns": 1, "tokens": 1}
     assert found.failures == [
         Failures("infrastructure", "opening", "Unavailable", 2),
         Failures("environment", "call", "ToolFailed", 1),
     ]
-    assert found.passes[0] == PassRate(1, 0.75, 0.75, 2)
+    assert found.passes[0] == PassRate(1, 1.5 / 4, 1.5 / 4, 4)
+
+
+def test_giving_up_never_makes_the_mean_better_than_losing() -> None:
+    solved, lost = [entry(n, 1.0) for n in range(3)], [entry(n, 0.0) for n in range(3, 6)]
+    for outcome in (Unscored(), Truncated("turns"), Truncated("tokens"), Truncated("seconds")):
+        given_up = [entry(n, None, outcome) for n in range(3, 6)]
+        assert summarize([*solved, *given_up]).reward == summarize([*solved, *lost]).reward
+        assert [row.reward for row in task_rows(given_up)] == [row.reward for row in task_rows(lost)]
+
+
+def test_a_run_says_what_its_episodes_without_a_reward_count_as() -> None:
+    scoring = Scoring(unscored_reward=-1.0, truncated_reward=-2.0)
+    ended = (None, Truncated("turns"), INFRASTRUCTURE)
+    found = summarize([entry(n, None, outcome, scoring=scoring) for n, outcome in enumerate(ended)])
+    assert found.reward is not None
+    assert found.reward.mean == -1.5
+    said = ", 2 without a reward (counted as -1 if unscored, -2 if truncated), 1 failed (left out)"
+    assert found.caveats == said
+
+
+@pytest.mark.parametrize(
+    "rewards",
+    [[1.0] * 3, [0.0] * 2, [1.0, 0.0], [1.0, 1.0, 0.0], [0.9, 1.0, 1.0], [0.02, 0.0, 0.0, 0.4], [1e-9, 0.0]],
+)
+def test_the_interval_of_rewards_between_0_and_1_stays_there(rewards: list[float]) -> None:
+    found = summarize([entry(index, reward) for index, reward in enumerate(rewards)]).reward
+    assert found is not None
+    assert found.low is not None
+    assert found.high is not None
+    assert 0 <= found.low <= found.mean <= found.high <= 1
+    assert found.low < found.high  # also where all are the same: three of three is no certainty
+
+
+def test_the_interval_of_shares_is_wilsons() -> None:
+    # Of 30 of 100: p = 0.3, n = p (1 - p) / error² = 99, t = 1.9842.
+    found = summarize([entry(n, float(n < 30)) for n in range(100)]).reward
+    assert found is not None
+    assert (found.low, found.high) == pytest.approx((0.2177, 0.3976), abs=1e-4)
+
+
+def test_the_interval_of_other_rewards_is_students() -> None:
+    found = summarize([entry(0, 0.0), entry(1, 1.0), entry(2, 5.0)]).reward
+    assert found == clustered_mean([[0.0], [1.0], [5.0]])
 
 
 def test_a_run_whose_episodes_all_failed_has_no_mean_at_all() -> None:

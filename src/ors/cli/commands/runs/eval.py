@@ -101,7 +101,16 @@ def _new_plan(where: str | None, given: Mapping[str, Any]) -> EvalPlan:
     prices = _prices(given)
     if limits["cost"] is not None and prices is None:
         raise WrongUsage("--max-cost needs prices: give --price-input and --price-output, or --prices FILE")
-    taken = ("samples", "reward", "truncated_reward", "system", "nudge", "parallel", "retries")
+    taken = (
+        "samples",
+        "reward",
+        "unscored_reward",
+        "truncated_reward",
+        "system",
+        "nudge",
+        "parallel",
+        "retries",
+    )
     return EvalPlan(
         where,
         given["env"],

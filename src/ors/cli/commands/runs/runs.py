@@ -118,8 +118,9 @@ def _described(run: Run) -> dict[str, Any]:
 def show(run: Path, episode: str | None, tasks: bool, episodes: bool, picture: bool, as_json: bool) -> None:
     """Show the statistics of a run, or one EPISODE by its number or id.
 
-    Failed episodes have no reward: they are counted, and are in no mean. The interval of a mean is that of
-    95%; its error is clustered by task.
+    Failed episodes are left out of all means. Episodes that ended without a reward count as the run says: 0,
+    unless --unscored-reward or --truncated-reward chose otherwise. The interval of a mean is that of 95%; its
+    error is clustered by task.
     """
     found = _opened(run)
     if episode is not None:
@@ -167,7 +168,9 @@ def compare_runs(first: Path, second: Path, as_json: bool) -> None:
     before, after = _opened(first), _opened(second)
     found = compare(before.entries, after.entries)
     if found is None:
-        raise CommandError(f"No task has a reward in both {shown_path(first)} and {shown_path(second)}")
+        raise CommandError(
+            f"{shown_path(first)} and {shown_path(second)} share no task that was played to its end"
+        )
     if as_json:
         print_json(comparison_json(found))
     else:

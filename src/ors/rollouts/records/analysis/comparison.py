@@ -1,11 +1,11 @@
 """Two runs, compared task by task."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from math import fsum, hypot, sqrt
 from typing import Literal
 
-from ors.rollouts.records.analysis.statistics import CONFIDENCE, Estimate, clustered_mean, rewards_by_task
+from ors.rollouts.records.analysis.statistics import CONFIDENCE, Estimate, clustered_mean, scores_by_task
 from ors.rollouts.records.analysis.student import two_sided
 from ors.rollouts.records.index import Entry
 from ors.rollouts.task_key import TaskKey
@@ -17,7 +17,7 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class TaskChange:
-    """One task in both runs: its mean rewards."""
+    """One task in both runs: its mean rewards, as `Scoring` counts them."""
 
     task: TaskKey
     before: float
@@ -32,7 +32,7 @@ class TaskChange:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The second run against the first, over the tasks that have a reward in both."""
+    """The second run against the first, over the tasks with an episode in both that did not fail."""
 
     changes: Sequence[TaskChange]
     """All common tasks, from the worst change to the best."""
@@ -43,7 +43,7 @@ class Comparison:
     """How likely a difference this large is by chance, if the runs are equally good. None with one task."""
     test: Literal["permutation", "t"]
     only_before: int
-    """Tasks that only the first run has a reward for."""
+    """Tasks that only the first run has such an episode of."""
     only_after: int
 
     @property
@@ -64,14 +64,14 @@ class Comparison:
 
 
 def compare(before: Iterable[Entry], after: Iterable[Entry]) -> Comparison | None:
-    """Compares the mean rewards of two runs, paired by task; None if no task has a reward in both.
+    """Compares the mean rewards of two runs, paired by task; None if they have no task in common.
 
     Tasks differ much more from each other than runs do, so each task is compared with itself, and each task
     counts the same, however many episodes it has. With up to 16 tasks that differ, the test is an exact
     permutation test: it assumes nothing of the distribution, which matters when tasks are few. With more, it
     is the paired t-test, which then gives nearly the same.
     """
-    first, second = rewards_by_task(before), rewards_by_task(after)
+    first, second = scores_by_task(before), scores_by_task(after)
     common = sorted(first.keys() & second.keys(), key=lambda task: task.order)
     if not common:
         return None
@@ -81,6 +81,8 @@ def compare(before: Iterable[Entry], after: Iterable[Entry]) -> Comparison | Non
     p, test = significance(differences)
     difference = clustered_mean([each] for each in differences)
     assert difference is not None
+    if difference.low is not None and difference.high is not None and _is_share(first, second):
+        difference = replace(difference, low=max(-1.0, difference.low), high=min(1.0, difference.high))
     return Comparison(
         changes,
         fsum(change.before for change in changes) / len(changes),
@@ -91,6 +93,11 @@ def compare(before: Iterable[Entry], after: Iterable[Entry]) -> Comparison | Non
         len(first) - len(common),
         len(second) - len(common),
     )
+
+
+def _is_share(*runs: Mapping[TaskKey, Sequence[float]]) -> bool:
+    """Whether every episode counts as 0 to 1."""
+    return all(0 <= score <= 1 for run in runs for task in run.values() for score in task)
 
 
 def _change(task: TaskKey, before: Sequence[float], after: Sequence[float]) -> TaskChange:

@@ -42,7 +42,7 @@ def draw(run: Run) -> Path:
 def picture(title: str, entries: Sequence[Entry]) -> str:
     """The picture of a run, as SVG text."""
     summary = summarize(entries)
-    rewards = [entry.reward for entry in entries if entry.reward is not None]
+    rewards = [score for entry in entries if (score := entry.score) is not None]
     rows = summary.splits[:MOST_SPLITS]
     parts = [_heading(title, summary), _outcomes(summary, 84)]
     axis = _axis(rewards)
@@ -61,7 +61,7 @@ def picture(title: str, entries: Sequence[Entry]) -> str:
 
 def _heading(title: str, summary: Summary) -> str:
     reward = "no reward" if summary.reward is None else f"mean reward {summary.reward}"
-    below = f"{reward}, {summary.size}"
+    below = f"{reward}, {summary.size}{summary.caveats}"
     return _text(MARGIN, 40, title, "title") + _text(MARGIN, 62, below, "small")
 
 
@@ -115,7 +115,11 @@ def _means(rows: Sequence[Row], axis: tuple[float, float], top: int) -> str:
             parts.append(_line(ends[0], y + 11, ends[1], y + 11, "whisker"))
             x = left + _share(row.reward.mean, axis) * width
             parts.append(f'<circle cx="{x:.1f}" cy="{y + 11}" r="5" fill="{BAR}"/>')
-        about = f"{row.reward.mean:.4g}, {counted(row.rewarded, 'episode')}" if row.reward else "no reward"
+        about = (
+            f"{row.reward.mean:.4g}, {counted(row.episodes - row.failed, 'episode')}"
+            if row.reward
+            else "no reward"
+        )
         parts.append(_text(left + width + 14, y + 15, about, "small"))
     bottom = top + ROW * len(rows) + 14
     parts.append(_text(left, bottom, f"{low:.3g}", "small"))

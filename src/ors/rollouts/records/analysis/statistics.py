@@ -1,13 +1,14 @@
-"""Statistics of episodes. Failed episodes have no reward and are counted apart, never as 0."""
+"""Statistics of episodes. What an episode counts as is said by `Scoring`; failed ones are left out."""
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import comb, floor, fsum, hypot, isfinite, sqrt
 from typing import TypeVar
 
 from ors.rollouts.episodes.messages import Usage
 from ors.rollouts.episodes.outcome import Failed, Truncated
+from ors.rollouts.episodes.scoring import BY_DEFAULT, Scoring
 from ors.rollouts.records.analysis.student import quantile
 from ors.rollouts.records.index import Entry
 from ors.rollouts.task_key import TaskKey
@@ -72,7 +73,7 @@ class Row:
     tasks: int
     episodes: int
     rewarded: int
-    """Episodes that have a reward."""
+    """Episodes that have a reward of their own."""
     reward: Estimate | None
     failed: int
 
@@ -84,10 +85,14 @@ class Summary:
     episodes: int
     tasks: int
     rewarded: int
-    """Episodes that have a reward. The others are in no mean."""
+    """Episodes that have a reward of their own."""
+    unrewarded: int
+    """Episodes that ended without a reward, and count as `scoring` says. All others failed: left out."""
+    scoring: Scoring
     reward: Estimate | None
+    """The mean of all episodes that did not fail."""
     passes: Sequence[PassRate]
-    """Empty unless all rewards are 0 or 1."""
+    """Empty unless all episodes count as 0 or 1."""
     outcomes: Mapping[str, int]
     truncated: Mapping[str, int]
     """By the limit that was reached."""
@@ -105,6 +110,13 @@ class Summary:
         """How much was played, such as "8 episodes of 4 tasks"."""
         return f"{counted(self.episodes, 'episode')} of {counted(self.tasks, 'task')}"
 
+    @property
+    def caveats(self) -> str:
+        """How many episodes ended without a reward or failed, and what they count as."""
+        failed = self.outcomes.get("failed", 0)
+        ended = f", {self.unrewarded:,} without a reward (counted as {self.scoring})"
+        return (ended if self.unrewarded else "") + (f", {failed:,} failed (left out)" if failed else "")
+
 
 def counted(count: int, word: str) -> str:
     """A number with its noun: "1 episode", "2,000 episodes"."""
@@ -113,13 +125,16 @@ def counted(count: int, word: str) -> str:
 
 def summarize(entries: Sequence[Entry]) -> Summary:
     """Sums up a run."""
-    rewards = rewards_by_task(entries).values()
+    scores = scores_by_task(entries).values()
+    rewarded = _rewarded(entries)
     return Summary(
         episodes=len(entries),
         tasks=len({entry.task for entry in entries}),
-        rewarded=sum(map(len, rewards)),
-        reward=clustered_mean(rewards),
-        passes=pass_rates(list(rewards)),
+        rewarded=rewarded,
+        unrewarded=sum(map(len, scores)) - rewarded,
+        scoring=entries[0].scoring if entries else BY_DEFAULT,
+        reward=mean_score(scores),
+        passes=pass_rates(list(scores)),
         outcomes=_counts(entry.outcome.type for entry in entries),
         truncated=_counts(each.outcome.limit for each in entries if isinstance(each.outcome, Truncated)),
         failures=_failures(entries),
@@ -134,6 +149,24 @@ def summarize(entries: Sequence[Entry]) -> Summary:
 def task_rows(entries: Sequence[Entry]) -> list[Row]:
     """One row for each task, in the order of splits and indices."""
     return _rows(entries, lambda task: task, lambda task: task.label)
+
+
+def mean_score(tasks: Iterable[Sequence[float]]) -> Estimate | None:
+    """The mean of what all episodes count as. Between 0 and 1, its interval stays there, by Wilson's method.
+
+    Wilson's method takes the number of independent episodes that would have the same error; where all are
+    0, or all 1, it is the number of tasks.
+    """
+    tasks = [task for task in tasks if task]
+    found = clustered_mean(tasks)
+    if found is None or found.error is None or not all(0 <= each <= 1 for task in tasks for each in task):
+        return found
+    mean, variance, t = found.mean, found.mean * (1 - found.mean), quantile(CONFIDENCE, len(tasks) - 1)
+    if variance > 0 and not found.error:
+        return found
+    share = t * t * (found.error**2 / variance if variance > 0 else 1 / len(tasks))
+    middle, reach = (mean + share / 2) / (1 + share), sqrt(share * (variance + share / 4)) / (1 + share)
+    return replace(found, low=max(0.0, middle - reach), high=min(1.0, middle + reach))
 
 
 def clustered_mean(clusters: Iterable[Sequence[float]]) -> Estimate | None:
@@ -199,13 +232,17 @@ def percentile(ordered: Sequence[float], share: float) -> float:
     return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
 
 
-def rewards_by_task(entries: Iterable[Entry]) -> dict[TaskKey, list[float]]:
-    """The rewards of each task. Episodes without a reward are left out."""
+def scores_by_task(entries: Iterable[Entry]) -> dict[TaskKey, list[float]]:
+    """What the episodes of each task count as. Failed ones are left out."""
     groups: dict[TaskKey, list[float]] = {}
     for entry in entries:
-        if entry.reward is not None:
-            groups.setdefault(entry.task, []).append(entry.reward)
+        if (score := entry.score) is not None:
+            groups.setdefault(entry.task, []).append(score)
     return groups
+
+
+def _rewarded(entries: Iterable[Entry]) -> int:
+    return sum(entry.score is not None and entry.reward is not None for entry in entries)
 
 
 def _rows(entries: Sequence[Entry], key: Callable[[TaskKey], K], name: Callable[[TaskKey], str]) -> list[Row]:
@@ -221,13 +258,12 @@ def _name(task: TaskKey, name: Callable[[TaskKey], str], with_environment: bool)
 
 
 def _row(name: str, entries: Sequence[Entry]) -> Row:
-    by_task = rewards_by_task(entries)
     return Row(
         name,
         tasks=len({entry.task for entry in entries}),
         episodes=len(entries),
-        rewarded=sum(map(len, by_task.values())),
-        reward=clustered_mean(by_task.values()),
+        rewarded=_rewarded(entries),
+        reward=mean_score(scores_by_task(entries).values()),
         failed=sum(isinstance(entry.outcome, Failed) for entry in entries),
     )
 
