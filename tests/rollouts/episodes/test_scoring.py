@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from ors.rollouts import Failed, Outcome, Scored, Truncated, Unscored
+from ors.rollouts import Failed, Outcome, Refused, Scored, Truncated, Unscored
 from ors.rollouts.episodes.scoring import Scoring
 
 CHOSEN = Scoring(unscored_reward=-1.0, truncated_reward=-2.0)
@@ -16,6 +16,8 @@ CHOSEN = Scoring(unscored_reward=-1.0, truncated_reward=-2.0)
     [
         (Scored(), 0.5, 0.5),
         (Unscored(), None, -1.0),
+        (Refused(), None, -1.0),
+        (Refused(), 0.5, 0.5),
         *((Truncated(limit), None, -2.0) for limit in ("turns", "tokens", "cost", "seconds")),
         (Truncated("turns"), 0.5, 0.5),
         *((Failed(who, "model", "Error"), 0.5, None) for who in ("agent", "model", "environment")),

@@ -3,7 +3,7 @@
 - Scored: its reward.
 - Truncated by turns, tokens, cost or time, or a reply cut off at its length limit: what it has earned; if
   that is nothing, `truncated_reward`.
-- Unscored, as when the agent gives up, and refused by the model: `unscored_reward`.
+- Unscored, as when the agent gives up, or refused by the model: the same with `unscored_reward`.
 - Failed by the agent's code, the model provider, the environment's code or the infrastructure: nothing. It is
   left out.
 
