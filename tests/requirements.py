@@ -47,6 +47,7 @@ _LINES = {
         "discovery.tools": "/tools lists the shared tools, each with exactly name, description, input_schema",
         "discovery.task-tools": "/task_tools lists shared, task-specific and list_task_tools(); an override stands for the task-specific part",
         "discovery.task": "/task and /task_range carry env_name; a negative index is 400; ranges are slices and clamp",
+        "discovery.second-names": "/get_task and /get_task_range are second names of /task and /task_range, at every front end",
         "discovery.not-listed": 'list_tasks raising NotImplementedError is 400 with "index-based API"; the rest works',
         "discovery.classmethods": "author's classmethods may be sync or async; caches belong to one class; splits and tasks are listed once",
         "discovery.splits": 'splits are strings or Split; "train", "validation", "test" map to their type, others to "validation"',

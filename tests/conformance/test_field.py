@@ -78,6 +78,7 @@ def test_the_docs_say_what_is_found(package: Package, tmp_path: Path) -> None:
     assert {r.requirement.id for r in report.of("not tried")} - slow == {
         "http.single-redirect",
         "http.single-redirect-308",
+        "task.second-names",
     }
 
 

@@ -180,6 +180,9 @@ PLANTED: dict[str, Planted] = {
     "no env_name": plant(
         on("tasks task task_range", without("env_name")), "tasks.shape task.env-name http.environment-case"
     ),
+    "another task under the second name": plant(
+        on("get_task get_task_range", lambda value: {**value, "env_name": "other"}), "task.second-names"
+    ),
     "one task too many": plant(
         on("num_tasks", lambda value: {"num_tasks": value["num_tasks"] + 1}), "num-tasks.count"
     ),

@@ -31,6 +31,9 @@ TASKS = Endpoint("tasks", "POST", per_environment=True)
 NUM_TASKS = Endpoint("num_tasks", "POST", per_environment=True)
 TASK = Endpoint("task", "POST", per_environment=True)
 TASK_RANGE = Endpoint("task_range", "POST", per_environment=True)
+GET_TASK = Endpoint("get_task", "POST", per_environment=True)
+"""The standard's second name of TASK; GET_TASK_RANGE is that of TASK_RANGE."""
+GET_TASK_RANGE = Endpoint("get_task_range", "POST", per_environment=True)
 TASK_TOOLS = Endpoint("task_tools", "GET", per_environment=True, needs_session=True)
 PROMPT = Endpoint("prompt", "GET", per_environment=True, needs_session=True)
 CALL = Endpoint("call", "POST", per_environment=True, needs_session=True)
@@ -50,6 +53,8 @@ ENDPOINTS = (
     NUM_TASKS,
     TASK,
     TASK_RANGE,
+    GET_TASK,
+    GET_TASK_RANGE,
     TASK_TOOLS,
     PROMPT,
     CALL,

@@ -266,3 +266,18 @@ def test_what_an_environment_does_not_support_is_400() -> None:
             answer = raw.post(f"/bare/{path}", {"split": "train", **more})
             assert answer.status == 400
             assert "not supported" in answer.detail
+
+
+@proves("discovery.second-names")
+@pytest.mark.parametrize("served", ["raw", "alone"])
+def test_tasks_are_served_under_both_names_of_the_standard(
+    served: str, request: pytest.FixtureRequest
+) -> None:
+    raw: Raw = request.getfixturevalue(served)
+    for name, body in (("task", {"index": 1}), ("task_range", {"start": 0, "stop": 2}), ("task", {})):
+        bodies = {"split": "train", **body}
+        first, second = (raw.post(f"/lab/{prefix}{name}", bodies) for prefix in ("", "get_"))
+        assert (second.status, second.body) == (first.status, first.body)
+        assert first.status == (200 if body else 400)
+        assert raw.post(f"/get_{name}", bodies).headers["location"] == f"/lab/get_{name}"
+        assert raw.get(f"/LAB/get_{name}").status == 405

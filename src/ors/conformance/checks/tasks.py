@@ -108,6 +108,18 @@ async def env_name(server: ServerUnderTest) -> None:
             raise Violation("`env_name` is not the environment's name", answer.seen)
 
 
+@check("task.second-names")
+async def second_names(server: ServerUnderTest) -> None:
+    """Compares the answers under both names, if the server has the second ones."""
+    split = {"split": await server.split()}
+    for name, body in (("task", {**split, "index": 0}), ("task_range", {**split, "start": 0, "stop": 2})):
+        answer = await server.ask("POST", f"/{server.environment}/get_{name}", body)
+        if answer.status in (307, 308, 404, 405):
+            raise NotTried(f"the server has no /get_{name}, which is optional")
+        if answer.json() != (await server.ask("POST", f"/{server.environment}/{name}", body)).json():
+            raise Violation(f"this is not what /{name} answers", answer.seen)
+
+
 async def _range(server: ServerUnderTest, wanted: slice, split: str, tasks: list[Any]) -> None:
     body: dict[str, Any] = {"split": split}
     body |= {} if wanted.start is None else {"start": wanted.start}

@@ -77,6 +77,8 @@ class Endpoints:
             _protocol.NUM_TASKS: self._num_tasks,
             _protocol.TASK: self._task,
             _protocol.TASK_RANGE: self._task_range,
+            _protocol.GET_TASK: self._task,
+            _protocol.GET_TASK_RANGE: self._task_range,
             _protocol.TASK_TOOLS: self._task_tools,
             _protocol.PROMPT: self._prompt,
             _protocol.CALL: self._call,
