@@ -81,9 +81,7 @@ OPERATIONS = (
     ),
     Operation(_protocol.TASK, "One task of a split.", shape(task=TASK, env_name=STRING), GetTask),
     Operation(_protocol.TASK_RANGE, "Some tasks of a split, from `start` up to `stop`.", TASKS, GetTaskRange),
-    Operation(
-        _protocol.GET_TASK, "Another name of `task`.", shape(task=TASK, env_name=STRING), GetTask
-    ),
+    Operation(_protocol.GET_TASK, "Another name of `task`.", shape(task=TASK, env_name=STRING), GetTask),
     Operation(_protocol.GET_TASK_RANGE, "Another name of `task_range`.", TASKS, GetTaskRange),
     Operation(_protocol.CREATE_SESSION, "An id for a new session.", SID, None, _CREATE_SESSION),
     Operation(

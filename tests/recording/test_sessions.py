@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -83,6 +84,51 @@ def test_the_record_of_a_fork_begins_with_that_of_the_first_session(folder: Path
     assert second.task == first.task
     assert second.messages[:3] == first.messages[:3]
     assert first.id != second.id
+
+
+def test_forks_are_charged_once_for_the_memory_that_they_share(folder: Path) -> None:
+    echo: tuple[str, dict[str, object]] = ("echo", {"text": "x" * 10_000})
+    with recording(folder, [Lab], most_bytes=100_000) as lab:
+        sids = [lab.raw.session()]
+        lab.raw.call(sids[0], *echo)
+        for _ in range(2):  # the second time, forks of a fork
+            sids += lab.raw.post("/-/fork", {"n": 10}, sid=sids[-1]).json()["sids"]
+        for sid in sids:
+            lab.raw.post("/delete", sid=sid)
+        until(lambda: lab.counts() == (21, 0))
+        called(echo, echo, echo, echo)(lab.raw)  # all of it is free again, also what was shared
+        until(lambda: lab.counts() == (22, 0))
+    assert {len(record.messages) for record in lab.records()} == {2, 8}
+
+
+def test_what_forks_share_is_held_until_the_last_of_them_ends(folder: Path) -> None:
+    with recording(folder, [Lab], most_bytes=30_000) as lab:
+        sid = lab.raw.session()
+        lab.raw.call(sid, "echo", {"text": "x" * 10_000})
+        (fork,) = lab.raw.post("/-/fork", {"n": 1}, sid=sid).json()["sids"]
+        lab.raw.post("/delete", sid=sid)
+        until(lambda: lab.counts() == (1, 0))
+        other = lab.raw.session()
+        lab.raw.call(other, "echo", {"text": "x" * 5_000})  # 20 of 30 KB are still held
+        until(lambda: lab.counts() == (1, 1))
+        lab.raw.post("/delete", sid=fork)
+        until(lambda: lab.counts() == (2, 1))
+        called(("echo", {"text": "x" * 5_000}))(lab.raw)
+        until(lambda: lab.counts() == (3, 1))
+
+
+def test_the_task_of_a_forks_record_is_as_the_client_gave_it(folder: Path) -> None:
+    class Changing(Lab):
+        def setup(self) -> None:
+            cast(dict[str, Any], self.task_spec)["changed"] = True
+
+    with recording(folder, [Changing]) as lab:
+        sid = lab.raw.session("changing", {"id": "x"})
+        lab.raw.get("/changing/prompt", sid=sid)
+        (fork,) = lab.raw.post("/-/fork", {"n": 1}, sid=sid).json()["sids"]
+        for each in (sid, fork):
+            lab.raw.post("/delete", sid=each)
+    assert [record.task.spec for record in lab.records()] == [{"id": "x"}, {"id": "x"}]
 
 
 def called(*calls: tuple[str, dict[str, object]]) -> Callable[[Raw], None]:

@@ -50,19 +50,21 @@ class SessionRecorder:
             return  # it was dropped
         if isinstance(event, SessionEnded):
             del self._sessions[event.sid]
-            self._queue.put(partial(self._write, session, event, session.age), session.bytes)
+            self._queue.put(partial(self._write, session, event, session.age), session.release())
             return
-        before = session.bytes
-        if not self._queue.take(session.see(event)):
+        size = session.see(event)
+        if not self._queue.take(size):
             del self._sessions[event.sid]
-            self._queue.give_back(before)
+            self._queue.give_back(session.release() - size)
             self._queue.drop()
 
     def _begin(self, session: SeenSession | None) -> None:
         if session is not None and self._queue.take(session.bytes):
             self._sessions[session.start.sid] = session
-        else:
-            self._queue.drop()
+            return
+        if session is not None:
+            session.release()  # what it shares stays with the session that it was forked from
+        self._queue.drop()
 
     def counts(self) -> tuple[int, int]:
         """The number of records that were written, and of those that were dropped."""

@@ -76,6 +76,7 @@ BODIES = (
     Shape("a body that ends early", ask(_PATH, "Content-Length: 500", body=TRAIN), "close | 400 close", half_close=True),
     Shape("chunks that end early", chunked(b"11\r\n" + TRAIN), "close | 400 close", half_close=True),
     Shape("an expectation", ask(_PATH, "Expect: 100-continue", "Content-Length: 17", body=TRAIN), "200 on"),
+    Shape("an expectation of HTTP/1.0", ask(_PATH, "Expect: 100-continue", "Content-Length: 17", body=TRAIN).replace(b"HTTP/1.1", b"HTTP/1.0"), "200 close"),
     Shape("an expectation in capitals", ask(_PATH, "Expect: 100-CONTINUE", "Content-Length: 17", body=TRAIN), "200 on"),
     Shape("an expectation without a body", ask("GET /health", "Expect: 100-continue"), "200 on"),
     Shape("an expectation of something else", ask(_PATH, "Expect: tea", "Content-Length: 17", body=TRAIN), "200 on | 417 on | 417 close"),

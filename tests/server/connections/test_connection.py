@@ -235,3 +235,17 @@ def test_whoever_stops_sending_gets_what_is_answered_at_once(raw: Raw) -> None:
         connection.sendall(b"GET /health HTTP/1.1\r\n" + HOST + b"\r\n")
         connection.shutdown(socket.SHUT_WR)
         assert read_all(connection).endswith(b'{"status":"ok"}')
+
+
+@proves("http.expect")
+@pytest.mark.parametrize("version", ["1.0", "1.1"])
+def test_only_a_client_of_http_1_1_is_told_to_continue(raw: Raw, version: str) -> None:
+    body = b'{"split":"train"}'
+    sent = post("/lab/num_tasks", body, b"Connection: close\r\nExpect: 100-continue\r\n")
+    with connected(raw) as connection:
+        connection.sendall(sent.replace(b"HTTP/1.1", f"HTTP/{version}".encode())[: -len(body)])
+        told = connection.recv(4096) if version == "1.1" else b""
+        connection.sendall(body)
+        told += read_all(connection)
+    statuses = [line.split()[1] for line in told.split(b"\r\n") if line.startswith(b"HTTP/")]
+    assert statuses == ([b"100", b"200"] if version == "1.1" else [b"200"])

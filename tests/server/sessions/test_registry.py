@@ -221,6 +221,8 @@ def test_delete_session_deletes_nothing(raw: Raw) -> None:
     assert raw.post("/delete_session", sid=sid).json() == {"sid": sid}
     assert raw.post("/ping", sid=sid).status == 200
     assert raw.post("/delete_session", sid="never seen").json() == {"sid": "never seen"}
+    for bad in ("s" * 257, "a\tb", "\x7f"):
+        assert raw.post("/delete_session", sid=bad).status == 400
 
 
 @proves("sessions.after-end", "sessions.ping")

@@ -15,11 +15,12 @@ from ors.server.http.origin_check import is_loopback
 from ors.server.http.requests import (
     MAX_HEADER_BYTES,
     MAX_TARGET_BYTES,
+    SINGLE_HEADERS,
     Request,
+    doubled,
     too_large,
     too_long,
     too_many_headers,
-    two_hosts,
 )
 from ors.server.http.streams import Outcome, Stream
 
@@ -266,5 +267,8 @@ def _check_size(scope: Message) -> None:
     headers = scope["headers"]
     if sum(len(name) + len(value) + 4 for name, value in headers) > MAX_HEADER_BYTES:
         raise too_many_headers()
-    if sum(name == b"host" for name, _ in headers) > 1:
-        raise two_hosts()
+    seen: set[bytes] = set()
+    for name, _ in headers:
+        if name in seen and name in SINGLE_HEADERS:
+            raise doubled(name)
+        seen.add(name)

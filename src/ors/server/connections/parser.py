@@ -17,11 +17,12 @@ from ors.server.http.answers import Answer
 from ors.server.http.requests import (
     MAX_HEADER_BYTES,
     MAX_TARGET_BYTES,
+    SINGLE_HEADERS,
     Request,
+    doubled,
     too_large,
     too_long,
     too_many_headers,
-    two_hosts,
 )
 
 MAX_UPGRADES = 8
@@ -224,8 +225,8 @@ class RequestParser(asyncio.Protocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         """Adds a header, or a trailer."""
         name, fields = name.lower(), self._fields
-        if name in fields and name == b"host":
-            raise two_hosts()
+        if name in fields and name in SINGLE_HEADERS:
+            raise doubled(name)
         fields[name] = value
 
     def on_headers_complete(self) -> None:
@@ -238,6 +239,8 @@ class RequestParser(asyncio.Protocol):
         elif int(length) > self._max_body:
             raise too_large(self._max_body)
         if b"expect" in headers and headers[b"expect"].lower() == b"100-continue":
+            if self._parser.get_http_version() == "1.0":
+                return  # it does not know interim answers (RFC 9110, 10.1.1)
             self._admit()
             self._send_continue()
 

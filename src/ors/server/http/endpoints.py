@@ -254,7 +254,7 @@ class Endpoints:
 
     def _delete_session(self, request: Request, environment: ServedEnvironment) -> Answer:
         # Deletes nothing: both clients in the field call it after every discovery call.
-        sid = request.session_id()
+        sid = request.new_session_id()
         self._touch(request)
         return answer({"sid": sid})
 

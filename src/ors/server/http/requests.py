@@ -25,6 +25,18 @@ _SESSION_ID = _protocol.SESSION_ID.lower().encode()
 _SECRETS = _protocol.SECRETS.lower().encode()
 _EVENT_STREAM = _protocol.EVENT_STREAM.encode()
 
+SINGLE_HEADERS = {
+    name.lower().encode(): name
+    for name in (
+        "Host",
+        _protocol.SESSION_ID,
+        _protocol.API_KEY,
+        _protocol.IDEMPOTENCY_KEY,
+        _protocol.SECRETS,
+    )
+}
+"""Headers that a request has once at most, with their usual spelling."""
+
 KEYLESS_BODY_BYTES = 64 * 1024
 """Longest body of a request without a key, on a server with keys: no handler reads it."""
 MAX_TARGET_BYTES = 16 * 1024
@@ -220,9 +232,9 @@ def too_many_headers() -> ResponseError:
     return ResponseError(text, status=431, reason="limit")
 
 
-def two_hosts() -> BadRequest:
-    """The error for two Host headers: another server might read the other one."""
-    return BadRequest("The request has two Host headers; send one")
+def doubled(name: bytes) -> BadRequest:
+    """The error for a single header that came twice: a proxy in between might have read the other one."""
+    return BadRequest(f"The request has two {SINGLE_HEADERS[name]} headers; send one")
 
 
 def _checked(value: str, header: str) -> str:
