@@ -5,18 +5,34 @@ import json
 import logging
 from base64 import b64encode, urlsafe_b64encode
 from collections.abc import Callable
+from pathlib import Path
+from textwrap import indent
 from urllib.parse import quote, quote_plus
 
 import pytest
 
 from ors import Environment, Server, TextBlock, ToolError, ToolOutput, tool
+from ors.recording import SessionRecorder
+from ors.rollouts.records import RunInfo
+from ors.server.episodes.error_text import message, trace
 from ors.server.episodes.masking import MASK, TOO_MUCH, hidden
 from ors.types import JSONObject
 from tests.requirements import proves
 from tests.support.live_server import serving
 from tests.support.raw_http import Raw
 
-SECRET = 'Pässwort/"1\\2"+&% <x>\n\'~ÿ'
+SECRET = 'Pässwort/"1\\2"+&% <x>\'~ÿ😀'
+KEY = "\n".join(
+    [
+        "-----BEGIN PRIVATE KEY-----",
+        "MIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEAAoIBAQC7VJTUt9Us8cKj",
+        "MzEfYyjiWA4R4/M2bS1GB4t7NXp98C3SC6dVMvDuictGeurT8jNbvJZHtCSuYEvu",
+        "Ag==",
+        "-----END PRIVATE KEY-----",
+        "",
+    ]
+)
+"""A key of several lines, as a file holds it."""
 
 SPELLINGS: dict[str, Callable[[str], str]] = {
     "as it is": str,
@@ -79,9 +95,11 @@ def test_a_very_short_secret_is_masked_where_it_stands_alone() -> None:
         ("x" * 2_000_000, ["y" * 1_000_000]),
         ("hunter22" * 200_000, ["hunter22"]),
         ("a" * 2_000_000, ["a"]),
-        ("x" * 10_000_000, ["hunter22", "hunter23"]),
+        ("x" * 10_000_000, ["hunter22", "hunter23", "hunter24"]),
+        ("\\n" * 200_000, ["hunter22"]),
+        ("a text", ["\n".join(f"{n:06}" for n in range(90_000))]),
     ],
-    ids=["many", "long", "often", "short", "text"],
+    ids=["many", "long", "often", "short", "text", "escapes", "lines"],
 )
 def test_a_text_that_would_take_too_long_is_masked_as_a_whole(text: str, secrets: list[str]) -> None:
     text += secrets[0]
@@ -91,6 +109,55 @@ def test_a_text_that_would_take_too_long_is_masked_as_a_whole(text: str, secrets
 def test_a_long_text_with_ordinary_secrets_is_not_too_much() -> None:
     text = "a line of a log\n" * 20_000
     assert hidden(text + "SECRET-09", [f"secret-{n:02}" for n in range(20)]) == text + MASK
+
+
+def grouped(secret: str) -> str:
+    return trace(ExceptionGroup("two failed", [ValueError(secret), ExceptionGroup("in", [KeyError(secret)])]))
+
+
+def noted(secret: str) -> str:
+    error = RuntimeError("failed")
+    error.add_note(f"with {secret}")
+    return trace(error)
+
+
+RENDERINGS: dict[str, Callable[[str], str]] = {
+    **SPELLINGS,
+    "stripped": str.strip,
+    "traceback": lambda secret: trace(ValueError(secret)),
+    "exception group": grouped,
+    "note": noted,
+    "message": lambda secret: message(KeyError(secret)),
+    "indented": lambda secret: indent(secret, "    | "),
+    "lines of another system": lambda secret: secret.replace("\n", "\r\n"),
+}
+
+
+@proves("sessions.secrets")
+@pytest.mark.parametrize("secret", [KEY, KEY.replace("\n", "\\n"), KEY.replace("\n", "\r\n")])
+@pytest.mark.parametrize("how", RENDERINGS)
+def test_no_line_of_a_key_is_shown_however_it_is_rendered(how: str, secret: str) -> None:
+    shown = hidden(RENDERINGS[how](KEY), [secret]).lower()
+    assert MASK in shown
+    for line in KEY.lower().split():
+        assert line not in shown
+    encoded = b64encode(KEY.encode()).decode().lower()
+    assert not [n for n in range(len(encoded) - 12) if encoded[n : n + 12] in shown]
+
+
+@pytest.mark.parametrize("how", RENDERINGS)
+def test_a_token_read_from_a_file_is_masked_without_its_line_break(how: str) -> None:
+    for written in ("sk-TOKEN/1234567", "sk-TOKEN/1234567\n", " sk-TOKEN/1234567\r\n"):
+        shown = hidden(f"before {RENDERINGS[how](written)} after", ["sk-TOKEN/1234567\n"])
+        assert MASK in shown
+        assert "token" not in shown.lower()
+
+
+def test_brackets_on_lines_of_their_own_hide_nothing() -> None:
+    secret = '{\n  "id": "hunter22"\n}\n'
+    assert hidden('{ } {"id": "hunter22"}', [secret]) == "{ } {***}"
+    assert hidden("a { } b", ["{ }"]) == f"a {MASK} b"
+    assert hidden("a\n b", ["\n ", " "]) == "a\n b"
 
 
 class Careless(Environment):
@@ -111,6 +178,16 @@ class Careless(Environment):
     async def crash(self) -> ToolOutput:
         """Fails with the secret in its words."""
         raise RuntimeError(json.dumps({"key": self.secrets["key"]}))
+
+    @tool
+    async def crash_twice(self) -> ToolOutput:
+        """Fails with the secret in a group of errors."""
+        raise ExceptionGroup("two failed", [ValueError(self.secrets["key"]), KeyError(self.secrets["key"])])
+
+    @tool
+    async def say(self) -> ToolOutput:
+        """Tells the secret, stripped."""
+        return ToolOutput(blocks=[TextBlock(text=f"key: {self.secrets['key'].strip()}")])
 
     @tool
     async def refuse(self) -> ToolOutput:
@@ -135,3 +212,26 @@ def test_no_spelling_of_a_secret_is_told_or_logged(caplog: pytest.LogCaptureFixt
     assert '{"key": "***"}' in told[1]
     assert told[2:] == [False, MASK, f"bad {MASK}"]
     assert "hunter" not in f"{told}{caplog.text}".lower()
+
+
+@proves("sessions.secrets")
+@pytest.mark.parametrize("secret", [KEY, "sk-hunter22/1234567\n"], ids=["key", "token"])
+def test_no_line_of_a_secret_is_in_stack_traces_logs_or_records(
+    secret: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    recorder = SessionRecorder(tmp_path, RunInfo.gathered({}, kind="sessions"))
+    with serving(Server([Careless], return_errors="stacktrace", observers=[recorder])) as url:
+        raw = Raw(url)
+        body = {"env_name": "careless", "task_spec": {}, "secrets": {"key": secret}}
+        assert raw.post("/create", body, sid="careless").status == 200
+        told = [raw.call("careless", name, env="careless").error() for name in ("crash", "crash_twice")]
+        told.append(raw.get("/careless/prompt", sid="careless").detail)
+        raw.call("careless", "say", env="careless").result()
+        raw.post("/delete", sid="careless")
+    recorder.close()
+    assert all("Traceback" in text and MASK in text for text in told)
+    recorded = "".join(path.read_text() for path in tmp_path.rglob("*.json*"))
+    assert f"key: {MASK}" in recorded
+    for line in secret.split():
+        assert line not in f"{told}{caplog.text}{recorded}"

@@ -1,69 +1,104 @@
-"""Masks secrets in texts, in all their spellings."""
+"""Masks secrets in texts, however they are encoded."""
 
 import html
-import json
+import re
 from base64 import b64encode
-from collections.abc import Collection, Iterable, Iterator
-from itertools import islice
-from urllib.parse import quote, quote_plus
+from bisect import bisect_right
+from collections.abc import Callable, Collection, Iterable, Iterator
 
 MASK = "***"
 TOO_MUCH = f"{MASK} (a text too long to be searched for secrets)"
 
 _SHORT = 4
-"""A secret shorter than this is masked only where it stands alone: hiding every "a" would hide the text."""
+"""A shorter secret is masked only where it stands alone: hiding every "a" would hide the text."""
 _BASE64_LEAST = 6
-_OF_URLS = "!$&'()*+,;=:@/?~"
-"""Characters that URLs may hold unquoted (RFC 3986, 3.3 and 3.4), or that some libraries leave unquoted."""
+_LAYERS = 3
+"""How many layers of encoding are undone: JSON in JSON in a printed text."""
 _MOST_WORK = 100_000_000
-"""Characters to search, at most: this blocks the event loop for about a tenth of a second."""
-_WORK_A_SECRET = 100_000
-"""Cost of the spellings of a secret, in the same unit."""
-_WORK_A_CHARACTER = 500
-"""Cost of each of its characters."""
-_MOST_PLACES = 20_000
-"""Places where secrets are found, at most."""
+"""Budget for one text, in characters searched: this blocks the event loop for about a tenth of a second."""
+_A_SECRET, _A_CHARACTER, _A_NEEDLE, _A_PLACE, _AN_ESCAPE = 20_000, 100, 2000, 3000, 1500
+"""What the rest costs, in the same unit."""
+
+_HEX = "[0-9a-fA-F]"
+_MORE = rf"(?:%|\\x)[89abAB]{_HEX}"
+_UTF_8 = rf"(?:[cdCD]{_HEX}{_MORE}|[eE]{_HEX}(?:{_MORE}){{2}}|[fF][0-7](?:{_MORE}){{3}}|{_HEX}{{2}})"
+_UTF_16 = rf"(?:[dD][89abAB]{_HEX}{{2}}\\u[dD][c-fC-F]{_HEX}{{2}}|{_HEX}{{4}})"
+_ESCAPE = re.compile(
+    rf"%{_UTF_8}|\\(?:x{_UTF_8}|u{_UTF_16}|U000{_HEX}{{5}}|.)"
+    rf"|&(?:amp|lt|gt|quot|apos|#\d{{1,7}}|#x{_HEX}{{1,6}});"
+)
+"""One encoded character: of a URL, of printed bytes or text, of JSON, of HTML."""
+_WORD = re.compile("[a-z0-9]+")
+_CONTROLS = {"n": "\n", "r": "\r", "t": "\t"}
+
+
+class _TooMuch(Exception):
+    """The budget is spent."""
+
+
+class _Budget:
+    def __init__(self) -> None:
+        self._left = _MOST_WORK
+
+    def spend(self, work: int) -> None:
+        self._left -= work
+        if self._left < 0:
+            raise _TooMuch
 
 
 def hidden(text: str, secrets: Iterable[str]) -> str:
-    """`text` without `secrets`, also where they are quoted, escaped, in base64 or in other case."""
-    there = {secret for secret in secrets if secret and len(secret) <= len(text)}
-    if not there:
-        return text
-    spans = _spans(_folded(text), there)
-    return TOO_MUCH if spans is None else _masked(text, spans)
+    """`text` without any line of `secrets`, also where it is quoted, escaped, in base64 or in other case."""
+    budget = _Budget()
+    try:
+        needles = {needle for secret in secrets for needle in _needles(secret, budget)}
+        return _masked(text, _spans(text, needles, budget, _LAYERS)) if needles else text
+    except _TooMuch:
+        return TOO_MUCH
 
 
-def _spans(text: str, secrets: Collection[str]) -> list[tuple[int, int]] | None:
-    """The places of the secrets, or None if finding all of them would take too long."""
-    work = sum(_WORK_A_SECRET + _WORK_A_CHARACTER * len(secret) for secret in secrets)
-    if work > _MOST_WORK:
-        return None
+def _needles(secret: str, budget: _Budget) -> Iterator[str]:
+    """What to search for: each line by itself, since tracebacks indent lines, and authors strip them."""
+    budget.spend(_A_SECRET + _A_CHARACTER * len(secret))
+    lines = {line.strip() for line in secret.splitlines()} - {""}
+    lines = {line for line in lines if any(map(str.isalnum, line))} or lines
+    # A key on one line, with "\n" spelled out, is often used decoded.
+    decoded = {line.strip() for line in _decoded(secret, budget)[0].splitlines()}
+    for line in lines | {line for line in decoded if len(line) >= _SHORT}:
+        yield _folded(line)
+        yield from map(_folded, _in_base64(line.encode("utf-8", "surrogatepass")))
+
+
+def _spans(text: str, needles: Collection[str], budget: _Budget, layers: int) -> list[tuple[int, int]]:
+    """Where the needles are in `text`, also below so many layers of encoding."""
+    folded = _folded(text)
     spans: list[tuple[int, int]] = []
-    places = 0
-    for secret in secrets:
-        short = len(secret) < _SHORT
-        for spelling in {_folded(spelling) for spelling in _spellings(secret)}:
-            found = list(islice(_everywhere(text, spelling, 1 if short else len(spelling)), _MOST_PLACES))
-            spans += [span for span in found if _is_alone(text, *span)] if short else found
-            work += len(text)
-            places += len(found)
-            if work > _MOST_WORK or places >= _MOST_PLACES:
-                return None
+    for needle in needles:
+        budget.spend(_A_NEEDLE + 16 * len(text) // min(len(needle), 32))  # longer ones are found faster
+        short = len(needle) < _SHORT
+        for span in _everywhere(folded, needle, 1 if short else len(needle)):
+            budget.spend(_A_PLACE)
+            if not short or _is_alone(folded, *span):
+                spans.append(span)
+    # No encoding changes plain letters and digits: a needle whose longest word is not here is not below.
+    below = [needle for needle in needles if max(_WORD.findall(needle), key=len, default="") in folded]
+    if layers and below and _ESCAPE.search(text):
+        decoded, at = _decoded(text, budget)
+        spans += [(at(start), at(end)) for start, end in _spans(decoded, below, budget, layers - 1)]
     return spans
 
 
 def _folded(text: str) -> str:
-    """`text` in lower case, with every character at its old position."""
+    """`text` in lower case, as in a form ("+" for spaces) and in the base64 of URLs; positions stay."""
+    text = text.replace("+", " ").replace("-", " ").replace("_", "/")
     # Only "İ" becomes two characters, and only "Σ" depends on its position.
     return text.lower() if text.isascii() else text.replace("İ", "i").lower().replace("ς", "σ")
 
 
-def _everywhere(text: str, spelling: str, step: int) -> Iterator[tuple[int, int]]:
-    start = text.find(spelling)
+def _everywhere(text: str, needle: str, step: int) -> Iterator[tuple[int, int]]:
+    start = text.find(needle)
     while start >= 0:
-        yield start, start + len(spelling)
-        start = text.find(spelling, start + step)
+        yield start, start + len(needle)
+        start = text.find(needle, start + step)
 
 
 def _is_alone(text: str, start: int, end: int) -> bool:
@@ -80,34 +115,36 @@ def _masked(text: str, spans: list[tuple[int, int]]) -> str:
     return "".join([*pieces, text[max(shown, 0) :]])
 
 
-def _spellings(secret: str) -> Iterator[str]:
-    """The spellings of a secret."""
-    yield secret
-    yield from _in_urls(secret)
-    for escaped in _escaped(secret):
-        yield escaped
-        yield from _escaped(escaped)  # JSON within JSON, or within a quoted text
-    yield html.escape(secret)
-    yield html.escape(secret, quote=False)
-    if len(secret) >= _SHORT:
-        yield from _in_base64(secret.encode("utf-8", "surrogatepass"))
+def _decoded(text: str, budget: _Budget) -> tuple[str, Callable[[int], int]]:
+    """`text` without one layer of encoding, and where each position of that is in `text`."""
+    pieces, ours, theirs, last, length = [], [0], [0], 0, 0
+    for found in _ESCAPE.finditer(text):
+        budget.spend(_AN_ESCAPE)
+        pieces += [text[last : found.start()], _character(found[0])]
+        length += found.start() - last + 1
+        last = found.end()
+        ours += [length - 1, length]
+        theirs += [found.start(), last]
+
+    def at(position: int) -> int:
+        part = bisect_right(ours, position) - 1
+        return theirs[part] + position - ours[part]
+
+    return "".join([*pieces, text[last:]]), at
 
 
-def _in_urls(secret: str) -> Iterator[str]:
-    data = secret.encode("utf-8", "surrogatepass")
-    yield quote_plus(data)
-    yield quote(data, safe=_OF_URLS)
-    yield quote(data)
-    yield (whole := quote(data, safe=""))
-    yield quote(whole, safe="")
-
-
-def _escaped(text: str) -> Iterator[str]:
-    yield json.dumps(text)[1:-1]
-    yield json.dumps(text, ensure_ascii=False)[1:-1]
-    yield repr(text)[1:-1]
-    yield ascii(text)[1:-1]
-    yield repr(text.encode("utf-8", "surrogatepass"))[2:-1]
+def _character(escape: str) -> str:
+    """The one character that an escape stands for."""
+    if escape[0] == "&":
+        return html.unescape(escape)[:1] or "?"
+    if escape[0] == "\\" and len(escape) == 2:
+        return _CONTROLS.get(escape[1], escape[1])
+    text = escape.replace("%", "\\x").encode().decode("unicode_escape")
+    if len(text) == 1:
+        return text
+    if escape[1] == "u":
+        return text.encode("utf-16", "surrogatepass").decode("utf-16")
+    return text.encode("latin-1").decode("utf-8", "replace")[0]
 
 
 def _in_base64(data: bytes) -> Iterator[str]:
@@ -115,7 +152,5 @@ def _in_base64(data: bytes) -> Iterator[str]:
     for before in range(3):
         encoded = b64encode(bytes(before) + data).decode()
         same = encoded[-(-8 * before // 6) : 8 * (before + len(data)) // 6]
-        for found in (same, encoded.rstrip("=")) if before == 0 else (same,):
-            if len(found) >= _BASE64_LEAST:
-                yield found
-                yield found.translate({ord("+"): "-", ord("/"): "_"})
+        if len(same) >= _BASE64_LEAST:
+            yield same
