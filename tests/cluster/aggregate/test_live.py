@@ -3,10 +3,15 @@
 import asyncio
 import time
 from collections.abc import Iterator
+from urllib.parse import urlsplit
 
 import pytest
 
 from ors import Limits
+from ors.cluster.aggregate.live import _ServerFeed
+from ors.cluster.member import Member
+from ors.server.http.requests import Request
+from ors.server.http.streams import Feed
 from tests.support.environments import Lab
 from tests.support.feeds import following
 from tests.support.in_process_cluster import ServerThread, linked_servers, minted, routing
@@ -128,6 +133,40 @@ def test_a_session_is_watched_from_everywhere(pair: list[ServerThread], views: l
             assert not pair[slot].member.app.runtime.observers.watched.keys() - {sid}
             sandbox = raw.get(f"/-/api/sandbox/{sid}")
             assert (sandbox.status, sandbox.body) == (200, b"null")
+
+
+def _cut(member: Member) -> None:
+    for peer in member.peers:
+        assert peer.link is not None
+        peer.link.cut()
+
+
+async def _opened_as_links_break(member: Member) -> tuple[Feed, _ServerFeed]:
+    """Opens a feed in the moment in which all links are found broken."""
+    host = urlsplit(member.url).netloc.encode()
+    feed, seen = member.app.take(Request("GET", "/-/api/live", b"", {b"host": host}, b"")), _ServerFeed()
+    assert isinstance(feed, Feed)
+    _cut(member)
+    feed.begin(seen)
+    return feed, seen
+
+
+async def _until(seen: _ServerFeed, total: int) -> None:
+    while seen.total != total:
+        await asyncio.sleep(0.01)
+
+
+def test_a_feed_goes_on_when_links_to_other_servers_break(tmp_path_factory: pytest.TempPathFactory) -> None:
+    with linked_servers(4, tmp_path_factory.mktemp("links"), [Lab], limits=Limits(grace_seconds=0.1)) as made:
+        member, loop = made[0].member, made[0].member.servers[0].get_loop()
+        for slot in range(4):
+            minted(made, slot)
+        feed, seen = asyncio.run_coroutine_threadsafe(_opened_as_links_break(member), loop).result(20)
+        asyncio.run_coroutine_threadsafe(_until(seen, 4), loop).result(20)
+        loop.call_soon_threadsafe(_cut, member)
+        minted(made[3:], 0)
+        asyncio.run_coroutine_threadsafe(_until(seen, 5), loop).result(20)
+        loop.call_soon_threadsafe(feed.leave)
 
 
 def test_wrong_questions_are_refused_as_by_one_server(pair: list[ServerThread], views: list[Raw]) -> None:

@@ -49,6 +49,7 @@ class _ServerFeed:
 
     def __init__(self) -> None:
         self._events = Decoder()
+        self.over = False
         self.history: list[dict[str, Any]] = []
         self.point: dict[str, Any] | None = None
         self.total = 0
@@ -56,7 +57,8 @@ class _ServerFeed:
         self.episodes: dict[str, Any] = {"totals": {}, "ended": []}
 
     def answer(self, outcome: Outcome) -> None:
-        """Ignores what is answered instead: the server has died."""
+        """Ends, whatever is answered instead: the link is broken."""
+        self.over = True
         if isinstance(outcome, Stream):
             outcome.leave()
 
@@ -82,11 +84,13 @@ class _ServerFeed:
                 self.episodes = loads(each.data.encode())
 
     def end(self, data: bytes) -> bool:
-        """Ends: the server is about to end."""
+        """Ends: the server is about to end, or the link is broken."""
+        self.over = True
         return True
 
     def abort(self) -> None:
         """Ends."""
+        self.over = True
 
 
 class _MergedFeed:
@@ -138,12 +142,13 @@ class _MergedFeed:
 
     def _update(self) -> None:
         """Follows servers that start or end while the feed is open."""
-        for prefix in self._streams.keys() - self._peers.by_prefix.keys():
-            del self._streams[prefix], self._feeds[prefix]
-        for prefix, peer in self._peers.by_prefix.items():
-            if prefix not in self._streams and peer.link is not None:
-                self._feeds[prefix] = feed = _ServerFeed()
-                self._streams[prefix] = stream = peer.link.ask(self._request)
+        for prefix in list(self._streams):
+            if prefix not in self._peers.by_prefix or self._feeds[prefix].over:
+                del self._streams[prefix], self._feeds[prefix]
+        for peer in self._peers:
+            if peer.prefix not in self._streams and peer.link is not None:
+                self._feeds[peer.prefix] = feed = _ServerFeed()
+                self._streams[peer.prefix] = stream = peer.link.ask(self._request)
                 stream.begin(feed)
 
     def _tick(self) -> None:

@@ -49,8 +49,8 @@ class Peers:
         """Set by the router: answers a request that a server refused because it is about to end."""
 
     def __iter__(self) -> Iterator[Peer]:
-        """Iterates over the servers whose link is up."""
-        return iter(self.by_prefix.values())
+        """Iterates over the servers whose link is up now; what is sent to one may find its link broken."""
+        return iter(list(self.by_prefix.values()))
 
     def update(self, addresses: Iterable[str], *, complete: bool = True) -> None:
         """Sets the addresses of the other servers; if not complete, those that are known stay too."""
