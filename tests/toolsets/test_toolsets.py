@@ -109,7 +109,10 @@ async def test_a_shell_that_spins_is_replaced(session: AsyncSession) -> None:
 
 
 async def test_a_shell_that_exits_is_replaced(session: AsyncSession) -> None:
-    assert "the shell has ended" in await bash(session, "echo bye; exit 3")
+    output = await session.call_tool("bash", {"command": "trap 'echo bye' EXIT; exit 4"})
+    assert text(output).startswith("bye\n[the shell has ended")
+    assert text(output).endswith("exit code 4]")
+    assert output.metadata == {"exit_code": 4}
     assert await bash(session, "echo new") == "new"
 
 
@@ -221,7 +224,30 @@ async def test_a_long_file_is_viewed_in_pages(session: AsyncSession) -> None:
     await bash(session, "seq 1 1000 > long")
     shown = await files(session, "view", path="long")
     assert shown.endswith("   400\t400\n[… 600 more lines; view from line 401 …]")
-    assert (await files(session, "view", path="long", first=2000)).startswith("[line 2000 is behind the end")
+    assert (await files(session, "view", path="long", first=2000)).endswith(
+        "has 1000 lines; there is no line 2000]"
+    )
+
+
+async def test_a_view_is_bounded_however_long_the_lines_are(session: AsyncSession) -> None:
+    await bash(session, "head -c 1000000 /dev/zero | tr '\\0' x > long; echo >> long; echo end >> long")
+    shown = await files(session, "view", path="long")
+    assert len(shown) < 17_000
+    assert "984,000 characters, 0 lines left out" in shown
+    assert shown.endswith("[… 1 more lines; view from line 2 …]")
+    await bash(session, "for n in $(seq 300); do printf '%0100d\\n' $n; done > wide")
+    shown = await files(session, "view", path="wide")
+    assert len(shown) < 17_000
+    assert "more lines; view from line" in shown
+
+
+async def test_lines_are_counted_as_programs_count_them(session: AsyncSession) -> None:
+    odd = "one\r\ntwo\x0c\x0b still two\u2028 and \x85\x1c\rnow\nthree\n"
+    await files(session, "create", path="odd", text=odd)
+    assert await files(session, "grep", pattern="three", where="odd") == "3:three"
+    assert await files(session, "view", path="odd", first=3) == "     3\tthree"
+    assert await files(session, "insert", path="odd", line=2, text="new") == "Inserted 1 lines into odd."
+    assert await bash(session, "sed -n '3p;4p' odd") == "new\nthree"
 
 
 async def test_files_are_found_by_name_and_by_content(session: AsyncSession) -> None:
@@ -336,8 +362,8 @@ async def test_an_agent_that_fills_its_sandbox_is_told_and_its_episode_goes_on()
     fill = "head -c 9999999 /dev/zero > /tmp/big; for n in $(seq 900); do : > $n; done; sleep 9"
     async with ors.testing.session(Narrow, split="train", index=0) as session:
         assert "the shell has ended" in await bash(session, fill)
-        assert (await bash(session, "sleep 9")).startswith(("[the shell has ended", NOT_STARTED))
-        assert await python(session, "1") == NOT_STARTED
+        for shown in (await bash(session, "sleep 9"), await python(session, "input()", timeout=9)):
+            assert "[killed: over the inodes limit; the " in shown or NOT_STARTED in shown
         assert (await session.call_tool("submit")).reward == 0.0
 
 
@@ -366,8 +392,13 @@ async def test_a_fork_has_the_files_and_new_programs_and_goes_its_own_way(sessio
     await python(session, "y = 1")
     first, second = await session.fork(2)
     async with first, second:
-        assert await bash(first, "cat answer; pwd; echo $x") == "42\n/work"
-        assert "NameError" in await python(first, "y")
+        shown = await bash(first, "cat answer; pwd; echo $x")
+        assert shown.startswith("42\n/work\n[this fork has a new shell, in /work: folder, variables")
+        assert await bash(first, "pwd") == "/work"
+        shown = await python(first, "y")
+        assert "NameError" in shown
+        assert shown.endswith("[this fork has a new session: variables and imports were not copied]")
+        assert await python(first, "'again'") == "'again'"
         await bash(second, "echo 41 > answer")
         assert (await first.call_tool("submit")).reward == 1.0
         assert (await second.call_tool("submit")).reward == 0.0

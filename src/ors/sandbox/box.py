@@ -68,7 +68,8 @@ class Box:
         home = f"{folder}/home/agent"
         self._oom_kills = 0
         self._filling: asyncio.Task[None] | None = None
-        self._env = {"PATH": PATH, "HOME": home, "LANG": "C.UTF-8", "USER": "agent", **spec.env}
+        told = {"PATH": PATH, "HOME": home, "LANG": "C.UTF-8", "USER": "agent", "TERM": "dumb"}
+        self._env = {**told, **spec.env}
 
     async def __aenter__(self) -> Self:
         return self
@@ -138,9 +139,12 @@ class Box:
         if limit in COUNTED:  # the word comes from inside
             self.observer.killed(limit)
 
-    def _count_end(self, ended: asyncio.Future[tuple[int, str]]) -> None:
+    def _count_end(self, process: RunningProcess, ended: asyncio.Future[tuple[int, str]]) -> None:
         if not ended.cancelled() and ended.exception() is None:
-            self._count(ended.result()[1])
+            status, limit = ended.result()
+            self._count(limit)
+            if status == -9 and not limit and self._kernel_kills():
+                process.limit = "memory"
 
     def _kernel_kills(self) -> int:
         """Counts the processes that the kernel has killed for their memory since the last time."""
@@ -153,13 +157,18 @@ class Box:
         return self._oom_kills - before
 
     async def spawn(
-        self, argv: Sequence[str] | str, *, cwd: str = "/work", env: Mapping[str, str] | None = None
+        self,
+        argv: Sequence[str] | str,
+        *,
+        cwd: str = "/work",
+        env: Mapping[str, str] | None = None,
+        reports: bool = False,
     ) -> RunningProcess:
         """Starts a program that runs beside others."""
         await self._filled()
         process = RunningProcess(self._channel)
-        process.ended.add_done_callback(self._count_end)
-        self._spawn(process, argv, cwd, env, b"", False, 0.0, 0)
+        process.ended.add_done_callback(lambda ended: self._count_end(process, ended))
+        self._spawn(process, argv, cwd, env, b"", False, 0.0, 0, reports)
         return process
 
     def _spawn(
@@ -172,16 +181,22 @@ class Box:
         end: bool,
         timeout: float,
         most: int,
+        reports: bool = False,
     ) -> None:
-        words = [os.fsencode(word) for word in (["/bin/sh", "-c", argv] if isinstance(argv, str) else argv)]
-        variables = {os.fsencode(k): os.fsencode(v) for k, v in {**self._env, **(env or {})}.items()}
-        if not words or any(b"\0" in word for word in (*words, *variables, *variables.values())):
+        try:
+            words = [
+                os.fsencode(word) for word in (["/bin/sh", "-c", argv] if isinstance(argv, str) else argv)
+            ]
+            variables = {os.fsencode(k): os.fsencode(v) for k, v in {**self._env, **(env or {})}.items()}
+            if not words or any(b"\0" in word for word in (*words, *variables, *variables.values())):
+                raise ValueError("a command needs a program, and no word of it may contain a zero byte")
+        except ValueError:  # also of words that are no Unicode
             self._channel.forget(process.number)
-            raise ValueError("a command needs a program, and no word of it may contain a zero byte")
+            raise
         if stdin:
             process.expect_taken(len(stdin))
         self._channel.send(
-            "spawn", process.number, words, variables, os.fsencode(cwd), stdin, end, timeout, most
+            "spawn", process.number, words, variables, os.fsencode(cwd), stdin, end, timeout, most, reports
         )
 
     # ── Files ────────────────────────────────────────────────────────────────────────────────────

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from ors.errors import SandboxDead, SandboxLimit
 from ors.sandbox.channel import AgentChannel
+from ors.sandbox.inside.child import REPORT
 from ors.sandbox.spec import ExecResult
 
 PIECE = 1 << 16
@@ -17,11 +18,17 @@ UNTAKEN = 1 << 19
 class Process(Protocol):
     """A program that runs in a sandbox. Its output must be read: it waits when 1 MB is unread."""
 
+    limit: str | None
+    """The limit that ended it, such as "memory"; None while it runs."""
+
     async def read(self, size: int = PIECE) -> bytes:
         """The next bytes of standard output; b"" at the end."""
 
     async def read_stderr(self, size: int = PIECE) -> bytes:
         """The next bytes of standard error; b"" at the end."""
+
+    async def read_report(self, size: int = PIECE) -> bytes:
+        """The next bytes of descriptor 3, after all that was printed before them; b"" at the end."""
 
     async def write(self, data: bytes, *, end: bool = False) -> None:
         """Writes to standard input, and returns when the program's pipe has taken it."""
@@ -39,7 +46,8 @@ class RunningProcess:
     def __init__(self, channel: AgentChannel, *, keep: bool = False) -> None:
         self._channel = channel
         self._kept = {b"O": bytearray(), b"E": bytearray()} if keep else None
-        self._streams = {} if keep else {b"O": asyncio.StreamReader(), b"E": asyncio.StreamReader()}
+        self._streams = {} if keep else {kind: asyncio.StreamReader() for kind in (b"O", b"E", REPORT)}
+        self.limit: str | None = None
         self._untold = 0
         self._untaken = 0
         self._moved: asyncio.Future[None] | None = None
@@ -58,6 +66,7 @@ class RunningProcess:
             self._accept(int(data))
         elif kind == b"X":
             status, _, limit = data.partition(b" ")
+            self.limit = limit.decode() if limit and limit != b"kill" else None
             self._end((int(status), limit.decode()))
         elif kind == b"F":
             self._end(SandboxLimit("the sandbox has too many processes", reason="processes"))
@@ -86,6 +95,10 @@ class RunningProcess:
     async def read_stderr(self, size: int = PIECE) -> bytes:
         """The next bytes of standard error."""
         return await self._read(b"E", size)
+
+    async def read_report(self, size: int = PIECE) -> bytes:
+        """The next bytes of descriptor 3."""
+        return await self._read(REPORT, size)
 
     async def _read(self, kind: bytes, size: int) -> bytes:
         data = await self._streams[kind].read(size)
@@ -148,5 +161,5 @@ class RunningProcess:
             timed_out=limit == "time",
             truncated=limit == "output",
             seconds=time.monotonic() - self.started,
-            limit=limit if limit != "kill" and limit else None,
+            limit=self.limit,
         )

@@ -44,9 +44,17 @@ class Sandbox(Protocol):
         """
 
     async def spawn(
-        self, argv: Sequence[str] | str, *, cwd: str = "/work", env: Mapping[str, str] | None = None
+        self,
+        argv: Sequence[str] | str,
+        *,
+        cwd: str = "/work",
+        env: Mapping[str, str] | None = None,
+        reports: bool = False,
     ) -> Process:
-        """Starts a program that runs beside others, with streams."""
+        """Starts a program that runs beside others, with streams.
+
+        With `reports` the program can also write to descriptor 3, which `Process.read_report` reads.
+        """
 
     async def read_file(self, path: str, max_bytes: int = FILE) -> bytes:
         """The content of a regular file.

@@ -1,21 +1,25 @@
 """Bash: a shell that lasts."""
 
 import contextlib
+import re
 import shlex
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 from pydantic import Field
 
 from ors.environment import tool
 from ors.errors import SandboxLimit
 from ors.toolsets.environment import SandboxTools
-from ors.toolsets.lasting import NOT_STARTED, Lasting, ProgramReply
+from ors.toolsets.lasting import Lasting, ProgramReply
 from ors.types import TextBlock, ToolOutput
 
 LONGEST_TIME = 600.0
 START_SECONDS = 20.0
 # With job control every command has a process group of its own, so it can be stopped without the shell.
-BEGIN = b"set -m; exec 2>&1\n"
+# The shell prints what it says itself (`set -x` and `set -v` of its own lines) where it reports.
+BEGIN = "set -m; exec 9>&1 1>&3 2>&3 3>&-\n"
+# Without a terminal vim waits for ever, as the only editor; `vim -c ... -c wq` and `vim -es` go on working.
+NO_VIM = 'autocmd VimEnter * echo "vim needs a terminal, and there is none" | cquit'
 
 
 class Bash(SandboxTools):
@@ -23,8 +27,8 @@ class Bash(SandboxTools):
 
     def __init__(self, env: Any) -> None:
         super().__init__(env)
-        self._shell = Lasting(self._box, ["bash", "--noprofile", "--norc"])
-        self._pid, self._jobs = 0, set[int]()
+        self._shell = Lasting(self._box, ["bash", "--noprofile", "--norc"], {"VIMINIT": NO_VIM})
+        self._pid = 0
 
     @tool
     async def bash(
@@ -36,42 +40,59 @@ class Bash(SandboxTools):
     ) -> ToolOutput:
         """Run a command in a bash shell and see what it prints.
 
-        The shell lasts: its folder, variables and background jobs are there for the next command. A command
-        cannot read input. Long output is cut in the middle.
+        The shell lasts: its folder, variables and background jobs are there for the next command.
+        A command cannot read input, and has no terminal. Long output is cut in the middle.
         """
+        reply = None
         if self._shell.process is None:
-            with contextlib.suppress(SandboxLimit):
-                await self._shell.start(BEGIN)
-                await self._ask(":", START_SECONDS)
-        if self._shell.process is None:
-            return ToolOutput(blocks=[TextBlock(text=NOT_STARTED)], metadata={"exit_code": None})
-        reply, code = await self._ask(command, timeout)
-        notes = [reply.stopped] if reply.stopped else []
-        if reply.tail is None:
-            notes.append("the shell has ended; the next command gets a new one, in /work")
-        notes += [f"exit code {code}"] if code and not reply.stopped else []
-        note = f"[{'; '.join(notes)}]" if notes else ""
-        text = "\n".join(part for part in (reply.output.strip("\n"), note) if part)
-        return ToolOutput(blocks=[TextBlock(text=text or "[no output]")], metadata={"exit_code": code})
+            await self._shell.start()
+            reply = await self._ask(":", START_SECONDS, BEGIN)
+        if self._shell.process is not None:
+            reply = await self._ask(command, timeout)
+        assert reply is not None
+        return self._shown(reply)
 
-    async def _ask(self, command: str, timeout: float) -> tuple[ProgramReply, int | None]:
-        """Runs a command; notes the shell's pid and its background jobs."""
-        reply = await self._shell.ask(lambda mark: _request(command, mark), timeout, self._interrupt)
-        if reply.tail is None:
-            return reply, None
-        self._pid, code, *jobs = (int(word) for word in reply.tail.split())
-        self._jobs = set(jobs)
-        return reply, code
+    def _shown(self, reply: ProgramReply) -> ToolOutput:
+        code = reply.exit_code if reply.report is None else reply.report[-1]
+        notes = [
+            self._shell.news(
+                "this fork has a new shell, in /work: folder, variables and jobs were not copied"
+            ),
+            "the shell has ended; the next command gets a new one, in /work" if reply.report is None else "",
+            f"exit code {code}" if code and not reply.stopped else "",
+        ]
+        return ToolOutput(blocks=[TextBlock(text=reply.text(*notes))], metadata={"exit_code": code})
+
+    def fork(self, env: Any) -> Self:
+        """A new shell for a forked sandbox; it says so."""
+        made = super().fork(env)
+        made._shell.forked(self._shell)
+        return made
+
+    async def _ask(self, command: str, timeout: float, begin: str = "") -> ProgramReply:
+        """Runs a command; notes the shell's pid."""
+        reply = await self._shell.ask(
+            lambda number: _request(begin, command, number), timeout, self._interrupt
+        )
+        self._pid = reply.report[0] if reply.report else 0
+        return reply
 
     async def _interrupt(self) -> None:
         """Kills the command that runs: the children of the shell that are no background jobs."""
+        jobs = re.findall(rb"(?m)^\d+$", self._shell.reported)
         with contextlib.suppress(OSError, SandboxLimit):
             children = await self._box.read_file(f"/proc/{self._pid}/task/{self._pid}/children")
-            groups = [f"-{pid}" for pid in children.decode().split() if int(pid) not in self._jobs]
+            groups = [f"-{pid.decode()}" for pid in children.split() if pid not in jobs]
             await self._box.exec(["sh", "-c", 'kill -9 "$@"', "sh", *groups])
 
 
-def _request(command: str, mark: str) -> bytes:
-    run = f"eval {shlex.quote(command)} </dev/null"
-    tell = f"""printf '\\n{mark} %s %s %s\\n' $$ $? "$(jobs -p | tr '\\n' ' ')" """
-    return f"{run}; {tell}\n".encode()
+def _request(begin: str, command: str, number: int) -> bytes:
+    """Lines that run a command, and report the shell's pid and the command's status.
+
+    The report is the complaint of the shell about a wrong expression, since that can neither be redefined,
+    as `printf` can, nor end the shell under `set -e`. Whatever a command does to descriptors 0, 1, 2 and 9
+    is undone at its end.
+    """
+    run = f"\\builtin eval {shlex.quote(command)} </dev/null >&9 2>&9 9>&-"
+    report = f"if (( {number} $$ $? )); then :; fi"
+    return f"{begin}\\builtin jobs -p\n{run}\n{report}\n".encode(errors="surrogatepass")

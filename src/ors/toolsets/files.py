@@ -1,5 +1,6 @@
 """Files: tools to look at and change files of the sandbox."""
 
+import re
 from typing import Annotated
 
 from pydantic import Field
@@ -7,7 +8,7 @@ from pydantic import Field
 from ors.environment import tool
 from ors.errors import SandboxLimit, ToolError
 from ors.toolsets.environment import SandboxTools
-from ors.toolsets.output import shortened
+from ors.toolsets.output import LONGEST, shortened
 from ors.types import TextBlock, ToolOutput
 
 LARGEST = 2**20
@@ -28,19 +29,23 @@ class Files(SandboxTools):
         first: Annotated[int, Field(description="First line, from 1.", ge=1)] = 1,
         last: Annotated[int | None, Field(description="Last line; by default the end.", ge=1)] = None,
     ) -> ToolOutput:
-        """Show a text file with line numbers, at most 400 lines at a time."""
-        lines = (await self._read(path)).splitlines()
+        """Show a text file with line numbers, at most 400 lines or 16,000 characters at a time."""
+        lines = _lines(await self._read(path))
         end = min(last or len(lines), len(lines), first + MOST_LINES - 1)
-        shown = [f"{number:6}\t{lines[number - 1]}" for number in range(first, end + 1)]
-        if end < (last or len(lines)) and end < len(lines):
-            shown.append(f"[… {len(lines) - end:,} more lines; view from line {end + 1} …]")
-        return _said("\n".join(shown) or f"[line {first} is behind the end; {path} has {len(lines)} lines]")
+        shown, room, number = list[str](), LONGEST, first
+        while number <= end and (room >= len(lines[number - 1]) or not shown):
+            line = lines[number - 1].rstrip("\n")
+            shown.append(f"{number:6}\t{shortened(line)}")
+            room, number = room - len(shown[-1]), number + 1
+        if number <= min(last or len(lines), len(lines)):
+            shown.append(f"[… {len(lines) - number + 1:,} more lines; view from line {number} …]")
+        return _said("\n".join(shown) or f"[{path} has {len(lines)} lines; there is no line {first}]")
 
     @tool
     async def create(self, path: At, text: str) -> ToolOutput:
         """Create a file, or replace all of its text."""
         await self._write(path, text)
-        return _said(f"Wrote {len(text.splitlines())} lines to {path}.")
+        return _said(f"Wrote {len(_lines(text))} lines to {path}.")
 
     @tool
     async def replace(
@@ -65,14 +70,14 @@ class Files(SandboxTools):
         text: str,
     ) -> ToolOutput:
         """Insert text after a line of a file."""
-        lines = (await self._read(path)).splitlines(keepends=True)
+        lines = _lines(await self._read(path))
         if line > len(lines):
             raise ToolError(f"{path} has {len(lines)} lines, no line {line}. Nothing was changed.")
         if line and not lines[line - 1].endswith("\n"):
             lines[line - 1] += "\n"
         new = text if text.endswith("\n") else text + "\n"
         await self._write(path, "".join([*lines[:line], new, *lines[line:]]))
-        return _said(f"Inserted {len(new.splitlines())} lines into {path}.")
+        return _said(f"Inserted {len(_lines(new))} lines into {path}.")
 
     @tool
     async def find(
@@ -112,6 +117,11 @@ class Files(SandboxTools):
         text = (result.stdout + result.stderr).decode(errors="replace").strip("\n")
         notes = "\n[stopped: too much to list]" if result.timed_out or result.truncated else ""
         return _said(shortened(text or nothing) + notes)
+
+
+def _lines(text: str) -> list[str]:
+    """Lines with their ends, counted as grep and other programs count them: by line feeds alone."""
+    return re.findall(r"[^\n]*\n|[^\n]+", text)
 
 
 def _path(where: str) -> list[str]:

@@ -1,112 +1,163 @@
 """A program in a sandbox that takes one request after the other, such as a shell."""
 
 import asyncio
+import contextlib
+import math
+import re
 import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ors._sandbox_observer import SANDBOX_OBSERVER
+from ors.errors import SandboxLimit
 from ors.sandbox import Process, Sandbox
 from ors.toolsets.output import Bounded
 
 MOST_OUTPUT = 16 * 2**20
 """A request that prints more is stopped."""
-NOT_STARTED = "[the program could not be started: the sandbox is over a limit of processes, memory or files]"
+LONGEST_REPORT = 1 << 16
 GRACE = 2.0
 """Seconds for a request to end after it was interrupted."""
+NOT_STARTED = "the program could not be started: the sandbox is over a limit of processes, memory or files"
+
+Interrupt = Callable[[], Awaitable[None]]
 
 
 @dataclass(frozen=True)
 class ProgramReply:
-    """How a request ended."""
+    """How a request ended. All of it comes from inside the sandbox: nothing of it is believed."""
 
     output: str
-    tail: str | None
-    """What the program says of the end; None if it was killed or has ended."""
+    report: tuple[int, ...] | None
+    """The numbers that the program reports at the end; None if it was killed or has ended."""
     stopped: str = ""
     """Why the request was stopped, if it was."""
+    exit_code: int | None = None
+    """Status of a program that has ended by itself."""
+
+    def text(self, *notes: str) -> str:
+        """The output, and notes about the end."""
+        said = "; ".join(note for note in (self.stopped, *notes) if note)
+        return (
+            "\n".join(part for part in (self.output.strip("\n"), said and f"[{said}]") if part)
+            or "[no output]"
+        )
 
 
 class Lasting:
-    """A program that prints a mark, which the request names, after it has worked on a request."""
+    """A program that reports the end of each request on descriptor 3, by the number of the request.
+
+    What is printed is on other descriptors, and so is never taken for a report.
+    """
 
     def __init__(self, box: Sandbox, argv: Sequence[str], env: Mapping[str, str] | None = None) -> None:
         self._box, self._argv, self._env = box, argv, env
         self._process: Process | None = None
-        self._rest = b""
+        self.reported = b""
+        """What came on descriptor 3 since the request, or the last part of it."""
+        self.lost = False
+        """Whether this is the program of a fork, which has nothing of the one before it."""
 
     @property
     def process(self) -> Process | None:
         """The program, if it runs."""
         return self._process
 
-    async def start(self, first: bytes = b"") -> None:
+    def forked(self, lost: "Lasting") -> None:
+        """Notes that this program takes the place of another one, in a fork."""
+        self.lost = lost.lost or lost.process is not None
+
+    def news(self, text: str) -> str:
+        """Returns the text in a fork, once."""
+        lost, self.lost = self.lost, False
+        return text if lost else ""
+
+    async def start(self) -> None:
         """Starts the program, if it does not run."""
         if self._process is None:
-            self._rest = b""
-            self._process = await self._box.spawn(self._argv, env=self._env)
-            await self._process.write(first)
+            self._process = await self._box.spawn(self._argv, env=self._env, reports=True)
 
     async def ask(
-        self, request: Callable[[str], bytes], seconds: float, interrupt: Callable[[], Awaitable[None]]
+        self, request: Callable[[int], bytes], seconds: float, interrupt: Interrupt
     ) -> ProgramReply:
-        """Sends a request, and reads until its mark; after `seconds` it is interrupted, then killed."""
+        """Sends a request, and reads until its report; after `seconds` it is interrupted, then killed."""
         assert self._process is not None
-        mark, kept = f"ors-{secrets.token_hex(8)}", Bounded()
-        await self._process.write(request(mark))
-        stopped = ""
+        process, number, kept = self._process, secrets.randbelow(10**15), Bounded()
+        self.reported, stopped = b"", ""
         try:
             async with asyncio.timeout(seconds):
-                tail = await self._until(mark, kept)
+                report = await self._answer(process, request(number), number, kept)
         except TimeoutError:
             SANDBOX_OBSERVER.get().killed("time")
             stopped = f"stopped after {seconds:g} seconds"
-            tail = await self._interrupted(mark, kept, interrupt)
         except OverflowError:
             SANDBOX_OBSERVER.get().killed("output")
             stopped = f"stopped after {MOST_OUTPUT >> 20} MB of output"
-            tail = await self._interrupted(mark, kept, interrupt)
-        return ProgramReply(kept.text(), tail, stopped)
+        if stopped:
+            await interrupt()
+            report = await self._within_grace(process, number, kept)
+        if report is not None:
+            return ProgramReply(kept.text(), report, stopped)
+        return await self._end(process, kept, stopped)
 
-    async def _interrupted(
-        self, mark: str, kept: Bounded, interrupt: Callable[[], Awaitable[None]]
-    ) -> str | None:
-        await interrupt()
+    async def _within_grace(self, process: Process, number: int, kept: Bounded) -> tuple[int, ...] | None:
         try:
             async with asyncio.timeout(GRACE):
-                return await self._until(mark, kept, most=None)
+                return await self._answer(process, b"", number, kept, most=math.inf)
         except TimeoutError:
-            await self._killed(kept)
             return None
 
-    async def _killed(self, kept: Bounded) -> None:
-        assert self._process is not None
-        self._process.kill()
-        await self._process.wait()
-        kept.add(self._rest)
+    async def _end(self, process: Process, kept: Bounded, stopped: str) -> ProgramReply:
+        """Kills the program, unless it has ended, and says how it ended."""
         self._process = None
+        process.kill()
+        try:
+            code = await process.wait()
+        except SandboxLimit:
+            return ProgramReply("", None, NOT_STARTED)
+        kept.add(await process.read_stderr())
+        if process.limit and not stopped:
+            stopped = f"killed: over the {process.limit} limit"
+        return ProgramReply(kept.text(), None, stopped, None if stopped else code)
 
-    async def _until(self, mark: str, kept: Bounded, most: int | None = MOST_OUTPUT) -> str | None:
-        """Reads up to the mark; returns what follows it in its line, or None at the program's end.
+    async def _answer(
+        self, process: Process, request: bytes, number: int, kept: Bounded, most: float = MOST_OUTPUT
+    ) -> tuple[int, ...] | None:
+        """Sends a request, and keeps its output; returns its report, or None at the program's end.
 
         Raises:
             OverflowError: there is too much output.
         """
-        assert self._process is not None
-        sign = f"\n{mark} ".encode()
-        while True:
-            before, found, after = self._rest.partition(sign)
-            if found and b"\n" in after:
-                kept.add(before)
-                tail, _, self._rest = after.partition(b"\n")
-                return tail.decode(errors="replace")
-            if not found and len(self._rest) > len(sign):  # the mark may still be incomplete
-                kept.add(self._rest[: -len(sign)])
-                self._rest = self._rest[-len(sign) :]
-            if most is not None and kept.size > most:
+        output = asyncio.ensure_future(_keep(process, kept, most))
+        report = asyncio.ensure_future(self._report(process, number, most))
+        tasks = (output, report, asyncio.ensure_future(process.write(request)))
+        try:
+            await asyncio.wait({output, report}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        if report.cancelled() or (report.exception() is None and report.result() is None):
+            return None if output.cancelled() else output.result()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(0):  # only what has come: it was printed before the report
+                await _keep(process, kept, math.inf)
+        return report.result()
+
+    async def _report(self, process: Process, number: int, most: float) -> tuple[int, ...] | None:
+        size, wanted = 0, re.compile(rb"(?<!\d)%d((?: \d{1,10})+) ?[^ \d]" % number)
+        while data := await process.read_report():
+            size += len(data)
+            self.reported = self.reported[-LONGEST_REPORT:] + data
+            if found := wanted.search(self.reported):
+                return tuple(map(int, found[1].split()))
+            if size > most:
                 raise OverflowError
-            data = await self._process.read()
-            if not data:
-                await self._killed(kept)
-                return None
-            self._rest += data
+        return None
+
+
+async def _keep(process: Process, kept: Bounded, most: float) -> None:
+    while data := await process.read():
+        kept.add(data)
+        if kept.size > most:
+            raise OverflowError

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ors.sandbox.inside.archive import pack, read_all, reader, unpack, write_all
-    from ors.sandbox.inside.child import KILL, Child, check_regular, found, pipes, widen
+    from ors.sandbox.inside.child import KILL, REPORT, Child, check_regular, found, pipes, widen
     from ors.sandbox.inside.usage import lock, overuse, overview, processes
 
 WINDOW = 1 << 20
@@ -134,6 +134,7 @@ class InsideAgent:
         eof: bool,
         timeout: float,
         most: int,
+        reports: bool,
     ) -> None:
         """Starts a program; a failure is told as a shell tells it, by 126 or 127."""
 
@@ -145,7 +146,7 @@ class InsideAgent:
             path = found(argv[0], env.get(b"PATH", b"/usr/bin:/bin"))
             return os.posix_spawn(path, argv, env, file_actions=actions, setsid=True, setsigdef=self.defaults)
 
-        self.begin(number, start, stdin, eof, timeout, most, b": ".join([argv[0], b"%b\n"]))
+        self.begin(number, start, stdin, eof, timeout, most, b": ".join([argv[0], b"%b\n"]), reports)
 
     def on_pack(self, number: int, base: bytes, names: dict[bytes, bytes]) -> None:
         """Writes files to the server, in a process of its own."""
@@ -192,9 +193,10 @@ class InsideAgent:
         timeout: float,
         most: int,
         complaint: bytes,
+        reports: bool = False,
     ) -> None:
         """Starts a child between pipes."""
-        theirs, ours = pipes(devnull=eof and not stdin)
+        theirs, ours = pipes(eof and not stdin, reports)
         try:
             os.write(self.oom, b"1000")
             pid = start(theirs)
@@ -259,6 +261,8 @@ class InsideAgent:
         if fd == child.stdin:
             self.feed(child)
         elif fd in child.outputs:
+            if child.outputs[fd] == REPORT:  # what was printed before a report arrives before it
+                self.drain(child, [other for other in child.outputs if other != fd])
             self.take(child, fd)
 
     def take(self, child: Child, fd: int) -> bool:
@@ -291,15 +295,19 @@ class InsideAgent:
         """Sends what an ended program has left in its pipes, and how it ended."""
         if child.unread >= WINDOW:
             return
-        for fd in list(child.outputs):
-            for _ in range(16):  # all that a pipe can hold; a process that was left behind may write for ever
-                if not self.take(child, fd):
-                    break
-            if fd in child.outputs:
-                os.close(fd)
+        self.drain(child, list(child.outputs))
+        for fd in child.outputs:
+            os.close(fd)
         child.close_stdin()
         del self.children[child.number]
         self.say(child.number, b"X", b"%d %b" % (child.status or 0, child.limit.encode()))
+
+    def drain(self, child: Child, fds: list[int]) -> None:
+        """Passes on what is in these pipes now."""
+        for fd in fds:
+            for _ in range(16):  # all that a pipe can hold; a process that was left behind may write for ever
+                if not self.take(child, fd):
+                    break
 
     # ── Limits ───────────────────────────────────────────────────────────────────────────────────
 

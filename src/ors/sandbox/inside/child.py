@@ -6,6 +6,8 @@ import os
 import stat
 
 KILL = 9
+REPORT = b"S"
+"""The stream of descriptor 3, where a program has one."""
 
 
 class Child:
@@ -14,7 +16,8 @@ class Child:
     def __init__(self, number: int, pid: int, fds: list[int], deadline: float, most: int) -> None:
         self.number = number
         self.pid = pid
-        self.stdin, self.outputs = fds[0], {fds[1]: b"O", fds[2]: b"E"}
+        self.stdin = fds[0]
+        self.outputs = {fd: (b"O", b"E", REPORT)[at] for at, fd in enumerate(fds[1:])}
         self.pending: list[memoryview] = []
         self.eof = False
         self.unread = 0
@@ -73,13 +76,13 @@ class Child:
             self.stdin = -1
 
 
-def pipes(devnull: bool) -> tuple[list[int], list[int]]:
-    """Three pipes: the ends of the program, and those of the agent, which never block."""
+def pipes(devnull: bool, reports: bool) -> tuple[list[int], list[int]]:
+    """Three or four pipes: the ends of the program, and those of the agent, which never block."""
     theirs, ours = [], []
     if devnull:
         theirs.append(os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC))
         ours.append(-1)
-    for write in (False, True, True)[devnull:]:
+    for write in (False, True, True, True)[devnull : 3 + reports]:
         pair = os.pipe2(os.O_CLOEXEC)
         theirs.append(pair[write])
         ours.append(pair[not write])
