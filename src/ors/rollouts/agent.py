@@ -45,6 +45,8 @@ class ModelError(Exception):
     def __init__(self, message: str, *, status: int | None = None) -> None:
         super().__init__(message)
         self.status = status
+        self.final = status in (401, 403, 404)
+        """Whether every other request would fail in the same way."""
 
 
 class ContextExceeded(ModelError):

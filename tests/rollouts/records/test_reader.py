@@ -134,7 +134,7 @@ def test_lines_of_other_writers_are_read_whatever_their_order_of_keys(
             ]
 
 
-def test_an_episode_that_was_lost_is_replaced_by_its_next_attempt(tmp_path: Path) -> None:
+def test_an_episode_that_failed_is_replaced_by_its_next_attempt(tmp_path: Path) -> None:
     failed = Failed("environment", "call", "ToolFailed")
     records = [
         episode(0, None, outcome=LOST, id="a"),
@@ -146,7 +146,7 @@ def test_an_episode_that_was_lost_is_replaced_by_its_next_attempt(tmp_path: Path
         episode(0, 0.0, id="g", sample=1),
     ]
     run = read_run(written(tmp_path / "one", *records))
-    assert [entry.id for entry in run.entries] == ["d", "b", "e", "f", "g"]
+    assert [entry.id for entry in run.entries] == ["d", "e", "f", "g"]
     assert run.episode(run.number("d")) == records[3]
     assert [record.id for record in run.episodes()] == ["d", "b", "e", "f", "g"]
     with pytest.raises(RunError):

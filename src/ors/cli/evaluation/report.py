@@ -1,5 +1,6 @@
 """The end of an evaluation: its report, and the exit code that it deserves."""
 
+from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -39,15 +40,14 @@ def report_json(run: Run) -> dict[str, Any]:
 
 
 def verdict(run: Run, *, fail_under: float | None, max_failed: float) -> tuple[int, str]:
-    """Exit code, and why: 3 if too many episodes failed for infrastructure, 1 if the mean is too low."""
-    lost, count = sum(entry.is_lost for entry in run.entries), len(run.entries)
-    if lost > max_failed * count:
-        again = f"ors eval --resume {shown_path(run.folder)}"
-        return 3, f"{lost:,} of {count:,} episodes failed for infrastructure; to try them again: {again}"
-    reward = summarize(run.entries).reward
-    if fail_under is not None and (reward is None or reward.mean < fail_under):
-        shown = (
-            "no episode was played to its end" if reward is None else f"the mean reward is {reward.mean:.4g}"
-        )
-        return 1, f"{shown}, and --fail-under is {fail_under:g}"
+    """Exit code, and why: 3 if too many episodes failed or none counts, 1 if the mean is too low."""
+    found, count = summarize(run.entries).reward, len(run.entries)
+    failed = Counter(entry.failed_by for entry in run.entries if entry.failed_by)
+    if found is None or failed.total() > max_failed * count:
+        kinds = "".join(f" --retry {who}" for who in failed) if "agent" in failed else ""
+        again = f"ors eval --resume {shown_path(run.folder)}{kinds}"
+        who = ", ".join(f"{who} {each:,}" for who, each in failed.most_common())
+        return 3, f"{failed.total():,} of {count:,} episodes failed ({who}); to try them again: {again}"
+    if fail_under is not None and found.mean < fail_under:
+        return 1, f"the mean reward is {found.mean:.4g}, and --fail-under is {fail_under:g}"
     return 0, ""

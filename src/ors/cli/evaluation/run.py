@@ -1,17 +1,19 @@
 """EvalRun: plays the episodes of an evaluation that its folder lacks."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from contextlib import aclosing, nullcontext
 from typing import Any
 
 import click
 
+from ors.cli.errors import LONGEST_LINE, clean
 from ors.cli.evaluation.live_table import live_table
 from ors.cli.evaluation.plan import EvalPlan
 from ors.cli.evaluation.tally import EvalTally
+from ors.cli.output.printing import shortened
 from ors.cli.targets.connect import known_name
 from ors.client import AsyncEnvironment, AsyncORS
-from ors.rollouts import Agent, EpisodeKey, TaskRef, episode_key, rollouts
+from ors.rollouts import Agent, EpisodeKey, Failed, Outcome, TaskRef, episode_key, rollouts
 from ors.rollouts.records import Run, RunWriter, read_run
 
 
@@ -28,13 +30,23 @@ class EvalRun:
         self._secrets = secrets
         self.begun = False
         """Whether the folder of the run is open, or was."""
+        self.stopped = ""
+        """Why it was stopped early."""
 
     async def play(
-        self, opened: Callable[[], RunWriter], concurrency: int, model_requests: int | None, *, quiet: bool
+        self,
+        opened: Callable[[], RunWriter],
+        concurrency: int,
+        model_requests: int | None,
+        retry: Container[str],
+        stop_after: int,
+        *,
+        quiet: bool,
     ) -> None:
-        """Plays what the run lacks, and appends each episode to it as it ends.
+        """Plays what the run lacks, and what `retry` failed; appends each episode to the run as it ends.
 
-        `opened` opens the run, once it is certain that there is something to play.
+        `opened` opens the run, once it is certain that there is something to play. So many failures in a row
+        as `stop_after`, or one that all others would share, stop the run.
 
         Raises:
             WrongUsage: a task or the environment does not exist.
@@ -47,11 +59,11 @@ class EvalRun:
             with opened() as writer:
                 self.begun = True
                 tally = EvalTally(len(tasks) * self.plan.samples, self.plan.scoring)
-                skip = _played(read_run(writer.folder), tasks, self.plan.samples, tally)
+                skip = _played(read_run(writer.folder), tasks, self.plan.samples, tally, retry)
                 how: dict[str, Any] = {**self.plan.playing(), "concurrency": concurrency}
                 how |= {"model_requests": model_requests, "secrets": self._secrets, "skip": skip}
                 with nullcontext() if quiet else live_table(tally, concurrency):
-                    await self._play(env, tasks, writer, tally, how)
+                    await self._play(env, tasks, writer, tally, how, stop_after)
 
     async def _play(
         self,
@@ -60,19 +72,35 @@ class EvalRun:
         writer: RunWriter,
         tally: EvalTally,
         how: dict[str, Any],
+        stop_after: int,
     ) -> None:
+        in_a_row = 0
         try:
             async with aclosing(rollouts(env, tasks, self._agent, **how)) as records:
                 async for record in records:
                     writer.append(record)
                     tally.add(record)
+                    in_a_row = in_a_row + 1 if isinstance(record.outcome, Failed) else 0
+                    self.stopped = _reason_to_stop(record.outcome, in_a_row, stop_after)
+                    if self.stopped:
+                        break
         finally:
             close = getattr(self._agent, "close", None)
             if close is not None:
                 await close()
 
 
-def _played(run: Run, tasks: list[TaskRef], samples: int, tally: EvalTally) -> set[EpisodeKey]:
+def _reason_to_stop(outcome: Outcome, in_a_row: int, stop_after: int) -> str:
+    """Why no more episodes are worth playing, in one line; empty if they are."""
+    if not isinstance(outcome, Failed) or not (outcome.final or in_a_row >= stop_after):
+        return ""
+    text = clean(shortened(f"{outcome.who}: {outcome.message or outcome.error}", LONGEST_LINE))
+    return f"Stopped: {text}" if outcome.final else f"Stopped after {in_a_row:,} failures in a row: {text}"
+
+
+def _played(
+    run: Run, tasks: list[TaskRef], samples: int, tally: EvalTally, retry: Container[str]
+) -> set[EpisodeKey]:
     """Counts the episodes that the run has already, and returns their keys."""
     wanted = {episode_key(task, sample) for task in tasks for sample in range(samples)}
     played, others = set(), 0
@@ -80,7 +108,7 @@ def _played(run: Run, tasks: list[TaskRef], samples: int, tally: EvalTally) -> s
         key = (entry.task, entry.sample)
         if key not in wanted:
             others += 1
-        elif not entry.is_lost:
+        elif entry.failed_by not in retry:
             played.add(key)
             tally.add(entry)
     if others:

@@ -130,8 +130,11 @@ RUNNING: Flags = (
     }),
     ("--fail-under", {"type": NUMBER, "help": "Exit with 1 if the mean reward is below this."}),
     ("--max-failed", {
-        "type": _Finite(0, 1), "default": 0.1, "show_default": True,
-        "help": "Exit with 3 if more than this share of the episodes failed for infrastructure.",
+        "type": _Finite(0, 1), "default": 0.2, "show_default": True,
+        "help": "Exit with 3 if more than this share of the episodes failed.",
+    }),
+    ("--stop-after", {
+        "type": COUNT, "default": 20, "show_default": True, "help": "Stop after this many failures in a row.",
     }),
 )  # fmt: skip
 

@@ -1,5 +1,7 @@
 """Turns errors into the outcome `Failed`: who failed, at which stage, and whether a call may have run."""
 
+from dataclasses import replace
+
 from ors.errors import (
     AuthenticationError,
     BadRequest,
@@ -28,7 +30,8 @@ _FINAL = frozenset(
 
 def agent_failed(error: BaseException, stage: Stage = "model") -> Failed:
     """The outcome for an error of the agent or of its model provider."""
-    return _failed("model" if isinstance(error, ModelError) else "agent", stage, error)
+    failed = _failed("model" if isinstance(error, ModelError) else "agent", stage, error)
+    return replace(failed, final=True) if isinstance(error, ModelError) and error.final else failed
 
 
 def session_failed(error: ORSError, stage: Stage, *, sent: bool = True) -> Failed:

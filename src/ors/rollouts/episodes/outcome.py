@@ -51,6 +51,8 @@ class Failed:
     message: str = ""
     may_have_run: bool = False
     """Whether a call whose result is unknown may have run."""
+    final: bool = False
+    """Whether every other episode would fail in the same way, as with an API key that is refused."""
     type: Literal["failed"] = "failed"
 
 

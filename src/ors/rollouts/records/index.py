@@ -7,7 +7,7 @@ from typing import Any
 from ors._json import loads
 from ors.rollouts.agent import TaskRef
 from ors.rollouts.episodes.messages import Usage
-from ors.rollouts.episodes.outcome import Outcome, is_lost
+from ors.rollouts.episodes.outcome import Failed, Outcome, Party
 from ors.rollouts.episodes.scoring import BY_DEFAULT, Scoring
 from ors.rollouts.records.errors import RunError
 from ors.rollouts.records.line import Line, check_schema, parsed, validated
@@ -62,9 +62,9 @@ class Entry:
         return self.task, self.sample, self.agent
 
     @property
-    def is_lost(self) -> bool:
-        """Whether it failed for infrastructure, so that it may be played again."""
-        return is_lost(self.outcome)
+    def failed_by(self) -> Party | None:
+        """Who failed, if it did: such an episode may be played again."""
+        return self.outcome.who if isinstance(self.outcome, Failed) else None
 
 
 def entry(line: bytes, part: str, offset: int, scoring: Scoring) -> Entry:

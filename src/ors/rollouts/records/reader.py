@@ -43,7 +43,7 @@ class Run:
         self._entries: list[Entry] = []
         self._broken: list[BrokenLine] = []
         self._by_id: dict[str, int] = {}
-        self._lost: dict[tuple[TaskKey, int, str], int] = {}
+        self._failed: dict[tuple[TaskKey, int, str], int] = {}
         self._read: dict[str, tuple[int, int]] = {}
         """Of each file, how many bytes and lines were read."""
         self.refresh()
@@ -86,7 +86,7 @@ class Run:
     def _add(self, new: Entry) -> None:
         place = self._by_id.get(new.id)
         if place is None and self.info.kind == "rollouts":
-            place = self._lost.pop(new.key, None)
+            place = self._failed.pop(new.key, None)
         if place is None:
             place = len(self._entries)
             self._entries.append(new)
@@ -94,8 +94,8 @@ class Run:
             self._by_id.pop(self._entries[place].id, None)
             self._entries[place] = new
         self._by_id[new.id] = place
-        if new.is_lost:
-            self._lost[new.key] = place
+        if new.failed_by is not None:
+            self._failed[new.key] = place
 
     def number(self, which: str) -> int:
         """The place of an episode in `entries`, by its id, the first characters of its id, or its number.

@@ -124,7 +124,7 @@ def test_a_mean_below_the_bound_is_a_fault(quiz_url: str, tmp_path: Path) -> Non
 def test_a_broken_environment_is_told_apart_from_infrastructure(quiz_url: str, tmp_path: Path) -> None:
     how = ["--split", "broken", "--tasks", "0", "--out", "run", "--json"]
     done = run("eval", quiz_url, "--model", "noop", *how, cwd=tmp_path)
-    assert done.code == 0, done.err
+    assert done.code == 3, done.err
     assert [(each["who"], each["stage"]) for each in done.json["failures"]] == [("environment", "prompt")]
     assert done.json["reward"] is None
 
@@ -146,7 +146,7 @@ async def test_too_many_failures_of_infrastructure_are_exit_code_3(tmp_path: Pat
                 (tmp_path / "dead").touch()
                 _, err = await asyncio.to_thread(command.process.communicate, timeout=40)
     assert command.process.returncode == 3, err
-    assert "3 of 4 episodes failed for infrastructure; to try them again: ors eval --resume run" in err
+    assert "3 of 4 episodes failed (infrastructure 3); to try them again: ors eval --resume run" in err
     before = read_run(tmp_path / "run")
     assert sum(isinstance(entry.outcome, Failed) for entry in before.entries) == 3
     resumed = run("eval", QUIZ, "--resume", "run", cwd=tmp_path, env=env)
@@ -243,6 +243,7 @@ def test_a_terminal_shows_a_table_while_it_runs(quiz_url: str, tmp_path: Path) -
         ([QUIZ, "--model", "noop", "--price-input", "1"], "Prices need both input and output"),
         (["http://127.0.0.1:9", "--model", "gold"], "The gold agent needs a TARGET"),
         (["--resume", "nowhere"], "nowhere is not a run"),
+        ([QUIZ, "--model", "noop", "--retry", "model"], "--retry is for --resume FOLDER"),
         (["--resume", "nowhere", "--samples", "2"], "--resume plays by the options of the run"),
     ],
 )

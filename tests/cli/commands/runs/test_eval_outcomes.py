@@ -1,16 +1,21 @@
-"""`ors eval`: what episodes count as that were given up, cut off or failed, in the report and afterwards."""
+"""`ors eval`: what episodes count as that were given up, cut off or failed, and what becomes of the run."""
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ors.rollouts.records import read_run
 from tests.support.commands import Done, run
+from tests.support.model_provider import ChatAnswers, providing
+from tests.support.scripted_server import answer
 
 pytestmark = pytest.mark.long
 
 RIDDLES = """
+from pathlib import Path
 from ors import Environment, TextBlock, ToolOutput, tool
 
 class Riddles(Environment):
@@ -21,6 +26,11 @@ class Riddles(Environment):
     @classmethod
     def list_tasks(cls, split):
         return [{"number": n} for n in range(6)]
+
+    def setup(self):
+        broken = Path("broken")
+        if broken.exists() and self.task_spec["number"] < int(broken.read_text()):
+            raise RuntimeError("the setup is broken")
 
     def get_prompt(self):
         return [TextBlock(text="Solve it.")]
@@ -59,10 +69,16 @@ class Talks(Agent):
     def otherwise(self):
         return AgentMessage("I would rather not.")
 
+class Raises(Agent):
+    def otherwise(self):
+        raise RuntimeError("no idea")
+
 class Loops(Agent):
     def otherwise(self):
         return AgentMessage(calls=(ToolInvocation("look", {}, "call_1"),))
 """
+
+KEY = {"OPENAI_API_KEY": "sk-this-is-the-key-of-the-provider"}
 
 
 @pytest.fixture
@@ -105,3 +121,78 @@ def test_what_episodes_without_a_reward_count_as_can_be_chosen_and_is_kept(place
     found = run("runs", "compare", "Talks", "Loops", "--json", cwd=place).json
     assert (found["before"], found["after"]) == (0, -1)
     assert run("eval", "--resume", "Loops", "--json", cwd=place).json["reward"]["mean"] == -1
+
+
+@pytest.mark.parametrize("status", [401, 403, 404])
+async def test_a_provider_that_refuses_the_key_or_the_model_stops_the_run_at_once(
+    place: Path, status: int
+) -> None:
+    chat = ChatAnswers()
+    async with providing(chat) as provider:
+        provider.on(chat.path, *[answer({"error": {"message": "no"}}, status)] * 6)
+        how = ["--model", "openai:some-model", "--base-url", provider.url + chat.prefix, "--concurrency", "1"]
+        words = ["eval", "riddles.py", *how, "--out", "run"]
+        done = await asyncio.to_thread(run, *words, cwd=place, env=KEY)
+        assert (done.code, len(provider.requests)) == (3, 1)
+    (last,) = [line for line in done.err.splitlines() if line.startswith("Error: ")]
+    assert last.startswith("Error: Stopped: model: 127.0.0.1")
+    assert str(status) in last
+    assert last.endswith("To go on: ors eval --resume run")
+
+
+async def test_a_run_whose_provider_was_down_is_no_success_and_can_be_resumed(place: Path) -> None:
+    chat = ChatAnswers()
+    how = ["--model", "openai:some-model", "--base-url", "http://127.0.0.1:9/v1", "--model-retries", "0"]
+    done = run("eval", "riddles.py", *how, "--out", "run", cwd=place, env=KEY)
+    assert done.code == 3
+    assert "6 of 6 episodes failed (model 6); to try them again: ors eval --resume run" in done.err
+    async with providing(chat) as provider:
+        right = chat("", [("call_1", "solve", '{"right": true}')])
+        provider.on(chat.path, *[answer(right)] * 6)
+        words = ["eval", "--resume", "run", "--base-url", provider.url + chat.prefix, "--json"]
+        done = await asyncio.to_thread(run, *words, cwd=place, env=KEY)
+    assert (done.code, done.json["outcomes"]) == (0, {"scored": 6}), done.err
+    assert done.json["episodes"] == 6
+
+
+def test_too_many_setups_that_fail_are_exit_code_3_and_are_played_again(place: Path) -> None:
+    (place / "broken").write_text("1")
+    done = evaluated(place, "Wrong")
+    assert done.code == 0, done.err  # 1 of 6 is under a fifth
+    assert "6 episodes of 6 tasks, 1 failed (left out)" in done.out
+    assert evaluated(place, "Talks", "--max-failed", "0.1").code == 3
+    (place / "broken").write_text("2")
+    done = evaluated(place, "Loops")
+    assert done.code == 3
+    assert "2 of 6 episodes failed (environment 2); to try them again: ors eval --resume Loops" in done.err
+    (place / "broken").unlink()
+    done = run("eval", "--resume", "Loops", "--retry", "model", cwd=place)
+    assert done.code == 3, done.err
+    done = run("eval", "--resume", "Loops", "--json", cwd=place)
+    assert (done.code, done.json["outcomes"]) == (0, {"scored": 3, "truncated": 3})
+
+
+def test_failures_in_a_row_stop_the_run(place: Path) -> None:
+    (place / "broken").write_text("6")
+    done = evaluated(place, "Wrong", "--stop-after", "3", "--concurrency", "1")
+    assert done.code == 3
+    assert len(read_run(place / "Wrong").entries) == 3
+    (last,) = [line for line in done.err.splitlines() if line.startswith("Error: ")]
+    assert last.startswith("Error: Stopped after 3 failures in a row: environment: ")
+    assert last.endswith("To go on: ors eval --resume Wrong")
+    (place / "broken").write_text("0")
+    done = run("eval", "--resume", "Wrong", "--json", cwd=place)
+    assert (done.code, done.json["episodes"], done.json["outcomes"]) == (0, 6, {"scored": 6})
+
+
+def test_failures_of_the_agents_own_code_are_played_again_only_if_that_is_asked_for(place: Path) -> None:
+    done = evaluated(place, "Raises")
+    assert done.code == 3
+    assert "3 of 6 episodes failed (agent 3); to try them again" in done.err
+    assert "ors eval --resume Raises --retry agent" in done.err
+    lines = (place / "Raises" / "episodes.jsonl").read_text().count("\n")
+    assert run("eval", "--resume", "Raises", cwd=place).code == 3
+    assert (place / "Raises" / "episodes.jsonl").read_text().count("\n") == lines
+    assert run("eval", "--resume", "Raises", "--retry", "agent", cwd=place).code == 3
+    assert (place / "Raises" / "episodes.jsonl").read_text().count("\n") == lines + 3
+    assert len(read_run(place / "Raises").entries) == 6

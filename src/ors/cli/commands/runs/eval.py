@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import click
 
@@ -27,12 +27,15 @@ from ors.cli.targets.process import served
 from ors.cli.targets.resolve import as_url, roots
 from ors.rollouts import EpisodeLimits
 from ors.rollouts.agents import Prices
+from ors.rollouts.episodes.outcome import Party
 from ors.rollouts.records import Run, RunError, RunInfo, RunWriter, draw, read_run
 
-ON_RESUME = frozenset(
-    "resume api_key base_url secret concurrency model_requests retries fail_under max_failed as_json".split()  # noqa: SIM905
-)
+ON_RESUME = frozenset((
+    "resume", "retry", "api_key", "base_url", "secret", "concurrency", "model_requests", "retries",
+    "fail_under", "max_failed", "stop_after", "as_json",
+))  # fmt: skip
 """Options that `--resume` takes anew. All others are those of the run."""
+RETRIED: tuple[Party, ...] = ("model", "environment", "infrastructure")
 
 
 @click.command(
@@ -59,7 +62,11 @@ ON_RESUME = frozenset(
 )
 @click.option(
     "--resume", type=click.Path(file_okay=False, path_type=Path), metavar="FOLDER",
-    help="Play what this run lacks, or what failed for infrastructure.",
+    help="Resume: play missing episodes, and those that failed.",
+)  # fmt: skip
+@click.option(
+    "--retry", type=click.Choice(get_args(Party)), multiple=True, default=RETRIED, show_default=True,
+    help="With --resume: play episodes again that failed because of this; repeatable.",
 )  # fmt: skip
 @environment
 @secrets
@@ -74,9 +81,12 @@ def eval_command(where: str | None, **given: Any) -> None:
     show` shows a run again, `ors view` in the browser. A TARGET is served by a child process.
 
     Exit codes: 0 success, 1 if the mean reward is below --fail-under, 2 for wrong usage, 3 if more than
-    --max-failed of the episodes failed for infrastructure, or the server was not reached.
+    --max-failed of the episodes failed or all did, if the run was stopped early (--stop-after failures in a
+    row, or 401, 403 or 404 from the model provider), or if the server was not reached.
     """
     if given["resume"] is None:
+        if typed("retry"):
+            raise WrongUsage("--retry is for --resume FOLDER")
         plan, folder = _new_plan(where, given), given["out"]
     else:
         plan, folder = _resumed_plan(where, given), given["resume"]
@@ -91,7 +101,7 @@ def eval_command(where: str | None, **given: Any) -> None:
         run = EvalRun(replace(plan, secrets=tuple(found)), agent, url, given["api_key"], found)
         folder = folder or _default_folder(plan)
         interrupted = _played(run, folder, given)
-    _conclude(read_run(folder), plan, interrupted, given)
+    _conclude(read_run(folder), run, interrupted, given)
 
 
 def _new_plan(where: str | None, given: Mapping[str, Any]) -> EvalPlan:
@@ -198,7 +208,7 @@ def _played(run: EvalRun, folder: Path, given: Mapping[str, Any]) -> bool:
     def opened() -> RunWriter:
         return RunWriter.open(folder) if resumed else RunWriter.create(folder, _info(run.plan))
 
-    how = {"concurrency": given["concurrency"], "model_requests": given["model_requests"]}
+    how = {name: given[name] for name in ("concurrency", "model_requests", "retry", "stop_after")}
     try:
         asyncio.run(stopped_by_signals(run.play(opened, **how, quiet=given["as_json"])))
     except RunError as error:
@@ -234,17 +244,19 @@ def _drawn(run: Run) -> Path | None:
         return None
 
 
-def _conclude(run: Run, plan: EvalPlan, interrupted: bool, given: Mapping[str, Any]) -> None:
+def _conclude(run: Run, played: EvalRun, interrupted: bool, given: Mapping[str, Any]) -> None:
     """Prints the report, and exits with the code that it deserves."""
     picture = _drawn(run)
     if given["as_json"]:
         print_json(report_json(run))
     else:
-        print_report(run, plan, picture)
+        print_report(run, played.plan, picture)
     if interrupted:
         click.echo(f"Interrupted. To go on: ors eval --resume {shown_path(run.folder)}", err=True)
         raise click.exceptions.Exit(INTERRUPTED)
     code, why = verdict(run, fail_under=given["fail_under"], max_failed=given["max_failed"])
+    if played.stopped:
+        code, why = 3, f"{played.stopped}. To go on: ors eval --resume {shown_path(run.folder)}"
     if code:
         click.echo(f"Error: {why}", err=True)
         raise click.exceptions.Exit(code)
