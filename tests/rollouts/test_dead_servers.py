@@ -22,6 +22,7 @@ from ors.rollouts import (
     Outcome,
     Unscored,
     Usage,
+    UserMessage,
     play,
     rollouts,
 )
@@ -98,6 +99,25 @@ async def test_a_server_killed_and_restarted_in_a_call_loses_the_session_but_not
                 assert await sessions(url) == 0
     assert (record.outcome, record.attempts) == (Unscored(), 2)
     assert record.usage == Usage(20, 2)
+    (earlier,) = record.earlier
+    assert failed(earlier.outcome)[:2] == ("infrastructure", "call")
+    assert failed(earlier.outcome)[3]
+    assert earlier.session != record.session
+    assert [type(message) for message in earlier.messages] == [UserMessage, AgentMessage]
+
+
+async def test_that_a_call_may_have_run_is_known_after_retries_that_fail_otherwise() -> None:
+    with server_elsewhere() as (process, url):
+        async with AsyncORS(url, options=QUICK) as client:
+            agent = Script(calls(call("wait", seconds=600)))
+            records = rollouts(client.environment("slow"), [TASK], agent, reward="sum", retries=2)
+            playing = asyncio.ensure_future(anext(records))
+            await running(url, 1)
+            killed(process)
+            record = await playing
+    assert record.attempts == 3
+    assert [failed(each.outcome)[1::2] for each in record.earlier] == [("call", True), ("opening", False)]
+    assert failed(record.outcome)[1::2] == ("opening", True)
 
 
 async def test_a_server_killed_while_the_agent_thinks_has_run_no_call() -> None:

@@ -26,7 +26,7 @@ from ors.rollouts import (
 )
 from ors.rollouts.tasks import GivenTask
 from ors.types import JSONObject, ToolSpec
-from tests.support.scripted_agents import WIN, Script, Thinker, call, calls
+from tests.support.scripted_agents import WIN, Script, Thinker, call, calls, reward
 
 TASK = ("train", 0)
 
@@ -252,13 +252,55 @@ async def test_the_time_of_a_reply_is_measured_unless_the_agent_has(lab: AsyncEn
     assert 0.01 <= first.seconds < 77.0 == second.seconds
 
 
-async def test_a_reduction_that_raises_ends_everything(lab: AsyncEnvironment) -> None:
-    def broken(rewards: Sequence[float]) -> float:
-        raise ZeroDivisionError
+def broken(rewards: Sequence[float]) -> float:
+    raise ZeroDivisionError("no mean")
 
-    with pytest.raises(ZeroDivisionError):
-        async for _ in rollouts(lab, [TASK] * 10, Script(WIN), reward=broken):
-            pass
+
+REDUCTIONS: dict[str, Any] = {
+    "raises": broken,
+    "None": lambda rewards: None,
+    "text": lambda rewards: "1.0",
+    "not a number": lambda rewards: float("nan"),
+    "too large": lambda rewards: 10**400,
+}
+
+
+@pytest.mark.parametrize("how", REDUCTIONS)
+async def test_a_reduction_that_fails_is_a_failure_of_its_episode(lab: AsyncEnvironment, how: str) -> None:
+    def reduce(rewards: Sequence[float]) -> Any:
+        return REDUCTIONS[how](rewards) if rewards[0] > 0 else rewards[0]
+
+    async def either(conversation: Conversation) -> AgentMessage:
+        return WIN if conversation.sample % 2 else calls(reward(0.0, finished=True))
+
+    records = [each async for each in rollouts(lab, [TASK], Script(either), samples=6, reward=reduce)]
+    assert Counter(each.outcome.type for each in records) == {"scored": 3, "failed": 3}
+    for each in records:
+        if isinstance(each.outcome, Failed):
+            assert (each.outcome.who, each.outcome.stage, each.reward) == ("agent", "closing", None)
+            assert each.rewards == (1.0,)
+
+
+async def test_a_task_that_json_cannot_express_is_a_failure_of_its_episode(lab: AsyncEnvironment) -> None:
+    odd: Any = object()
+    tasks: list[GivenTask] = [TaskRef("lab", spec={"n": odd}), TASK]
+    records = [each async for each in rollouts(lab, tasks, Script(WIN), reward="sum")]
+    assert sorted(each.outcome.type for each in records) == ["failed", "scored"]
+    (failed,) = (each.outcome for each in records if isinstance(each.outcome, Failed))
+    assert (failed.who, failed.stage) == ("agent", "opening")
+
+
+async def test_a_reply_that_cannot_be_copied_is_a_failure_of_its_episode(lab: AsyncEnvironment) -> None:
+    class Odd(AgentMessage):
+        def __init__(self) -> None:
+            super().__init__("odd")
+
+    async def slow(conversation: Conversation) -> AgentMessage:
+        await asyncio.sleep(0.01)
+        return Odd() if conversation.sample else WIN
+
+    records = [each async for each in rollouts(lab, [TASK], Script(slow), samples=2, reward="sum")]
+    assert sorted(each.outcome.type for each in records) == ["failed", "scored"]
 
 
 @pytest.mark.parametrize(

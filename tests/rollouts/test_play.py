@@ -128,6 +128,15 @@ async def test_of_calls_that_run_together_the_good_results_are_kept_when_one_fai
     assert (record.reward, record.rewards) == (None, (1.0, None))
 
 
+async def test_of_calls_that_run_together_those_that_ended_count_when_time_is_up(session: Opening) -> None:
+    both = calls(reward(1.0), call("refuse", text="no"), call("stay"))
+    limits = EpisodeLimits(seconds=0.5)
+    record = await play(session(), Script(both), reward="sum", parallel=True, limits=limits)
+    assert isinstance(record.outcome, Truncated)
+    assert (record.outcome.limit, record.reward, record.rewards) == ("seconds", 1.0, (1.0, None))
+    assert [message.name for message in results(record)] == ["reward", "refuse"]
+
+
 @pytest.mark.parametrize(
     ("limits", "limit"),
     [
@@ -323,11 +332,10 @@ async def test_a_refusal_to_open_is_the_infrastructures(lab: AsyncEnvironment) -
         assert record.session is None
 
 
-@pytest.mark.parametrize("how", ["sum", lambda rewards: float("nan")])
 async def test_rewards_that_reduce_to_no_finite_number_are_a_failure_of_the_environment(
-    session: Opening, how: Any
+    session: Opening,
 ) -> None:
     agent = Script(calls(reward(1.7e308), reward(1.7e308)), DONE)
-    record = await play(session(), agent, reward=how)
+    record = await play(session(), agent, reward="sum")
     assert isinstance(record.outcome, Failed)
     assert (record.outcome.who, record.reward, record.rewards) == ("environment", None, (1.7e308, 1.7e308))

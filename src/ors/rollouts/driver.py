@@ -9,6 +9,7 @@ from collections.abc import (
     Coroutine,
     Iterable,
     Mapping,
+    Sequence,
 )
 from contextlib import aclosing
 from dataclasses import replace
@@ -18,6 +19,7 @@ from ors.client import AsyncEnvironment
 from ors.rollouts.agent import Agent, TaskRef
 from ors.rollouts.episodes.failures import worth_retrying
 from ors.rollouts.episodes.messages import Usage
+from ors.rollouts.episodes.outcome import Failed
 from ors.rollouts.episodes.played import PlayedEpisode
 from ors.rollouts.episodes.record import EpisodeRecord
 from ors.rollouts.episodes.rules import PlayArguments, Rules
@@ -76,15 +78,25 @@ class _Player:
         self._secrets = secrets
 
     async def play(self, task: TaskRef, sample: int) -> EpisodeRecord:
-        """Plays one episode, in a new session for each attempt. The usage is that of all attempts."""
-        usage, attempts = Usage(), 0
+        """Plays one episode, in a new session for each attempt."""
+        attempts: list[EpisodeRecord] = []
         while True:
             session = session_for(self.env, task, self._secrets)
             record = await PlayedEpisode(session, self._agent, self._rules, sample, self._model_slots).play()
-            usage += record.usage
-            attempts += 1
-            if attempts > self._retries or not worth_retrying(record.outcome):
-                return record if attempts == 1 else replace(record, usage=usage, attempts=attempts)
+            attempts.append(record)
+            if len(attempts) > self._retries or not worth_retrying(record.outcome):
+                return record if len(attempts) == 1 else _joined(attempts)
+
+
+def _joined(attempts: Sequence[EpisodeRecord]) -> EpisodeRecord:
+    """The record of the last attempt, with those before it and what is known from them."""
+    last, outcomes = attempts[-1], [each.outcome for each in attempts]
+    outcome = last.outcome
+    if isinstance(outcome, Failed):
+        ran = any(each.may_have_run for each in outcomes if isinstance(each, Failed))
+        outcome = replace(outcome, may_have_run=ran)
+    usage = sum((each.usage for each in attempts), Usage())
+    return replace(last, outcome=outcome, usage=usage, attempts=len(attempts), earlier=tuple(attempts[:-1]))
 
 
 class Rollouts(AsyncIterator[EpisodeRecord]):

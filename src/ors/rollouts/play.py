@@ -17,6 +17,6 @@ async def play(
     The record's outcome says what failed, if anything did. Cancelling ends the session within a second.
 
     Raises:
-        ValueError: `reward` is not a known reduction. Other errors come from a `reward` that is a function.
+        ValueError: `reward` is not a known reduction.
     """
     return await PlayedEpisode(session, agent, Rules(**arguments), sample).play()

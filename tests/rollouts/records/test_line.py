@@ -10,9 +10,11 @@ import jsonschema  # type: ignore[import-untyped]
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from ors.rollouts import AgentMessage, EpisodeRecord, ToolMessage, UserMessage
+from ors.rollouts import AgentMessage, EpisodeRecord, Failed, ToolMessage, UserMessage
+from ors.rollouts.episodes.scoring import Scoring
 from ors.rollouts.records import RunError, line_schema
 from ors.rollouts.records.blobs import Blobs
+from ors.rollouts.records.index import entry
 from ors.rollouts.records.line import LARGEST_IMAGE, LARGEST_TEXT, decode, encode
 from ors.types import ImageBlock, TextBlock
 from tests.support.episode_records import RECORDS, episode
@@ -47,6 +49,18 @@ def test_a_line_has_the_documented_keys_and_nothing_of_the_provider(tmp_path: Pa
     assert line["times"] == {"model": [0.0], "calls": [0.25]}
     assert "native" not in line["messages"][1]
     assert "native" not in json.dumps(line_schema())
+
+
+def test_a_line_has_the_attempts_before_it_whole(tmp_path: Path) -> None:
+    long = UserMessage([TextBlock(text="x" * (LARGEST_TEXT + 1))])
+    lost = Failed("infrastructure", "call", "SessionLost", "gone", may_have_run=True)
+    first = replace(episode(), id="first", outcome=lost, reward=None, messages=(long,))
+    record = replace(episode(), attempts=2, earlier=(first,))
+    line = encode(record, Blobs(tmp_path))
+    assert decode(line, Blobs(tmp_path)) == record
+    VALIDATOR.validate(json.loads(line))
+    found = entry(line, "episodes.jsonl", 0, Scoring())
+    assert (found.id, found.outcome, found.calls) == (record.id, record.outcome, 1)
 
 
 def test_large_blocks_are_blobs_and_small_ones_are_not(tmp_path: Path) -> None:

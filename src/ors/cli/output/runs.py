@@ -164,9 +164,12 @@ def print_episode(record: EpisodeRecord) -> None:
     """Prints one episode as a conversation."""
     task = clean(f"{record.task.environment} {task_key(record.task).label}")
     click.echo(f"episode {record.id} of {task}, sample {record.sample}")
-    click.echo(f"outcome: {outcome(record)}")
-    if isinstance(record.outcome, Failed):
-        click.echo(f"error: {clean(shortened(f'{record.outcome.error}: {record.outcome.message}', 500))}")
+    for each in (*record.earlier, record):
+        attempt = "" if each is record else "earlier "
+        click.echo(f"{attempt}outcome: {outcome(each)}")
+        if isinstance(failed := each.outcome, Failed):
+            ran = " (a call may have run)" if failed.may_have_run else ""
+            click.echo(f"{attempt}error: {clean(shortened(f'{failed.error}: {failed.message}', 500))}{ran}")
     click.echo(f"reward: {number(record.reward)}, seconds: {record.seconds:.3g}")
     for message in record.messages:
         click.echo()

@@ -68,7 +68,7 @@ export class EpisodeColumn {
     const { items, calls } = conversation(episode.messages, last ? episode.outcome : null, this.#load, this.calls + 1);
     this.calls += calls;
     this.#list.append(...items);
-    if (last) fill(this.#more, ending(this.episode));
+    if (last) fill(this.#more, (this.episode.earlier ?? []).map((each, n) => [h("p", { class: "hint" }, `Attempt ${n + 1}:`), ending(each)]), ending(this.episode));
     else fill(this.#more, button(`Show more: ${count(total - this.told)} of ${plural(total, "message")} are left`, () => this.#next()));
   }
 

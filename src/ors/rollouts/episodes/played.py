@@ -22,7 +22,7 @@ from ors.rollouts.episodes.messages import (
     text_blocks,
     timed,
 )
-from ors.rollouts.episodes.outcome import Failed, Outcome, Refused, Stage, Truncated, ended
+from ors.rollouts.episodes.outcome import Failed, Outcome, Party, Refused, Stage, Truncated, ended
 from ors.rollouts.episodes.record import EpisodeRecord
 from ors.rollouts.episodes.reply_check import check_reply
 from ors.rollouts.episodes.rewards import reducer
@@ -32,7 +32,6 @@ from ors.types import ToolOutput, ToolSpec
 
 _HURRY_SECONDS = 0.8
 _INSTANT_SECONDS = 0.001  # less is not worth a copy of the message
-_NOT_FINITE = Failed("environment", "call", "ValueError", "the rewards reduce to no finite number")
 
 logger = logging.getLogger("ors.rollouts")
 
@@ -95,6 +94,9 @@ class PlayedEpisode:
             return session_failed(error, self._stage, sent=self._sent)
         except TimeoutError:
             return Truncated("seconds", f"{self._rules.limits.seconds:g} s, at the stage {self._stage!r}")
+        except Exception as error:  # such as a task that JSON cannot express; other episodes go on
+            logger.debug("the episode failed", exc_info=error)
+            return agent_failed(error, self._stage)
 
     async def _open(self) -> None:
         if self._rules.system is not None:
@@ -191,15 +193,16 @@ class PlayedEpisode:
         return False
 
     async def _call_together(self, calls: Sequence[ToolInvocation]) -> bool:
-        # All are awaited, so that none is cut off because another has failed.
-        results = await asyncio.gather(*map(self._call, calls), return_exceptions=True)
-        done = [result for result in results if isinstance(result, ToolMessage)]
-        for result in done:
-            self._add(result)
-        for error in results:
-            if isinstance(error, BaseException):
-                raise error
-        return any(result.finished for result in done)
+        running = [asyncio.ensure_future(self._call(call)) for call in calls]
+        try:
+            # All are awaited, so that none is cut off because another has failed.
+            await asyncio.gather(*running, return_exceptions=True)
+        finally:  # also if time is up: what has ended counts
+            for each in running:
+                if not (each.cancelled() or each.exception()):
+                    self._add(each.result())
+        results = [each.result() for each in running]  # or the first error
+        return any(result.finished for result in results)
 
     async def _call(self, call: ToolInvocation) -> ToolMessage:
         if call.error is None:
@@ -241,9 +244,12 @@ class PlayedEpisode:
                 await self._session.close()
 
     def _record(self, outcome: Outcome, seconds: float) -> EpisodeRecord:
-        reward = self._reward(outcome)
-        if reward is not None and not isfinite(reward):
-            outcome, reward = _NOT_FINITE, None
+        try:
+            reward = self._reward(outcome)
+        except Exception as error:
+            who: Party = "agent" if callable(self._rules.reward) else "environment"
+            outcome = Failed(who, "closing", type(error).__name__, f"the rewards cannot be reduced: {error}")
+            reward = None
         return EpisodeRecord(
             id=os.urandom(16).hex(),
             task=self._conversation.task,
@@ -264,7 +270,10 @@ class PlayedEpisode:
         given = [reward for reward in self._rewards if reward is not None]
         earned = None
         if given and not isinstance(outcome, Failed):
-            earned = float(reducer(self._rules.reward)(given))
+            earned = reducer(self._rules.reward)(given)
+            if not isfinite(earned):  # raises for None, and for text, which float() might take
+                raise ValueError(f"{earned} is not a finite number")
+            earned = float(earned)
         return self._rules.scoring().score(outcome, earned)
 
     def _elapsed(self) -> float:

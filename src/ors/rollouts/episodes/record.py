@@ -36,3 +36,5 @@ class EpisodeRecord:
     """How often it was begun: failures of the infrastructure may be tried again."""
     metadata: JSONObject | None = None
     """Further facts about the episode, of whoever wrote the record."""
+    earlier: "tuple[EpisodeRecord, ...]" = ()
+    """The attempts before this one, which failed. `usage` includes theirs."""

@@ -66,6 +66,8 @@ class Line:
     task: JSONObject | None = None
     metadata: JSONObject | None = None
     messages: tuple[Annotated[Message, Field(discriminator="role")], ...]
+    earlier: tuple[JSONObject, ...] = ()
+    """Lines of earlier attempts."""
 
 
 @cache
@@ -102,6 +104,7 @@ def _line(record: EpisodeRecord, blobs: Blobs | None) -> dict[str, Any]:
         tools = blobs.put(dumps(record.tools)) if record.tools else None
     task = {} if record.task.spec is None else {"task": record.task.spec}
     metadata = {} if record.metadata is None else {"metadata": record.metadata}
+    earlier = {"earlier": [_line(each, blobs) for each in record.earlier]} if record.earlier else {}
     return {
         "schema": SCHEMA,
         "id": record.id,
@@ -123,6 +126,7 @@ def _line(record: EpisodeRecord, blobs: Blobs | None) -> dict[str, Any]:
         **task,
         **metadata,
         "messages": [_message(each, blobs) for each in record.messages],
+        **earlier,
     }
 
 
@@ -172,7 +176,10 @@ def decode(line: bytes, blobs: Blobs) -> EpisodeRecord:
     Raises:
         RunError: the line is broken or of a newer schema, or a blob cannot be read.
     """
-    found = parsed(line)
+    return _record(parsed(line), blobs)
+
+
+def _record(found: dict[str, Any], blobs: Blobs) -> EpisodeRecord:
     messages = found.get("messages")
     if isinstance(messages, list):
         found["messages"] = [_filled(each, blobs) for each in messages]
@@ -192,6 +199,7 @@ def decode(line: bytes, blobs: Blobs) -> EpisodeRecord:
         started=read.started,
         seconds=read.seconds,
         attempts=read.attempts,
+        earlier=tuple(_record({**each, "earlier": ()}, blobs) for each in read.earlier),
         metadata=read.metadata,
     )
 

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -116,6 +117,15 @@ def test_one_episode_is_shown_by_number_or_id(first: Path) -> None:
     by_id = run("runs", "show", str(first), f"{1:016x}{0:016x}", "--json").json
     assert (by_id["index"], by_id["sample"], by_id["tools"][0]["name"]) == (1, 0, "submit")
     assert "error: SessionLost: the session has ended" in run("runs", "show", str(first), "5").out
+
+
+def test_an_episode_is_shown_with_the_attempts_before_it(tmp_path: Path) -> None:
+    lost = replace(episode(0, None, outcome=replace(LOST, may_have_run=True)), id="before")
+    folder = written(tmp_path / "retried", [replace(episode(0, 1.0), attempts=2, earlier=(lost,))])
+    out = run("runs", "show", str(folder), "0").out
+    assert "earlier outcome: failed: infrastructure, call" in out
+    assert "earlier error: SessionLost: the session has ended (a call may have run)" in out
+    assert "\noutcome: scored" in out
 
 
 def test_what_a_record_says_cannot_change_the_terminal(tmp_path: Path) -> None:
