@@ -57,6 +57,7 @@ _LINES = {
         "sessions.create-session": '/create_session gives {"sid"}, or with Accept text/event-stream task_id = sid, then end = {"sid"}',
         "sessions.create": "of N concurrent creates with one sid one is 200, the others 400; constructor and setup run off the loop and after the reply",
         "sessions.after-create": "/prompt and /task_tools wait for setup; /call opens its stream at once and waits inside",
+        "sessions.prompt-once": "get_prompt is called once in a session: its first answer is kept, requests at the same time share it, forks have it; a failed one is not kept",
         "sessions.failed-setup": "after a failed setup every request is 500 with the reason, a call an error event; teardown runs once",
         "sessions.secrets": "secrets come from the body and X-Secrets, the header wins per key, a bad header is 400; they appear nowhere",
         "sessions.delete": "/delete cancels setup and calls, tears down once, unknown 404, second time 200; a hanging teardown is bounded",

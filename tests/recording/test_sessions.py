@@ -14,7 +14,7 @@ import pytest
 
 from ors import Limits, Server
 from ors.rollouts import AgentMessage, Failed, Outcome, Scored, ToolMessage, Unscored, UserMessage
-from ors.types import TextBlock
+from ors.types import Blocks, TextBlock
 from tests.support.environments import Lab
 from tests.support.live_server import serving
 from tests.support.raw_http import Raw
@@ -214,6 +214,27 @@ def test_a_session_that_its_client_forgets_has_failed(folder: Path) -> None:
         lab.raw.call(sid, "reward", {"value": 1.0})
         until(lambda: lab.counts()[0] == 1)
         assert lab.record().outcome == Failed("infrastructure", "model", "SessionLost", "Session expired")
+
+
+def test_a_prompt_that_was_given_at_the_second_request_is_no_failure(folder: Path) -> None:
+    class Stuttering(Lab):
+        asked = 0
+
+        def get_prompt(self) -> Blocks:
+            Stuttering.asked += 1
+            if Stuttering.asked == 1:
+                raise ValueError("no words")
+            return [TextBlock(text="words")]
+
+    with recording(folder, [Stuttering]) as lab:
+        sid = lab.raw.session("stuttering")
+        assert [lab.raw.get("/stuttering/prompt", sid=sid).status for _ in range(2)] == [500, 200]
+        lab.raw.post("/delete", sid=sid)
+        page = lab.raw.get("/-/metrics").body
+    record = lab.record()
+    assert record.outcome == Unscored()
+    assert record.messages == (UserMessage([TextBlock(text="words")]),)
+    assert b'ors_episodes_total{environment="stuttering",outcome="unscored"} 1' in page
 
 
 def test_a_failed_prompt_is_the_environments_failure(folder: Path) -> None:

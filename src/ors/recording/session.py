@@ -114,7 +114,7 @@ class SeenSession:
         return len(event.events)
 
     def _prompt_asked(self, event: PromptAsked) -> int:
-        if self.prompt is not None:
+        if self.prompt is not None and not self.prompt.error:
             return 0
         self.prompt = event
         return sum(len(each.text if isinstance(each, TextBlock) else each.data) for each in event.blocks)

@@ -24,7 +24,8 @@ class SessionFeed:
     def begin(self, row: dict[str, Any], prompt: bytes | None) -> None:
         """Sends the session, its prompt, its running calls, and the kept results."""
         self.tell_session(row)
-        self.feed.tell(event("prompt", None if prompt is None else loads(prompt)))
+        shown = prompt if prompt is not None and len(prompt) <= MOST_SHOWN_BYTES else b"null"
+        self.feed.tell(event("prompt", loads(shown)))
         self.feed.tell(event("before", [_before(call) for call in self.session.calls()]))
 
     def tell_session(self, row: dict[str, Any]) -> bool:

@@ -265,10 +265,7 @@ class Endpoints:
     # ── Episodes ─────────────────────────────────────────────────────────────────────────────────
 
     async def _prompt(self, request: Request, environment: ServedEnvironment) -> Answer:
-        session = self._session(request)
-        prompt = answer(await session.prompt())
-        self._runtime.prompts.keep(session.sid, prompt.body)
-        return prompt
+        return Answer(200, await self._session(request).prompt())
 
     async def _task_tools(self, request: Request, environment: ServedEnvironment) -> Answer:
         return _tools(await self._session(request).tools())

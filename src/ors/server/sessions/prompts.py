@@ -1,40 +1,82 @@
-"""Prompts that clients were given, kept for those who watch their sessions."""
+"""Prompts of sessions: each environment is asked once, and its answer is kept within a budget."""
 
+import asyncio
 from collections import OrderedDict
+from collections.abc import Callable, Coroutine
+from typing import Any
 
-KEPT_BYTES = 4 * 2**20
+KEPT_BYTES = 64 * 2**20
 ENTRY_BYTES = 250
 """What an entry takes besides the prompt."""
-MOST_BYTES = 2**20
-"""A prompt over this is not kept."""
 
 
-class KeptPrompts:
-    """The last prompt of each session, as JSON; beyond a budget, the oldest are dropped.
+class Prompts:
+    """The prompt of each session, as JSON; beyond the budget, the oldest are dropped.
 
-    Kept, since asking an environment for its prompt again may change the episode.
+    Asking an environment again might change the episode. One whose prompt was dropped is asked again.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, budget: int = KEPT_BYTES) -> None:
+        self._budget = budget
         self._by_sid: OrderedDict[str, bytes] = OrderedDict()
+        self._same: dict[bytes, tuple[bytes, int]] = {}
+        """Each prompt once, and how many sessions have it: forks, and episodes on the same task."""
+        self._asking: dict[str, asyncio.Task[bytes]] = {}
         self._bytes = 0
 
     def get(self, sid: str) -> bytes | None:
         """The prompt of a session, if it was asked for and is kept."""
         return self._by_sid.get(sid)
 
+    async def asked(self, sid: str, ask: Callable[[], Coroutine[Any, Any, bytes]]) -> bytes:
+        """The kept prompt of a session, or what `ask` returns; those who come meanwhile share one run of it.
+
+        Raises what `ask` raises, which is not kept.
+        """
+        kept = self._by_sid.get(sid)
+        if kept is not None:
+            return kept
+        asking = self._asking.get(sid)
+        if asking is None:
+            asking = self._asking[sid] = asyncio.create_task(self._ask(sid, ask()))
+        return await asyncio.shield(asking)
+
+    async def _ask(self, sid: str, coming: Coroutine[Any, Any, bytes]) -> bytes:
+        task = asyncio.current_task()
+        try:
+            prompt = await coming
+            if self._asking.get(sid) is task:  # otherwise the session has ended meanwhile
+                self.keep(sid, prompt)
+            return prompt
+        finally:
+            if self._asking.get(sid) is task:
+                del self._asking[sid]
+
     def keep(self, sid: str, prompt: bytes) -> None:
         """Keeps the prompt of a session, instead of an earlier one."""
-        self.drop(sid)
-        if len(prompt) > MOST_BYTES:
-            return
-        self._by_sid[sid] = bytes(memoryview(prompt))  # a copy: orjson leaves 4 KB reserved behind a result
-        self._bytes += len(prompt) + ENTRY_BYTES
-        while self._bytes > KEPT_BYTES:
-            self.drop(next(iter(self._by_sid)))
+        self._drop(sid)
+        # A copy: orjson leaves 4 KB reserved behind a result.
+        prompt, holders = self._same.get(prompt) or (bytes(memoryview(prompt)), 0)
+        self._same[prompt] = prompt, holders + 1
+        self._by_sid[sid] = prompt
+        self._bytes += ENTRY_BYTES + (0 if holders else len(prompt))
+        while self._bytes > self._budget:
+            self._drop(next(iter(self._by_sid)))
 
-    def drop(self, sid: str) -> None:
-        """Forgets the prompt of a session."""
+    def end(self, sid: str) -> list[asyncio.Task[bytes]]:
+        """Forgets the prompt of a session that ends; returns the cancelled task that asks for it, if any."""
+        self._drop(sid)
+        asking = self._asking.pop(sid, None)
+        if asking is None:
+            return []
+        asking.cancel()
+        return [asking]
+
+    def _drop(self, sid: str) -> None:
         prompt = self._by_sid.pop(sid, None)
-        if prompt is not None:
-            self._bytes -= len(prompt) + ENTRY_BYTES
+        if prompt is None:
+            return
+        _, holders = self._same.pop(prompt)
+        if holders > 1:
+            self._same[prompt] = prompt, holders - 1
+        self._bytes -= ENTRY_BYTES + (0 if holders > 1 else len(prompt))

@@ -119,6 +119,9 @@ class Sessions:
         started = EpisodeForked(sid, first.sid) if self._runtime.observers.recorders else None
         made = self.reserve(sid, first.environment, now, first.limits, first.key)
         made.place = first.place
+        prompt = self._runtime.prompts.get(first.sid)
+        if prompt is not None:  # the fork goes on from it
+            self._runtime.prompts.keep(sid, prompt)
         made.start(episode, trace, started)
         return sid
 

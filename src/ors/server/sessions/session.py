@@ -3,8 +3,10 @@
 import asyncio
 import logging
 from collections.abc import Coroutine, Iterable
+from functools import partial
 from typing import Any, NoReturn
 
+from ors._json import dumps
 from ors.errors import Gone, NotFound, ORSError, ServerFailed, Unavailable
 from ors.limits import Limits
 from ors.server.episodes.episode import Episode, SetupTimeout, failure_reason
@@ -163,18 +165,26 @@ class ServerSession:
             raise NotFound("Session not found")
         return self.episode
 
-    async def prompt(self) -> Blocks:
-        """The prompt. Raises as `ready` does, and ServerFailed if the environment failed."""
+    async def prompt(self) -> bytes:
+        """The prompt, as JSON. Raises as `ready` does, and ServerFailed if the environment failed."""
         episode = await self.ready()
+        try:
+            return await self._runtime.prompts.asked(self.sid, partial(self._ask_prompt, episode))
+        except asyncio.CancelledError:
+            self.check()  # if the session has ended, that is the reason
+            raise
+
+    async def _ask_prompt(self, episode: Episode) -> bytes:
         try:
             prompt: Blocks = await episode.prompt()
         except ServerFailed as error:
             self.score.failed |= not self.score.calls
             self._runtime.observers.show(PromptAsked(self.sid, [], str(error)))
             raise
+        self.score.failed &= bool(self.score.calls)
         if self._runtime.observers.watched:
             self._runtime.observers.show(PromptAsked(self.sid, prompt))
-        return prompt
+        return dumps(prompt)
 
     async def tools(self) -> ListToolsOutput:
         """The tools of the task. Raises as `prompt` does."""
@@ -356,15 +366,14 @@ class ServerSession:
         self._ended = (message, reason)
         self.failure = None
         forking = [] if self.forks is None else self.forks.stop()
-        stopped: list[asyncio.Task[Any]] = [*forking]
+        stopped: list[asyncio.Task[Any]] = [*forking, *self._runtime.prompts.end(self.sid)]
+        at_once = self._opening is None and not stopped
         if self._calls.running:
             stopped += self.stop_calls(message, reason)
-        self._runtime.prompts.drop(self.sid)
         if self.episode is not None and not self.score.counted:
             self._episode_ended(before is not READY or self.score.failed or reason != "deleted")
         if self.episode is not None and self.sid in self._runtime.observers.watched:
             self._show_end(before is READY or bool(self.episode.broken), failure)
-        at_once = self._opening is None and not forking
         if at_once and (self.episode is None or not self.episode.needs_teardown):
             self._calls.close()
             self._closed(reason, 0.0)
