@@ -2,6 +2,7 @@
 
 import re
 import socket
+from typing import Any
 
 import pytest
 
@@ -163,8 +164,58 @@ def test_the_calls_of_a_session_are_told_as_they_happen(raw: Raw) -> None:
         assert large["bytes"] > 2**21
         raw.post("/delete", sid=sid)
         assert feed.next("session")["state"] == "deleted"
-    assert raw.get(f"/-/api/calls/{sid}").status == 410
+    with following(raw, f"/-/api/calls/{sid}") as feed:
+        row = feed.next("session")
+        assert (row["state"], row["calls"], row["reward"], row["outcome"]) == ("ended", 3, None, "unscored")
+        calls = feed.next("before")
+        assert [call["input"] and call["input"]["text"] for call in calls] == ["before", "now\u2028", None]
+        assert [(call["stream"] or "").encode() for call in calls] == [before.body, answer.body, b""]
+        assert feed.next("over") is None
     assert raw.get("/-/api/calls/unknown").status == 404
+
+
+def test_calls_that_nobody_watched_are_told_with_their_inputs(raw: Raw) -> None:
+    sid = raw.session()
+    for number in range(3):
+        raw.call(sid, "echo", {"text": f"call {number}"})
+    with following(raw, f"/-/api/calls/{sid}") as feed:
+        assert [call["input"] for call in feed.next("before")] == [{"text": f"call {n}"} for n in range(3)]
+
+
+def test_figures_of_the_last_minutes_do_not_need_a_reader() -> None:
+    with serving(Server([Lab])) as url:
+        raw = Raw(url)
+        sid = raw.session()
+        raw.call(sid, "reward", {"value": 1.0, "finished": True})
+        raw.call(sid, "boom", {"text": "x"})
+
+        def history() -> list[Any]:
+            with following(raw, "/-/api/live") as feed:
+                points: list[Any] = feed.next("history")
+                return points
+
+        points: list[Any] = []
+        while sum(point["calls"] for point in points) < 2:
+            points = history()
+        assert sum(point["refused"] + point["failed"] for point in points) == 1
+        assert sum(point["episodes"].get("lab", {}).get("solved", 0) for point in points) == 1
+        assert max(point["p99"] for point in points if point["p99"] is not None) > 0
+
+
+def test_an_ended_session_is_shown_to_its_own_key_only() -> None:
+    with serving(Server([Lab], api_keys=["one=secret-1", "two=secret-2"])) as url:
+        raw = Raw(url)
+        mine, theirs = {"X-API-Key": "secret-1"}, {"X-API-Key": "secret-2"}
+        for text, headers in (("mine", mine), ("theirs", theirs)):
+            raw.post("/create", {"task_spec": {"id": text}}, sid="shared-id", headers=headers)
+            raw.get("/lab/prompt", sid="shared-id", headers=headers)
+            raw.call("shared-id", "echo", {"text": text}, headers=headers)
+            raw.post("/delete", sid="shared-id", headers=headers)
+        for text, headers in (("mine", mine), ("theirs", theirs)):
+            told = raw.get("/-/api/calls/shared-id", headers=headers).body.decode()
+            assert text in told
+            assert ({"mine", "theirs"} - {text}).pop() not in told
+        assert raw.get("/-/api/calls/shared-id").status == 401
 
 
 def test_looking_does_not_keep_a_session_alive(raw: Raw) -> None:
@@ -203,7 +254,7 @@ def test_with_nobody_looking_nobody_is_told() -> None:
         with following(raw, "/-/api/live") as live, following(raw, f"/-/api/calls/{sid}") as calls:
             live.next("sessions")
             calls.next("before")
-            assert len(observers.all) == quiet + 1
+            assert len(observers.all) == quiet
             assert list(observers.watched) == [sid]
         raw.call(sid, "nothing")
         assert raw.get("/health").status == 200

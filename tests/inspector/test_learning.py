@@ -144,7 +144,6 @@ def test_ended_episodes_are_those_of_the_own_key_without_private_fields() -> Non
 
 
 def test_points_tell_the_episodes_of_a_second_by_environment(lab: Raw) -> None:
-    episode(lab, 1.0)  # before anybody looks
     with following(lab, "/-/api/live") as feed:
         feed.next("sessions")
         episode(lab, 1.0)

@@ -132,10 +132,25 @@ def test_a_session_that_is_gone_is_told_and_leads_to_the_others(page: Page, stag
         page.open(stage, f"session/{session.sid}")
         page.find(".summary .state", "ready")
     page.find(".summary .state", "deleted")
-    page.driver.refresh()
-    page.find(".problem", "Session deleted")
+    page.open(stage, "session/unknown")
+    page.find(".problem", "Session not found")
     page.click("a", "All sessions")
     page.find("h1", "Live")
+
+
+def test_an_episode_that_nobody_watched_opens_after_its_end(page: Page, stage: str) -> None:
+    with ORS(stage) as client, client.environment("stage").session(split="train", index=9) as session:
+        session.get_prompt()
+        session.call_tool("step", {"reward": 0.75})
+        sid = session.sid
+    page.open(stage, "live")
+    page.click(f'tr[data-ended^="{sid}"] a')
+    page.find(".summary .state", "ended")
+    page.find(".summary .total", "0.75")
+    page.find(".prompt", "Act.")
+    step = page.find('.step.ok[data-step="1"]', "reward 0.75")
+    assert "0.75" in step.find_element("css selector", ".input").text
+    assert not page.driver.find_element("css selector", ".side .actions").is_displayed()
 
 
 def test_on_a_phone_the_columns_that_matter_are_in_sight(page: Page, stage: str) -> None:
@@ -145,7 +160,7 @@ def test_on_a_phone_the_columns_that_matter_are_in_sight(page: Page, stage: str)
         try:
             page.open(stage, "live")
             row = page.find(f'tr[data-sid="{session.sid}"]')
-            assert row.text.split()[1:] == ["stage", "ready", "0", "End"]
+            assert row.text.split()[1:] == ["stage", "ready", "–", "End"]
             button = row.find_element("css selector", "button")
             assert button.rect["x"] + button.rect["width"] <= 390
             heads = [one.text for one in page.all(".learning th") if one.is_displayed()]

@@ -81,10 +81,9 @@ class App:
             self._loop_held,
             lambda: runtime.threads.idle,
         )
-        live = LiveSessions(runtime, self.sessions, environments, keys)
-        self._ended = live.ended
+        self._live = LiveSessions(runtime, self.sessions, environments, keys)
         self._subscribe()
-        inspector = Inspector(live, self.sessions, environments, keys)
+        inspector = Inspector(self._live, self.sessions, environments, keys)
         self.pages = Pages(self.sessions, self.metrics, inspector, self._is_ready)
         self._routes = self._all_routes()
         self.peers: Forwarding | None = None
@@ -95,7 +94,7 @@ class App:
         observers = self.runtime.observers
         observers.subscribe(self.metrics.observe, self.metrics.events)
         observers.subscribe(EventLog(self._without_private).observe, LOGGED)
-        observers.subscribe(self._ended.observe, [EpisodeEnded])
+        observers.subscribe(self._live.ended.observe, [EpisodeEnded])
 
     def _all_routes(self) -> Routes:
         endpoints = Endpoints(
@@ -203,6 +202,7 @@ class App:
         self.metrics.lag.start(self.runtime.loop)
         self.timers.start(self.runtime.loop)
         self._watch.start(self.runtime.loop)
+        self._live.start(self.runtime.loop)
         self._schedule_reap()
 
     def _loop_held(self, event: LoopHeld) -> None:
@@ -214,7 +214,7 @@ class App:
         assert self.runtime.loop is not None
         now = self.runtime.loop.time()
         self.sessions.reap(now)
-        self._ended.settle()
+        self._live.ended.settle()
         self._reap_results()
         self._schedule_reap()
 
@@ -270,6 +270,7 @@ class App:
         self.runtime.draining = True
         self.metrics.lag.stop()
         self._watch.stop()
+        self._live.stop()
         if self._reaping is not None:
             self._reaping.cancel()
             self._reaping = None

@@ -18,6 +18,7 @@ from ors.server.observe.sandbox_counts import SandboxCounts
 from ors.server.process.forks import Copies
 from ors.server.sessions.kept_results import KeptResults
 from ors.server.sessions.prompts import Prompts
+from ors.server.sessions.recent_calls import RecentCalls
 
 SHUTDOWN = "Server is shutting down"
 
@@ -52,6 +53,7 @@ class Runtime:
         self.episodes = EpisodeCounters()
         self.sandboxes = SandboxCounts(observers)
         self.kept = KeptResults(limits.kept_seconds, limits.kept_bytes)
+        self.recent = RecentCalls()
         self.prompts = Prompts()
         self.loop: asyncio.AbstractEventLoop | None = None
         """The event loop; finding the running one takes a system call in CPython 3.11."""

@@ -14,15 +14,18 @@ export function conversation(messages, outcome, load, first = 1) {
   const items = [];
   let n = first;
   let open = [];
+  let words = "";
   for (const message of messages) {
     if (message.role === "tool") {
       const at = Math.max(0, open.findIndex((call) => call.id === message.call));
-      const [call] = open.splice(at, 1);
+      // A @terminal tool takes the agent's last message, and has no call of its own.
+      const [call] = open.length || message.call ? open.splice(at, 1) : [{ input: { message: words } }];
       items.push(folded(stepItem(stepOf(message, call, n++, load))));
       continue;
     }
     items.push(...open.map((call) => unanswered(call, n++, load)));
     open = Array.isArray(message.calls) ? message.calls.filter(isObject) : [];
+    if (message.role === "assistant") words = String(message.text ?? "");
     items.push(folded(said(message, load)));
   }
   const left = outcome?.type === "failed" && outcome.stage === "call" ? outcome : null;

@@ -5,7 +5,7 @@ import { outcomeBadge } from "./recorded.js";
 import { taskLine } from "./sessions.js";
 import { age, count, reward, seconds } from "./words.js";
 
-const COLUMNS = [["Session", "wide"], ["Environment", ""], ["Task", "wide"], ["Outcome", ""], ["Calls", "num wide"], ["Took", "num wide"], ["Reward", "num"], ["Ended", "num"]];
+const COLUMNS = [["Session", ""], ["Environment", ""], ["Task", "wide"], ["Outcome", ""], ["Calls", "num wide"], ["Took", "num wide"], ["Reward", "num"], ["Ended", "num"]];
 
 export class EndedTable {
   #rows = h("tbody");
@@ -33,7 +33,7 @@ function rowOf(one) {
   return h(
     "tr",
     { "data-ended": `${one.sid} ${one.ended}` },
-    h("td", { class: "sid wide", title: one.sid }, `…${one.sid.slice(-6)}`),
+    h("td", null, h("a", { href: `#/session/${encodeURIComponent(one.sid)}`, class: "sid", title: one.sid }, `…${one.sid.slice(-6)}`)),
     h("td", null, one.environment),
     h("td", { class: "spec wide" }, taskLine(one.task)),
     h("td", null, outcomeBadge(one.outcome)),

@@ -60,7 +60,8 @@ export class Episode extends EventTarget {
   }
 
   get total() {
-    return this.steps.reduce((sum, step) => sum + (step.output?.reward ?? 0), 0);
+    const earned = this.steps.map((step) => step.output?.reward).filter((one) => typeof one === "number");
+    return earned.length ? earned.reduce((sum, one) => sum + one, 0) : null;
   }
 
   get finished() {

@@ -7,10 +7,9 @@ import { busiest, curves, lately, LATELY, LearningTable, mean, percent, share } 
 import { legend, plot } from "./plot.js";
 import { about, ask, follow } from "./server.js";
 import { PAGE, SessionTable } from "./sessions.js";
-import { clock, count, plural, reward, seconds } from "./words.js";
+import { count, plural, reward, seconds } from "./words.js";
 
 const SPAN = 300;
-const LEAST_SPAN = 60;
 const STATES = [["", "any"], "creating", "ready", "failed"];
 const QUIET = { sessions: 0, running: 0, calls: 0, failed: 0, refused: 0, p50: null };
 
@@ -119,8 +118,8 @@ class LiveView {
     const ms = (y) => `${brief(y)} ms`;
     fill(
       this.#plots,
-      this.#tile("Episodes per second", (last.ended / span).toFixed(1), rest || "last minute", curves(this.#points, names, (sum, seconds) => sum.ended / seconds), brief),
-      this.#tile("Mean reward", mean(last) === null ? "–" : reward(Number(mean(last).toPrecision(3))), "last minute", curves(this.#points, names, mean), brief),
+      this.#tile("Episodes per second", (last.ended / span).toFixed(1), rest || "in the last minute", curves(this.#points, names, (sum, seconds) => sum.ended / seconds), brief),
+      this.#tile("Mean reward", mean(last) === null ? "–" : reward(Number(mean(last).toPrecision(3))), "in the last minute", curves(this.#points, names, mean), brief),
       this.#tile("Solved", percent(share(last)), "reward of 1 or more", curves(this.#points, names, share), percent, 1),
       this.#tile("Sessions", count(now.sessions), "", [line("sessions", "sessions", "a"), line("calls running", "running", "b")], brief),
       this.#tile("Calls per second", count(now.calls), `${count(now.failed)} failed · ${count(now.refused)} refused`, [line("calls", "calls", "a"), line("refused", "refused", "b"), line("failed", "failed", "d")], brief),
@@ -130,8 +129,8 @@ class LiveView {
 
   #tile(title, value, sub, series, format, most = 0) {
     const end = this.#points.at(-1)?.at ?? Date.now() / 1000;
-    const xs = [end - Math.max(LEAST_SPAN, Math.min(SPAN, end - (this.#points[0]?.at ?? end))), end];
-    const drawn = plot({ label: `${title} over the last five minutes`, series, xs, gap: 3, height: 110, width: 330, format, xFormat: clock, most });
+    const xFormat = (at) => (at === end ? "now" : "5 min ago");
+    const drawn = plot({ label: `${title} over the last five minutes`, series, xs: [end - SPAN, end], gap: 3, height: 110, width: 330, format, xFormat, most });
     return h("figure", { class: "tile card" }, h("figcaption", null, h("span", { class: "title" }, title), h("b", null, value), h("span", { class: "muted" }, sub)), drawn, legend(series));
   }
 }

@@ -203,7 +203,8 @@ class Over {
     this.element.hidden = false;
     const next = await this.#next;
     const again = button("New episode", () => this.#leave(from), { class: next ? null : "primary" });
-    const words = finished ? `The episode is finished, with a reward of ${reward(this.#episode.total)}.` : state === "lost" ? `The session is lost: ${why}` : "The session has ended.";
+    const { total } = this.#episode;
+    const words = finished ? `The episode is finished, ${total === null ? "without a reward" : `with a reward of ${reward(total)}`}.` : state === "lost" ? `The session is lost: ${why}` : "The session has ended.";
     fill(this.element, h("p", null, words), h("div", { class: "actions" }, next ? button("Next task", () => this.#leave(next), { class: "primary" }) : null, again));
     this.element.querySelector(".primary").focus({ preventScroll: true });
   }

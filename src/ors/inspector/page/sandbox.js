@@ -24,7 +24,7 @@ export class SandboxPanel {
   /** Looks again when the session has changed, and now and then while it lives. */
   follow({ state, calls, running }) {
     const known = `${state} ${calls} ${running}`;
-    if (state === "deleted") this.stop();
+    if (state === "deleted" || state === "ended") this.stop();
     else if (known !== this.#known) this.#look();
     this.#known = known;
   }

@@ -5,6 +5,7 @@ import { decodeAll } from "./events.js";
 import { outcomeOfText } from "./episode.js";
 import { ABSENT } from "./live.js";
 import { Panels } from "./panels.js";
+import { outcomeBadge } from "./recorded.js";
 import { SandboxPanel } from "./sandbox.js";
 import { about, follow } from "./server.js";
 import { endSession, stateOf } from "./sessions.js";
@@ -13,6 +14,7 @@ import { age, bytes, clock, plural, reward } from "./words.js";
 import { beginForeign } from "./wirelog.js";
 
 const MOST_SHOWN = 500;
+const ENDED = new Set(["deleted", "ended"]);
 
 /** #/session/SID */
 export async function show(main, [sid]) {
@@ -46,7 +48,7 @@ class SessionView {
   begin() {
     const stop = follow(
       `-/api/calls/${encodeURIComponent(this.sid)}`,
-      (name, value) => this.#told(name, value),
+      (name, value) => (name === "over" ? stop() : this.#told(name, value)),
       (error) => this.#refused(error),
     );
     const timer = setInterval(() => this.#tick(), 200);
@@ -117,6 +119,7 @@ class SessionView {
     const session = this.#session;
     this.#empty.hidden = this.#steps.length > 0;
     if (!session) return;
+    if (ENDED.has(session.state)) this.#empty.textContent = session.calls ? "The server no longer keeps the calls of this episode." : "The episode ended without a call.";
     const state = stateOf(session);
     this.#panels.draw({ ...session, prompt: this.#prompt });
     this.sandbox.follow(session);
@@ -125,11 +128,11 @@ class SessionView {
     fill(
       this.#side,
       h("h2", null, "Session"),
-      h("dl", { class: "facts" }, fact("State", h("span", { class: `state ${state}` }, state)), session.failure ? fact("Why", session.failure) : null, fact("Environment", session.environment), fact("Reward", h("b", { class: "total" }, reward(session.reward))), fact("Calls", String(session.calls)), fact("Opened", `${clock(session.created)}, ${age(now - session.created)} ago`)),
+      h("dl", { class: "facts" }, fact("State", h("span", { class: `state ${state}` }, state)), session.failure ? fact("Why", session.failure) : null, fact("Environment", session.environment), session.outcome ? fact("Outcome", outcomeBadge(session.outcome)) : null, fact("Reward", h("b", { class: "total" }, reward(session.reward))), fact("Calls", String(session.calls)), fact("Opened", `${clock(session.created)}, ${age(now - session.created)} ago`)),
       rewardPlot(this.#steps),
-      h("p", { class: "hint" }, "Read-only: another client plays this session. Earlier calls are shown while the server keeps their results."),
+      h("p", { class: "hint" }, ENDED.has(session.state) ? "This episode has ended. The server keeps the newest episodes and calls; older calls may be missing." : "Read-only: another client plays this session."),
     );
-    this.end.hidden = session.state === "deleted";
+    this.end.hidden = ENDED.has(session.state);
   }
 
   #tick() {

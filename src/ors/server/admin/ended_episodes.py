@@ -57,6 +57,12 @@ class EndedEpisodes:
             "task": self._previews.short(event.task or {}, event.environment, event.key),
         }
 
+    def find(self, sid: str, key: str) -> dict[str, Any] | None:
+        """The episode of a session of that key, if it is kept."""
+        self.settle()
+        mine = (row for rows in self._kept.values() for owner, row in rows if owner == key)
+        return next((row for row in mine if row["sid"] == sid), None)
+
     def shown(self, key: str, environment: str) -> list[dict[str, Any]]:
         """The episodes of a key, newest first; of all environments if none is named."""
         self.settle()

@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 from typing import Protocol
 
 from ors._version import __version__
-from ors.errors import Forbidden, NotFound, SandboxDead
+from ors.errors import Forbidden, Gone, NotFound, SandboxDead
 from ors.server.admin.live_sessions import LiveSessions, View
 from ors.server.admin.task_search import TaskSearch
 from ors.server.episodes.environments import ServedEnvironment
@@ -121,10 +121,19 @@ class Inspector:
                 )
             return self.runs.get(request)
         if path.startswith(CALLS):
-            return self._live.calls(self._sessions.peek(path[len(CALLS) :], now, request.key))
+            return self._calls(path[len(CALLS) :], now, request.key)
         if path.startswith(SANDBOX):
             return _sandbox(self._sessions.peek(path[len(SANDBOX) :], now, request.key))
         return page_files().get(path)
+
+    def _calls(self, sid: str, now: float, key: str) -> Answer | Feed:
+        try:
+            return self._live.calls(self._sessions.peek(sid, now, key))
+        except (Gone, NotFound):
+            ended = self._live.ended_calls(sid, key)
+            if ended is None:
+                raise
+            return ended
 
     async def _found_tasks(self, request: Request) -> Answer:
         environment = self._environments.get(request.asked("environment"))

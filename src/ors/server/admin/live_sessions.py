@@ -8,10 +8,11 @@ from typing import Any
 
 from ors._protocol.sse import PING
 from ors.server.admin.ended_episodes import EndedEpisodes
-from ors.server.admin.session_feed import SessionFeed
+from ors.server.admin.session_feed import SessionFeed, prompt_event, recent_call
 from ors.server.admin.task_preview import TaskPreviews
 from ors.server.admin.traffic import Traffic
 from ors.server.episodes.environments import ServedEnvironment
+from ors.server.http.answers import STREAM, Answer
 from ors.server.http.streams import Feed, event
 from ors.server.runtime import Runtime
 from ors.server.sessions.api_keys import Keys
@@ -43,7 +44,7 @@ class View:
 
 
 class LiveSessions:
-    """All feeds of sessions. Without readers, it observes nothing and has no timer."""
+    """All feeds of sessions. The traffic is summed up also without readers, for those who come later."""
 
     def __init__(
         self, runtime: Runtime, sessions: Sessions, environments: Mapping[str, ServedEnvironment], keys: Keys
@@ -53,7 +54,7 @@ class LiveSessions:
         self._previews = TaskPreviews(environments, keys)
         self.ended = EndedEpisodes(runtime, self._previews)
         """Observes the server, also without readers."""
-        self._traffic = Traffic(runtime.episodes)
+        self._traffic = Traffic(runtime)
         self._views: dict[Feed, View] = {}
         self._watches: dict[Feed, SessionFeed] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -64,21 +65,12 @@ class LiveSessions:
         """The sessions of a view and the traffic, every second."""
 
         def begin(feed: Feed) -> None:
-            self._wake()
-            if not self._views:
-                self._traffic.begin()
-                self._runtime.observers.all.append(self._traffic)
             self._views[feed] = view
             feed.tell(event("history", list(self._traffic.points)))
             self._tell_view(feed, view, self._page(view))
             self._tell_episodes(feed, view)
 
-        def end(feed: Feed) -> None:
-            del self._views[feed]
-            if not self._views:
-                self._runtime.observers.all.remove(self._traffic)
-
-        return Feed(begin, end)
+        return Feed(begin, self._views.__delitem__)
 
     def marks(self, view: View) -> dict[str, Any]:
         """Creation times of a view's sessions in milliseconds, newest first: one of every n."""
@@ -98,15 +90,30 @@ class LiveSessions:
         observers = self._runtime.observers
 
         def begin(feed: Feed) -> None:
-            self._wake()
             watch = self._watches[feed] = SessionFeed(feed, session)
             observers.watch(session.sid, watch)
-            watch.begin(self._row(session, whole=True), self._runtime.prompts.get(session.sid))
+            recent = self._runtime.recent.of(session.sid, session.key)
+            watch.begin(self._row(session, whole=True), self._runtime.prompts.get(session.sid), recent)
 
         def end(feed: Feed) -> None:
             observers.unwatch(session.sid, self._watches.pop(feed))
 
         return Feed(begin, end)
+
+    def ended_calls(self, sid: str, key: str) -> Answer | None:
+        """The calls of a session that has ended, as far as they are kept, in the form of `calls`."""
+        episode = self.ended.find(sid, key)
+        if episode is None:
+            return None
+        created = round(episode["ended"] - episode["seconds"], 3)
+        row = {**episode, "state": "ended", "created": created, "running": 0}
+        calls = [recent_call(call) for call in self._runtime.recent.of(sid, key)]
+        told = (
+            event("session", row),
+            prompt_event(self._runtime.recent.prompt(sid, key)),
+            event("before", calls),
+        )
+        return Answer(200, b"".join((*told, event("over", None))), STREAM)
 
     # ── Contents ─────────────────────────────────────────────────────────────────────────────
 
@@ -149,7 +156,7 @@ class LiveSessions:
             "seen": round(session.seen + self._clock_offset, 1),
             "calls": session.score.calls,
             "running": session.running,
-            "reward": round(session.score.reward, 9),
+            "reward": session.score.so_far,
             "finished": session.episode is not None and session.episode.finished,
             "task": seen(task, session.environment, session.key),
             "held": self._runtime.held.get(session.environment, {}),
@@ -157,24 +164,27 @@ class LiveSessions:
 
     # ── The clock ────────────────────────────────────────────────────────────────────────────────
 
-    def _wake(self) -> None:
-        if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(TICK_SECONDS, self._tick)
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Begins to sum up the traffic."""
+        self._timer = loop.call_later(TICK_SECONDS, self._tick, loop)
 
-    def _tick(self) -> None:
-        self._timer = None
+    def stop(self) -> None:
+        """Ends the timer."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _tick(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.start(loop)
         self._ticks += 1
-        if self._views:
-            self._tell_views()
+        self._tell_views()
         for watch in list(self._watches.values()):
             changed = watch.tell_session(self._row(watch.session, whole=True))
             if not changed and self._ticks % PING_TICKS == 0:
                 watch.feed.tell(PING)
-        if self._views or self._watches:
-            self._wake()
 
     def _tell_views(self) -> None:
-        point = self._traffic.sum_up(time.time(), len(self._sessions), self._runtime.running)
+        point = self._traffic.sum_up(time.time(), len(self._sessions))
         traffic = event("point", point)
         pages: dict[tuple[str, str, str, int, int], bytes] = {}  # most readers see the same page
         for feed, view in list(self._views.items()):

@@ -21,6 +21,7 @@ from ors.server.observe.events import EpisodeStarted
 from ors.server.runtime import SHUTDOWN, Runtime
 from ors.server.sessions.api_keys import Keys
 from ors.server.sessions.calls import Call
+from ors.server.sessions.recent_calls import MOST_BYTES
 from ors.server.sessions.registry import Sessions
 from ors.server.sessions.session import ServerSession
 from ors.types import (
@@ -279,7 +280,8 @@ class Endpoints:
         key = request.idempotency_key() if IDEMPOTENCY_KEY in headers else None
         trace = request.trace() if TRACE in headers else ""
         name, given, task_id = request.tool_call()
-        call = session.submit(name, given, loop, task_id, key, trace)
+        body = request.body if len(request.body) <= MOST_BYTES else None
+        call = session.submit(name, given, loop, task_id, key, trace, body)
         if isinstance(call, Call):
             return CallStream(call, self._timers)
         # The id is the client's, and may have line breaks.

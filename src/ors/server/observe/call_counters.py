@@ -1,7 +1,7 @@
 """Counts calls as they finish, and sums them up when the metrics are read."""
 
 from bisect import bisect_left
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Set
 
 from ors.server.observe.histogram import SECONDS, Histogram
@@ -66,6 +66,13 @@ class CallCounters:
     def counts(self) -> Mapping[Labels, int]:
         """How many calls there were."""
         return {labels: sum(tally.buckets) for labels, tally in list(self._tallies.items())}
+
+    def outcomes(self) -> Counter[str]:
+        """How many calls ended in each way: "ok", "refused" or "failed"."""
+        found: Counter[str] = Counter()
+        for (_, _, outcome, _), tally in list(self._tallies.items()):
+            found[outcome] += sum(tally.buckets)
+        return found
 
     def sizes(self) -> Mapping[Labels, int]:
         """Bytes of results by environment."""

@@ -47,6 +47,7 @@ class Call:
         "id",
         "key",
         "listener",
+        "request",
         "seconds",
         "tail",
         "task",
@@ -54,8 +55,11 @@ class Call:
         "trace",
     )
 
-    def __init__(self, owner: "Calls", tool: str, id: str, key: str | None, trace: str) -> None:
+    def __init__(
+        self, owner: "Calls", tool: str, id: str, key: str | None, trace: str, request: bytes | None = None
+    ) -> None:
         self.id = id
+        self.request = request
         self.tool = tool
         self.trace = trace
         self.seconds = -perf_counter()  # not the loop's clock: uvloop's has milliseconds only
@@ -186,9 +190,10 @@ class Calls:
         key: str | None = None,
         trace: str = "",
         loop: asyncio.AbstractEventLoop | None = None,
+        request: bytes | None = None,
     ) -> Call:
-        """Starts a new call, which runs `work(name, given)`."""
-        call = Call(self, name, id, key, trace)
+        """Starts a new call, which runs `work(name, given)`. `request` is the body that asked for it."""
+        call = Call(self, name, id, key, trace, request)
         if self._by_id is None:
             self._by_id = {}
         self._by_id[id] = call

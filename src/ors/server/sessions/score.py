@@ -34,6 +34,11 @@ class Score:
         self.outcome = "failed" if failed else "scored" if self.rewarded else "unscored"
 
     @property
+    def so_far(self) -> float | None:
+        """The sum of the rewards; None if no call gave one."""
+        return round(self.reward, 9) if self.rewarded else None
+
+    @property
     def result(self) -> float | None:
         """The reward of an episode that has ended; None unless it is scored."""
         return self.reward if self.outcome == "scored" else None

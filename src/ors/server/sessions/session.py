@@ -184,7 +184,9 @@ class ServerSession:
         self.score.failed &= bool(self.score.calls)
         if self._runtime.observers.watched:
             self._runtime.observers.show(PromptAsked(self.sid, prompt))
-        return dumps(prompt)
+        told = dumps(prompt)
+        self._runtime.recent.add_prompt(self.sid, self.key, told)
+        return told
 
     async def tools(self) -> ListToolsOutput:
         """The tools of the task. Raises as `prompt` does."""
@@ -215,6 +217,7 @@ class ServerSession:
         task_id: str | None = None,
         key: str | None = None,
         trace: str = "",
+        request: bytes | None = None,
     ) -> Call | NoCall:
         """Starts a call, or rejoins the one that a task id or an idempotency key names.
 
@@ -239,7 +242,7 @@ class ServerSession:
             self._refuse_call()
         episode, early = self.episode, self.state is not READY or self._early is not None
         work = self._call_early if early or episode is None else episode.call
-        call = calls.start(work, name, given, next(runtime.task_ids), key, trace, loop)
+        call = calls.start(work, name, given, next(runtime.task_ids), key, trace, loop, request)
         watched = runtime.observers.watched
         if watched and self.sid in watched:
             runtime.observers.show(CallStarted(self.sid, name, call.id, given))
@@ -316,8 +319,12 @@ class ServerSession:
         self.seen = call.finished_at  # a running call counts as activity, up to its end
         self.score.add(result)
         labels = (self.environment, call.tool, result.kind, result.reason)
-        self._runtime.calls.add(labels, call.seconds, len(result.events))
-        observers = self._runtime.observers
+        runtime, events = self._runtime, result.events
+        runtime.calls.add(labels, call.seconds, len(events))
+        runtime.recent.add(
+            self.sid, self.key, call.id, call.tool, call.seconds, call.finished_at, call.request, events
+        )
+        observers = runtime.observers
         if observers.all or result.kind != "ok" or log.isEnabledFor(logging.DEBUG):
             observers.tell(
                 CallFinished(
@@ -335,8 +342,7 @@ class ServerSession:
                 )
             )
         if observers.watched and self.sid in observers.watched:
-            events = call.head + result.events
-            observers.show(CallEnded(self.sid, call.tool, call.id, call.seconds, events))
+            observers.show(CallEnded(self.sid, call.tool, call.id, call.seconds, call.head + events))
         if result.finished and not self.score.counted:
             self._episode_ended(failed=False)
 
