@@ -8,6 +8,7 @@ import click
 
 from ors.cli.errors import LONGEST_LINE, clean
 from ors.cli.evaluation.live_table import live_table
+from ors.cli.evaluation.open_files import append
 from ors.cli.evaluation.plan import EvalPlan
 from ors.cli.evaluation.tally import EvalTally
 from ors.cli.output.printing import shortened
@@ -78,7 +79,7 @@ class EvalRun:
         try:
             async with aclosing(rollouts(env, tasks, self._agent, **how)) as records:
                 async for record in records:
-                    writer.append(record)
+                    await append(writer, record)
                     tally.add(record)
                     in_a_row = in_a_row + 1 if isinstance(record.outcome, Failed) else 0
                     self.stopped = _reason_to_stop(record.outcome, in_a_row, stop_after)

@@ -14,6 +14,7 @@ import click
 
 from ors.cli.errors import INTERRUPTED, Unreachable, WrongUsage, shown_path
 from ors.cli.evaluation.agents import agent_of
+from ors.cli.evaluation.open_files import affordable
 from ors.cli.evaluation.plan import EvalPlan
 from ors.cli.evaluation.report import print_report, report_json, verdict
 from ors.cli.evaluation.run import EvalRun
@@ -91,6 +92,7 @@ def eval_command(where: str | None, **given: Any) -> None:
     else:
         plan, folder = _resumed_plan(where, given), given["resume"]
     agent = agent_of(plan)
+    given["concurrency"] = affordable(given["concurrency"])  # before a TARGET's server inherits the limit
     with ExitStack() as stack:
         url = as_url(plan.target) or stack.enter_context(served(plan.target))
         greet(url, given["api_key"])
