@@ -32,7 +32,13 @@ def test_a_call_without_an_end_is_said(text: str) -> None:
 @pytest.mark.parametrize("call", ["guess 3", "[]", "{}", "null", '{"arguments": {}}'])
 def test_a_call_that_cannot_be_read_is_an_error_for_the_model(call: str) -> None:
     (read,) = parse_reply(f"<tool_call>{call}</tool_call>").calls
-    assert read.error is not None
+    assert (read.error is not None, read.raw) == (True, call)
+
+
+@pytest.mark.parametrize("given", ["[1]", '"{"'])
+def test_arguments_that_cannot_be_read_are_kept(given: str) -> None:
+    (read,) = parse_reply(f'<tool_call>{{"name": "a", "arguments": {given}}}</tool_call>').calls
+    assert (read.name, read.input, read.raw) == ("a", {}, given.strip('"'))
 
 
 def test_arguments_may_be_a_text_with_json() -> None:

@@ -127,7 +127,7 @@ def _calls(message: Message, turn: int) -> tuple[ToolInvocation, ...]:
         for number, each in enumerate(message.get("tool_calls", ()))
     ]
     unread = [
-        ToolInvocation("unread", {}, f"unread_{turn}_{number}", each.error)
+        ToolInvocation("unread", {}, f"unread_{turn}_{number}", each.error, each.raw_text)
         for number, each in enumerate(message.get("unparsed_tool_calls", ()))
     ]
     return (*calls, *unread)

@@ -110,6 +110,23 @@ def test_an_episode_is_messages_and_tools() -> None:
     assert [tool["function"]["name"] for tool in found["tools"]] == ["submit"]
 
 
+def test_calls_with_the_same_id_are_all_exported_each_with_its_result() -> None:
+    reply = AgentMessage(calls=(call("a"), call("a", "look"), call("a")))
+    told = [result("a", TextBlock(text=text)) for text in ("1st", "2nd", "3rd")]
+    record = conversation(reply, *told)
+    asked, *answers = openai_example(record)["messages"]
+    ids = [each["id"] for each in asked["tool_calls"]]
+    assert len(set(ids)) == 3
+    assert [(each["tool_call_id"], each["content"]) for each in answers] == [
+        (ids[0], "1st"),
+        (ids[1], "2nd"),
+        (ids[2], "3rd"),
+    ]
+    (step,) = atif_trajectory(record, version="1", save=lambda content, ending: "")["steps"]
+    assert [each["tool_call_id"] for each in step["tool_calls"]] == ids
+    assert [each["source_call_id"] for each in step["observation"]["results"]] == ids
+
+
 def test_calls_without_ids_get_ids_that_their_results_have_too() -> None:
     reply = AgentMessage(calls=(call(None), call(None, "look"), call(None)))
     results = [

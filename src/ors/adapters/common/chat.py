@@ -2,6 +2,7 @@
 
 import base64
 import io
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -90,7 +91,8 @@ def call_of(name: str, arguments: Any, id: str) -> ToolInvocation:
     try:
         return parse_tool_call({"id": id, "function": {"name": name, "arguments": arguments}}, "openai-chat")
     except ToolCallError as error:
-        return ToolInvocation(name, {}, id, str(error))
+        raw = arguments if isinstance(arguments, str) else json.dumps(arguments)
+        return ToolInvocation(name, {}, id, str(error), raw)
 
 
 def _part(block: Block) -> dict[str, Any]:

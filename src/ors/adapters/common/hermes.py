@@ -50,4 +50,5 @@ def _call(text: str, number: int) -> ToolInvocation:
         call = json.loads(text)
         return call_of(str(call["name"]), call.get("arguments"), id)
     except (ValueError, TypeError, KeyError):
-        return ToolInvocation("unread", {}, id, "The call is not a JSON object with a name and arguments.")
+        error = "The call is not a JSON object with a name and arguments."
+        return ToolInvocation("unread", {}, id, error, text)

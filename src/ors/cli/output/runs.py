@@ -187,7 +187,8 @@ def _print_reply(message: AgentMessage) -> None:
     if message.text or not message.calls:
         click.echo(f"agent: {clean(message.text)}")
     for call in message.calls:
-        click.echo(f"agent calls {clean(call.name)} {clean(shortened(call.input, LONGEST_BLOCK))}")
+        given = call.input if call.raw is None else call.raw
+        click.echo(f"agent calls {clean(call.name)} {clean(shortened(given, LONGEST_BLOCK))}")
 
 
 def _print_result(message: ToolMessage) -> None:

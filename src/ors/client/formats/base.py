@@ -20,6 +20,8 @@ class ToolInvocation:
     id: str | None = None
     error: str | None = None
     """Why the model's arguments could not be read. If set, do not run the call: send the model this text."""
+    raw: str | None = None
+    """The arguments as the model wrote them, if they could not be read."""
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,7 @@ export function stepOf(message, call, n, load) {
 
 // Records may come from anywhere, and only the beginning of a line was checked.
 const number = (value) => (typeof value === "number" ? value : undefined);
-const inputOf = (call) => (isObject(call?.input) ? call.input : null);
+const inputOf = (call) => (typeof call?.raw === "string" ? { not_a_json_object: call.raw } : isObject(call?.input) ? call.input : null);
 
 function unanswered(call, n, load, failed = null) {
   const why = failed ? `${failed.error}: ${failed.message}` : "There is no result in the record.";

@@ -11,6 +11,7 @@ from ors.rollouts.agents.dialects.base import (
     at,
     count,
     entries,
+    give_ids,
     given,
     invocation,
     stop_of,
@@ -74,13 +75,9 @@ def _reply(answer: Any) -> AgentMessage:
 
 
 def _calls(content: list[JSON], *, cut: bool) -> tuple[ToolInvocation, ...]:
-    return tuple(
-        invocation(
-            block, "anthropic", name=block.get("name"), id=block.get("id"), cut=cut and block is content[-1]
-        )
-        for block in content
-        if block.get("type") == "tool_use"
-    )
+    uses = [block for block in content if block.get("type") == "tool_use"]
+    give_ids(uses)
+    return tuple(invocation(use, "anthropic", cut=cut and use is content[-1]) for use in uses)
 
 
 def _usage(usage: Any) -> Usage:

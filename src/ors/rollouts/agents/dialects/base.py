@@ -1,16 +1,18 @@
 """The parts of a provider's dialect."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
+from ors._json import dumps
 from ors.client import Provider, ToolInvocation, parse_tool_call
+from ors.client.formats.convert import format_of
 from ors.errors import ToolCallError
 from ors.rollouts.agents.options import ModelOptions
 from ors.rollouts.episodes.messages import AgentMessage, StopReason, Usage
 
 JSON = dict[str, Any]
-CUT_OFF = "The output was cut off before the end of this call"
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +118,7 @@ def stop_of(reason: Any, stops: Mapping[str, StopReason], why: str = "") -> Stop
     return stops[reason]
 
 
-def invocation(call: JSON, format: Provider, *, name: Any, id: Any, cut: bool = False) -> ToolInvocation:
+def invocation(call: JSON, format: Provider, *, cut: bool = False) -> ToolInvocation:
     """A call of the model; with `error` if its arguments cannot be read, or the output was cut off in it.
 
     Raises:
@@ -124,10 +126,25 @@ def invocation(call: JSON, format: Provider, *, name: Any, id: Any, cut: bool = 
     """
     try:
         read = parse_tool_call(call, format)
-    except ToolCallError as error:
-        return ToolInvocation(str(name), {}, id, str(error))
-    # What was written of the arguments may be valid: some servers complete them.
-    return replace(read, input={}, error=CUT_OFF) if cut else read
+        if not cut:
+            return read
+        error = (
+            "The output was cut off before the end of this call"  # what is there may be valid all the same
+        )
+    except ToolCallError as refusal:
+        error = str(refusal)
+    name, written, id = format_of(format).call(call) or ("", None, None)
+    raw = written if isinstance(written, str) else "" if written is None else dumps(written).decode()
+    return ToolInvocation(name, {}, id, error, raw)
+
+
+def give_ids(calls: Iterable[JSON], key: str = "id") -> None:
+    """Gives calls without an id one, and those whose id another call has: servers have sent both."""
+    seen = {""}
+    for call in calls:
+        if text(call, key) in seen:
+            call[key] = f"call_{os.urandom(8).hex()}"
+        seen.add(call[key])
 
 
 def merged(body: Mapping[str, Any], extra: Mapping[str, Any]) -> JSON:

@@ -1,6 +1,5 @@
 """OpenAI Chat Completions, which vLLM, SGLang, llama.cpp, Ollama and OpenRouter also speak."""
 
-import os
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +13,7 @@ from ors.rollouts.agents.dialects.base import (
     at,
     bearer,
     entries,
+    give_ids,
     given,
     invocation,
     openai_usage,
@@ -68,13 +68,15 @@ def _reply(answer: Any) -> AgentMessage:
     message = at(choice, "message")
     if not isinstance(message, dict):
         raise ValueError("it has no choices[0].message")
-    listed = [_with_id(call) for call in entries(message, "tool_calls")]
+    listed = entries(message, "tool_calls")
+    give_ids(listed)  # llama.cpp has sent empty ones
     refused = text(message, "refusal")
     reason = choice.get("finish_reason", "stop")  # some servers leave it out
     if reason == "tool_calls" and not listed:
         raise ValueError("the model stopped for a tool call, which is missing")
     stop = "refusal" if refused else stop_of(reason, _STOPS)
-    calls = tuple(_call(call, cut=stop == "length" and call is listed[-1]) for call in listed)
+    cut = listed[-1] if listed and stop == "length" else None
+    calls = tuple(invocation(call, "openai-chat", cut=call is cut) for call in listed)
     return AgentMessage(
         text=_text(message) or refused,
         calls=calls,
@@ -96,15 +98,6 @@ def _openrouter_reply(answer: Any) -> AgentMessage:
 def _text(message: JSON) -> str:
     parts = entries(message, "content")  # some servers send parts
     return text(message, "content") or "".join(text(part, "text") for part in parts)
-
-
-def _call(call: JSON, *, cut: bool) -> ToolInvocation:
-    return invocation(call, "openai-chat", name=at(call, "function", "name"), id=call["id"], cut=cut)
-
-
-def _with_id(call: JSON) -> JSON:
-    # llama.cpp has sent calls with an empty id: results need one.
-    return call | {"id": text(call, "id") or f"call_{os.urandom(8).hex()}"}
 
 
 def _native(message: JSON, listed: list[JSON], calls: tuple[ToolInvocation, ...]) -> JSON:

@@ -3,7 +3,6 @@
 from typing import Any
 from urllib.parse import quote
 
-from ors.client import ToolInvocation
 from ors.rollouts.agents.dialects.base import (
     JSON,
     Dialect,
@@ -12,6 +11,7 @@ from ors.rollouts.agents.dialects.base import (
     at,
     count,
     entries,
+    give_ids,
     given,
     invocation,
     stop_of,
@@ -70,22 +70,19 @@ def _reply(answer: Any) -> AgentMessage:
     why = text(candidate, "finishMessage")
     stop = "refusal" if blocked else stop_of(at(candidate, "finishReason"), _STOPS, why)
     parts = entries(candidate, "content", "parts")
-    last = parts[-1] if parts and stop == "length" else None
+    cut = parts[-1] if parts and stop == "length" else None
+    calls = [part for part in parts if "functionCall" in part]
+    give_ids(call for part in calls if text(call := part["functionCall"], "id"))  # most have none
     said = "".join(text(part, "text") for part in parts if not part.get("thought"))
     thoughts = [text(part, "text") for part in parts if part.get("thought")]
     return AgentMessage(
         text=said or why,
-        calls=tuple(_call(part, cut=part is last) for part in parts if "functionCall" in part),
+        calls=tuple(invocation(part, "google", cut=part is cut) for part in calls),
         reasoning="\n".join(filter(None, thoughts)) or None,
         stop=stop,
         usage=_usage(at(answer, "usageMetadata")),
         native=Native("google", [{"role": "model", "parts": parts}] if parts else []),
     )
-
-
-def _call(part: JSON, *, cut: bool) -> ToolInvocation:
-    inner = part["functionCall"]
-    return invocation(part, "google", name=at(inner, "name"), id=at(inner, "id"), cut=cut)
 
 
 def _usage(usage: Any) -> Usage:

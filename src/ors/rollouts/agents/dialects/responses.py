@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from ors.client import ToolInvocation
 from ors.rollouts.agents.dialects.base import (
     JSON,
     Dialect,
@@ -11,6 +10,7 @@ from ors.rollouts.agents.dialects.base import (
     at,
     bearer,
     entries,
+    give_ids,
     given,
     invocation,
     openai_usage,
@@ -51,10 +51,12 @@ def _reply(answer: Any) -> AgentMessage:
     said = [part for item in output if item.get("type") == "message" for part in entries(item, "content")]
     refused = "".join(text(part, "refusal") for part in said)
     stop = "refusal" if refused else stop_of(_reason(answer), _STOPS)
-    last = output[-1] if output and stop == "length" else None
+    cut = output[-1] if output and stop == "length" else None
+    made = [item for item in output if item.get("type") == "function_call"]
+    give_ids(made, "call_id")
     return AgentMessage(
         text="".join(text(part, "text") for part in said) or refused,
-        calls=tuple(_call(item, cut=item is last) for item in output if item.get("type") == "function_call"),
+        calls=tuple(invocation(call, "openai", cut=call is cut or _unfinished(call)) for call in made),
         reasoning=_reasoning(output),
         stop=stop,
         usage=openai_usage(at(answer, "usage"), "input", "output"),
@@ -68,9 +70,8 @@ def _reason(answer: JSON) -> Any:
     return f"{status}: {why}" if why else status
 
 
-def _call(item: JSON, *, cut: bool) -> ToolInvocation:
-    cut = cut or item.get("status", "completed") not in ("completed", None)
-    return invocation(item, "openai", name=item.get("name"), id=item.get("call_id"), cut=cut)
+def _unfinished(call: JSON) -> bool:
+    return call.get("status") not in ("completed", None)
 
 
 def _reasoning(output: list[JSON]) -> str | None:

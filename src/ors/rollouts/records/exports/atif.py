@@ -6,6 +6,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
+from ors.client import ToolInvocation
 from ors.rollouts.episodes.messages import SystemMessage, Usage, UserMessage
 from ors.rollouts.episodes.record import EpisodeRecord
 from ors.rollouts.records.exports.turns import Turn, turns
@@ -62,7 +63,7 @@ def _step(part: SystemMessage | UserMessage | Turn, record: EpisodeRecord, save:
     if isinstance(part, UserMessage):
         return {"source": "user", "message": _content(part.blocks, save)}
     calls = [
-        {"tool_call_id": id, "function_name": call.name, "arguments": call.input}
+        {"tool_call_id": id, "function_name": call.name, "arguments": _arguments(call)}
         for id, call in part.calls.items()
     ]
     results = [
@@ -79,6 +80,10 @@ def _step(part: SystemMessage | UserMessage | Turn, record: EpisodeRecord, save:
         "metrics": _metrics(part.reply.usage),
     }
     return {key: value for key, value in found.items() if value is not None}
+
+
+def _arguments(call: ToolInvocation) -> dict[str, Any]:
+    return call.input if call.raw is None else {"not_a_json_object": call.raw}
 
 
 def _timestamp(record: EpisodeRecord, turn: Turn) -> str | None:

@@ -33,6 +33,9 @@ def _messages(part: SystemMessage | UserMessage | Turn) -> list[dict[str, Any]]:
 def _turn(turn: Turn) -> list[dict[str, Any]]:
     calls = {id: replace(call, id=id) for id, call in turn.calls.items()}
     said = convert_reply(turn.reply.text, list(calls.values()), FORMAT) if calls or turn.reply.text else []
+    for call, made in zip(calls.values(), said[0]["tool_calls"] if calls else (), strict=True):
+        if call.raw is not None:
+            made["function"]["arguments"] = call.raw
     # The result of a terminal tool belongs to no call, and comes after the last reply.
     answers = [(calls[id], ToolOutput(blocks=told.blocks)) for id, told in turn.results if id is not None]
     answers += [(calls[id], ToolOutput(blocks=[TextBlock(text=NOT_RUN)])) for id in turn.unanswered]

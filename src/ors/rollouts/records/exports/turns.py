@@ -23,17 +23,14 @@ class Turn:
         return [id for id in self.calls if id not in answered]
 
     def add(self, result: ToolMessage) -> None:
-        """Adds a result. One without an id belongs to the first unanswered call of its tool."""
-        if result.call is not None:
-            found = result.call if result.call in self.calls else None
-        else:
-            same = (id for id in self.unanswered if self.calls[id].name == result.name)
-            found = next(same, None)
-        self.results.append((found, result))
+        """Adds a result. It belongs to the first unanswered call with its id; without one, of its tool."""
+        same = (id for id in self.unanswered if self.calls[id].id == result.call)
+        found = (id for id in same if result.call or self.calls[id].name == result.name)
+        self.results.append((next(found, None), result))
 
 
 def turns(messages: Iterable[Message]) -> Iterator[SystemMessage | UserMessage | Turn]:
-    """Groups messages. Calls without an id get one, as some providers have none."""
+    """Groups messages. Calls without an id of their own get one: some providers send none, or repeat one."""
     current: Turn | None = None
     count = 0
     for message in messages:
@@ -46,9 +43,11 @@ def turns(messages: Iterable[Message]) -> Iterator[SystemMessage | UserMessage |
             yield current
             current = None
         if isinstance(message, AgentMessage):
-            calls = {each.id or f"ors_call_{count + n}": each for n, each in enumerate(message.calls)}
-            count += len(calls)
-            current = Turn(message, calls)
+            current = Turn(message, {})
+            for each in message.calls:
+                id = each.id if each.id and each.id not in current.calls else f"ors_call_{count}"
+                current.calls[id] = each
+                count += 1
         else:
             yield message
     if current is not None:
