@@ -5,7 +5,9 @@ import json
 import multiprocessing
 import os
 import pickle
-from collections.abc import Sequence
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +101,80 @@ def test_folders_that_cannot_be_written_do_no_harm(
     if not temporary:
         monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "file"))
     assert list(tasks_from(path)) == ROWS
+
+
+TORN = {
+    "empty": lambda whole: b"",
+    "cut": lambda whole: whole[: len(whole) // 2],
+    "cut by a byte": lambda whole: whole[:-1],
+    "cut by a row": lambda whole: (
+        whole[: -len(whole.splitlines()[-1])] if b"question" in whole else whole[:-8]
+    ),
+    "zeros in the middle": lambda whole: whole[:80] + bytes(len(whole) - 160) + whole[-80:],
+    "zeros at the end": lambda whole: whole[:80] + bytes(len(whole) - 80),
+    "something else": lambda whole: b"torn" * 10,
+}
+
+
+@KINDS
+@pytest.mark.parametrize("tear", TORN.values(), ids=TORN)
+def test_a_torn_file_in_the_cache_is_made_again(
+    kind: str, tear: Callable[[bytes], bytes], tmp_path: Path, cache: Path
+) -> None:
+    path = written(kind, tmp_path)
+    tasks_from(path)
+    before = {file.name: file.read_bytes() for file in cache.iterdir()}
+    for file in cache.iterdir():
+        file.write_bytes(tear(before[file.name]))
+    assert list(tasks_from(path)) == ROWS
+    assert [file.suffix for file in cache.iterdir()].count(".index") == 1
+    inodes = {file.name: file.stat().st_ino for file in cache.iterdir()}
+    assert list(tasks_from(path)) == ROWS
+    assert {file.name: file.stat().st_ino for file in cache.iterdir()} == inodes  # whole again
+
+
+FULL_DISK = """
+set -e
+mount -t tmpfs -o size=16k none "$XDG_CACHE_HOME"
+if [ "$2" = both ]; then export TMPDIR="$XDG_CACHE_HOME"; fi
+"$0" -c 'import sys, ors; print(len(ors.tasks_from(sys.argv[1])))' "$1"
+ls "$XDG_CACHE_HOME/ors/tasks"
+"""
+
+
+@KINDS
+@pytest.mark.parametrize("full", ["cache", "both"])
+def test_a_full_cache_disk_does_no_harm(kind: str, full: str, tmp_path: Path) -> None:
+    rows = [{"question": f"{n}?", "answer": "x"} for n in range(5000)]
+    path = written(kind, tmp_path, rows)
+    cache = tmp_path / "full"
+    cache.mkdir()
+    command = ["unshare", "-rm", "sh", "-c", FULL_DISK, sys.executable, str(path), full]
+    done = subprocess.run(
+        command, env=os.environ | {"XDG_CACHE_HOME": str(cache)}, capture_output=True, text=True, timeout=60
+    )
+    if "unshare" in done.stderr or "mount:" in done.stderr:
+        pytest.skip(f"no disk can be mounted here: {done.stderr}")
+    assert (done.stdout, done.stderr) == ("5000\n", "")
+
+
+@pytest.mark.parametrize("kind", ["csv", "tsv"])
+@pytest.mark.parametrize("size", [131_073, 3_000_000])
+def test_long_fields_of_a_csv_file_are_read(kind: str, size: int, tmp_path: Path) -> None:
+    rows = [{"question": "x" * size, "answer": "1"}, {"question": 'y"\n' * (size // 30), "answer": "2"}]
+    assert list(tasks_from(written(kind, tmp_path, rows))) == rows
+
+
+def test_a_quote_that_is_never_closed_is_told_with_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ors.task_files.rows.FIELD_CHARS", 200_000)
+    limit = csv.field_size_limit(131_072)
+    path = tmp_path / "train.csv"
+    path.write_text('question,answer\na,b\n"c,d\n' + "e,f\n" * 100_000)
+    with pytest.raises(ValueError, match=r"train.csv, line \d+: field larger than field limit \(200000\)"):
+        tasks_from(path)
+    csv.field_size_limit(limit)
 
 
 def in_a_process(path: Path, start: Any, answers: Any) -> None:

@@ -17,6 +17,8 @@ from ors.types import JSONObject
 OFFSET = 8
 """Bytes of an offset in an index."""
 MOST_BUFFERED = 8192
+FIELD_CHARS = 64 * 2**20
+"""Longest field of a CSV file: a quote that is never closed makes one field of the rest."""
 BOM = b"\xef\xbb\xbf"
 
 
@@ -149,7 +151,7 @@ class CSVRows(FileRows):
                 yield text.decode(errors="replace")
 
         start = 0
-        records = csv.reader(counted(), delimiter=self._delimiter, strict=True)
+        records = self._reader(counted())
         try:
             for number, record in enumerate(records):
                 if number and record:
@@ -168,5 +170,9 @@ class CSVRows(FileRows):
         return dict(zip(self._names, values, strict=True))
 
     def _record(self, content: bytes) -> list[str]:
-        text = StringIO(content.decode(), newline="")
-        return next(filter(None, csv.reader(text, delimiter=self._delimiter, strict=True)), [])
+        return next(filter(None, self._reader(StringIO(content.decode(), newline=""))), [])
+
+    def _reader(self, lines: Iterable[str]) -> Any:
+        if csv.field_size_limit() < FIELD_CHARS:  # of the whole process; 131,072 by default
+            csv.field_size_limit(FIELD_CHARS)
+        return csv.reader(lines, delimiter=self._delimiter, strict=True)
