@@ -117,7 +117,7 @@ class ToolSpec(BaseModel, extra="forbid"):
 
     name: str
     description: str
-    input_schema: JSONObject | None
+    input_schema: JSONObject | None = None
 
 
 class TerminalToolSpec(BaseModel, extra="forbid"):

@@ -12,7 +12,15 @@ import pytest
 from ors._protocol import CallReader
 from ors.client import AsyncEnvironment, AsyncORS, Options, Task
 from ors.client.transports.connection import MAX_HEAD_BYTES
-from ors.errors import BadRequest, ORSError, ResponseError, ServerFailed, ToolFailed, TransportError
+from ors.errors import (
+    BadRequest,
+    CallOutcomeUnknown,
+    ORSError,
+    ResponseError,
+    ServerFailed,
+    ToolFailed,
+    TransportError,
+)
 from tests.support.scripted_server import (
     Reply,
     Scripted,
@@ -107,11 +115,10 @@ async def test_a_second_answer_that_nobody_asked_for_does_not_change_the_first()
     "data",
     [
         b"HTTP/1.1 200 OK\r\nX: " + b"x" * (2 * MAX_HEAD_BYTES),
-        b"HTTP/1.1 100 Continue\r\n\r\n" * (2 * MAX_HEAD_BYTES // 25),
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\nX: "
         + b"x" * (2 * MAX_HEAD_BYTES),
     ],
-    ids=["head", "interim", "trailer"],
+    ids=["head", "trailer"],
 )
 async def test_headers_without_end_are_read_no_further(data: bytes) -> None:
     async with scripted() as script, client_of(script) as client:
@@ -119,6 +126,45 @@ async def test_headers_without_end_are_read_no_further(data: bytes) -> None:
         script.on("/health", Reply(data, hold=never))
         with pytest.raises(TransportError, match="bytes of headers"):
             await client.health()
+
+
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+FOR_EVER = 10**9
+
+
+@pytest.mark.parametrize("status", [b"100", b"199"])
+@pytest.mark.parametrize("ours", [True, False])
+async def test_interim_answers_without_end_are_an_error_of_every_request(status: bytes, ours: bool) -> None:
+    async with scripted(ours) as script, client_of(script) as client:
+        session = await client.environment("env").session(Task("env", {})).start()
+        endless = Reply(b"", drip=(CONTINUE.replace(b"100", status), FOR_EVER))
+        for path in ("/health", "/env/prompt", "/env/call"):
+            script.on(path, endless)
+        with pytest.raises(TransportError, match="over 5 interim responses"):
+            await client.health()
+        with pytest.raises(TransportError, match="over 5 interim responses"):
+            await session.get_prompt()
+        with pytest.raises(CallOutcomeUnknown, match="over 5 interim responses"):
+            await session.call_tool("act")
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        CONTINUE,
+        b"HTTP/1.1 200 OK\r\nX: ",
+        b"HTTP/1.1 500 Oops\r\nContent-Length: 1000\r\n\r\n{",
+    ],
+    ids=["nothing", "interim", "head", "error"],
+)
+async def test_a_call_that_gets_no_answer_ends_at_its_time_limit(data: bytes) -> None:
+    limited = Options(retries=1, rejoins=2, backoff_seconds=0.001, heartbeat_seconds=0.2, call_seconds=0.3)
+    async with scripted() as script, client_of(script, limited) as client:
+        session = await client.environment("env").session(Task("env", {})).start()
+        script.on("/env/call", Reply(data, hold=asyncio.Event()))
+        with pytest.raises(CallOutcomeUnknown, match="the call may have run"):
+            await session.call_tool("act")
 
 
 # ── Types ────────────────────────────────────────────────────────────────────────────────────────

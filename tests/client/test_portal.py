@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ors.client.portal import Portal
+from ors.client.portal import Ending, Portal, _Job
 
 MINE: ContextVar[int] = ContextVar("MINE", default=-1)
 
@@ -93,3 +93,13 @@ def test_an_error_before_the_work_begins_is_the_callers() -> None:
         portal.wait(begin, lambda: None, lambda: None)
     portal.run(nothing)
     portal.close()
+
+
+async def test_work_that_is_cancelled_before_it_has_begun_is_undone() -> None:
+    undone: list[str] = []
+    job = _Job(lambda: asyncio.sleep(60), lambda: undone.append("undone"))
+    ending = Ending()
+    job.begin(ending)
+    job.cancel()
+    await asyncio.sleep(0)
+    assert undone == ["undone"]

@@ -2,6 +2,7 @@
 
 import asyncio
 import pickle
+from collections.abc import Callable
 from dataclasses import replace
 from email.utils import formatdate
 from time import time
@@ -12,6 +13,8 @@ import pytest
 from ors import errors
 from ors.client import AsyncORS, Options, Task
 from ors.client.server import RemoteServer
+from ors.errors import BadRequest
+from ors.rollouts import AgentMessage, SteppedEpisode, play, rollouts
 from tests.requirements import proves
 from tests.support.scripted_server import Reply, Scripted, answer, head, scripted
 
@@ -220,11 +223,43 @@ async def test_a_path_in_the_base_url_is_kept() -> None:
             await client.health()
 
 
-async def test_a_header_cannot_be_smuggled_in() -> None:
+@pytest.mark.parametrize("key", ["key\r\nX-Evil: 1", "key\n", "key\r", "ключ"])
+async def test_a_header_cannot_be_smuggled_in(key: str) -> None:
     async with scripted() as script:
-        with pytest.raises(ValueError, match="line break"):
-            await AsyncORS(script.url, "key\r\nX-Evil: 1").health()
+        with pytest.raises(
+            BadRequest, match=r"an API key must (not contain a line break|consist of Latin-1)"
+        ):
+            await AsyncORS(script.url, key).health()
         assert script.requests == []
+
+
+async def test_without_an_asyncio_loop_every_method_says_so() -> None:
+    client = AsyncORS("http://127.0.0.1:9")
+    env = client.environment("lab")
+    session = env.attach("sid")
+    run = rollouts(env, [("train", 0)], Never(), reward="sum")
+
+    def stepped() -> Any:
+        return SteppedEpisode(env.session(split="train", index=0), reward="sum").start()
+
+    methods: list[Callable[[], Any]] = [
+        client.health, client.list_environments, client.close, env.list_splits, env.tasks("train").__anext__,
+        env.session(split="train", index=0).start, session.start, session.ping, session.get_prompt,
+        lambda: session.call_tool("echo"), lambda: session.fork(2), session.close, run.__anext__, stepped,
+        lambda: play(env.session(split="train", index=0), Never(), reward="sum"),
+    ]  # fmt: skip
+
+    def each() -> None:
+        for method in methods:
+            with pytest.raises(RuntimeError, match="needs a running asyncio event loop"):
+                method().send(None)  # as trio begins a coroutine
+
+    await asyncio.to_thread(each)
+
+
+class Never:
+    async def reply(self, conversation: object, tools: object) -> AgentMessage:
+        raise AssertionError
 
 
 async def test_a_client_can_be_used_on_one_loop_after_another() -> None:

@@ -1,21 +1,27 @@
 """The sync client: threads, running loops, Ctrl-C, exit and fork."""
 
 import asyncio
+import copy
 import os
+import pickle
 import signal
 import subprocess
 import sys
 import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
-from ors.client import ORS, Environment, Options, Task
+from ors import Server
+from ors.client import ORS, AsyncORS, Environment, Options, Task
 from ors.errors import ToolCallError
 from tests.support.environments import Lab
+from tests.support.live_server import serving
 from tests.support.raw_http import Raw
+from tests.support.scripted_server import Reply, scripted
 
 PRELUDE = """
 import os, sys, threading
@@ -193,3 +199,78 @@ print(client.health())
     first, second, third = out.splitlines()
     assert "before a fork" in first
     assert second == third == "{'status': 'ok'}", err
+
+
+HAMMER = """
+import random, signal, time
+chance = random.Random(7)
+
+def interrupt(after):
+    time.sleep(after)
+    os.kill(os.getpid(), signal.SIGINT)
+
+caught = 0
+for _ in range(150):
+    timer = threading.Thread(target=interrupt, args=(chance.random() * 0.004,))
+    try:
+        with ORS(sys.argv[1]) as client:
+            inner = client.environment("lab").session(Task("lab", {"id": sys.argv[2]}))
+            if chance.random() < 0.5:
+                with inner:
+                    timer.start()
+            else:
+                inner.start()
+                try:
+                    timer.start()
+                finally:
+                    inner.close()
+        timer.join()
+    except KeyboardInterrupt:
+        caught += 1
+session.close()
+print(caught)
+"""
+
+
+def test_ctrl_c_while_sessions_close_leaves_none_of_them_on_the_server() -> None:
+    with serving(Server([Lab])) as url:
+        out, err = script(Raw(url), HAMMER).communicate(timeout=120)
+        assert out == "150\n", err
+        assert Raw(url).get("/-/sessions").json()["total"] == 0
+
+
+async def test_a_second_ctrl_c_ends_the_wait_for_a_session_that_does_not_close() -> None:
+    code = """
+try:
+    with session:
+        print("closing", flush=True)
+except KeyboardInterrupt:
+    try:
+        print("first", flush=True)
+        client.close()
+    except KeyboardInterrupt:
+        print("second", flush=True)
+"""
+    async with scripted() as stuck:
+        stuck.on("/delete", Reply(b"", hold=asyncio.Event()))
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", PRELUDE + code, stuck.url, "key", stdout=subprocess.PIPE
+        )
+        assert process.stdout is not None
+        assert await process.stdout.readline() == b"closing\n"
+        await stuck.until_asked("/delete")
+        process.send_signal(signal.SIGINT)
+        assert await process.stdout.readline() == b"first\n"
+        process.send_signal(signal.SIGINT)
+        assert await process.stdout.read() == b"second\n"
+        assert await process.wait() == 0
+
+
+@pytest.mark.parametrize("copied", [pickle.dumps, copy.copy, copy.deepcopy])
+@pytest.mark.parametrize("made", [ORS, AsyncORS])
+def test_what_has_connections_says_why_it_cannot_be_copied(made: Any, copied: Callable[[Any], Any]) -> None:
+    client = made("http://127.0.0.1:9")
+    environment = client.environment("lab")
+    for each in (client, client.environments, environment, environment.attach("sid")):
+        with pytest.raises(TypeError, match=r"has open connections, .* make a client in each process"):
+            copied(each)

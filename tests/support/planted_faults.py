@@ -165,7 +165,14 @@ PLANTED: dict[str, Planted] = {
     ),
     "no schemas": plant(
         tools("tools task_tools", lambda listed: [without("input_schema")(tool) for tool in listed]),
-        "tools.schema-present tools.exact-keys task-tools.shape",
+        "tools.schema-present",
+    ),
+    "schemas as text": plant(
+        tools("tools task_tools", lambda listed: [{**tool, "input_schema": "{}"} for tool in listed]),
+        "tools.shape task-tools.shape",
+    ),
+    "a fourth key": plant(
+        tools("tools", lambda listed: [{**tool, "strict": True} for tool in listed]), "tools.exact-keys"
     ),
     "schemas of no type": plant(tools("tools", _wrong_schema), "tools.schema-valid"),
     "tools twice": plant(tools("tools", lambda listed: listed * 2), "tools.distinct"),

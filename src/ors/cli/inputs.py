@@ -50,7 +50,8 @@ class _Schema:
 
     def __init__(self, spec: ToolSpec) -> None:
         self._spec = spec
-        self._root: dict[str, Any] = dict(spec.input_schema or {})
+        # Older servers may omit the schema, which says nothing about the parameters.
+        self._root: dict[str, Any] = dict(spec.input_schema or {"additionalProperties": True})
         self._properties: Mapping[str, Any] = dict(self._root.get("properties") or {})
 
     def read(self, key: str, text: str) -> Any:

@@ -17,6 +17,7 @@ from ors._protocol import (
     TOOLS,
     Endpoint,
 )
+from ors.client.bound import Bound
 from ors.client.decode import Task, field, items, object_of, required_secrets, terminal_tool, tools
 from ors.client.formats import Provider, convert_tool_response
 from ors.client.options import Options
@@ -32,7 +33,7 @@ from ors.types import TerminalToolSpec, ToolSpec
 DEFAULT_BASE_URL = "http://localhost:8080"
 
 
-class AsyncORS:
+class AsyncORS(Bound):
     """A client of ORS servers. Make one and share it: all its sessions share its connections."""
 
     def __init__(
@@ -45,11 +46,23 @@ class AsyncORS:
     ) -> None:
         self.base_url = base_url
         self.api_key = api_key or os.getenv(API_KEY_VARIABLE)
-        self.environments = AsyncEnvironmentsAPI(base_url, self.api_key, options=options, transport=transport)
+        self._options = options or Options()
+        self._keepalive = KeepAlive(self._options)
+        self._remotes: dict[str, RemoteServer] = {}
+        self._remote(base_url, transport)
+
+    @property
+    def environments(self) -> Self:
+        """The client itself."""  # ors-sdk 0.1.0: client.environments.get(name)
+        return self
 
     def environment(self, name: str) -> "AsyncEnvironment":
         """The environment of that name."""
-        return self.environments.get(name)
+        return self.get(name)
+
+    def get(self, name: str, base_url: str | None = None) -> "AsyncEnvironment":
+        """The environment of that name, at `base_url` if it is on another server than the client's."""
+        return AsyncEnvironment(name, self._remote(base_url or self.base_url))
 
     async def list_environments(self) -> list[str]:
         """The names of all environments of the server.
@@ -58,7 +71,7 @@ class AsyncORS:
             ResponseError: the server refused.
             TransportError: the server was not reached.
         """
-        return await self.environments.list_environments()
+        return items(await self._remote(self.base_url).ask(LIST_ENVIRONMENTS), str, "environments")
 
     async def health(self) -> dict[str, Any]:
         """The health of the server: `{"status": "ok"}`.
@@ -66,47 +79,6 @@ class AsyncORS:
         Raises:
             TransportError, ResponseError: it is not healthy.
         """
-        return await self.environments.health()
-
-    async def close(self) -> None:
-        """Closes all connections. Sessions that are still open expire on their server."""
-        await self.environments.close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *raised: object) -> None:
-        await self.close()
-
-
-class AsyncEnvironmentsAPI:
-    """The environments that a client can reach."""
-
-    def __init__(
-        self,
-        base_url: str,
-        api_key: str | None = None,
-        *,
-        options: Options | None = None,
-        transport: Transport | None = None,
-    ) -> None:
-        self.base_url = base_url
-        self.api_key = api_key
-        self._options = options or Options()
-        self._keepalive = KeepAlive(self._options)
-        self._remotes: dict[str, RemoteServer] = {}
-        self._remote(base_url, transport)
-
-    def get(self, name: str, base_url: str | None = None) -> "AsyncEnvironment":
-        """The environment of that name, at `base_url` if it is on another server than the client's."""
-        return AsyncEnvironment(name, self._remote(base_url or self.base_url))
-
-    async def list_environments(self) -> list[str]:
-        """The names of all environments of the client's server: see `AsyncORS.list_environments`."""
-        return items(await self._remote(self.base_url).ask(LIST_ENVIRONMENTS), str, "environments")
-
-    async def health(self) -> dict[str, Any]:
-        """The health of the client's server: see `AsyncORS.health`."""
         return dict(object_of(await self._remote(self.base_url).ask(HEALTH)))
 
     def _remote(self, base_url: str, transport: Transport | None = None) -> RemoteServer:
@@ -132,6 +104,9 @@ class AsyncEnvironmentsAPI:
         await self.close()
 
 
+AsyncEnvironmentsAPI = AsyncORS  # ors-sdk 0.1.0: its type of `client.environments`
+
+
 def http_transport(base_url: str, options: Options | None = None) -> Transport:
     """The transport to the server at `base_url`: direct, or through the proxy in the environment variables.
 
@@ -146,7 +121,7 @@ def http_transport(base_url: str, options: Options | None = None) -> Transport:
     return ProxiedTransport(parts, proxy, options) if proxy else DirectTransport(parts, options)
 
 
-class AsyncEnvironment:
+class AsyncEnvironment(Bound):
     """One environment of a server: its splits, tasks, tools and sessions."""
 
     def __init__(self, name: str, client: RemoteServer, api_key: str | None = None) -> None:

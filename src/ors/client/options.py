@@ -22,7 +22,7 @@ class Options:
     connect_seconds: float = 10.0
     """Time limit for making a connection."""
     request_seconds: float = 300.0
-    """Time limit for a request other than a call, including all attempts."""
+    """Time limit for a request other than a call, with all attempts; not for the line of a full server."""
     setup_seconds: float = 1800.0
     """Time limit for requests that wait for an environment: a session's prompt and tools, and a fork."""
     call_seconds: float = 86_400.0

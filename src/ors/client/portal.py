@@ -36,7 +36,7 @@ class Portal:
         self._inbox = _Inbox()
 
     def run(self, work: Callable[[], Coroutine[Any, Any, T]], undo: Callable[[], None] | None = None) -> T:
-        """Runs `work()`; returns its result. On Ctrl-C cancels it, or calls `undo` if it was done by then.
+        """Runs `work()`; returns its result. On Ctrl-C cancels it and calls `undo`, unless it has failed.
 
         What is cancelled has a second to end, so that a client can be closed after it.
 
@@ -204,10 +204,11 @@ class _Job(Generic[T]):
         self._task.add_done_callback(ending.come)
 
     def cancel(self) -> None:
-        """Cancels the work, or undoes it if it is done."""
-        if self._task is None or self._task.cancel():
+        """Cancels the work and undoes it, whether it is done or has not begun; not if it has failed."""
+        task = self._task
+        if task is not None and not task.cancel() and (task.cancelled() or task.exception() is not None):
             return
-        if self._undo is not None and not self._task.cancelled() and self._task.exception() is None:
+        if self._undo is not None:
             self._undo()
 
     def result(self) -> T:

@@ -5,6 +5,7 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+from ors.client.bound import running_loop
 from ors.client.options import Options
 from ors.client.status_errors import StillStarting
 from ors.client.transports.base import Broken, NotSent
@@ -22,7 +23,7 @@ class Retry:
         self._options = options
         self._limit = limit
         self.seconds = seconds
-        self.deadline = asyncio.get_running_loop().time() + seconds
+        self.deadline = running_loop().time() + seconds
         self._not_failed: TransportError | None = None  # the last answer, if it only asked to wait
         self.reset()
 
@@ -61,11 +62,17 @@ class Retry:
         self._not_failed = error.with_traceback(None) if _asks_to_wait(error) else None
         self._left -= self._not_failed is None
         self._delay = min(2 * self._delay, self._options.backoff_limit_seconds)
+        await self._sleep(delay)
+
+    async def _sleep(self, delay: float) -> None:
         await asyncio.sleep(delay)
 
 
 def _asks_to_wait(error: TransportError) -> bool:
-    """Whether nothing failed: a setup still runs, or the server is full and sends Retry-After."""
-    return isinstance(error, StillStarting) or (
-        isinstance(error, Unavailable) and error.reason == "limit" and error.retry_after is not None
-    )
+    """Whether nothing failed: a setup still runs, or the server is full."""
+    return isinstance(error, StillStarting) or is_full(error)
+
+
+def is_full(error: TransportError) -> bool:
+    """Whether the server is at a limit, and says when to come back."""
+    return isinstance(error, Unavailable) and error.reason == "limit" and error.retry_after is not None

@@ -1,22 +1,27 @@
 """A server as the client sees it: requests with retries, and what the server supports."""
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
+from weakref import WeakKeyDictionary, WeakSet
 
 from ors._json import dumps, loads
 from ors._protocol import API_KEY, SERVER_VERSION, Endpoint
 from ors._version import __version__
+from ors.client.bound import running_loop
 from ors.client.options import Options
 from ors.client.retry import Retry
+from ors.client.sessions.line import Line
 from ors.client.status_errors import failure, too_large
 from ors.client.transports.base import Broken, Response, Transport
 from ors.errors import ResponseError
 
 if TYPE_CHECKING:
     from ors.client.sessions.keepalive import KeepAlive
+    from ors.client.sessions.session import AsyncSession
 
 
 _REDIRECTS = frozenset({307, 308})
@@ -42,7 +47,10 @@ class RemoteServer:
         self.api_key = api_key
         self.honours_keys = False
         self.reads_secrets_in_body = True
+        self._lines = WeakKeyDictionary[asyncio.AbstractEventLoop, defaultdict[str, Line]]()
         self._background: set[asyncio.Task[None]] = set()
+        self.entered: WeakSet[AsyncSession] = WeakSet()
+        """Sessions that end with the client at the latest, as Ctrl-C may come where nobody can catch it."""
 
     def headers(self, api_key: str | None = None, **more: str) -> dict[str, str]:
         """The headers of every request; `api_key` overrides the client's."""
@@ -123,6 +131,11 @@ class RemoteServer:
             raise failure(response.status, response.headers, answer.data)
         return answer
 
+    @property
+    def lines(self) -> defaultdict[str, Line]:
+        """Who waits for a place, by environment, since each may have a limit of its own."""
+        return self._lines.setdefault(running_loop(), defaultdict(Line))
+
     def in_background(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
         """Runs `work` in a task that outlives its caller; closing the client waits for it."""
         task = asyncio.get_running_loop().create_task(work)
@@ -131,8 +144,10 @@ class RemoteServer:
         return task
 
     async def background_done(self) -> None:
-        """Waits for the background work of this event loop."""
-        loop = asyncio.get_running_loop()
+        """Ends the entered sessions, and waits for the background work of this event loop."""
+        loop = running_loop()
+        for session in tuple(self.entered):
+            session._abandon()
         if tasks := [task for task in self._background if task.get_loop() is loop]:
             await asyncio.wait(tasks)
 

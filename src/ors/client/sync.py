@@ -1,11 +1,10 @@
 """The client without `await`: each class wraps its async one, run on a background event loop."""
 
-import os
 from collections.abc import Iterator, Mapping
 from typing import Any, Self, overload
 
-from ors._protocol import API_KEY_VARIABLE
-from ors.client.client import DEFAULT_BASE_URL, AsyncEnvironment, AsyncEnvironmentsAPI
+from ors.client.bound import Bound
+from ors.client.client import DEFAULT_BASE_URL, AsyncEnvironment, AsyncORS
 from ors.client.decode import Task
 from ors.client.formats import Provider
 from ors.client.options import Options
@@ -16,7 +15,7 @@ from ors.client.transports.base import Transport
 from ors.types import Blocks, JSONObject, TerminalToolSpec, ToolOutput, ToolSpec
 
 
-class Session:
+class Session(Bound):
     """One episode: `AsyncSession` without `await`."""
 
     def __init__(self, async_session: AsyncSession, loop: Portal) -> None:
@@ -54,13 +53,15 @@ class Session:
 
     def close(self) -> None:
         """Ends the session on the server: see `AsyncSession.close`."""
-        self._loop.run(self._async.close)
+        self._async._remote.entered.add(self._async)
+        self._loop.run(self._async.close, undo=self._async._end)
 
     def __enter__(self) -> Self:
+        self._async._remote.entered.add(self._async)
         return self.start()
 
     def __exit__(self, *raised: object) -> None:
-        self._loop.run(lambda: self._async.__aexit__(*raised))
+        self._loop.run(lambda: self._async.__aexit__(*raised), undo=self._async._abandon)
 
     def messages(self, format: Provider) -> list[dict[str, Any]]:
         """The prompt, calls and results as messages: see `AsyncSession.messages`."""
@@ -133,7 +134,7 @@ class Session:
         return [Session(session, self._loop) for session in made]
 
 
-class Environment:
+class Environment(Bound):
     """One environment of a server: `AsyncEnvironment` without `await`."""
 
     def __init__(self, async_env: AsyncEnvironment, loop: Portal) -> None:
@@ -216,22 +217,41 @@ class Environment:
         return Session(self._async.attach(sid), self._loop)
 
 
-class EnvironmentsAPI:
-    """The environments that a client can reach: `AsyncEnvironmentsAPI` without `await`."""
+class ORS(Bound):
+    """A client of ORS servers. Make one and share it, also between threads: all share its connections."""
 
     def __init__(
         self,
-        base_url: str,
+        base_url: str = DEFAULT_BASE_URL,
         api_key: str | None = None,
         *,
         options: Options | None = None,
         transport: Transport | None = None,
     ) -> None:
-        self._async = AsyncEnvironmentsAPI(base_url, api_key, options=options, transport=transport)
+        self._async = AsyncORS(base_url, api_key, options=options, transport=transport)
         self._loop = Portal(self._async.close)
 
+    @property
+    def base_url(self) -> str:
+        """The address of the server."""
+        return self._async.base_url
+
+    @property
+    def api_key(self) -> str | None:
+        """The API key, if there is one."""
+        return self._async.api_key
+
+    @property
+    def environments(self) -> Self:
+        """The client itself."""  # ors-sdk 0.1.0: client.environments.get(name)
+        return self
+
+    def environment(self, name: str) -> Environment:
+        """The environment of that name."""
+        return self.get(name)
+
     def get(self, name: str, base_url: str | None = None) -> Environment:
-        """The environment of that name: see `AsyncEnvironmentsAPI.get`."""
+        """The environment of that name: see `AsyncORS.get`."""
         return Environment(self._async.get(name, base_url), self._loop)
 
     def list_environments(self) -> list[str]:
@@ -253,39 +273,4 @@ class EnvironmentsAPI:
         self.close()
 
 
-class ORS:
-    """A client of ORS servers. Make one and share it, also between threads: all share its connections."""
-
-    def __init__(
-        self,
-        base_url: str = DEFAULT_BASE_URL,
-        api_key: str | None = None,
-        *,
-        options: Options | None = None,
-        transport: Transport | None = None,
-    ) -> None:
-        self.base_url = base_url
-        self.api_key = api_key or os.getenv(API_KEY_VARIABLE)
-        self.environments = EnvironmentsAPI(base_url, self.api_key, options=options, transport=transport)
-
-    def environment(self, name: str) -> Environment:
-        """The environment of that name."""
-        return self.environments.get(name)
-
-    def list_environments(self) -> list[str]:
-        """The names of all environments of the server: see `AsyncORS.list_environments`."""
-        return self.environments.list_environments()
-
-    def health(self) -> dict[str, Any]:
-        """The health of the server: see `AsyncORS.health`."""
-        return self.environments.health()
-
-    def close(self) -> None:
-        """Closes all connections and stops the background loop. Open sessions expire on their server."""
-        self.environments.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *raised: object) -> None:
-        self.close()
+EnvironmentsAPI = ORS  # ors-sdk 0.1.0: its type of `client.environments`

@@ -270,8 +270,10 @@ class CheckedSession:
         async with self.opened(name, given, **more) as live, self._patience(takes):
             return await live.rest()
 
-    async def some(self) -> RawStream:
-        """Calls any tool: the probe's echo, or any tool with a generated input.
+    async def some(self, *, accepted: bool = False) -> RawStream:
+        """Calls any tool: the probe's echo, or one with a generated input.
+
+        With `accepted`, it is a tool that does not refuse that input.
 
         Raises:
             NotTried: no tool could be called.
@@ -282,7 +284,8 @@ class CheckedSession:
         inputs = Inputs(random.Random(0))
         for tool in listed.get("tools", []) if isinstance(listed, dict) else []:
             stream = await self.call(tool["name"], inputs.make(tool.get("input_schema")))
-            if any(event.name == "end" for event in stream.events):
+            ended = any(event.name == "end" for event in stream.events)
+            if ended and not (accepted and stream.value().get("ok") is False):
                 return stream
         raise NotTried("no tool of the environment returned a result for a generated input")
 

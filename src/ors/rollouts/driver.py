@@ -16,6 +16,7 @@ from dataclasses import replace
 from typing import Any, Unpack
 
 from ors.client import AsyncEnvironment
+from ors.client.bound import running_loop
 from ors.rollouts.agent import Agent, TaskRef
 from ors.rollouts.episodes.failures import worth_retrying
 from ors.rollouts.episodes.messages import Usage
@@ -137,7 +138,7 @@ class _Crew:
     async def record(self) -> EpisodeRecord | None:
         """The record of an episode that has ended; None if all have."""
         if self._loop is None:
-            self._loop = asyncio.get_running_loop()
+            self._loop = running_loop()
             self._start(self._feed())
         while self._running and (task := await self._done.get()) is not None:
             self._running.discard(task)
@@ -150,7 +151,7 @@ class _Crew:
 
     async def cancelled(self) -> None:
         """Cancels all episodes, and waits until they have ended. None begins any more."""
-        self._loop = asyncio.get_running_loop()
+        self._loop = running_loop()
         for task in self._running:
             task.cancel()
         running, self._running = self._running, set()

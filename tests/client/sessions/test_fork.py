@@ -177,7 +177,7 @@ async def test_a_server_without_forks_is_named_as_such(status: int) -> None:
         await client.close()
 
 
-@pytest.mark.parametrize("body", [{}, {"sids": "s1"}, {"sids": [1]}, []])
+@pytest.mark.parametrize("body", [{}, {"sids": "s1"}, {"sids": [1]}, {"sids": None}, []])
 async def test_an_answer_without_ids_is_an_error(body: Any) -> None:
     async with scripted() as script:
         script.on("/-/fork", answer(body))
@@ -186,6 +186,49 @@ async def test_an_answer_without_ids_is_an_error(body: Any) -> None:
         with pytest.raises(ServerFailed):
             await session.fork(2)
         await client.close()
+
+
+@pytest.mark.parametrize(
+    ("sids", "opened"),
+    [
+        ([], []),
+        (["s2"], ["s2"]),
+        (["s2", "s2"], ["s2"]),
+        (["s2", "s3", "s4"], ["s2", "s3", "s4"]),
+        (["s2", "s1"], ["s2"]),
+        (["s2", 3], ["s2"]),
+        (["s2", ["s3"]], ["s2"]),
+        (["s2", None], ["s2"]),
+        (["s2", ""], ["s2"]),
+        (["s2", "s3\r\nX-API-Key: k"], ["s2"]),
+        (["s2", "日"], ["s2"]),
+        (["s2", "x" * 257], ["s2"]),
+    ],
+)
+async def test_another_number_of_new_ids_is_an_error_and_what_was_opened_is_deleted(
+    sids: list[Any], opened: list[str]
+) -> None:
+    async with scripted() as script:
+        script.on("/-/fork", answer({"sids": sids}))
+        client = AsyncORS(script.url, options=QUICK)
+        session = await client.environment("env").session(Task("env", {})).start()
+        with pytest.raises(ServerFailed, match=r"the server's answer to fork\(2\) is not 2 new session ids"):
+            await session.fork(2)
+        assert session.kept
+        await client.close()
+        assert [request.headers["x-session-id"] for request in script.asked("/delete")] == opened
+
+
+async def test_a_hundred_thousand_ids_are_an_error_and_no_flood_of_deletions() -> None:
+    async with scripted() as script:
+        script.on("/-/fork", answer({"sids": [f"f{n}" for n in range(100_000)]}))
+        client = AsyncORS(script.url, options=QUICK)
+        session = await client.environment("env").session(Task("env", {})).start()
+        with pytest.raises(ServerFailed, match="not 2 new session ids"):
+            await session.fork(2)
+        await client.close()
+        assert 0 < len(script.asked("/delete")) < 100_000
+        assert script.connections <= 2
 
 
 async def test_a_lost_answer_is_asked_for_again_with_the_same_key() -> None:

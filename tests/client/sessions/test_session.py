@@ -312,3 +312,25 @@ async def test_a_server_that_vanishes_while_a_session_opens_is_a_transport_error
         with pytest.raises(TransportError):
             await start(script)
         assert len(script.asked("/create")) == QUICK.retries + 1
+
+
+BAD_IDS = ["", " ", "a\nb", "a\r\nX-API-Key: k", "a\x00", "日", "x" * 257]
+
+
+@pytest.mark.parametrize("sid", BAD_IDS)
+async def test_an_id_that_cannot_be_sent_is_refused_before_anything_is(sid: str) -> None:
+    async with scripted() as script, AsyncORS(script.url, options=QUICK) as client:
+        with pytest.raises(BadRequest, match="not a valid session id: "):
+            client.environment("env").attach(sid)
+        assert script.requests == []
+
+
+@pytest.mark.parametrize("sid", BAD_IDS)
+@pytest.mark.parametrize("streams", [True, False])
+async def test_an_id_of_a_server_that_cannot_be_sent_is_the_servers_failure(sid: str, streams: bool) -> None:
+    async with scripted() as script, AsyncORS(script.url, options=QUICK) as client:
+        sent = [("task_id", "x"), ("end", json.dumps({"sid": sid}))]
+        script.on("/create_session", stream(*sent) if streams else answer({"sid": sid}))
+        with pytest.raises((ServerFailed, TransportError), match="session id"):
+            await client.environment("env").session(Task("env", {})).start()
+        assert {request.path for request in script.requests} == {"/create_session"}

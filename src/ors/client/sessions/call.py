@@ -71,7 +71,7 @@ class PendingCall:
     async def _attempt(self) -> CallReader:
         self._opened = None
         # Other servers send no byte, not even a ping, while they wait for the environment's setup.
-        self._wait.silent_after = self._silence() if self._remote.honours_keys else None
+        self._wait.silent_after = self._silence() if self._remote.honours_keys else self._retry.deadline
         response = await self._remote.send(CALL.method, self._path, self._headers, dumps(self._body))
         if response.status != 200:
             text = await read_body(response, self._remote.options.answer_bytes)

@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from ors._json import dumps
-from ors._protocol import CREATE, CREATE_SESSION, EVENT_STREAM, SECRETS, CallReader
+from ors._protocol import CREATE, CREATE_SESSION, EVENT_STREAM, SECRETS, CallReader, valid_session_id
 from ors.client.decode import field
 from ors.client.server import RemoteServer, Reply, parsed
 from ors.client.sessions.delete import delete
+from ors.client.sessions.line import Turn
 from ors.client.status_errors import certainly_not_run
 from ors.client.transports.base import Broken
-from ors.errors import BadRequest, ORSError, ServerFailed, TransportError
+from ors.errors import BadRequest, ORSError, ResponseError, ServerFailed, TransportError
 
 
 async def new_sid(remote: RemoteServer, headers: Mapping[str, str]) -> str:
@@ -23,9 +24,17 @@ async def new_sid(remote: RemoteServer, headers: Mapping[str, str]) -> str:
     """
 
     async def attempt() -> str:
-        return _sid(await remote.exchange(CREATE_SESSION.method, CREATE_SESSION.path(), headers, b"{}"))
+        answer = await remote.exchange(CREATE_SESSION.method, CREATE_SESSION.path(), headers, b"{}")
+        return checked_sid(_sid(answer), ServerFailed)
 
     return await remote.retry().run(attempt)
+
+
+def checked_sid(sid: str, error: type[ResponseError] = BadRequest) -> str:
+    """Returns `sid`, or raises `error` if it cannot name a session."""
+    if not valid_session_id(sid):
+        raise error(f"not a valid session id: {sid!r:.100}; it has 1 to 256 characters, and no line break")
+    return sid
 
 
 def _sid(answer: Reply) -> str:
@@ -124,7 +133,7 @@ class _Creation:
             )
             await self._answered(self._attempt)
 
-        await self.remote.retry().run(attempt)
+        await Turn(self.remote.options, self.remote.lines[body["env_name"]]).run(attempt)
 
     async def _answered(self, attempt: "asyncio.Task[Reply]") -> None:
         try:

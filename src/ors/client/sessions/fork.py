@@ -2,12 +2,14 @@
 
 import asyncio
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 
-from ors._protocol import FORK, IDEMPOTENCY_KEY, SESSION_ID
-from ors.client.decode import field, items
+from ors._protocol import FORK, IDEMPOTENCY_KEY, SESSION_ID, valid_session_id
+from ors.client.decode import field
 from ors.client.server import RemoteServer
 from ors.client.sessions.delete import delete
+from ors.errors import NotFound, ServerFailed
 
 
 async def fork(remote: RemoteServer, headers: Mapping[str, str], count: int) -> list[str]:
@@ -26,18 +28,35 @@ async def fork(remote: RemoteServer, headers: Mapping[str, str], count: int) -> 
         raise
 
 
+def cannot_fork() -> NotFound:
+    """The error for a server without forks."""
+    return NotFound(f"the server cannot fork sessions: it has no {FORK.path()}; open a new session instead")
+
+
 async def _ask(remote: RemoteServer, headers: Mapping[str, str], count: int) -> list[str]:
     # With a key, so that an attempt whose answer was lost is not a second fork.
     sent = {**headers, IDEMPOTENCY_KEY: os.urandom(16).hex()}
     answer = await remote.ask(FORK, headers=sent, body={"n": count}, seconds=remote.options.setup_seconds)
-    return items(field(answer, "sids"), str, "session ids")
+    sids = field(answer, "sids", list)
+    new = dict.fromkeys(sid for sid in sids if isinstance(sid, str) and valid_session_id(sid))
+    new.pop(headers[SESSION_ID], None)
+    if len(new) != count or len(sids) != count:
+        remote.in_background(_delete_all(remote, headers, new))
+        raise ServerFailed(f"the server's answer to fork({count}) is not {count} new session ids")
+    return [*new]
 
 
 async def _undo(remote: RemoteServer, headers: Mapping[str, str], asked: asyncio.Task[list[str]]) -> None:
-    seconds = remote.options.cleanup_seconds / 2
-    await asyncio.wait({asked}, timeout=seconds)
+    await asyncio.wait({asked}, timeout=remote.options.cleanup_seconds / 2)
     asked.cancel()  # closes the connection, which tells the server to undo the fork
     await asyncio.wait({asked})
     if not asked.cancelled() and asked.exception() is None:
-        made = [{**headers, SESSION_ID: sid} for sid in asked.result()]
-        await asyncio.gather(*(delete(remote, each, seconds) for each in made))
+        await _delete_all(remote, headers, asked.result())
+
+
+async def _delete_all(remote: RemoteServer, headers: Mapping[str, str], sids: Iterable[str]) -> None:
+    seconds = remote.options.cleanup_seconds / 2
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            for sid in sids:  # one at a time, since an answer may name any number
+                await delete(remote, {**headers, SESSION_ID: sid}, seconds)

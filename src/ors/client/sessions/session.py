@@ -4,13 +4,14 @@ import asyncio
 from collections.abc import Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, Self, overload
 
-from ors._protocol import CALL, EVENT_STREAM, FORK, PING, PROMPT, SESSION_ID, TASK_TOOLS, TOOLS, Endpoint
+from ors._protocol import CALL, EVENT_STREAM, PING, PROMPT, SESSION_ID, TASK_TOOLS, TOOLS, Endpoint
+from ors.client.bound import Bound
 from ors.client.decode import Task, blocks, terminal_tool, tool_output, tools
 from ors.client.formats import Provider, convert_tool_response
 from ors.client.sessions.call import OnTaskId, PendingCall
-from ors.client.sessions.create import create, new_sid
+from ors.client.sessions.create import checked_sid, create, new_sid
 from ors.client.sessions.delete import delete
-from ors.client.sessions.fork import fork
+from ors.client.sessions.fork import cannot_fork, fork
 from ors.client.sessions.interrupt import Interruptible
 from ors.client.sessions.transcript import Transcript
 from ors.errors import Gone, MethodNotAllowed, NotFound, ORSError, SessionLost, ToolCallError, TransportError
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from ors.client.client import AsyncEnvironment
 
 
-class AsyncSession:
+class AsyncSession(Bound):
     """One episode. `async with` opens and ends it; so do `start()` and `close()`.
 
     With `sid` it is attached to a session that was started before; leaving `async with` does not end it.
@@ -105,8 +106,13 @@ class AsyncSession:
 
     def _abandon(self) -> None:
         """Ends the session as leaving `async with` does, without waiting for it."""
+        if not self._attached:
+            self._end()
+
+    def _end(self) -> None:
+        """Ends the session as `close` does, without waiting for it."""
         self.kept = False
-        if self.sid is not None and self._lost is None and not self._attached:
+        if self.sid is not None and self._lost is None:
             self._lost = ("closed by this client", None)
             self._delete_in_background()
 
@@ -283,7 +289,7 @@ class AsyncSession:
                 sids = await fork(self._remote, headers, n)
         except (NotFound, Gone, MethodNotAllowed) as error:
             found = error if isinstance(error, MethodNotAllowed) else await self._diagnosed(error)
-            raise (found if isinstance(found, SessionLost) else _cannot_fork()) from None
+            raise (found if isinstance(found, SessionLost) else cannot_fork()) from None
         finally:
             self._pending.discard(pending)
         self.heard = asyncio.get_running_loop().time()
@@ -388,10 +394,6 @@ class AsyncSession:
         return self._headers
 
     def _set_sid(self, sid: str) -> None:
-        self.sid = sid
+        self.sid = checked_sid(sid)
         self._headers = {**self._headers, SESSION_ID: sid}
         self._call_headers = {**self._headers, "Accept": EVENT_STREAM}
-
-
-def _cannot_fork() -> NotFound:
-    return NotFound(f"the server cannot fork sessions: it has no {FORK.path()}; open a new session instead")

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 HIGH_WATER_BYTES = 2**20
 MAX_HEAD_BYTES = 2**20
 """Most bytes in a row that are not of a body: headers, interim responses, trailers."""
+MAX_INTERIM = 5
+"""Most interim responses to a request, as in Go's net/http."""
 _INTERIM = frozenset({100, *range(102, 200)})  # after 101, and statuses below 100, nothing can follow
 _KEEPALIVE = (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3))
 
@@ -35,6 +37,7 @@ class HTTPConnection(asyncio.BufferedProtocol):
         self.idle_since = 0.0
         self.bare_bytes = 0
         """Bytes since the last byte of a body."""
+        self.interim = 0
 
     async def exchange(self, request: bytes) -> "_Exchange":
         """Sends a request; returns when the head of its response has arrived."""
@@ -42,7 +45,7 @@ class HTTPConnection(asyncio.BufferedProtocol):
             raise NotSent("the connection was closed as soon as it was made")
         exchange = self._exchange = _Exchange(self)
         self._parser = httptools.HttpResponseParser(exchange)
-        self.bare_bytes = 0
+        self.bare_bytes = self.interim = 0
         self._transport.write(request)
         await exchange.begun
         exchange.check()
@@ -117,6 +120,8 @@ class HTTPConnection(asyncio.BufferedProtocol):
             self._give_up(error)
         if self.bare_bytes > MAX_HEAD_BYTES:
             self._give_up(ValueError(f"over {MAX_HEAD_BYTES} bytes of headers"))
+        elif self.interim > MAX_INTERIM:
+            self._give_up(ValueError(f"over {MAX_INTERIM} interim responses (1xx)"))
 
     def _give_up(self, error: Exception) -> None:
         self.connection_lost(error)
@@ -197,6 +202,7 @@ class _Exchange:
         self.status = self._connection.status()
         if self.status < 200 and self.status in _INTERIM:
             self.headers.clear()
+            self._connection.interim += 1
         elif not self.begun.done():
             self.begun.set_result(None)
             if self.status < 200:

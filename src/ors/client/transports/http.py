@@ -8,10 +8,12 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 from urllib.parse import SplitResult
 
+from ors.client.bound import running_loop
 from ors.client.options import Options
 from ors.client.transports.base import NotSent, Response
 from ors.client.transports.connection import HTTPConnection
 from ors.client.transports.urls import authorization, port_of
+from ors.errors import BadRequest
 
 MAX_COOKIES = 64
 CONNECTS_AT_ONCE = 256
@@ -47,7 +49,7 @@ class DirectTransport:
 
     async def send(self, method: str, path: str, headers: Mapping[str, str], body: bytes | None) -> Response:
         """Sends a request; returns when the status and headers of the response have arrived."""
-        loop = asyncio.get_running_loop()
+        loop = running_loop()
         if self._loop is not loop:
             self._move_to(loop)
         request = self._head(method, path, headers, body) + (body or b"")
@@ -167,8 +169,11 @@ class DirectTransport:
             lines.append(f"Content-Length: {len(body or b'')}")
         head = "\r\n".join(lines)
         if head.count("\n") != len(lines) - 1 or head.count("\r") != len(lines) - 1:
-            raise ValueError("a path, a header or an API key must not contain a line break")
-        return head.encode("latin-1") + b"\r\n\r\n"
+            raise BadRequest("a path, a header or an API key must not contain a line break")
+        try:
+            return head.encode("latin-1") + b"\r\n\r\n"
+        except UnicodeEncodeError:
+            raise BadRequest("a path, a header or an API key must consist of Latin-1 characters") from None
 
     def _remember(self, cookie: str) -> None:
         # Load balancers use cookies to keep a client on one server.

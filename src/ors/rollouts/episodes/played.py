@@ -10,6 +10,7 @@ from math import isfinite
 from typing import Any
 
 from ors.client import AsyncSession, ToolInvocation
+from ors.client.bound import running_loop
 from ors.errors import ORSError, ToolCallError
 from ors.rollouts.agent import Agent, ContextExceeded, Conversation
 from ors.rollouts.episodes.failures import agent_failed, session_failed
@@ -281,7 +282,7 @@ class PlayedEpisode:
 
 
 def _current_task() -> "asyncio.Task[Any]":
-    task = asyncio.current_task()
+    task = asyncio.current_task(running_loop())
     assert task is not None
     return task
 

@@ -6,6 +6,7 @@ from functools import partial
 from typing import Unpack
 
 from ors.client import AsyncSession
+from ors.client.bound import running_loop
 from ors.rollouts.agent import ContextExceeded, Conversation
 from ors.rollouts.episodes.messages import AgentMessage, Message
 from ors.rollouts.episodes.record import EpisodeRecord
@@ -26,7 +27,7 @@ class SteppedEpisode:
     def __init__(self, session: AsyncSession, **arguments: Unpack[PlayArguments]) -> None:
         self._caller = _Caller()
         self._seen = 0
-        self._playing = asyncio.get_running_loop().create_task(play(session, self._caller, **arguments))
+        self._playing = running_loop().create_task(play(session, self._caller, **arguments))
         self._playing.add_done_callback(self._caller.ask)
 
     @property
