@@ -56,8 +56,10 @@ class Turn(Retry):
         now = asyncio.get_running_loop().time()
         if self._line.refusal is None:
             self.deadline = now + self.seconds  # a line that moves is no reason to give up
-        elif now > self.deadline:
-            raise copy(self._line.refusal)
+        else:
+            self._not_failed = copy(self._line.refusal)
+            if now > self.deadline:
+                raise self._not_failed
 
     async def _sleep(self, delay: float) -> None:
         with suppress(TimeoutError):
