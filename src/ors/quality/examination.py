@@ -8,7 +8,7 @@ from typing import Literal
 from ors import Environment, Limits, Server
 from ors.client import AsyncORS, Options
 from ors.errors import ServerFailed
-from ors.quality import episodes, gold, leftovers, listings, tools
+from ors.quality import cheats, episodes, gold, leftovers, listings, tools
 from ors.quality.findings import QualityReport
 from ors.quality.serving import HeldLoops, while_serving
 from ors.quality.subject import EnvironmentUnderTest, ExaminationPlan
@@ -23,6 +23,7 @@ STEPS: dict[str, Step] = {
     "tools": tools.examine,
     "episodes": episodes.examine,
     "gold solution": gold.examine,
+    "forged grades": cheats.examine,
     "leftovers and memory": leftovers.examine,
 }
 

@@ -14,7 +14,7 @@ MOST_BESIDE = 2
 
 async def examine(subject: EnvironmentUnderTest) -> None:
     """Plays the calls of the environment's `solve(task_spec)`."""
-    solve = _solution(subject)
+    solve = solution(subject)
     if solve is None:
         why = "the environment has no classmethod solve(task_spec)" if subject.cls else "needs a TARGET"
         subject.report.not_tried["gold solution"] = why
@@ -22,7 +22,7 @@ async def examine(subject: EnvironmentUnderTest) -> None:
     rewards = []
     for number, sample in enumerate(subject.samples):
         try:
-            actions = await _solved(solve, sample)
+            actions = await solved(solve, sample)
             rewards.append(await _earns(subject, sample, actions, beside=number < MOST_BESIDE))
         except Stuck:
             return
@@ -34,14 +34,15 @@ async def examine(subject: EnvironmentUnderTest) -> None:
         subject.report.figures["gold earns"] = sum(rewards) / len(rewards)
 
 
-def _solution(subject: EnvironmentUnderTest) -> Any:
+def solution(subject: EnvironmentUnderTest) -> Any:
     """The classmethod `solve` of the environment; None if it is something else, such as a tool."""
     defined = inspect.getattr_static(subject.cls, "solve", None)
     is_tool = any(tool.name == "solve" for tool in subject.tools)
     return getattr(subject.cls, "solve", None) if isinstance(defined, BOUND) and not is_tool else None
 
 
-async def _solved(solve: Any, sample: Sample) -> list[Action]:
+async def solved(solve: Any, sample: Sample) -> list[Action]:
+    """The calls of the gold solution of a task."""
     calls = await asyncio.to_thread(solve, sample.task)
     calls = await calls if inspect.isawaitable(calls) else calls
     return [(str(tool), given) for tool, given in calls]

@@ -6,11 +6,12 @@ from ors.sandbox.pool import Pool
 from ors.sandbox.process import Process
 from ors.sandbox.sandbox import Sandbox
 from ors.sandbox.snapshot import Snapshot
-from ors.sandbox.spec import ExecResult, SandboxSpec
+from ors.sandbox.spec import ExecResult, GradedCases, SandboxSpec
 from ors.sandbox.view import SandboxView
 
 __all__ = [
     "ExecResult",
+    "GradedCases",
     "Pool",
     "Process",
     "Sandbox",

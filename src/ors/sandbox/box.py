@@ -4,7 +4,8 @@ import asyncio
 import errno
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -13,16 +14,16 @@ from typing import Self
 from ors._sandbox_observer import SANDBOX_OBSERVER
 from ors.errors import SandboxDead, SandboxLimit
 from ors.sandbox.backends import SandboxBackend
+from ors.sandbox.grading import run_cases, run_grader
 from ors.sandbox.inside.archive import pack, unpack
 from ors.sandbox.opening import Cell, start
-from ors.sandbox.process import RunningProcess
+from ors.sandbox.process import RunningProcess, encoded
 from ors.sandbox.sandbox import FILE, OUTPUT, Sandbox
 from ors.sandbox.snapshot import Snapshot
-from ors.sandbox.spec import ExecResult, SandboxSpec
+from ors.sandbox.spec import Cases, ExecResult, GradedCases, SandboxSpec
 from ors.sandbox.view import LARGEST_ANSWER, MOST_FILES, MOST_PROCESSES, SandboxView, view
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-GRADER = "home/agent/grade"
 UNANSWERED = 5.0
 """Seconds after a program's time limit until the sandbox counts as dead."""
 COUNTED = ("time", "output", "memory", "inodes")
@@ -30,8 +31,6 @@ COUNTED = ("time", "output", "memory", "inodes")
 PIECE = 1 << 20
 FILE_SECONDS = 60.0
 FORKS_AT_ONCE = 16
-GRADER_ENV = {"PYTHONSAFEPATH": "1", "PYTHONNOUSERSITE": "1", "PYTHONDONTWRITEBYTECODE": "1"}
-"""Python looks for modules neither in the grader's folder nor in /work, unless it is told to."""
 
 
 async def open_box(
@@ -101,9 +100,10 @@ class Box:
         """Runs a program to its end."""
         if timeout <= 0 or max_output < 1:
             raise ValueError("timeout and max_output must be over 0")
+        command = encoded(argv, {**self._env, **(env or {})})
         await self._filled()
         process = RunningProcess(self._channel, keep=True)
-        self._spawn(process, argv, cwd, env, stdin[:PIECE], len(stdin) <= PIECE, timeout, max_output)
+        self._spawn(process, command, cwd, stdin[:PIECE], len(stdin) <= PIECE, timeout, max_output)
         try:
             await self._ended(process, stdin, timeout)
         except asyncio.CancelledError:
@@ -165,38 +165,28 @@ class Box:
         reports: bool = False,
     ) -> RunningProcess:
         """Starts a program that runs beside others."""
+        command = encoded(argv, {**self._env, **(env or {})})
         await self._filled()
         process = RunningProcess(self._channel)
         process.ended.add_done_callback(lambda ended: self._count_end(process, ended))
-        self._spawn(process, argv, cwd, env, b"", False, 0.0, 0, reports)
+        self._spawn(process, command, cwd, b"", False, 0.0, 0, reports)
         return process
 
     def _spawn(
         self,
         process: RunningProcess,
-        argv: Sequence[str] | str,
+        command: tuple[list[bytes], dict[bytes, bytes]],
         cwd: str,
-        env: Mapping[str, str] | None,
         stdin: bytes,
         end: bool,
         timeout: float,
         most: int,
         reports: bool = False,
     ) -> None:
-        try:
-            words = [
-                os.fsencode(word) for word in (["/bin/sh", "-c", argv] if isinstance(argv, str) else argv)
-            ]
-            variables = {os.fsencode(k): os.fsencode(v) for k, v in {**self._env, **(env or {})}.items()}
-            if not words or any(b"\0" in word for word in (*words, *variables, *variables.values())):
-                raise ValueError("a command needs a program, and no word of it may contain a zero byte")
-        except ValueError:  # also of words that are no Unicode
-            self._channel.forget(process.number)
-            raise
         if stdin:
             process.expect_taken(len(stdin))
         self._channel.send(
-            "spawn", process.number, words, variables, os.fsencode(cwd), stdin, end, timeout, most, reports
+            "spawn", process.number, *command, os.fsencode(cwd), stdin, end, timeout, most, reports
         )
 
     # ── Files ────────────────────────────────────────────────────────────────────────────────────
@@ -365,20 +355,24 @@ class Box:
         max_output: int = OUTPUT,
     ) -> ExecResult:
         """Runs a grader in a second sandbox."""
+        async with self._graders() as grader, await grader() as box:
+            return await run_grader(box, argv, files or {}, stdin, timeout, max_output)
+
+    async def grade_cases(
+        self, argv: Sequence[str] | str, cases: Cases, *, timeout: float = 10.0, exact: bool = False
+    ) -> GradedCases:
+        """Runs a program once per case, and compares what it prints."""
+        async with self._graders() as grader:
+            return await run_cases(grader, argv, cases, timeout, exact)
+
+    @asynccontextmanager
+    async def _graders(self) -> "AsyncIterator[Callable[[], Awaitable[Box]]]":
+        """Opens sandboxes with a copy of /work, all as it is at this moment."""
         work = await self._packed("/", {"work": "work"}, self._room())
         try:
-            grader = await open_box(self.spec, work, [self._backend])
+            yield lambda: open_box(self.spec, work, [self._backend])
         finally:
             work.close()
-        async with grader:
-            await grader.write_file(f"/{GRADER}/.keep", b"")
-            for name, content in (files or {}).items():
-                data = content.read_bytes() if isinstance(content, Path) else content
-                data = data.encode() if isinstance(data, str) else data
-                await grader.write_file(f"/{GRADER}/{name}", data)
-            return await grader.exec(
-                argv, stdin=stdin, timeout=timeout, cwd=f"/{GRADER}", env=GRADER_ENV, max_output=max_output
-            )
 
 
 def _parts(start: str | Path, path: str | Path) -> tuple[str, str]:

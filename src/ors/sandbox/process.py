@@ -1,8 +1,9 @@
 """Process: a program that runs in a sandbox."""
 
 import asyncio
+import os
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 from ors.errors import SandboxDead, SandboxLimit
@@ -38,6 +39,19 @@ class Process(Protocol):
 
     async def wait(self) -> int | None:
         """Waits for the end; returns the exit status, or None when a limit or `kill` ended it."""
+
+
+def encoded(argv: Sequence[str] | str, env: Mapping[str, str]) -> tuple[list[bytes], dict[bytes, bytes]]:
+    """A command and its environment, in bytes.
+
+    Raises:
+        ValueError: they cannot be given to a program.
+    """
+    words = [os.fsencode(word) for word in (["/bin/sh", "-c", argv] if isinstance(argv, str) else argv)]
+    variables = {os.fsencode(name): os.fsencode(value) for name, value in env.items()}
+    if not words or any(b"\0" in word for word in (*words, *variables, *variables.values())):
+        raise ValueError("a command needs a program, and no word of it may contain a zero byte")
+    return words, variables
 
 
 class RunningProcess:

@@ -7,7 +7,7 @@ from typing import Protocol, Self
 
 from ors.sandbox.process import Process
 from ors.sandbox.snapshot import Snapshot
-from ors.sandbox.spec import ExecResult, SandboxSpec
+from ors.sandbox.spec import Cases, ExecResult, GradedCases, SandboxSpec
 from ors.sandbox.view import SandboxView
 
 OUTPUT = 1 << 20
@@ -107,6 +107,19 @@ class Sandbox(Protocol):
         """Runs a grader in a second sandbox, over a copy of /work.
 
         `files` are put into the folder that the grader starts in, which the agent's programs never saw.
+        """
+
+    async def grade_cases(
+        self, argv: Sequence[str] | str, cases: Cases, *, timeout: float = 10.0, exact: bool = False
+    ) -> GradedCases:
+        """Runs a program in /work once per case, each time in a new sandbox over the same copy of /work.
+
+        A case is an input and the output that is expected of it, which never enters a sandbox. It passes if
+        the program ends with status 0 within `timeout` seconds and prints the expected output. White space at
+        the end of lines and of the output does not count, unless the comparison is `exact`.
+
+        Raises:
+            SandboxLimit: /work cannot be copied, since it is over a limit.
         """
 
     async def close(self) -> None:

@@ -1,10 +1,13 @@
 """SandboxSpec: what a sandbox is made of, and what it may use."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 MB = 2**20
+
+Cases = Mapping[str, str] | Sequence[tuple[str | bytes, str | bytes]]
+"""Inputs, each with the output that is expected."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,3 +69,26 @@ class ExecResult:
     seconds: float
     limit: str | None = None
     """The limit that was hit: "time", "output", "memory", "inodes"."""
+
+
+@dataclass(frozen=True, slots=True)
+class GradedCases:
+    """Which cases a program passed, in the order of the cases."""
+
+    reasons: tuple[str, ...]
+    """Why each case failed: "wrong output", "exit status 1", or a limit such as "time". "" if it passed."""
+
+    @property
+    def passed(self) -> tuple[bool, ...]:
+        """Whether each case passed."""
+        return tuple(not reason for reason in self.reasons)
+
+    @property
+    def all(self) -> bool:
+        """Whether all cases passed."""
+        return all(self.passed)
+
+    @property
+    def share(self) -> float:
+        """The share of the cases that passed, from 0 to 1."""
+        return sum(self.passed) / len(self.passed)
