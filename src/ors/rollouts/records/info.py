@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -13,7 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 from ors._json import dumps, loads
 from ors.rollouts.records.errors import RunError
 from ors.rollouts.records.line import SCHEMA, check_schema
-from ors.rollouts.records.provenance import GitState, git_state, versions
+from ors.rollouts.records.provenance import GitState, content_hash, git_state, versions
 from ors.rollouts.records.redaction import redacted
 
 FILE = "run.json"
@@ -32,6 +32,10 @@ class RunInfo:
     created: float = 0.0
     """Seconds since 1970."""
     schema: int = SCHEMA
+    content: str | None = None
+    """Hash of the environment's files, if they are here."""
+    earlier: tuple[Mapping[str, Any], ...] = ()
+    """Target, git state and hash before the run was resumed with others."""
 
     @classmethod
     def gathered(
@@ -48,7 +52,22 @@ class RunInfo:
         distributions whose versions are kept besides those of ors and Python.
         """
         git = None if target is None else git_state(target)
-        return cls(kind, redacted(config), versions(packages), git, time.time())
+        content = None if target is None else content_hash(target if target.is_dir() else target.parent)
+        return cls(kind, redacted(config), versions(packages), git, time.time(), content=content)
+
+    def resumed(self, now: "RunInfo") -> "RunInfo":
+        """The description of this run from now on, which goes on as `now` describes it."""
+        earlier = self.earlier
+        if (self.config.get("target"), self.content) != (now.config.get("target"), now.content):
+            before = {"target": self.config.get("target"), "git": self.git, "content": self.content}
+            earlier = (*earlier, before)
+        return replace(self, config=now.config, git=now.git, content=now.content, earlier=earlier)
+
+    def is_other_code(self, now: "RunInfo") -> bool:
+        """Whether the environment's code has changed since, as far as both are known."""
+        if self.content is None:
+            return bool(self.git and now.git and self.git.commit != now.git.commit)
+        return now.content is not None and self.content != now.content
 
 
 @cache

@@ -1,8 +1,11 @@
 """Versions and git state of what plays a run."""
 
+import hashlib
 import platform
+import re
 import subprocess
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -10,6 +13,9 @@ from pathlib import Path
 from ors._version import __version__
 
 GIT_SECONDS = 5.0
+MOST_FILES = 2000
+_DEPTHS = ("", "*/", "*/*/")
+_SKIPPED = re.compile(r"\..*|__pycache__|venv|node_modules|site-packages|build|dist")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +47,20 @@ def git_state(path: Path) -> GitState | None:
     if commit is None or changes is None:
         return None
     return GitState(commit, _git(folder, "symbolic-ref", "--short", "-q", "HEAD") or None, bool(changes))
+
+
+def content_hash(folder: Path) -> str:
+    """SHA-256 of the Python files in a folder, two levels deep, and of the files that git tracks there."""
+    found = {path.relative_to(folder) for depth in _DEPTHS for path in folder.glob(f"{depth}*.py")}
+    found |= {Path(name) for name in (_git(folder, "ls-files", "-z") or "").split("\0") if name}
+    digest = hashlib.sha256()
+    for name in sorted(name for name in found if not any(map(_SKIPPED.fullmatch, name.parts)))[:MOST_FILES]:
+        if not (folder / name).with_name("run.json").exists():
+            with suppress(OSError):  # it is tracked, and was deleted
+                digest.update(
+                    f"{name}\0{hashlib.sha256((folder / name).read_bytes()).hexdigest()}\0".encode()
+                )
+    return digest.hexdigest()
 
 
 def _git(folder: Path, *words: str) -> str | None:

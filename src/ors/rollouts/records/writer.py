@@ -74,6 +74,14 @@ class RunWriter:
         read_info(Path(folder))
         return cls(Path(folder), part)
 
+    def describe(self, info: RunInfo) -> None:
+        """Replaces the description of the run.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        write_whole(self.folder / FILE, info_bytes(info))
+
     def append(self, record: EpisodeRecord) -> None:
         """Writes one episode. After a kill, the file has all of it, none of it, or a torn last line.
 

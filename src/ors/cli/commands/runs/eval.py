@@ -30,10 +30,11 @@ from ors.rollouts import EpisodeLimits
 from ors.rollouts.agents import Prices
 from ors.rollouts.episodes.outcome import Party
 from ors.rollouts.records import Run, RunError, RunInfo, RunWriter, draw, read_run
+from ors.rollouts.records.info import read_info
 
 ON_RESUME = frozenset((
-    "resume", "retry", "api_key", "base_url", "secret", "concurrency", "model_requests", "retries",
-    "fail_under", "max_failed", "stop_after", "as_json",
+    "resume", "retry", "allow_changed", "api_key", "base_url", "secret", "concurrency", "model_requests",
+    "retries", "fail_under", "max_failed", "stop_after", "as_json",
 ))  # fmt: skip
 """Options that `--resume` takes anew. All others are those of the run."""
 RETRIED: tuple[Party, ...] = ("model", "environment", "infrastructure")
@@ -69,6 +70,9 @@ RETRIED: tuple[Party, ...] = ("model", "environment", "infrastructure")
     "--retry", type=click.Choice(get_args(Party)), multiple=True, default=RETRIED, show_default=True,
     help="With --resume: play episodes again that failed because of this; repeatable.",
 )  # fmt: skip
+@click.option(
+    "--allow-changed", is_flag=True, help="With --resume: go on although the environment's code has changed."
+)
 @environment
 @secrets
 @api_key
@@ -86,8 +90,8 @@ def eval_command(where: str | None, **given: Any) -> None:
     row, or 401, 403 or 404 from the model provider), or if the server was not reached.
     """
     if given["resume"] is None:
-        if typed("retry"):
-            raise WrongUsage("--retry is for --resume FOLDER")
+        if resuming := [name for name in ("retry", "allow_changed") if typed(name)]:
+            raise WrongUsage(f"--{resuming[0].replace('_', '-')} is for --resume FOLDER")
         plan, folder = _new_plan(where, given), given["out"]
     else:
         plan, folder = _resumed_plan(where, given), given["resume"]
@@ -205,10 +209,11 @@ def _default_folder(plan: EvalPlan) -> Path:
 
 def _played(run: EvalRun, folder: Path, given: Mapping[str, Any]) -> bool:
     """Plays; returns whether the user interrupted it."""
-    resumed = given["resume"] is not None
 
     def opened() -> RunWriter:
-        return RunWriter.open(folder) if resumed else RunWriter.create(folder, _info(run.plan))
+        if given["resume"] is None:
+            return RunWriter.create(folder, _info(run.plan))
+        return _continued(folder, _info(run.plan), changed=given["allow_changed"])
 
     how = {name: given[name] for name in ("concurrency", "model_requests", "retry", "stop_after")}
     try:
@@ -222,6 +227,23 @@ def _played(run: EvalRun, folder: Path, given: Mapping[str, Any]) -> bool:
             raise KeyboardInterrupt from None
         return True
     return False
+
+
+def _continued(folder: Path, now: RunInfo, *, changed: bool) -> RunWriter:
+    """Opens a run to resume it, and writes into run.json how it goes on."""
+    writer = RunWriter.open(folder)
+    try:
+        kept = read_info(folder)
+        if kept.is_other_code(now) and not changed:
+            text = (
+                "The environment's code has changed since this run began, and results of both would be mixed"
+            )
+            raise WrongUsage(f"{text}: begin a new run, or go on anyway with --allow-changed")
+        writer.describe(kept.resumed(now))
+    except BaseException:
+        writer.close()
+        raise
+    return writer
 
 
 def _unwritten(error: OSError, folder: Path) -> click.ClickException:
