@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from collections.abc import Mapping
 from typing import Any, get_args
 
@@ -11,6 +12,7 @@ from pydantic_core import from_json, to_jsonable_python
 
 from ors.types import Block, ListToolsOutput, RunToolError, Split, TerminalToolSpec, ToolOutput, ToolSpec
 
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
 _OURS = {*get_args(Block), ToolOutput, ToolSpec, TerminalToolSpec, ListToolsOutput, RunToolError, Split}
 
 
@@ -76,16 +78,13 @@ def loads(data: bytes | str) -> Any:
 
 
 def _loads_surrogates(data: bytes | str) -> Any:
-    # Escaped lone surrogates are valid JSON, but only the standard library reads them.
-    if (b"\\u" if isinstance(data, bytes) else "\\u") not in data:  # type: ignore[operator]
-        raise ValueError("not valid JSON")
+    # Escaped lone surrogates are valid JSON, but only the standard library reads them. It also reads what is
+    # nested more deeply, or not UTF-8, so the rest must be valid without them.
+    text = data if isinstance(data, bytes) else data.encode()
     try:
-        return json.loads(data, parse_constant=_refuse)
-    except RecursionError:
-        raise ValueError("JSON nested too deeply") from None
+        if not _SURROGATE.search(text):
+            raise ValueError
+        from_json(_SURROGATE.sub(rb"\\u0000", text), allow_inf_nan=False)
+        return json.loads(data)
     except ValueError:
-        raise ValueError("not valid JSON") from None
-
-
-def _refuse(constant: str) -> Any:
-    raise ValueError(f"{constant} is not JSON")
+        raise ValueError("not valid JSON, or nested too deeply") from None

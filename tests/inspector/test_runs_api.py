@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import signal
 from base64 import b64encode
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -21,7 +22,7 @@ from tests.support.environments import Lab
 from tests.support.episode_records import LOST, episode
 from tests.support.live_server import serving
 from tests.support.raw_http import Answer, Raw
-from tests.support.recorded_runs import called, many, talk, write_run
+from tests.support.recorded_runs import called, many, said, talk, write_run
 
 BROKEN = Failed("infrastructure", "opening", "Unavailable")
 
@@ -231,6 +232,58 @@ def test_links_out_of_the_folder_are_not_followed(tmp_path: Path) -> None:
         assert Asking(Raw(url)).json()["runs"] == []
 
 
+@pytest.mark.parametrize("linked", ["blobs", "blob", "episodes.jsonl", "run.json"])
+def test_links_out_of_a_run_are_not_followed(ask: Asking, tmp_path: Path, linked: str) -> None:
+    secret = b"x" * 70_000
+    name = hashlib.sha256(secret).hexdigest()
+    write_run(tmp_path / "run", [episode(0, messages=(UserMessage(said(secret.decode())),))])
+    path = tmp_path / "run" / {"blob": f"blobs/{name}"}.get(linked, linked)
+    path.rename(tmp_path / "outside")
+    path.symlink_to(tmp_path / "outside")
+    assert ask("/blob", run="run", blob=name).status == 404
+    if "blob" in linked:
+        path.unlink()
+        (tmp_path / "outside").rename(path)
+        assert ask("/blob", run="run", blob=name).body == secret
+    else:
+        assert "is a link" in ask.json()["runs"][0]["problem"]
+
+
+@pytest.mark.parametrize("odd", ["run.json", "episodes.jsonl", "episodes-1.jsonl"])
+def test_a_pipe_in_a_run_neither_hangs_the_page_nor_keeps_it_from_stopping(tmp_path: Path, odd: str) -> None:
+    write_run(tmp_path / "fine", [episode(0)])
+    write_run(tmp_path / "odd", [episode(0)])
+    (tmp_path / "odd" / odd).unlink(missing_ok=True)
+    os.mkfifo(tmp_path / "odd" / odd)
+    with running("view", str(tmp_path)) as viewing:
+        url, _, token = viewing.line(r"on (http://\S+)")[1].partition("/-/?token=")
+        ask = Asking(Raw(url), {"ors-inspect-token": token})
+        fine, problem = ask.json()["runs"]
+        assert fine["episodes"] == 1
+        assert "is not a regular file" in problem["problem"]
+        assert ask("/episodes", run="odd").status == 404
+        assert viewing.stop(signal.SIGTERM).code == 0
+
+
+@pytest.mark.parametrize("words", ["", "\\u0041", "\\ud800"])
+@pytest.mark.parametrize("depth", [150, 230, 900])
+def test_a_deeply_nested_episode_is_shown_or_refused_in_words(
+    ask: Asking, tmp_path: Path, depth: int, words: str
+) -> None:
+    write_run(tmp_path / "run", [episode(0)])
+    file = tmp_path / "run" / "episodes.jsonl"
+    deep = '{"a":' * depth + f'"{words}"' + "}" * depth
+    changed = file.read_text().replace('"input":{"answer":0}', f'"input":{deep}')
+    assert deep in changed
+    file.write_text(changed)
+    answer = ask("/episode", run="run", id=episode(0).id)
+    if depth < 200:
+        assert answer.status == 200
+    else:
+        assert answer.status == 404
+        assert "nested too deeply" in answer.detail
+
+
 @pytest.mark.parametrize(
     "asked", [{"sort": "id"}, {"reward_from": "much"}, {"offset": "-1"}, {"limit": "x"}, {"calls_to": "1e"}]
 )
@@ -269,7 +322,8 @@ def test_messages_that_are_no_messages_are_refused_in_words(ask: Asking, tmp_pat
         file.write_text(f'{head},"messages":[{messages}]}}\n')
         ask.json()
         answer = ask("/episode", run="run", id=episode(0).id)
-        assert (answer.status, answer.detail) == (404, "The line of this episode is broken, or was changed")
+        assert answer.status == 404
+        assert answer.detail.startswith("The line of this episode is broken: ")
 
 
 def test_two_runs_are_compared_over_their_common_tasks(ask: Asking, tmp_path: Path) -> None:

@@ -73,6 +73,7 @@ def episode(
 
 NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
 WHOLE = st.integers(0, 2**40)
+SECONDS = st.floats(-5e10, 5e10)
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | NUMBERS | st.text(max_size=20),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
@@ -103,7 +104,7 @@ MESSAGES = st.one_of(
         st.none() | st.text(),
         st.sampled_from(["stop", "length", "refusal", "pause"]),
         USAGES,
-        NUMBERS,
+        SECONDS,
     ),
     st.builds(
         ToolMessage,
@@ -115,8 +116,8 @@ MESSAGES = st.one_of(
         st.none() | NUMBERS,
         st.booleans(),
         st.none() | OBJECTS,
-        NUMBERS,
-        NUMBERS,
+        SECONDS,
+        SECONDS,
     ),
 )
 OUTCOMES = st.one_of(
@@ -133,7 +134,7 @@ OUTCOMES = st.one_of(
         st.booleans(),
     ),
 )
-TASKS = st.builds(TaskRef, st.text(), st.none() | st.text(), st.none() | st.integers(), st.none() | OBJECTS)
+TASKS = st.builds(TaskRef, st.text(), st.none() | st.text(), st.none() | WHOLE, st.none() | OBJECTS)
 TOOLS = st.builds(ToolSpec, name=st.text(), description=st.text(), input_schema=st.none() | OBJECTS)
 RECORDS = st.builds(
     EpisodeRecord,
@@ -148,8 +149,8 @@ RECORDS = st.builds(
     USAGES,
     st.text(),
     st.none() | st.text(),
-    NUMBERS,
-    NUMBERS,
+    st.floats(0, 5e10),
+    SECONDS,
     st.integers(1, 9),
 )
 """Any record. Surrogates and integers of any size included."""

@@ -48,6 +48,14 @@ def many(count: int, samples: int = 1, skill: float = 0.5, seed: int = 1) -> Ite
             yield episode(index, given, sample=sample, steps=steps, outcome=outcome)
 
 
+def tear(folder: Path, number: int) -> None:
+    """Damages the messages of an episode; its beginning is whole, so that the index has it."""
+    lines = (folder / "episodes.jsonl").read_bytes().splitlines(keepends=True)
+    head, mark, _ = lines[number].partition(b',"messages":[')
+    lines[number] = head + mark + b'{"role":"user","blo]}\n'
+    (folder / "episodes.jsonl").write_bytes(b"".join(lines))
+
+
 def write_run(
     folder: Path, episodes: Iterable[EpisodeRecord], config: Mapping[str, object] | None = None
 ) -> Path:

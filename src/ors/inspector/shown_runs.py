@@ -1,14 +1,15 @@
 """The recorded runs below a folder, read once and continued as they grow."""
 
-import json
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from stat import S_ISREG
 from typing import Any
 
 from ors.errors import BadRequest, NotFound, TooLarge
 from ors.rollouts.records import Entry, Run, RunError, find_runs, read_run, summarize
+from ors.rollouts.records.blobs import Blobs
+from ors.rollouts.records.files import open_file
+from ors.rollouts.records.line import checked
 
 GROWING_SECONDS = 10.0
 READING_SECONDS = 1.0
@@ -65,9 +66,7 @@ class ShownRun:
 
     def _read(self) -> None:
         files = sorted(self._folder.glob("episodes*.jsonl"))
-        found = [path.stat() for path in files]
-        if not all(S_ISREG(each.st_mode) for each in found):  # a pipe would never end
-            raise RunError("not every episodes*.jsonl in it is a file")
+        found = [path.lstat() for path in files]
         size, self._changed = (
             sum(each.st_size for each in found),
             max((each.st_mtime for each in found), default=0.0),
@@ -95,16 +94,14 @@ class ShownRun:
             NotFound: the line is broken, or another one is in its place.
         """
         try:
-            with (self._folder / entry.part).open("rb") as file:
+            with open_file(self._folder / entry.part) as file:
                 file.seek(entry.offset)
-                found = json.loads(file.read(entry.size))
-        except (OSError, ValueError, RecursionError):
-            found = None
-        # The index has read only the beginning of the line.
-        messages = found.get("messages") if isinstance(found, dict) and found.get("id") == entry.id else None
-        if not isinstance(messages, list) or not all(isinstance(each, dict) for each in messages):
-            raise NotFound("The line of this episode is broken, or was changed")
-        return dict(found)
+                found, read = checked(file.read(entry.size))
+        except RunError as error:  # the index has read only the beginning of the line
+            raise NotFound(f"The line of this episode is broken: {error}") from None
+        if read.id != entry.id:
+            raise NotFound("The line of this episode was changed")
+        return found
 
     def blob(self, name: str) -> bytes:
         """The content of a blob.
@@ -112,15 +109,11 @@ class ShownRun:
         Raises:
             NotFound, TooLarge: it cannot be shown.
         """
-        path = self._folder / "blobs" / name
-        # A run may come from anywhere, and a link could point to any file.
-        if path.is_symlink() or not path.is_file():
-            raise NotFound("There is no such blob in this run")
         try:
-            with path.open("rb") as file:
+            with Blobs(self._folder).open(name) as file:
                 content = file.read(MOST_BLOB_BYTES + 1)
-        except OSError as error:
-            raise NotFound(f"The blob cannot be read: {error.strerror}") from None
+        except RunError as error:
+            raise NotFound(f"There is no such blob in this run: {error}") from None
         if len(content) > MOST_BLOB_BYTES:
             raise TooLarge(f"The blob is larger than {MOST_BLOB_BYTES // 2**20} MiB: open its file instead")
         return content
@@ -128,7 +121,7 @@ class ShownRun:
 
 def _head(path: Path) -> bytes:
     """The first bytes of a file, which contain the id of an episode."""
-    with path.open("rb") as file:
+    with open_file(path) as file:
         return file.read(HEAD_BYTES)
 
 

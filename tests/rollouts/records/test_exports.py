@@ -1,5 +1,6 @@
 """Exports: what is in them, and that the providers' own types take it."""
 
+import hashlib
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -21,11 +22,12 @@ from ors.rollouts import (
     Usage,
     UserMessage,
 )
-from ors.rollouts.records import RunError, RunInfo, RunWriter, export_run, read_run
+from ors.rollouts.records import FORMATS, ExportFormat, RunInfo, RunWriter, export_run, read_run
 from ors.rollouts.records.exports.atif import atif_trajectory
 from ors.rollouts.records.exports.openai import NOT_RUN, openai_example
 from ors.types import ImageBlock, TextBlock, ToolSpec
 from tests.support.episode_records import LOST, RECORDS, episode
+from tests.support.recorded_runs import tear
 
 PNG = "iVBORw0KGgo="
 IMAGE = ImageBlock(data=PNG, mimeType="image/png")
@@ -198,11 +200,36 @@ def test_only_scored_episodes_are_exported_unless_others_are_asked_for(tmp_path:
     assert len(questions("e", outcomes=("scored", "unscored", "truncated", "failed"))) == 5
 
 
-def test_an_export_that_fails_leaves_no_file_and_names_the_episode(tmp_path: Path) -> None:
-    bad = replace(episode(1), tools=(ToolSpec(name="no spaces", description="", input_schema=None),))
-    with pytest.raises(RunError, match=f"Episode {bad.id}: Tool 'no spaces'"):
-        exported(tmp_path, episode(0), bad)
-    assert list((tmp_path / "new").iterdir()) == []
+@pytest.mark.parametrize("format", FORMATS)
+def test_an_episode_that_cannot_be_exported_does_not_stop_the_others(
+    format: ExportFormat, tmp_path: Path
+) -> None:
+    with RunWriter.create(tmp_path / "run", RunInfo()) as writer:
+        for index in range(4):
+            writer.append(episode(index))
+        long = UserMessage([TextBlock(text="x" * 70_000)])
+        writer.append(replace(episode(4), messages=(long,)))
+        bad = replace(episode(5), tools=(ToolSpec(name="no spaces", description="", input_schema=None),))
+        writer.append(bad)
+    tear(tmp_path / "run", 1)
+    (tmp_path / "run" / "blobs" / hashlib.sha256(b"x" * 70_000).hexdigest()).write_bytes(b"x" * 69_999)
+    done = export_run(read_run(tmp_path / "run"), format, tmp_path / "out")
+    torn, damaged, *strange = done.skipped
+    assert (episode(1).id in torn, episode(4).id in damaged) == (True, True)
+    assert [f"Episode {bad.id}: Tool 'no spaces'" in each for each in strange] == [True] * (
+        format == "openai"
+    )
+    assert (done.episodes, done.left_out) == (4 - len(strange), 0)
+
+
+def test_an_export_that_fails_leaves_no_file(tmp_path: Path) -> None:
+    with RunWriter.create(tmp_path / "run", RunInfo()) as writer:
+        writer.append(episode(0))
+    run = read_run(tmp_path / "run")
+    (tmp_path / "run" / "out").mkdir()
+    with pytest.raises(IsADirectoryError):
+        export_run(run, "openai", tmp_path / "run" / "out")
+    assert [path.name for path in (tmp_path / "run").glob(".*")] == []
 
 
 def atif(record: EpisodeRecord) -> dict[str, Any]:
@@ -272,10 +299,14 @@ def test_each_episode_is_a_file_beside_its_images(tmp_path: Path) -> None:
     with RunWriter.create(tmp_path / "run", RunInfo()) as writer:
         writer.append(conversation(UserMessage([IMAGE]), AgentMessage("4"), id="../evil"))
         writer.append(episode(1, None, outcome=LOST))
-        writer.append(conversation(id="empty"))
+        writer.append(conversation(id="empty", sample=1))
     run, out = read_run(tmp_path / "run"), tmp_path / "out" / "atif"
     done = export_run(run, "atif", out, outcomes=("scored", "failed"))
     assert (done.episodes, done.left_out) == (2, 1)
-    assert sorted(path.name for path in out.iterdir()) == [f"{1:016x}{0:016x}.json", "___evil.json", "images"]
-    path = json.loads((out / "___evil.json").read_text())["steps"][0]["message"][0]["source"]["path"]
+    assert sorted(path.name for path in out.iterdir()) == [
+        f"{1:016x}{0:016x}.json",
+        "___evil-2d6afc71.json",
+        "images",
+    ]
+    path = json.loads((out / "___evil-2d6afc71.json").read_text())["steps"][0]["message"][0]["source"]["path"]
     assert (out / path).read_bytes().startswith(b"\x89PNG")

@@ -116,7 +116,7 @@ def test_unknown_keys_are_ignored(tmp_path: Path) -> None:
         ({"messages": [3]}, "messages.0: "),
         ({"messages": [{"role": "user", "blocks": ["x"]}]}, "messages.0.user.blocks.0"),
         ({"tools": "../../etc/passwd"}, "tools: String should match pattern"),
-        ({"tools": "0" * 64}, "The blob 000.* cannot be read: No such file"),
+        ({"tools": "0" * 64}, "0{64} cannot be read: No such file"),
     ],
 )
 def test_a_wrong_line_says_what_is_wrong(keys: dict[str, Any], said: str, tmp_path: Path) -> None:

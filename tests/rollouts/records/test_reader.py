@@ -78,11 +78,11 @@ def test_a_broken_line_in_the_middle_is_skipped_and_named(tmp_path: Path) -> Non
     assert [entry.task.index for entry in run.entries] == [0, 4]
     assert [str(line) for line in run.broken] == [
         "episodes.jsonl:2: messages: not a list of messages",
-        "episodes.jsonl:3: not valid JSON",
-        "episodes.jsonl:4: not valid JSON",
-        "episodes.jsonl:6: not valid JSON",
+        "episodes.jsonl:3: not valid JSON, or nested too deeply",
+        "episodes.jsonl:4: not valid JSON, or nested too deeply",
+        "episodes.jsonl:6: not valid JSON, or nested too deeply",
         "episodes.jsonl:7: not a JSON object",
-        "episodes.jsonl:8: not valid JSON",
+        "episodes.jsonl:8: not valid JSON, or nested too deeply",
     ]
 
 
@@ -134,7 +134,7 @@ def test_lines_of_other_writers_are_read_whatever_their_order_of_keys(
             ]
 
 
-def test_an_episode_that_failed_is_replaced_by_its_next_attempt(tmp_path: Path) -> None:
+def test_a_sample_of_a_task_that_was_played_again_counts_once(tmp_path: Path) -> None:
     failed = Failed("environment", "call", "ToolFailed")
     records = [
         episode(0, None, outcome=LOST, id="a"),
@@ -144,15 +144,18 @@ def test_an_episode_that_failed_is_replaced_by_its_next_attempt(tmp_path: Path) 
         episode(1, 1.0, id="e"),
         episode(0, 0.0, id="f"),
         episode(0, 0.0, id="g", sample=1),
+        episode(0, None, outcome=LOST, id="h", sample=1),
+        episode(0, 1.0, id="i", agent="another"),
     ]
     run = read_run(written(tmp_path / "one", *records))
-    assert [entry.id for entry in run.entries] == ["d", "e", "f", "g"]
-    assert run.episode(run.number("d")) == records[3]
-    assert [record.id for record in run.episodes()] == ["d", "e", "f", "g"]
-    with pytest.raises(RunError):
-        run.number("a")
+    assert [entry.id for entry in run.entries] == ["f", "e", "g", "i"]
+    assert run.episode(run.number("f")) == records[5]
+    assert [record.id for record in run.episodes()] == ["f", "e", "g", "i"]
+    for replaced in "abcdh":
+        with pytest.raises(RunError):
+            run.number(replaced)
     sessions = read_run(written(tmp_path / "two", *records, info=RunInfo("sessions")))
-    assert [entry.id for entry in sessions.entries] == list("abcdefg")
+    assert [entry.id for entry in sessions.entries] == list("abcdefghi")
 
 
 def test_a_run_that_grows_is_read_from_where_it_was(tmp_path: Path) -> None:

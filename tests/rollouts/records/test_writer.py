@@ -1,18 +1,24 @@
 """Runs on disk: written, killed, continued."""
 
 import asyncio
+import multiprocessing
 import os
 import resource
 import signal
 import subprocess
 import sys
 import threading
+from multiprocessing.synchronize import Barrier
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ors.rollouts.records import RunError, RunInfo, RunWriter, read_run
 from tests.support.episode_records import episode
+
+RIVALS = 4
+ROUNDS = 60
 
 
 def ids(folder: Path) -> list[int]:
@@ -44,6 +50,50 @@ def test_a_folder_without_a_run_cannot_be_continued(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="is not a run"):
         RunWriter.open(tmp_path)
     assert list(tmp_path.iterdir()) == []
+
+
+def rival(number: int, folder: Path, how: dict[str, Any], start: Barrier) -> None:
+    """Creates every run at the same moment as the others; notes whose run it is where it was not refused."""
+    kept = []
+    how = {**how, "part": str(number)} if "part" in how else how
+    for turn in range(ROUNDS):
+        start.wait(60)
+        run = folder / str(turn)
+        try:
+            kept.append(RunWriter.create(run, RunInfo(config={"by": number}), **how))
+        except RunError:
+            continue
+        (run / f"opened-{number}").write_text(str(read_run(run).info.config["by"]))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("how", [{}, {"append": True}, {"append": True, "part": ""}], ids=str)
+def test_processes_that_create_a_run_at_once_agree_whose_it_is(tmp_path: Path, how: dict[str, Any]) -> None:
+    spawn = multiprocessing.get_context("spawn")
+    start = spawn.Barrier(RIVALS)
+    rivals = [spawn.Process(target=rival, args=(number, tmp_path, how, start)) for number in range(RIVALS)]
+    for each in rivals:
+        each.start()
+    for each in rivals:
+        each.join(120)
+    assert [each.exitcode for each in rivals] == [0] * RIVALS
+    for turn in range(ROUNDS):
+        run = tmp_path / str(turn)
+        creator = str(read_run(run).info.config["by"])
+        opened = {path.name: path.read_text() for path in run.glob("opened-*")}
+        assert set(opened.values()) == {creator}
+        assert len(opened) == (RIVALS if "part" in how else 1)
+        assert f"opened-{creator}" in opened
+        assert not list(run.glob(".*"))
+
+
+def test_a_description_that_could_not_be_read_again_is_not_written(tmp_path: Path) -> None:
+    wrong: Any = "games"
+    for info in (RunInfo(wrong), RunInfo(created=float("inf")), RunInfo(created=1e300), RunInfo(schema=2)):
+        with pytest.raises(ValueError, match=r"kind|created|schema"):
+            RunWriter.create(tmp_path, info)
+        assert not (tmp_path / "run.json").exists()
+    RunWriter.create(tmp_path, RunInfo()).close()
 
 
 def test_a_run_has_one_writing_process(tmp_path: Path) -> None:

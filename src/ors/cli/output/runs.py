@@ -37,6 +37,13 @@ def outcome(entry: Entry | EpisodeRecord) -> str:
     return f"failed: {found.who}, {found.stage}" if isinstance(found, Failed) else found.type
 
 
+def warn_of_skipped(reasons: Sequence[str], what: str) -> None:
+    """Says in one line how many episodes or lines were skipped, and why the first was."""
+    if reasons:
+        first = clean(shortened(reasons[0], 500))
+        click.echo(f"Warning: skipped {counted(len(reasons), what)}; the first: {first}", err=True)
+
+
 def print_runs(rows: Iterable[tuple[str, Run, Summary]]) -> None:
     """Prints one line for each run."""
     print_table(
@@ -163,7 +170,7 @@ def print_episodes(entries: Sequence[Entry]) -> None:
 def print_episode(record: EpisodeRecord) -> None:
     """Prints one episode as a conversation."""
     task = clean(f"{record.task.environment} {task_key(record.task).label}")
-    click.echo(f"episode {record.id} of {task}, sample {record.sample}")
+    click.echo(f"episode {clean(record.id)} of {task}, sample {record.sample}")
     for each in (*record.earlier, record):
         attempt = "" if each is record else "earlier "
         click.echo(f"{attempt}outcome: {outcome(each)}")

@@ -1,10 +1,18 @@
 """The messages of a conversation, independent of any model provider."""
 
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
 
 from ors.client import ToolInvocation
 from ors.types import Blocks, JSONObject, TextBlock
+
+# What records hold. Text is no number, and every number can be summed, drawn and written as JSON.
+Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
+Count = Annotated[int, Field(strict=True, ge=-(2**63), lt=2**63)]
+Seconds = Annotated[float, Field(strict=True, ge=-5e10, le=5e10)]
+"""A time that a calendar can show."""
 
 StopReason = Literal["stop", "length", "refusal", "pause"]
 
@@ -13,13 +21,13 @@ StopReason = Literal["stop", "length", "refusal", "pause"]
 class Usage:
     """Tokens of one or more model requests, and their cost if prices are known."""
 
-    input_tokens: int = 0
+    input_tokens: Count = 0
     """All input tokens, cached ones included."""
-    output_tokens: int = 0
+    output_tokens: Count = 0
     """All output tokens, reasoning included."""
-    cached_tokens: int = 0
-    reasoning_tokens: int = 0
-    cost: float | None = None
+    cached_tokens: Count = 0
+    reasoning_tokens: Count = 0
+    cost: Number | None = None
 
     def __add__(self, other: "Usage") -> "Usage":
         costs_known = self.cost is not None or other.cost is not None
@@ -62,7 +70,7 @@ class AgentMessage:
     stop: StopReason = "stop"
     """Why the model stopped: "length" if its output was cut off, "pause" if it goes on when asked again."""
     usage: Usage = _NO_USAGE
-    seconds: float = 0.0
+    seconds: Seconds = 0.0
     native: Any = None
     """The reply in the provider's own form, which goes back to it unchanged. Not recorded."""
     role: Literal["assistant"] = "assistant"
@@ -81,12 +89,12 @@ class ToolMessage:
     """Whether the tool accepted the call. A refusal goes to the model, which can try again."""
     reason: str | None = None
     """The code of a refusal, if there is one."""
-    reward: float | None = None
+    reward: Number | None = None
     finished: bool = False
     metadata: JSONObject | None = None
-    started: float = 0.0
+    started: Seconds = 0.0
     """Seconds since the episode began."""
-    seconds: float = 0.0
+    seconds: Seconds = 0.0
     role: Literal["tool"] = "tool"
 
 

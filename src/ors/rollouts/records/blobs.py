@@ -3,12 +3,14 @@
 import hashlib
 import re
 from pathlib import Path
-from uuid import uuid4
+from typing import BinaryIO
 
 from ors.rollouts.records.errors import RunError
+from ors.rollouts.records.files import open_file, write_whole
 
 FOLDER = "blobs"
 NAME = "^[0-9a-f]{64}$"
+MOST_KNOWN = 10_000
 
 
 class Blobs:
@@ -16,14 +18,22 @@ class Blobs:
 
     def __init__(self, run: Path) -> None:
         self._folder = run / FOLDER
+        self._known: set[str] = set()
+        """Blobs that are certain to be whole; not all of them, since there may be millions."""
 
     def put(self, content: bytes) -> str:
-        """Writes a blob if it is not there yet; returns its name."""
+        """Writes a blob if it is not there yet, or is damaged; returns its name."""
         name = hashlib.sha256(content).hexdigest()
-        path = self._folder / name
-        if not path.exists():
+        if name in self._known:
+            return name
+        try:
+            self.get(name)
+        except RunError:
+            self._check_folder()
             self._folder.mkdir(exist_ok=True)
-            write_whole(path, content)
+            write_whole(self._folder / name, content)
+        if len(self._known) < MOST_KNOWN:
+            self._known.add(name)
         return name
 
     def get(self, name: str) -> bytes:
@@ -32,24 +42,23 @@ class Blobs:
         Raises:
             RunError: there is no such blob, or it was changed.
         """
-        if not re.fullmatch(NAME, name):
-            raise RunError(f"{name[:80]!r} is not the name of a blob")
-        try:
-            content = (self._folder / name).read_bytes()
-        except OSError as error:
-            raise RunError(f"The blob {name} cannot be read: {error.strerror}") from None
+        with self.open(name) as file:
+            content = file.read()
         if hashlib.sha256(content).hexdigest() != name:
             raise RunError(f"The blob {name} was changed or damaged")
         return content
 
+    def open(self, name: str) -> BinaryIO:
+        """Opens a blob, whose content nobody has checked.
 
-def write_whole(path: Path, content: bytes) -> None:
-    """Writes a file that others see whole or not at all."""
-    temporary = path.with_name(f".{path.name[:16]}-{uuid4().hex}")
-    try:
-        with temporary.open("xb") as file:
-            file.write(content)
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+        Raises:
+            RunError: there is no such blob.
+        """
+        if not re.fullmatch(NAME, name):
+            raise RunError(f"{name[:80]!r} is not the name of a blob")
+        self._check_folder()
+        return open_file(self._folder / name)
+
+    def _check_folder(self) -> None:
+        if self._folder.is_symlink():
+            raise RunError(f"{self._folder} is a link, and links are not followed")

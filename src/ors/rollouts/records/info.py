@@ -1,5 +1,6 @@
 """Description of a run in `run.json`: configuration, versions and the state of its code."""
 
+import os
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -11,7 +12,9 @@ import orjson
 from pydantic import TypeAdapter, ValidationError
 
 from ors._json import dumps, loads
+from ors.rollouts.episodes.messages import Seconds
 from ors.rollouts.records.errors import RunError
+from ors.rollouts.records.files import open_file
 from ors.rollouts.records.line import SCHEMA, check_schema
 from ors.rollouts.records.provenance import GitState, content_hash, git_state, versions
 from ors.rollouts.records.redaction import redacted
@@ -29,7 +32,7 @@ class RunInfo:
     """All settings, as they were resolved."""
     versions: Mapping[str, str] = field(default_factory=dict)
     git: GitState | None = None
-    created: float = 0.0
+    created: Seconds = 0.0
     """Seconds since 1970."""
     schema: int = SCHEMA
     content: str | None = None
@@ -81,22 +84,33 @@ def read_info(folder: Path) -> RunInfo:
     Raises:
         RunError: the folder is not a run, or of a newer schema.
     """
+    if not os.path.lexists(folder / FILE):
+        raise RunError(f"{folder} is not a run: it has no {FILE}")
+    with open_file(folder / FILE) as file:
+        content = file.read()
     try:
-        found = loads((folder / FILE).read_bytes())
-    except OSError:
-        raise RunError(f"{folder} is not a run: it has no {FILE} that can be read") from None
-    except ValueError:
-        raise RunError(f"{folder / FILE} is not valid JSON") from None
-    try:
-        check_schema(found.get("schema") if isinstance(found, dict) else None)
-        return _adapter().validate_python(found)
+        return _checked(loads(content))
     except RunError as error:
         raise RunError(f"{folder / FILE}: {error}") from None
+    except ValueError:
+        raise RunError(f"{folder / FILE} is not valid JSON, or nested too deeply") from None
+
+
+def _checked(found: Any) -> RunInfo:
+    check_schema(found.get("schema") if isinstance(found, dict) else None)
+    try:
+        return _adapter().validate_python(found)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
-        raise RunError(f"{folder / FILE}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+        raise RunError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
 
 
 def info_bytes(info: RunInfo) -> bytes:
-    """The content of `run.json`."""
-    return orjson.dumps(loads(dumps(asdict(info))), option=orjson.OPT_INDENT_2) + b"\n"
+    """The content of `run.json`.
+
+    Raises:
+        TypeError, ValueError: it could not be read again.
+    """
+    found = loads(dumps(asdict(info)))
+    _checked(found)
+    return orjson.dumps(found, option=orjson.OPT_INDENT_2) + b"\n"

@@ -12,7 +12,10 @@ from ors._json import dumps, loads
 from ors.rollouts.agent import TaskRef
 from ors.rollouts.episodes.messages import (
     AgentMessage,
+    Count,
     Message,
+    Number,
+    Seconds,
     SystemMessage,
     ToolMessage,
     Usage,
@@ -38,8 +41,8 @@ _BLOCK_KEYS = {"type", "text", "data", "mimeType", "detail"}
 class LineTimes:
     """Seconds of each model request and of each call: those of the messages, for tables."""
 
-    model: tuple[float, ...] = ()
-    calls: tuple[float, ...] = ()
+    model: tuple[Seconds, ...] = ()
+    calls: tuple[Seconds, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,20 +50,20 @@ class Line:
     """The keys of a line. Blocks of its messages may have a `blob` instead of their content."""
 
     schema: Literal[1]
-    id: str
+    id: Annotated[str, Field(min_length=1, max_length=200)]
     environment: str
     split: str | None = None
-    index: int | None = None
-    sample: int = 0
+    index: Count | None = None
+    sample: Count = 0
     agent: str = ""
     outcome: Annotated[Outcome, Field(discriminator="type")]
-    reward: float | None = None
-    rewards: tuple[float | None, ...] = ()
+    reward: Number | None = None
+    rewards: tuple[Number | None, ...] = ()
     tokens: Usage = field(default_factory=Usage)
     session: str | None = None
-    started: float = 0.0
-    seconds: float = 0.0
-    attempts: int = 1
+    started: Annotated[Seconds, Field(ge=0)] = 0.0
+    seconds: Seconds = 0.0
+    attempts: Count = 1
     times: LineTimes = field(default_factory=LineTimes)
     tools: BlobName | None = None
     task: JSONObject | None = None
@@ -85,10 +88,22 @@ def encode(record: EpisodeRecord, blobs: Blobs) -> bytes:
     """Encodes a record as one line that ends with a newline; its blobs are written first.
 
     Raises:
-        TypeError, ValueError: a value of the record cannot be written as JSON.
+        TypeError, ValueError: the record could not be read again.
         OSError: a blob cannot be written.
     """
-    return dumps(_line(record, blobs)) + b"\n"
+    try:
+        line = dumps(_line(record, blobs)) + b"\n"
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    except AttributeError as error:
+        raise TypeError(f"a value of the record has the wrong type: {error}") from None
+    _, read = checked(line)
+    # JSON has null for what is no finite number.
+    if [each is None for each in (read.reward, *read.rewards)] != [
+        each is None for each in (record.reward, *record.rewards)
+    ]:
+        raise ValueError("reward, rewards: each must be a finite number or None")
+    return line
 
 
 def record_json(record: EpisodeRecord) -> dict[str, Any]:
@@ -101,7 +116,7 @@ def _line(record: EpisodeRecord, blobs: Blobs | None) -> dict[str, Any]:
     """The keys of a line. Those that tables need come before the messages: the index reads no further."""
     tools: Any = record.tools
     if blobs is not None:
-        tools = blobs.put(dumps(record.tools)) if record.tools else None
+        tools = _put_tools(record.tools, blobs) if record.tools else None
     task = {} if record.task.spec is None else {"task": record.task.spec}
     metadata = {} if record.metadata is None else {"metadata": record.metadata}
     earlier = {"earlier": [_line(each, blobs) for each in record.earlier]} if record.earlier else {}
@@ -179,11 +194,8 @@ def decode(line: bytes, blobs: Blobs) -> EpisodeRecord:
     return _record(parsed(line), blobs)
 
 
-def _record(found: dict[str, Any], blobs: Blobs) -> EpisodeRecord:
-    messages = found.get("messages")
-    if isinstance(messages, list):
-        found["messages"] = [_filled(each, blobs) for each in messages]
-    read = validated(found)
+def _record(found: Mapping[str, Any], blobs: Blobs) -> EpisodeRecord:
+    read = _read(found, blobs)
     return EpisodeRecord(
         id=read.id,
         task=TaskRef(read.environment, read.split, read.index, read.task),
@@ -204,6 +216,26 @@ def _record(found: dict[str, Any], blobs: Blobs) -> EpisodeRecord:
     )
 
 
+def checked(line: bytes) -> tuple[dict[str, Any], Line]:
+    """A line as JSON, with references to its blobs, and what is read from it without them.
+
+    Raises:
+        RunError: the line is broken or of a newer schema.
+    """
+    found = parsed(line)
+    read = _read(found, None)
+    for each in read.earlier:
+        _read({**each, "earlier": ()}, None)
+    return found, read
+
+
+def _read(found: Mapping[str, Any], blobs: Blobs | None) -> Line:
+    messages = found.get("messages")
+    if isinstance(messages, list):
+        messages = [_filled(each, blobs) for each in messages]
+    return validated({**found, "messages": messages})
+
+
 def parsed(text: bytes) -> dict[str, Any]:
     """The JSON object of a line, whose schema this version knows.
 
@@ -213,7 +245,7 @@ def parsed(text: bytes) -> dict[str, Any]:
     try:
         found = loads(text)
     except ValueError:
-        raise RunError("not valid JSON") from None
+        raise RunError("not valid JSON, or nested too deeply") from None
     if not isinstance(found, dict):
         raise RunError("not a JSON object")
     check_schema(found.get("schema"))
@@ -246,31 +278,43 @@ def validated(found: Mapping[str, Any]) -> Line:
         raise RunError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
 
 
-def _filled(message: Any, blobs: Blobs) -> Any:
-    """The message with the content of its blobs."""
+def _filled(message: Any, blobs: Blobs | None) -> Any:
+    """The message with the content of its blobs; without blobs, with nothing in their place."""
     if not isinstance(message, dict):
         return message
-    message.pop("native", None)
-    if isinstance(message.get("blocks"), list):
-        message["blocks"] = [_filled_block(each, blobs) for each in message["blocks"]]
-    return message
+    filled = {key: value for key, value in message.items() if key != "native"}
+    if isinstance(filled.get("blocks"), list):
+        filled["blocks"] = [_filled_block(each, blobs) for each in filled["blocks"]]
+    return filled
 
 
-def _filled_block(block: Any, blobs: Blobs) -> Any:
+def _filled_block(block: Any, blobs: Blobs | None) -> Any:
     if not isinstance(block, dict):
         return block
     kept = {key: value for key, value in block.items() if key in _BLOCK_KEYS}
     if isinstance(name := block.get("blob"), str) and kept.get("type") in _CONTENT:
-        content = blobs.get(name)
-        is_text = kept["type"] == "text"
+        content = b"" if blobs is None else blobs.get(name)
         kept[_CONTENT[kept["type"]]] = (
-            content.decode(errors="surrogatepass") if is_text else base64.b64encode(content).decode()
+            _text(content) if kept["type"] == "text" else base64.b64encode(content).decode()
         )
     return kept
 
 
+def _text(content: bytes) -> str:
+    try:
+        return content.decode(errors="surrogatepass")
+    except UnicodeDecodeError:
+        raise RunError("the blob of a text is not text") from None
+
+
+def _put_tools(tools: Sequence[ToolSpec], blobs: Blobs) -> str:
+    content = dumps(tools)
+    _read_tools(content)
+    return blobs.put(content)
+
+
 def _read_tools(content: bytes) -> tuple[ToolSpec, ...]:
     try:
-        return _tools_adapter().validate_json(content)
-    except ValidationError:
-        raise RunError("the blob of the tools is not a list of tools") from None
+        return _tools_adapter().validate_python(loads(content))
+    except ValueError:
+        raise RunError("the tools are not a list of tools") from None

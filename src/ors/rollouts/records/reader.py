@@ -12,6 +12,7 @@ from ors.rollouts.episodes.record import EpisodeRecord
 from ors.rollouts.episodes.scoring import Scoring
 from ors.rollouts.records.blobs import Blobs
 from ors.rollouts.records.errors import NewerSchema, RunError
+from ors.rollouts.records.files import open_file
 from ors.rollouts.records.index import Entry, entry
 from ors.rollouts.records.info import FILE, read_info
 from ors.rollouts.records.line import decode
@@ -43,7 +44,7 @@ class Run:
         self._entries: list[Entry] = []
         self._broken: list[BrokenLine] = []
         self._by_id: dict[str, int] = {}
-        self._failed: dict[tuple[TaskKey, int, str], int] = {}
+        self._by_key: dict[tuple[TaskKey, int, str], int] = {}
         self._read: dict[str, tuple[int, int]] = {}
         """Of each file, how many bytes and lines were read."""
         self.refresh()
@@ -62,10 +63,10 @@ class Run:
         """Adds what was written since the last time to the index.
 
         Raises:
-            RunError: a line has a newer schema than this version of ors can read.
+            RunError: a file cannot be read, or a line has a newer schema than this version of ors can read.
         """
         for path in sorted(self.folder.glob("episodes*.jsonl")):
-            with path.open("rb", buffering=_BUFFER) as file:
+            with open_file(path, _BUFFER) as file:
                 self._add_lines(file, path.name)
 
     def _add_lines(self, file: BinaryIO, part: str) -> None:
@@ -84,18 +85,22 @@ class Run:
             self._read[part] = offset, number
 
     def _add(self, new: Entry) -> None:
+        """Adds an episode, or puts it in the place of the one that it replaces.
+
+        The driver plays a sample of a task once, or again: then the later one counts, unless only it failed.
+        """
         place = self._by_id.get(new.id)
         if place is None and self.info.kind == "rollouts":
-            place = self._failed.pop(new.key, None)
+            place = self._by_key.get(new.key)
         if place is None:
             place = len(self._entries)
             self._entries.append(new)
-        else:
-            self._by_id.pop(self._entries[place].id, None)
+        elif (old := self._entries[place]).id == new.id or old.failed_by or not new.failed_by:
+            del self._by_id[old.id]
             self._entries[place] = new
-        self._by_id[new.id] = place
-        if new.failed_by is not None:
-            self._failed[new.key] = place
+        else:
+            return
+        self._by_id[new.id] = self._by_key[new.key] = place
 
     def number(self, which: str) -> int:
         """The place of an episode in `entries`, by its id, the first characters of its id, or its number.
@@ -136,14 +141,16 @@ class Run:
         with ExitStack() as stack:
             files: dict[str, BinaryIO] = {}
             for each in self._entries if entries is None else entries:
-                if each.part not in files:
-                    files[each.part] = stack.enter_context((self.folder / each.part).open("rb"))
                 try:
-                    yield self._decoded(files[each.part], each)
+                    if each.part not in files:
+                        files[each.part] = stack.enter_context(open_file(self.folder / each.part))
+                    record = self._decoded(files[each.part], each)
                 except RunError as error:
                     if on_broken is None:
                         raise
                     on_broken(each, error)
+                else:
+                    yield record
 
     def _decoded(self, file: BinaryIO, where: Entry) -> EpisodeRecord:
         file.seek(where.offset)
@@ -157,8 +164,7 @@ def read_run(folder: str | Path) -> Run:
     """Reads the index of a run.
 
     Raises:
-        RunError: the folder is not a run, or of a newer schema.
-        OSError: a file cannot be read.
+        RunError: the folder is not a run, or of a newer schema, or a file of it cannot be read.
     """
     return Run(Path(folder))
 

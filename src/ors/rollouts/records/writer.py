@@ -8,8 +8,9 @@ from types import TracebackType
 from typing import Self
 
 from ors.rollouts.episodes.record import EpisodeRecord
-from ors.rollouts.records.blobs import Blobs, write_whole
+from ors.rollouts.records.blobs import Blobs
 from ors.rollouts.records.errors import RunError
+from ors.rollouts.records.files import open_regular, write_whole
 from ors.rollouts.records.info import FILE, RunInfo, info_bytes, read_info
 from ors.rollouts.records.line import encode
 
@@ -32,16 +33,22 @@ class RunWriter:
     Several processes can write one run if each has its own `part`, which names its file.
     """
 
-    def __init__(self, folder: Path, part: str = "") -> None:
+    def __init__(self, folder: Path, part: str = "", info: RunInfo | None = None) -> None:
+        """Opens the file of a part, and describes the run by `info` if nobody has done so.
+
+        The lock comes first: who has it has written `run.json`, or has found it.
+        """
         if part and not re.fullmatch(r"[\w.-]+", part):
             raise RunError(f"{part!r} cannot be part of a file name")
         self.folder = folder
         self._blobs = Blobs(folder)
         self._lock = threading.Lock()
         path = episodes_file(folder, part)
-        self._file: int | None = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
+        self._file: int | None = open_regular(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
         try:
             _lock(self._file, folder)
+            if info is not None:
+                write_whole(folder / FILE, info_bytes(info), new=True)
             self._size, self.cut = _mend(self._file)
         except BaseException:
             os.close(self._file)
@@ -57,9 +64,12 @@ class RunWriter:
         """
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        if not (folder / FILE).exists():
-            write_whole(folder / FILE, info_bytes(info))
-        elif not append:
+        if not os.path.lexists(folder / FILE):
+            try:
+                return cls(folder, part, info)
+            except FileExistsError:
+                pass  # another process was faster
+        if not append:
             raise RunError(f"{folder} has a run already: resume it, or choose another folder")
         return cls.open(folder, part=part)
 

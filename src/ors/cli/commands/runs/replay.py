@@ -14,6 +14,7 @@ from ors.cli.errors import WrongUsage, clean, shown_path
 from ors.cli.evaluation.task_choice import selected
 from ors.cli.options.shared import URL_OR_TARGET, Command, api_key, as_json, environment, secrets
 from ors.cli.output.printing import print_json, print_table, shortened
+from ors.cli.output.runs import warn_of_skipped
 from ors.cli.targets.connect import PATIENCE, greet, known_name
 from ors.cli.targets.process import served
 from ors.cli.targets.resolve import as_url
@@ -40,6 +41,8 @@ class Replayed:
 
     episodes: int = 0
     skipped: int = 0
+    unreadable: list[str] = field(default_factory=list)
+    """Why episodes could not be read."""
     differences: list[tuple[EpisodeRecord, Difference]] = field(default_factory=list)
     errors: list[tuple[EpisodeRecord, str]] = field(default_factory=list)
     """Episodes that could not be played."""
@@ -96,21 +99,22 @@ def replay_command(
     """
     ignored = {kind for name in ignore for kind in KINDS[name]}
     try:
-        records = read_run(run)
-        chosen = _chosen(records, split, tasks)
+        records, found = read_run(run), Replayed()
+        chosen = _chosen(records, split, tasks, found)
         with ExitStack() as stack:
             url = _url(records, where, stack)
             greet(url, api_key)
-            player = _Player(url, api_key, env, dict(secret), ignored)
-            found = asyncio.run(player.play(chosen, concurrency))
+            player = _Player(url, api_key, env, dict(secret), ignored, found)
+            asyncio.run(player.play(chosen, concurrency))
     except RunError as error:
         raise WrongUsage(str(error)) from None
+    warn_of_skipped(found.unreadable, "episode")
     _print_json(found) if as_json else _print(found)
     if found.differing:
         raise click.exceptions.Exit(1)
 
 
-def _chosen(run: Run, splits: Sequence[str], tasks: str | None) -> Iterator[EpisodeRecord]:
+def _chosen(run: Run, splits: Sequence[str], tasks: str | None, found: Replayed) -> Iterator[EpisodeRecord]:
     entries = [entry for entry in run.entries if not splits or entry.task.split in splits]
     if tasks is not None:
         indices = {entry.task.index for entry in entries if entry.task.index is not None}
@@ -118,7 +122,7 @@ def _chosen(run: Run, splits: Sequence[str], tasks: str | None) -> Iterator[Epis
         entries = [entry for entry in entries if entry.task.index in chosen]
     if not entries:
         raise WrongUsage(f"{shown_path(run.folder)} has no episode of these tasks")
-    return run.episodes(entries)
+    return run.episodes(entries, on_broken=lambda _, error: found.unreadable.append(str(error)))
 
 
 def _url(run: Run, where: str | None, stack: ExitStack) -> str:
@@ -140,23 +144,28 @@ class _Player:
     """Plays records on one server."""
 
     def __init__(
-        self, url: str, key: str | None, env: str | None, secrets: Mapping[str, str], ignored: set[str]
+        self,
+        url: str,
+        key: str | None,
+        env: str | None,
+        secrets: Mapping[str, str],
+        ignored: set[str],
+        found: Replayed,
     ) -> None:
         self._client = AsyncORS(url, key, options=PATIENCE)
         self._env = env
         self._secrets = secrets
         self._ignored = ignored
         self._names: Sequence[str] = ()
-        self._found = Replayed()
+        self._found = found
 
-    async def play(self, records: Iterator[EpisodeRecord], concurrency: int) -> Replayed:
+    async def play(self, records: Iterator[EpisodeRecord], concurrency: int) -> None:
         """Plays all records, so many at once."""
         async with self._client:
             self._names = await self._client.list_environments()
             await asyncio.gather(*(self._play_each(records) for _ in range(concurrency)))
         self._found.differences.sort(key=_order)
         self._found.errors.sort(key=_order)
-        return self._found
 
     async def _play_each(self, records: Iterator[EpisodeRecord]) -> None:
         for record in records:  # the iterator is shared: each takes the next
@@ -188,6 +197,7 @@ def _print_json(found: Replayed) -> None:
     rows = [{**_about(record), **asdict(each)} for record, each in found.differences]
     errors = [{**_about(record), "error": error} for record, error in found.errors]
     counts = {"episodes": found.episodes, "skipped": found.skipped, "differing": found.differing}
+    counts["unreadable"] = len(found.unreadable)
     print_json({**counts, "differences": rows, "errors": errors})
 
 

@@ -20,6 +20,7 @@ from ors.cli.output.runs import (
     print_runs,
     print_summary,
     print_tasks,
+    warn_of_skipped,
 )
 from ors.rollouts.records import (
     FORMATS,
@@ -38,7 +39,6 @@ from ors.rollouts.records import (
 )
 from ors.rollouts.records.analysis.statistics import counted
 
-MOST_WARNINGS = 10
 FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 RUN = click.argument("run", metavar="RUN", type=click.Path(path_type=Path))
 
@@ -71,10 +71,7 @@ def _errors() -> Iterator[None]:
 def _opened(path: Path) -> Run:
     with _errors():
         run = read_run(path)
-    for line in run.broken[:MOST_WARNINGS]:
-        click.echo(f"Warning: {shown_path(path)}: skipped a broken line: {clean(str(line))}", err=True)
-    if len(run.broken) > MOST_WARNINGS:
-        click.echo(f"Warning: {len(run.broken) - MOST_WARNINGS} more broken lines were skipped", err=True)
+    warn_of_skipped([f"{shown_path(path)}: {line}" for line in run.broken], "broken line")
     return run
 
 
@@ -219,8 +216,8 @@ def export(
     """
     found = _opened(run)
     wanted = outcomes or (("scored",) if format == "openai" else OUTCOMES)
-    with _errors():
-        done = export_run(found, format, out, min_reward=min_reward, outcomes=wanted)
+    done = export_run(found, format, out, min_reward=min_reward, outcomes=wanted)
+    warn_of_skipped(done.skipped, "episode")
     if as_json:
         print_json({"out": str(out), **asdict(done)})
     else:

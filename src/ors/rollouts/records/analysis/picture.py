@@ -6,7 +6,7 @@ from pathlib import Path
 from xml.sax.saxutils import escape
 
 from ors.rollouts.records.analysis.statistics import Estimate, Row, Summary, counted, summarize
-from ors.rollouts.records.blobs import write_whole
+from ors.rollouts.records.files import write_whole
 from ors.rollouts.records.index import Entry
 from ors.rollouts.records.reader import Run
 

@@ -2,7 +2,7 @@
 
 import hashlib
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
@@ -10,10 +10,9 @@ from typing import Literal, get_args
 from ors._json import dumps
 from ors._version import __version__
 from ors.rollouts.episodes.record import EpisodeRecord
-from ors.rollouts.records.blobs import write_whole
-from ors.rollouts.records.errors import RunError
 from ors.rollouts.records.exports.atif import atif_trajectory
 from ors.rollouts.records.exports.openai import openai_example
+from ors.rollouts.records.files import write_whole
 from ors.rollouts.records.index import Entry
 from ors.rollouts.records.reader import Run
 
@@ -29,6 +28,8 @@ class Exported:
 
     episodes: int
     left_out: int
+    skipped: Sequence[str]
+    """Why others were not: they cannot be read, or cannot be expressed in the format."""
 
 
 def export_run(
@@ -45,13 +46,14 @@ def export_run(
     each episode, and its images.
 
     Raises:
-        RunError: an episode cannot be read, or cannot be expressed in the format.
         OSError: `out` cannot be written.
     """
     chosen = [entry for entry in run.entries if _is_wanted(entry, min_reward, outcomes)]
-    records = (record for record in run.episodes(chosen) if record.messages)
-    written = _write_openai(records, out) if format == "openai" else _write_atif(records, out, run)
-    return Exported(written, len(run.entries) - written)
+    skipped: list[str] = []
+    found = run.episodes(chosen, on_broken=lambda _, error: skipped.append(str(error)))
+    records = (record for record in found if record.messages)
+    written = _write_openai(records, out, skipped) if format == "openai" else _write_atif(records, out, run)
+    return Exported(written, len(run.entries) - written - len(skipped), skipped)
 
 
 def _is_wanted(entry: Entry, min_reward: float | None, outcomes: Collection[str]) -> bool:
@@ -60,13 +62,13 @@ def _is_wanted(entry: Entry, min_reward: float | None, outcomes: Collection[str]
     return min_reward is None or (entry.reward is not None and entry.reward >= min_reward)
 
 
-def _write_openai(records: Iterable[EpisodeRecord], out: Path) -> int:
+def _write_openai(records: Iterable[EpisodeRecord], out: Path, skipped: list[str]) -> int:
     out.parent.mkdir(parents=True, exist_ok=True)
     partial = out.with_name(f".{out.name}.partial")
     count = 0
     try:
         with partial.open("wb") as file:
-            for line in _lines(records):
+            for line in _lines(records, skipped):
                 file.write(line)
                 count += 1
         partial.replace(out)
@@ -75,12 +77,14 @@ def _write_openai(records: Iterable[EpisodeRecord], out: Path) -> int:
     return count
 
 
-def _lines(records: Iterable[EpisodeRecord]) -> Iterator[bytes]:
+def _lines(records: Iterable[EpisodeRecord], skipped: list[str]) -> Iterator[bytes]:
     for record in records:
         try:
-            yield dumps(openai_example(record)) + b"\n"
+            line = dumps(openai_example(record)) + b"\n"
         except ValueError as error:
-            raise RunError(f"Episode {record.id}: {error}") from None
+            skipped.append(f"Episode {record.id}: {error}")
+        else:
+            yield line
 
 
 def _write_atif(records: Iterable[EpisodeRecord], out: Path, run: Run) -> int:
@@ -96,7 +100,9 @@ def _write_atif(records: Iterable[EpisodeRecord], out: Path, run: Run) -> int:
         return path
 
     for record in records:
-        name = re.sub(r"[^\w-]", "_", record.id)
+        name = re.sub(r"[^\w-]", "_", record.id, flags=re.ASCII)
+        if name != record.id:  # two ids must not share a file
+            name += f"-{hashlib.sha256(record.id.encode(errors='surrogatepass')).hexdigest()[:8]}"
         write_whole(out / f"{name}.json", dumps(atif_trajectory(record, version=version, save=save)))
         count += 1
     return count
