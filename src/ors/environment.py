@@ -8,7 +8,7 @@ from operator import getitem
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ors._authoring.copies import Copier
-from ors._authoring.task_lists import Listing
+from ors._authoring.task_lists import Listing, declare_tasks
 from ors._authoring.tool_outputs import checked
 from ors._authoring.tools import Spawn, Toolbox, call, method, terminal, tool
 from ors.errors import InvalidEnvironment, ToolError
@@ -33,9 +33,16 @@ class Secrets(dict[str, str]):
 class Environment(ABC):
     """A task, the tools to work on it, and the rewards. One instance is one episode.
 
+    Declare the tasks in `tasks`, or write `list_splits` and `list_tasks`.
+
     Every method may be `def` or `async def`. A `def` method runs in a thread, so it may block.
     """
 
+    tasks: ClassVar[Any] = None
+    """Tasks by split: {"train": [{...}, ...], "test": "test.jsonl"}. Or the path of a file, whose split is
+    "train", or of a folder with one file for each split. Relative paths begin beside the class's module."""
+    max_steps: ClassVar[int | None] = None
+    """Calls after which an episode is finished. Calls that the tool refuses count too."""
     toolsets: ClassVar[Sequence[type]] = ()
     """Toolset classes whose tools this environment has too."""
     calls_after_finished: ClassVar[bool] = False
@@ -56,6 +63,7 @@ class Environment(ABC):
         super().__init_subclass__(**kwargs)
         # Not inherited: a subclass has tasks of its own.
         cls._listing = Listing(cls)
+        declare_tasks(cls, Environment)
 
     def __init__(self, task_spec: JSONObject = {}, secrets: dict[str, str] = {}) -> None:  # noqa: B006
         self.task_spec = task_spec
@@ -103,9 +111,12 @@ class Environment(ABC):
         """The prompt: what the agent sees first, as a string or blocks."""
 
     @classmethod
-    @abstractmethod
     def list_splits(cls) -> Sequence[Split | str] | Awaitable[Sequence[Split | str]]:
         """The splits. The strings "train" and "test" have that type, all others have type "validation"."""
+        raise NotImplementedError
+
+    if not TYPE_CHECKING:  # which cannot know that a class with `tasks` has it
+        list_splits = classmethod(abstractmethod(list_splits.__func__))
 
     @classmethod
     def list_tasks(cls, split: str) -> Sequence[JSONObject] | Awaitable[Sequence[JSONObject]]:

@@ -1,7 +1,11 @@
-"""The task lists of an environment class, cached per class."""
+"""The task lists of an environment class, cached per class; and those that a class declares in `tasks`."""
 
+import os
+import sys
 import threading
 from collections.abc import Mapping, Sequence
+from inspect import getattr_static
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
@@ -86,3 +90,46 @@ class Listing:
                         f"{where}: a task must be a dictionary or a model, but number {index} is {kind}"
                     )
         return tasks
+
+
+_METHODS = ("list_splits", "list_tasks")
+_SUFFIXES = (".jsonl", ".ndjson", ".csv", ".tsv", ".parquet")
+
+
+def declare_tasks(cls: Any, base: type) -> None:
+    """Gives a class that declares `tasks`, and has no methods for them, `list_splits` and `list_tasks`."""
+    declared = cls.__dict__.get("tasks")
+    if not isinstance(declared, Mapping | str | os.PathLike):
+        return
+    if any(getattr_static(cls, name) is not getattr_static(base, name) for name in _METHODS):
+        return
+    cls.list_splits, cls.list_tasks = classmethod(_list_splits), classmethod(_list_tasks)
+
+
+def _list_splits(cls: Any) -> list[str]:
+    return list(_by_split(cls))
+
+
+def _list_tasks(cls: Any, split: str) -> Any:
+    found = _by_split(cls)[split]
+    if not isinstance(found, str | os.PathLike):
+        return found
+    from ors.task_files import tasks_from  # late: most environments have no files
+
+    return tasks_from(_beside(cls, found))
+
+
+def _by_split(cls: Any) -> Mapping[str, Any]:
+    if isinstance(declared := cls.tasks, Mapping):
+        return declared
+    path = _beside(cls, cls.tasks)
+    if not path.is_dir():
+        return {"train": path}
+    return {file.stem: file for file in sorted(path.iterdir()) if file.suffix.lower() in _SUFFIXES}
+
+
+def _beside(cls: Any, path: str | os.PathLike[str]) -> Path:
+    """A path that begins in the folder of the class's module."""
+    owner = next(each for each in cls.__mro__ if "tasks" in each.__dict__)
+    home = getattr(sys.modules.get(owner.__module__), "__file__", None)
+    return Path(home or ".").parent / path

@@ -39,6 +39,8 @@ def check_class(cls: type[Environment]) -> None:
     if inspect.isabstract(cls):
         missing = ", ".join(sorted(cls.__abstractmethods__))
         raise InvalidEnvironment(f"{cls.__name__} does not define {missing}")
+    if cls.max_steps is not None and (type(cls.max_steps) is not int or cls.max_steps < 1):
+        raise InvalidEnvironment(f"{cls.__name__}.max_steps must be a positive whole number or None")
     if not any(overrides(cls, name) for name in ("list_tasks", "get_task")):
         raise InvalidEnvironment(f"{cls.__name__} has no tasks; define list_tasks, or num_tasks and get_task")
     if not _takes(cls, task_spec={}, secrets={}):

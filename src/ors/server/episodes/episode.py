@@ -21,7 +21,7 @@ from ors.server.episodes.call_order import CallOrder
 from ors.server.episodes.copies import EnvironmentCopies
 from ors.server.episodes.error_text import trace
 from ors.server.episodes.masking import hidden
-from ors.server.episodes.result import Result, failed
+from ors.server.episodes.result import Result, already_finished, failed, finished_meanwhile, refused
 from ors.server.episodes.threads import NoThread
 from ors.server.episodes.truncation import cut
 from ors.server.process.forks import end_copy
@@ -61,6 +61,7 @@ class Episode:
         "_order",
         "_runtime",
         "_secrets",
+        "_steps_left",
         "_tools",
         "broken",
         "task",
@@ -84,6 +85,7 @@ class Episode:
         self._busy: asyncio.Future[None] | None = None  # the thread of a constructor or setup
         self._order: CallOrder | None = None
         self._finished = False
+        self._steps_left = cls.max_steps
         self.broken = ""
         """Why no further call can run; empty if calls can run."""
 
@@ -177,16 +179,17 @@ class Episode:
             if self.broken:
                 return failed(self.broken, "tool_timeout")
             if self._finished and not self._cls.calls_after_finished:
-                return _refused(_already_finished(name))
+                return already_finished(name)
             seconds = (definition.timeout if definition else None) or self._limits.tool_seconds
             if seconds is None:
                 return self._result(name, definition, await self._run(name, definition, given))
             async with asyncio.timeout(seconds) as limit:
                 return self._result(name, definition, await self._run(name, definition, given))
         except ToolError as refusal:
+            self._finished |= self._was_last_step()
             secrets = (self._secrets or {}).values()
             reason = None if refusal.reason is None else hidden(str(refusal.reason), secrets)
-            return _refused(RunToolError(error=hidden(str(refusal), secrets), reason=reason))
+            return refused(RunToolError(error=hidden(str(refusal), secrets), reason=reason))
         except asyncio.CancelledError:
             raise
         except BaseException as error:  # SystemExit too: a tool must not end the server
@@ -231,6 +234,8 @@ class Episode:
         reward, finished = output.reward, output.finished
         if reward is not None and not math.isfinite(reward):
             raise ValueError(f"{name!r} gave the reward {reward}; a reward is a finite number or None")
+        if self._was_last_step() and not finished:
+            output, finished = output.model_copy(update={"finished": True}), True
         result = dumps({"ok": True, "output": output.__dict__ if type(output) is ToolOutput else output})
         limit = self._limits.result_bytes
         if len(result) > limit:
@@ -240,10 +245,16 @@ class Episode:
             result = cut(output, limit)
         if self._finished and not self._cls.calls_after_finished and (finished or reward is not None):
             # Overlapped with the call that ended the episode, which has only one end and one last reward.
-            return _refused(_finished_meanwhile(name))
+            return finished_meanwhile(name)
         if finished:
             self._finished = True
         return Result(result_events(result), "ok", "", reward, finished)
+
+    def _was_last_step(self) -> bool:
+        if self._steps_left is None:
+            return False
+        self._steps_left -= 1
+        return self._steps_left <= 0
 
     async def fork(self, count: int) -> list["Episode"]:
         """Makes copies of this episode when its turn has come.
@@ -282,7 +293,7 @@ class Episode:
 
     def _with(self, env: Environment) -> "Episode":
         made = Episode(self._runtime, self._limits, self._cls, self.task, self._secrets or {})
-        made._env, made._finished = env, self._finished
+        made._env, made._finished, made._steps_left = env, self._finished, self._steps_left
         return made
 
     async def teardown(self) -> None:
@@ -382,16 +393,3 @@ def _kinds(prompt: Any) -> str:
 def failure_reason(error: BaseException) -> str:
     """The reason to report: "environment", or "limit" if no thread could be started."""
     return "limit" if isinstance(error, NoThread) else "environment"
-
-
-def _already_finished(name: str) -> RunToolError:
-    return RunToolError(error=f"{name!r} was not run: the episode has finished", reason="episode_finished")
-
-
-def _finished_meanwhile(name: str) -> RunToolError:
-    text = f"{name!r} was run, but another call finished the episode meanwhile: its result does not count"
-    return RunToolError(error=text, reason="episode_finished")
-
-
-def _refused(error: RunToolError) -> Result:
-    return Result(result_events(dumps(error)), "refused", error.reason or "tool")
