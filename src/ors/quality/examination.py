@@ -68,7 +68,7 @@ def _while_served(
     limits = Limits(teardown_seconds=plan.ending_seconds, grace_seconds=0)
     held = HeldLoops()
     told: Literal["line", "stacktrace"] = "stacktrace" if plan.traceback else "line"
-    server = Server(classes, told, limits=limits, observers=[held])
+    server = Server(classes, told, limits=limits, observers=[held], inspector=False)
     reports = while_serving(server, work)
     for report in reports:
         _add_held(report, held)

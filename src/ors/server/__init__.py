@@ -76,7 +76,7 @@ class Server:
             if isinstance(one, MetricsReader):
                 one.read_from(self._app.metrics)
         self._inspector = inspector
-        self._app.pages.inspecting = bool(inspector)
+        self._app.inspect(bool(inspector))
         self.app = ASGI(self._app)
         """The ASGI application, for any ASGI server."""
 
@@ -149,7 +149,7 @@ class Server:
             )
         self._app.guard(host, loopback=loopback and not insecure)
         if self._inspector is None:
-            self._app.pages.inspecting = loopback and not insecure
+            self._app.inspect(loopback and not insecure)
 
 
 def _telemetry() -> Sequence[Observer]:

@@ -28,6 +28,7 @@ from ors.server.observe.loop_watch import LoopWatch
 from ors.server.observe.prometheus import Metrics
 from ors.server.runtime import SHUTDOWN, Runtime
 from ors.server.sessions.api_keys import Keys
+from ors.server.sessions.recent_calls import RecentCalls
 from ors.server.sessions.registry import Sessions
 from ors.types import JSONObject
 
@@ -107,6 +108,11 @@ class App:
     def _without_private(self, environment: str, task: JSONObject) -> JSONObject:
         shown: JSONObject = self._environments[environment].without_private([task])[0]
         return shown
+
+    def inspect(self, offered: bool) -> None:
+        """Offers the inspector, and keeps for it what has happened; or neither."""
+        self.pages.inspecting = offered
+        self.runtime.recent = RecentCalls() if offered else None
 
     def guard(self, host: str, *, loopback: bool) -> None:
         """Sets the Host check: on loopback and without keys, only names of this machine pass."""

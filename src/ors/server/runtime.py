@@ -53,7 +53,8 @@ class Runtime:
         self.episodes = EpisodeCounters()
         self.sandboxes = SandboxCounts(observers)
         self.kept = KeptResults(limits.kept_seconds, limits.kept_bytes)
-        self.recent = RecentCalls()
+        self.recent: RecentCalls | None = None
+        """Kept for the inspector, where it is offered."""
         self.prompts = Prompts()
         self.loop: asyncio.AbstractEventLoop | None = None
         """The event loop; finding the running one takes a system call in CPython 3.11."""

@@ -92,8 +92,9 @@ class LiveSessions:
         def begin(feed: Feed) -> None:
             watch = self._watches[feed] = SessionFeed(feed, session)
             observers.watch(session.sid, watch)
-            recent = self._runtime.recent.of(session.sid, session.key)
-            watch.begin(self._row(session, whole=True), self._runtime.prompts.get(session.sid), recent)
+            recent = self._runtime.recent
+            calls = [] if recent is None else recent.of(session.sid, session.key)
+            watch.begin(self._row(session, whole=True), self._runtime.prompts.get(session.sid), calls)
 
         def end(feed: Feed) -> None:
             observers.unwatch(session.sid, self._watches.pop(feed))
@@ -102,17 +103,13 @@ class LiveSessions:
 
     def ended_calls(self, sid: str, key: str) -> Answer | None:
         """The calls of a session that has ended, as far as they are kept, in the form of `calls`."""
-        episode = self.ended.find(sid, key)
-        if episode is None:
+        episode, recent = self.ended.find(sid, key), self._runtime.recent
+        if episode is None or recent is None:
             return None
         created = round(episode["ended"] - episode["seconds"], 3)
         row = {**episode, "state": "ended", "created": created, "running": 0}
-        calls = [recent_call(call) for call in self._runtime.recent.of(sid, key)]
-        told = (
-            event("session", row),
-            prompt_event(self._runtime.recent.prompt(sid, key)),
-            event("before", calls),
-        )
+        calls = [recent_call(call) for call in recent.of(sid, key)]
+        told = (event("session", row), prompt_event(recent.prompt(sid, key)), event("before", calls))
         return Answer(200, b"".join((*told, event("over", None))), STREAM)
 
     # ── Contents ─────────────────────────────────────────────────────────────────────────────

@@ -27,7 +27,8 @@ class Traffic:
         before, self._calls = self._calls, self._runtime.calls.outcomes()
         calls = self._calls - before
         since, self._since = self._since, self._runtime.now()
-        ordered = sorted(call.seconds for call in islice(self._runtime.recent.since(since), MOST_SAMPLES))
+        recent = () if self._runtime.recent is None else self._runtime.recent.since(since)
+        ordered = sorted(call.seconds for call in islice(recent, MOST_SAMPLES))
         point = {
             "at": round(at, 3),
             "sessions": sessions,

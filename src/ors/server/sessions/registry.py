@@ -122,7 +122,8 @@ class Sessions:
         prompt = self._runtime.prompts.get(first.sid)
         if prompt is not None:  # the fork goes on from it
             self._runtime.prompts.keep(sid, prompt)
-            self._runtime.recent.add_prompt(sid, first.key, prompt)
+            if self._runtime.recent is not None:
+                self._runtime.recent.add_prompt(sid, first.key, prompt)
         made.start(episode, trace, started)
         return sid
 

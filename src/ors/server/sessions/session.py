@@ -185,7 +185,8 @@ class ServerSession:
         if self._runtime.observers.watched:
             self._runtime.observers.show(PromptAsked(self.sid, prompt))
         told = dumps(prompt)
-        self._runtime.recent.add_prompt(self.sid, self.key, told)
+        if self._runtime.recent is not None:
+            self._runtime.recent.add_prompt(self.sid, self.key, told)
         return told
 
     async def tools(self) -> ListToolsOutput:
@@ -321,9 +322,10 @@ class ServerSession:
         labels = (self.environment, call.tool, result.kind, result.reason)
         runtime, events = self._runtime, result.events
         runtime.calls.add(labels, call.seconds, len(events))
-        runtime.recent.add(
-            self.sid, self.key, call.id, call.tool, call.seconds, call.finished_at, call.request, events
-        )
+        if runtime.recent is not None:
+            runtime.recent.add(
+                self.sid, self.key, call.id, call.tool, call.seconds, call.finished_at, call.request, events
+            )
         observers = runtime.observers
         if observers.all or result.kind != "ok" or log.isEnabledFor(logging.DEBUG):
             observers.tell(
