@@ -36,15 +36,8 @@ class Task(BaseModel):
 class MathQA(Environment):
     """Asks one question and takes one answer."""
 
-    @classmethod
-    def list_splits(cls) -> list[str]:
-        """One split for training, one for testing."""
-        return list(TASKS)
-
-    @classmethod
-    def list_tasks(cls, split: str) -> list[JSONObject]:
-        """All questions of a split."""
-        return TASKS[split]
+    tasks = TASKS
+    private_fields = ("answer",)  # left out of task listings
 
     def setup(self) -> None:
         """Reads the task. A wrong one fails here, and the client gets the reason."""

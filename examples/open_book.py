@@ -81,15 +81,8 @@ class OpenBook(Environment):
 
     toolsets = [Library]
 
-    @classmethod
-    def list_splits(cls) -> list[str]:
-        """Questions for training, and others for testing."""
-        return list(TASKS)
-
-    @classmethod
-    def list_tasks(cls, split: str) -> list[JSONObject]:
-        """All questions of a split."""
-        return TASKS[split]
+    tasks = TASKS
+    private_fields = ("answer",)  # left out of task listings
 
     def setup(self) -> None:
         """Reads the task."""

@@ -8,6 +8,10 @@ WORDS = {
     "train": ["amber", "beach", "chair", "dance", "eagle", "flame", "grape", "honey", "ivory", "knife"],
     "test": ["mango", "piano", "river", "stone", "tiger"],
 }
+TASKS: dict[str, list[JSONObject]] = {
+    split: [{"id": f"{split}-{number}", "word": word} for number, word in enumerate(words)]
+    for split, words in WORDS.items()
+}
 GUESSES = 6
 LETTER_REWARD = 0.1
 
@@ -33,15 +37,8 @@ class WordHunt(Environment):
     rewards of an episode add up to 1 if it is solved and to at most 0.4 if it is not.
     """
 
-    @classmethod
-    def list_splits(cls) -> list[str]:
-        """Words for training, and others for testing."""
-        return list(WORDS)
-
-    @classmethod
-    def list_tasks(cls, split: str) -> list[JSONObject]:
-        """One task for each word."""
-        return [{"word": word} for word in WORDS[split]]
+    tasks = TASKS
+    private_fields = ("word",)  # left out of task listings
 
     async def setup(self) -> None:
         """Starts a new game."""

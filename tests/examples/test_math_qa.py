@@ -1,5 +1,6 @@
 import pytest
 
+from examples.math_qa import TASKS
 from tests.examples.conftest import Play
 from tests.examples.episode import text
 from tests.support.raw_http import Raw
@@ -20,8 +21,9 @@ def test_its_splits_have_tasks_of_their_own(examples: Raw) -> None:
 
 def test_every_right_answer_is_rewarded(examples: Raw, play: Play) -> None:
     for split in ("train", "test"):
-        tasks = examples.post("/mathqa/tasks", {"split": split}).json()["tasks"]
-        for index, task in enumerate(tasks):
+        listed = examples.post("/mathqa/tasks", {"split": split}).json()["tasks"]
+        for index, task in enumerate(TASKS[split]):
+            assert listed[index] == {"question": task["question"]}
             episode = play("mathqa", split, index)
             assert episode.prompt()[0]["text"].startswith(task["question"])
             output = episode.call("submit", answer=task["answer"])
