@@ -6,6 +6,7 @@ from typing import Any
 import jsonschema  # type: ignore[import-untyped]
 import pytest
 
+from examples.math_qa import TASKS
 from ors import _protocol
 from scripts.site import openapi
 from scripts.site.operations import OPERATIONS, Operation
@@ -38,8 +39,7 @@ def answered(raw: Raw, operation: Operation, sid: str) -> Answer:
 
 @pytest.mark.parametrize("operation", OPERATIONS, ids=openapi.path)
 def test_a_server_answers_as_the_document_says(operation: Operation, served: Raw) -> None:
-    task = served.post("/mathqa/task", {"split": "train", "index": 0}).json()["task"]
-    answer = answered(served, operation, served.session("mathqa", task))
+    answer = answered(served, operation, served.session("mathqa", TASKS["train"][0]))
     described = DOCUMENT["paths"][openapi.path(operation)][operation.endpoint.method.lower()]
     (kind,) = described["responses"]["200"]["content"]
     assert answer.status == 200, answer.body
@@ -54,8 +54,7 @@ def test_a_result_and_an_error_have_the_shapes_of_the_document(served: Raw) -> N
         schema = {"$ref": f"#/components/schemas/{name}", "components": DOCUMENT["components"]}
         jsonschema.validate(value, schema)
 
-    task = served.post("/mathqa/task", {"split": "train", "index": 0}).json()["task"]
-    sid = served.session("mathqa", task)
+    sid = served.session("mathqa", TASKS["train"][0])
     check(served.call(sid, "submit", {"answer": 1}, env="mathqa").result(), "RunToolOutput")
     check(served.call(sid, "submit", {"answer": 1}, env="mathqa").result(), "RunToolOutput")
     check(served.post("/nowhere/task", {}).json(), "Error")
