@@ -142,6 +142,7 @@ def figures(run: Run) -> dict[str, Any]:
         "passes": [{"k": each.k, "any": each.any, "all": each.all} for each in summary.passes],
         "tokens": usage.input_tokens + usage.output_tokens,
         "cost": usage.cost,
+        "unknown": usage.unknown,
         "seconds": sum(entry.seconds for entry in entries),
         "unreadable": len(run.broken),
     }

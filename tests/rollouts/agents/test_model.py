@@ -168,6 +168,20 @@ async def test_a_call_that_anthropic_has_cut_off_is_not_run() -> None:
 
 
 @dialects
+@pytest.mark.parametrize("left", [None, {}])
+async def test_a_usage_that_is_missing_is_unknown_and_costs_nobody_knows_what(
+    answers: Answers, left: Any
+) -> None:
+    made = answers("Hi.")
+    for name in made.keys() & {"usage", "usageMetadata"}:
+        made[name] = left
+    prices = Prices(input=2.0, output=10.0)
+    async with asked(answers, answer(made), prices=prices) as (agent, _):
+        usage = (await agent.reply(conversation(PROMPT), [])).usage
+    assert (usage.cost, usage.unknown) == (None, 1)
+
+
+@dialects
 async def test_a_negative_count_of_tokens_is_none(answers: Answers) -> None:
     made = answers("Hi.")
     for name in made.keys() & {"usage", "usageMetadata"}:

@@ -23,8 +23,19 @@ def test_a_limit_is_reached_when_as_much_was_used(limits: EpisodeLimits, reached
     assert (found.limit if isinstance(found, Truncated) else None) == reached
 
 
-def test_a_cost_that_is_not_known_reaches_no_limit() -> None:
-    assert EpisodeLimits(cost=0.01).reached(3, Usage(input_tokens=1000)) is None
+@pytest.mark.parametrize(
+    ("limits", "usage", "said"),
+    [
+        (EpisodeLimits(cost=0.01), Usage(input_tokens=1000), "cost: the model provider reports no usage"),
+        (EpisodeLimits(cost=0.01), SPENT + Usage(unknown=1), "cost: the model provider reports no usage"),
+        (EpisodeLimits(tokens=500), SPENT + Usage(unknown=1), "tokens: the model provider reports no usage"),
+        (EpisodeLimits(cost=0.01, tokens=500), SPENT, ""),
+        (EpisodeLimits(turns=3, seconds=1), Usage(unknown=1), ""),
+    ],
+)
+def test_a_limit_of_what_nobody_knows_cannot_be_kept(limits: EpisodeLimits, usage: Usage, said: str) -> None:
+    assert (limits.blind(usage) or "").startswith(said)
+    assert bool(limits.blind(usage)) == bool(said)
 
 
 @pytest.mark.parametrize("name", ["turns", "tokens", "cost", "seconds"])

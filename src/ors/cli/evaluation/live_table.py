@@ -82,7 +82,7 @@ def rows(tally: EvalTally, concurrency: int, seconds: float) -> list[tuple[str, 
         ("mean reward", "-" if mean is None else str(mean)),
         ("without a reward", f"{tally.unrewarded:,}" if tally.unrewarded else "-"),
         ("tokens", f"{_amount(usage.input_tokens)} in, {_amount(usage.output_tokens)} out"),
-        ("cost", "-" if usage.cost is None else f"{usage.cost:.4g}"),
+        ("cost", "unknown" if usage.unknown else "-" if usage.cost is None else f"{usage.cost:.4g}"),
         ("failed", ", ".join(f"{count:,} {who}" for who, count in sorted(tally.failures.items())) or "0"),
         ("time", f"{seconds:,.0f} s"),
     ]

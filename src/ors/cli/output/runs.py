@@ -82,11 +82,13 @@ def print_summary(summary: Summary) -> None:
         click.echo(f"truncated by: {_counts(summary.truncated)}")
     click.echo(f"per episode: {summary.turns:.1f} turns, {summary.calls:.1f} calls")
     usage = summary.usage
+    if usage.unknown:
+        click.echo(f"usage: not reported for {counted(usage.unknown, 'model request')}")
     if usage.input_tokens or usage.output_tokens:
         cached = f" ({number(usage.cached_tokens)} cached)" if usage.cached_tokens else ""
         click.echo(f"tokens: {number(usage.input_tokens)} in{cached}, {number(usage.output_tokens)} out")
-    if usage.cost is not None:
-        click.echo(f"cost: {usage.cost:.4g}")
+    if usage.cost is not None or usage.unknown:
+        click.echo("cost: unknown" if usage.cost is None else f"cost: {usage.cost:.4g}")
     _print_tables(summary)
 
 

@@ -76,7 +76,7 @@ class RunView {
       tile("Episodes", [count(run.episodes), " ", runState(run)], [plural(run.tasks, "task"), ...run.agents.slice(0, 2)].join(" · ")),
       tile("Mean reward", withError(run.mean, run.error), [unrewarded(run), ...(run.passes.length ? run.passes.map(({ k, any }) => `pass@${k} ${rounded(any)}`) : [run.error === null ? null : "± standard error, clustered by task"])].filter(Boolean).join(" · ")),
       tile("Outcomes", outcomeStrip(run.outcomes), ended.join(" · ")),
-      tile("Tokens", count(run.tokens), [run.cost === null ? null : `cost ${run.cost.toFixed(2)}`, run.episodes ? `${seconds(run.seconds / run.episodes)} an episode` : null].filter(Boolean).join(" · ")),
+      tile("Tokens", count(run.tokens), [run.unknown ? `unknown for ${plural(run.unknown, "request")}` : run.cost === null ? null : `cost ${run.cost.toFixed(2)}`, run.episodes ? `${seconds(run.seconds / run.episodes)} an episode` : null].filter(Boolean).join(" · ")),
     );
     const bars = () => [...this.#spread.querySelectorAll("button")];
     const focused = bars().indexOf(document.activeElement);

@@ -69,7 +69,7 @@ class ModelAgent:
             _check_said(reply, conversation)
         except ValueError as error:
             raise ModelError(f"the answer of {self!r} is not valid: {error}") from None
-        return replace(reply, usage=self._priced(reply.usage), seconds=monotonic() - began)
+        return replace(reply, usage=self._priced(reply), seconds=monotonic() - began)
 
     async def close(self) -> None:
         """Closes all connections."""
@@ -86,8 +86,11 @@ class ModelAgent:
             self._official,
         )
 
-    def _priced(self, usage: Usage) -> Usage:
-        prices = self.options.prices
+    def _priced(self, reply: AgentMessage) -> Usage:
+        prices, usage = self.options.prices, reply.usage
+        # A request has input, and a reply with anything in it has output.
+        if not usage.input_tokens or not (usage.output_tokens or not (reply.text or reply.calls)):
+            return replace(usage, unknown=1)
         return usage if prices is None else replace(usage, cost=prices.cost(usage))
 
 

@@ -25,6 +25,14 @@ class EpisodeLimits:
             if value is not None and not value > 0:
                 raise ValueError(f"The limit {field.name!r} must be over 0, not {value!r}")
 
+    def blind(self, usage: Usage) -> str | None:
+        """Which limit cannot be kept because nobody knows what was used."""
+        if self.cost is not None and usage.cost is None:
+            return "cost: the model provider reports no usage, or the agent has no prices"
+        if self.tokens is not None and usage.unknown:
+            return "tokens: the model provider reports no usage"
+        return None
+
     def reached(self, turns: int, usage: Usage) -> Truncated | None:
         """The limit that so many turns and such a usage have reached; the time is not checked here."""
         if self.turns is not None and turns >= self.turns:

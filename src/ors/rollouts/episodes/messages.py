@@ -28,15 +28,20 @@ class Usage:
     cached_tokens: Count = 0
     reasoning_tokens: Count = 0
     cost: Number | None = None
+    """None if it is unknown, of one request or of all."""
+    unknown: Count = 0
+    """Requests whose usage the provider did not report. The tokens are those of the others."""
 
     def __add__(self, other: "Usage") -> "Usage":
-        costs_known = self.cost is not None or other.cost is not None
+        if _NO_USAGE in (self, other):  # nothing was used, so its cost is not unknown
+            return other if self == _NO_USAGE else self
         return Usage(
             self.input_tokens + other.input_tokens,
             self.output_tokens + other.output_tokens,
             self.cached_tokens + other.cached_tokens,
             self.reasoning_tokens + other.reasoning_tokens,
-            (self.cost or 0.0) + (other.cost or 0.0) if costs_known else None,
+            None if self.cost is None or other.cost is None else self.cost + other.cost,
+            self.unknown + other.unknown,
         )
 
 

@@ -10,7 +10,7 @@ from ors.rollouts.episodes.messages import AgentMessage, StopReason, Usage
 _REPLY = {"text": str, "calls": (tuple, list), "reasoning": (str, type(None)), "seconds": (float, int)}
 _CALL = {"name": str, "input": Mapping, **dict.fromkeys(("id", "error", "raw"), (str, type(None)))}
 _USAGE = {
-    **dict.fromkeys(("input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens"), int),
+    **dict.fromkeys(("input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens", "unknown"), int),
     "cost": (float, int, type(None)),
 }
 _STOPS = get_args(StopReason)

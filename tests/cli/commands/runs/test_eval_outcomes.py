@@ -196,3 +196,24 @@ def test_failures_of_the_agents_own_code_are_played_again_only_if_that_is_asked_
     assert run("eval", "--resume", "Raises", "--retry", "agent", cwd=place).code == 3
     assert (place / "Raises" / "episodes.jsonl").read_text().count("\n") == lines + 3
     assert len(read_run(place / "Raises").entries) == 6
+
+
+async def test_a_limit_of_cost_without_usage_stops_the_run_and_reports_say_that_it_is_unknown(
+    place: Path,
+) -> None:
+    chat = ChatAnswers()
+    right = {**chat("", [("call_1", "solve", '{"right": true}')]), "usage": None}
+    prices = ["--price-input", "1", "--price-output", "2"]
+    async with providing(chat) as provider:
+        provider.on(chat.path, *[answer(right)] * 7)
+        how = ["--model", "openai:some-model", "--base-url", provider.url + chat.prefix, *prices]
+        words = ["eval", "riddles.py", *how, "--concurrency", "1", "--out"]
+        done = await asyncio.to_thread(run, *words, "limited", "--max-cost", "1", cwd=place, env=KEY)
+        assert (done.code, len(provider.requests)) == (3, 1)
+        said = "Error: Stopped: model: there is no way to keep the limit of cost: the model provider reports"
+        assert done.err.count(said) == 1
+        done = await asyncio.to_thread(run, *words, "free", cwd=place, env=KEY)
+    assert done.code == 0, done.err
+    assert "usage: not reported for 6 model requests\ncost: unknown\n" in done.out
+    shown = run("runs", "show", "free", "--json", cwd=place).json["usage"]
+    assert (shown["cost"], shown["unknown"]) == (None, 6)

@@ -94,7 +94,7 @@ def _timestamp(record: EpisodeRecord, turn: Turn) -> str | None:
 
 
 def _metrics(usage: Usage) -> dict[str, Any] | None:
-    if usage == Usage():
+    if usage == Usage() or usage.unknown:
         return None
     return _with_cost(
         {
@@ -108,6 +108,8 @@ def _metrics(usage: Usage) -> dict[str, Any] | None:
 
 
 def _totals(usage: Usage, steps: int) -> dict[str, Any]:
+    if usage.unknown:
+        return {"total_steps": steps}
     return _with_cost(
         {
             "total_prompt_tokens": usage.input_tokens,
