@@ -1,75 +1,47 @@
-"""Answers requests with 503 while a server cannot start."""
+"""A server that answers 503, while environments cannot be served."""
 
-import json
-import socket
-import ssl
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import partial
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-MOST_BODY_BYTES = 2**20
-REQUEST_SECONDS = 5.0
+from ors import Blocks, Environment, JSONObject, Server, ToolOutput, tool
+from ors.errors import Unavailable
+from ors.server.http.answers import Answer, refusal
+from ors.server.http.requests import Request
+from ors.server.process.runner import Runner
 
 
-@dataclass(frozen=True)
-class Refusing:
-    """Answers requests while a server cannot start; `tells` clients why, encrypted if there is `tls`."""
+class _Nothing(Environment):
+    """Stands for the environments."""
 
-    tells: bool
-    tls: ssl.SSLContext | None
+    @classmethod
+    def list_splits(cls) -> list[str]:
+        return ["none"]
 
-    @contextmanager
-    def on(self, listener: socket.socket, why: str) -> Iterator[None]:
-        """Answers what arrives on a listening socket, while the block runs."""
-        told = (why if self.tells else "") or "The server does not run now: its log says why"
-        server = ThreadingHTTPServer(("", 0), partial(_Refusal, told), bind_and_activate=False)
-        server.socket.close()
-        server.socket = listener.dup()
-        if self.tls is not None:  # each connection shakes hands in its own thread
-            server.socket = self.tls.wrap_socket(
-                server.socket, server_side=True, do_handshake_on_connect=False
-            )
-        thread = threading.Thread(target=partial(server.serve_forever, poll_interval=0.05), daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            server.shutdown()
-            thread.join()
-            server.socket.close()
+    @classmethod
+    def list_tasks(cls, split: str) -> list[JSONObject]:
+        return []
+
+    def get_prompt(self) -> Blocks:
+        return []
+
+    @tool
+    async def nothing(self) -> ToolOutput:
+        """Does nothing."""
+        return ToolOutput(blocks=[])
 
 
-class _Refusal(BaseHTTPRequestHandler):
-    """Answers one request of any method."""
+class _Refusals:
+    """Answers in the place of peers, after the checks of host, origin and key."""
 
-    timeout = REQUEST_SECONDS
+    def elsewhere(self, request: Request) -> Answer:
+        return refusal(Unavailable("The server is not running; its log says why", retry_after=1))
 
-    def __init__(self, why: str, *connection: Any) -> None:
-        self._why = why
-        super().__init__(*connection)
+    def new_session_id(self) -> str:
+        raise NotImplementedError
 
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("do_"):  # the base class asks for the method of the request
-            return self._answer
-        raise AttributeError(name)
 
-    def _answer(self) -> None:
-        # All that was sent is read first: closing before that would lose the answer.
-        length = self.headers.get("Content-Length", "0")
-        self.rfile.read(min(int(length), MOST_BODY_BYTES) if length.isdigit() else 0)
-        body = json.dumps({"detail": self._why}).encode()
-        self.send_response(503)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
-        self.send_header("Retry-After", "1")
-        self.send_header("Connection", "close")
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(body)
-
-    def log_message(self, format: str, *args: Any) -> None:
-        """Writes nothing: the reason is on the terminal already."""
+def refusing(host: str, port: int, insecure: bool, certificate: dict[str, Any], **how: Any) -> Runner:
+    """A server that gives every client that it accepts the same answer. The reason is in its log alone."""
+    server = Server([_Nothing], **how)
+    server._guard(host, insecure)
+    server._app.peers = _Refusals()
+    return Runner(server._app, host, port, **certificate)  # without links: a router must not use it

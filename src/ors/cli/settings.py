@@ -1,6 +1,9 @@
 """Options from environment variables and from `[tool.ors]` in pyproject.toml."""
 
+import os
+import re
 import tomllib
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +13,7 @@ from ors.cli.errors import WrongUsage, shown_path
 
 SECRET = frozenset({"api_key", "secret"})
 """Options that are never shown and never read from a file."""
+_SECRET_VARIABLE = re.compile(r"ORS_(\w+_)?(API_KEYS?|SECRET)")
 
 
 def variables(command_name: str, option: str) -> list[str]:
@@ -114,3 +118,23 @@ def _with_underscores(table: dict[str, Any], path: Path) -> dict[str, Any]:
         if isinstance(value, dict):
             named[key] = _with_underscores(value, path)
     return named
+
+
+def erase_secrets() -> None:
+    """Removes our secret variables, once options are read: programs that a tool starts would see them."""
+    for name in filter(_SECRET_VARIABLE.fullmatch, list(os.environ)):
+        entry = os.fsencode(f"{name}={os.environ.pop(name)}") + b"\0"
+        with suppress(OSError):  # another system, or one that protects this memory
+            _overwrite(entry)
+
+
+def _overwrite(entry: bytes) -> None:
+    """Overwrites a variable where /proc/PID/environ shows it: what this process was started with."""
+    with open("/proc/self/stat", "rb") as file:
+        start, end = map(int, file.read().rpartition(b")")[2].split()[47:49])  # see proc(5)
+    with open("/proc/self/mem", "r+b", buffering=0) as memory:
+        memory.seek(start)
+        place = (b"\0" + memory.read(end - start)).find(b"\0" + entry)
+        if place >= 0:
+            memory.seek(start + place)
+            memory.write(bytes(len(entry) - 1))

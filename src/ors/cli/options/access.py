@@ -89,32 +89,39 @@ class Access(Listening):
     api_key_file: Path | None
     inspector: bool | None
 
-    def tls(self) -> ssl.SSLContext | None:
-        """How to encrypt; None without a certificate.
+    def check_certificate(self) -> None:
+        """Checks that the certificate, if there is one, can be used.
 
         Raises:
-            WrongUsage: the certificate or its key cannot be used.
+            WrongUsage: it or its key cannot.
         """
         if self.ssl_certfile is None:
             if self.ssl_keyfile is not None:
                 raise WrongUsage("--ssl-keyfile needs --ssl-certfile")
-            return None
+            return
         try:
             tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
             # Without a password, OpenSSL would ask for one at the terminal.
             tls.load_cert_chain(self.ssl_certfile, self.ssl_keyfile, password="")
         except (OSError, ValueError) as error:
             raise WrongUsage(f"The certificate or its key cannot be used: {error}") from None
-        return tls
 
-    def all_keys(self) -> list[ApiKey]:
-        """Keys from the command line and the file.
+    @property
+    def certificate(self) -> dict[str, str | None]:
+        """The files of the certificate and its key."""
+        return {"ssl_certfile": self.ssl_certfile, "ssl_keyfile": self.ssl_keyfile}
+
+    def all_keys(self, inherited: Sequence[str]) -> list[ApiKey]:
+        """Keys from the command line, or else from the parent process, and from the file.
 
         Raises:
             WrongUsage: a key is not valid; the text does not show it.
         """
         lines = self.api_key_file.read_text(encoding="utf-8").splitlines() if self.api_key_file else []
-        texts = [*self.api_key, *(line for line in lines if line.strip() and not line.startswith("#"))]
+        texts = [
+            *(self.api_key or inherited),
+            *(line for line in lines if line.strip() and not line.startswith("#")),
+        ]
         try:
             return [ApiKey.parse(text, number) for number, text in enumerate(texts, 1)]
         except ValueError as error:

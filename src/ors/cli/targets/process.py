@@ -9,6 +9,7 @@ from contextlib import contextmanager
 
 import click
 
+from ors.cli.settings import erase_secrets
 from ors.server.process.lifeline import LIFELINE, tied
 
 STOP_SECONDS = 15.0
@@ -23,6 +24,7 @@ SETTINGS = {
 @contextmanager
 def served(*targets: str, **variables: str) -> Iterator[str]:
     """Serves targets while the block runs; yields the URL. The child prints its own errors."""
+    erase_secrets()
     with tied() as lifeline:
         process = subprocess.Popen(
             [sys.executable, "-m", "ors", "serve", *targets, "--port", "0", "--host", "127.0.0.1", "--json"],

@@ -16,6 +16,7 @@ from typing import Any
 import ors
 from ors.cli.errors import Unreachable, WrongUsage, one_line, shown_path
 from ors.cli.output.standard_streams import keep_report_apart
+from ors.cli.settings import erase_secrets
 from ors.errors import InvalidEnvironment
 
 NOT_THE_AUTHORS = (Path(__file__).parents[1], Path(importlib.__file__).parent)
@@ -52,6 +53,7 @@ def environments(targets: Iterable[str]) -> "list[type[ors.Environment]]":
         Unreachable: a target cannot be imported, or has no environment. WrongUsage: a word is not a target.
     """
     keep_report_apart()
+    erase_secrets()
     return list(dict.fromkeys(cls for target in targets for cls in _environments(target)))
 
 

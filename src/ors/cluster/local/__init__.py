@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from ors.cluster.local.messages import WorkerConfig
 
 if TYPE_CHECKING:
-    from ors.cluster.local.spawn import listeners, spawned, take
+    from ors.cluster.local.spawn import listeners, take
     from ors.cluster.local.supervisor import Policy, Supervisor
     from ors.cluster.local.worker import Worker
 
@@ -16,7 +16,6 @@ __all__ = [
     "Worker",
     "WorkerConfig",
     "listeners",
-    "spawned",
     "take",
 ]
 

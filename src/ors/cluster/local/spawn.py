@@ -1,29 +1,11 @@
-"""Starts worker processes."""
+"""What workers inherit from their supervisor, and what it sees of them."""
 
 import os
 import socket
-import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from ors.cluster.local.messages import VARIABLE, WorkerConfig
 from ors.server.process.lifeline import Lifeline
-
-
-def spawned(
-    command: Sequence[str], config: WorkerConfig, environment: Mapping[str, str]
-) -> subprocess.Popen[bytes]:
-    """Starts a worker as a new process that runs `command`.
-
-    Not by `os.fork`: threads of the supervisor hold locks that a copy would wait for.
-    """
-    return subprocess.Popen(
-        command,
-        env={**environment, VARIABLE: config.text()},
-        pass_fds=config.descriptors,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,  # only the supervisor writes to standard output
-        process_group=0,  # Ctrl-C reaches a worker only through its supervisor
-    )
 
 
 def take(config: WorkerConfig) -> Lifeline:

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import os
 import signal
 import socket
 import subprocess
@@ -14,7 +15,7 @@ from ors import Server
 from ors.server.connections import parser as reader
 from tests.support import SUPPORT
 from tests.support.commands import ORS as COMMAND
-from tests.support.commands import PATIENCE, Running, running, variables
+from tests.support.commands import PATIENCE, Running, run, running, variables
 from tests.support.environments import Lab
 from tests.support.live_server import serving
 from tests.support.raw_http import Raw
@@ -121,3 +122,67 @@ def test_a_stopped_reader_is_cut_off_and_its_result_is_still_there(monkeypatch: 
             assert received < 12_000_000
         again = raw.call(sid, "echo", {}, headers={"Idempotency-Key": "k"})
         assert len(again.result()["output"]["blocks"][0]["text"]) == 12_000_000
+
+
+LOOKING = """\
+import os, subprocess
+from ors import Environment, TextBlock, ToolOutput, tool
+
+LOOK = '''env
+p=$$
+while [ "$p" -gt 1 ]; do
+  tr "\\\\0" "\\\\n" < /proc/$p/environ
+  for f in /proc/$p/fd/*; do readlink "$f"; done
+  p=$(awk "{print \\$4}" /proc/$p/stat)
+  [ "$p" = "$STOP" ] && break
+done
+cat'''
+
+class Looking(Environment):
+    @classmethod
+    def list_splits(cls):
+        return ["train"]
+    @classmethod
+    def list_tasks(cls, split):
+        return [{}]
+    def get_prompt(self):
+        return [TextBlock(text="Look.")]
+    @tool
+    def look(self) -> ToolOutput:
+        "Shows what a program sees of its environment, and of its parents'."
+        done = subprocess.run(LOOK, shell=True, capture_output=True, text=True)
+        return ToolOutput(blocks=[TextBlock(text=done.stdout)])
+    @tool
+    def inherit(self) -> ToolOutput:
+        "Shows what a program inherits."
+        done = subprocess.run("env", capture_output=True, text=True)
+        return ToolOutput(blocks=[TextBlock(text=done.stdout)])
+"""
+
+
+@pytest.fixture
+def looking(tmp_path: Path) -> str:
+    (tmp_path / "looking.py").write_text(LOOKING)
+    return str(tmp_path / "looking.py")
+
+
+@pytest.mark.parametrize("how", [(), ("--workers", "2"), ("--reload",)], ids=["alone", "workers", "reload"])
+def test_programs_of_tools_do_not_see_the_keys_of_the_server(looking: str, how: tuple[str, ...]) -> None:
+    env = {"ORS_API_KEYS": f"other=key-of-another,{KEY} private", "PATIENT": "seen", "STOP": str(os.getpid())}
+    with running("serve", looking, "--port", "0", *how, env=env) as server:
+        raw, key = Raw(address(server)), {"X-API-Key": KEY}
+        assert raw.post("/create", {"task_spec": {}}, sid="look", headers=key).status == 200
+        seen = str(raw.call("look", "look", env="looking", headers=key).result())
+        assert raw.get("/list_environments", headers={"X-API-Key": "key-of-another"}).status == 200
+        assert raw.get("/list_environments", headers={"X-API-Key": "key1"}).status == 401
+    assert seen.count("PATIENT=seen") > 1  # its own environment, and that of a parent at least
+    assert KEY not in seen
+    assert "key-of-another" not in seen
+
+
+def test_programs_of_tools_do_not_inherit_what_a_command_was_given_for_its_server(looking: str) -> None:
+    given = {"ORS_API_KEY": KEY, "ORS_CALL_API_KEY": KEY, "ORS_SECRET": f"a={KEY}", "ORS_API_KEYS": KEY}
+    done = run("call", looking, "inherit", env={**given, "PATIENT": "seen"})
+    assert done.code == 0, done.err
+    assert "PATIENT=seen" in done.out
+    assert KEY not in done.out

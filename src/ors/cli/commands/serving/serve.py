@@ -2,7 +2,6 @@
 
 import json
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -18,23 +17,23 @@ from ors.cli import reload
 from ors.cli.errors import Unreachable, WrongUsage
 from ors.cli.options.access import Access, access_flags, check_exposure
 from ors.cli.options.conflicts import check_together
-from ors.cli.options.inherited import Inherited, inherited_flags
+from ors.cli.options.inherited import Inherited, inherited_flags, started
 from ors.cli.options.limits import limit_flags
 from ors.cli.options.ray import OnRay, ray_flags
 from ors.cli.options.shared import TARGET, Command, address_flags, as_json, gathered, given, log_flags
 from ors.cli.options.workers import Workers, worker_flags
 from ors.cli.output import logging as logs
 from ors.cli.output.banner import Banner
-from ors.cli.refusals import Refusing
 from ors.cli.sockets import in_words
 from ors.cli.sockets import listener as listening
 from ors.cli.targets.resolve import built, environments, roots
-from ors.cluster.local import WorkerConfig
+from ors.cluster.local.messages import VARIABLE, WorkerConfig
 from ors.server import ApiKey, is_loopback
 from ors.server.process.lifeline import Lifeline
 
 if TYPE_CHECKING:
     from ors.recording import SessionRecorder
+    from ors.server.process.runner import Runner
 
 RELOAD_LAST_SECONDS = 30.0
 """Extra time to stop, after grace period and teardowns, before a server is killed."""
@@ -63,26 +62,30 @@ class Serving:
         """Whether it listens on loopback, without `--insecure`."""
         return is_loopback(self.host) and not self.access.insecure
 
-    def run(
-        self,
-        classes: Sequence[type[Environment]],
-        server: Server,
-        inherited: socket.socket | None,
-        lifeline: Lifeline | None,
-    ) -> None:
-        """Serves until it is told to stop, on the inherited socket if there is one."""
-        listener = listening(self.host, self.port) if inherited is None else inherited
+    def runner(self, classes: Sequence[type[Environment]], server: Server) -> "Runner":
+        """The server, which prints its address when it has started."""
         names = [cls.name().lower() for cls in classes]
-        runner = server.runner(
+        return server.runner(
             self.host,
             self.port,
             insecure=self.access.insecure,
-            ssl_certfile=self.access.ssl_certfile,
-            ssl_keyfile=self.access.ssl_keyfile,
             on_start=lambda url: self.announce([url], names),
+            **self.access.certificate,
         )
-        if lifeline is not None:
-            lifeline.end = runner.orphaned
+
+    def refusing(self, limits: Limits) -> "Runner":
+        """A server that answers 503 in the place of the environments."""
+        from ors.cli.refusals import refusing
+
+        access = self.access
+        how = {"api_keys": self.keys, "cors_origins": access.cors_origin, "limits": limits}
+        return refusing(self.host, self.port, access.insecure, access.certificate, **how)
+
+    def run(self, runner: "Runner", inherited: Inherited) -> None:
+        """Serves until it is told to stop, on the inherited socket if there is one."""
+        listener = inherited.listener or listening(self.host, self.port)
+        if inherited.line is not None:
+            inherited.line.end = runner.orphaned
         with self._logging():
             runner.run(sockets=[listener])
             runner.leave()
@@ -97,8 +100,7 @@ class Serving:
             worker_config,
             lifeline,
             insecure=self.access.insecure,
-            ssl_certfile=self.access.ssl_certfile,
-            ssl_keyfile=self.access.ssl_keyfile,
+            **self.access.certificate,
         )
         with self._logging():
             worker.work()
@@ -220,20 +222,22 @@ def serve(
     """
     inherited.take()
     check_together(on_ray, workers, access, reloading)
-    tls = access.tls()
+    access.check_certificate()
     host = "" if on_ray.ray is not None and not given("host") else host  # on Ray, each node's address
-    serving = Serving(targets, host, port, access, access.all_keys(), **shown)
+    serving = Serving(targets, host, port, access, access.all_keys(inherited.keys), **shown)
     check_exposure(host, bool(serving.keys or access.insecure), "Set a key in ORS_API_KEYS")
     if return_errors == "line" and (not serving.private or workers.supervised or on_ray.ray):
         raise WrongUsage(SHOWS_SOURCE)
     if reloading and inherited.fd is None:
-        raise click.exceptions.Exit(_reload(serving, Refusing(serving.private, tls), limits))
+        raise click.exceptions.Exit(_reload(serving, limits))
+    if inherited.down:
+        serving.run(serving.refusing(limits), inherited)
+        return
     supervised = workers.supervised and on_ray.ray is None and not inherited.is_child
     how = {**serving.options(), "limits": limits, "return_errors": return_errors}
     if supervised:
         raise click.exceptions.Exit(_supervise(serving, workers, how))
-    with reload.telling(inherited.failure):
-        _serve(serving, inherited, workers, on_ray, how)
+    _serve(serving, inherited, workers, on_ray, how)
 
 
 def _serve(
@@ -247,18 +251,20 @@ def _serve(
         serving.work(serving.built(classes, how), inherited.worker_config, inherited.line)
     else:
         server = serving.built(classes, {"slot": workers.slot, **how})
-        serving.run(classes, server, inherited.listener, inherited.line)
+        serving.run(serving.runner(classes, server), inherited)
 
 
 def _supervise(serving: Serving, workers: Workers, how: dict[str, Any]) -> int:
     """Keeps workers running; returns the exit code."""
-    from ors.cluster.local import Supervisor, listeners, spawned
+    from ors.cluster.local import Supervisor, listeners
 
     with in_words(serving.host, serving.port):
         sockets = listeners(serving.host, serving.port, workers.workers)
 
     def start(worker_config: WorkerConfig) -> subprocess.Popen[bytes]:
-        return spawned([sys.executable, "-m", "ors", *sys.argv[1:]], worker_config, os.environ)
+        variables, keys = {VARIABLE: worker_config.text()}, serving.access.api_key
+        # Only the supervisor writes to standard output.
+        return started(variables, worker_config.descriptors, keys, subprocess.DEVNULL)
 
     lines = logs.TextLines(sys.stderr.fileno())  # never blocks the supervisor
 
@@ -271,9 +277,10 @@ def _supervise(serving: Serving, workers: Workers, how: dict[str, Any]) -> int:
         return supervisor.run()
 
 
-def _reload(serving: Serving, refusing: Refusing, limits: Limits) -> int:
+def _reload(serving: Serving, limits: Limits) -> int:
     if os.name != "posix":
         raise WrongUsage("--reload needs a POSIX system")
     ending_seconds = limits.grace_seconds + 2 * limits.teardown_seconds + RELOAD_LAST_SECONDS
     listener = listening(serving.host, serving.port)
-    return reload.supervise(reload.Reloaded(roots(serving.targets), listener, ending_seconds, refusing))
+    keys = serving.access.api_key
+    return reload.supervise(reload.Reloaded(roots(serving.targets), listener, keys, ending_seconds))
