@@ -9,8 +9,8 @@
     ├── CallOutcomeUnknown      the call may or may not have run: do not repeat it, drop the episode
     ├── SessionLost             the session has ended: start a new episode
     ├── SandboxUnavailable      no sandbox can be opened here: the message says what to do
-    ├── SandboxLimit            what was asked for is over a limit of the sandbox
-    ├── SandboxDead             the sandbox has ended
+    ├── SandboxLimit            programs in the sandbox hit a limit: the agent's doing
+    ├── SandboxDead             the host has ended the sandbox
     ├── TransportError          the server was not reached: the request itself may be fine
     │   └── Unavailable         the server answered "not now" (429, 502, 503, 504) until retries ended
     └── ResponseError           the server answered with an error status
@@ -151,9 +151,10 @@ class SandboxUnavailable(ORSError):
 
 
 class SandboxLimit(ORSError):
-    """Something is over a limit of the sandbox: a file, the processes, the time in the line for a place.
+    """Programs in a sandbox hit a limit, or ended the sandbox: the agent's doing, so a tool call is refused.
 
-    `reason` names the limit: "processes", "disk", "file", "waiting".
+    `reason` names the limit: "processes", "memory", "disk", "file", "time", "killed". With "waiting", a pool
+    had no sandbox, and the tool has failed.
     """
 
     who = "environment"
@@ -164,7 +165,7 @@ class SandboxLimit(ORSError):
 
 
 class SandboxDead(ORSError):
-    """The sandbox was closed, killed, or does not answer. Open a new one."""
+    """The host has closed, stopped or killed the sandbox. Open a new one."""
 
 
 class TransportError(ORSError):

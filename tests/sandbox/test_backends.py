@@ -94,7 +94,7 @@ def test_an_engine_is_asked_whether_it_bounds_memory(
     containers._counts.cache_clear()
     assert containers._counts(engine) is counts
     containers._counts.cache_clear()
-    denied = json.loads(seccomp.profile(shared_memory=counts))["syscalls"][0]["names"]
+    denied = json.loads(seccomp.profile(counted=counts))["syscalls"][0]["names"]
     assert ("shmget" in denied) is not counts
 
 

@@ -28,10 +28,19 @@ BY_THE_AGENT = {
     "file interface: pipes and devices",
     "endless output",
     "endless time",
+    "grade: hand in links",
+    "void the episode by deep folders",
 }
 """What the agent prevents, with or without isolation."""
 BY_THE_KERNEL = {
-    *("read /etc/shadow", "list /root", "read a disk", "read the kernel log", "read kernel memory"),
+    *(
+        "change the kernel's settings",
+        "read /etc/shadow",
+        "list /root",
+        "read a disk",
+        "read the kernel log",
+        "read kernel memory",
+    ),
     *(
         "open a packet socket",
         "be root on the host",
@@ -201,8 +210,8 @@ class NoFilter(Bwrap):
 class StaysRoot(Bwrap):
     """Does not drop root."""
 
-    def drop(self) -> list[str]:
-        return []
+    def user(self) -> int | None:
+        return None
 
 
 @pytest.fixture
@@ -259,10 +268,10 @@ async def test_programs_that_enter_from_outside_are_found(host: PlantedHost) -> 
 
 @pytest.mark.skipif(not ROOT, reason="a plain user has one user id")
 async def test_two_sandboxes_of_root_have_different_users() -> None:
-    users = set()
+    users = []
     for _ in range(2):
         async with await open_box(BWRAP) as box:
             pids = box.cell.launched.cgroup.processes()  # type: ignore[union-attr]
-            users |= {os.stat(f"/proc/{pid}").st_uid for pid in pids}
-    assert 0 not in users
-    assert len(users) == 2
+            users.append({os.stat(f"/proc/{pid}").st_uid for pid in pids})
+    assert 0 not in users[0] | users[1]
+    assert not users[0] & users[1]

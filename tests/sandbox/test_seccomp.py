@@ -23,7 +23,7 @@ def verdict(machine: str, number: int, *arguments: int, audit: int | None = None
     architecture = seccomp.ARCHITECTURES[machine]
     padded = [*arguments, *[0] * (6 - len(arguments))]
     data = struct.pack("=IIQ6Q", number, audit or architecture.audit, 0, *padded)
-    lines = list(struct.iter_unpack("=HBBI", seccomp.program(machine, shared_memory=False)))
+    lines = list(struct.iter_unpack("=HBBI", seccomp.program(machine, counted=False)))
     place, value = 0, 0
     while True:
         operation, then, otherwise, constant = lines[place]
@@ -32,6 +32,8 @@ def verdict(machine: str, number: int, *arguments: int, audit: int | None = None
             (value,) = struct.unpack_from("=I", data, constant)
         elif operation == 0x06:
             return int(constant)
+        elif operation == 0x54:
+            value &= constant
         else:
             holds = {0x15: value == constant, 0x25: value > constant, 0x45: bool(value & constant)}[operation]
             place += then if holds else otherwise
@@ -41,7 +43,7 @@ def verdict(machine: str, number: int, *arguments: int, audit: int | None = None
 def test_denied_calls_are_refused_and_others_are_not(machine: str) -> None:
     column = seccomp.ARCHITECTURES[machine].column
     denied = {numbers[column] for numbers in seccomp.DENIED.values()} - {None}
-    denied |= {seccomp.SHARED_MEMORY[column]}
+    denied |= {numbers[column] for numbers in seccomp.UNCOUNTED.values()} - {None}
     refused = {number for number in range(463) if verdict(machine, number) == ERRNO | errno.EPERM}
     assert refused == denied
     assert verdict(machine, seccomp.CLONE3[column]) == ERRNO | errno.ENOSYS
@@ -84,7 +86,9 @@ def test_numbers_are_those_of_the_kernel_headers(machine: str) -> None:
     column = seccomp.ARCHITECTURES[machine].column
     arguments = {"clone": seccomp.CLONE, "clone3": seccomp.CLONE3, "socket": seccomp.SOCKET}
     more = {"socketpair": seccomp.SOCKETPAIR, "ioctl": seccomp.IOCTL, "personality": seccomp.PERSONALITY}
-    table = {**seccomp.DENIED, **arguments, **more, "shmget": seccomp.SHARED_MEMORY}
+    last = {"prlimit64": seccomp.PRLIMIT, "mmap": seccomp.MMAP}
+    last |= {name: numbers for name, numbers, _, _ in seccomp.FORBIDDEN}
+    table = {**seccomp.DENIED, **arguments, **more, **last, **seccomp.UNCOUNTED}
     wrong = {
         name: numbers[column]
         for name, numbers in table.items()
@@ -98,5 +102,9 @@ def test_the_profile_for_engines_has_the_same_rules() -> None:
     rules = json.loads(seccomp.profile())
     assert rules["defaultAction"] == "SCMP_ACT_ALLOW"
     named = {name for rule in rules["syscalls"] for name in rule["names"]}
-    assert named == {*seccomp.DENIED, "clone3", "clone", "ioctl", "personality", "socket", "socketpair"}
+    argued = {"clone3", "clone", "ioctl", "personality", "socket", "socketpair", "prlimit64"}
+    assert named == {*seccomp.DENIED, *argued, *(name for name, *_ in seccomp.FORBIDDEN)}
+    rules = json.loads(seccomp.profile(counted=False))
+    named = {name for rule in rules["syscalls"] for name in rule["names"]}
+    assert {*seccomp.UNCOUNTED, "mmap"} <= named
     assert all(len(rule["args"]) <= 1 for rule in rules["syscalls"])

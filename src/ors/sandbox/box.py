@@ -30,20 +30,26 @@ COUNTED = ("time", "output", "memory", "inodes")
 """Limits that end a program."""
 PIECE = 1 << 20
 FILE_SECONDS = 60.0
+SLOWEST_COPY = 8 << 20
+"""Bytes a second that a copy of files may take the time for."""
+LONGEST_PATH = 4094
 FORKS_AT_ONCE = 16
 
 
 async def open_box(
-    spec: SandboxSpec, files: Snapshot | None = None, among: Sequence[SandboxBackend] | None = None
+    spec: SandboxSpec,
+    files: Snapshot | None = None,
+    among: Sequence[SandboxBackend] | None = None,
+    within: str = "",
 ) -> "Box":
-    """Opens a sandbox, with the files of a snapshot."""
+    """Opens a sandbox, with the files of a snapshot; without the links that leave the folder `within`."""
     began = time.monotonic()
     backend, cell = await start(spec, among)
     box = Box(spec, backend, cell)
     box.observer.opened(time.monotonic() - began)
     if files is not None:
         try:
-            await box.fill(files)
+            await box.fill(files, within)
         except BaseException:
             await box.close()
             raise
@@ -123,10 +129,12 @@ class Box:
         if not process.ended.done():
             raise self._unanswered()
 
-    def _unanswered(self) -> SandboxDead:
+    def _unanswered(self) -> SandboxDead | SandboxLimit:
+        """Kills the sandbox, since the host has stopped it, or its programs keep the agent from answering."""
         self.observer.killed("unanswered")
-        self.cell.kill()
-        return SandboxDead("the sandbox did not answer, and was killed")
+        text, stopped = "the sandbox did not answer, and was killed", self.cell.stopped
+        self.cell.kill("" if stopped else "time")
+        return SandboxDead(text) if stopped else SandboxLimit(text, reason="time")
 
     def _judged(self, result: ExecResult) -> ExecResult:
         """Names the limit of a program that the kernel has killed for its memory."""
@@ -215,7 +223,8 @@ class Box:
             if not answer.done() and kind == b"K":
                 answer.set_result(bytes(content))
             elif not answer.done() and kind != b"D":
-                answer.set_exception(_failure(path, data))
+                fate = self._channel.fate
+                answer.set_exception(_failure(path, data) if kind or fate is None else fate())
 
         number = self._channel.expect(take)
         try:
@@ -241,9 +250,12 @@ class Box:
     async def download(self, path: str, local: str | Path, max_bytes: int | None = None) -> None:
         """Copies a file or folder to the host."""
         (folder, target), (base, source) = _parts(Path.cwd(), local), _parts("/work", path)
-        files = await self._packed(base, {source: target}, max_bytes or self._room())
+        most = max_bytes or self._room()
+        # What the host cannot take is refused before half of a tree is there.
+        files = await self._packed(base, {source: target}, most, LONGEST_PATH - len(os.fsencode(folder)))
         try:
-            await asyncio.to_thread(unpack, os.fsencode(folder), files.reader(), links=False)
+            top = os.fsencode(target)
+            await asyncio.to_thread(unpack, os.fsencode(folder), files.reader(), links=False, top=top)
         finally:
             files.close()
 
@@ -254,8 +266,8 @@ class Box:
         try:
             return view(answer, self.backend, self.spec, None if group is None else group.memory())
         except ValueError as error:
-            self.cell.kill()
-            raise SandboxDead(f"{error}; it was killed") from None
+            self.cell.kill("killed")
+            raise SandboxLimit(f"{error}; it was killed", reason="killed") from None
 
     async def snapshot(self) -> Snapshot:
         """A copy of all files in the writable places."""
@@ -265,30 +277,43 @@ class Box:
         # Each file takes a head and a path beside its content.
         return self.spec.disk + 2 * self.spec.tmp + 256 * self.spec.inodes
 
-    async def _packed(self, base: str, names: Mapping[str, str], most: int) -> Snapshot:
+    async def _packed(self, base: str, names: Mapping[str, str], most: int, longest: int = 0) -> Snapshot:
+        """Files of the sandbox; for the host with `longest`, the length of a path."""
         await self._filled()
         process = RunningProcess(self._channel)
         encoded = {os.fsencode(name): os.fsencode(renamed) for name, renamed in names.items()}
-        self._channel.send("pack", process.number, os.fsencode(base), encoded)
-        files = Snapshot(most)
+        self._channel.send(
+            "pack", process.number, os.fsencode(base), encoded, (longest, most) if longest else None
+        )
+        files, path = Snapshot(most), f"{base}/{next(iter(names))}"
         try:
-            while data := await process.read(PIECE):
-                files.add(data)
-            await self._copied(process, f"{base}/{next(iter(names))}")
+            async with self._copying(path):
+                while data := await process.read(PIECE):
+                    files.add(data)
+                await self._copied(process, path)
         except BaseException:
             process.kill()
             files.close()
             raise
         return files
 
+    @asynccontextmanager
+    async def _copying(self, path: str) -> AsyncIterator[None]:
+        """Bounds the time of a copy, which programs can slow down."""
+        try:
+            async with asyncio.timeout(FILE_SECONDS + self._room() / SLOWEST_COPY):
+                yield
+        except TimeoutError:
+            raise SandboxLimit(f"{path}: copying the files takes too long", reason="time") from None
+
     async def restore(self, files: Snapshot, base: str = "/") -> None:
         """Puts the files of a snapshot into this sandbox."""
         await self._filled()
         await self._restore(files, base)
 
-    def fill(self, files: Snapshot) -> "asyncio.Task[None]":
+    def fill(self, files: Snapshot, within: str = "") -> "asyncio.Task[None]":
         """Begins to put files into this sandbox, which is new. Whoever uses it waits for them."""
-        self._filling = asyncio.ensure_future(self._restore(files))
+        self._filling = asyncio.ensure_future(self._restore(files, within=within))
         self._filling.add_done_callback(lambda done: done.cancelled() or done.exception())
         return self._filling
 
@@ -300,12 +325,14 @@ class Box:
                 filling.result()
                 self._filling = None
 
-    async def _restore(self, files: Snapshot, base: str = "/") -> None:
+    async def _restore(self, files: Snapshot, base: str = "/", within: str = "") -> None:
+        """Puts files into the sandbox, without the links that lead out of the folder `within`."""
         process = RunningProcess(self._channel)
-        self._channel.send("unpack", process.number, os.fsencode(base))
+        self._channel.send("unpack", process.number, os.fsencode(base), os.fsencode(within))
         try:
-            await process.write_all(files.pieces(), end=True)
-            await self._copied(process, base)
+            async with self._copying(base):
+                await process.write_all(files.pieces(), end=True)
+                await self._copied(process, base)
         except BaseException:
             process.kill()
             raise
@@ -316,8 +343,10 @@ class Box:
             return
         text = (await process.read_stderr()).decode(errors="replace")
         if limit or "space" in text or not text:
-            raise SandboxLimit(f"{path}: the files do not fit into the sandbox", reason="disk")
-        raise OSError(f"{path}: {text}")
+            reason = limit if limit in ("memory", "killed") else "disk"
+            raise SandboxLimit(f"{path}: the files do not fit into the sandbox", reason=reason)
+        number, _, text = text.partition(" ")
+        raise _inside(int(number) if number.isdigit() else errno.EIO, text, path)
 
     # ── Other sandboxes ──────────────────────────────────────────────────────────────────────────
 
@@ -370,7 +399,7 @@ class Box:
         """Opens sandboxes with a copy of /work, all as it is at this moment."""
         work = await self._packed("/", {"work": "work"}, self._room())
         try:
-            yield lambda: open_box(self.spec, work, [self._backend])
+            yield lambda: open_box(self.spec, work, [self._backend], within="/work")
         finally:
             work.close()
 
@@ -385,9 +414,15 @@ def _parts(start: str | Path, path: str | Path) -> tuple[str, str]:
 
 def _failure(path: str, data: bytes) -> Exception:
     number, _, text = data.decode(errors="replace").partition(" ")
-    if not data:
-        return SandboxDead("the sandbox has ended")
     if int(number) in (errno.EFBIG, errno.ENOSPC):
         reason = "file" if int(number) == errno.EFBIG else "disk"
         return SandboxLimit(f"{path}: {text}", reason=reason)
-    return OSError(int(number), text, path)
+    return _inside(int(number), text, path)
+
+
+def _inside(number: int, text: str, path: str) -> OSError:
+    """An error of the file system inside: the agent's doing, as every SandboxLimit is."""
+    kind = type(OSError(number, text))
+    made = {"reason": "file", "__reduce__": lambda error: (kind, (number, text, path))}
+    error: OSError = type(kind.__name__, (kind, SandboxLimit), made)(number, text, path)
+    return error

@@ -3,6 +3,7 @@
 import os
 import secrets
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,6 +11,10 @@ from ors.sandbox.spec import SandboxSpec
 
 SPARE = 8
 """Processes of a group that are not the agent's programs: bwrap, the agent, and those that copy files."""
+
+
+SOCKETS = "memory.kmem.tcp.limit_in_bytes"
+"""Version 1 counts the buffers of sockets by themselves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +88,8 @@ def create(spec: SandboxSpec) -> Cgroup | None:
 
 
 def _set(file: Path, value: int) -> None:
-    # Limits of swap do not exist where there is no swap accounting.
-    if file.exists() or file.name not in ("memory.swap.max", "memory.memsw.limit_in_bytes"):
+    # Limits of swap and sockets do not exist where there is no swap accounting.
+    if file.exists() or file.name not in ("memory.swap.max", "memory.memsw.limit_in_bytes", SOCKETS):
         file.write_text(str(value))
 
 
@@ -98,8 +103,11 @@ def _parents(spec: SandboxSpec) -> Iterator[tuple[Path, dict[str, int]]]:
     pids = {"pids.max": spec.processes + SPARE}
     if "memory" in mounts and "pids" in mounts:
         memory = {"memory.limit_in_bytes": spec.memory, "memory.memsw.limit_in_bytes": spec.memory}
+        memory[SOCKETS] = spec.memory // 4
         yield _below(mounts["memory"], own["memory"]), memory
         yield _below(mounts["pids"], own["pids"]), pids
+        if "cpu" in mounts:  # a share for the sandbox, not for each of its processes
+            yield _below(mounts["cpu"], own["cpu"]), {}
     elif "" in mounts:
         yield (
             _delegated(mounts[""], own[""]),
@@ -111,6 +119,8 @@ def _delegated(mount: Path, own: str) -> Path:
     # A group that holds processes cannot hold groups with limits. So ours stand beside the server's own.
     if own == "/":
         (mount / "cgroup.subtree_control").write_text("+memory +pids")
+        with suppress(OSError):
+            (mount / "cgroup.subtree_control").write_text("+cpu")
         return mount
     folder = mount / own.lstrip("/")
     if not folder.is_dir() or ".." in folder.parts:

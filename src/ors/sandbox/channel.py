@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from typing import cast
 
-from ors.errors import SandboxDead
+from ors.errors import SandboxDead, SandboxLimit
 from ors.sandbox.inside import framed
 
 HEAD = 9
@@ -24,6 +24,8 @@ class AgentChannel(asyncio.Protocol):
         self._buffer = bytearray()
         self._transport: asyncio.Transport | None = None
         self.closed = asyncio.get_running_loop().create_future()
+        self.fate: Callable[[], SandboxDead | SandboxLimit] | None = None
+        """Makes the error of every request after the end."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Called by asyncio."""
@@ -33,10 +35,11 @@ class AgentChannel(asyncio.Protocol):
         """Reserves an id for a request; `take` gets its answers.
 
         Raises:
-            SandboxDead: the sandbox has ended.
+            SandboxDead: the host has ended the sandbox.
+            SandboxLimit: a program in it has.
         """
-        if self.closed.done() or self._transport is None:
-            raise SandboxDead("the sandbox has ended")
+        if self.fate is not None:
+            raise self.fate()
         if number is None:
             number = self._last = self._last + 1
         self._waiting[number] = take
@@ -79,6 +82,10 @@ class AgentChannel(asyncio.Protocol):
         """Called by asyncio."""
         if not self.closed.done():
             self.closed.set_result(None)
+
+    def end(self, fate: Callable[[], SandboxDead | SandboxLimit]) -> None:
+        """Tells all who wait, or ask later, that the sandbox has ended."""
+        self.fate = fate
         waiting, self._waiting = self._waiting, {}
         for take in waiting.values():
             take(b"", b"")

@@ -5,8 +5,9 @@ import os
 import signal
 import socket
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
-from ors.errors import SandboxUnavailable
+from ors.errors import SandboxDead, SandboxLimit, SandboxUnavailable
 from ors.sandbox.backends import Launched, SandboxBackend, Trouble
 from ors.sandbox.backends.bwrap import Bwrap
 from ors.sandbox.backends.containers import Containers
@@ -31,6 +32,7 @@ class Cell:
         self.launched = launched
         self.channel = channel
         self.pid = launched.process.pid
+        self._by_host, self._limit = False, ""
         self.gone = asyncio.ensure_future(self._reap())
 
     async def _reap(self) -> None:
@@ -44,6 +46,7 @@ class Cell:
         except asyncio.CancelledError:  # the loop ends, and nobody has closed this sandbox
             self.kill()
             process.wait()
+            self.channel.end(self._fate)
             if self.launched.ended is not None:
                 self.launched.ended()
             raise
@@ -51,20 +54,39 @@ class Cell:
             loop.remove_reader(watch)
             os.close(watch)
             self.channel.close()
-        process.wait()
+        if process.wait() >= 0 and not (self._by_host or self._limit):
+            group = self.launched.cgroup
+            self._limit = "memory" if group is not None and group.oom_kills() else "killed"
+        self.channel.end(self._fate)
         if self.launched.ended is not None:
             await asyncio.to_thread(self.launched.ended)
 
     async def end(self, patience: float = 2.0) -> None:
         """Ends the sandbox, and returns when nothing of it is left."""
+        self._by_host = self._by_host or not self._limit
         self.channel.close()
         await asyncio.wait([self.gone], timeout=patience)
         if not self.gone.done():
             self.kill()
         await asyncio.shield(self.gone)
 
-    def kill(self) -> None:
-        """Kills the sandbox by force."""
+    def _fate(self) -> SandboxDead | SandboxLimit:
+        """The host's doing, or that of a program inside, which can end the agent, but nothing outside."""
+        if not self._limit:
+            return SandboxDead("the sandbox has ended")
+        return SandboxLimit(f"a program has ended the sandbox; limit: {self._limit}", reason=self._limit)
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the host has stopped the first process."""
+        try:
+            return ") T " in Path(f"/proc/{self.pid}/stat").read_text()
+        except OSError:
+            return False
+
+    def kill(self, limit: str = "") -> None:
+        """Kills the sandbox by force; `limit` is the one that its programs have hit."""
+        self._limit, self._by_host = limit, self._by_host or not limit
         if self.launched.process.poll() is None:
             os.killpg(self.pid, signal.SIGKILL)
         self.launched.kill()

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
-from ors.errors import SandboxDead, SandboxLimit
+from ors.errors import SandboxLimit
 from ors.sandbox.channel import AgentChannel
 from ors.sandbox.inside.child import REPORT
 from ors.sandbox.spec import ExecResult
@@ -84,8 +84,12 @@ class RunningProcess:
             self._end((int(status), limit.decode()))
         elif kind == b"F":
             self._end(SandboxLimit("the sandbox has too many processes", reason="processes"))
+        elif kind == b"" and self._channel.fate is not None:
+            fate = self._channel.fate()
+            self.limit = fate.reason if isinstance(fate, SandboxLimit) else None
+            self._end((-9, self.limit) if self.limit else fate)
         else:
-            self._end(SandboxDead("the sandbox ended while a program ran"))
+            raise ValueError("not an answer of the agent")
 
     def _end(self, outcome: tuple[int, str] | Exception) -> None:
         self._channel.forget(self.number)
@@ -163,7 +167,7 @@ class RunningProcess:
         """How the program ended, with the output that was kept.
 
         Raises:
-            SandboxDead: the sandbox ended first.
+            SandboxDead: the host ended the sandbox first.
             SandboxLimit: the program could not be started.
         """
         status, limit = self.ended.result()

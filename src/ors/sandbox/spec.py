@@ -30,10 +30,10 @@ class SandboxSpec:
     """Most memory of all processes together; files in the sandbox are in memory too, and count."""
     processes: int = 64
     """Most processes and threads."""
-    disk: int = 256 * MB
-    """Size of /work."""
-    tmp: int = 64 * MB
-    """Size of each of /tmp, /home/agent and /dev/shm."""
+    disk: int = 0
+    """Size of /work. By default half of the memory, at most 256 MB."""
+    tmp: int = 0
+    """Size of each of /tmp, /home/agent and /dev/shm. By default an eighth of the memory, at most 64 MB."""
     inodes: int = 100_000
     """Most files and folders in all writable places together."""
     open_files: int = 1024
@@ -42,9 +42,15 @@ class SandboxSpec:
     """Longest CPU time of a process."""
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "disk", self.disk or min(256 * MB, self.memory // 2))
+        object.__setattr__(self, "tmp", self.tmp or min(64 * MB, self.memory // 8))
         for name in ("memory", "processes", "disk", "tmp", "inodes", "open_files", "cpu_seconds"):
             if getattr(self, name) < 1:
                 raise ValueError(f"SandboxSpec.{name} must be over 0, not {getattr(self, name)}")
+        if self.backend != "none" and self.disk + 3 * self.tmp > self.memory:
+            raise ValueError(
+                "SandboxSpec: disk and three times tmp must fit into memory, where all files are"
+            )
         if self.image and self.rootfs:
             raise ValueError("SandboxSpec: give image or rootfs, not both")
         for path in (*self.read_only, *([self.rootfs] if self.rootfs else [])):
@@ -68,7 +74,7 @@ class ExecResult:
     """Whether it was killed because it printed too much; the output up to there is kept."""
     seconds: float
     limit: str | None = None
-    """The limit that was hit: "time", "output", "memory", "inodes"."""
+    """The limit that was hit: "time", "output", "memory", "inodes", or "killed": it has ended its sandbox."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,12 +27,16 @@ ETC = (
 )
 """Files of /etc that programs need, and that tell nothing of the host. Each costs 0.2 ms."""
 RESERVED = {"proc", "sys", "dev", "run", "work", "tmp", "home", "root"}
+SHARED = {
+    f"/usr{local}{name}" for local in ("", "/local") for name in ("", "/bin", "/sbin", "/lib", "/share")
+}
+"""Folders that programs need, whatever else is in them."""
 FIRST_UID, UIDS = 0x70000000, 0x0FFFFFF0
 """User ids that no system gives to anybody."""
 FEWEST_UIDS = 1000
 """A container with fewer has none to spare."""
-INSIDE = 1000
-"""User and group id inside."""
+INSIDE, AGENT = 1000, 1001
+"""User and group ids inside: of programs, and of the agent where it has its own."""
 ACCOUNTS = {
     "/etc/passwd": f"agent:x:{INSIDE}:{INSIDE}::{HOME}:/bin/sh\n",
     "/etc/group": f"agent:x:{INSIDE}:\n",
@@ -75,11 +79,14 @@ class Bwrap:
         """Starts bubblewrap: in control groups if possible, and never as root."""
         group = cgroups.create(spec) if shutil.which("setpriv") else None
         data, started = _Data(), list[subprocess.Popen[bytes]]()
+        user = self.user()
+        apart = user if user is not None and _may_map() else None
         try:
-            named = None if group is None else data.answer()
+            if group is not None or apart is not None:
+                data.open_answers(gate=apart is not None)
             started.append(
                 subprocess.Popen(
-                    self.command(spec, data, named),
+                    self.command(spec, data, user, counted=group is not None),
                     stdin=connection,
                     stdout=connection,
                     stderr=errors,
@@ -96,48 +103,44 @@ class Bwrap:
             raise
         finally:
             data.close()
-        told = settings(spec, list(PLACES), counted=group is not None)
-        if group is None:
-            return Launched(started[0], told)
-        join = partial(_join, group, started[0].pid, data.answers)
+        told = settings(spec, counted=group is not None, agent=0 if apart is None else AGENT)
+        join = partial(_join, group, started[0].pid, data, apart)
         return Launched(started[0], told, group, join, ended=partial(_undo, group, started[1:]))
 
     def environment(self) -> dict[str, str]:
         """Environment of bubblewrap: empty, for programs inside can read it."""
         return {}
 
-    def command(self, spec: SandboxSpec, data: "_Data", named: int | None) -> list[str]:
-        """The command line. Root becomes a user that owns nothing, another one for each sandbox.
-
-        Where groups count, `named` is the descriptor to which bubblewrap writes the agent's process id.
-        """
+    def command(self, spec: SandboxSpec, data: "_Data", user: int | None, *, counted: bool) -> list[str]:
+        """The command line. Root becomes `user`, which owns nothing, another one for each sandbox."""
         python = _python(spec)
         assert python is not None
         arguments = [
             *("--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"),
-            *("--disable-userns", "--die-with-parent", "--as-pid-1", "--clearenv"),
+            # Where the server writes the map of users, only the filter refuses further user namespaces.
+            *(
+                ["--disable-userns"]
+                if data.gate < 0
+                else ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
+            ),
+            *("--die-with-parent", "--as-pid-1", "--clearenv"),
             *("--uid", str(INSIDE), "--gid", str(INSIDE), "--hostname", "sandbox"),
             *([] if spec.network == "host" else ["--unshare-net"]),
             *_root(spec, data),
             *_writable(spec),
-            *self.filter(data, named is not None),
-            *(() if named is None else ("--info-fd", str(named))),
+            *self.filter(data, counted),
+            *data.arguments,
             *("--chdir", "/", "--", python, "-I", "-S", "-c", BOOT),
         ]
-        return [*self.drop(), str(shutil.which("bwrap")), *arguments]
+        return [*_drop(user), str(shutil.which("bwrap")), *arguments]
 
     def filter(self, data: "_Data", counted: bool) -> list[str]:
         """The filter of system calls."""
-        return ["--seccomp", str(data.add(seccomp.program(shared_memory=counted)))]
+        return ["--seccomp", str(data.add(seccomp.program(counted=counted)))]
 
-    def drop(self) -> list[str]:
-        """Command prefix that turns root into another user."""
-        uid = _unused_user() if os.getuid() == 0 else None
-        if uid is None:
-            return []
-        # setpriv would look the user up, by 80 system calls. The plus says that it is a number.
-        chroot = shutil.which("chroot") or "/usr/sbin/chroot"  # here it changes no root
-        return [chroot, f"--userspec=+{uid}:+{uid}", "--groups=", "/"]
+    def user(self) -> int | None:
+        """User of the host that a sandbox of root becomes."""
+        return _unused_user() if os.getuid() == 0 else None
 
     def explain(self, spec: SandboxSpec, text: str) -> Trouble:
         """Says what bubblewrap's error means."""
@@ -175,8 +178,11 @@ _KNOWN = (
 )
 
 
-def settings(spec: SandboxSpec, places: list[str], *, counted: bool) -> dict[str, object]:
-    """Settings of the agent. Where no control group counts memory, the agent does, and needs a bound."""
+def settings(spec: SandboxSpec, *, counted: bool, agent: int = 0) -> dict[str, object]:
+    """Settings of the agent. Where no control group counts memory, the agent does, and needs a bound.
+
+    `agent` is the user id that it takes, if it can have another one than the programs.
+    """
     limits = {
         "NPROC": spec.processes + 1,
         "NOFILE": spec.open_files,
@@ -184,8 +190,15 @@ def settings(spec: SandboxSpec, places: list[str], *, counted: bool) -> dict[str
         "CORE": 0,
         **({} if counted else {"DATA": 2 * spec.memory}),
     }
-    memory = 0 if counted else spec.memory
-    return {"limits": limits, "places": places, "memory": memory, "inodes": spec.inodes, "folder": ""}
+    return {
+        "limits": limits,
+        "places": list(PLACES),
+        "inodes": spec.inodes,
+        "folder": "",
+        "agent": agent,
+        "memory": 0 if counted else spec.memory,
+        "sockets": spec.network == "none",
+    }
 
 
 class _Data:
@@ -193,8 +206,9 @@ class _Data:
 
     def __init__(self) -> None:
         self.fds: list[int] = []
-        self.answers = -1
-        """The end from which this process reads what bubblewrap says."""
+        self.answers, self.gate = -1, -1
+        """Ends of this process: what bubblewrap says, and whether it may go on."""
+        self.arguments: list[str] = []
 
     def add(self, content: bytes) -> int:
         """A descriptor to read the content from; it must fit into a pipe."""
@@ -204,16 +218,20 @@ class _Data:
             file.write(content)
         return reader
 
-    def answer(self) -> int:
-        """A descriptor for bubblewrap to write to."""
+    def open_answers(self, *, gate: bool) -> None:
+        """Lets bubblewrap tell the agent's process id, and with `gate` wait until users are mapped."""
         self.answers, writer = os.pipe()
         self.fds.append(writer)
-        return writer
+        self.arguments += ["--info-fd", str(writer)]
+        if gate:
+            reader, self.gate = os.pipe()
+            self.fds.append(reader)
+            self.arguments += ["--userns-block-fd", str(reader)]
 
     def close_answers(self) -> None:
-        """Closes the other end of `answer`."""
-        if self.answers >= 0:
-            os.close(self.answers)
+        """Closes the ends of this process."""
+        for fd in {self.answers, self.gate} - {-1}:
+            os.close(fd)
 
     def close(self) -> None:
         """Closes the descriptors that are bubblewrap's."""
@@ -221,8 +239,8 @@ class _Data:
             os.close(fd)
 
 
-def _join(group: cgroups.Cgroup, bwrap: int, answers: int) -> None:
-    """Puts bubblewrap into its groups, and the agent as soon as its id is known.
+def _join(group: cgroups.Cgroup | None, bwrap: int, data: _Data, user: int | None) -> None:
+    """Maps the users of the agent, as soon as its id is known, and puts it and bubblewrap into their groups.
 
     The kernel takes 5 to 15 ms for the first move, and little for one right after it. The start goes on
     meanwhile: no request is sent, and so the agent has no children, before both are in their groups.
@@ -231,12 +249,22 @@ def _join(group: cgroups.Cgroup, bwrap: int, answers: int) -> None:
         OSError: that is not possible.
     """
     text = b""
-    with open(answers, "rb", buffering=0) as file:
-        group.add(bwrap)
-        while b"}" not in text and (more := file.read(4096)):
+    try:
+        while data.answers >= 0 and b"}" not in text and (more := os.read(data.answers, 4096)):
             text += more
-    if b"}" in text:  # else the start has failed
-        group.add(int(json.loads(text)["child-pid"]))
+        if b"}" not in text:
+            return  # the start has failed, or nothing is to be done
+        agent = int(json.loads(text)["child-pid"])
+        if user is not None:
+            # The root of the namespace owns its terminals, and nobody becomes it.
+            users = f"{INSIDE} {user} 1\n{AGENT} {user + 1} 1\n0 {user + 2} 1\n"
+            for kind in ("uid", "gid"):
+                Path(f"/proc/{agent}/{kind}_map").write_text(users)
+    finally:
+        data.close_answers()
+    if group is not None:
+        group.add(bwrap)
+        group.add(agent)
 
 
 def _keeper(group: cgroups.Cgroup) -> subprocess.Popen[bytes]:
@@ -275,14 +303,31 @@ def _undo(group: cgroups.Cgroup | None, started: list[subprocess.Popen[bytes]]) 
         time.sleep(0.005)
 
 
+@cache
+def _may_map() -> bool:
+    """Whether this process may map users of another namespace, and bubblewrap may have capabilities there."""
+    words = Path("/proc/self/status").read_text().partition("CapEff:")[2].split()
+    needed = 1 << 6 | 1 << 7 | 1 << 21  # CAP_SETGID, CAP_SETUID, CAP_SYS_ADMIN
+    return int(words[0], 16) & needed == needed and not os.stat(str(shutil.which("bwrap"))).st_mode & 0o4000
+
+
+def _drop(user: int | None) -> list[str]:
+    """Command prefix that turns root into another user."""
+    if user is None:
+        return []
+    # setpriv would look the user up, by 80 system calls. The plus says that it is a number.
+    chroot = shutil.which("chroot") or "/usr/sbin/chroot"  # here it changes no root
+    return [chroot, f"--userspec=+{user}:+{user}", "--groups=", "/"]
+
+
 def _unused_user() -> int | None:
-    """A user id for one sandbox; None for the root of a container that has no other, and is none outside."""
+    """The first of a sandbox's three users; None for the root of a container that has none to spare."""
     with open("/proc/self/uid_map") as file:
         ranges = [(int(words[2]), int(words[0])) for words in map(str.split, file)]
     count, first = max(ranges)
     if first + count > FIRST_UID + UIDS:
-        return FIRST_UID + secrets.randbelow(UIDS)
-    return None if count < FEWEST_UIDS else first + count // 2 + secrets.randbelow(count // 2)
+        return FIRST_UID + 4 * secrets.randbelow(UIDS // 4)
+    return None if count < FEWEST_UIDS else first + count // 2 + 4 * secrets.randbelow(count // 8)
 
 
 def _python(spec: SandboxSpec) -> str | None:
@@ -310,8 +355,6 @@ def _root(spec: SandboxSpec, data: _Data) -> list[str]:
         for path in ("/etc/resolv.conf", "/etc/hosts"):
             if spec.rootfs is None or (root / path[1:]).is_file():  # a read-only folder takes no new file
                 arguments += ["--ro-bind-try", path, path]
-    for path in spec.read_only:
-        arguments += ["--ro-bind", path, path]
     return arguments
 
 
@@ -321,11 +364,23 @@ def _entry(path: Path) -> list[str]:
     return ["--ro-bind", str(path), f"/{path.name}"] if path.exists() else []
 
 
-@cache
 def _hidden() -> list[str]:
-    """Packages of the server's Python: the environment, with its answers, may be among them."""
-    paths = {os.path.realpath(sysconfig.get_path(name)) for name in ("purelib", "platlib")}
-    return sorted(path for path in paths if path.startswith("/usr/") and os.path.isdir(path))
+    """Folders that may have answers: packages of the server's Python, and where its modules come from."""
+    found = [
+        path for path in _module_folders(len(sys.modules), next(reversed(sys.modules))) if os.path.isdir(path)
+    ]
+    return sorted(path for path in found if not any(path.startswith(f"{other}/") for other in found))
+
+
+@cache
+def _module_folders(loaded: int, last: str) -> set[str]:
+    paths = {os.path.realpath(sysconfig.get_path(name)) for name in ("purelib", "platlib")} | {"/usr/src"}
+    python = tuple(os.path.realpath(sysconfig.get_path(name)) + "/" for name in ("stdlib", "platstdlib"))
+    for module in list(sys.modules.values()):
+        path = os.path.realpath(getattr(module, "__file__", None) or "/")
+        if not path.startswith(python) and "-packages/" not in path:
+            paths.add(os.path.dirname(path))
+    return {path for path in paths - SHARED if path.startswith("/usr/")}
 
 
 def _writable(spec: SandboxSpec) -> list[str]:
@@ -333,5 +388,7 @@ def _writable(spec: SandboxSpec) -> list[str]:
     hidden = _hidden() if spec.rootfs is None else []
     sizes = {"/work": spec.disk, "/tmp": spec.tmp, HOME: spec.tmp, "/dev/shm": spec.tmp}
     places = [word for path in PLACES for word in ("--size", str(sizes[path]), "--tmpfs", path)]
+    shown = [word for path in spec.read_only for word in ("--ro-bind", path, path)]
     closed = [word for path in (*hidden, "/dev", "/") for word in ("--remount-ro", path)]
-    return ["--proc", "/proc", "--dev", "/dev", *places, *closed]
+    kernel = ("--proc", "/proc", "--ro-bind", "/proc/sys", "/proc/sys")
+    return [*kernel, "--dev", "/dev", *places, *shown, *closed]

@@ -9,7 +9,7 @@ from functools import cache
 
 from ors.sandbox import seccomp
 from ors.sandbox.backends import Launched, Trouble
-from ors.sandbox.backends.bwrap import HOME, PLACES, settings
+from ors.sandbox.backends.bwrap import HOME, settings
 from ors.sandbox.cgroups import SPARE
 from ors.sandbox.inside import BOOT
 from ors.sandbox.spec import SandboxSpec
@@ -44,7 +44,7 @@ class Containers:
         """Starts a container whose only process is the agent."""
         name, counted = f"ors-{os.getpid()}-{secrets.token_hex(6)}", _counts(self.name)
         with tempfile.NamedTemporaryFile("w", prefix="ors-seccomp-", suffix=".json", delete=False) as profile:
-            profile.write(seccomp.profile(shared_memory=counted))
+            profile.write(seccomp.profile(counted=counted))
         os.chmod(profile.name, 0o644)
         process = subprocess.Popen(
             [str(shutil.which(self.name)), "run", *self.arguments(spec, name, profile.name)],
@@ -61,7 +61,7 @@ class Containers:
         def started() -> None:
             os.unlink(profile.name)
 
-        return Launched(process, settings(spec, list(PLACES), counted=counted), kill=kill, started=started)
+        return Launched(process, settings(spec, counted=counted), kill=kill, started=started)
 
     def arguments(self, spec: SandboxSpec, name: str, profile: str) -> list[str]:
         """The arguments of `run`. Limits on processes count by user, so each sandbox has its own."""

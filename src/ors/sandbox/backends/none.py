@@ -39,7 +39,7 @@ class Unisolated:
             stderr=errors,
             start_new_session=True,
         )
-        settings = {"limits": {}, "places": [], "memory": 0, "inodes": 0, "folder": folder}
+        settings = {"limits": {}, "places": [], "folder": folder}
         # The agent removes the folder, also when this process is gone; if it is killed, this process does.
         return Launched(process, settings, kill=lambda: shutil.rmtree(folder, ignore_errors=True))
 

@@ -63,6 +63,7 @@ class PlantedHost:
             "clone3": seccomp.CLONE3,
             "personality": seccomp.PERSONALITY,
             "ioctl": seccomp.IOCTL,
+            **{name: numbers for name, numbers, _, _ in seccomp.FORBIDDEN},
         }
         return json.dumps(
             {

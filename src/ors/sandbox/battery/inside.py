@@ -7,12 +7,16 @@ isolated.
 import contextlib
 import ctypes
 import errno
+import fcntl
 import json
+import mmap
 import os
+import resource
 import socket
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 REFUSED = (errno.EPERM, errno.ENOSYS, errno.EACCES, errno.EAFNOSUPPORT)
@@ -257,18 +261,8 @@ def much_together(targets: dict[str, Any]) -> str:
 def fill(targets: dict[str, Any]) -> str:
     """Fills every place up to twice what all of them together may hold."""
     most, found = 2 * targets["disk"], []
-    for folder in (
-        targets["work"],
-        "/tmp",
-        "/home",
-        "/home/agent",
-        "/dev/shm",
-        "/dev",
-        "/run",
-        "/",
-        "/var/tmp",
-        "/mnt",
-    ):
+    places = "/tmp /home /home/agent /dev/shm /dev /run / /var/tmp /mnt"
+    for folder in (targets["work"], *places.split()):
         path = f"{folder}/{targets['mark']}-fill"
         size = 0
         try:
@@ -290,6 +284,111 @@ def many_files(targets: dict[str, Any]) -> str:
     for number in range(targets["inodes"] * 12):
         os.close(os.open(f"{folder}/{number}", os.O_CREAT | os.O_WRONLY))
     return f"{targets['inodes'] * 12} files"
+
+
+def works(ways: dict[str, Callable[[], Any]]) -> str:
+    """Names of the ways that the kernel does not refuse."""
+    found = []
+    for name, way in ways.items():
+        with contextlib.suppress(OSError):
+            if way() != -1:
+                found.append(name)
+    return ", ".join(found)
+
+
+def stop(targets: dict[str, Any]) -> str:
+    """Stops another process, by every system call that sends a signal."""
+    pid = os.fork()
+    if pid == 0:
+        time.sleep(60)
+        os._exit(0)
+    info = ctypes.create_string_buffer((19).to_bytes(8, "little") + b"\xff" * 4, 128)
+    signal, at = [pid, 19], ctypes.addressof(info)
+    ways = {"kill": signal, "tkill": signal, "tgkill": [pid, *signal], "rt_sigqueueinfo": [*signal, at]}
+    ways["rt_tgsigqueueinfo"], ways["pidfd_send_signal"] = [pid, *signal, at], [os.pidfd_open(pid), 19, 0, 0]
+    numbers = targets["numbers"]
+    found = works({name: lambda n=name: called(numbers[n], *ways[n])[0] for name in ways})  # type: ignore[misc]
+    os.kill(pid, 9)
+    os.waitpid(pid, 0)
+    return found
+
+
+def disturb_agent(targets: dict[str, Any]) -> str:
+    """Changes the limits, the priority and the processors of the process that started this one."""
+    agent = os.getppid()
+    ways: dict[str, Callable[[], Any]] = {
+        "limits": lambda: resource.prlimit(agent, resource.RLIMIT_CORE, (0, 0)),
+        "priority": lambda: os.setpriority(os.PRIO_PROCESS, agent, os.getpriority(os.PRIO_PROCESS, agent)),
+        "processors": lambda: os.sched_setaffinity(agent, os.sched_getaffinity(agent)),
+    }
+    return works(ways)
+
+
+def lease(targets: dict[str, Any]) -> str:
+    """Makes whoever opens or starts a file wait, or be stopped when another process does."""
+    with open(f"{targets['work']}/lease", "w") as file:
+        return works(
+            {"F_SETLEASE": lambda: fcntl.fcntl(file, 1024, 1), "F_SETSIG": lambda: fcntl.fcntl(file, 10, 19)}
+        )
+
+
+def held(targets: dict[str, Any], take: Callable[[], int]) -> str:
+    """Takes memory until it is twice what is allowed, then waits for whoever looks at it now and then."""
+    size, more = 0, 1
+    while more and size < 2 * targets["memory"]:
+        more = take()
+        size += more
+    time.sleep(1)
+    return f"{size >> 20} MB" if more else ""
+
+
+def in_shared_mapping(targets: dict[str, Any]) -> str:
+    """Takes memory in a shared mapping, whose pages no process has mapped."""
+    memory = mmap.mmap(-1, 3 * targets["memory"])
+
+    def take() -> int:
+        memory.madvise(mmap.MADV_DONTNEED)
+        return memory.write(bytes(2**20))
+
+    return held(targets, take)
+
+
+def in_messages(targets: dict[str, Any]) -> str:
+    """Takes memory in messages of System V, which outlive their program."""
+    libc, queues, message = ctypes.CDLL(None), list[int](), ctypes.create_string_buffer(b"\1", 8200)
+
+    def take() -> int:
+        queues.append(libc.msgget(0, 0o600))
+        return sum(8000 for _ in range(2) if libc.msgsnd(queues[-1], message, 8000, 0o4000) == 0)
+
+    found = held(targets, take)
+    for queue in queues:
+        libc.msgctl(queue, 0, None)
+    return found
+
+
+def in_sockets(targets: dict[str, Any], pair: Callable[[], tuple[socket.socket, socket.socket]]) -> str:
+    """Takes memory in sockets that nobody reads from."""
+    kept: list[socket.socket] = []
+
+    def take() -> int:
+        size = 0
+        for end in pair():
+            kept.append(end)
+            end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2**22)
+            end.setblocking(False)
+            with contextlib.suppress(BlockingIOError):
+                while True:
+                    size += end.send(bytes(2**16))
+        return size
+
+    return held(targets, take)
+
+
+def in_tcp(targets: dict[str, Any]) -> str:
+    """Takes memory in connections to itself."""
+    server = socket.create_server(("127.0.0.1", 0))
+    return in_sockets(targets, lambda: (socket.create_connection(server.getsockname()), server.accept()[0]))
 
 
 ATTACKS: dict[str, Callable[[dict[str, Any]], str]] = {
@@ -320,6 +419,10 @@ ATTACKS: dict[str, Callable[[dict[str, Any]], str]] = {
     "kill a process of the host": kill_process,
     "see a process of another sandbox": command_lines,
     "read a file of another sandbox": lambda t: read(t["neighbour_file"]),
+    "stop a process": stop,
+    "disturb the agent": disturb_agent,
+    "take a lease on a file": lease,
+    "change the kernel's settings": lambda t: f"opened {os.open('/proc/sys/kernel/msgmax', os.O_RDWR)}",
     "use the own loopback": own_loopback,
 }
 
@@ -329,6 +432,11 @@ HEAVY: dict[str, Callable[[dict[str, Any]], str]] = {
     "much memory in many processes": much_together,
     "fill the disks": fill,
     "make very many files": many_files,
+    "much memory in a memfd": lambda t: held(t, partial(os.write, os.memfd_create("held"), bytes(2**20))),
+    "much memory in a shared mapping": in_shared_mapping,
+    "much memory in messages": in_messages,
+    "much memory in unix sockets": lambda t: in_sockets(t, socket.socketpair),
+    "much memory in TCP sockets": in_tcp,
 }
 """Attacks on limits: each needs a sandbox of its own."""
 

@@ -114,6 +114,57 @@ async def root_outside(box: Box, host: PlantedHost) -> str:
     return "is root on the host" if 0 in owners else ""
 
 
+LINKS = """
+mkdir -p a/b; ln -sfn /work a/b/up; ln -sfn a/b/up/../home/agent/grade/expected 1; ln -sfn 1 2
+ln -sfn /dev/stdin 3; ln -sfn /home/agent/grade/expected 4; ln -sfn /proc/self/cwd/expected 5
+ln -sfn /home/agent/grade folder
+"""
+JUDGE = "import subprocess as s; s.run(['sh', '../../../work/program'], stdout=s.DEVNULL, stderr=s.DEVNULL)"
+FULL = """
+import contextlib, os, socket
+open('/proc/self/oom_score_adj', 'w').write('0')
+for number in range(20):
+    if os.fork() == 0:
+        for end in [end for _ in range(24) for end in socket.socketpair()]:
+            end.setblocking(False)
+            with contextlib.suppress(BlockingIOError):
+                while True: end.send(bytes(2**16))
+            os.set_inheritable(end.detach(), True)
+        os.execvp('sleep', ['sleep', '60'])
+os.execvp('sh', ['sh', '-c', 'for place in /work /tmp /dev/shm; do head -c 16M /dev/zero > $place/x; done'])
+"""
+"""Holds memory in small processes, so that the agent is the largest one when there is no more."""
+
+
+async def graded_by_a_link(box: Box, host: PlantedHost) -> str:
+    """Hands in links to the grader's own files, and to its input."""
+    await box.exec(LINKS)
+    secret = host.secret.encode()
+    result = await box.grade(
+        "cat /work/[1-5] /work/folder/expected", files={"expected": secret}, stdin=secret
+    )
+    return "read the grader's files" if secret in result.stdout else ""
+
+
+async def spoofed_judge(box: Box, host: PlantedHost) -> str:
+    """Hands in a program that prints in the name of the judge which starts it."""
+    await box.write_file("program", f"echo {host.mark} > /proc/$PPID/fd/1".encode())
+    result = await box.grade(["python3", "-I", "judge.py"], files={"judge.py": JUDGE})
+    return "spoke for the judge" if host.mark.encode() in result.stdout else ""
+
+
+async def voided(attack: Awaitable[object], box: Box) -> str:
+    """Whether an attack makes the sandbox fail, in place of a result or a limit."""
+    try:
+        await attack
+        await box.grade(["true"])
+    except SandboxDead as error:
+        return str(error)
+    except (OSError, SandboxLimit):
+        return ""
+    return ""
+
+
 Attack = Callable[[Box, PlantedHost], Awaitable[str]]
 ATTACKS: dict[str, Attack] = {
     "file interface: read through a link": through_a_link,
@@ -124,8 +175,12 @@ ATTACKS: dict[str, Attack] = {
     "endless output": endless_output,
     "endless time": endless_time,
     "kill the agent": kill_everything,
+    "grade: hand in links": graded_by_a_link,
+    "grade: speak for the judge": spoofed_judge,
+    "void the episode by deep folders": lambda box, _: voided(box.write_file("d/" * 1500 + "f", b""), box),
+    "void the episode by memory": lambda box, _: voided(box.exec(["python3", "-c", FULL], timeout=5), box),
     "a daemon after the end": daemon,
 }
 """The last one closes its sandbox."""
-NEVER_UNISOLATED = {"kill the agent"}
+NEVER_UNISOLATED = {"kill the agent", "void the episode by memory"}
 """Attacks that would do harm to the host."""

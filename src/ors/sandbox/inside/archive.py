@@ -1,7 +1,9 @@
 """Files and folders as a stream of bytes, written and read on both sides of a sandbox.
 
-A record is its kind (`F`ile, `D`irectory, `L`ink), its mode in four bytes, the length of its path in four,
-the size of its content in eight, the path and the content. `Z` ends the stream. The agent runs this text too.
+A record is its kind (`F`ile, `D`irectory, `L`ink, `H`ard link to a path before it), its mode in four bytes,
+the length of its path in four, the size of its content in eight, the path and the content. That of a file is
+pieces between holes: offset and length in eight bytes each, and the bytes; a length of zero ends them.
+`Z` ends the stream. The agent runs this text too.
 """
 
 from __future__ import annotations
@@ -23,20 +25,31 @@ def record(kind: bytes, mode: int = 0, path: bytes = b"", size: int = 0) -> byte
 
 
 def pack(
-    base: bytes, names: dict[bytes, bytes], write: Callable[[bytes], object], *, unlock: bool = False
+    base: bytes,
+    names: dict[bytes, bytes],
+    write: Callable[[bytes], object],
+    *,
+    unlock: bool = False,
+    most: tuple[int, int] | None = None,
 ) -> None:
     """Writes files and folders of `base`; `names` has the name of each in the stream.
 
     Devices, sockets and pipes are left out, links are not followed. `unlock`: files that their owner may not
-    read become readable, and what a program changes meanwhile is left out.
+    read become readable; other file systems, and what a program changes meanwhile, are left out. `most`: the
+    length of a path, and the size of all files, beyond which there is an error.
     """
+    first: dict[tuple[int, int], bytes] = {}
+    size = 0
     for name, renamed in names.items():
         for path, info in entries(os.path.join(base, name), unlock):
             inner = renamed + path[len(os.path.join(base, name)) :]
+            size += info.st_size
+            if most is not None and (len(inner) > most[0] or size > most[1]):
+                raise OSError(27, "File too large, or its path too long")
             try:
                 if unlock and not info.st_mode & 0o400 and not stat.S_ISLNK(info.st_mode):
                     os.chmod(path, stat.S_IMODE(info.st_mode) | 0o400)
-                pack_one(path, info, inner, write)
+                pack_one(path, info, inner, write, first)
             except FileNotFoundError:
                 continue
             except OSError:
@@ -48,8 +61,11 @@ def pack(
 def entries(top: bytes, unlock: bool) -> Iterator[tuple[bytes, os.stat_result]]:
     """A path and everything below it, folders before their content."""
     todo = [(top, os.lstat(top))]
+    device = todo[0][1].st_dev
     while todo:
         path, info = todo.pop()
+        if unlock and info.st_dev != device:
+            continue  # of `read_only`: the other sandbox has it too
         yield path, info
         if stat.S_ISDIR(info.st_mode):
             if unlock and info.st_mode & 0o700 != 0o700:
@@ -76,16 +92,26 @@ def below(folder: bytes) -> list[tuple[bytes, os.stat_result]]:
     return found
 
 
-def pack_one(path: bytes, info: os.stat_result, inner: bytes, write: Callable[[bytes], object]) -> None:
-    """Writes one record."""
-    mode = stat.S_IMODE(info.st_mode)
+def pack_one(
+    path: bytes,
+    info: os.stat_result,
+    inner: bytes,
+    write: Callable[[bytes], object],
+    first: dict[tuple[int, int], bytes],
+) -> None:
+    """Writes one record; `first` has the first names of files that have several."""
+    mode, key = stat.S_IMODE(info.st_mode), (info.st_dev, info.st_ino)
     if stat.S_ISDIR(info.st_mode):
         write(record(b"D", mode, inner))
     elif stat.S_ISLNK(info.st_mode):
         target = os.readlink(path)
         write(record(b"L", mode, inner, len(target)) + target)
+    elif key in first:
+        write(record(b"H", mode, inner, len(first[key])) + first[key])
     elif stat.S_ISREG(info.st_mode):
         pack_file(path, mode, inner, write)
+        if info.st_nlink > 1:
+            first[key] = inner
 
 
 def pack_file(path: bytes, mode: int, inner: bytes, write: Callable[[bytes], object]) -> None:
@@ -93,35 +119,53 @@ def pack_file(path: bytes, mode: int, inner: bytes, write: Callable[[bytes], obj
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         info = os.fstat(fd)
-        left = info.st_size if stat.S_ISREG(info.st_mode) else 0
-        head = record(b"F", mode, inner, left)
-        if not left:
-            write(head)
-        while left:
-            piece = os.read(fd, min(PIECE, left)) or bytes(min(PIECE, left))
-            write(head + piece)
-            head, left = b"", left - len(piece)
+        size = info.st_size if stat.S_ISREG(info.st_mode) else 0
+        data = record(b"F", mode, inner, size)
+        for at, piece in pieces(fd, size):
+            write(data + at.to_bytes(8, "big") + len(piece).to_bytes(8, "big") + piece)
+            data = b""
+        write(data + bytes(16))
     finally:
         os.close(fd)
 
 
-def unpack(base: bytes, read: Callable[[int], bytes], *, links: bool) -> None:
-    """Makes the files and folders of a stream below `base`. Without `links`, symbolic links are left out.
+def pieces(fd: int, size: int) -> Iterator[tuple[int, bytes]]:
+    """Offset and content of all that is not a hole in a file."""
+    at = end = 0
+    while at < size:
+        if at >= end:
+            try:
+                at = os.lseek(fd, at, os.SEEK_DATA)
+                end = min(size, os.lseek(fd, at, os.SEEK_HOLE))
+            except OSError:
+                return  # the rest is a hole
+        piece = os.pread(fd, min(PIECE, end - at), at)
+        if not piece:
+            return
+        yield at, piece
+        at += len(piece)
+
+
+def unpack(base: bytes, read: Callable[[int], bytes], *, links: bool, top: bytes = b"") -> list[bytes]:
+    """Makes the files and folders of a stream below `base`; returns the symbolic links that it made.
+
+    Without `links`, they are left out. With `top`, there is nothing beside the file or folder of that name.
 
     Raises:
         ValueError: the stream is not well formed, or leaves `base`.
     """
     folders: list[tuple[bytes, int]] = []
     known: set[bytes] = set()
+    made: list[bytes] = []
     while True:
         head = read(HEAD)
         kind, mode = head[:1], int.from_bytes(head[1:5], "big") & 0o777
         if kind == b"Z":
             break
         length = int.from_bytes(head[5:9], "big")
-        if kind not in (b"D", b"L", b"F") or not 0 < length <= 4096:
+        if kind not in (b"D", b"L", b"F", b"H") or not 0 < length <= 4096:
             raise ValueError("a record of the stream is not well formed")
-        target = os.path.join(base, checked_path(read(length)))
+        target = os.path.join(base, checked_path(read(length), top))
         size = int.from_bytes(head[9:], "big")
         parent = target if kind == b"D" else os.path.dirname(target)
         if parent not in known:
@@ -130,7 +174,12 @@ def unpack(base: bytes, read: Callable[[int], bytes], *, links: bool) -> None:
         if kind == b"D":
             folders.append((target, mode))
         elif kind == b"L":
-            unpack_link(target, read(min(size, 4096)), links)
+            content = read(min(size, 4096))
+            if links:
+                unpack_link(target, content, os.symlink)
+                made.append(target)
+        elif kind == b"H":
+            unpack_link(target, os.path.join(base, checked_path(read(min(size, 4096)), top)), os.link)
         else:
             unpack_file(target, mode, size, read)
     for folder, mode in reversed(folders):  # a folder may forbid its owner to write
@@ -138,24 +187,47 @@ def unpack(base: bytes, read: Callable[[int], bytes], *, links: bool) -> None:
             os.chmod(folder, mode)
         except PermissionError:
             continue  # the place itself, which may belong to root
+    return made
 
 
-def checked_path(path: bytes) -> bytes:
-    """A path that stays below its base."""
+def checked_path(path: bytes, top: bytes) -> bytes:
+    """A path that stays below its base, and in `top`."""
     parts = path.split(b"/")
-    if b"\0" in path or not all(parts) or b".." in parts or b"." in parts:
+    if b"\0" in path or not all(parts) or b".." in parts or b"." in parts or top not in (b"", parts[0]):
         raise ValueError("a path of the stream leaves its folder")
     return path
 
 
-def unpack_link(target: bytes, content: bytes, links: bool) -> None:
-    """Makes a symbolic link."""
-    if links:
+def unpack_link(target: bytes, content: bytes, make: Callable[[bytes, bytes], None]) -> None:
+    """Makes a link, in the place of what was there."""
+    try:
+        make(content, target)
+    except FileExistsError:
+        os.unlink(target)
+        make(content, target)
+
+
+def leaves(root: bytes, link: bytes) -> bool:
+    """Whether a link below `root` leads out of it, at any step of its way."""
+    here: list[bytes] = []
+    todo = link[len(root) :].split(b"/")
+    for _ in range(4096):
+        if not todo:
+            return False
+        name = todo.pop(0)
+        if name == b".." and not here:
+            return True
+        here = here[:-1] if name == b".." else here + [name] * (name not in (b"", b"."))
         try:
-            os.symlink(content, target)
-        except FileExistsError:
-            os.unlink(target)
-            os.symlink(content, target)
+            target = os.readlink(os.path.join(root, *here))
+        except OSError:
+            continue  # no link, or nothing is there
+        if target.startswith(b"/"):
+            if not (target + b"/").startswith(root + b"/"):
+                return True
+            here, target = [b""], target[len(root) :]
+        here, todo = here[:-1], target.split(b"/") + todo
+    return True
 
 
 def unpack_file(target: bytes, mode: int, size: int, read: Callable[[int], bytes]) -> None:
@@ -167,10 +239,13 @@ def unpack_file(target: bytes, mode: int, size: int, read: Callable[[int], bytes
         os.unlink(target)
         fd = os.open(target, flags, 0o600)
     try:
-        while size:
-            piece = read(min(PIECE, size))
-            write_all(fd, piece)
-            size -= len(piece)
+        while True:
+            at, length = int.from_bytes(read(8), "big"), int.from_bytes(read(8), "big")
+            if not length:
+                break
+            os.lseek(fd, at, os.SEEK_SET)
+            write_all(fd, read(min(length, PIECE)))
+        os.ftruncate(fd, size)
         os.fchmod(fd, mode)
     finally:
         os.close(fd)

@@ -7,11 +7,13 @@ import stat
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from typing import Any
 
 LONGEST_COMMAND = 400
 LONGEST_LISTING = 1 << 19
+MOST_TERMINALS = 256
+FEW_SOCKETS = 8
 KINDS = {stat.S_IFREG: b"file", stat.S_IFDIR: b"folder", stat.S_IFLNK: b"link"}
 
 
@@ -23,10 +25,12 @@ def processes() -> list[int]:
 def overuse(pids: list[int], settings: dict[str, Any]) -> Iterator[tuple[int, str]]:
     """Processes to end, each with the limit that is exceeded: all for the files, the largest for memory."""
     usage = [os.statvfs(place) for place in settings["places"]]
-    if sum(each.f_files - each.f_ffree for each in usage) > settings["inodes"]:
+    terminals = len(os.listdir("/dev/pts"))  # of a number that all sandboxes share
+    if terminals > MOST_TERMINALS or sum(each.f_files - each.f_ffree for each in usage) > settings["inodes"]:
         yield from ((pid, "inodes") for pid in pids)
     files = sum((each.f_blocks - each.f_bfree) * each.f_frsize for each in usage)
     most = settings["memory"]
+    files += in_sockets() if most and settings["sockets"] else 0
     if pids and most and files + sum(resident(pid) for pid in pids) > most:
         sizes = {pid: proportional(pid) for pid in pids}
         if files + sum(sizes.values()) > most:
@@ -49,6 +53,35 @@ def proportional(pid: int) -> int:
             return 1024 * sum(int(line.split()[1]) for line in file if line.startswith(b"Pss:"))
     except (OSError, IndexError):
         return resident(pid)
+
+
+def in_sockets() -> int:
+    """Memory of all sockets, which belongs to no process; sock_diag(7) tells it."""
+    with open("/proc/net/sockstat", "rb") as file:
+        if int(file.read().split()[2]) < FEW_SOCKETS:
+            return 0
+    import _socket
+    import struct
+
+    total, link = 0, _socket.socket(16, 3, 4)  # netlink, raw, sock_diag
+    for family, protocol in ((1, 0), (2, 6), (2, 17), (10, 6), (10, 17)):
+        unix = family == 1
+        asked = bytes([family, protocol, 0 if unix else 64, 0]) + b"\xff" * 4  # in all states
+        asked += struct.pack("=4xI8x", 32) if unix else bytes(48)
+        link.send(struct.pack("=IHHII", 16 + len(asked), 20, 0x301, 0, 0) + asked)
+        data, kind = b"", 20
+        while kind == 20:
+            data = data or link.recv(1 << 18)
+            length, kind = struct.unpack_from("=IH", data)
+            at = 32 if unix else 88
+            while kind == 20 and at < length:
+                size, attribute = struct.unpack_from("=HH", data, at)
+                if attribute == (5 if unix else 7):  # received, to be sent, reserved, queued
+                    total += sum(struct.unpack_from("=I4xI4xII", data, at + 4))
+                at += size + 3 & ~3
+            data = data[length + 3 & ~3 :]
+    link.close()
+    return total
 
 
 def overview(pids: list[int], places: dict[bytes, bytes], most_pids: int, most_files: int) -> bytes:
@@ -117,10 +150,28 @@ def lock(settings: dict[str, Any]) -> None:
         kind = getattr(resource, "RLIMIT_" + name)
         hard = resource.getrlimit(kind)[1]
         value = value if hard == resource.RLIM_INFINITY else min(value, hard)
-        resource.setrlimit(kind, (value, value))
+        # A hard limit of CPU time would end the agent, which ignores the signal of a soft one.
+        resource.setrlimit(kind, (value, hard if name == "CPU" else value))
     if settings["places"]:
         import _ctypes  # `ctypes` would load five modules more
 
         program: Any = None  # the library that is loaded already
-        prctl = _ctypes.dlsym(_ctypes.dlopen(program, 0), "prctl")
-        _ctypes.call_function(prctl, (4, 0, 0, 0, 0))  # PR_SET_DUMPABLE
+        library = _ctypes.dlopen(program, 0)
+
+        def call(name: str, *arguments: object) -> None:
+            _ctypes.call_function(_ctypes.dlsym(library, name), arguments)
+
+        if settings["agent"]:
+            part(settings["agent"], call)
+        call("prctl", 4, 0, 0, 0, 0)  # PR_SET_DUMPABLE
+
+
+def part(agent: int, call: Callable[..., None]) -> None:
+    """Gives the agent a user and group of its own. Programs get the real ones, and files too."""
+    user = os.getuid()
+    os.setresgid(user, agent, agent)
+    os.setresuid(user, agent, agent)
+    call("capset", b"\x22\x05\x08\x20" + bytes(4), bytes(24))  # none
+    call("setfsgid", user)
+    call("setfsuid", user)
+    call("prctl", 1, 9, 0, 0, 0)  # PR_SET_PDEATHSIG, which a change of user resets

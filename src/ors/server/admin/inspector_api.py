@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 from typing import Protocol
 
 from ors._version import __version__
-from ors.errors import Forbidden, Gone, NotFound, SandboxDead
+from ors.errors import Forbidden, Gone, NotFound, SandboxDead, SandboxLimit
 from ors.server.admin.live_sessions import LiveSessions, View
 from ors.server.admin.task_search import TaskSearch
 from ors.server.episodes.environments import ServedEnvironment
@@ -159,7 +159,7 @@ async def _sandbox(session: ServerSession) -> Answer:
         # The sandbox would be killed if it were waited for much longer.
         async with asyncio.timeout(LOOK_SECONDS):
             return answer(asdict(await box.look()))
-    except (SandboxDead, TimeoutError):
+    except (SandboxDead, SandboxLimit, TimeoutError):
         return answer(None)
 
 

@@ -15,7 +15,7 @@ from ors._json import dumps
 from ors._protocol import result_events
 from ors._sandbox_observer import SANDBOX_OBSERVER
 from ors.environment import Environment, Secrets
-from ors.errors import BadRequest, Gone, ServerFailed, ToolError
+from ors.errors import BadRequest, Gone, SandboxLimit, ServerFailed, ToolError
 from ors.limits import Limits
 from ors.server.episodes.call_order import CallOrder
 from ors.server.episodes.copies import EnvironmentCopies
@@ -186,19 +186,24 @@ class Episode:
             async with asyncio.timeout(seconds) as limit:
                 return self._result(name, definition, await self._run(name, definition, given))
         except ToolError as refusal:
-            self._finished |= self._was_last_step()
-            secrets = (self._secrets or {}).values()
-            reason = None if refusal.reason is None else hidden(str(refusal.reason), secrets)
-            return refused(RunToolError(error=hidden(str(refusal), secrets), reason=reason))
+            return self._refusal(refusal)
         except asyncio.CancelledError:
             raise
         except BaseException as error:  # SystemExit too: a tool must not end the server
             if isinstance(error, TimeoutError) and seconds is not None and limit.expired():
                 return self._out_of_time(name, definition, seconds)
+            if isinstance(error, SandboxLimit) and error.reason != "waiting":  # the agent's doing
+                return self._refusal(error)
             self._log(f"tool {name!r} failed", error)
             return failed(self._words("Tool execution failed", error), failure_reason(error))
         finally:
             self._order.leave()
+
+    def _refusal(self, refusal: ToolError | SandboxLimit) -> Result:
+        self._finished |= self._was_last_step()
+        secrets = (self._secrets or {}).values()
+        reason = None if refusal.reason is None else hidden(str(refusal.reason), secrets)
+        return refused(RunToolError(error=hidden(str(refusal), secrets), reason=reason))
 
     def _out_of_time(self, name: str, definition: ToolDef | None, seconds: float) -> Result:
         message = f"Tool {name!r} exceeded its time limit of {seconds:g} s"
