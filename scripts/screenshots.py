@@ -119,7 +119,7 @@ def live(page: Page, url: str) -> None:
 
 
 def session(page: Page, url: str) -> None:
-    page.click(".sessions tr:has(.running-mark) a, .sessions tbody a")
+    page.click(".sessions.ended tr:has(.badge.plus) a")
     page.find(".step.ok")
 
 

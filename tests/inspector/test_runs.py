@@ -5,6 +5,7 @@ import os
 import re
 from base64 import b64encode
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -84,6 +85,39 @@ def test_the_runs_of_a_folder_are_listed_with_their_figures(page: Page, here: st
     assert strip.get_attribute("aria-label") == "3 scored, 1 unscored, 1 truncated, 1 failed"
     page.find('tr[data-run="later/second"]')
     assert texts(page, "#nav a") == ["Runs"]
+
+
+def test_runs_are_listed_newest_first_and_sorted_by_a_click(page: Page, here: str, folder: Path) -> None:
+    def shown(*wanted: str) -> None:
+        page.until(lambda: texts(page, ".run-name") == list(wanted), f"the runs are not {wanted}")
+
+    os.utime(folder / "first" / "episodes.jsonl", (5, 5))
+    page.open(here, "")
+    page.find("th[aria-sort=descending]", "Changed")
+    newest = texts(page, ".run-name")
+    assert newest[0] == "first"
+    page.click("th .order", "Changed")
+    shown(*reversed(newest))
+    page.click("th .order", "Run")
+    shown(*sorted(newest))
+    page.find(".strip-legend", "the greener, the higher")
+
+
+def test_the_colour_of_an_outcome_says_what_was_earned(page: Page, here: str) -> None:
+    page.open(here, "runs/first?sort=-reward")
+    page.find('tr[data-row="0"] .badge.plus', "scored")
+
+
+def test_a_message_without_words_takes_no_box(page: Page, tmp_path: Path) -> None:
+    call, result = called(said("three"))
+    assert isinstance(call, AgentMessage)
+    write_run(tmp_path / "run", [talk([replace(call, text=""), result])])
+    with running("view", str(tmp_path)) as command:
+        page.visit(command.line(r"on (http://\S+)")[1])
+        page.go("runs/run")
+        page.click(".grid a", "test/0")
+        page.find('.step[data-step="1"]', "three")
+        assert page.all(".turn.agent") == []
 
 
 def test_episodes_are_sorted_by_each_column(page: Page, here: str) -> None:

@@ -113,7 +113,7 @@ function half(run, n, told, change) {
   const { samples, episode } = told;
   const choice = samples.length > 1 ? labelled("Episode", select(samples.map((one) => [one.id, `#${one.sample}, ${one.outcome}, reward ${reward(one.reward)}`]), episode.id, change)) : null;
   const alone = h("a", { class: "button small", href: address(["runs", run, episode.id]) }, "Open alone");
-  const brief = h("p", { class: "brief-facts" }, h("b", { class: "total" }, reward(episode.reward)), outcomeBadge(episode.outcome.type, told.detail), h("span", null, plural(episode.rewards.length, "call")), h("span", null, seconds(episode.seconds)));
+  const brief = h("p", { class: "brief-facts" }, h("b", { class: "total" }, reward(episode.reward)), outcomeBadge(episode.outcome.type, told.detail, episode.reward), h("span", null, plural(episode.rewards.length, "call")), h("span", null, seconds(episode.seconds)));
   const more = h("details", { class: "more" }, h("summary", null, "Rewards, times and tokens"), facts(told), plots(told, view));
   return side(h("div", { class: "card" }, head, h("div", { class: "bar" }, choice, alone), brief, more), view.element);
 }

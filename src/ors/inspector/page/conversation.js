@@ -26,7 +26,7 @@ export function conversation(messages, outcome, load, first = 1) {
     items.push(...open.map((call) => unanswered(call, n++, load)));
     open = Array.isArray(message.calls) ? message.calls.filter(isObject) : [];
     if (message.role === "assistant") words = String(message.text ?? "");
-    items.push(folded(said(message, load)));
+    if (!isSilent(message)) items.push(folded(said(message, load)));
   }
   const left = outcome?.type === "failed" && outcome.stage === "call" ? outcome : null;
   return { items: [...items, ...open.map((call) => unanswered(call, n++, load, left))], calls: n - first };
@@ -47,6 +47,9 @@ function unanswered(call, n, load, failed = null) {
   const why = failed ? `${failed.error}: ${failed.message}` : "There is no result in the record.";
   return folded(stepItem({ n, tool: String(call.name), input: inputOf(call), status: "failed", error: call.error ?? why, reason: "", seconds: null, load }));
 }
+
+/** A message of the agent with nothing to read: its calls follow. */
+const isSilent = ({ role, text: words, reasoning, stop, calls }) => role === "assistant" && !words && !reasoning && (!stop || stop === "stop") && calls?.length > 0;
 
 function said(message, load) {
   if (message.role === "system") return turn("system", "System", [], [rich(String(message.text))]);

@@ -36,7 +36,7 @@ function rowOf(one) {
     h("td", null, h("a", { href: `#/session/${encodeURIComponent(one.sid)}`, class: "sid", title: one.sid }, `…${one.sid.slice(-6)}`)),
     h("td", null, one.environment),
     h("td", { class: "spec wide" }, taskLine(one.task)),
-    h("td", null, outcomeBadge(one.outcome)),
+    h("td", null, outcomeBadge(one.outcome, "", one.reward)),
     h("td", { class: "num wide" }, count(one.calls)),
     h("td", { class: "num wide" }, seconds(one.seconds)),
     h("td", { class: "num" }, reward(one.reward)),

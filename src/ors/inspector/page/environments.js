@@ -43,7 +43,7 @@ function splitItem(environment, split) {
     "li",
     null,
     h("a", { class: "split", href: `#/tasks/${at}` }, h("b", null, split.name), split.type && split.type !== split.name ? h("span", { class: "tag" }, split.type) : null, counted),
-    h("a", { class: "play", href: `#/play/${at}/0`, "aria-label": `Play the first task of ${split.name}` }, "Play"),
+    h("a", { class: "play", href: `#/play/${at}/0?open`, "aria-label": `Play the first task of ${split.name}` }, "Play"),
   );
 }
 

@@ -10,6 +10,17 @@ const STEP = 8; // rows that are scrolled before others are drawn
 const SETTLED_MS = 60;
 const bar = document.getElementById("bar");
 
+/** The head of a column, which sorts if it has an `order`: numbers fall at the first click, words rise. */
+export function sortHead({ title, kind, order, sort, turn }) {
+  if (!order) return h("th", { scope: "col", class: kind }, title);
+  const down = sort === `-${order}`;
+  const sorted = down || sort === order;
+  const next = sorted ? (down ? order : `-${order}`) : `${kind?.includes("num") ? "-" : ""}${order}`;
+  const mark = h("span", { "aria-hidden": "true" }, sorted ? (down ? " ↓" : " ↑") : "");
+  const button = h("button", { type: "button", class: "order", "data-order": order, on: { click: () => turn(next) } }, title, mark);
+  return h("th", { scope: "col", class: kind, "aria-sort": sorted ? (down ? "descending" : "ascending") : null }, button);
+}
+
 export class Grid {
   #pages = new Map();
   #stale = new Map(); // shown until the new pages are there
@@ -126,13 +137,7 @@ export class Grid {
   }
 
   #head() {
-    const cell = ({ title, class: kind, order }) => {
-      if (!order) return h("th", { scope: "col", class: kind }, title);
-      const down = this.sort === `-${order}`;
-      const sorted = down || this.sort === order;
-      const turn = () => this.#sortBy(sorted && !down ? `-${order}` : sorted ? order : `${kind?.includes("num") ? "-" : ""}${order}`);
-      return h("th", { scope: "col", class: kind, "aria-sort": sorted ? (down ? "descending" : "ascending") : null }, h("button", { type: "button", class: "order", "data-order": order, on: { click: turn } }, title, h("span", { "aria-hidden": "true" }, sorted ? (down ? " ↓" : " ↑") : "")));
-    };
+    const cell = ({ title, class: kind, order }) => sortHead({ title, kind, order, sort: this.sort, turn: (sort) => this.#sortBy(sort) });
     fill(this.#table.tHead, h("tr", { "aria-rowindex": 1 }, this.#columns.map(cell)));
   }
 

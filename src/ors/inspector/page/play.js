@@ -13,7 +13,7 @@ import { reward } from "./words.js";
 
 let current = null; // stays open while other views are shown
 
-/** #/play/ENVIRONMENT/SPLIT/INDEX?session=SID: the session is there once it is open. */
+/** #/play/ENVIRONMENT/SPLIT/INDEX?session=SID: the session is there once it is open; `?open` opens one at once. */
 export async function show(main, [environment, split, index], asked) {
   const sid = asked.get("session");
   if (sid && sid !== current?.sid) current = (await Episode.restored(sid)) ?? current;
@@ -28,8 +28,13 @@ export async function show(main, [environment, split, index], asked) {
   const inSplit = chosen.splits.find((one) => one.name === split)?.name ?? chosen.splits[0]?.name;
   const left = current && current.state === "open" ? h("p", { class: "note" }, "An episode of ", current.environment, " is open: ", h("a", { href: "#/play" }, "go back to it"), ". Opening another episode ends it.") : null;
   const unknown = sid ? h("p", { class: "note" }, "This tab has not opened the session ", h("code", { class: "sid" }, sid), ". ", about.live ? h("a", { href: `#/session/${encodeURIComponent(sid)}` }, "Watch it") : "Open another one.") : null;
-  main.append(unknown ?? "", left ?? "", setup(all, chosen, inSplit, Number(index ?? 0)));
+  const form = setup(all, chosen, inSplit, Number(index ?? 0));
+  main.append(unknown ?? "", left ?? "", form);
   main.querySelector("button.primary").focus({ preventScroll: true });
+  if (!asked.has("open")) return;
+  history.replaceState(null, "", addressOf(chosen.name, { split: inSplit, index: Number(index ?? 0) }));
+  // An open episode is not ended, and a required secret not left out, without a word.
+  if (!left && !chosen.required_secrets?.length) form.requestSubmit();
 }
 
 const sameTask = (episode, environment, split, index) =>

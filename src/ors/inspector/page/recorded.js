@@ -5,7 +5,7 @@ import { ask, send } from "./server.js";
 import { count, plural, reward } from "./words.js";
 
 export const ABSENT = "This server keeps no records: start it with --record FOLDER, or look at a folder with `ors view FOLDER`.";
-const LOOKS = { scored: "ok", unscored: "plain", truncated: "refused", refused: "refused", failed: "failed" };
+const LOOKS = { scored: "plain", unscored: "plain", truncated: "refused", refused: "refused", failed: "failed" };
 const BEAT_MS = 2000;
 
 /** Asks for `what` of the recorded runs. */
@@ -43,11 +43,17 @@ export function watch(look) {
   };
 }
 
-/** How an episode ended, as a badge. */
-export const outcomeBadge = (outcome, detail = "") => h("span", { class: `badge ${LOOKS[outcome] ?? "plain"}`, title: `${outcome} ${detail}`.trim() }, outcome, detail ? h("span", { class: "why" }, ` ${detail}`) : null);
+/** How an episode ended, as a badge; the colour of a scored one says what it earned. */
+export const outcomeBadge = (outcome, detail = "", earned = null) => h("span", { class: `badge ${outcome === "scored" ? tone(earned) : (LOOKS[outcome] ?? "plain")}`, title: `${outcome} ${detail}`.trim() }, outcome, detail ? h("span", { class: "why" }, ` ${detail}`) : null);
 
-/** How the episodes of a run ended, as a strip. */
-export function outcomeStrip(outcomes) {
+const tone = (earned) => (earned > 0 ? "plus" : earned < 0 ? "minus" : "plain");
+
+/** What the colours of a strip mean. */
+export const stripLegend = () => h("div", { class: "legends strip-legend" }, STRIP.map(([kind, words]) => h("span", { class: `legend ${kind}` }, words)));
+const STRIP = [["scored", "scored: the greener, the higher its mean reward"], ["plain", "unscored"], ["refused", "truncated or refused"], ["failed", "failed"]];
+
+/** How the episodes of a run ended, as a strip; `mean` is their mean reward. */
+export function outcomeStrip(outcomes, mean) {
   const all = Object.values(outcomes).reduce((sum, n) => sum + n, 0);
   const parts = Object.keys(LOOKS).filter((name) => outcomes[name]);
   const label = parts.map((name) => `${count(outcomes[name])} ${name}`).join(", ") || "no episodes";
@@ -55,7 +61,8 @@ export function outcomeStrip(outcomes) {
     "span",
     { class: "strip", role: "img", "aria-label": label, title: label },
     parts.map((name) => {
-      const part = h("span", { class: LOOKS[name] });
+      const part = h("span", { class: name === "scored" ? "scored" : LOOKS[name] });
+      part.style.setProperty("--earned", `${Math.round(100 * Math.min(1, Math.max(0, mean ?? 0)))}%`);
       part.style.flexGrow = String(Math.max(outcomes[name] / all, 0.015));
       return part;
     }),

@@ -85,7 +85,7 @@ export class EpisodeColumn {
 export function facts({ episode, detail }) {
   const fact = (name, ...value) => [h("dt", null, name), h("dd", null, value)];
   const { outcome, tokens, rewards } = episode;
-  return h("dl", { class: "facts" }, fact("Reward", h("b", { class: "total" }, reward(episode.reward))), fact("Outcome", outcomeBadge(outcome.type, detail)), fact("Agent", episode.agent || "–"), fact("Environment", episode.environment), fact("Began", when(episode.started)), fact("Time", seconds(episode.seconds)), fact("Calls", count(rewards.length)), fact("Tokens", tokenWords(tokens)), tokens?.cost ? fact("Cost", String(tokens.cost)) : null, episode.attempts > 1 ? fact("Attempts", count(episode.attempts)) : null);
+  return h("dl", { class: "facts" }, fact("Reward", h("b", { class: "total" }, reward(episode.reward))), fact("Outcome", outcomeBadge(outcome.type, detail, episode.reward)), fact("Agent", episode.agent || "–"), fact("Environment", episode.environment), fact("Began", when(episode.started)), fact("Time", seconds(episode.seconds)), fact("Calls", count(rewards.length)), fact("Tokens", tokenWords(tokens)), tokens?.cost ? fact("Cost", String(tokens.cost)) : null, episode.attempts > 1 ? fact("Attempts", count(episode.attempts)) : null);
 }
 
 /** The rewards and times of an episode as plots, and its task if it was given whole. */

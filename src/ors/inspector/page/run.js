@@ -75,7 +75,7 @@ class RunView {
       this.#tiles,
       tile("Episodes", [count(run.episodes), " ", runState(run)], [plural(run.tasks, "task"), ...run.agents.slice(0, 2)].join(" · ")),
       tile("Mean reward", withError(run.mean, run.error), [unrewarded(run), ...(run.passes.length ? run.passes.map(({ k, any }) => `pass@${k} ${rounded(any)}`) : [run.error === null ? null : "± standard error, clustered by task"])].filter(Boolean).join(" · ")),
-      tile("Outcomes", outcomeStrip(run.outcomes), ended.join(" · ")),
+      tile("Outcomes", outcomeStrip(run.outcomes, run.mean), ended.join(" · ")),
       tile("Tokens", count(run.tokens), [run.unknown ? `unknown for ${plural(run.unknown, "request")}` : run.cost === null ? null : `cost ${run.cost.toFixed(2)}`, run.episodes ? `${seconds(run.seconds / run.episodes)} an episode` : null].filter(Boolean).join(" · ")),
     );
     const bars = () => [...this.#spread.querySelectorAll("button")];
@@ -100,7 +100,7 @@ class RunView {
   #cells(episode) {
     return [
       h("td", { class: "task" }, this.listing.link([episode.id], episode.task), episode.sample ? h("span", { class: "muted" }, ` #${episode.sample}`) : null, h("span", { class: "muted environment" }, episode.environment)),
-      h("td", { class: "outcome" }, outcomeBadge(episode.outcome, episode.detail)),
+      h("td", { class: "outcome" }, outcomeBadge(episode.outcome, episode.detail, episode.reward)),
       h("td", { class: "num reward" }, reward(episode.reward), meter(episode.reward, this.#scale)),
       h("td", { class: "num wide" }, count(episode.calls)),
       h("td", { class: "num wide" }, count(episode.tokens)),

@@ -1,8 +1,9 @@
 // The view of recorded runs: all of them, one with its episodes, one episode.
 
 import { fill, h, loading } from "./dom.js";
+import { sortHead } from "./grid.js";
 import * as one from "./run.js";
-import { ABSENT, address, outcomeStrip, recorded, runState, unrewarded, watch, withError } from "./recorded.js";
+import { ABSENT, address, outcomeStrip, recorded, runState, stripLegend, unrewarded, watch, withError } from "./recorded.js";
 import * as rollout from "./rollout.js";
 import { about } from "./server.js";
 import { count, plural, when } from "./words.js";
@@ -23,24 +24,61 @@ export async function show(main, parts, state) {
   return watch(() => view.look());
 }
 
+const COLUMNS = [
+  { title: "Run", class: "", order: "run", key: (run) => run.name },
+  { title: "Agent", class: "wide", order: "agent", key: (run) => run.agents?.[0] },
+  { title: "Environment", class: "wide", order: "environment", key: (run) => run.environments?.[0] },
+  { title: "Episodes", class: "num", order: "episodes", key: (run) => run.episodes },
+  { title: "Mean reward", class: "num", order: "mean", key: (run) => run.mean },
+  { title: "Outcomes", class: "outcomes", order: "scored", key: (run) => (run.outcomes?.scored ?? 0) / (run.episodes || 1) },
+  { title: "Changed", class: "num wide", order: "changed", key: (run) => run.changed },
+];
+
+/** The order of two values; what is missing comes first. */
+function compared(a, b) {
+  if (a === b) return 0;
+  if (a === null || a === undefined) return -1;
+  if (b === null || b === undefined) return 1;
+  return typeof a === "string" ? a.localeCompare(b, "en", { numeric: true }) : a - b;
+}
+
 class RunList {
   #rows = h("tbody");
   #total = h("span", { class: "muted" });
   #compare = h("a", { class: "button small", role: "link" }, "Compare");
   #chosen = new Set();
 
+  #sort = "-changed";
+  #head = h("tr");
+
   constructor() {
-    const heads = [["", "pick"], ["Run", ""], ["Agent", "wide"], ["Environment", "wide"], ["Episodes", "num"], ["Mean reward", "num"], ["Outcomes", "outcomes"], ["Changed", "num wide"]];
     this.element = h(
       "section",
       { class: "card", "aria-label": "Runs" },
       h("div", { class: "bar runs-bar" }, this.#total, h("span", { class: "grow" }), h("span", { class: "hint" }, "Choose two runs to compare them."), this.#compare),
-      h("table", { class: "runs" }, h("thead", null, h("tr", null, heads.map(([title, kind]) => h("th", { scope: "col", class: kind }, title || h("span", { class: "offscreen" }, "Choose"))))), this.#rows),
+      h("table", { class: "runs" }, h("thead", null, this.#head), this.#rows),
+      stripLegend(),
     );
+    this.#drawHead();
+  }
+
+  #drawHead() {
+    const pick = h("th", { scope: "col", class: "pick" }, h("span", { class: "offscreen" }, "Choose"));
+    fill(this.#head, pick, COLUMNS.map(({ title, class: kind, order }) => sortHead({ title, kind, order, sort: this.#sort, turn: (sort) => this.#sortBy(sort) })));
+  }
+
+  #sortBy(sort) {
+    this.#sort = sort;
+    this.#drawHead();
+    this.#head.querySelector(`[data-order="${sort.replace("-", "")}"]`).focus();
+    return this.look();
   }
 
   async look() {
     const { runs } = await recorded("");
+    const down = this.#sort.startsWith("-");
+    const { key } = COLUMNS.find(({ order }) => order === this.#sort.replace("-", ""));
+    runs.sort((a, b) => (down ? -1 : 1) * compared(key(a), key(b)));
     this.#total.textContent = plural(runs.length, "run");
     // Unchanged rows are reused, so that they keep the pointer and the focus.
     const old = new Map([...this.#rows.children].map((row) => [row.dataset.run, row]));
@@ -89,7 +127,7 @@ const figures = (run) => [
   h("td", { class: "wide" }, listed(run.environments)),
   h("td", { class: "num" }, count(run.episodes)),
   h("td", { class: "num" }, withError(run.mean, run.error), unrewarded(run) ? h("div", { class: "muted" }, unrewarded(run)) : null),
-  h("td", { class: "outcomes" }, outcomeStrip(run.outcomes)),
+  h("td", { class: "outcomes" }, outcomeStrip(run.outcomes, run.mean)),
   h("td", { class: "num wide muted" }, when(run.changed)),
 ];
 

@@ -85,7 +85,7 @@ export function rewardPlot(steps) {
   const drawn = plot({
     label: `Reward per step and in total; total ${reward(sum)} after ${plural(done.length, "step")}`,
     series,
-    xs: [0.5, Math.max(done.at(-1).n, 5) + 0.5],
+    xs: [0.5, done.at(-1).n + 0.5],
     xFormat: (x) => (x < 1 ? "step 1" : String(Math.floor(x))),
     format: (y) => String(Number(y.toPrecision(3))),
     width: 360,

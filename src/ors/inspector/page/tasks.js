@@ -178,7 +178,7 @@ class Pager {
     try {
       const spec = this.#found.find(([n]) => n === index)?.[1] ?? (await task(this.environment, this.split, index));
       if (this.index !== index) return;
-      const play = `#/play/${encodeURIComponent(this.environment)}/${encodeURIComponent(this.split)}/${index}`;
+      const play = `#/play/${encodeURIComponent(this.environment)}/${encodeURIComponent(this.split)}/${index}?open`;
       fill(
         this.#detail,
         h("h2", null, `${this.split} ${count(index)}`),

@@ -128,7 +128,7 @@ class SessionView {
     fill(
       this.#side,
       h("h2", null, "Session"),
-      h("dl", { class: "facts" }, fact("State", h("span", { class: `state ${state}` }, state)), session.failure ? fact("Why", session.failure) : null, fact("Environment", session.environment), session.outcome ? fact("Outcome", outcomeBadge(session.outcome)) : null, fact("Reward", h("b", { class: "total" }, reward(session.reward))), fact("Calls", String(session.calls)), fact("Opened", `${clock(session.created)}, ${age(now - session.created)} ago`)),
+      h("dl", { class: "facts" }, fact("State", h("span", { class: `state ${state}` }, state)), session.failure ? fact("Why", session.failure) : null, fact("Environment", session.environment), session.outcome ? fact("Outcome", outcomeBadge(session.outcome, "", session.reward)) : null, fact("Reward", h("b", { class: "total" }, reward(session.reward))), fact("Calls", String(session.calls)), fact("Opened", `${clock(session.created)}, ${age(now - session.created)} ago`)),
       rewardPlot(this.#steps),
       h("p", { class: "hint" }, ENDED.has(session.state) ? "This episode has ended. The server keeps the newest episodes and calls; older calls may be missing." : "Read-only: another client plays this session."),
     );
