@@ -303,6 +303,21 @@ def test_a_secret_of_a_session_is_nowhere_in_the_run(folder: Path) -> None:
     assert b"never" not in written
 
 
+@pytest.mark.parametrize("secret", ["blocks", "output", "text", "type", "user", "echo"])
+def test_a_secret_that_is_a_word_of_the_protocol_does_not_spoil_the_record(folder: Path, secret: str) -> None:
+    header = base64.b64encode(json.dumps({"key": {"value": secret}}).encode()).decode()
+    with recording(folder, [Lab]) as lab:
+        sid = lab.raw.post("/create_session").json()["sid"]
+        body = {"env_name": "lab", "task_spec": {"id": "s"}}
+        lab.raw.post("/create", body, sid=sid, headers={"X-Secrets": header})
+        lab.raw.get("/lab/prompt", sid=sid)
+        lab.raw.call(sid, "echo", {"text": f"the {secret}"})
+        lab.raw.post("/delete", sid=sid)
+    result = lab.record().messages[-1]
+    assert isinstance(result, ToolMessage)
+    assert (result.name, result.blocks) == ("echo", [TextBlock(text="the ***")])
+
+
 def test_a_session_that_needs_too_much_memory_is_dropped_and_counted_and_its_calls_succeed(
     folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

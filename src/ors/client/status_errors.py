@@ -42,7 +42,7 @@ def failure(status: int, headers: Mapping[str, str], body: bytes) -> ORSError:
     if status in _NOT_NOW:
         # openreward 0.1.167 answers so every 25 s while an environment's setup runs.
         kind = StillStarting if headers.get("X-Backend-State") == "starting" else Unavailable
-        return kind(text, retry_after=_retry_after(headers), status=status, reason=reason)
+        return kind(text, retry_after=retry_after(headers), status=status, reason=reason)
     if status < 300 or (status < 400 and not headers.get("Location")):
         return ResponseError(
             f"the server answered {status}, which is not an answer to this request; check base_url",
@@ -93,9 +93,10 @@ def _field(problem: object) -> str:
     return f"{place}: {problem.get('msg', 'not valid')}"
 
 
-def _retry_after(headers: Mapping[str, str]) -> float | None:
+def retry_after(headers: Mapping[str, str]) -> float | None:
+    """The pause in seconds that a header asks for, as a number or as a date."""
     value = headers.get("Retry-After", "").strip()
-    if value.isascii() and value.isdigit():
+    if value.isascii() and value.replace(".", "", 1).isdigit():
         return float(value)
     from email.utils import parsedate_to_datetime
 

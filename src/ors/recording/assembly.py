@@ -1,6 +1,6 @@
 """Makes the record of a session from what its server has seen."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from pydantic import TypeAdapter
@@ -23,7 +23,7 @@ from ors.rollouts import (
 from ors.rollouts.episodes.outcome import ended
 from ors.rollouts.episodes.rewards import ReductionName, reducer
 from ors.server.observe.events import SessionEnded
-from ors.types import Blocks, JSONObject, TextBlock, ToolSpec
+from ors.types import Blocks, TextBlock
 
 REWARD: ReductionName = "sum"
 """How rewards of a session become one, as in the list of sessions."""
@@ -31,7 +31,6 @@ ENDINGS = ("deleted", "expired", "life", "shutdown")
 """Reasons of a call that ended because its session did."""
 
 _BLOCKS: TypeAdapter[Blocks] = TypeAdapter(Blocks)
-Mask = Callable[[str], str]
 
 
 class SeenStep(NamedTuple):
@@ -45,24 +44,26 @@ class SeenStep(NamedTuple):
 
 def record(session: SeenSession, end: SessionEnded, seconds: float) -> EpisodeRecord:
     """The record of a session that has ended. The session's secrets are masked."""
-    start, mask = session.start, session.start.mask
-    steps = [_step(call, mask) for call in session.calls]
+    start = session.start
+    steps = [_step(call) for call in session.calls]
     outcome = _outcome(session, steps, end)
     rewards = tuple(step.message.reward for step in steps)
     given = [reward for reward in rewards if reward is not None]
-    return EpisodeRecord(
+    task = None if session.task is None else loads(session.task)
+    made = EpisodeRecord(
         session.id,
-        TaskRef(start.environment, start.split, start.task_index, _task(session, mask)),
+        TaskRef(start.environment, start.split, start.task_index, task),
         0,
         outcome,
         reducer(REWARD)(given) if isinstance(outcome, Scored) else None,
         rewards,
-        (*_prompt(session, mask), *_conversation(steps, mask)),
-        tuple(_tool(tool, mask) for tool in session.tools),
+        (*_prompt(session), *_conversation(steps)),
+        tuple(session.tools),
         session=start.sid,
         started=session.at,
         seconds=seconds,
     )
+    return made if start.mask is None else made.masked(start.mask)
 
 
 # ── Outcome ──────────────────────────────────────────────────────────────────────────────────────
@@ -110,20 +111,17 @@ def _failed_call(last: SeenStep, end: SessionEnded) -> Outcome:
 # ── Messages ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def _prompt(session: SeenSession, mask: Mask | None) -> list[Message]:
+def _prompt(session: SeenSession) -> list[Message]:
     if session.prompt is None or session.prompt.error:
         return []
-    blocks = session.prompt.blocks
-    if mask is not None:
-        blocks = _BLOCKS.validate_python(_masked([block.model_dump() for block in blocks], mask))
-    return [UserMessage(blocks)]
+    return [UserMessage(session.prompt.blocks)]
 
 
-def _conversation(steps: Sequence[SeenStep], mask: Mask | None) -> list[Message]:
+def _conversation(steps: Sequence[SeenStep]) -> list[Message]:
     """The calls and their results. Calls that overlap are those of one message."""
     messages: list[Message] = []
     for group in _overlapping(steps):
-        calls = tuple(ToolInvocation(s.call.tool, _input(s.call, mask), s.call.id) for s in group)
+        calls = tuple(ToolInvocation(s.call.tool, loads(s.call.input), s.call.id) for s in group)
         messages += [AgentMessage(calls=calls), *(step.message for step in group)]
     return messages
 
@@ -140,16 +138,15 @@ def _overlapping(steps: Sequence[SeenStep]) -> list[list[SeenStep]]:
     return groups
 
 
-def _step(call: SeenCall, mask: Mask | None) -> SeenStep:
+def _step(call: SeenCall) -> SeenStep:
     text: bytes | str | None = short_result(call.events)
     if text is None:
         reader = CallReader()
         reader.feed(call.events)
         if reader.error is not None:
-            error = reader.error if mask is None else mask(reader.error)
-            return SeenStep(call, _refusal(call, error, reader.reason), failed=True)
+            return SeenStep(call, _refusal(call, reader.error, reader.reason), failed=True)
         text = reader.result or ""
-    return SeenStep(call, _result(call, _masked(loads(text), mask)), failed=False)
+    return SeenStep(call, _result(call, loads(text)), failed=False)
 
 
 def _result(call: SeenCall, result: Mapping[str, Any]) -> ToolMessage:
@@ -169,30 +166,3 @@ def _refusal(call: SeenCall, text: str, reason: str | None) -> ToolMessage:
 
 def _message(call: SeenCall, blocks: Blocks, **more: Any) -> ToolMessage:
     return ToolMessage(call.id, call.tool, blocks, started=call.started, seconds=call.seconds, **more)
-
-
-def _input(call: SeenCall, mask: Mask | None) -> dict[str, Any]:
-    given: dict[str, Any] = _masked(loads(call.input), mask)
-    return given
-
-
-def _task(session: SeenSession, mask: Mask | None) -> JSONObject | None:
-    task: JSONObject | None = None if session.task is None else _masked(loads(session.task), mask)
-    return task
-
-
-def _tool(tool: ToolSpec, mask: Mask | None) -> ToolSpec:
-    return tool if mask is None else ToolSpec.model_validate(_masked(tool.model_dump(), mask))
-
-
-def _masked(value: Any, mask: Mask | None) -> Any:
-    """The value without secrets in its texts and keys."""
-    if mask is None:
-        return value
-    if isinstance(value, str):
-        return mask(value)
-    if isinstance(value, Mapping):
-        return {mask(key): _masked(each, mask) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_masked(each, mask) for each in value]
-    return value

@@ -91,13 +91,12 @@ class _Player:
 
 def _joined(attempts: Sequence[EpisodeRecord]) -> EpisodeRecord:
     """The record of the last attempt, with those before it and what is known from them."""
-    last, outcomes = attempts[-1], [each.outcome for each in attempts]
-    outcome = last.outcome
+    *earlier, last = attempts
+    outcome, usage = last.outcome, sum((each.usage for each in attempts), Usage())
     if isinstance(outcome, Failed):
-        ran = any(each.may_have_run for each in outcomes if isinstance(each, Failed))
+        ran = any(isinstance(each.outcome, Failed) and each.outcome.may_have_run for each in attempts)
         outcome = replace(outcome, may_have_run=ran)
-    usage = sum((each.usage for each in attempts), Usage())
-    return replace(last, outcome=outcome, usage=usage, attempts=len(attempts), earlier=tuple(attempts[:-1]))
+    return replace(last, outcome=outcome, usage=usage, attempts=len(attempts), earlier=tuple(earlier))
 
 
 class Rollouts(AsyncIterator[EpisodeRecord]):

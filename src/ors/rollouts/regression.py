@@ -4,13 +4,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from ors._masking import masked
 from ors.client import AsyncEnvironment, AsyncSession, ToolInvocation
 from ors.errors import ORSError, ServerFailed, ToolCallError, ToolFailed
 from ors.rollouts.episodes.failures import session_failed
 from ors.rollouts.episodes.messages import AgentMessage, ToolMessage, UserMessage, text_blocks
 from ors.rollouts.episodes.outcome import Failed, is_lost
 from ors.rollouts.episodes.record import EpisodeRecord
-from ors.rollouts.tasks import session_for
+from ors.rollouts.tasks import mask_of, session_for
 from ors.types import Blocks, ToolSpec
 
 Kind = Literal["tools", "prompt", "result", "reward", "finished"]
@@ -71,8 +72,8 @@ async def replay(
     async with session_for(environment, task, secrets) as session:
         found = [*await _tools(environment, session, record), *await _prompt(session, record)]
         for number, step in enumerate(_steps(record), 1):
-            now = await _played(session, step)
-            differences = list(_differences(number, step, now))
+            now = masked(await _played(session, step), mask_of(session))
+            differences = list(_differences(number, masked(step, mask_of(session)), now))
             found += differences
             if any(each.what == "finished" for each in differences):
                 break
@@ -88,7 +89,7 @@ async def _tools(
     """The difference of the tools. Agents ask for those of the task, or for those that all tasks share."""
     if not record.tools:
         return []
-    recorded, now = _by_name(record.tools), _by_name(await session.list_tools())
+    recorded, now = _by_name(record.tools), _by_name(masked(await session.list_tools(), mask_of(session)))
     if recorded == now or recorded == _by_name(await environment.list_tools()):
         return []
     changed = [name for name in {**recorded, **now} if recorded.get(name) != now.get(name)]
@@ -102,12 +103,13 @@ def _by_name(tools: Sequence[ToolSpec]) -> dict[str, Any]:
 
 
 async def _prompt(session: AsyncSession, record: EpisodeRecord) -> list[Difference]:
-    recorded = next((each.blocks for each in record.messages if isinstance(each, UserMessage)), None)
+    prompts = (each.blocks for each in record.messages if isinstance(each, UserMessage))
+    recorded = masked(next(prompts, None), mask_of(session))
     before: Any = _failure(record) if recorded is None else _plain(recorded)
     if before is None:
         return []
     try:
-        now = await session.get_prompt()
+        now = masked(await session.get_prompt(), mask_of(session))
     except ServerFailed as error:
         if recorded is None:
             raise  # `failed_alike` compares the two failures

@@ -1,7 +1,9 @@
 """Tasks as callers give them, and their sessions."""
 
 from collections.abc import Mapping
+from functools import partial
 
+from ors._masking import Mask, hidden
 from ors.client import AsyncEnvironment, AsyncSession, Task
 from ors.rollouts.agent import TaskRef
 
@@ -14,6 +16,12 @@ def task_of(session: AsyncSession) -> TaskRef:
     if session.task is None:
         return TaskRef(session.env.name, session.split, session.index)
     return TaskRef(session.task.environment_name or session.env.name, spec=session.task.task_spec)
+
+
+def mask_of(session: AsyncSession) -> Mask | None:
+    """Hides the secrets that a session was given; None if there are none."""
+    secrets = tuple(session._secrets.values())
+    return partial(hidden, secrets=secrets) if secrets else None
 
 
 def task_ref(env: AsyncEnvironment, task: GivenTask) -> TaskRef:

@@ -1,6 +1,7 @@
 """Requests that fail: what is repeated, what is not, and what the error says."""
 
 import asyncio
+import base64
 import json
 import logging
 from datetime import UTC, datetime, timedelta
@@ -205,6 +206,53 @@ async def test_the_key_is_sent_and_never_told(
     assert ("Incorrect API key" in told) == (status != 401)
     assert str(status) in str(caught.value)
     assert repr(agent) == f"<ModelAgent {answers.provider}:some-model>"
+
+
+SHOWN = [
+    KEY,
+    f"{KEY[:5]}***{KEY[-4:]}",
+    f"{KEY[:7]}...{KEY[-2:]}",
+    f"{KEY[:9]}…",
+    f"'****{KEY[-4:]}'",
+    f"key={KEY[:4]}XXXXXXXXXXXX{KEY[-4:]}",
+    base64.b64encode(KEY.encode()).decode(),
+]
+
+
+@dialects
+@pytest.mark.parametrize("shown", SHOWN)
+async def test_a_key_that_is_shown_in_part_is_not_told(answers: Answers, shown: str) -> None:
+    echo = {"error": {"message": f"The key {shown} may not use this model."}}
+    async with asked(answers, answer(echo, 403), answer(answers(f"I was asked with {shown}."))) as (agent, _):
+        with pytest.raises(ModelError, match=r"403: The key .*may not use this model") as caught:
+            await replied(agent)
+        reply = await replied(agent)
+    for told in (str(caught.value), reply.text, repr(reply.native)):
+        assert "***" in told
+        for length in (3, len(KEY)):
+            assert KEY[:length] not in told
+            assert KEY[-length:] not in told
+    assert reply.text.startswith("I was asked with ")
+
+
+async def test_a_part_of_the_key_without_a_mask_is_not_told_in_an_error() -> None:
+    answers = ALL[0]
+    async with asked(answers, answer({"error": f"The key {KEY[:12]} is not known"}, 403)) as (agent, _):
+        with pytest.raises(ModelError, match=r"403: The key \*\*\* is not known"):
+            await replied(agent)
+
+
+@pytest.mark.parametrize("text", ["Wait... task-... and ...89ab", "secret", "sk-very", "***"])
+async def test_a_reply_that_only_resembles_the_key_is_kept(text: str) -> None:
+    answers = ALL[0]
+    async with asked(answers, answer(answers(text))) as (agent, _):
+        assert (await replied(agent)).text == text
+
+
+async def test_the_key_of_a_local_server_may_be_a_word_of_its_replies() -> None:
+    answers = ALL[0]
+    async with asked(answers, answer(answers("Ollama... runs.")), api_key="ollama") as (agent, _):
+        assert (await replied(agent)).text == "Ollama... runs."
 
 
 @dialects

@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import re
 from asyncio import sleep
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from ors._json import dumps, loads
+from ors._masking import MASK, hidden, masked
 from ors._version import __version__
 from ors.client import Transport, http_transport
 from ors.errors import TransportError
@@ -17,8 +19,10 @@ from ors.rollouts.agents.options import ModelOptions
 from ors.rollouts.agents.provider_errors import failure, repeatable, retry_after, status_inside
 
 MAX_ANSWER_BYTES = 64 * 2**20
-SHORTEST_SECRET = 6
-"""Local servers get keys such as "x" or "EMPTY", which are words of other texts too."""
+SHORTEST_KEY = 8
+"""Local servers get keys such as "EMPTY" or "ollama", which are words of other texts too."""
+_LEAST_SHOWN, _MOST_SHOWN = 3, 64
+"""Characters of a key that tell it from other words, and that are looked for."""
 _HEADERS = {
     "Accept": "application/json",
     "Accept-Encoding": "identity",
@@ -30,11 +34,12 @@ _HEADERS = {
 class ProviderEndpoint:
     """Sends requests to a model provider, and repeats those that may succeed later."""
 
-    def __init__(self, base_url: str, headers: Mapping[str, str], secret: str, options: ModelOptions) -> None:
+    def __init__(self, base_url: str, headers: Mapping[str, str], key: str, options: ModelOptions) -> None:
         self._where = _host(base_url)
         self._transport: Transport = http_transport(base_url)
         self._headers = _HEADERS | dict(headers)
-        self._secret = secret
+        self._key = key if len(key) >= SHORTEST_KEY else ""
+        self._shown = _shown_parts(key)
         self._options = options
 
     async def ask(self, path: str, body: Mapping[str, Any]) -> Any:
@@ -91,13 +96,23 @@ class ProviderEndpoint:
                 return _Attempt(error=ModelError(f"the answer of {self._where} is not JSON", status=status))
             inside = status_inside(answer)
             if inside is None:
-                return _Attempt(answer)
+                return _Attempt(self._without_key(answer))
             status = inside
-        error = failure(status, body, self._where, self._masked)
+        error = failure(status, body, self._where, self._hidden_parts)
         return _Attempt(None, error, repeatable(status, body), retry_after(headers, body))
 
-    def _masked(self, text: str) -> str:
-        return text.replace(self._secret, "***") if len(self._secret) >= SHORTEST_SECRET else text
+    def _without_key(self, answer: Any) -> Any:
+        # The whole at once: most answers have no key in them, and a search has a cost of its own.
+        told = dumps(answer).decode() if self._key else ""
+        return answer if self._hidden(told) == told else masked(answer, self._hidden)
+
+    def _hidden(self, text: str) -> str:
+        return hidden(self._shown.sub(MASK, text), [self._key])
+
+    def _hidden_parts(self, text: str) -> str:
+        """An error's text without the key, or any part of it that tells something."""
+        parts = (self._key[n : n + SHORTEST_KEY] for n in range(len(self._key) - SHORTEST_KEY + 1))
+        return hidden(self._hidden(text), parts) if self._key else text
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +123,18 @@ class _Attempt:
     error: ModelError | None = None
     repeatable: bool = True
     retry_after: float | None = None
+
+
+def _shown_parts(key: str) -> re.Pattern[str]:
+    """Finds a key whose middle is left out, as providers show it: `sk-ab***yz`, `sk-ab...`, `***wxyz`."""
+    ends = range(min(len(key), _MOST_SHOWN), 0, -1)
+    head = "|".join(re.escape(key[:n]) for n in ends if n >= _LEAST_SHOWN)
+    tails = [re.escape(key[-n:]) for n in ends]
+    left_out = r"(?:\*+|\.{2,}|…+|•+|[xX]{4,})"
+    longer = "|".join(tails[: 1 - _LEAST_SHOWN])
+    return re.compile(
+        rf"(?<![^\W_])(?:{head}){left_out}(?:{'|'.join(tails)})?|{left_out}(?:{longer})(?![^\W_])"
+    )
 
 
 def _host(base_url: str) -> str:

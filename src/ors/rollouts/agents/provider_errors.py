@@ -2,11 +2,10 @@
 
 import re
 from collections.abc import Callable, Mapping
-from email.utils import parsedate_to_datetime
-from time import time
 from typing import Any
 
 from ors._json import loads
+from ors.client import status_errors
 from ors.rollouts.agent import ContextExceeded, ModelError
 from ors.rollouts.agents.dialects.base import at, entries
 
@@ -49,16 +48,8 @@ def status_inside(answer: Any) -> int | None:
 
 def retry_after(headers: Mapping[str, str], body: bytes) -> float | None:
     """The pause in seconds that the provider asks for, by a header or in the body, as Google does."""
-    value = headers.get("Retry-After", "").strip()
-    if re.fullmatch(r"\d+(\.\d+)?", value, re.ASCII):
-        return float(value)
-    if value:
-        try:
-            return max(0.0, parsedate_to_datetime(value).timestamp() - time())
-        except (TypeError, ValueError):
-            return None
     found = re.search(rb'"retryDelay":\s*"(\d+(?:\.\d+)?)s"', body)
-    return float(found[1]) if found else None
+    return float(found[1]) if found and not headers.get("Retry-After") else status_errors.retry_after(headers)
 
 
 def shortened(text: str) -> str:

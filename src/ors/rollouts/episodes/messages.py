@@ -1,6 +1,6 @@
 """The messages of a conversation, independent of any model provider."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -104,16 +104,6 @@ class ToolMessage:
 
 
 Message = SystemMessage | UserMessage | AgentMessage | ToolMessage
-
-
-def timed(reply: AgentMessage, seconds: float) -> AgentMessage:
-    """The same reply, with the time that it took."""
-    if type(reply) is not AgentMessage:
-        return replace(reply, seconds=seconds)
-    # Half the time of `replace`, 1.4 against 2.5 µs.
-    return AgentMessage(
-        reply.text, reply.calls, reply.reasoning, reply.stop, reply.usage, seconds, reply.native, reply.role
-    )
 
 
 def text_blocks(text: str) -> Blocks:

@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Coroutine, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from math import isfinite
 from typing import Any
 
@@ -21,14 +22,13 @@ from ors.rollouts.episodes.messages import (
     Usage,
     UserMessage,
     text_blocks,
-    timed,
 )
 from ors.rollouts.episodes.outcome import Failed, Outcome, Party, Refused, Stage, Truncated, ended
 from ors.rollouts.episodes.record import EpisodeRecord
 from ors.rollouts.episodes.reply_check import check_reply
 from ors.rollouts.episodes.rewards import reducer
 from ors.rollouts.episodes.rules import Rules
-from ors.rollouts.tasks import task_of
+from ors.rollouts.tasks import mask_of, task_of
 from ors.types import ToolOutput, ToolSpec
 
 _HURRY_SECONDS = 0.8
@@ -160,7 +160,7 @@ class PlayedEpisode:
         if outcome is not None:
             raise _Stopped(outcome)
         seconds = time.perf_counter() - since
-        return message if message.seconds or seconds < _INSTANT_SECONDS else timed(message, seconds)
+        return message if message.seconds or seconds < _INSTANT_SECONDS else replace(message, seconds=seconds)
 
     async def _goes_on(self, message: AgentMessage) -> bool:
         """Runs the calls of a message; returns whether the episode goes on."""
@@ -254,7 +254,7 @@ class PlayedEpisode:
             who: Party = "agent" if callable(self._rules.reward) else "environment"
             outcome = Failed(who, "closing", type(error).__name__, f"the rewards cannot be reduced: {error}")
             reward = None
-        return EpisodeRecord(
+        record = EpisodeRecord(
             id=os.urandom(16).hex(),
             task=self._conversation.task,
             sample=self._conversation.sample,
@@ -269,6 +269,8 @@ class PlayedEpisode:
             started=self._started,
             seconds=seconds,
         )
+        mask = mask_of(self._session)
+        return record if mask is None else record.masked(mask)
 
     def _reward(self, outcome: Outcome) -> float | None:
         given = [reward for reward in self._rewards if reward is not None]

@@ -1,7 +1,9 @@
 """EpisodeRecord: one played episode, as it is kept in a run."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Self
 
+from ors._masking import Mask, masked
 from ors.rollouts.agent import TaskRef
 from ors.rollouts.episodes.messages import Message, Usage
 from ors.rollouts.episodes.outcome import Outcome
@@ -38,3 +40,9 @@ class EpisodeRecord:
     """Further facts about the episode, of whoever wrote the record."""
     earlier: "tuple[EpisodeRecord, ...]" = ()
     """The attempts before this one, which failed. `usage` includes theirs."""
+
+    def masked(self, mask: Mask | None) -> Self:
+        """The same without the secrets that `mask` hides. What finds it again stays: task, agent and ids."""
+        names = ("outcome", "messages", "tools", "metadata")
+        told = {name: masked(getattr(self, name), mask) for name in names}
+        return replace(self, task=replace(self.task, spec=masked(self.task.spec, mask)), **told)

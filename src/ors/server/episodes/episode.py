@@ -12,6 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 from ors._authoring.tool_outputs import Returned, checked
 from ors._authoring.tools import SPAWN, ToolDef, call, method
 from ors._json import dumps
+from ors._masking import hidden
 from ors._protocol import result_events
 from ors._sandbox_observer import SANDBOX_OBSERVER
 from ors.environment import Environment, Secrets
@@ -20,7 +21,6 @@ from ors.limits import Limits
 from ors.server.episodes.call_order import CallOrder
 from ors.server.episodes.copies import EnvironmentCopies
 from ors.server.episodes.error_text import trace
-from ors.server.episodes.masking import hidden
 from ors.server.episodes.result import Result, already_finished, failed, finished_meanwhile, refused
 from ors.server.episodes.threads import NoThread
 from ors.server.episodes.truncation import cut

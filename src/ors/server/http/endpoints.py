@@ -7,12 +7,12 @@ from typing import Any
 
 from ors import _protocol
 from ors._json import dumps, misfits
+from ors._masking import hidden
 from ors._protocol import Endpoint
 from ors._protocol.sse import encode
 from ors._version import __version__
 from ors.errors import NotFound, ORSError, ServerFailed, Unavailable
 from ors.server.episodes.environments import ServedEnvironment
-from ors.server.episodes.masking import hidden
 from ors.server.http.answers import EMPTY, STREAM, Answer, answer
 from ors.server.http.requests import IDEMPOTENCY_KEY, TRACE, Request
 from ors.server.http.routes import Coming, Handler, unknown_environment

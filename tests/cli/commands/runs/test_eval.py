@@ -32,7 +32,23 @@ from tests.support.scripted_server import Reply, answer
 pytestmark = pytest.mark.long
 
 QUIZ = str(SUPPORT / "eval_environments.py")
-KEY = "sk-this-is-the-key-of-the-provider"
+KEY = "sk-this-is-the-key-of-the-provider-9f4b"
+LEAK = """
+from ors import Environment, TextBlock, ToolOutput, tool
+
+class Leak(Environment):
+    @classmethod
+    def list_splits(cls):
+        return ["train"]
+    @classmethod
+    def list_tasks(cls, split):
+        return [{}]
+    def get_prompt(self):
+        return [TextBlock(text="Tell.")]
+    @tool
+    def tell(self) -> ToolOutput:
+        return ToolOutput(blocks=[TextBlock(text=f"the token is {self.secrets['token']}")])
+"""
 
 
 @pytest.fixture(scope="module")
@@ -385,6 +401,31 @@ def test_a_resumed_run_needs_its_secrets_again_and_keeps_none(quiz_url: str, tmp
     assert done.code == 2
     assert "needs the secret token: give it with --secret token=VALUE" in done.err
     assert run("eval", "--resume", "run", "--secret", "token=very-secret", cwd=tmp_path).code == 0
+
+
+async def test_neither_secrets_nor_the_providers_key_are_recorded_or_printed(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "leak.py").write_text(LEAK)
+    chat = ChatAnswers()
+    half = f"{KEY[:7]}***{KEY[-4:]}"
+    async with providing(chat) as provider:
+        told = answer(chat(f"My key is {KEY}", [("call_1", "tell", "{}")]))
+        refused = answer({"error": {"message": f"{half} may not go on"}}, 403)
+        provider.on(chat.path, told, refused)
+        how = ["--base-url", provider.url + chat.prefix, "--secret", "token=very-secret", "--out", "run"]
+        words = ["eval", "leak.py", "--model", "openai:some-model", *how]
+        env = {"OPENAI_API_KEY": KEY, "ORS_LOG_LEVEL": "debug"}
+        done = await asyncio.to_thread(run, *words, cwd=tmp_path, env=env)
+        shown = await asyncio.to_thread(run, "runs", "show", "run", "0", cwd=tmp_path)
+    assert "may not go on" in done.out
+    texts = [path.read_text() for path in (tmp_path / "run").rglob("*") if path.is_file()]
+    for text in (*texts, done.out, done.err, shown.out):
+        assert "very-secret" not in text
+        assert KEY[:7] not in text
+        assert KEY[-4:] not in text
+    assert "the token is ***" in shown.out
+    assert "My key is ***" in shown.out
 
 
 def test_a_secret_that_an_environment_requires_is_asked_for_before_anything_is_played(tmp_path: Path) -> None:

@@ -51,12 +51,13 @@ def _reply(answer: Any) -> AgentMessage:
     said = [part for item in output if item.get("type") == "message" for part in entries(item, "content")]
     refused = "".join(text(part, "refusal") for part in said)
     stop = "refusal" if refused else stop_of(_reason(answer), _STOPS)
-    cut = output[-1] if output and stop == "length" else None
     made = [item for item in output if item.get("type") == "function_call"]
     give_ids(made, "call_id")
+    cut = [item for item in made if item.get("status") not in ("completed", None)]
+    cut += output[-1:] if stop == "length" else []
     return AgentMessage(
         text="".join(text(part, "text") for part in said) or refused,
-        calls=tuple(invocation(call, "openai", cut=call is cut or _unfinished(call)) for call in made),
+        calls=tuple(invocation(call, "openai", cut=call in cut) for call in made),
         reasoning=_reasoning(output),
         stop=stop,
         usage=openai_usage(at(answer, "usage"), "input", "output"),
@@ -68,10 +69,6 @@ def _reason(answer: JSON) -> Any:
     why = text(answer, "incomplete_details", "reason")
     status = answer.get("status", "incomplete" if why else "completed")  # other servers may leave it out
     return f"{status}: {why}" if why else status
-
-
-def _unfinished(call: JSON) -> bool:
-    return call.get("status") not in ("completed", None)
 
 
 def _reasoning(output: list[JSON]) -> str | None:

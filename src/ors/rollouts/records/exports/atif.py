@@ -31,7 +31,7 @@ def atif_trajectory(record: EpisodeRecord, *, version: str, save: SaveImage) -> 
         "trajectory_id": record.id,
         "agent": _agent(record, version),
         "steps": [{"step_id": number, **step} for number, step in enumerate(steps, 1)],
-        "final_metrics": _totals(record.usage, len(steps)),
+        "final_metrics": {**_counts(record.usage, "total_"), "total_steps": len(steps)},
         "extra": {
             "reward": record.reward,
             "rewards": list(record.rewards),
@@ -77,7 +77,7 @@ def _step(part: SystemMessage | UserMessage | Turn, record: EpisodeRecord, save:
         "reasoning_content": part.reply.reasoning,
         "tool_calls": calls or None,
         "observation": {"results": results} if results else None,
-        "metrics": _metrics(part.reply.usage),
+        "metrics": None if part.reply.usage == Usage() else _counts(part.reply.usage) or None,
     }
     return {key: value for key, value in found.items() if value is not None}
 
@@ -93,37 +93,16 @@ def _timestamp(record: EpisodeRecord, turn: Turn) -> str | None:
     return datetime.fromtimestamp(record.started + turn.results[0][1].started, UTC).isoformat()
 
 
-def _metrics(usage: Usage) -> dict[str, Any] | None:
-    if usage == Usage() or usage.unknown:
-        return None
-    return _with_cost(
-        {
-            "prompt_tokens": usage.input_tokens,
-            "completion_tokens": usage.output_tokens,
-            "cached_tokens": usage.cached_tokens,
-        },
-        "cost_usd",
-        usage.cost,
-    )
-
-
-def _totals(usage: Usage, steps: int) -> dict[str, Any]:
+def _counts(usage: Usage, prefix: str = "") -> dict[str, Any]:
     if usage.unknown:
-        return {"total_steps": steps}
-    return _with_cost(
-        {
-            "total_prompt_tokens": usage.input_tokens,
-            "total_completion_tokens": usage.output_tokens,
-            "total_cached_tokens": usage.cached_tokens,
-            "total_steps": steps,
-        },
-        "total_cost_usd",
-        usage.cost,
-    )
-
-
-def _with_cost(counts: dict[str, Any], name: str, cost: float | None) -> dict[str, Any]:
-    return counts if cost is None else {**counts, name: cost}
+        return {}
+    counts = {
+        "prompt_tokens": usage.input_tokens,
+        "completion_tokens": usage.output_tokens,
+        "cached_tokens": usage.cached_tokens,
+        "cost_usd": usage.cost,
+    }
+    return {prefix + name: value for name, value in counts.items() if value is not None}
 
 
 def _content(blocks: Sequence[Block], save: SaveImage) -> str | list[dict[str, Any]]:

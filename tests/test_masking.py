@@ -12,10 +12,10 @@ from urllib.parse import quote, quote_plus
 import pytest
 
 from ors import Environment, Server, TextBlock, ToolError, ToolOutput, tool
+from ors._masking import MASK, TOO_MUCH, hidden
 from ors.recording import SessionRecorder
 from ors.rollouts.records import RunInfo
 from ors.server.episodes.error_text import message, trace
-from ors.server.episodes.masking import MASK, TOO_MUCH, hidden
 from ors.types import JSONObject
 from tests.requirements import proves
 from tests.support.live_server import serving

@@ -1,11 +1,16 @@
-"""Masks secrets in texts, however they are encoded."""
+"""Masks secrets in texts and values, however they are encoded."""
 
 import html
 import re
 from base64 import b64encode
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
 
+from pydantic import BaseModel
+
+Mask = Callable[[str], str]
 MASK = "***"
 TOO_MUCH = f"{MASK} (a text too long to be searched for secrets)"
 
@@ -29,6 +34,10 @@ _ESCAPE = re.compile(
 )
 """One encoded character: of a URL, of printed bytes or text, of JSON, of HTML."""
 _WORD = re.compile("[a-z0-9]+")
+_OURS = frozenset(
+    ("call", "id", "limit", "mimeType", "name", "native", "role", "stage", "stop", "type", "who")
+)
+"""Fields of dataclasses and models with fixed words, ids and names; and `native`, which is not recorded."""
 _CONTROLS = {"n": "\n", "r": "\r", "t": "\t"}
 
 
@@ -54,6 +63,24 @@ def hidden(text: str, secrets: Iterable[str]) -> str:
         return _masked(text, _spans(text, needles, budget, _LAYERS)) if needles else text
     except _TooMuch:
         return TOO_MUCH
+
+
+def masked(value: Any, mask: Mask | None) -> Any:
+    """A copy of JSON, dataclasses or models, with `mask` applied to their texts and keys."""
+    if mask is None:
+        return value
+    if isinstance(value, str):
+        return mask(value)
+    if isinstance(value, Mapping):
+        return {mask(key): masked(each, mask) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(masked(each, mask) for each in value)
+    if isinstance(value, BaseModel):
+        return value.model_copy(update={name: masked(v, mask) for name, v in value if name not in _OURS})
+    if is_dataclass(value) and not isinstance(value, type):
+        names = (field.name for field in fields(value) if field.name not in _OURS)
+        return replace(value, **{name: masked(getattr(value, name), mask) for name in names})
+    return value
 
 
 def _needles(secret: str, budget: _Budget) -> Iterator[str]:
