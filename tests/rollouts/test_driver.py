@@ -71,12 +71,23 @@ async def test_each_task_is_played_so_many_times(lab: AsyncEnvironment) -> None:
     assert len({record.id for record in found}) == len({record.session for record in found}) == 12
 
 
-async def test_episodes_begin_in_the_order_of_tasks_and_samples(lab: AsyncEnvironment) -> None:
+async def test_all_tasks_are_played_once_before_any_is_played_again(lab: AsyncEnvironment) -> None:
     tasks = [("test", 1), ("train", 0)]
-    found = [
-        record async for record in rollouts(lab, tasks, Script(WIN), samples=2, concurrency=1, reward="sum")
-    ]
-    assert [(record.task.index, record.sample) for record in found] == [(1, 0), (1, 1), (0, 0), (0, 1)]
+    played = rollouts(lab, tasks, Script(WIN), samples=2, concurrency=1, reward="sum")
+    found = [(record.task.index, record.sample) async for record in played]
+    assert found == [(1, 0), (0, 0), (1, 1), (0, 1)]
+    skip = {episode_key(TaskRef("lab", "test", 1), 0)}
+    played = rollouts(lab, tasks, Script(WIN), samples=2, concurrency=1, skip=skip, reward="sum")
+    assert [(record.task.index, record.sample) async for record in played] == found[1:]
+
+
+async def test_tasks_that_may_be_endless_are_each_played_with_all_their_samples(
+    lab: AsyncEnvironment,
+) -> None:
+    tasks = iter([("test", 1), ("train", 0)])
+    played = rollouts(lab, tasks, Script(WIN), samples=2, concurrency=1, reward="sum")
+    found = [(record.task.index, record.sample) async for record in played]
+    assert found == [(1, 0), (1, 1), (0, 0), (0, 1)]
 
 
 async def test_episodes_that_were_played_before_are_skipped(lab: AsyncEnvironment) -> None:

@@ -98,6 +98,23 @@ def test_a_restored_sampler_goes_on_with_the_same_draws() -> None:
     assert sampler.state() == other.state()
 
 
+@pytest.mark.parametrize(
+    "other",
+    [
+        TaskSampler(TASKS[:-1]),
+        TaskSampler([*TASKS[1:], TASKS[0]]),
+        TaskSampler(TASKS, weights="variance"),
+        TaskSampler(TASKS, splits={"train": 1}),
+        TaskSampler([TaskRef("maze", *task) for task in TASKS if isinstance(task, tuple)]),
+    ],
+)
+def test_the_state_of_other_tasks_or_arguments_is_refused(other: TaskSampler) -> None:
+    before = other.state()
+    with pytest.raises(ValueError, match="other tasks, weights or splits"):
+        other.restore(TaskSampler(TASKS, seed=3).state())
+    assert other.state() == before
+
+
 @pytest.mark.parametrize("state", [{}, {"seed": 1, "drawn": "x", "largest": 0, "rewards": {}}, {"seed": 1}])
 def test_a_value_that_is_no_state_is_refused(state: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="not the state of a TaskSampler"):

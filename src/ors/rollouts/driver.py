@@ -193,12 +193,17 @@ async def _episodes(
     samples: int,
     skip: Container[EpisodeKey],
 ) -> AsyncGenerator[_Begin, None]:
-    """The episodes to play, in the order of the tasks, each with all its samples."""
-    async for given in _each(tasks):
-        task = task_ref(env, given)
-        for sample in range(samples):
-            if not skip or episode_key(task, sample) not in skip:
-                yield task, sample
+    """The episodes to play. Of a sequence of tasks, all are played before any is played again.
+
+    So early means are those of many tasks. Of other tasks, each is played with all its samples.
+    """
+    rounds = range(samples) if isinstance(tasks, Sequence) else (None,)
+    for sample in rounds:
+        async for given in _each(tasks):
+            task = task_ref(env, given)
+            for each in range(samples) if sample is None else (sample,):
+                if not skip or episode_key(task, each) not in skip:
+                    yield task, each
 
 
 async def _each(tasks: Iterable[GivenTask] | AsyncIterable[GivenTask]) -> AsyncIterator[GivenTask]:

@@ -1,9 +1,11 @@
 """TaskSampler: an endless draw of tasks, for training."""
 
+import hashlib
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass
-from itertools import accumulate
+from functools import cached_property
+from itertools import accumulate, chain
 from typing import Any, Literal
 
 from ors.client import Task
@@ -87,20 +89,33 @@ class TaskSampler(Iterator[GivenTask]):
     def state(self) -> dict[str, Any]:
         """All that later draws depend on, besides the arguments, as a JSON value."""
         rewards = {label: list(astuple(each)) for label, each in self._rewards.items()}
-        return {"seed": self._seed, "drawn": self._drawn, "largest": self._largest, "rewards": rewards}
+        drawn = {"seed": self._seed, "drawn": self._drawn, "largest": self._largest, "rewards": rewards}
+        return {"tasks": self._identity, **drawn}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Goes on where `state()` was taken, in a sampler of the same tasks and arguments.
 
         Raises:
-            ValueError: it is not the state of a sampler.
+            ValueError: it is not the state of a sampler, or that of a sampler of other tasks or arguments.
         """
         try:
+            tasks = state["tasks"]
             seed, drawn, largest = int(state["seed"]), int(state["drawn"]), float(state["largest"])
             rewards = {label: _Rewards(*numbers) for label, numbers in state["rewards"].items()}
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ValueError(f"This is not the state of a TaskSampler: {error!r:.200}") from error
+        if tasks != self._identity:
+            raise ValueError("This is the state of a TaskSampler with other tasks, weights or splits")
         self._seed, self._drawn, self._largest, self._rewards = seed, drawn, largest, rewards
+
+    @cached_property
+    def _identity(self) -> str:
+        """A digest of all that decides draws, besides the seed: tasks, weights and shares of splits."""
+        digest = hashlib.sha256(repr((self._weighted, self._shares)).encode())
+        for task in chain.from_iterable(self._pools):
+            named = task.environment if isinstance(task, TaskRef) else ""
+            digest.update(f"{named} {_label(task)}\n".encode())
+        return digest.hexdigest()
 
     def _weight(self, label: str) -> float:
         rewards = self._rewards.get(label)

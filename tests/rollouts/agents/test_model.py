@@ -332,8 +332,21 @@ async def test_seed_and_stop_reach_the_providers_that_have_them(provider: str) -
     async with asked(answers, answer(answers("Hi.")), seed=7, stop=("END",)) as (agent, script):
         await agent.reply(conversation(PROMPT), [])
     body = script.body().get("generationConfig", script.body())
-    assert body["seed"] == 7
+    assert 0 <= body["seed"] < 2**31
     assert body.get("stop", body.get("stopSequences")) == ["END"]
+
+
+async def test_each_task_and_sample_has_a_seed_of_its_own_which_is_always_the_same() -> None:
+    (answers,) = [each for each in ALL if each.provider == "openai"]
+    task, other = TaskRef("sums", "train", 0), TaskRef("sums", "train", 1)
+    episodes = [(7, task, 0), (7, task, 1), (7, other, 0), (8, task, 0), (7, task, 0)]
+    seeds = []
+    for seed, given, sample in episodes:
+        async with asked(answers, answer(answers("Hi.")), seed=seed) as (agent, script):
+            await agent.reply(Conversation(given, sample, [PROMPT]), [])
+            seeds.append(script.body()["seed"])
+    assert len(set(seeds[:4])) == 4
+    assert seeds[4] == seeds[0]
 
 
 @pytest.mark.parametrize("stop", ["END", ["END"], ("END",)])

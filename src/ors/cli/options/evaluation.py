@@ -77,7 +77,7 @@ AGENT: Flags = (
     ("--top-p", {"type": _Finite(0, 1), "help": "Nucleus sampling."}),
     ("--max-output-tokens", {"type": COUNT, "help": "Most tokens of one reply."}),
     ("--reasoning-effort", {"metavar": "LEVEL", "help": "Reasoning effort, such as low, medium or high."}),
-    ("--model-seed", {"type": int, "help": "Random seed for the model provider."}),
+    ("--model-seed", {"type": int, "help": "Seed for the model; each episode gets its own, made from it."}),
     ("--stop", {"multiple": True, "metavar": "TEXT", "help": "Text that ends a reply; repeatable."}),
     ("--model-timeout", {
         "type": POSITIVE, "metavar": "SECONDS", "help": "Time limit of one model request.  [default: 600]",

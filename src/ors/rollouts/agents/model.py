@@ -1,5 +1,6 @@
 """ModelAgent: a model of a provider, asked by HTTP."""
 
+import hashlib
 import os
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,6 +15,7 @@ from ors.rollouts.agents.endpoint import ProviderEndpoint
 from ors.rollouts.agents.history import provider_messages, system_text
 from ors.rollouts.agents.options import ModelOptions
 from ors.rollouts.episodes.messages import AgentMessage, ToolMessage, Usage
+from ors.rollouts.task_key import episode_key
 from ors.types import ToolSpec
 
 
@@ -82,9 +84,16 @@ class ModelAgent:
             system_text(messages),
             provider_messages(messages, format, images=self.options.images),
             convert_tools(tools, format),
-            self.options,
+            self._seeded(conversation),
             self._official,
         )
+
+    def _seeded(self, conversation: Conversation) -> ModelOptions:
+        if self.options.seed is None:
+            return self.options
+        episode = episode_key(conversation.task, conversation.sample)
+        digest = hashlib.sha256(f"{self.options.seed} {episode}".encode()).digest()
+        return replace(self.options, seed=int.from_bytes(digest[:4]) // 2)  # all providers take 31 bits
 
     def _priced(self, reply: AgentMessage) -> Usage:
         prices, usage = self.options.prices, reply.usage

@@ -34,7 +34,7 @@ class ModelOptions:
     stop: tuple[str, ...] = ()
     """Texts at which the model stops. Not for openai-responses."""
     seed: int | None = None
-    """Not for openai-responses and anthropic."""
+    """Each episode has its own, made from this, task and sample. Not for openai-responses and anthropic."""
     reasoning_effort: str | None = None
     """How much the model thinks: a word of the provider, such as "low", "medium" or "high"."""
     images: bool = True

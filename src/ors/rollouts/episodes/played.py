@@ -103,9 +103,9 @@ class PlayedEpisode:
         if self._rules.system is not None:
             self._messages.append(SystemMessage(self._rules.system))
         await self._session.start()
+        self._tools = tuple(await self._session.list_tools())  # waits for the setup, which may fail
         self._stage = "prompt"
         self._messages.append(UserMessage(await self._session.get_prompt()))
-        self._tools = tuple(await self._session.list_tools())
 
     async def _take_turns(self, clock: asyncio.Timeout) -> Outcome:
         limits = self._rules.limits

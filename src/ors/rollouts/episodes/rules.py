@@ -35,7 +35,7 @@ class RolloutArguments(PlayArguments, total=False):
     """Which episodes are played, and how many at once: arguments of `rollouts`, besides those of `play`."""
 
     samples: int
-    """Episodes of each task."""
+    """Episodes of each task. Of a sequence of tasks, all are played once before any is played again."""
     concurrency: int
     """Most episodes that run, or have ended and wait to be taken: 64 by default."""
     model_requests: int | None

@@ -141,7 +141,7 @@ def test_a_broken_environment_is_told_apart_from_infrastructure(quiz_url: str, t
     how = ["--split", "broken", "--tasks", "0", "--out", "run", "--json"]
     done = run("eval", quiz_url, "--model", "noop", *how, cwd=tmp_path)
     assert done.code == 3, done.err
-    assert [(each["who"], each["stage"]) for each in done.json["failures"]] == [("environment", "prompt")]
+    assert [(each["who"], each["stage"]) for each in done.json["failures"]] == [("environment", "opening")]
     assert done.json["reward"] is None
 
 
