@@ -14,7 +14,7 @@ import pytest
 import pytest_asyncio
 
 import ors.testing
-from ors import ToolOutput, tool
+from ors import Server, ToolOutput, tool
 from ors.errors import ToolCallError
 from ors.sandbox import Sandbox, SandboxDead, SandboxLimit, SandboxSpec, open_sandbox
 from ors.sandbox.battery import SMALL
@@ -343,3 +343,27 @@ def test_files_that_exceed_the_memory_are_refused() -> None:
     assert (small.disk, small.tmp) == (64 << 20, 16 << 20)
     assert (SandboxSpec().disk, SandboxSpec().tmp) == (256 << 20, 64 << 20)
     assert SandboxSpec(backend="none", memory=8, disk=50).disk == 50
+
+
+class Reaching(Careless):
+    """Its sandboxes have the host's network."""
+
+    sandbox = SandboxSpec(backend="bwrap", network="host")
+
+
+def test_a_server_without_a_key_warns_of_sandboxes_that_reach_it(caplog: pytest.LogCaptureFixture) -> None:
+    Server([Careless])
+    Server([Careless, Reaching], api_keys=["secret"])
+    assert caplog.records == []
+    Server([Careless, Reaching])
+    assert [record.message.split(":")[0] for record in caplog.records] == ["Reaching"]
+
+
+@pytest.mark.skipif(not ROOT, reason="control groups belong to root")
+async def test_the_processor_is_shared_by_sandboxes_and_not_by_their_processes(real: Box) -> None:
+    group = real.cell.launched.cgroup
+    if group is None or not any((folder / "cpu.shares").exists() for folder in group.folders):
+        pytest.skip("this machine has no control groups of version 1")
+    (shares,) = [folder for folder in group.folders if (folder / "cpu.shares").exists()]
+    await real.exec("for n in 1 2 3 4 5; do setsid sleep 600 & done")
+    assert len((shares / "cgroup.procs").read_text().split()) >= 7  # bubblewrap and the agent too

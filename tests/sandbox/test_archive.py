@@ -97,3 +97,33 @@ def test_a_stream_is_read_in_pieces_of_any_size() -> None:
     assert read_all(source, 4) == b"rest"
     os.close(source)
     os.close(sink)
+
+
+def test_a_stream_makes_nothing_beside_what_was_asked_for(tmp_path: Path) -> None:
+    wanted = record(b"D", 0o755, b"top") + record(b"F", 0o644, b"top/file", 0) + bytes(16)
+    for other in (record(b"D", 0o755, b"topping"), record(b"H", 0o644, b"top/link", 5) + b"other"):
+        with pytest.raises(ValueError, match="leaves its folder"):
+            unpack(os.fsencode(tmp_path), from_bytes(wanted + other + record(b"Z")), links=False, top=b"top")
+    assert [path.name for path in tmp_path.iterdir()] == ["top"]
+
+
+def test_files_that_grow_shrink_or_vanish_keep_the_stream_in_step(tmp_path: Path) -> None:
+    (tmp_path / "source").mkdir()
+    for name in ("grows", "shrinks", "whole"):
+        (tmp_path / "source" / name).write_bytes(b"x" * 200_000)
+    parts: list[bytes] = []
+
+    def change(data: bytes) -> None:
+        parts.append(data)
+        if b"source/grows" in data:
+            with (tmp_path / "source" / "grows").open("ab") as file:
+                file.write(b"y" * 200_000)
+        if b"source/shrinks" in data:
+            os.truncate(tmp_path / "source" / "shrinks", 10)
+
+    pack(os.fsencode(tmp_path), {b"source": b"source"}, change)
+    (tmp_path / "target").mkdir()
+    unpack(os.fsencode(tmp_path / "target"), from_bytes(b"".join(parts)), links=True)
+    sizes = {path.name: path.stat().st_size for path in (tmp_path / "target" / "source").iterdir()}
+    assert sizes == {"grows": 200_000, "shrinks": 200_000, "whole": 200_000}
+    assert (tmp_path / "target" / "source" / "whole").read_bytes() == b"x" * 200_000

@@ -108,3 +108,29 @@ def test_the_profile_for_engines_has_the_same_rules() -> None:
     named = {name for rule in rules["syscalls"] for name in rule["names"]}
     assert {*seccomp.UNCOUNTED, "mmap"} <= named
     assert all(len(rule["args"]) <= 1 for rule in rules["syscalls"])
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_programs_cannot_stop_or_slow_other_processes(machine: str) -> None:
+    column = seccomp.ARCHITECTURES[machine].column
+    calls = {name: numbers[column] for name, numbers, _, _ in seccomp.FORBIDDEN}
+    signals = {"kill": 1, "tkill": 1, "tgkill": 2, "rt_sigqueueinfo": 1, "rt_tgsigqueueinfo": 2}
+    for name, place in {**signals, "pidfd_send_signal": 1}.items():
+        refused = [n for n in range(65) if verdict(machine, calls[name], *[7] * place, n) != ALLOW]
+        assert refused == [19], name
+    for name in ("sched_setaffinity", "sched_setscheduler", "sched_setparam", "sched_setattr"):
+        assert [verdict(machine, calls[name], pid) == ALLOW for pid in (0, 1, 2)] == [True, False, True]
+    setpriority = [(which, who) for which in range(3) for who in (0, 1, 1000)]
+    allowed = {pair for pair in setpriority if verdict(machine, calls["setpriority"], *pair) == ALLOW}
+    assert allowed == {(0, 0), (0, 1000), (1, 0), (1, 1000)}
+    refused = [command for command in range(1100) if verdict(machine, calls["fcntl"], 3, command) != ALLOW]
+    assert refused == [10, 1024]
+    assert verdict(machine, seccomp.PRLIMIT[column], 0, 7) == ALLOW
+    assert verdict(machine, seccomp.PRLIMIT[column], 1, 7) == ERRNO | errno.EPERM
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_memory_that_nobody_counts_cannot_be_shared(machine: str) -> None:
+    number = seccomp.MMAP[seccomp.ARCHITECTURES[machine].column]
+    allowed = [flags for flags in range(64) if verdict(machine, number, 0, 4096, 3, flags) == ALLOW]
+    assert allowed == [flags for flags in range(64) if flags & 0x21 != 0x21]

@@ -283,7 +283,7 @@ class Box:
         process = RunningProcess(self._channel)
         encoded = {os.fsencode(name): os.fsencode(renamed) for name, renamed in names.items()}
         self._channel.send(
-            "pack", process.number, os.fsencode(base), encoded, (longest, most) if longest else None
+            "pack", process.number, os.fsencode(base), encoded, (longest, most) if longest else ()
         )
         files, path = Snapshot(most), f"{base}/{next(iter(names))}"
         try:

@@ -70,6 +70,13 @@ class Cgroup:
                 continue
 
 
+def counts_sockets(group: Cgroup | None) -> bool:
+    """Whether the kernel counts the buffers of sockets as memory of a sandbox."""
+    folders = () if group is None else group.folders
+    paths = [Path("/sys/fs/cgroup/cgroup.controllers"), *(folder / SOCKETS for folder in folders)]
+    return any(path.exists() for path in paths)
+
+
 def create(spec: SandboxSpec) -> Cgroup | None:
     """Groups with the limits of a sandbox; None where this process may not make any."""
     name = f"ors-{os.getpid()}-{secrets.token_hex(6)}"

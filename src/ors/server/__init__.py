@@ -72,6 +72,8 @@ class Server:
         watching = [*observers, *_telemetry()]
         runtime = Runtime(self.limits, ErrorText(return_errors), Observers(watching), Identity(slot))
         self._app = App(served_environments(environments, runtime), runtime, Keys(api_keys), cors_origins)
+        if not api_keys:
+            _warn_of_open_sandboxes(environments)
         for one in watching:
             if isinstance(one, MetricsReader):
                 one.read_from(self._app.metrics)
@@ -150,6 +152,17 @@ class Server:
         self._app.guard(host, loopback=loopback and not insecure)
         if self._inspector is None:
             self._app.inspect(loopback and not insecure)
+
+
+def _warn_of_open_sandboxes(environments: Sequence[type[Environment]]) -> None:
+    for cls in environments:
+        kind = getattr(cls, "sandbox", None)  # a SandboxSpec, or a Pool of them
+        if getattr(getattr(kind, "spec", kind), "network", None) == "host":
+            log.warning(
+                "%s: sandboxes with the host's network reach this server, which has no API key: an agent's "
+                "programs can list tasks with their answers, and end other sessions; pass api_keys",
+                cls.__name__,
+            )
 
 
 def _telemetry() -> Sequence[Observer]:

@@ -27,9 +27,7 @@ ETC = (
 )
 """Files of /etc that programs need, and that tell nothing of the host. Each costs 0.2 ms."""
 RESERVED = {"proc", "sys", "dev", "run", "work", "tmp", "home", "root"}
-SHARED = {
-    f"/usr{local}{name}" for local in ("", "/local") for name in ("", "/bin", "/sbin", "/lib", "/share")
-}
+SHARED = {f"/usr{each}{name}" for each in ("", "/local") for name in ("", "/bin", "/sbin", "/lib", "/share")}
 """Folders that programs need, whatever else is in them."""
 FIRST_UID, UIDS = 0x70000000, 0x0FFFFFF0
 """User ids that no system gives to anybody."""
@@ -103,7 +101,7 @@ class Bwrap:
             raise
         finally:
             data.close()
-        told = settings(spec, counted=group is not None, agent=0 if apart is None else AGENT)
+        told = settings(spec, group, counted=group is not None, agent=0 if apart is None else AGENT)
         join = partial(_join, group, started[0].pid, data, apart)
         return Launched(started[0], told, group, join, ended=partial(_undo, group, started[1:]))
 
@@ -117,13 +115,13 @@ class Bwrap:
         assert python is not None
         arguments = [
             *("--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"),
-            # Where the server writes the map of users, only the filter refuses further user namespaces.
-            *(
-                ["--disable-userns"]
-                if data.gate < 0
-                else ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
-            ),
             *("--die-with-parent", "--as-pid-1", "--clearenv"),
+            # With a map of the server's, only the filter refuses further user namespaces.
+            *(
+                ("--disable-userns",)
+                if data.gate < 0
+                else ("--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID")
+            ),
             *("--uid", str(INSIDE), "--gid", str(INSIDE), "--hostname", "sandbox"),
             *([] if spec.network == "host" else ["--unshare-net"]),
             *_root(spec, data),
@@ -178,27 +176,18 @@ _KNOWN = (
 )
 
 
-def settings(spec: SandboxSpec, *, counted: bool, agent: int = 0) -> dict[str, object]:
-    """Settings of the agent. Where no control group counts memory, the agent does, and needs a bound.
+def settings(
+    spec: SandboxSpec, group: cgroups.Cgroup | None, *, counted: bool, agent: int = 0
+) -> dict[str, object]:
+    """Settings of the agent, which counts memory and sockets where the kernel does not, and needs a bound.
 
     `agent` is the user id that it takes, if it can have another one than the programs.
     """
-    limits = {
-        "NPROC": spec.processes + 1,
-        "NOFILE": spec.open_files,
-        "CPU": spec.cpu_seconds,
-        "CORE": 0,
-        **({} if counted else {"DATA": 2 * spec.memory}),
-    }
-    return {
-        "limits": limits,
-        "places": list(PLACES),
-        "inodes": spec.inodes,
-        "folder": "",
-        "agent": agent,
-        "memory": 0 if counted else spec.memory,
-        "sockets": spec.network == "none",
-    }
+    limits = {"NPROC": spec.processes + 1, "NOFILE": spec.open_files, "CPU": spec.cpu_seconds, "CORE": 0}
+    limits |= {} if counted else {"DATA": 2 * spec.memory}
+    by_kernel = spec.network == "host" or (counted and cgroups.counts_sockets(group))
+    told = {"limits": limits, "places": list(PLACES), "inodes": spec.inodes, "folder": "", "agent": agent}
+    return told | {"memory": 0 if counted else spec.memory, "sockets": 0 if by_kernel else spec.memory // 4}
 
 
 class _Data:
@@ -366,21 +355,22 @@ def _entry(path: Path) -> list[str]:
 
 def _hidden() -> list[str]:
     """Folders that may have answers: packages of the server's Python, and where its modules come from."""
-    found = [
-        path for path in _module_folders(len(sys.modules), next(reversed(sys.modules))) if os.path.isdir(path)
-    ]
-    return sorted(path for path in found if not any(path.startswith(f"{other}/") for other in found))
+    folders = _module_folders(len(sys.modules), next(reversed(sys.modules)))
+    outer = [path for path in folders if not any(path.startswith(f"{other}/") for other in folders)]
+    return [path for path in outer if os.path.isdir(path)]
 
 
 @cache
-def _module_folders(loaded: int, last: str) -> set[str]:
-    paths = {os.path.realpath(sysconfig.get_path(name)) for name in ("purelib", "platlib")} | {"/usr/src"}
-    python = tuple(os.path.realpath(sysconfig.get_path(name)) + "/" for name in ("stdlib", "platstdlib"))
-    for module in list(sys.modules.values()):
-        path = os.path.realpath(getattr(module, "__file__", None) or "/")
-        if not path.startswith(python) and "-packages/" not in path:
-            paths.add(os.path.dirname(path))
-    return {path for path in paths - SHARED if path.startswith("/usr/")}
+def _module_folders(loaded: int, last: str) -> list[str]:
+    """Folders below /usr, of the modules that are loaded, that are not Python's own."""
+    files = {
+        os.path.dirname(getattr(module, "__file__", None) or "/") for module in list(sys.modules.values())
+    }
+    own = {name: os.path.realpath(sysconfig.get_path(name)) for name in ("purelib", "platlib", "stdlib")}
+    python = own.pop("stdlib") + "/"
+    found = {path for path in map(os.path.realpath, files) if not f"{path}/".startswith(python)}
+    found = {path for path in found if "-packages" not in path} | {"/usr/src", *own.values()}
+    return sorted(path for path in found - SHARED if path.startswith("/usr/"))
 
 
 def _writable(spec: SandboxSpec) -> list[str]:

@@ -61,7 +61,7 @@ class Containers:
         def started() -> None:
             os.unlink(profile.name)
 
-        return Launched(process, settings(spec, counted=counted), kill=kill, started=started)
+        return Launched(process, settings(spec, None, counted=counted), kill=kill, started=started)
 
     def arguments(self, spec: SandboxSpec, name: str, profile: str) -> list[str]:
         """The arguments of `run`. Limits on processes count by user, so each sandbox has its own."""

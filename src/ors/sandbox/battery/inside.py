@@ -65,27 +65,12 @@ def read(path: str) -> str:
         return repr((file.read(8192) or b"")[:40])
 
 
-def environment(targets: dict[str, Any]) -> str:
-    """Looks for a secret in the environment of every process."""
+def seen(file: str, wanted: str) -> str:
+    """Looks for a word in a file about every process."""
     for pid in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            with open(f"/proc/{pid}/environ", "rb") as file:
-                if targets["secret"].encode() in file.read():
-                    return f"the secret is in /proc/{pid}/environ"
-        except OSError:
-            continue
-    return ""
-
-
-def command_lines(targets: dict[str, Any]) -> str:
-    """Looks for a process of another sandbox."""
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            with open(f"/proc/{pid}/cmdline", "rb") as file:
-                if targets["neighbour"].encode() in file.read().split(b"\0"):
-                    return f"process {pid} of the neighbour"
-        except OSError:
-            continue
+        with contextlib.suppress(OSError), open(f"/proc/{pid}/{file}", "rb") as content:
+            if wanted.encode() in content.read().replace(b"=", b"\0").split(b"\0"):
+                return f"{wanted} is in /proc/{pid}/{file}"
     return ""
 
 
@@ -230,31 +215,22 @@ def much_memory(targets: dict[str, Any]) -> str:
 
 def much_together(targets: dict[str, Any]) -> str:
     """Takes twice the memory in eight processes, each of them small."""
-    gate, opened = os.pipe()
-    told, tell = os.pipe()
-    os.set_blocking(told, False)
-    children, holding = set(), set()
+    children = {}
     for _ in range(8):
+        reader, writer = os.pipe()
         pid = os.fork()
         if pid == 0:
-            os.close(opened)
-            held = grow(targets["memory"] // 4)
-            os.write(tell, f"{os.getpid():8}".encode())
-            os.read(gate, len(held) and 1)
+            kept = grow(targets["memory"] // 4)
+            os.write(writer, b"x" * len(kept))
+            time.sleep(60)
             os._exit(0)
-        children.add(pid)
-    for _ in range(400):  # until each of them holds its memory, or is dead
-        with contextlib.suppress(BlockingIOError):
-            data = os.read(told, 64)
-            holding |= {int(data[at : at + 8]) for at in range(0, len(data), 8)}
-        children = {pid for pid in children if not os.waitpid(pid, os.WNOHANG)[0]}
-        if children <= holding:
-            break
-        time.sleep(0.05)
+        os.close(writer)
+        children[pid] = reader
+    holding = [pid for pid, reader in children.items() if os.read(reader, 1)]  # b"": it was killed
     time.sleep(0.5)  # without control groups, memory is looked at ten times a second
-    children = {pid for pid in children if not os.waitpid(pid, os.WNOHANG)[0]}
-    os.close(opened)
-    alive = children & holding
+    alive = [pid for pid in holding if not os.waitpid(pid, os.WNOHANG)[0]]
+    for pid in alive:
+        os.kill(pid, 9)
     return f"{len(alive)} processes of {targets['memory'] >> 22} MB" if len(alive) > 4 else ""
 
 
@@ -291,8 +267,7 @@ def works(ways: dict[str, Callable[[], Any]]) -> str:
     found = []
     for name, way in ways.items():
         with contextlib.suppress(OSError):
-            if way() != -1:
-                found.append(name)
+            found += [name] * (way() != -1)
     return ", ".join(found)
 
 
@@ -303,14 +278,13 @@ def stop(targets: dict[str, Any]) -> str:
         time.sleep(60)
         os._exit(0)
     info = ctypes.create_string_buffer((19).to_bytes(8, "little") + b"\xff" * 4, 128)
-    signal, at = [pid, 19], ctypes.addressof(info)
-    ways = {"kill": signal, "tkill": signal, "tgkill": [pid, *signal], "rt_sigqueueinfo": [*signal, at]}
-    ways["rt_tgsigqueueinfo"], ways["pidfd_send_signal"] = [pid, *signal, at], [os.pidfd_open(pid), 19, 0, 0]
-    numbers = targets["numbers"]
-    found = works({name: lambda n=name: called(numbers[n], *ways[n])[0] for name in ways})  # type: ignore[misc]
+    at, numbers = ctypes.addressof(info), targets["numbers"]
+    ways = {"kill": (pid, 19), "tkill": (pid, 19), "tgkill": (pid, pid, 19), "rt_sigqueueinfo": (pid, 19, at)}
+    ways |= {"rt_tgsigqueueinfo": (pid, pid, 19, at), "pidfd_send_signal": (os.pidfd_open(pid), 19, 0, 0)}
+    found = [name for name, words in ways.items() if called(numbers[name], *words)[0] == 0]
     os.kill(pid, 9)
     os.waitpid(pid, 0)
-    return found
+    return ", ".join(found)
 
 
 def disturb_agent(targets: dict[str, Any]) -> str:
@@ -328,7 +302,7 @@ def lease(targets: dict[str, Any]) -> str:
     """Makes whoever opens or starts a file wait, or be stopped when another process does."""
     with open(f"{targets['work']}/lease", "w") as file:
         return works(
-            {"F_SETLEASE": lambda: fcntl.fcntl(file, 1024, 1), "F_SETSIG": lambda: fcntl.fcntl(file, 10, 19)}
+            {"lease": lambda: fcntl.fcntl(file, 1024, 1), "signal": lambda: fcntl.fcntl(file, 10, 19)}
         )
 
 
@@ -398,7 +372,7 @@ ATTACKS: dict[str, Callable[[dict[str, Any]], str]] = {
     "read a disk": block_device,
     "read the kernel log": lambda t: read("/dev/kmsg"),
     "read kernel memory": lambda t: read("/proc/kcore"),
-    "read the server's environment": environment,
+    "read the server's environment": lambda t: seen("environ", t["secret"]),
     "find descriptors of the server": host_descriptor,
     "open the agent's memory": memory_of_agent,
     "write outside": write_outside,
@@ -417,7 +391,7 @@ ATTACKS: dict[str, Callable[[dict[str, Any]], str]] = {
     "change the personality": lambda t: in_child(lambda: personality(t)),
     "type into the terminal": terminal_input,
     "kill a process of the host": kill_process,
-    "see a process of another sandbox": command_lines,
+    "see a process of another sandbox": lambda t: seen("cmdline", t["neighbour"]),
     "read a file of another sandbox": lambda t: read(t["neighbour_file"]),
     "stop a process": stop,
     "disturb the agent": disturb_agent,

@@ -164,9 +164,7 @@ class InsideAgent:
 
         self.begin(number, start, stdin, eof, timeout, most, b": ".join([argv[0], b"%b\n"]), reports)
 
-    def on_pack(
-        self, number: int, base: bytes, names: dict[bytes, bytes], most: tuple[int, int] | None
-    ) -> None:
+    def on_pack(self, number: int, base: bytes, names: dict[bytes, bytes], most: tuple[int, ...]) -> None:
         """Writes files to the server, in a process of its own."""
 
         def work() -> None:

@@ -15,6 +15,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    Write = Callable[[bytes], object]
+    Names = dict[tuple[int, int], bytes]
+
 PIECE = 1 << 16
 HEAD = 17
 
@@ -25,12 +28,7 @@ def record(kind: bytes, mode: int = 0, path: bytes = b"", size: int = 0) -> byte
 
 
 def pack(
-    base: bytes,
-    names: dict[bytes, bytes],
-    write: Callable[[bytes], object],
-    *,
-    unlock: bool = False,
-    most: tuple[int, int] | None = None,
+    base: bytes, names: dict[bytes, bytes], write: Write, *, unlock: bool = False, most: tuple[int, ...] = ()
 ) -> None:
     """Writes files and folders of `base`; `names` has the name of each in the stream.
 
@@ -38,13 +36,13 @@ def pack(
     read become readable; other file systems, and what a program changes meanwhile, are left out. `most`: the
     length of a path, and the size of all files, beyond which there is an error.
     """
-    first: dict[tuple[int, int], bytes] = {}
+    first: Names = {}
     size = 0
     for name, renamed in names.items():
         for path, info in entries(os.path.join(base, name), unlock):
             inner = renamed + path[len(os.path.join(base, name)) :]
             size += info.st_size
-            if most is not None and (len(inner) > most[0] or size > most[1]):
+            if most and (len(inner) > most[0] or size > most[1]):
                 raise OSError(27, "File too large, or its path too long")
             try:
                 if unlock and not info.st_mode & 0o400 and not stat.S_ISLNK(info.st_mode):
@@ -92,13 +90,7 @@ def below(folder: bytes) -> list[tuple[bytes, os.stat_result]]:
     return found
 
 
-def pack_one(
-    path: bytes,
-    info: os.stat_result,
-    inner: bytes,
-    write: Callable[[bytes], object],
-    first: dict[tuple[int, int], bytes],
-) -> None:
+def pack_one(path: bytes, info: os.stat_result, inner: bytes, write: Write, first: Names) -> None:
     """Writes one record; `first` has the first names of files that have several."""
     mode, key = stat.S_IMODE(info.st_mode), (info.st_dev, info.st_ino)
     if stat.S_ISDIR(info.st_mode):
@@ -114,7 +106,7 @@ def pack_one(
             first[key] = inner
 
 
-def pack_file(path: bytes, mode: int, inner: bytes, write: Callable[[bytes], object]) -> None:
+def pack_file(path: bytes, mode: int, inner: bytes, write: Write) -> None:
     """Writes a file. One that shrinks in the meantime is filled up with zeros."""
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
@@ -131,18 +123,15 @@ def pack_file(path: bytes, mode: int, inner: bytes, write: Callable[[bytes], obj
 
 def pieces(fd: int, size: int) -> Iterator[tuple[int, bytes]]:
     """Offset and content of all that is not a hole in a file."""
-    at = end = 0
-    while at < size:
-        if at >= end:
-            try:
-                at = os.lseek(fd, at, os.SEEK_DATA)
-                end = min(size, os.lseek(fd, at, os.SEEK_HOLE))
-            except OSError:
-                return  # the rest is a hole
-        piece = os.pread(fd, min(PIECE, end - at), at)
-        if not piece:
-            return
-        yield at, piece
+    at, piece = 0, b"first"
+    while at < size and piece:
+        try:
+            at = os.lseek(fd, at, os.SEEK_DATA)
+            piece = os.pread(fd, min(PIECE, size - at, os.lseek(fd, at, os.SEEK_HOLE) - at), at)
+        except OSError:
+            return  # the rest is a hole
+        if piece:
+            yield at, piece
         at += len(piece)
 
 

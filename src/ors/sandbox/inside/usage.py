@@ -30,7 +30,8 @@ def overuse(pids: list[int], settings: dict[str, Any]) -> Iterator[tuple[int, st
         yield from ((pid, "inodes") for pid in pids)
     files = sum((each.f_blocks - each.f_bfree) * each.f_frsize for each in usage)
     most = settings["memory"]
-    files += in_sockets() if most and settings["sockets"] else 0
+    if pids and settings["sockets"] and in_sockets() > settings["sockets"]:
+        yield from ((pid, "memory") for pid in pids)  # whoever holds them
     if pids and most and files + sum(resident(pid) for pid in pids) > most:
         sizes = {pid: proportional(pid) for pid in pids}
         if files + sum(sizes.values()) > most:

@@ -1,5 +1,7 @@
 """`ors sandbox`: what this machine can isolate."""
 
+import os
+
 import pytest
 
 from tests.support.commands import run
@@ -14,6 +16,13 @@ def test_check_opens_a_sandbox_on_each_backend() -> None:
     assert list(rows) == ["bwrap", "podman", "docker"]
     assert rows["bwrap"]["works"]
     assert "What helps" in rows["docker"]["why_not"]
+    assert rows["bwrap"]["uncounted"]
+
+
+def test_check_prints_the_memory_that_no_limit_counts() -> None:
+    done = run("sandbox", "check", "--quick")
+    (line,) = [line for line in done.out.splitlines() if line.startswith("Memory that no limit counts with")]
+    assert line.split(": ")[1].startswith("none" if os.getuid() == 0 else "pipes")
 
 
 @pytest.mark.long

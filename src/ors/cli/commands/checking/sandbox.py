@@ -10,9 +10,15 @@ from ors.cli.errors import CommandError
 from ors.cli.options.shared import Command, as_json
 from ors.cli.output.printing import print_json, print_table
 from ors.errors import SandboxUnavailable
-from ors.sandbox import SandboxSpec, open_sandbox
+from ors.sandbox import SandboxSpec
 from ors.sandbox.battery import Verdict, battery
+from ors.sandbox.box import open_box
 
+UNCOUNTED = (
+    "pipes, and what the kernel needs for files and processes "
+    "(refused for that reason: memfd, shared mappings without a file, System V IPC, inotify)"
+)
+"""Where there are no control groups."""
 ISOLATING = ("bwrap", "podman", "docker")
 
 
@@ -23,6 +29,8 @@ class BackendRow:
     backend: str
     works: bool
     why_not: str
+    uncounted: str = ""
+    """Memory that no limit counts here."""
     verdicts: tuple[Verdict, ...] = ()
 
     @property
@@ -40,8 +48,8 @@ def sandbox(action: str, image: str | None, quick: bool, as_json: bool) -> None:
     """Check how this machine isolates the programs of agents.
 
     Opens a sandbox on each backend, and attacks it. Prints which backends work here, what helps where one
-    does not, and every attack that was not blocked. The exit code is 1 if no backend isolates, or if an
-    attack was not blocked.
+    does not, the memory that no limit counts, and every attack that was not blocked. The exit code is 1 if
+    no backend isolates, or if an attack was not blocked.
     """
     rows = asyncio.run(_rows(image, quick))
     if as_json:
@@ -62,11 +70,12 @@ async def _row(spec: SandboxSpec, image: str | None, quick: bool) -> BackendRow:
     if spec.backend != "bwrap":
         spec = replace(spec, image=image)
     try:
-        await (await open_sandbox(spec)).close()
+        async with await open_box(spec) as box:
+            uncounted = UNCOUNTED if box.cell.launched.settings["memory"] else "none"
         verdicts = () if quick else tuple([verdict async for verdict in battery(spec)])
     except SandboxUnavailable as error:
         return BackendRow(spec.backend, False, str(error).partition(f"{spec.backend}: ")[2])
-    return BackendRow(spec.backend, True, "", verdicts)
+    return BackendRow(spec.backend, True, "", uncounted, verdicts)
 
 
 def _print(rows: Sequence[BackendRow]) -> None:
@@ -76,6 +85,8 @@ def _print(rows: Sequence[BackendRow]) -> None:
     ]
     print_table(("backend", "isolates", "attacks", "why not, and what helps"), lines)
     for row in rows:
+        if row.works:
+            click.echo(f"Memory that no limit counts with {row.backend}: {row.uncounted}")
         for verdict in row.broken:
             click.echo(f"{row.backend}: not blocked: {verdict.attack} ({verdict.detail})")
 
