@@ -1,7 +1,6 @@
 """Serves in this process while a function uses the server."""
 
 import logging
-import signal
 import threading
 import tracemalloc
 from collections.abc import Callable, Iterator
@@ -64,7 +63,7 @@ def while_serving(server: "Server", work: Callable[[str], T]) -> T:
     outcome.add_done_callback(done)
     end = runner.handle_exit
     runner.handle_exit = stop  # type: ignore[method-assign]
-    with _quietly(), at_hangup(stop):
+    with _quietly():
         runner.run()
         if signals:
             wait([outcome], LAST_SECONDS)
@@ -77,20 +76,6 @@ def _do(work: Callable[[str], T], url: str, outcome: Future[T]) -> None:
         outcome.set_result(work(url))
     except BaseException as error:
         outcome.set_exception(error)
-
-
-@contextmanager
-def at_hangup(handle: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    """Handles the end of the terminal while the block runs, unless it is ignored, as with nohup."""
-    number = getattr(signal, "SIGHUP", None)  # not on Windows
-    if number is None or signal.getsignal(number) is not signal.SIG_DFL:
-        yield
-        return
-    signal.signal(number, handle)
-    try:
-        yield
-    finally:
-        signal.signal(number, signal.SIG_DFL)
 
 
 @contextmanager

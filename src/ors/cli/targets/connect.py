@@ -37,7 +37,7 @@ def connected(where: str, api_key: str | None = None, *, traceback: bool = False
         greet(url, api_key)
         client = ORS(url, api_key, options=PATIENCE)
     else:
-        from ors.quality.serving import at_hangup  # late: a client needs no server
+        from ors.server.process.runner import at_hangup  # late: a client needs no server
 
         server = built(environments([where]), return_errors="stacktrace" if traceback else "line")
         # The client reports a failure in one line; the server's log would repeat it at length.

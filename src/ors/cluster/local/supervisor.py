@@ -68,8 +68,8 @@ class _Worker:
 class Supervisor:
     """Keeps a worker running in every slot, until a signal comes.
 
-    SIGTERM and SIGINT end all workers, SIGHUP replaces them one after the other. A `Backend` with a fixed
-    number of hosts: one for each socket.
+    SIGTERM, SIGINT and the end of its terminal end all workers, SIGHUP replaces them one after the other.
+    A `Backend` with a fixed number of hosts: one for each socket.
     """
 
     def __init__(
@@ -96,6 +96,7 @@ class Supervisor:
         self._folder: Folder | None = None
         self._memory_checked = 0.0
         self._wakeup = socket.socketpair()
+        self._in_terminal = signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN and _has_terminal()
 
     def run(self) -> int:
         """Runs until a signal ends it; returns the exit code."""
@@ -143,16 +144,16 @@ class Supervisor:
         return max(0.0, min(times, default=now + 60.0) - now)
 
     def _on_signal(self, number: int) -> None:
-        if number in (signal.SIGINT, signal.SIGTERM):
+        hung_up = number == signal.SIGHUP and self._in_terminal and not _has_terminal()
+        if number in (signal.SIGINT, signal.SIGTERM) or hung_up:
             retire = self._policy.retire_seconds if number == signal.SIGTERM else 0.0
             if self._stopping is not None:
                 retire = 0.0
             until = time.monotonic() + retire + self._policy.grace_seconds + LAST_SECONDS
             self._stopping = min(until, self._stopping or until)
             for worker in self._all():
-                _kill(
-                    worker, signal.Signals(number)
-                )  # with retire_seconds, workers end only at the second SIGTERM
+                # With retire_seconds, workers end only at the second SIGTERM.
+                _kill(worker, signal.Signals(number))
         elif number == signal.SIGHUP and self._stopping is None:
             self._say("Replacing all workers")
             self._replacing = deque(sorted(self._current))
@@ -378,6 +379,13 @@ class Supervisor:
         self._selector.close()
         for end in self._wakeup:
             end.close()
+
+
+def _has_terminal() -> bool:
+    with suppress(OSError):
+        os.close(os.open("/dev/tty", os.O_RDONLY))
+        return True
+    return False
 
 
 def _kill(worker: _Worker, number: signal.Signals) -> None:

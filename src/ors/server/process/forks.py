@@ -49,7 +49,7 @@ _ALL: WeakSet[Copies] = WeakSet()
 
 
 _MASKS = threading.local()
-_ENDING = (signal.SIGINT, signal.SIGTERM)
+_ENDING = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
 
 def _before() -> None:
@@ -117,6 +117,6 @@ def disown(descriptors: Iterable[int]) -> None:
 def disown_signals(handler: Callable[..., Any]) -> None:
     """Restores the default handlers of the ending signals, where the server's handler is set."""
     signal.set_wakeup_fd(-1)
-    for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGTERM, signal.SIG_DFL)):
+    for number in _ENDING:
         if signal.getsignal(number) == handler:
-            signal.signal(number, usual)
+            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)

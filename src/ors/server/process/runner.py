@@ -10,7 +10,8 @@ import ssl
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sized
+from collections.abc import Callable, Generator, Iterator, Sized
+from contextlib import contextmanager
 from functools import partial
 from types import FrameType
 
@@ -39,6 +40,7 @@ EMPTY_SECONDS = 3.0
 AT_ONCE_SECONDS = 2
 """After a second signal the process ends within this time, even if the event loop is blocked."""
 TICKS_A_SECOND = 10
+_HANGUP: int | None = getattr(signal, "SIGHUP", None)  # not on Windows
 
 
 class _Interrupted(Exception):
@@ -228,6 +230,12 @@ class Runner(uvicorn.Server):
         """Whether the process seems to exist for this server alone."""
         return threading.current_thread() is threading.main_thread()
 
+    @contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        """Handles signals while the server runs, also the end of its terminal."""
+        with super().capture_signals(), at_hangup(self.handle_exit):
+            yield
+
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Handles a signal: retires or ends the server; the next signal ends it at once."""
         seconds = self._app.limits.retire_seconds
@@ -237,7 +245,7 @@ class Runner(uvicorn.Server):
             self._retires_until = time.monotonic() + seconds
             self._last_needed = time.monotonic()
             return
-        if self.should_exit:
+        if self.should_exit and sig != _HANGUP:  # which a shell repeats
             self.force_exit = True
         self._end()
 
@@ -291,6 +299,20 @@ class Runner(uvicorn.Server):
         # Polls, as uvicorn does with connections: there is no event for it.
         while rest() and loop.time() < deadline and not self.force_exit:  # noqa: ASYNC110
             await asyncio.sleep(0.02)
+
+
+@contextmanager
+def at_hangup(handle: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """Handles the end of the terminal while the block runs, unless it is ignored, as with nohup."""
+    in_main = threading.current_thread() is threading.main_thread()
+    if not in_main or _HANGUP is None or signal.getsignal(_HANGUP) is not signal.SIG_DFL:
+        yield
+        return
+    signal.signal(_HANGUP, handle)
+    try:
+        yield
+    finally:
+        signal.signal(_HANGUP, signal.SIG_DFL)
 
 
 async def _cancel_the_rest() -> None:
