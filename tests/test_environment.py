@@ -317,20 +317,23 @@ def act(self: Any) -> ToolOutput:
 @pytest.mark.parametrize(
     ("made", "said_of_it"),
     [
-        (lambda: Basic, "Basic has no tools"),
+        (lambda: Basic, "Basic does not define a method with @tool"),
         (lambda: with_tool(act, list_splits=classmethod(lambda cls: [])), "list_splits"),
         (lambda: with_tool(act, list_splits=classmethod(lambda cls: "train")), "list_splits"),
         (lambda: with_tool(act, list_splits=classmethod(lambda cls: [5])), "list_splits"),
         (lambda: with_tool(act, list_splits=classmethod(lambda cls: ["a", "a"])), "list_splits"),
         (lambda: with_tool(act, list_splits=lambda self: ["a"]), "Made.list_splits must be a @classmethod"),
         (lambda: with_tool(act, list_tasks=lambda self, split: []), "Made.list_tasks must be a @classmethod"),
-        (lambda: with_tool(act, list_tasks=Environment.__dict__["list_tasks"]), "Made has no tasks"),
+        (
+            lambda: with_tool(act, list_tasks=Environment.__dict__["list_tasks"]),
+            "Made does not define list_tasks (or num_tasks and get_task)",
+        ),
         (lambda: with_tool(act, toolsets=[Extra, Extra]), "'extra'"),
         (lambda: with_tool(act, toolsets=["Extra"]), "toolsets"),
         (lambda: with_tool(act, extra=tool(act), toolsets=[Extra]), "'extra'"),
         (
             lambda: type("Half", (Environment,), {"act": tool(act)}),
-            "Half does not define get_prompt, list_splits",
+            "Half does not define get_prompt, list_splits, list_tasks (or num_tasks and get_task)",
         ),
     ],
 )

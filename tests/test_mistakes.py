@@ -9,6 +9,7 @@ import pytest
 from ors import Environment, Server, TextBlock, ToolOutput, Toolset, tool
 from ors.errors import InvalidEnvironment, ORSError
 from ors.testing import client
+from ors.toolsets import Bash
 from tests.test_environment import Basic
 
 
@@ -78,6 +79,39 @@ def test_a_mistake_in_a_class_is_told_when_the_server_is_built(members: dict[str
     assert str(caught.value).startswith("Made.")
 
 
+BASE_NAMES = [name for name in dir(Environment) if not name.startswith("_")]
+
+
+@pytest.mark.parametrize("name", [*BASE_NAMES, "task_spec", "secrets"])
+def test_a_tool_must_not_take_a_name_of_the_base_class(name: str) -> None:
+    def act(self: Any) -> str:
+        """Acts."""
+        return "done"
+
+    with pytest.raises(
+        InvalidEnvironment, match=f"Made.{name}: environments use '{name}' themselves; rename"
+    ):
+        Server([made(**{name: tool(act)})])
+
+
+def test_a_tool_of_a_toolset_may_be_overridden_but_not_its_own_hooks() -> None:
+    class Bolder(Bash):
+        @tool
+        def bash(self, command: str) -> ToolOutput:
+            """Runs it."""
+            return ToolOutput(command)
+
+    class Forked(Toolset):
+        @tool
+        def fork(self) -> str:  # type: ignore[override]
+            """Forks."""
+            return "done"
+
+    assert Server([made(toolsets=[Bolder])])
+    with pytest.raises(InvalidEnvironment, match=r"Forked\.fork: environments use 'fork' themselves"):
+        Server([made(toolsets=[Forked])])
+
+
 def test_a_property_is_no_tool() -> None:
     with pytest.raises(TypeError, match="@tool marks a method, not a property: remove @property"):
         tool(property(lambda self: "x"))  # type: ignore[call-overload]
@@ -115,7 +149,7 @@ class Mistaken(Good):
     @tool
     def blocks(self) -> ToolOutput:
         """Makes a wrong output."""
-        return ToolOutput(blocks="done", finised=True)  # type: ignore[arg-type,call-arg]
+        return ToolOutput(blocks=5, finised=True)  # type: ignore[arg-type]
 
     @tool
     def text(self) -> ToolOutput:

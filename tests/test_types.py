@@ -26,6 +26,17 @@ def test_a_misspelt_field_fails_loudly(model: type[BaseModel], fields: dict[str,
         model(**fields, finshed=True)
 
 
+def test_an_output_and_a_text_may_be_given_as_plain_text() -> None:
+    output = ToolOutput("text", reward=1)
+    assert output == ToolOutput(blocks=[TextBlock(text="text")], reward=1.0)
+    assert ToolOutput([TextBlock("a")]).blocks == [TextBlock(text="a")]
+    with pytest.raises(ValidationError, match="reward"):
+        ToolOutput("text", reward="much")  # type: ignore[arg-type]
+    assert ToolOutput.model_validate(output.model_dump()) == output
+    with pytest.raises(ValidationError, match="blocks"):
+        ToolOutput.model_validate({"blocks": "text"})  # on the wire, only what the standard says
+
+
 def test_wire_order_is_the_specifications() -> None:
     output = ToolOutput(finished=True, reward=1, blocks=[TextBlock(type="text", text="x")])
     assert list(output.model_dump()) == ["blocks", "metadata", "reward", "finished"]

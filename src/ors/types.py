@@ -47,6 +47,12 @@ class TextBlock(BaseModel, extra="forbid"):
     detail: JSONObject | None = None
     type: Literal["text"] = "text"
 
+    def __init__(self, text: str, **more: Any) -> None:
+        super().__init__(text=text, **more)
+
+    # pydantic's mark: without it, every validation would call the constructor.
+    __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]
+
 
 class ImageBlock(BaseModel, extra="forbid"):
     """A base64-encoded image in a prompt or in a tool's output."""
@@ -89,6 +95,19 @@ class ToolOutput(BaseModel, extra="forbid"):
     metadata: JSONObject | None = None
     reward: float | None = None
     finished: bool = False
+
+    def __init__(
+        self,
+        blocks: Blocks | str,
+        metadata: JSONObject | None = None,
+        reward: float | None = None,
+        finished: bool = False,
+        **more: Any,  # refused, with a message that names it
+    ) -> None:
+        made = [TextBlock(blocks)] if isinstance(blocks, str) else blocks
+        super().__init__(blocks=made, metadata=metadata, reward=reward, finished=finished, **more)
+
+    __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]
 
 
 class RunToolSuccess(BaseModel, extra="forbid"):

@@ -394,9 +394,20 @@ def _marked(owner: type) -> Iterator[tuple[str, Any]]:
     for name in dir(owner):
         raw = inspect.getattr_static(owner, name)
         if _mark(raw, "_env_tool", False):
+            if name in _reserved(owner):
+                raise InvalidEnvironment(
+                    f"{owner.__name__}.{name}: environments use {name!r} themselves; rename the tool"
+                )
             yield name, raw
         elif _mark(raw, "_env_tool_terminal", False):
             raise InvalidEnvironment(f"{owner.__name__}.{name}: @terminal needs @tool below it")
+
+
+def _reserved(owner: type) -> set[str]:
+    """The names that our base classes have, or set, and that are no tools there."""
+    ours = [vars(base).items() for base in owner.__mro__ if base.__module__.startswith("ors.")]
+    names = {name for each in ours for name, value in each if not _mark(value, "_env_tool", False)}
+    return names | {"task_spec", "secrets", "env"}
 
 
 def _mark(raw: Any, name: str, default: Any) -> Any:

@@ -197,13 +197,22 @@ class AsyncEnvironment(Bound):
 
     def session(
         self,
-        task: Task | None = None,
-        secrets: Mapping[str, str] | None = None,
+        task: Task | str | None = None,
+        secrets: Mapping[str, str] | int | None = None,
         *,
         split: str | None = None,
         index: int | None = None,
     ) -> AsyncSession:
-        """A new session for a task, given whole or by split and index. `async with` or `start()` opens it."""
+        """A new session for a task, given whole or by split and index. `async with` or `start()` opens it.
+
+        `session("train", 0)` is the same as `session(split="train", index=0)`.
+        """
+        if isinstance(task, str):
+            split, task = task, None
+        if isinstance(secrets, int):
+            index, secrets = secrets, None
+        if not isinstance(task, Task | None):
+            raise TypeError('session() takes a Task, or a split and an index, as in session("train", 0)')
         return AsyncSession(self, task, secrets, self.api_key, split, index)
 
     def attach(self, sid: str) -> AsyncSession:

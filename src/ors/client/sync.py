@@ -203,8 +203,8 @@ class Environment(Bound):
 
     def session(
         self,
-        task: Task | None = None,
-        secrets: Mapping[str, str] | None = None,
+        task: Task | str | None = None,
+        secrets: Mapping[str, str] | int | None = None,
         *,
         split: str | None = None,
         index: int | None = None,

@@ -314,6 +314,24 @@ async def test_a_server_that_vanishes_while_a_session_opens_is_a_transport_error
         assert len(script.asked("/create")) == QUICK.retries + 1
 
 
+@pytest.mark.parametrize(
+    "given", [(("train", 0), {}), (("train",), {"index": 0}), ((), {"split": "train", "index": 0})]
+)
+async def test_a_task_is_named_by_its_split_and_index(given: Any) -> None:
+    async with scripted() as script, AsyncORS(script.url, options=QUICK) as client:
+        words, named = given
+        async with client.environment("env").session(*words, **named) as session:
+            assert (session.split, session.index) == ("train", 0)
+        (created,) = script.asked("/create")
+        assert created.json() == {"env_name": "env", "split": "train", "index": 0}
+
+
+@pytest.mark.parametrize("given", [({"n": 1},), (5,), (["train", 0],)])
+async def test_something_else_than_a_task_is_refused_with_what_is_right(given: Any) -> None:
+    with pytest.raises(TypeError, match=r'as in session\("train", 0\)'):
+        AsyncORS("http://127.0.0.1:9").environment("env").session(*given)
+
+
 BAD_IDS = ["", " ", "a\nb", "a\r\nX-API-Key: k", "a\x00", "日", "x" * 257]
 
 

@@ -86,7 +86,7 @@ def test_a_wrong_method_is_told_the_right_ones(path: str, allow: str) -> None:
 @pytest.mark.parametrize(
     ("names", "path", "text"),
     [
-        (("lab",), "/lab/nothing", "nothing at this path"),
+        (("lab",), "/lab/nothing", "nothing at this path; the environments are: lab"),
         (("lab",), "/health/more", "nothing at this path"),
         (("lab", "other"), "/nobody/tools", "the environments are: lab, other"),
         (("lab", "other"), "/", "try /list_environments"),

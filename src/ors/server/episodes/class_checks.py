@@ -33,16 +33,19 @@ def check_class(cls: type[Environment]) -> None:
     Raises:
         InvalidEnvironment: it does not; the message names the method.
     """
+    tools = cls._tools()  # first, since a tool may have the name of another method
     for name in _CLASS_METHODS:
         if not isinstance(inspect.getattr_static(cls, name), classmethod | staticmethod):
             raise InvalidEnvironment(f"{cls.__name__}.{name} must be a @classmethod")
-    if inspect.isabstract(cls):
-        missing = ", ".join(sorted(cls.__abstractmethods__))
-        raise InvalidEnvironment(f"{cls.__name__} does not define {missing}")
+    missing = sorted(cls.__abstractmethods__)
+    if not any(overrides(cls, name) for name in ("list_tasks", "get_task")):
+        missing.append("list_tasks (or num_tasks and get_task)")
+    if not len(tools) and not tools.overridden:
+        missing.append("a method with @tool")
+    if missing:
+        raise InvalidEnvironment(f"{cls.__name__} does not define {', '.join(missing)}")
     if cls.max_steps is not None and (type(cls.max_steps) is not int or cls.max_steps < 1):
         raise InvalidEnvironment(f"{cls.__name__}.max_steps must be a positive whole number or None")
-    if not any(overrides(cls, name) for name in ("list_tasks", "get_task")):
-        raise InvalidEnvironment(f"{cls.__name__} has no tasks; define list_tasks, or num_tasks and get_task")
     if not _takes(cls, task_spec={}, secrets={}):
         raise InvalidEnvironment(
             f"{cls.__name__}.__init__ must take task_spec and secrets, and pass them to super().__init__; "

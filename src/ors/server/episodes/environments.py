@@ -309,8 +309,6 @@ def _checked_name(cls: type[Environment]) -> str:
 
 
 def _listed_tools(cls: type[Environment]) -> ListToolsOutput:
-    if not len(cls._tools()) and not cls._tools().overridden:
-        raise InvalidEnvironment(f"{cls.__name__} has no tools; mark at least one method with @tool")
     listed = _awaited(cls.list_tools())
     if not isinstance(listed, ListToolsOutput):
         raise InvalidEnvironment(

@@ -66,18 +66,19 @@ class Routes:
 
     def _not_found(self, request: Request, first: str) -> ORSError:
         if first in self._environments or first in _ROOT_NAMES:
-            return NotFound("There is nothing at this path")
+            return self._nothing()
         if len(self._environments) == 1 or request.path.strip("/") in _BARE_DISCOVERY:
             below = _below(self._first.name, request)
-            return (
-                Redirect(below)
-                if len(below) <= LONGEST_LOCATION
-                else NotFound("There is nothing at this path")
-            )
+            return Redirect(below) if len(below) <= LONGEST_LOCATION else self._nothing()
         return (
             unknown_environment(self._environments)
             if first
             else NotFound("There is nothing here; try /list_environments")
+        )
+
+    def _nothing(self) -> NotFound:
+        return NotFound(
+            f"There is nothing at this path; the environments are: {', '.join(self._environments)}"
         )
 
 

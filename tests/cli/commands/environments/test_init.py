@@ -83,7 +83,7 @@ def test_a_new_package_is_served_played_and_named_after_its_folder(tmp_path: Pat
         str(path.relative_to(project)) for path in project.rglob("*") if path.is_file()
     )
     assert "{{" not in "".join(path.read_text() for path in project.rglob("*") if path.is_file())
-    assert run("list", str(project), "--json").json[0]["name"] == "wordgame"
+    assert run("list", str(project), "--json").json[0]["name"] == "word-game"
 
 
 def test_the_container_serves_the_package(tmp_path: Path) -> None:

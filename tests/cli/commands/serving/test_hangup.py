@@ -60,7 +60,7 @@ def ended(folder: Path) -> list[str]:
 def opened(url: str) -> tuple[ORS, int]:
     client = ORS(url)
     session = client.environment("tidy").session(split="train", index=0).start()
-    return client, int((session.call_tool("pid").metadata or {})["pid"])
+    return client, int(str((session.call_tool("pid").metadata or {})["pid"]))
 
 
 def test_a_hangup_ends_the_server_and_its_sessions_are_torn_down(tidy: str, tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ TAKEN_CLASSES = frozenset(
 """Names that the templates already use."""
 WHEELS = "wheels"
 """Where a new package has wheels that no index has."""
+NAMED = '    @classmethod\n    def name(cls) -> str:\n        """The wire name."""\n        return "%s"\n\n'
 TAKEN_MODULES = frozenset({"ors", "test", "tests"})
 
 
@@ -41,6 +42,7 @@ class Names:
     def filled(self, text: str) -> str:
         """Fills these names into the text of a template."""
         values = {"name": self.name, "package": self.package, "Class": self.cls, "version": __version__}
+        values["named"] = NAMED % self.name if "-" in self.name else ""
         return re.sub(r"\{\{(\w+)\}\}", lambda found: values[found[1]], text)
 
 
