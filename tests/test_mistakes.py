@@ -88,16 +88,15 @@ def test_a_tool_must_not_take_a_name_of_the_base_class(name: str) -> None:
         """Acts."""
         return "done"
 
-    with pytest.raises(
-        InvalidEnvironment, match=f"Made.{name}: environments use '{name}' themselves; rename"
-    ):
+    told = " is a list of" if name == "toolsets" else f": environments use '{name}' themselves; rename it"
+    with pytest.raises(InvalidEnvironment, match=f"Made.{name}{told}"):
         Server([made(**{name: tool(act)})])
 
 
 def test_a_tool_of_a_toolset_may_be_overridden_but_not_its_own_hooks() -> None:
     class Bolder(Bash):
         @tool
-        def bash(self, command: str) -> ToolOutput:
+        def bash(self, command: str) -> ToolOutput:  # type: ignore[override]
             """Runs it."""
             return ToolOutput(command)
 

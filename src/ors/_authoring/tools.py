@@ -396,7 +396,7 @@ def _marked(owner: type) -> Iterator[tuple[str, Any]]:
         if _mark(raw, "_env_tool", False):
             if name in _reserved(owner):
                 raise InvalidEnvironment(
-                    f"{owner.__name__}.{name}: environments use {name!r} themselves; rename the tool"
+                    f"{owner.__name__}.{name}: environments use {name!r} themselves; rename it"
                 )
             yield name, raw
         elif _mark(raw, "_env_tool_terminal", False):

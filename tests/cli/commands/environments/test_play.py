@@ -13,7 +13,9 @@ pytestmark = pytest.mark.long
 
 def test_an_episode_is_played_from_a_pipe(park: str, tmp_path: Path) -> None:
     lines = [
-        "echo hello count=2",
+        "echo hello  you count=2 tags='[\"a b\"]'",
+        "echo count=2",
+        "echo a=b --all",
         "echo text='hello you'",
         "refuse",
         "fail",
@@ -28,12 +30,14 @@ def test_an_episode_is_played_from_a_pipe(park: str, tmp_path: Path) -> None:
     shown = done.out
     assert "Task 2" in shown
     assert "submit(answer: integer)  End the episode." in shown
-    assert "'hello' is not key=value" in shown
+    assert "\n['hello  you', 2, 0.5, False, 'red', ['a b'], {}, 0]" in shown
+    assert "echo needs text" in shown
+    assert "\n['a=b --all', 1" in shown
     assert "> echo text='hello you'\n['hello you', 1" in shown
     assert "Refused: not today" in shown
     assert "Failed: Tool execution failed: it broke" in shown
     assert "There is no tool 'nope'" in shown
-    assert shown.endswith("finished\n\nThe episode is finished. Total reward: 1.25, in 4 calls.\n")
+    assert shown.endswith("finished\n\nThe episode is finished. Total reward: 1.75, in 6 calls.\n")
 
 
 def test_values_and_objects_may_have_several_lines(park: str, tmp_path: Path) -> None:
@@ -60,6 +64,13 @@ def test_a_player_may_leave(url: str, tmp_path: Path) -> None:
     assert done.out.endswith("The episode is not finished. Total reward: 0.25, in 1 call.\n")
 
 
+@pytest.mark.parametrize("word", ["quit", "exit", "/exit"])
+def test_plain_words_leave_and_help(word: str, url: str, tmp_path: Path) -> None:
+    done = run("play", url, cwd=tmp_path, stdin=f"help\n{word}\nsubmit 3\n")
+    assert done.out.count("Other commands: help") == done.out.count("submit(answer: integer)") == 2
+    assert done.out.endswith("The episode is not finished. Total reward: 0, in 0 calls.\n")
+
+
 def test_the_report_is_json_alone_on_standard_output(url: str, tmp_path: Path) -> None:
     done = run("play", url, "--split", "train", "--json", cwd=tmp_path, stdin="refuse\nsubmit answer=4\n")
     assert done.json["total"] == 0.0
@@ -71,7 +82,7 @@ def test_the_report_is_json_alone_on_standard_output(url: str, tmp_path: Path) -
 
 def test_an_episode_is_played_in_a_terminal(park: str, tmp_path: Path) -> None:
     game = Terminal("play", park, cwd=tmp_path)
-    assert "Task 0" in game.until("/quit (or Ctrl-D).")
+    assert "Task 0" in game.until("quit (or Ctrl-D).")
     game.until("> ")
     game.type("sub\t3\n")
     game.until("True\n")

@@ -58,6 +58,16 @@ def test_an_episode_is_played_to_its_last_message(tmp_path: Path) -> None:
     assert done.out.endswith("The episode is finished. Total reward: 1, in 1 call.\n")
 
 
+def test_plain_text_is_the_last_message(tmp_path: Path) -> None:
+    done = run("play", ESSAY, "--json", cwd=tmp_path, stdin="/promt\nel  ppa 3\n")
+    (call,) = done.json["calls"]
+    assert (call["tool"], call["input"]) == ("grade", {"answer": "el  ppa 3"})
+    assert "There is no tool '/promt'" in done.err
+    assert "Text that begins with no tool's name is the last message." in done.err
+    garden = run("play", f"{LASTWORD}:Garden", "--json", cwd=tmp_path, stdin="dig\nI am done.\n")
+    assert [(call["tool"], call["input"]) for call in garden.json["calls"]] == [("dig", {}), ("grade", {})]
+
+
 def test_its_grading_is_tested() -> None:
     done = run("test", ESSAY, "--sample", "2", "--episodes", "20", "--json")
     assert done.code == 0, done.out

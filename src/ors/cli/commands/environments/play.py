@@ -1,9 +1,10 @@
 """`ors play`: plays an episode by hand."""
 
 import json
+import re
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,11 @@ from ors.errors import ToolCallError, ToolFailed
 LAST = " (terminal: takes the last message)"
 HOW = (
     'Type a tool and its input, for example: {example}. Several lines stand between """ and """. '
-    "Other commands: /tools, /prompt, /quit (or Ctrl-D)."
+    "Other commands: help, /tools, /prompt, quit (or Ctrl-D)."
 )
+LAST_MESSAGE = " Text that begins with no tool's name is the last message."
+COMMANDS = ("/tools", "/prompt", "/help", "/quit", "/exit", "help", "quit", "exit")
+"""Those without a slash are commands unless a tool has that name."""
 QUOTES = '"""'
 """Before and after a value of several lines."""
 
@@ -37,10 +41,11 @@ QUOTES = '"""'
 def play(choice: Choice, images: Path | None, as_json: bool) -> None:
     """Play an episode by hand: read the prompt, call tools, collect rewards.
 
-    Type the input of a tool as key=value words, as a JSON object, or as a plain value if it has one
-    parameter. A value of several lines stands between triple double quotes. A JSON object may have several
-    lines too. Lines may also come from a pipe. With --json, standard output has only the report; everything
-    else goes to standard error.
+    Type the input of a tool as key=value words, as a JSON object, or as a plain value for its only
+    parameter, or the only one that is required. With a @terminal tool, plain text is the last message. A
+    value of several lines stands between triple double quotes, and a JSON object may have several lines.
+    Lines may also come from a pipe. With --json, standard output has only the report; everything else goes
+    to standard error.
     """
     with choice.opened() as session:
         game = Game(session, images, err=as_json)
@@ -71,12 +76,13 @@ class Game:
         self._tools = self._session.list_tools(terminal=True)
         self._last = self._session.terminal_tool()
         self._say("")
-        self._print_tools()
-        self._say("\n" + HOW.format(example=_example(self._tools)))
-        for line in _lines(self._err, [spec.name for spec in self._tools]):
-            if line == "/quit":
+        self._print_help()
+        names = [spec.name for spec in self._tools]
+        for line in _lines(self._err, names):
+            command = line.removeprefix("/") if line in COMMANDS and line not in names else None
+            if command in ("quit", "exit"):
                 return
-            self._turn(line)
+            self._turn(line, command)
             if self._finished:
                 return
 
@@ -90,12 +96,14 @@ class Game:
         rewards = "1 call" if len(self._calls) == 1 else f"{len(self._calls)} calls"
         self._say(f"\n{ending} Total reward: {number(self._total)}, in {rewards}.", bold=True)
 
-    def _turn(self, line: str) -> None:
+    def _turn(self, line: str, command: str | None) -> None:
         try:
-            if line == "/prompt":
+            if command == "prompt":
                 self._print_prompt()
-            elif line == "/tools" or line == "/help":
+            elif command == "tools":
                 self._print_tools()
+            elif command == "help":
+                self._print_help()
             elif line:
                 self._call(line)
         except WrongUsage as error:
@@ -109,8 +117,11 @@ class Game:
 
     def _call(self, line: str) -> None:
         name, rest = (*line.split(maxsplit=1), "")[:2]
-        spec = found_tool(self._tools, name)
-        given = _read(spec, rest.strip())
+        known = line.startswith("/") or any(spec.name == name for spec in self._tools)
+        if self._last is not None and not known:
+            name, given = self._last.name, {self._last.arg: _unquoted(line)} if self._last.arg else {}
+        else:
+            given = _read(found_tool(self._tools, name), rest.strip())
         self._calls.append({"tool": name, "input": given})
         output = self._session.call_tool(name, given)
         self._calls[-1]["output"] = output.model_dump()
@@ -121,6 +132,11 @@ class Game:
 
     def _print_prompt(self) -> None:
         print_blocks(self._session.get_prompt(), self._images, "prompt", err=self._err)
+
+    def _print_help(self) -> None:
+        self._print_tools()
+        more = LAST_MESSAGE if self._last else ""
+        self._say("\n" + HOW.format(example=_example(self._tools)) + more)
 
     def _print_tools(self) -> None:
         for spec in self._tools:
@@ -144,11 +160,16 @@ def _read(spec: ToolSpec, text: str) -> dict[str, Any]:
             return tool_input(spec, (), json.loads(text))
         except json.JSONDecodeError as error:
             raise WrongUsage(f"Not valid JSON: {error}") from None
-    parameters = list(dict((spec.input_schema or {}).get("properties") or {}))  # type: ignore[arg-type]
-    if text and len(parameters) == 1 and not text.startswith(f"{parameters[0]}="):
-        return tool_input(spec, [f"{parameters[0]}={_unquoted(text)}"])
+    schema: Mapping[str, Any] = spec.input_schema or {}
+    names, required = list(schema.get("properties") or {}), schema.get("required") or []
+    only = required if len(required) == 1 else names
+    words = []
+    if text and len(only) == 1 and not text.startswith(tuple(f"{name}=" for name in names)):
+        named = "|".join(re.escape(name) for name in names if name != only[0]) or "$."
+        value, text = (*re.split(rf"\s+(?=(?:{named})=)", text, maxsplit=1), "")[:2]
+        words = [f"{only[0]}={_unquoted(value)}"]
     try:
-        return tool_input(spec, shlex.split(_as_words(text)))
+        return tool_input(spec, [*words, *shlex.split(_as_words(text))])
     except ValueError as error:
         raise WrongUsage(f"The quotes do not match: {error}") from None
 
@@ -218,7 +239,7 @@ def _complete(tools: list[str]) -> None:
         import readline
     except ImportError:
         return
-    words = [f"{word} " for word in (*tools, "/tools", "/prompt", "/quit")]
+    words = [f"{word} " for word in (*tools, *COMMANDS)]
     readline.set_completer_delims(" ")
     readline.set_completer(lambda text, n: [*(word for word in words if word.startswith(text)), None][n])
     readline.parse_and_bind("tab: complete")
