@@ -22,18 +22,13 @@ SHOWN = ("", "better", "worse", "same", "alone")
 
 ORDERS: Mapping[str, Order[Entry]] = {
     "started": lambda entry: entry.started,
-    "task": lambda entry: (*task_order(entry.task), entry.sample),
+    "task": lambda entry: (entry.task.order, entry.sample),
     "outcome": lambda entry: (entry.outcome.type, detail(entry)),
     "reward": lambda entry: entry.score,
     "calls": lambda entry: entry.calls,
     "tokens": lambda entry: tokens(entry),
     "seconds": lambda entry: entry.seconds,
 }
-
-
-def task_order(task: TaskKey) -> tuple[Any, ...]:
-    """A key that sorts tasks by environment, split and index."""
-    return task.environment, task.split or "", -1 if task.index is None else task.index, task.spec or ""
 
 
 def tokens(entry: Entry) -> int:
@@ -216,7 +211,7 @@ class TaskPair:
 
 
 PAIR_ORDERS: Mapping[str, Order[TaskPair]] = {
-    "task": lambda pair: task_order(pair.task),
+    "task": lambda pair: pair.task.order,
     "a": lambda pair: pair.a.mean,
     "b": lambda pair: pair.b.mean,
     "difference": lambda pair: pair.difference,

@@ -2,7 +2,6 @@
 
 import asyncio
 import errno
-import os
 import sys
 from contextlib import suppress
 
@@ -13,7 +12,8 @@ from ors.rollouts.records import RunWriter
 
 PER_EPISODE = 3
 """A connection to the server, one to the model, and one for a ping or a parallel call."""
-MOST_RESERVED = 64
+MOST_RESERVED = 96
+"""For everything else; of a low limit, a quarter."""
 PAUSE_SECONDS = 0.1
 
 
@@ -24,26 +24,18 @@ def affordable(concurrency: int) -> int:
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    unlimited, used = resource.RLIM_INFINITY, _open_files()
-    wanted = used + MOST_RESERVED + PER_EPISODE * concurrency
-    if soft == unlimited or soft >= wanted:
+    wanted = MOST_RESERVED + PER_EPISODE * concurrency
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
         return concurrency
     with suppress(ValueError, OSError):  # some systems allow less than they say
-        soft = wanted if hard == unlimited else min(wanted, hard)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        raised = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (raised, hard))
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    fits = max(1, (soft - used - min(MOST_RESERVED, soft // 4)) // PER_EPISODE)
+    fits = max(1, (soft - min(MOST_RESERVED, soft // 4)) // PER_EPISODE)
     if fits < concurrency:
         text = f"{concurrency:,} concurrent episodes need more open files than the limit of {soft:,}"
         click.echo(f"Warning: {text}: playing {fits:,} at once (to raise it: ulimit -n)", err=True)
     return min(fits, concurrency)
-
-
-def _open_files() -> int:
-    try:
-        return len(os.listdir("/dev/fd"))
-    except OSError:
-        return 0
 
 
 async def append(writer: RunWriter, record: EpisodeRecord) -> None:

@@ -11,7 +11,6 @@ from ors.cli.errors import WrongUsage
 from ors.cli.evaluation.task_choice import TaskChoice
 from ors.rollouts import EpisodeLimits
 from ors.rollouts.agents import Prices
-from ors.rollouts.episodes.scoring import Scoring
 
 
 @dataclass(frozen=True)
@@ -60,11 +59,6 @@ class EvalPlan:
             first = error.errors(include_url=False, include_input=False)[0]
             text = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
             raise WrongUsage(f"{where} is not a run of `ors eval` ({text})") from None
-
-    @property
-    def scoring(self) -> Scoring:
-        """What episodes without a reward count as."""
-        return Scoring.of(asdict(self))
 
     def playing(self) -> dict[str, Any]:
         """Arguments of `rollouts` that come from the plan."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Container, Mapping
 from contextlib import aclosing, nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 import click
@@ -15,24 +16,23 @@ from ors.cli.output.printing import shortened
 from ors.cli.targets.connect import known_name
 from ors.client import AsyncEnvironment, AsyncORS
 from ors.rollouts import Agent, EpisodeKey, Failed, Outcome, TaskRef, episode_key, rollouts
+from ors.rollouts.episodes.scoring import Scoring
 from ors.rollouts.records import Run, RunWriter, read_run
 
 
+@dataclass
 class EvalRun:
     """One evaluation: a plan, its agent, and the server with the environment."""
 
-    def __init__(
-        self, plan: EvalPlan, agent: Agent, url: str, api_key: str | None, secrets: Mapping[str, str]
-    ) -> None:
-        self.plan = plan
-        self._agent = agent
-        self._url = url
-        self._api_key = api_key
-        self._secrets = secrets
-        self.begun = False
-        """Whether the folder of the run is open, or was."""
-        self.stopped = ""
-        """Why it was stopped early."""
+    plan: EvalPlan
+    agent: Agent
+    url: str
+    api_key: str | None
+    secrets: Mapping[str, str]
+    begun: bool = False
+    """Whether the folder of the run is open, or was."""
+    stopped: str = ""
+    """Why it was stopped early."""
 
     async def play(
         self,
@@ -53,16 +53,16 @@ class EvalRun:
             WrongUsage: a task or the environment does not exist.
             ORSError: the server did not list its tasks.
         """
-        async with AsyncORS(self._url, self._api_key) as client:
+        async with AsyncORS(self.url, self.api_key) as client:
             name = known_name(await client.list_environments(), self.plan.environment)
             env = client.environment(name)
             tasks = await self.plan.tasks.tasks(env)
             with opened() as writer:
                 self.begun = True
-                tally = EvalTally(len(tasks) * self.plan.samples, self.plan.scoring)
+                tally = EvalTally(len(tasks) * self.plan.samples, Scoring.of(self.plan.as_json()))
                 skip = _played(read_run(writer.folder), tasks, self.plan.samples, tally, retry)
                 how: dict[str, Any] = {**self.plan.playing(), "concurrency": concurrency}
-                how |= {"model_requests": model_requests, "secrets": self._secrets, "skip": skip}
+                how |= {"model_requests": model_requests, "secrets": self.secrets, "skip": skip}
                 with nullcontext() if quiet else live_table(tally, concurrency):
                     await self._play(env, tasks, writer, tally, how, stop_after)
 
@@ -77,7 +77,7 @@ class EvalRun:
     ) -> None:
         in_a_row = 0
         try:
-            async with aclosing(rollouts(env, tasks, self._agent, **how)) as records:
+            async with aclosing(rollouts(env, tasks, self.agent, **how)) as records:
                 async for record in records:
                     await append(writer, record)
                     tally.add(record)
@@ -86,7 +86,7 @@ class EvalRun:
                     if self.stopped:
                         break
         finally:
-            close = getattr(self._agent, "close", None)
+            close = getattr(self.agent, "close", None)
             if close is not None:
                 await close()
 

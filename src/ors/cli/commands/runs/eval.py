@@ -118,15 +118,8 @@ def _new_plan(where: str | None, given: Mapping[str, Any]) -> EvalPlan:
     if limits["cost"] is not None and prices is None:
         raise WrongUsage("--max-cost needs prices: give --price-input and --price-output, or --prices FILE")
     taken = (
-        "samples",
-        "reward",
-        "unscored_reward",
-        "truncated_reward",
-        "system",
-        "nudge",
-        "parallel",
-        "retries",
-    )
+        "samples", "reward", "unscored_reward", "truncated_reward", "system", "nudge", "parallel", "retries",
+    )  # fmt: skip
     return EvalPlan(
         where,
         given["env"],
