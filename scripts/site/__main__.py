@@ -28,7 +28,12 @@ def main() -> None:
         "".join(f"{link}  {' '.join(places)}\n" for link, places in links.items())
     )
     generator = [sys.executable, "-m", "zensical", "build", "--clean", "--strict", "-f", str(config)]
-    sys.exit(subprocess.run(generator, check=False).returncode)
+    status = subprocess.run(generator, check=False).returncode
+    if status == 0:
+        site = (BUILD / "site").relative_to(ROOT)
+        print(f"The site is in {site}. Open {site}/index.html in a browser;")
+        print(f"to search it too, run `python -m http.server --bind 127.0.0.1 --directory {site}`.")
+    sys.exit(status)
 
 
 def prepare(pages: Path) -> None:

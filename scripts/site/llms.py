@@ -39,8 +39,7 @@ def _listed(places: Sequence[str], pages: Mapping[str, str]) -> str:
 
 
 def _address(place: str) -> str:
-    folder = place.removesuffix("index.md") if place.endswith("index.md") else f"{place.removesuffix('.md')}/"
-    return folder or "./"
+    return place.removesuffix(".md") + ".html"
 
 
 def with_names(markdown: str) -> str:

@@ -19,7 +19,13 @@ from tests.support.browser import Page, chromium
 
 SITE = ROOT / "build" / "site"
 WIDTHS = {"a desk": 1280, "a phone": 390}
-PAGES = ("", "reference/cli/", "reference/configuration/", "reference/python/client/", "design/")
+PAGES = (
+    "",
+    "reference/cli.html",
+    "reference/configuration.html",
+    "reference/python/client.html",
+    "design.html",
+)
 RESULTS = """
 const hosts = [...document.querySelectorAll('div')]
 const found = hosts.find(each => each.shadowRoot?.querySelector('[role=combobox]'))
@@ -94,9 +100,31 @@ def test_the_search_finds_a_name_of_the_reference(page: Page, site: str, width: 
     page.click(".md-search__button, label[for=__search].md-header__button")
     page.until(lambda: page.run(RESULTS) is not None, "the search is open")
     page.press("CallOutcomeUnknown")
-    page.until(lambda: "reference/errors/" in str(page.run(RESULTS)), "the error is found")
+    page.until(lambda: "reference/errors.html" in str(page.run(RESULTS)), "the error is found")
     page.press(Keys.ENTER)
     page.until(lambda: page.driver.current_url.endswith("#calloutcomeunknown"), "the section is shown")
+
+
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [("partial reward", "guides/questions"), ("windows", "guides/questions"), ("version", "guides/runs")],
+)
+def test_the_search_finds_what_newcomers_ask_for(page: Page, site: str, words: str, wanted: str) -> None:
+    show(page, f"{site}/", 1280)
+    page.click(".md-search__button, label[for=__search].md-header__button")
+    page.until(lambda: page.run(RESULTS) is not None, "the search is open")
+    page.press(words)
+    page.until(lambda: f"{wanted}.html" in str(page.run(RESULTS)), f"{wanted} is found")
+
+
+def test_links_work_from_the_file_system(page: Page) -> None:
+    page.driver.get((SITE / "index.html").as_uri())
+    page.find("h1")
+    links = page.run("return [...document.querySelectorAll('a[href]')].map(each => each.href)")
+    assert isinstance(links, list)
+    files = {link.partition("#")[0].removeprefix("file://") for link in links if link.startswith("file:")}
+    assert len(files) > 5
+    assert [path for path in files if not Path(path).is_file()] == []
 
 
 def test_the_colours_follow_the_system_and_can_be_chosen(page: Page, site: str) -> None:
@@ -120,7 +148,7 @@ def test_every_public_name_has_a_place_that_links_lead_to() -> None:
             for path in (ROOT / "docs/reference/python").glob("*.md")
             if f"python {package} " in path.read_text()
         )
-        html = (SITE / "reference/python" / page.stem / "index.html").read_text()
+        html = (SITE / "reference/python" / f"{page.stem}.html").read_text()
         names = [name for name in import_module(package).__all__ if not name.startswith("_")]
         assert [name for name in names if f'id="{package}.{name}"' not in html] == []
 
