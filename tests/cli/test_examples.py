@@ -107,8 +107,9 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workshop]:
 
 @pytest.mark.parametrize(
     # `ors hosts` needs a Ray cluster: tests/cluster/ray/test_ray.py
+    # `ors sandbox root` takes minutes: tests/cli/commands/checking/test_sandbox.py
     "example",
-    [line for line in EXAMPLES if not re.match("ors (serve|init|inspect|view|hosts)", line)],
+    [line for line in EXAMPLES if not re.match("ors (serve|init|inspect|view|hosts|sandbox root)", line)],
 )
 def test_an_example_works(example: str, workshop: Workshop) -> None:
     done = subprocess.run(

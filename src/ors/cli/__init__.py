@@ -30,7 +30,7 @@ COMMANDS = {
     "check": ("checking.check:check", "Check a server against the standard."),
     "bench": ("checking.bench:bench", "Measure calls and episodes per second."),
     "runs": ("runs.runs:runs", "List, show, compare and export runs."),
-    "sandbox": ("checking.sandbox:sandbox", "Check how this machine isolates programs."),
+    "sandbox": ("checking.sandbox:sandbox", "Check how this machine isolates programs, and make roots."),
     "config": ("setup.config:config", "Show every setting and where it comes from."),
     "completion": ("setup.completion:completion", "Print the completion script for a shell."),
 }

@@ -1,18 +1,22 @@
-"""`ors sandbox`: what this machine can isolate."""
+"""`ors sandbox`: what this machine can isolate, and roots for it."""
 
 import asyncio
+import platform
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
 
 import click
 
-from ors.cli.errors import CommandError
-from ors.cli.options.shared import Command, as_json
+from ors.cli.errors import CommandError, WrongUsage
+from ors.cli.options.shared import Command, CommandGroup, as_json
 from ors.cli.output.printing import print_json, print_table
 from ors.errors import SandboxUnavailable
 from ors.sandbox import SandboxSpec
 from ors.sandbox.battery import Verdict, battery
 from ors.sandbox.box import open_box
+from ors.sandbox.root import make_root
 
 UNCOUNTED = (
     "pipes, and what the kernel needs for files and processes "
@@ -20,6 +24,7 @@ UNCOUNTED = (
 )
 """Where there are no control groups."""
 ISOLATING = ("bwrap", "podman", "docker")
+FOLDER = click.Path(file_okay=False, path_type=Path)
 
 
 @dataclass(frozen=True)
@@ -39,19 +44,80 @@ class BackendRow:
         return [verdict for verdict in self.verdicts if not verdict.blocked]
 
 
-@click.command(cls=Command, examples=["ors sandbox check", "ors sandbox check --quick --json"])
-@click.argument("action", type=click.Choice(["check"]))
+@click.group(
+    cls=CommandGroup, examples=["ors sandbox check", "ors sandbox root debian --deb git --pip pytest"]
+)
+def sandbox() -> None:
+    """Check how this machine isolates the programs of agents, and make roots for them."""
+
+
+@sandbox.command(
+    cls=Command,
+    examples=[
+        "ors sandbox root debian --deb git --deb gcc",
+        "ors sandbox root debian --pip numpy --pip 'pytest>=8' --copy repository",
+    ],
+)
+@click.argument("folder", metavar="DIR", type=FOLDER)
+@click.option("--deb", multiple=True, metavar="NAME", help="Package of Debian to install; repeatable.")
+@click.option("--pip", multiple=True, metavar="NAME", help="Package of PyPI to install; repeatable.")
+@click.option(
+    "--copy",
+    multiple=True,
+    metavar="FOLDER",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="Folder, such as a repository, to copy to /opt; repeatable.",
+)
+@click.option("--suite", metavar="NAME", help="Release of Debian. [default: this machine's, or stable]")
+def root(
+    folder: Path, deb: tuple[str, ...], pip: tuple[str, ...], copy: tuple[Path, ...], suite: str | None
+) -> None:
+    """Make a root for sandboxes in DIR, without a container engine.
+
+    DIR gets Python, the packages that you name, and an account for programs. It needs mmdebstrap; what that
+    and pip do is shown. Use it as SandboxSpec(rootfs="/path/of/DIR").
+    """
+    try:
+        make_root(
+            folder,
+            suite=suite or _suite(),
+            debian=deb,
+            pypi=pip,
+            copied=copy,
+            tell=partial(click.echo, err=True),
+        )
+    except FileExistsError as error:
+        raise WrongUsage(str(error)) from None
+    except SandboxUnavailable as error:
+        raise CommandError(str(error)) from None
+    click.echo(f'Made {folder}. Use it as SandboxSpec(rootfs="{folder.resolve()}").')
+    click.echo(f"Try: ors sandbox check --rootfs {folder}")
+
+
+def _suite() -> str:
+    try:
+        known = platform.freedesktop_os_release()
+    except OSError:
+        known = {}
+    return known.get("VERSION_CODENAME", "stable") if known.get("ID") == "debian" else "stable"
+
+
+@sandbox.command(cls=Command, examples=["ors sandbox check", "ors sandbox check --quick --json"])
 @click.option("--image", metavar="NAME", help="Image for podman and docker.")
+@click.option("--rootfs", metavar="DIR", type=FOLDER, help="Root for bwrap, in place of the host's /usr.")
 @click.option("--quick", is_flag=True, help="Only open sandboxes; leave the attacks out.")
 @as_json
-def sandbox(action: str, image: str | None, quick: bool, as_json: bool) -> None:
+def check(image: str | None, rootfs: Path | None, quick: bool, as_json: bool) -> None:
     """Check how this machine isolates the programs of agents.
 
     Opens a sandbox on each backend, and attacks it. Prints which backends work here, what helps where one
     does not, the memory that no limit counts, and every attack that was not blocked. The exit code is 1 if
     no backend isolates, or if an attack was not blocked.
     """
-    rows = asyncio.run(_rows(image, quick))
+    if rootfs is not None:
+        rows = [asyncio.run(_row(SandboxSpec(backend="bwrap", rootfs=str(rootfs.resolve())), None, quick))]
+    else:
+        rows = asyncio.run(_rows(image, quick))
     if as_json:
         print_json([{**asdict(row), "verdicts": [asdict(each) for each in row.verdicts]} for row in rows])
     else:

@@ -1,0 +1,118 @@
+"""Root folders for sandboxes, made of packages of Debian and of PyPI, without a container engine."""
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from ors.errors import SandboxUnavailable
+from ors.sandbox.backends.bwrap import ACCOUNTS, HOSTS
+
+ALWAYS = ("python3", "ca-certificates", "libstdc++6")
+UNUSED = ("doc", "man", "locale", "info")
+"""Folders of /usr/share that programs do not need."""
+PACKAGES = "usr/lib/python3/dist-packages"
+PLAIN_USER = (
+    "install the package uidmap, and give your user lines in /etc/subuid and /etc/subgid; or run it as root"
+)
+
+
+def make_root(
+    folder: Path,
+    *,
+    suite: str,
+    debian: Sequence[str] = (),
+    pypi: Sequence[str] = (),
+    copied: Sequence[Path] = (),
+    tell: Callable[[str], None] = lambda line: None,
+) -> None:
+    """Makes a folder for `SandboxSpec(rootfs=...)`; one that cannot be finished is removed.
+
+    Packages of PyPI must come as wheels. Each folder of `copied` is in /opt, under its own name. What
+    mmdebstrap and pip say goes to standard error.
+
+    Raises:
+        SandboxUnavailable: a program for it is missing, or has failed.
+        FileExistsError: the folder is not empty.
+    """
+    _check(folder, pypi)
+    os.makedirs(folder, mode=0o755, exist_ok=True)
+    try:
+        tell(f"Debian {suite}: {', '.join((*ALWAYS, *debian))} (takes a minute or more)")
+        _unpack_debian(folder, suite, (*ALWAYS, *debian))
+        _settle(folder)
+        if pypi:
+            tell(f"PyPI: {', '.join(pypi)}")
+            _install(folder, pypi)
+        for source in copied:
+            tell(f"/opt/{source.resolve().name}: {source}")
+            shutil.copytree(source, folder / "opt" / source.resolve().name, symlinks=True)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+
+
+def _check(folder: Path, pypi: Sequence[str]) -> None:
+    if folder.exists() and any(folder.iterdir()):
+        raise FileExistsError(f"{folder} is not empty; name a new folder")
+    for program in ("mmdebstrap", "tar"):
+        if shutil.which(program) is None:
+            raise SandboxUnavailable(
+                f"{program} is not installed. What helps: sudo apt-get install {program}"
+            )
+    if pypi and importlib.util.find_spec("pip") is None:
+        raise SandboxUnavailable(f"pip is not installed. What helps: {sys.executable} -m ensurepip")
+
+
+def _unpack_debian(folder: Path, suite: str, packages: Sequence[str]) -> None:
+    """Unpacks what mmdebstrap makes. As an archive, so that the files of a plain user are that user's own."""
+    # What it mounts as root is gone with its processes, even if they are killed.
+    own_mounts = ["unshare", "--mount"] if os.getuid() == 0 else []
+    options = [f"--dpkgopt=path-exclude=/usr/share/{name}/*" for name in UNUSED]
+    options += ["--variant=essential", "--format=tar", "--dpkgopt=force-unsafe-io"]
+    command = [*own_mounts, "mmdebstrap", *options, f"--include={','.join(packages)}", suite, "-"]
+    making = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+    try:
+        extract = ["tar", "--extract", "--exclude=./dev/*", f"--directory={folder}"]
+        unpacked = subprocess.run(extract, stdin=making.stdout, check=False)
+    finally:
+        assert making.stdout is not None
+        making.stdout.close()
+        failed = making.wait()
+    if failed or unpacked.returncode:
+        hint = "" if os.getuid() == 0 else f". What helps, if it found no mode: {PLAIN_USER}"
+        raise SandboxUnavailable(f"mmdebstrap could not make {folder}; its reason is above{hint}")
+
+
+def _settle(folder: Path) -> None:
+    """Gives the root an account for programs, names of the loopback, and nothing of the machine around it."""
+    etc = folder / "etc"
+    for path, line in ACCOUNTS.items():
+        with (folder / path[1:]).open("a") as file:
+            file.write(line)
+    for name, text in (("hosts", HOSTS), ("hostname", "sandbox\n"), ("resolv.conf", "")):
+        (etc / name).unlink(missing_ok=True)  # it may be a link
+        (etc / name).write_text(text)
+    # The files belong to the user who made the root, and git refuses to work in folders of others.
+    (etc / "gitconfig").write_text("[safe]\n\tdirectory = *\n")
+
+
+def _install(folder: Path, requirements: Sequence[str]) -> None:
+    """Installs wheels for the Python of the root, by the pip of this one."""
+    version = os.readlink(folder / "usr/bin/python3").removeprefix("python")
+    command = [
+        *(sys.executable, "-m", "pip", "install", "--only-binary=:all:", f"--python-version={version}"),
+        *(f"--target={folder / PACKAGES}", "--no-compile", "--no-warn-script-location", *requirements),
+    ]
+    if subprocess.run(command, stdin=subprocess.DEVNULL, stdout=sys.stderr, check=False).returncode:
+        raise SandboxUnavailable("pip could not install the packages; its reason is above")
+    scripts = folder / PACKAGES / "bin"
+    for script in scripts.iterdir() if scripts.is_dir() else ():
+        _, _, rest = script.read_bytes().partition(b"\n")  # the first line names the Python of this machine
+        target = folder / "usr/local/bin" / script.name
+        target.write_bytes(b"#!/usr/bin/python3\n" + rest)
+        target.chmod(0o755)
+    shutil.rmtree(scripts, ignore_errors=True)
