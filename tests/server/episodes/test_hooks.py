@@ -4,14 +4,15 @@ import asyncio
 import signal
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 
 import ors.testing
-from ors import Server, ToolOutput, tool
-from ors.client import ASGITransport, AsyncORS, Options
+from ors import Limits, Server, ToolOutput, tool
+from ors.client import ASGITransport, AsyncORS, Options, Task
 from ors.errors import StartupFailed, TransportError
 from tests.support.commands import run, running
 from tests.support.environments import Lab, said
@@ -158,6 +159,49 @@ async def test_without_lifespan_events_a_failed_startup_tells_clients_nothing_of
     assert "weights" not in str(caught.value)
 
 
+class Stubborn(Lab):
+    """Does not let itself be cancelled."""
+
+    release: ClassVar[asyncio.Event]
+
+    @classmethod
+    async def hang(cls) -> None:
+        while not cls.release.is_set():
+            with suppress(asyncio.CancelledError):
+                await cls.release.wait()
+
+    @classmethod
+    async def shutdown(cls) -> None:
+        await cls.hang()
+
+    async def teardown(self) -> None:  # type: ignore[override]
+        await self.hang()
+
+
+async def test_a_server_ends_though_shutdown_and_teardown_refuse_to_be_cancelled(
+    seen: list[str], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Stubborn, "release", asyncio.Event(), raising=False)
+    served = Server([Shared, Stubborn], limits=Limits(teardown_seconds=0.05))
+
+    async def mounted(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "http":
+            await served.app(scope, receive, send)
+
+    async with AsyncORS("http://in-process", transport=ASGITransport(mounted)) as client:
+        session = client.environment("stubborn").session(task=Task("stubborn", {}))
+        await session.start()
+        await session.get_prompt()
+    ending = asyncio.create_task(served._app.close())
+    ended, _ = await asyncio.wait({ending}, timeout=20)
+    Stubborn.release.set()
+    await ending
+    assert ended
+    for what in ("teardown", "shutdown"):
+        assert f"{what} did not end within 0.05 s" in caplog.text
+    assert seen == ["Shared starts", "Shared ends"]
+
+
 # ── As a command ─────────────────────────────────────────────────────────────────────────────────
 
 ENVIRONMENT = """
@@ -225,11 +269,41 @@ def test_every_worker_has_its_own_and_shuts_it_down(tmp_path: Path) -> None:
     assert {path.name.partition("-")[2] for path in tmp_path.glob("ended-*")} == began
 
 
-def test_a_signal_ends_a_server_that_still_starts(tmp_path: Path) -> None:
-    waiting = "pathlib.Path(__file__).with_name('waits').touch(); time.sleep(60)"
-    with running("serve", room(tmp_path, waiting), "--port", "0") as command:
+WAITING = "pathlib.Path(__file__).with_name('waits').touch()"
+HANGING = {
+    "in a thread": f"def startup(cls):\n        {WAITING}\n        time.sleep(60)",
+    "on the loop": f"async def startup(cls):\n        {WAITING}\n        await asyncio.sleep(60)",
+    "against its will": f"""async def startup(cls):
+        {WAITING}
+        while True:
+            try:
+                await asyncio.sleep(60)
+            except asyncio.CancelledError:
+                pass""",
+    "at import": f"def startup(cls):\n        pass\n    {WAITING}\n    time.sleep(60)",
+}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("how", "number"),
+    [
+        ((), signal.SIGTERM),
+        ((), signal.SIGINT),
+        (("--workers", "2"), signal.SIGTERM),
+        (("--reload",), signal.SIGINT),
+    ],
+)
+@pytest.mark.parametrize("hanging", HANGING)
+def test_a_signal_ends_a_server_that_still_starts_with_exit_code_0(
+    tmp_path: Path, hanging: str, how: tuple[str, ...], number: signal.Signals
+) -> None:
+    file = tmp_path / "room.py"
+    source = ENVIRONMENT.format(startup="pass").replace("import os", "import asyncio, os")
+    file.write_text(source.replace("def startup(cls):\n        pass", HANGING[hanging]))
+    limits = ("--grace-seconds", "0.1", "--teardown-seconds", "0.2")
+    with running("serve", str(file), "--port", "0", *limits, *how) as command:
         until = time.monotonic() + 30
         while not (tmp_path / "waits").exists() and time.monotonic() < until:
-            time.sleep(0.05)
-        command.process.send_signal(signal.SIGINT)
-        assert command.process.wait(30) == 0
+            time.sleep(0.02)
+        assert command.stop(number).code == 0

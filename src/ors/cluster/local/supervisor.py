@@ -318,10 +318,11 @@ class Supervisor:
             if code is None:
                 continue
             self._remove(worker)
-            if self._on_ready is not None and worker.report is None and (code > 0 or worker.slot == 0):
-                return code or 1  # it has printed why, and would do so again
-            if self._stopping is None and worker.retired_until is None:
-                self._restart_later(worker, code)
+            if self._stopping is None:
+                if self._on_ready is not None and worker.report is None and (code > 0 or worker.slot == 0):
+                    return code or 1  # it has printed why, and would do so again
+                if worker.retired_until is None:
+                    self._restart_later(worker, code)
             self._update_all()
         return None
 

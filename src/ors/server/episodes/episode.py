@@ -23,6 +23,7 @@ from ors.server.episodes.copies import EnvironmentCopies
 from ors.server.episodes.error_text import trace
 from ors.server.episodes.result import Result, already_finished, failed, finished_meanwhile, refused
 from ors.server.episodes.threads import NoThread
+from ors.server.episodes.time_limit import OutOfTime, within
 from ors.server.episodes.truncation import cut
 from ors.server.process.forks import end_copy
 from ors.server.runtime import Runtime
@@ -304,19 +305,14 @@ class Episode:
     async def teardown(self) -> None:
         """Lets the environment clean up. Never raises; logs errors."""
         seconds = self._limits.teardown_seconds
-        limit = asyncio.timeout(seconds)
         try:
-            async with limit:
-                if self._busy is not None:
-                    await self._busy
-                env, self._env = self._env, None
-                if env is not None:
-                    await self._tear_down(env)
+            await within(seconds, self._tear_down())
         except asyncio.CancelledError:
             raise
+        except OutOfTime as error:
+            self._log(f"teardown did not end within {seconds:g} s", error)
         except BaseException as error:
-            late = f"teardown did not end within {seconds:g} s"
-            self._log(late if limit.expired() else "teardown failed", error)
+            self._log("teardown failed", error)
 
     def failure(self, error: BaseException) -> str:
         """The error text for a client whose setup has failed."""
@@ -338,9 +334,12 @@ class Episode:
         """The sandbox of the environment, under the name that toolsets know too; None if there is none."""
         return getattr(self._env, "box", None)
 
-    async def _tear_down(self, env: Environment) -> None:
+    async def _tear_down(self) -> None:
+        if self._busy is not None:
+            await self._busy
+        env, self._env = self._env, None
         # The base class's teardown does nothing, so it needs no thread.
-        if type(env).teardown is not Environment.teardown:
+        if env is not None and type(env).teardown is not Environment.teardown:
             await call(method(env, "teardown"), spawn=self._run_with_retry)
 
     async def _run_with_retry(self, fn: Callable[..., Any], /, *args: Any) -> Any:

@@ -10,6 +10,7 @@ from ors.environment import Environment
 from ors.errors import StartupFailed
 from ors.server.episodes.environments import ServedEnvironment
 from ors.server.episodes.error_text import author_line, message, trace
+from ors.server.episodes.time_limit import OutOfTime, within
 from ors.server.runtime import Runtime
 
 log = logging.getLogger("ors.server")
@@ -46,7 +47,7 @@ class ProcessHooks:
 
     async def _run_startup(self, environment: ServedEnvironment) -> None:
         try:
-            await call(environment.cls.startup, spawn=self._runtime.threads.run)
+            await within(None, call(environment.cls.startup, spawn=self._runtime.threads.run))
         except asyncio.CancelledError:
             raise
         except BaseException as error:  # SystemExit too, which says that the environment cannot be served
@@ -63,16 +64,15 @@ class ProcessHooks:
                 await self._run_shutdown(environment)
 
     async def _run_shutdown(self, environment: ServedEnvironment) -> None:
-        limit = asyncio.timeout(environment.limits.teardown_seconds)
+        seconds = environment.limits.teardown_seconds
         try:
-            async with limit:
-                await call(environment.cls.shutdown, spawn=self._runtime.threads.run)
+            await within(seconds, call(environment.cls.shutdown, spawn=self._runtime.threads.run))
         except asyncio.CancelledError:
             raise
+        except OutOfTime:
+            log.error("environment %s: shutdown did not end within %g s", environment.name, seconds)
         except BaseException as error:
-            late = f"shutdown did not end within {environment.limits.teardown_seconds:g} s"
-            what = late if limit.expired() else f"shutdown failed\n{trace(error)}"
-            log.error("environment %s: %s", environment.name, what)
+            log.error("environment %s: shutdown failed\n%s", environment.name, trace(error))
 
 
 def _has(cls: type[Environment], name: str) -> bool:

@@ -121,7 +121,7 @@ class Runner(uvicorn.Server):
             asyncio.set_event_loop(loop)
             loop.run_until_complete(self.serve(sockets))
         except _Interrupted:
-            log.warning("ended before it had started")
+            log.warning("interrupted during startup")
         finally:
             try:
                 loop.run_until_complete(_cancel_the_rest())

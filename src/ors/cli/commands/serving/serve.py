@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -30,6 +31,7 @@ from ors.cli.targets.resolve import built, environments, roots
 from ors.cluster.local.messages import VARIABLE, WorkerConfig
 from ors.server import ApiKey, is_loopback
 from ors.server.process.lifeline import Lifeline
+from ors.server.process.shutdown import leave
 
 if TYPE_CHECKING:
     from ors.recording import SessionRecorder
@@ -244,6 +246,9 @@ def _serve(
     serving: Serving, inherited: Inherited, workers: Workers, on_ray: OnRay, how: dict[str, Any]
 ) -> None:
     """Serves in a Ray cluster, as one of several workers, or alone."""
+    if on_ray.ray is None:
+        for number in (signal.SIGINT, signal.SIGTERM):  # until uvicorn sets its own handlers
+            signal.signal(number, lambda number, frame: leave())
     classes = environments(serving.targets)
     if on_ray.ray is not None:
         serving.deploy(on_ray, classes, workers.drain_seconds, how)
