@@ -11,7 +11,7 @@ import click
 
 from ors import ImageBlock, TextBlock, ToolOutput
 from ors.cli.errors import clean
-from ors.cli.output.images import show_image
+from ors.cli.output.images import save_image
 from ors.cli.output.standard_streams import report_stream
 from ors.schemas import flattened
 from ors.types import Block
@@ -72,12 +72,12 @@ def _print_drawn(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 
 def print_blocks(blocks: Iterable[Block], folder: Path | None, stem: str, *, err: bool = False) -> None:
-    """Prints text blocks, and shows images or saves them in `folder`, by default a temporary one."""
+    """Prints text blocks, and saves images in `folder`, by default a temporary one."""
     for block in blocks:
         if isinstance(block, TextBlock):
             click.echo(clean(block.text), err=err)
         elif isinstance(block, ImageBlock):
-            show_image(block, folder, stem, err=err)
+            save_image(block, folder, stem, err=err)
         else:
             assert_never(block)
 
