@@ -213,14 +213,17 @@ print("looked")
 """
 
 
-async def test_a_judge_cannot_be_looked_into_by_the_program_that_it_starts(box: Sandbox) -> None:
+@pytest.mark.parametrize("command", [["python3", "-I", "judge.py", "given"], "python3 judge.py given"])
+async def test_a_judge_cannot_be_looked_into_by_the_program_that_it_starts(
+    box: Sandbox, command: list[str] | str
+) -> None:
     await box.write_file("program.py", LOOK.encode())
     judge = (
         "import subprocess, sys\n"
         "print(sys.executable, sys.prefix, *sys.argv)\n"
         "print(subprocess.run(['python3', '/work/program.py'], capture_output=True, text=True).stdout)\n"
     )
-    result = await box.grade(["python3", "-I", "judge.py", "given"], files={"judge.py": judge})
+    result = await box.grade(command, files={"judge.py": judge})
     python, prefix, name, given, *found = result.stdout.decode().split()
     assert (name, given, found) == ("judge.py", "given", ["looked"])
     assert python.startswith(prefix)

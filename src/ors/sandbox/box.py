@@ -1,7 +1,6 @@
 """The sandbox of every backend: it asks the agent inside."""
 
 import asyncio
-import errno
 import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -14,6 +13,7 @@ from typing import Self
 from ors._sandbox_observer import SANDBOX_OBSERVER
 from ors.errors import SandboxDead, SandboxLimit
 from ors.sandbox.backends import SandboxBackend
+from ors.sandbox.file_errors import copied, copying, failure
 from ors.sandbox.grading import run_cases, run_grader
 from ors.sandbox.inside.archive import pack, unpack
 from ors.sandbox.opening import Cell, start
@@ -224,7 +224,7 @@ class Box:
                 answer.set_result(bytes(content))
             elif not answer.done() and kind != b"D":
                 fate = self._channel.fate
-                answer.set_exception(_failure(path, data) if kind or fate is None else fate())
+                answer.set_exception(failure(path, data) if kind or fate is None else fate())
 
         number = self._channel.expect(take)
         try:
@@ -287,24 +287,18 @@ class Box:
         )
         files, path = Snapshot(most), f"{base}/{next(iter(names))}"
         try:
-            async with self._copying(path):
+            async with copying(path, self._seconds()):
                 while data := await process.read(PIECE):
                     files.add(data)
-                await self._copied(process, path)
+                await copied(process, path)
         except BaseException:
             process.kill()
             files.close()
             raise
         return files
 
-    @asynccontextmanager
-    async def _copying(self, path: str) -> AsyncIterator[None]:
-        """Bounds the time of a copy, which programs can slow down."""
-        try:
-            async with asyncio.timeout(FILE_SECONDS + self._room() / SLOWEST_COPY):
-                yield
-        except TimeoutError:
-            raise SandboxLimit(f"{path}: copying the files takes too long", reason="time") from None
+    def _seconds(self) -> float:
+        return FILE_SECONDS + self._room() / SLOWEST_COPY
 
     async def restore(self, files: Snapshot, base: str = "/") -> None:
         """Puts the files of a snapshot into this sandbox."""
@@ -330,23 +324,12 @@ class Box:
         process = RunningProcess(self._channel)
         self._channel.send("unpack", process.number, os.fsencode(base), os.fsencode(within))
         try:
-            async with self._copying(base):
+            async with copying(base, self._seconds()):
                 await process.write_all(files.pieces(), end=True)
-                await self._copied(process, base)
+                await copied(process, base)
         except BaseException:
             process.kill()
             raise
-
-    async def _copied(self, process: RunningProcess, path: str) -> None:
-        status, limit = await asyncio.shield(process.ended)
-        if status == 0:
-            return
-        text = (await process.read_stderr()).decode(errors="replace")
-        if limit or "space" in text or not text:
-            reason = limit if limit in ("memory", "killed") else "disk"
-            raise SandboxLimit(f"{path}: the files do not fit into the sandbox", reason=reason)
-        number, _, text = text.partition(" ")
-        raise _inside(int(number) if number.isdigit() else errno.EIO, text, path)
 
     # ── Other sandboxes ──────────────────────────────────────────────────────────────────────────
 
@@ -410,19 +393,3 @@ def _parts(start: str | Path, path: str | Path) -> tuple[str, str]:
     if not name:
         raise ValueError(f"{path} is not a file or folder that can be copied")
     return folder, name
-
-
-def _failure(path: str, data: bytes) -> Exception:
-    number, _, text = data.decode(errors="replace").partition(" ")
-    if int(number) in (errno.EFBIG, errno.ENOSPC):
-        reason = "file" if int(number) == errno.EFBIG else "disk"
-        return SandboxLimit(f"{path}: {text}", reason=reason)
-    return _inside(int(number), text, path)
-
-
-def _inside(number: int, text: str, path: str) -> OSError:
-    """An error of the file system inside: the agent's doing, as every SandboxLimit is."""
-    kind = type(OSError(number, text))
-    made = {"reason": "file", "__reduce__": lambda error: (kind, (number, text, path))}
-    error: OSError = type(kind.__name__, (kind, SandboxLimit), made)(number, text, path)
-    return error

@@ -85,11 +85,8 @@ def connect(family: int, address: Any, kind: int = socket.SOCK_STREAM) -> str:
 def write_outside(targets: dict[str, Any]) -> str:
     """Writes to places of the host; the host looks afterwards."""
     for folder in (targets["folder"], "/usr", "/etc", "/", "/usr/local/bin", "/var/tmp", "/dev", "/run"):
-        try:
-            with open(f"{folder}/{targets['mark']}", "w") as file:
-                file.write("here")
-        except OSError:
-            continue
+        with contextlib.suppress(OSError), open(f"{folder}/{targets['mark']}", "w") as file:
+            file.write("here")
     return ""
 
 
@@ -137,17 +134,6 @@ def in_child(attack: Callable[[], str]) -> str:
     return os.read(reader, 500).decode()
 
 
-def personality(targets: dict[str, Any]) -> str:
-    """Turns address randomisation off."""
-    return "changed" if called(targets["numbers"]["personality"], 0x0040000)[0] >= 0 else ""
-
-
-def memory_of_agent(targets: dict[str, Any]) -> str:
-    """Reads the memory of the process that started this one."""
-    with open(f"/proc/{os.getppid()}/mem", "rb") as file:
-        return f"opened {file.name}"
-
-
 def terminal_input(targets: dict[str, Any]) -> str:
     """Types into the terminal."""
     error = called(targets["numbers"]["ioctl"], 0, 0x5412, 0)[1]
@@ -158,10 +144,8 @@ def host_descriptor(targets: dict[str, Any]) -> str:
     """Looks for inherited file descriptors, and for those of other processes."""
     found = []
     for pid in filter(str.isdigit, os.listdir("/proc")):
-        try:
+        with contextlib.suppress(OSError):
             found += [os.readlink(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd")]
-        except OSError:
-            continue
     return next((f"descriptor of {each}" for each in found if targets["folder"] in each), "")
 
 
@@ -179,18 +163,14 @@ def fork_bomb(targets: dict[str, Any]) -> str:
     """Starts many processes at once."""
     reader, writer = os.pipe()
     children = []
-    try:
+    with contextlib.suppress(OSError):
         for _ in range(targets["processes"] * 4):
-            pid = os.fork()
-            if pid == 0:
+            children.append(os.fork())
+            if children[-1] == 0:
                 os.close(writer)
                 os.read(reader, 1)
                 os._exit(0)
-            children.append(pid)
-    except OSError:
-        children.append(0)  # refused: this one does not count
     os.close(writer)
-    children = [pid for pid in children if pid]
     for pid in children:
         os.waitpid(pid, 0)
     return f"{len(children)} processes" if len(children) > targets["processes"] else ""
@@ -203,14 +183,6 @@ def grow(size: int) -> list[bytearray]:
         held.append(bytearray(2**24))
         held[-1][::4096] = b"x" * 4096
     return held
-
-
-def much_memory(targets: dict[str, Any]) -> str:
-    """Takes three times the memory in one process."""
-    try:
-        return f"{len(grow(targets['memory'] * 3)) * 16} MB"
-    except MemoryError:
-        return ""
 
 
 def much_together(targets: dict[str, Any]) -> str:
@@ -341,13 +313,14 @@ def in_messages(targets: dict[str, Any]) -> str:
     return found
 
 
-def in_sockets(targets: dict[str, Any], pair: Callable[[], tuple[socket.socket, socket.socket]]) -> str:
+def in_sockets(targets: dict[str, Any], *, unix: bool) -> str:
     """Takes memory in sockets that nobody reads from."""
-    kept: list[socket.socket] = []
+    server, kept = socket.create_server(("127.0.0.1", 0)), list[socket.socket]()
 
     def take() -> int:
+        connected = () if unix else (socket.create_connection(server.getsockname()), server.accept()[0])
         size = 0
-        for end in pair():
+        for end in connected or socket.socketpair():
             kept.append(end)
             end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2**22)
             end.setblocking(False)
@@ -359,12 +332,6 @@ def in_sockets(targets: dict[str, Any], pair: Callable[[], tuple[socket.socket, 
     return held(targets, take)
 
 
-def in_tcp(targets: dict[str, Any]) -> str:
-    """Takes memory in connections to itself."""
-    server = socket.create_server(("127.0.0.1", 0))
-    return in_sockets(targets, lambda: (socket.create_connection(server.getsockname()), server.accept()[0]))
-
-
 ATTACKS: dict[str, Callable[[dict[str, Any]], str]] = {
     "read a key of the host": lambda t: read(t["key"]),
     "read /etc/shadow": lambda t: read("/etc/shadow"),
@@ -374,7 +341,7 @@ ATTACKS: dict[str, Callable[[dict[str, Any]], str]] = {
     "read kernel memory": lambda t: read("/proc/kcore"),
     "read the server's environment": lambda t: seen("environ", t["secret"]),
     "find descriptors of the server": host_descriptor,
-    "open the agent's memory": memory_of_agent,
+    "open the agent's memory": lambda t: f"opened {os.open(f'/proc/{os.getppid()}/mem', os.O_RDONLY)}",
     "write outside": write_outside,
     "connect to the host's loopback": lambda t: connect(INET, ("127.0.0.1", t["port"])),
     "reach the internet": lambda t: connect(INET, ("192.0.2.1", 443), socket.SOCK_DGRAM),
@@ -388,7 +355,9 @@ ATTACKS: dict[str, Callable[[dict[str, Any]], str]] = {
         lambda: "" if called(t["numbers"]["unshare"], 0x10000000)[0] else "made"
     ),
     "clone3": lambda t: reaches(t, "clone3"),
-    "change the personality": lambda t: in_child(lambda: personality(t)),
+    "change the personality": lambda t: in_child(
+        lambda: "changed" if called(t["numbers"]["personality"], 0x0040000)[0] >= 0 else ""
+    ),
     "type into the terminal": terminal_input,
     "kill a process of the host": kill_process,
     "see a process of another sandbox": lambda t: seen("cmdline", t["neighbour"]),
@@ -402,15 +371,15 @@ ATTACKS: dict[str, Callable[[dict[str, Any]], str]] = {
 
 HEAVY: dict[str, Callable[[dict[str, Any]], str]] = {
     "fork bomb": fork_bomb,
-    "much memory in one process": much_memory,
+    "much memory in one process": lambda t: f"{len(grow(t['memory'] * 3)) * 16} MB",
     "much memory in many processes": much_together,
     "fill the disks": fill,
     "make very many files": many_files,
     "much memory in a memfd": lambda t: held(t, partial(os.write, os.memfd_create("held"), bytes(2**20))),
     "much memory in a shared mapping": in_shared_mapping,
     "much memory in messages": in_messages,
-    "much memory in unix sockets": lambda t: in_sockets(t, socket.socketpair),
-    "much memory in TCP sockets": in_tcp,
+    "much memory in unix sockets": lambda t: in_sockets(t, unix=True),
+    "much memory in TCP sockets": lambda t: in_sockets(t, unix=False),
 }
 """Attacks on limits: each needs a sandbox of its own."""
 
@@ -422,7 +391,7 @@ def main() -> None:
     for name in sys.argv[2:]:
         try:
             achieved = known[name](targets) if name in known else reaches(targets, name)
-        except OSError:
+        except (OSError, MemoryError):
             achieved = ""
         os.write(1, json.dumps([name, achieved]).encode() + b"\n")
 

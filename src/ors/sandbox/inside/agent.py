@@ -20,17 +20,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ors.sandbox.inside.archive import leaves, pack, read_all, reader, unpack, write_all
-    from ors.sandbox.inside.child import (
-        KILL,
-        REPORT,
-        Child,
-        check_regular,
-        concealed,
-        found,
-        pipes,
-        spawned,
-        widen,
-    )
+    from ors.sandbox.inside.child import KILL, REPORT, Child, check_regular, forked, pipes, spawned
     from ors.sandbox.inside.usage import lock, overuse, overview, processes
 
 WINDOW = 1 << 20
@@ -154,13 +144,7 @@ class InsideAgent:
             if not os.path.isdir(self.mapped(cwd)):
                 raise FileNotFoundError(2, "there is no folder " + os.fsdecode(cwd))
             os.chdir(self.mapped(cwd))
-            path = found(argv[0], env.get(b"PATH", b"/usr/bin:/bin"))
-            program, words = concealed(path, argv) if self.grades else (path, argv)
-            try:
-                return spawned(program, words, env, fds, self.defaults)
-            finally:
-                if program != path:
-                    os.unlink(program)
+            return spawned(argv, env, fds, self.defaults, self.grades)
 
         self.begin(number, start, stdin, eof, timeout, most, b": ".join([argv[0], b"%b\n"]), reports)
 
@@ -170,7 +154,7 @@ class InsideAgent:
         def work() -> None:
             pack(self.mapped(base), names, lambda data: write_all(1, data), unlock=True, most=most)
 
-        self.begin(number, lambda fds: self.forked(fds, work), b"", True, 0, 0, b"%b")
+        self.begin(number, lambda fds: forked(fds, work), b"", True, 0, 0, b"%b")
 
     def on_unpack(self, number: int, base: bytes, within: bytes) -> None:
         """Takes files from the server, in a process of its own. A grader has no links out of `within`."""
@@ -181,27 +165,7 @@ class InsideAgent:
                 if within and leaves(self.mapped(within), link):
                     os.unlink(link)
 
-        self.begin(number, lambda fds: self.forked(fds, work), b"", False, 0, 0, b"%b")
-
-    def forked(self, fds: list[int], work: Callable[[], object]) -> int:
-        """Runs a function of the agent in a process of its own."""
-        pid = os.fork()
-        if pid:
-            return pid
-        code = 1
-        try:
-            os.setsid()
-            for target, fd in enumerate(fds):
-                os.dup2(fd, target)
-            os.closerange(3, 4096)
-            widen(0)
-            widen(1)
-            work()
-            code = 0
-        except OSError as error:
-            os.write(2, b"%d %b" % (error.errno or 5, (error.strerror or str(error)).encode()))
-        finally:
-            os._exit(code)
+        self.begin(number, lambda fds: forked(fds, work), b"", False, 0, 0, b"%b")
 
     def begin(
         self,
