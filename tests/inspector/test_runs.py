@@ -12,12 +12,13 @@ import pytest
 from selenium.webdriver.common.keys import Keys
 
 from ors import Server
+from ors.client import ToolInvocation
 from ors.inspector import RunsApi
-from ors.rollouts import AgentMessage, Failed, SystemMessage, ToolMessage, Truncated, UserMessage
+from ors.rollouts import AgentMessage, Failed, Refused, SystemMessage, ToolMessage, Truncated, UserMessage
 from ors.types import Blocks, ImageBlock, TextBlock
 from tests.support.browser import Page
 from tests.support.commands import running
-from tests.support.episode_records import episode
+from tests.support.episode_records import LOST, episode
 from tests.support.hostile_environment import HOSTILE, PIXEL, Stage
 from tests.support.live_server import serving
 from tests.support.recorded_runs import called, many, said, talk, write_run
@@ -371,6 +372,21 @@ def test_messages_of_strange_shapes_do_not_break_the_page(page: Page, tmp_path: 
         page.click(".grid a", "test/0")
         page.find(".turn", "nobody")
         page.find(".ending", "Scored.")
+
+
+def test_a_refusal_earlier_attempts_and_unreadable_arguments_are_shown(page: Page, tmp_path: Path) -> None:
+    lost = replace(episode(0, None, outcome=replace(LOST, may_have_run=True)), id="before")
+    broken = AgentMessage(calls=(ToolInvocation("look", {}, "1", "not valid JSON", '{"at": "a ho'),))
+    told = (*episode(0).messages[:1], broken, ToolMessage("1", "look", [TextBlock(text="no")], ok=False))
+    refused = replace(episode(0, None, outcome=Refused()), messages=told, attempts=2, earlier=(lost,))
+    write_run(tmp_path / "refused", [refused])
+    with running("view", str(tmp_path)) as command:
+        page.visit(command.line(r"on (http://\S+)")[1])
+        page.go("runs/refused")
+        page.click(".grid a", "test/0")
+        page.find(".ending", "Refused. The model refused to go on")
+        page.find(".ending.failed", "A call whose result is unknown may have run.")
+        page.find('.step[data-step="1"]', "a ho")
 
 
 def test_images_and_long_texts_come_from_blobs(page: Page, tmp_path: Path) -> None:

@@ -102,7 +102,7 @@ MESSAGES = st.one_of(
         st.text(),
         st.lists(CALLS, max_size=2).map(tuple),
         st.none() | st.text(),
-        st.sampled_from(["stop", "length", "refusal", "pause"]),
+        st.sampled_from(["stop", "length", "refusal", "pause", "empty"]),
         USAGES,
         SECONDS,
     ),

@@ -7,7 +7,7 @@ import pytest
 import ors.testing
 from ors import Server
 from ors.client import AsyncORS
-from ors.rollouts import AgentMessage, Scored, ToolMessage, Truncated, play
+from ors.rollouts import AgentMessage, Scored, ToolMessage, Truncated, Unscored, play
 from tests.support.scripted_agents import Script, call, calls
 from tests.support.terminal_environment import Essay, Garden
 
@@ -38,3 +38,13 @@ async def test_a_last_message_that_was_cut_off_is_not_graded(client: AsyncORS) -
     record = await play(session, Script(AgentMessage("elp", stop="length")), reward="last")
     assert isinstance(record.outcome, Truncated)
     assert (record.outcome.limit, record.rewards) == ("tokens", ())
+
+
+async def test_an_agent_that_says_nothing_is_graded_and_a_model_that_does_is_not(client: AsyncORS) -> None:
+    environment = client.environment("essay")
+    said = AgentMessage("")  # of the agent's own code: what does the environment give for nothing?
+    record = await play(environment.session(split="train", index=0), Script(said), reward="last")
+    assert (record.outcome, record.reward) == (Scored(), 0.0)
+    empty = AgentMessage("", stop="empty")
+    record = await play(environment.session(split="train", index=0), Script(empty), reward="last")
+    assert (record.outcome, record.rewards) == (Unscored(), ())

@@ -186,7 +186,7 @@ def test_a_refusal_shows_no_secret(wild: Raw) -> None:
     sid = "wild-secret"
     body = {"env_name": "wild", "task_spec": {}, "secrets": {"key": "line1\nline2", "short": "line"}}
     assert wild.post("/create", body, sid=sid).status == 200
-    assert wild.call(sid, "tell", env="wild").result()["error"] == "login failed: ***"
+    assert wild.call(sid, "tell", env="wild").result()["error"] == "login failed: ***\n***"
 
 
 class Hidden(BaseModel, extra="allow"):

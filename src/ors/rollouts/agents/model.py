@@ -67,8 +67,7 @@ class ModelAgent:
         body = merged(self._dialect.body(self._request(conversation, tools)), self.options.extra)
         answer = await self._endpoint.ask(self._dialect.path(self.model), body)
         try:
-            reply = self._dialect.reply(answer)
-            _check_said(reply, conversation)
+            reply = _said(self._dialect.reply(answer), conversation)
         except ValueError as error:
             raise ModelError(f"the answer of {self!r} is not valid: {error}") from None
         return replace(reply, usage=self._priced(reply), seconds=monotonic() - began)
@@ -103,11 +102,13 @@ class ModelAgent:
         return usage if prices is None else replace(usage, cost=prices.cost(usage))
 
 
-def _check_said(reply: AgentMessage, conversation: Conversation) -> None:
+def _said(reply: AgentMessage, conversation: Conversation) -> AgentMessage:
+    if reply.stop != "stop" or reply.calls or reply.text.strip():
+        return reply
     # After results of calls, models say that they are done by saying nothing.
-    done = any(isinstance(message, ToolMessage) for message in conversation.messages)
-    if reply.stop == "stop" and not (done or reply.calls or reply.text.strip()):
-        raise ValueError("it has neither text nor a tool call")
+    if any(isinstance(message, ToolMessage) for message in conversation.messages):
+        return replace(reply, stop="empty")
+    raise ValueError("it has neither text nor a tool call")
 
 
 def _check_options(provider: str, dialect: Dialect, options: ModelOptions) -> None:

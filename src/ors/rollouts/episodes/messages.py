@@ -14,7 +14,7 @@ Count = Annotated[int, Field(strict=True, ge=-(2**63), lt=2**63)]
 Seconds = Annotated[float, Field(strict=True, ge=-5e10, le=5e10)]
 """A time that a calendar can show."""
 
-StopReason = Literal["stop", "length", "refusal", "pause"]
+StopReason = Literal["stop", "length", "refusal", "pause", "empty"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class AgentMessage:
     reasoning: str | None = None
     """The model's reasoning as text, if the provider shows it."""
     stop: StopReason = "stop"
-    """Why the model stopped: "length" if its output was cut off, "pause" if it goes on when asked again."""
+    """Why it stopped: cut off ("length"), to go on when asked again ("pause"), without a word ("empty")."""
     usage: Usage = _NO_USAGE
     seconds: Seconds = 0.0
     native: Any = None

@@ -174,8 +174,8 @@ class PlayedEpisode:
         if message.stop == "pause":
             return True
         terminal = await self._session.terminal_tool()
-        # An empty message is no answer. A tool that takes none ends the episode all the same.
-        if terminal is not None and (message.text.strip() or terminal.arg is None):
+        # Nothing is no answer. A tool that takes none ends the episode all the same.
+        if terminal is not None and (message.stop != "empty" or terminal.arg is None):
             last = self._session.call_terminal_tool(message.text)
             self._add(await self._result(terminal.name, None, last))
             return False
