@@ -35,6 +35,7 @@ _LINES = {
         "http.slash": "a slash at the end of a path changes nothing, with keys or without",
         "http.half-closed": "a client that stops sending has left: it gets what is answered at once; a call goes on and can be rejoined",
         "http.body-size": "a body over the limit is 413; deeply nested JSON is 400",
+        "http.body-values": "a body of over 2**20 values, a list, an object or a key counting as 8, is 413, at every front end; bodies of many values share arriving_bytes",
         "http.session-id": "X-Session-ID is checked before the body; missing or blank is 400; any printable id up to 256 characters will do",
         "http.env-names": "environment names are case-insensitive, canonical in lower case; a root path's name is refused when the server is built",
         "http.unknown-env": "an unknown environment is 404 on a server with several",

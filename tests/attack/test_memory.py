@@ -2,6 +2,7 @@
 
 import json
 import socket
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -20,6 +21,8 @@ GROWTH_MB = 100
 UNFINISHED_MB = 300
 """Memory that incomplete bodies may hold in one process; with keys, since without one none is kept."""
 BODY_BYTES = 31 * 2**20
+BODY_COPIES = 3
+"""Times that a complete body may be in memory."""
 
 
 @contextmanager
@@ -69,6 +72,35 @@ def test_bodies_that_do_not_end_have_a_bound(name: str, tmp_path: Path, scale: S
             f"{grown:.0f} MB for {count} bodies"
         )
     tally(f"bodies of 31 MiB that do not end, to a {name}", f"{count} at once, {grown:+.0f} MB")
+
+
+SMALL_CONTAINERS = {"lists": b"[],", "objects": b"{},", "keys": b'"":0,'}
+
+
+@pytest.mark.parametrize("name", ["server", "workers", "asgi"])
+@pytest.mark.parametrize("unit", SMALL_CONTAINERS.values(), ids=SMALL_CONTAINERS)
+def test_bodies_of_small_containers_cost_their_own_size(
+    name: str, unit: bytes, tmp_path: Path, scale: Scale, tally: Tally
+) -> None:
+    count = scale.of(2, 4)
+    many = (unit * (30 * 2**20 // len(unit)))[:-1]
+    inner = b"{%b}" % many if unit.startswith(b'"') else b"[%b]" % many
+    with front(name, tmp_path) as where, ThreadPoolExecutor(count) as pool:
+        body = b'{"env_name":"ground","task_spec":{"a":%b}}' % inner
+        asked = [pool.submit(where.raw.post, "/create", body, sid=f"small-{n}") for n in range(count)]
+        waits = []
+        while not all(each.done() for each in asked):
+            began = time.monotonic()
+            assert where.raw.get("/health").status == 200
+            waits.append(time.monotonic() - began)
+        assert {each.result().status for each in asked} <= {413, 503}
+        grown = where.grown(1)
+        assert where.healthy()
+        assert grown < BODY_COPIES * count * 30 + GROWTH_MB, f"{grown:.0f} MB"
+    tally(
+        f"30 MiB of small containers to a {name}",
+        f"{count} at once, {grown:+.0f} MB, others waited {1000 * max(waits, default=0.0):.0f} ms",
+    )
 
 
 @pytest.mark.parametrize("name", ["server", "router"])

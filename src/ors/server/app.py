@@ -17,7 +17,9 @@ from ors.server.episodes.environments import ServedEnvironment
 from ors.server.episodes.hooks import ProcessHooks
 from ors.server.episodes.threads import NoThread, Threads
 from ors.server.http.answers import Answer, refusal
+from ors.server.http.body_values import SMALL_BODY, is_light
 from ors.server.http.endpoints import Endpoints
+from ors.server.http.heavy_bodies import HeavyBodies
 from ors.server.http.origin_check import LOOPBACK, OriginCheck
 from ors.server.http.requests import KEYLESS_BODY_BYTES, Request
 from ors.server.http.routes import Routes, is_preflight
@@ -87,6 +89,7 @@ class App:
         inspector = Inspector(self._live, self.sessions, environments, keys)
         self.pages = Pages(self.sessions, self.metrics, inspector, self._is_ready)
         self._routes = self._all_routes()
+        self._heavy_bodies = HeavyBodies(runtime)
         self.peers: Forwarding | None = None
         """The peers, if this server forwards requests to them."""
         self._reaping: asyncio.TimerHandle | None = None
@@ -164,6 +167,9 @@ class App:
                 if elsewhere is not None:
                     return elsewhere
             route = self._routes.exact.get((request.method, request.path)) or self._routes.find(request)
+            if len(request.body) > SMALL_BODY and not is_light(request.body):
+                coming = self._heavy_bodies.answered(request, lambda: route[0](request, route[1]))
+                return Later(request, coming, self.tasks, self._failed)
             outcome = route[0](request, route[1])
         except Exception as error:
             return self._failed(request, error)

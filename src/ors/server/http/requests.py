@@ -10,8 +10,9 @@ from pydantic import BaseModel, ValidationError
 from ors import _protocol
 from ors._json import loads
 from ors._validation import problems
-from ors.errors import BadRequest, ResponseError, TooLarge
+from ors.errors import BadRequest, ORSError, ResponseError, TooLarge
 from ors.server.http.answers import Headers
+from ors.server.http.body_values import SMALL_BODY, parsed
 from ors.types import ToolCall
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -48,7 +49,7 @@ MAX_HEADER_BYTES = 64 * 1024
 class Request:
     """A request with its complete body."""
 
-    __slots__ = ("body", "headers", "key", "method", "more", "path", "query", "waiting")
+    __slots__ = ("body", "headers", "key", "method", "more", "parsed", "path", "query", "waiting")
 
     def __init__(
         self, method: str, path: str, query: bytes, headers: dict[bytes, bytes], body: bytes
@@ -58,6 +59,8 @@ class Request:
         self.query = query
         self.headers = headers
         self.body = body
+        self.parsed: tuple[object, ORSError | None] | None = None
+        """The value of its body, or what is wrong with it, if it was parsed in a thread."""
         self.key = ""
         """The name of its API key, once it is checked."""
         self.more: Headers | None = None
@@ -176,17 +179,20 @@ class Request:
         """The body as a JSON object, whatever its content type says.
 
         Raises:
-            BadRequest: it is something else.
+            BadRequest: it is something else. TooLarge: it has too many values.
         """
         if not self.body:
             raise BadRequest("The request body is empty; a JSON object is expected")
-        try:
-            value = loads(self.body)
-        except ValueError:
-            raise BadRequest("The request body is not valid JSON, or nested too deeply") from None
+        value = self._value()
         if not isinstance(value, dict):
             raise BadRequest("The request body must be a JSON object")
         return value
+
+    def _value(self) -> Any:
+        value, error = self.parsed or (None, None)
+        if error is not None:
+            raise error
+        return value if self.parsed else parsed(self.body)
 
     def model(self, model: type[Model]) -> Model:
         """The body as one of the wire's models.
@@ -200,10 +206,10 @@ class Request:
         """The body of a call: the tool's name, its input, and the task id to rejoin.
 
         Raises:
-            BadRequest: it does not fit.
+            BadRequest: it does not fit. TooLarge: it has too many values.
         """
         try:
-            value = loads(self.body)
+            value = loads(self.body) if len(self.body) <= SMALL_BODY else self._value()
             name, given, task_id = value["name"], value["input"], value.get("task_id")
         except (ValueError, TypeError, LookupError, AttributeError):
             value = self.json_object()

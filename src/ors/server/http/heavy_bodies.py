@@ -1,0 +1,52 @@
+"""Requests whose bodies have many values: parsed in a thread, one at a time, within a budget of memory."""
+
+import asyncio
+from collections.abc import Callable
+
+from ors.errors import ORSError, Unavailable
+from ors.server.http.answers import Answer
+from ors.server.http.body_values import MOST_VALUES, VALUE_BYTES, parsed, values
+from ors.server.http.requests import Request
+from ors.server.http.routes import Coming
+from ors.server.http.streams import Outcome, Stream
+from ors.server.runtime import Runtime
+
+
+class HeavyBodies:
+    """Parses such bodies. Parsing holds the interpreter's lock: more threads would only hold up the loop."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._bytes = 0
+        self._turn = asyncio.Lock()
+
+    async def answered(self, request: Request, answer: Callable[[], Outcome | Coming]) -> Outcome:
+        """Parses the body of a request, and then answers it.
+
+        Raises:
+            Unavailable: too much memory is taken by such bodies.
+        """
+        taken = 0
+        try:
+            taken += self._take(len(request.body), taken)
+            async with self._turn:
+                run = self._runtime.threads.run
+                count = await run(values, request.body)
+                taken += self._take(VALUE_BYTES * min(count, MOST_VALUES), taken)
+                try:
+                    request.parsed = await run(parsed, request.body, count), None
+                except ORSError as error:
+                    request.parsed = None, error  # for handlers that read the body
+            outcome = answer()
+            return outcome if isinstance(outcome, Answer | Stream) else await outcome
+        finally:
+            self._bytes -= taken
+
+    def _take(self, size: int, taken: int) -> int:
+        """Takes memory for a request that has `taken` some already. The only one gets what it needs."""
+        limit, others = self._runtime.limits.arriving_bytes, self._bytes - taken
+        if others and self._bytes + size > limit:
+            text = f"Request bodies of many values take over {limit} bytes of memory; try again later"
+            raise Unavailable(text, retry_after=1, reason="limit")
+        self._bytes += size
+        return size
