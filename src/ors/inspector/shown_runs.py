@@ -9,13 +9,14 @@ from ors.errors import BadRequest, NotFound, TooLarge
 from ors.rollouts.records import Entry, Run, RunError, find_runs, read_run, summarize
 from ors.rollouts.records.blobs import Blobs
 from ors.rollouts.records.files import open_file
-from ors.rollouts.records.line import checked
+from ors.rollouts.records.line import checked, read_task
 
 GROWING_SECONDS = 10.0
 READING_SECONDS = 1.0
 """Time for reading runs before the list is answered; the others are read for the next answer."""
 HEAD_BYTES = 80
 MOST_BLOB_BYTES = 64 * 2**20
+MOST_TASK_BYTES = 2**20
 
 
 class ShownRun:
@@ -101,7 +102,18 @@ class ShownRun:
             raise NotFound(f"The line of this episode is broken: {error}") from None
         if read.id != entry.id:
             raise NotFound("The line of this episode was changed")
+        if read.task_blob is not None:
+            found["task"] = self._task(read.task_blob)
         return found
+
+    def _task(self, blob: str) -> Any:
+        try:
+            content = self.blob(blob)
+            if len(content) > MOST_TASK_BYTES:
+                return {"too large to show": f"blobs/{blob}"}
+            return read_task(content)
+        except (RunError, NotFound, TooLarge) as error:
+            return {"cannot be read": str(error)}
 
     def blob(self, name: str) -> bytes:
         """The content of a blob.

@@ -21,13 +21,18 @@ MOST_WRITERS = 4096
 class SessionRecorder:
     """Records sessions into a run. Several processes may record into one folder.
 
+    Tasks that are played by index are recorded without their private fields, unless `keep_private`.
+
     Raises:
         RunError: the folder has another kind of run.
         OSError: the folder cannot be written.
     """
 
-    def __init__(self, folder: Path, info: RunInfo, *, most_bytes: int = MOST_BYTES) -> None:
+    def __init__(
+        self, folder: Path, info: RunInfo, *, keep_private: bool = False, most_bytes: int = MOST_BYTES
+    ) -> None:
         self._folder = folder
+        self._keep_private = keep_private
         self._info = info
         self._sessions: dict[str, SeenSession] = {}
         self._writer: RunWriter | None = None
@@ -39,7 +44,8 @@ class SessionRecorder:
     def show(self, event: Watched) -> None:
         """Collects an event of a session. With the last one, the session is written."""
         if isinstance(event, EpisodeStarted):
-            self._begin(SeenSession(event))
+            task = event.private_task if self._keep_private else event.task
+            self._begin(SeenSession(event._replace(task=task)))
             return
         if isinstance(event, EpisodeForked):
             first = self._sessions.get(event.first)

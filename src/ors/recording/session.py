@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ors._json import dumps
 from ors.server.observe.events import CallEnded, CallStarted, EpisodeStarted, PromptAsked, ToolsListed
-from ors.types import TextBlock, ToolSpec
+from ors.types import JSONObject, TextBlock, ToolSpec
 
 SESSION_BYTES = 1000
 """Memory of a session without its calls, roughly."""
@@ -58,8 +58,8 @@ class SeenSession:
         self.calls: list[SeenCall] = []
         self.prompt: PromptAsked | None = None
         self.tools: Sequence[ToolSpec] = start.tools
-        self.task = None if start.task is None else dumps(start.task)
-        """As JSON, if it was given whole: the environment may change the object."""
+        self.task = None if start.task is None else _json(start.task)
+        """As JSON: the environment may change the object."""
         self.bytes = SESSION_BYTES + len(self.task or b"")
         """Memory that it takes alone, roughly."""
 
@@ -118,3 +118,11 @@ class SeenSession:
             return 0
         self.prompt = event
         return sum(len(each.text if isinstance(each, TextBlock) else each.data) for each in event.blocks)
+
+
+def _json(task: JSONObject) -> bytes | None:
+    """A task as JSON; None if an author's task has what JSON cannot express."""
+    try:
+        return dumps(task)
+    except (TypeError, ValueError, RecursionError):
+        return None

@@ -16,6 +16,12 @@ class TaskRef:
     split: str | None = None
     index: int | None = None
     spec: JSONObject | None = None
+    """With split and index: what is known of the task, usually without its private fields."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the spec is all there is."""
+        return self.spec is not None and (self.split is None or self.index is None)
 
 
 @dataclass(slots=True)

@@ -25,7 +25,7 @@ from ors.rollouts.episodes.played import PlayedEpisode
 from ors.rollouts.episodes.record import EpisodeRecord
 from ors.rollouts.episodes.rules import PlayArguments, Rules
 from ors.rollouts.task_key import EpisodeKey, episode_key
-from ors.rollouts.tasks import GivenTask, session_for, task_ref
+from ors.rollouts.tasks import GivenTask, listed, session_for, task_ref
 
 _Begin = tuple[TaskRef, int]
 """An episode to play: its task and sample."""
@@ -42,6 +42,7 @@ def rollouts(
     retries: int = 0,
     skip: Container[EpisodeKey] = (),
     secrets: Mapping[str, str] | None = None,
+    keep_tasks: bool = False,
     **arguments: Unpack[PlayArguments],
 ) -> "Rollouts":
     """Plays `samples` episodes of each task; yields their records as they end.
@@ -55,7 +56,7 @@ def rollouts(
     """
     if min(samples, concurrency, 1 if model_requests is None else model_requests) < 1 or retries < 0:
         raise ValueError("samples, concurrency and model_requests must be at least 1, and retries at least 0")
-    player = _Player(env, agent, Rules(**arguments), retries, model_requests, secrets)
+    player = _Player(env, agent, Rules(**arguments), retries, model_requests, secrets, keep_tasks)
     return Rollouts(_Crew(player, concurrency, _episodes(env, tasks, samples, skip)))
 
 
@@ -70,6 +71,7 @@ class _Player:
         retries: int,
         model_requests: int | None,
         secrets: Mapping[str, str] | None,
+        keep_tasks: bool,
     ) -> None:
         self.env = env
         self._agent = agent
@@ -77,9 +79,21 @@ class _Player:
         self._retries = retries
         self._model_slots = None if model_requests is None else asyncio.Semaphore(model_requests)
         self._secrets = secrets
+        self._keep_tasks = keep_tasks
 
     async def play(self, task: TaskRef, sample: int) -> EpisodeRecord:
-        """Plays one episode, in a new session for each attempt."""
+        """Plays one episode; meanwhile, asks for its task if that is kept."""
+        if not self._keep_tasks:
+            return await self._played(task, sample)
+        asked = asyncio.ensure_future(listed(self.env, task))
+        try:
+            record = await self._played(task, sample)
+            return replace(record, task=await asked)
+        finally:
+            asked.cancel()
+
+    async def _played(self, task: TaskRef, sample: int) -> EpisodeRecord:
+        """Plays an episode in a new session for each attempt."""
         attempts: list[EpisodeRecord] = []
         while True:
             session = session_for(self.env, task, self._secrets)

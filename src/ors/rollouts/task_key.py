@@ -34,7 +34,7 @@ class TaskKey:
 def task_key(task: TaskRef) -> TaskKey:
     """The identity of a task, for sets and dictionaries."""
     digest = None
-    if task.spec is not None:
+    if task.is_whole:
         text = json.dumps(loads(dumps(task.spec)), sort_keys=True)
         digest = hashlib.sha256(text.encode()).hexdigest()[:16]
     split = None if task.split is None else sys.intern(task.split)

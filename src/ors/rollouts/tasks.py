@@ -1,11 +1,16 @@
 """Tasks as callers give them, and their sessions."""
 
+import logging
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 
 from ors._masking import Mask, hidden
 from ors.client import AsyncEnvironment, AsyncSession, Task
+from ors.errors import ORSError
 from ors.rollouts.agent import TaskRef
+
+logger = logging.getLogger("ors.rollouts")
 
 GivenTask = TaskRef | Task | tuple[str, int]
 """A task: by a reference, whole, or as (split, index)."""
@@ -45,6 +50,17 @@ def task_ref(env: AsyncEnvironment, task: GivenTask) -> TaskRef:
 
 def session_for(env: AsyncEnvironment, task: TaskRef, secrets: Mapping[str, str] | None) -> AsyncSession:
     """A new session for a task."""
-    if task.spec is None:
+    if task.spec is None or not task.is_whole:
         return env.session(secrets=secrets, split=task.split, index=task.index)
     return env.session(Task(task.environment, task.spec), secrets)
+
+
+async def listed(env: AsyncEnvironment, task: TaskRef) -> TaskRef:
+    """The task with what its server lists of it; as it is if the server does not."""
+    if task.spec is not None or task.split is None or task.index is None:
+        return task
+    try:
+        return replace(task, spec=(await env.get_task(task.split, task.index)).task_spec)
+    except ORSError as error:
+        logger.debug("a task is not kept in its record: %s", error)
+        return task

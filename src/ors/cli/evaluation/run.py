@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Container, Mapping
 from contextlib import aclosing, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import click
@@ -15,9 +15,10 @@ from ors.cli.evaluation.tally import EvalTally
 from ors.cli.output.printing import shortened
 from ors.cli.targets.connect import known_name
 from ors.client import AsyncEnvironment, AsyncORS
-from ors.rollouts import Agent, EpisodeKey, Failed, Outcome, TaskRef, episode_key, rollouts
+from ors.rollouts import Agent, EpisodeKey, EpisodeRecord, Failed, Outcome, TaskRef, episode_key, rollouts
 from ors.rollouts.episodes.scoring import Scoring
 from ors.rollouts.records import Run, RunWriter, read_run
+from ors.rollouts.records.analysis.statistics import counted
 
 
 @dataclass
@@ -63,6 +64,7 @@ class EvalRun:
                 skip = _played(read_run(writer.folder), tasks, self.plan.samples, tally, retry)
                 how: dict[str, Any] = {**self.plan.playing(), "concurrency": concurrency}
                 how |= {"model_requests": model_requests, "secrets": self.secrets, "skip": skip}
+                how["keep_tasks"] = True
                 with nullcontext() if quiet else live_table(tally, concurrency):
                     await self._play(env, tasks, writer, tally, how, stop_after)
 
@@ -79,7 +81,11 @@ class EvalRun:
         try:
             async with aclosing(rollouts(env, tasks, self.agent, **how)) as records:
                 async for record in records:
-                    await append(writer, record)
+                    try:
+                        await append(writer, record)
+                    except (TypeError, ValueError) as error:
+                        record = _without_content(record, error)
+                        await append(writer, record)
                     tally.add(record)
                     in_a_row = in_a_row + 1 if isinstance(record.outcome, Failed) else 0
                     self.stopped = _reason_to_stop(record.outcome, in_a_row, stop_after)
@@ -91,6 +97,13 @@ class EvalRun:
                 await close()
 
 
+def _without_content(record: EpisodeRecord, error: Exception) -> EpisodeRecord:
+    """A failure in the place of an episode with values that a run cannot hold."""
+    outcome = Failed("infrastructure", "closing", type(error).__name__, f"It cannot be recorded: {error}")
+    task = replace(record.task, spec=None) if not record.task.is_whole else record.task
+    return EpisodeRecord(record.id, task, record.sample, outcome, None, (), (), agent=record.agent)
+
+
 def _reason_to_stop(outcome: Outcome, in_a_row: int, stop_after: int) -> str:
     """Why no more episodes are worth playing, in one line; empty if they are."""
     if not isinstance(outcome, Failed) or not (outcome.final or in_a_row >= stop_after):
@@ -99,17 +112,29 @@ def _reason_to_stop(outcome: Outcome, in_a_row: int, stop_after: int) -> str:
     return f"Stopped: {text}" if outcome.final else f"Stopped after {in_a_row:,} failures in a row: {text}"
 
 
+def _unreadable(run: Run) -> Mapping[str, str]:
+    """Why episodes cannot be read, by their ids. Their lines begin well, so that the index has them."""
+    found: dict[str, str] = {}
+    for _ in run.episodes(on_broken=lambda entry, error: found.update({entry.id: str(error)})):
+        pass
+    if broken := [*map(str, run.broken), *found.values()]:
+        text = f"{counted(len(broken), 'episode')} cannot be read, to be played again; the first"
+        click.echo(f"Warning: {text}: {clean(shortened(broken[0], LONGEST_LINE))}", err=True)
+    return found
+
+
 def _played(
     run: Run, tasks: list[TaskRef], samples: int, tally: EvalTally, retry: Container[str]
 ) -> set[EpisodeKey]:
     """Counts the episodes that the run has already, and returns their keys."""
     wanted = {episode_key(task, sample) for task in tasks for sample in range(samples)}
     played, others = set(), 0
+    unreadable = _unreadable(run)
     for entry in run.entries:
         key = (entry.task, entry.sample)
         if key not in wanted:
             others += 1
-        elif entry.failed_by not in retry:
+        elif entry.failed_by not in retry and entry.id not in unreadable:
             played.add(key)
             tally.add(entry)
     if others:

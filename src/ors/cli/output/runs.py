@@ -180,6 +180,8 @@ def print_episode(record: EpisodeRecord) -> None:
             ran = " (a call may have run)" if failed.may_have_run else ""
             click.echo(f"{attempt}error: {clean(shortened(f'{failed.error}: {failed.message}', 500))}{ran}")
     click.echo(f"reward: {number(record.reward)}, seconds: {record.seconds:.3g}")
+    if record.task.spec is not None:
+        click.echo(f"task: {clean(shortened(record.task.spec, LONGEST_BLOCK))}")
     for message in record.messages:
         click.echo()
         if isinstance(message, SystemMessage):

@@ -46,6 +46,8 @@ class RolloutArguments(PlayArguments, total=False):
     """Keys of episodes that are not played: see `episode_key`."""
     secrets: Mapping[str, str] | None
     """Secrets for the environment."""
+    keep_tasks: bool
+    """Whether records keep tasks that are played by index, as the server lists them: one more request."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

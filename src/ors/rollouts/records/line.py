@@ -32,6 +32,8 @@ LARGEST_IMAGE = 4 * 1024
 """Characters of base64 that stay in the line. A longer image becomes a blob."""
 LARGEST_TEXT = 64 * 1024
 """Characters of a text block that stay in the line."""
+LARGEST_TASK = 4 * 1024
+"""Bytes of JSON of a task by index that stay in the line: the index reads past them."""
 BlobName = Annotated[str, Field(pattern=NAME)]
 _CONTENT = {"text": "text", "image": "data"}
 _BLOCK_KEYS = {"type", "text", "data", "mimeType", "detail"}
@@ -67,6 +69,8 @@ class Line:
     times: LineTimes = field(default_factory=LineTimes)
     tools: BlobName | None = None
     task: JSONObject | None = None
+    task_blob: BlobName | None = None
+    """The same, if it is large."""
     metadata: JSONObject | None = None
     messages: tuple[Annotated[Message, Field(discriminator="role")], ...]
     earlier: tuple[JSONObject, ...] = ()
@@ -117,7 +121,6 @@ def _line(record: EpisodeRecord, blobs: Blobs | None) -> dict[str, Any]:
     tools: Any = record.tools
     if blobs is not None:
         tools = _put_tools(record.tools, blobs) if record.tools else None
-    task = {} if record.task.spec is None else {"task": record.task.spec}
     metadata = {} if record.metadata is None else {"metadata": record.metadata}
     earlier = {"earlier": [_line(each, blobs) for each in record.earlier]} if record.earlier else {}
     return {
@@ -138,11 +141,37 @@ def _line(record: EpisodeRecord, blobs: Blobs | None) -> dict[str, Any]:
         "attempts": record.attempts,
         "times": _times(record.messages),
         "tools": tools,
-        **task,
+        **_task(record.task, blobs),
         **metadata,
         "messages": [_message(each, blobs) for each in record.messages],
         **earlier,
     }
+
+
+def _task(task: TaskRef, blobs: Blobs | None) -> dict[str, Any]:
+    """The task as keys of a line. One that was given whole stays there, since the index needs it."""
+    if task.spec is None:
+        return {}
+    content = b"" if blobs is None or task.is_whole else dumps(task.spec)
+    if blobs is None or len(content) <= LARGEST_TASK:
+        return {"task": task.spec}
+    read_task(content)
+    return {"task_blob": blobs.put(content)}
+
+
+def read_task(content: bytes) -> JSONObject:
+    """Reads the blob of a task.
+
+    Raises:
+        RunError: it is not a JSON object.
+    """
+    try:
+        found = loads(content)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise RunError("the task is not a JSON object, or nested too deeply")
+    return found
 
 
 def _times(messages: Sequence[Message]) -> LineTimes:
@@ -196,9 +225,10 @@ def decode(line: bytes, blobs: Blobs) -> EpisodeRecord:
 
 def _record(found: Mapping[str, Any], blobs: Blobs) -> EpisodeRecord:
     read = _read(found, blobs)
+    task = read.task if read.task_blob is None else read_task(blobs.get(read.task_blob))
     return EpisodeRecord(
         id=read.id,
-        task=TaskRef(read.environment, read.split, read.index, read.task),
+        task=TaskRef(read.environment, read.split, read.index, task),
         sample=read.sample,
         outcome=read.outcome,
         reward=read.reward,

@@ -228,10 +228,11 @@ class Endpoints:
     ) -> None:
         started = None
         if self._runtime.observers.recorders:
-            whole, tools = given.task_spec, environment.tools.tools
+            shown = environment.without_private([task])[0] if given.task_spec is None else task
             mask = partial(hidden, secrets=list(secrets.values())) if secrets else None
             name = environment.name
-            started = EpisodeStarted(session.sid, name, given.split, given.index, whole, tools, mask)
+            tools = environment.tools.tools
+            started = EpisodeStarted(session.sid, name, given.split, given.index, shown, tools, mask, task)
         if given.split is not None and given.index is not None:
             session.place = (given.split, given.index)
         session.start(environment.episode(task, secrets), trace, started)

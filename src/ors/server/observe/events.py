@@ -78,11 +78,13 @@ class EpisodeStarted(NamedTuple):
     split: str | None
     task_index: int | None
     task: JSONObject | None
-    """The task, if the client gave it whole."""
+    """The task as the client gave it; by index, as listings show it, without private fields."""
     tools: Sequence[ToolSpec]
     """The tools that all tasks share."""
     mask: Callable[[str], str] | None
     """Masks the session's secrets in a text; None if it has none."""
+    private_task: JSONObject
+    """The task with its private fields."""
 
 
 class EpisodeForked(NamedTuple):

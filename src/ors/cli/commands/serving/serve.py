@@ -58,6 +58,7 @@ class Serving:
     log_json: bool
     as_json: bool
     record: Path | None
+    record_private: bool
 
     @property
     def private(self) -> bool:
@@ -141,7 +142,7 @@ class Serving:
         config = {"command": "serve", "targets": list(self.targets), "reward": REWARD}
         info = RunInfo.gathered(config, kind="sessions", target=roots(self.targets)[0])
         try:
-            return [SessionRecorder(self.record, info)]
+            return [SessionRecorder(self.record, info, keep_private=self.record_private)]
         except RunError as error:
             raise WrongUsage(str(error)) from None
         except OSError as error:
@@ -197,6 +198,7 @@ class Serving:
     metavar="FOLDER",
     help="Record every session as an episode of a run in this folder.",
 )
+@click.option("--record-private", is_flag=True, help="Record the private fields of tasks, too.")
 @as_json
 @inherited_flags
 @worker_flags
@@ -227,6 +229,8 @@ def serve(
     access.check_certificate()
     host = "" if on_ray.ray is not None and not given("host") else host  # on Ray, each node's address
     serving = Serving(targets, host, port, access, access.all_keys(inherited.keys), **shown)
+    if serving.record_private and serving.record is None:
+        raise WrongUsage("--record-private needs --record FOLDER")
     check_exposure(host, bool(serving.keys or access.insecure), "Set a key in ORS_API_KEYS")
     if return_errors == "line" and (not serving.private or workers.supervised or on_ray.ray):
         raise WrongUsage(SHOWS_SOURCE)
