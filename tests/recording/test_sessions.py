@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import pytest
 
@@ -51,7 +51,7 @@ def test_a_finished_session_is_an_episode_with_its_prompt_tools_calls_and_reward
         lab.raw.post("/delete", sid=sid)
     record = lab.record()
     assert (record.task.environment, record.task.split, record.task.index) == ("lab", "test", 3)
-    assert record.task.spec is None
+    assert record.task.spec == {"n": 3, "split": "test"}
     assert record.session == sid
     assert record.outcome == Scored()
     assert (record.reward, record.rewards) == (0.75, (None, 0.25, 0.5))
@@ -115,6 +115,33 @@ def test_what_forks_share_is_held_until_the_last_of_them_ends(folder: Path) -> N
         until(lambda: lab.counts() == (2, 1))
         called(("echo", {"text": "x" * 5_000}))(lab.raw)
         until(lambda: lab.counts() == (3, 1))
+
+
+class Secretive(Lab):
+    """Its tasks have what is private, and one has what JSON cannot express."""
+
+    private_fields: ClassVar[Any] = ["answer"]
+
+    @classmethod
+    def list_tasks(cls, split: str) -> list[Any]:
+        return [{"n": 0, "answer": "sesame"}, {"n": 1, "answer": "sesame", "more": object()}]
+
+
+@pytest.mark.parametrize("keep_private", [False, True])
+def test_a_task_by_index_is_recorded_as_it_is_listed_unless_private_fields_are_kept(
+    folder: Path, keep_private: bool
+) -> None:
+    with recording(folder, [Secretive], keep_private=keep_private) as lab:
+        for index in (0, 1):
+            body = {"env_name": "secretive", "split": "test", "index": index}
+            assert lab.raw.post("/create", body, sid=f"task-{index}").status == 200
+            assert lab.raw.get("/secretive/prompt", sid=f"task-{index}").status == 200  # its setup has ended
+            assert lab.raw.post("/delete", sid=f"task-{index}").status == 200
+    first, second = lab.records()
+    private = {"answer": "sesame"} if keep_private else {}
+    assert (first.task.index, first.task.spec) == (0, {"n": 0, **private})
+    assert (second.task.index, second.task.spec) == (1, None)
+    assert keep_private or b"sesame" not in (folder / "episodes.jsonl").read_bytes()
 
 
 def test_the_task_of_a_forks_record_is_as_the_client_gave_it(folder: Path) -> None:

@@ -47,10 +47,15 @@ class Recorded:
 
 @contextmanager
 def recording(
-    folder: Path, environments: Sequence[type[Environment]], *, most_bytes: int = 2**28, **options: Any
+    folder: Path,
+    environments: Sequence[type[Environment]],
+    *,
+    keep_private: bool = False,
+    most_bytes: int = 2**28,
+    **options: Any,
 ) -> Iterator[Recorded]:
     """Serves and records while the block runs."""
-    recorder = SessionRecorder(folder, INFO, most_bytes=most_bytes)
+    recorder = SessionRecorder(folder, INFO, keep_private=keep_private, most_bytes=most_bytes)
     server = Server(environments, observers=[recorder], **options)
     with serving(server) as url:
         yield Recorded(url, folder, server)

@@ -3,6 +3,9 @@
 import socket
 import webbrowser
 from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import FrameType
 from typing import Any, TypeVar
 
@@ -16,6 +19,10 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 HOST = "127.0.0.1"
 STOP_SECONDS = 1
+REDIRECT = (
+    '<!doctype html><meta charset="utf-8"><meta name="referrer" content="no-referrer">'
+    '<meta http-equiv="refresh" content="0;url={url}"><title>ors</title><a href="{url}">Open the page</a>\n'
+)
 
 
 def page_flags(command: F) -> F:
@@ -32,13 +39,15 @@ def page_flags(command: F) -> F:
 
 def serve_page(app: StandIn, what: str, port: int, opening: bool) -> None:
     """Serves the page until a signal; prints its address, and opens it in a browser if asked to."""
-    _PageServer(app, what, opening).run(sockets=[listener(HOST, port)])
+    with TemporaryDirectory(prefix="ors-") if opening else nullcontext() as folder:
+        _PageServer(app, what, folder).run(sockets=[listener(HOST, port)])
 
 
 class _PageServer(uvicorn.Server):
     """uvicorn that prints the address of the page and does not wait for streams when it stops."""
 
-    def __init__(self, app: StandIn, what: str, opening: bool) -> None:
+    def __init__(self, app: StandIn, what: str, folder: str | None) -> None:
+        """`folder` is for the file that opens the page in a browser; without it, none is opened."""
         super().__init__(
             uvicorn.Config(
                 app,
@@ -52,7 +61,7 @@ class _PageServer(uvicorn.Server):
         )
         self._token = app.token
         self._what = what
-        self._opening = opening
+        self._folder = folder
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Stops at a signal, without an error."""
@@ -65,5 +74,12 @@ class _PageServer(uvicorn.Server):
             return
         url = f"http://{HOST}:{sockets[0].getsockname()[1]}/-/?token={self._token}"
         click.echo(f"Look at {self._what} on {url} (stop with Ctrl-C)")
-        if self._opening:
-            webbrowser.open(url)
+        if self._folder is not None:
+            _open(url, Path(self._folder, "open.html"))
+
+
+def _open(url: str, page: Path) -> None:
+    """Opens an address in a browser by a file: all users see the browser's command line, but not the file."""
+    page.touch(0o600)
+    page.write_text(REDIRECT.format(url=url))
+    webbrowser.open(page.as_uri())

@@ -141,6 +141,38 @@ def test_what_may_differ_is_ignored(recorded: Path, shop: Path) -> None:
     assert run("replay", str(recorded), str(shop), "--ignore", "results").code == 0
 
 
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ('"""Ask for the price."""', "hang(self)"),
+        (
+            'return [TextBlock(text="Pay the price.")]',
+            'hang(self); return [TextBlock(text="Pay the price.")]',
+        ),
+        ("    def get_prompt(self):", "    def setup(self): hang(self)\n    def get_prompt(self):"),
+    ],
+    ids=["tool", "prompt", "setup"],
+)
+def test_an_episode_that_hangs_is_given_up_and_the_others_go_on(
+    recorded: Path, shop: Path, before: str, after: str
+) -> None:
+    changed(shop, before, after)
+    hang = "def hang(self):\n    while self.task_spec['price'] == 3: time.sleep(1)\n"
+    shop.write_text(f"import time\n{hang}{shop.read_text()}")
+    done = run(
+        "replay", str(recorded), str(shop), "--max-seconds", "1", "--ignore", "tools", "--json", patience=90
+    )
+    assert done.code == 1
+    (error,) = done.json["errors"]
+    assert (error["index"], error["error"]) == (2, "it did not end within 1 s")
+    assert (done.json["episodes"], done.json["differing"], done.json["differences"]) == (3, 1, [])
+
+
+def test_the_time_of_an_episode_has_a_limit_by_default() -> None:
+    assert run("replay", "x", "--max-seconds", "0").code == 2
+    assert "[default: 30, and 3 times what it took before]" in " ".join(run("replay", "--help").out.split())
+
+
 def test_only_the_chosen_tasks_are_played(recorded: Path, shop: Path) -> None:
     chosen = run("replay", str(recorded), str(shop), "--split", "train", "--tasks", "1:", "--json").json
     assert chosen["episodes"] == 1

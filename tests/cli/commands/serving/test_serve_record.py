@@ -41,6 +41,24 @@ def test_a_server_records_its_sessions_and_says_where_and_how(park: str, tmp_pat
     assert (record.outcome, record.reward, record.task.index) == (Scored(), 1.0, 0)
 
 
+@pytest.mark.parametrize("words", [[], ["--record-private"], ["--record-private", "--workers", "2"]], ids=str)
+def test_private_fields_are_recorded_by_choice(words: list[str], tmp_path: Path) -> None:
+    quiz = str(Path(__file__).parents[3] / "support" / "eval_environments.py")
+    with running("serve", quiz, "--port", "0", "--record", str(tmp_path), *words) as server:
+        url = server.line(r"Serving on (http://\S+)")[1]
+        with ORS(url) as client, client.environment("quiz").session(split="train", index=2) as session:
+            session.get_prompt()
+        server.stop(signal.SIGTERM)
+    (record,) = read_run(tmp_path).episodes()
+    private = {"answer": 14} if words else {}
+    assert record.task.spec == {"split": "train", "number": 2, **private}
+
+
+def test_a_choice_of_what_is_recorded_needs_a_record(park: str) -> None:
+    done = run("serve", park, "--port", "0", "--record-private")
+    assert (done.code, done.err.splitlines()[-1]) == (2, "Error: --record-private needs --record FOLDER")
+
+
 @pytest.mark.parametrize("workers", [[], ["--workers", "2"]], ids=["alone", "two workers"])
 def test_the_inspector_of_a_recording_server_shows_its_runs(
     park: str, tmp_path: Path, workers: list[str]

@@ -12,6 +12,7 @@ import click
 
 from ors.cli.errors import WrongUsage, clean, shown_path
 from ors.cli.evaluation.task_choice import selected
+from ors.cli.options.evaluation import POSITIVE
 from ors.cli.options.shared import URL_OR_TARGET, Command, api_key, as_json, environment, secrets
 from ors.cli.output.printing import print_json, print_table, shortened
 from ors.cli.output.runs import warn_of_skipped
@@ -26,6 +27,9 @@ from ors.rollouts.records.analysis.statistics import counted
 from ors.rollouts.regression import Difference, failed_alike, is_replayable, replay
 
 LONGEST_VALUE = 60
+SLACK_SECONDS = 30.0
+SLOWER = 3
+"""An episode may take longer than it did, since others are played at the same time."""
 KINDS = {
     "tools": ("tools",),
     "prompt": ("prompt",),
@@ -75,6 +79,11 @@ class Replayed:
 @click.option(
     "--concurrency", type=click.IntRange(1, 1024), default=16, show_default=True, help="Concurrent episodes."
 )
+@click.option(
+    "--max-seconds",
+    type=POSITIVE,
+    help=f"Longest time of an episode.  [default: {SLACK_SECONDS:g}, and {SLOWER} times what it took before]",
+)
 @environment
 @secrets
 @api_key
@@ -86,6 +95,7 @@ def replay_command(
     tasks: str | None,
     ignore: tuple[str, ...],
     concurrency: int,
+    max_seconds: float | None,
     env: str | None,
     secret: tuple[tuple[str, str], ...],
     api_key: str | None,
@@ -95,7 +105,7 @@ def replay_command(
 
     Prints the tools, prompts, results and rewards that differ from the record; then the exit code is 1.
     Without URL|TARGET, what the run was recorded with is used. Episodes that failed for infrastructure are
-    not played.
+    not played. One that does not end in time counts as different, and the others go on.
     """
     ignored = {kind for name in ignore for kind in KINDS[name]}
     try:
@@ -104,7 +114,7 @@ def replay_command(
         with ExitStack() as stack:
             url = _url(records, where, stack)
             greet(url, api_key)
-            player = _Player(url, api_key, env, dict(secret), ignored, found)
+            player = _Player(url, api_key, env, dict(secret), ignored, max_seconds, found)
             asyncio.run(player.play(chosen, concurrency))
     except RunError as error:
         raise WrongUsage(str(error)) from None
@@ -150,12 +160,14 @@ class _Player:
         env: str | None,
         secrets: Mapping[str, str],
         ignored: set[str],
+        max_seconds: float | None,
         found: Replayed,
     ) -> None:
         self._client = AsyncORS(url, key, options=PATIENCE)
         self._env = env
         self._secrets = secrets
         self._ignored = ignored
+        self._max_seconds = max_seconds
         self._names: Sequence[str] = ()
         self._found = found
 
@@ -174,7 +186,11 @@ class _Player:
                 continue
             self._found.episodes += 1
             try:
-                differences = await replay(self._environment(record), record, self._secrets)
+                async with asyncio.timeout(seconds := self._seconds(record)):
+                    differences = await replay(self._environment(record), record, self._secrets)
+            except TimeoutError:
+                self._found.errors.append((record, f"it did not end within {seconds:g} s"))
+                continue
             except ORSError as error:
                 if failed_alike(record, error):
                     continue
@@ -182,6 +198,10 @@ class _Player:
                 continue
             kept = [each for each in differences if each.what not in self._ignored]
             self._found.differences += [(record, each) for each in kept]
+
+    def _seconds(self, record: EpisodeRecord) -> float:
+        """How long an episode may take."""
+        return self._max_seconds or SLACK_SECONDS + SLOWER * max(0.0, record.seconds)
 
     def _environment(self, record: EpisodeRecord) -> Any:
         return self._client.environment(known_name(self._names, self._env or record.task.environment))

@@ -218,6 +218,8 @@ def export(
     wanted = outcomes or (("scored",) if format == "openai" else OUTCOMES)
     done = export_run(found, format, out, min_reward=min_reward, outcomes=wanted)
     warn_of_skipped(done.skipped, "episode")
+    if done.skipped and not done.episodes:
+        raise CommandError("No episode was exported")
     if as_json:
         print_json({"out": str(out), **asdict(done)})
     else:
