@@ -85,7 +85,7 @@ class _Player:
         """Plays one episode; meanwhile, asks for its task if that is kept."""
         if not self._keep_tasks:
             return await self._played(task, sample)
-        asked = asyncio.ensure_future(listed(self.env, task))
+        asked = asyncio.ensure_future(listed(self.env, task, self._secrets))
         try:
             record = await self._played(task, sample)
             return replace(record, task=await asked)

@@ -1,16 +1,13 @@
 """Tasks as callers give them, and their sessions."""
 
-import logging
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 
-from ors._masking import Mask, hidden
+from ors._masking import Mask, hidden, masked
 from ors.client import AsyncEnvironment, AsyncSession, Task
 from ors.errors import ORSError
 from ors.rollouts.agent import TaskRef
-
-logger = logging.getLogger("ors.rollouts")
 
 GivenTask = TaskRef | Task | tuple[str, int]
 """A task: by a reference, whole, or as (split, index)."""
@@ -25,8 +22,11 @@ def task_of(session: AsyncSession) -> TaskRef:
 
 def mask_of(session: AsyncSession) -> Mask | None:
     """Hides the secrets that a session was given; None if there are none."""
-    secrets = tuple(session._secrets.values())
-    return partial(hidden, secrets=secrets) if secrets else None
+    return _mask(session._secrets)
+
+
+def _mask(secrets: Mapping[str, str] | None) -> Mask | None:
+    return partial(hidden, secrets=tuple(secrets.values())) if secrets else None
 
 
 def task_ref(env: AsyncEnvironment, task: GivenTask) -> TaskRef:
@@ -55,12 +55,12 @@ def session_for(env: AsyncEnvironment, task: TaskRef, secrets: Mapping[str, str]
     return env.session(Task(task.environment, task.spec), secrets)
 
 
-async def listed(env: AsyncEnvironment, task: TaskRef) -> TaskRef:
-    """The task with what its server lists of it; as it is if the server does not."""
+async def listed(env: AsyncEnvironment, task: TaskRef, secrets: Mapping[str, str] | None) -> TaskRef:
+    """The task with what its server lists of it, without secrets; as it is if the server does not."""
     if task.spec is not None or task.split is None or task.index is None:
         return task
     try:
-        return replace(task, spec=(await env.get_task(task.split, task.index)).task_spec)
-    except ORSError as error:
-        logger.debug("a task is not kept in its record: %s", error)
+        found = await env.get_task(task.split, task.index)
+    except ORSError:
         return task
+    return replace(task, spec=masked(found.task_spec, _mask(secrets)))
