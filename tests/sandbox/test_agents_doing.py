@@ -174,10 +174,7 @@ async def test_a_program_cannot_limit_the_agent_nor_its_judge(box: Sandbox, limi
 
 
 async def test_a_loop_of_signals_holds_nothing_up(box: Sandbox) -> None:
-    await box.exec(
-        "(while :; do kill -STOP -1; for p in /proc/[0-9]*; do kill -STOP ${p#/proc/}; done; done)"
-        " 2>/dev/null &"
-    )
+    await box.exec("(while :; do kill -STOP -1; done) 2>/dev/null &")
     async with asyncio.timeout(60):
         for _ in range(20):
             assert (await box.exec(["true"])).returncode == 0
