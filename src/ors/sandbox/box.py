@@ -17,7 +17,7 @@ from ors.sandbox.file_errors import copied, copying, failure
 from ors.sandbox.grading import run_cases, run_grader
 from ors.sandbox.inside.archive import pack, unpack
 from ors.sandbox.opening import Cell, start
-from ors.sandbox.process import RunningProcess, encoded
+from ors.sandbox.process import Process, encoded
 from ors.sandbox.sandbox import FILE, OUTPUT, Sandbox
 from ors.sandbox.snapshot import Snapshot
 from ors.sandbox.spec import Cases, ExecResult, GradedCases, SandboxSpec
@@ -108,7 +108,7 @@ class Box:
             raise ValueError("timeout and max_output must be over 0")
         command = encoded(argv, {**self._env, **(env or {})})
         await self._filled()
-        process = RunningProcess(self._channel, keep=True)
+        process = Process(self._channel, keep=True)
         self._spawn(process, command, cwd, stdin[:PIECE], len(stdin) <= PIECE, timeout, max_output)
         try:
             await self._ended(process, stdin, timeout)
@@ -117,7 +117,7 @@ class Box:
             raise
         return self._judged(process.result())
 
-    async def _ended(self, process: RunningProcess, stdin: bytes, timeout: float) -> None:
+    async def _ended(self, process: Process, stdin: bytes, timeout: float) -> None:
         feeding = (
             asyncio.ensure_future(process.write(stdin[PIECE:], end=True)) if len(stdin) > PIECE else None
         )
@@ -147,7 +147,7 @@ class Box:
         if limit in COUNTED:  # the word comes from inside
             self.observer.killed(limit)
 
-    def _count_end(self, process: RunningProcess, ended: asyncio.Future[tuple[int, str]]) -> None:
+    def _count_end(self, process: Process, ended: asyncio.Future[tuple[int, str]]) -> None:
         if not ended.cancelled() and ended.exception() is None:
             status, limit = ended.result()
             self._count(limit)
@@ -171,18 +171,18 @@ class Box:
         cwd: str = "/work",
         env: Mapping[str, str] | None = None,
         reports: bool = False,
-    ) -> RunningProcess:
+    ) -> Process:
         """Starts a program that runs beside others."""
         command = encoded(argv, {**self._env, **(env or {})})
         await self._filled()
-        process = RunningProcess(self._channel)
+        process = Process(self._channel)
         process.ended.add_done_callback(lambda ended: self._count_end(process, ended))
         self._spawn(process, command, cwd, b"", False, 0.0, 0, reports)
         return process
 
     def _spawn(
         self,
-        process: RunningProcess,
+        process: Process,
         command: tuple[list[bytes], dict[bytes, bytes]],
         cwd: str,
         stdin: bytes,
@@ -280,7 +280,7 @@ class Box:
     async def _packed(self, base: str, names: Mapping[str, str], most: int, longest: int = 0) -> Snapshot:
         """Files of the sandbox; for the host with `longest`, the length of a path."""
         await self._filled()
-        process = RunningProcess(self._channel)
+        process = Process(self._channel)
         encoded = {os.fsencode(name): os.fsencode(renamed) for name, renamed in names.items()}
         self._channel.send(
             "pack", process.number, os.fsencode(base), encoded, (longest, most) if longest else ()
@@ -321,7 +321,7 @@ class Box:
 
     async def _restore(self, files: Snapshot, base: str = "/", within: str = "") -> None:
         """Puts files into the sandbox, without the links that lead out of the folder `within`."""
-        process = RunningProcess(self._channel)
+        process = Process(self._channel)
         self._channel.send("unpack", process.number, os.fsencode(base), os.fsencode(within))
         try:
             async with copying(base, self._seconds()):

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from ors.errors import SandboxLimit
-from ors.sandbox.process import RunningProcess
+from ors.sandbox.process import Process
 
 
 def failure(path: str, data: bytes) -> Exception:
@@ -36,7 +36,7 @@ async def copying(path: str, seconds: float) -> AsyncIterator[None]:
         raise SandboxLimit(f"{path}: copying the files takes too long", reason="time") from None
 
 
-async def copied(process: RunningProcess, path: str) -> None:
+async def copied(process: Process, path: str) -> None:
     """Waits for the end of a copy.
 
     Raises:

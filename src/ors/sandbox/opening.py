@@ -79,10 +79,8 @@ class Cell:
     @property
     def stopped(self) -> bool:
         """Whether the host has stopped the first process."""
-        try:
-            return ") T " in Path(f"/proc/{self.pid}/stat").read_text()
-        except OSError:
-            return False
+        unreaped = self.launched.process.returncode is None
+        return unreaped and ") T " in Path(f"/proc/{self.pid}/stat").read_text()
 
     def kill(self, limit: str = "") -> None:
         """Kills the sandbox by force; `limit` is the one that its programs have hit."""

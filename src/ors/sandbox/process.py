@@ -4,7 +4,6 @@ import asyncio
 import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Protocol
 
 from ors.errors import SandboxLimit
 from ors.sandbox.channel import AgentChannel
@@ -14,31 +13,6 @@ from ors.sandbox.spec import ExecResult
 PIECE = 1 << 16
 UNTAKEN = 1 << 19
 """Input on its way to a program; more follows when the program has taken some of it."""
-
-
-class Process(Protocol):
-    """A program that runs in a sandbox. Its output must be read: it waits when 1 MB is unread."""
-
-    limit: str | None
-    """The limit that ended it, such as "memory"; None while it runs."""
-
-    async def read(self, size: int = PIECE) -> bytes:
-        """The next bytes of standard output; b"" at the end."""
-
-    async def read_stderr(self, size: int = PIECE) -> bytes:
-        """The next bytes of standard error; b"" at the end."""
-
-    async def read_report(self, size: int = PIECE) -> bytes:
-        """The next bytes of descriptor 3, after all that was printed before them; b"" at the end."""
-
-    async def write(self, data: bytes, *, end: bool = False) -> None:
-        """Writes to standard input, and returns when the program's pipe has taken it."""
-
-    def kill(self, signal: int = 9) -> None:
-        """Sends a signal to the program and its process group."""
-
-    async def wait(self) -> int | None:
-        """Waits for the end; returns the exit status, or None when a limit or `kill` ended it."""
 
 
 def encoded(argv: Sequence[str] | str, env: Mapping[str, str]) -> tuple[list[bytes], dict[bytes, bytes]]:
@@ -54,14 +28,15 @@ def encoded(argv: Sequence[str] | str, env: Mapping[str, str]) -> tuple[list[byt
     return words, variables
 
 
-class RunningProcess:
-    """A program, as the agent tells of it."""
+class Process:
+    """A program that runs in a sandbox. Its output must be read: it waits when 1 MB is unread."""
 
     def __init__(self, channel: AgentChannel, *, keep: bool = False) -> None:
         self._channel = channel
         self._kept = {b"O": bytearray(), b"E": bytearray()} if keep else None
         self._streams = {} if keep else {kind: asyncio.StreamReader() for kind in (b"O", b"E", REPORT)}
         self.limit: str | None = None
+        """The limit that ended it, such as "memory"; None while it runs."""
         self._untold = 0
         self._untaken = 0
         self._moved: asyncio.Future[None] | None = None
@@ -107,15 +82,15 @@ class RunningProcess:
             self._moved.set_result(None)
 
     async def read(self, size: int = PIECE) -> bytes:
-        """The next bytes of standard output."""
+        """The next bytes of standard output; b"" at the end."""
         return await self._read(b"O", size)
 
     async def read_stderr(self, size: int = PIECE) -> bytes:
-        """The next bytes of standard error."""
+        """The next bytes of standard error; b"" at the end."""
         return await self._read(b"E", size)
 
     async def read_report(self, size: int = PIECE) -> bytes:
-        """The next bytes of descriptor 3."""
+        """The next bytes of descriptor 3, after all that was printed before them; b"" at the end."""
         return await self._read(REPORT, size)
 
     async def _read(self, kind: bytes, size: int) -> bytes:
@@ -131,7 +106,7 @@ class RunningProcess:
             self._untold = 0
 
     async def write(self, data: bytes, *, end: bool = False) -> None:
-        """Writes to standard input."""
+        """Writes to standard input, and returns when the program's pipe has taken it."""
         await self.write_all((data[at : at + PIECE] for at in range(0, len(data), PIECE)), end=end)
 
     async def write_all(self, pieces: Iterable[bytes], *, end: bool = False) -> None:
@@ -159,7 +134,7 @@ class RunningProcess:
         self._channel.send("kill", self.number, signal)
 
     async def wait(self) -> int | None:
-        """Waits for the end."""
+        """Waits for the end; returns the exit status, or None when a limit or `kill` ended it."""
         status, limit = await asyncio.shield(self.ended)
         return None if limit and status < 0 else status
 

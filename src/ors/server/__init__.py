@@ -158,11 +158,8 @@ def _warn_of_open_sandboxes(environments: Sequence[type[Environment]]) -> None:
     for cls in environments:
         kind = getattr(cls, "sandbox", None)  # a SandboxSpec, or a Pool of them
         if getattr(getattr(kind, "spec", kind), "network", None) == "host":
-            log.warning(
-                "%s: sandboxes with the host's network reach this server, which has no API key: an agent's "
-                "programs can list tasks with their answers, and end other sessions; pass api_keys",
-                cls.__name__,
-            )
+            risk = "without api_keys, agents can read the answers of tasks and end other sessions"
+            log.warning("%s: its sandboxes reach this server over the host's network; %s", cls.__name__, risk)
 
 
 def _telemetry() -> Sequence[Observer]:
