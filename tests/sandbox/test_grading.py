@@ -23,6 +23,7 @@ async def test_the_cases_that_passed_are_told_in_their_order(box: Sandbox) -> No
     assert wrong.passed == (True, True, False, False)
     assert wrong.reasons == ("", "", "wrong output", "wrong output")
     assert (wrong.all, wrong.share) == (False, 0.5)
+    assert (bool(right), bool(wrong), list(wrong)) == (True, False, [True, True, False, False])
 
 
 @pytest.mark.parametrize(

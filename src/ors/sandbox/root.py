@@ -50,6 +50,8 @@ def make_root(
         for source in copied:
             tell(f"/opt/{source.resolve().name}: {source}")
             shutil.copytree(source, folder / "opt" / source.resolve().name, symlinks=True)
+        # For the users that sandboxes have under a server that is root, whatever the umask is.
+        subprocess.run(["chmod", "-R", "a+rX", folder], check=True)
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise

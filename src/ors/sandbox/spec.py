@@ -1,6 +1,6 @@
 """SandboxSpec: what a sandbox is made of, and what it may use."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -79,7 +79,7 @@ class ExecResult:
 
 @dataclass(frozen=True, slots=True)
 class GradedCases:
-    """Which cases a program passed, in the order of the cases."""
+    """Which cases a program passed, in the order of the cases. It is true if all of them passed."""
 
     reasons: tuple[str, ...]
     """Why each case failed: "wrong output", "exit status 1", or a limit such as "time". "" if it passed."""
@@ -93,6 +93,12 @@ class GradedCases:
     def all(self) -> bool:
         """Whether all cases passed."""
         return all(self.passed)
+
+    def __bool__(self) -> bool:
+        return self.all
+
+    def __iter__(self) -> Iterator[bool]:
+        return iter(self.passed)
 
     @property
     def share(self) -> float:

@@ -81,7 +81,11 @@ async def test_a_root_is_made_without_an_engine_and_a_sandbox_opens_on_it(public
     (public / "repository").mkdir()
     (public / "repository" / "file").write_text("copied\n")
     words = ["--pip", str(wheel(public)), "--copy", str(public / "repository")]
-    done = run("sandbox", "root", str(public / "root"), *words, patience=500)
+    before = os.umask(0o077)
+    try:
+        done = run("sandbox", "root", str(public / "root"), *words, patience=500)
+    finally:
+        os.umask(before)
     assert done.code == 0, done.err
     assert f'SandboxSpec(rootfs="{public}/root")' in done.out
     assert "python3" in done.err.splitlines()[0]
