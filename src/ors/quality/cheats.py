@@ -40,13 +40,16 @@ FIX = (
 )
 
 
-async def examine(subject: EnvironmentUnderTest) -> None:
-    """Replaces all programs of the work by cheats, and submits."""
+def applies(subject: EnvironmentUnderTest) -> bool:
+    """Whether agents write files and submit them."""
     tools = {tool.name: _parameters(tool) for tool in subject.tools}
     writes = "command" in tools.get("bash", ()) or {"path", "text"} <= tools.get("create", set())
-    if not writes or tools.get("submit") != set():
-        return
-    for sample in subject.samples[:MOST_TASKS]:
+    return writes and tools.get("submit") == set()
+
+
+async def examine(subject: EnvironmentUnderTest) -> None:
+    """Replaces all programs of the work by cheats, and submits."""
+    for sample in subject.samples[:MOST_TASKS] if applies(subject) else ():
         try:
             await _try(subject, sample)
         except Stuck:

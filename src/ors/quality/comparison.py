@@ -6,6 +6,8 @@ from ors.client import AsyncSession
 from ors.errors import ORSError
 from ors.quality.subject import Action, EnvironmentUnderTest, Move, Sample, Stuck, reason
 
+MOST_APART = 5
+"""Episodes of a comparison with one companion, if it finds a difference and repeats both."""
 FEWEST_PLAYS = 10
 """Finds a fault of every fifth episode with a chance of 90%, even with one sample."""
 

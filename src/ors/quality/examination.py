@@ -4,13 +4,14 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import Literal
+from urllib.parse import urlsplit
 
 from ors import Environment, Limits, Server
 from ors.client import AsyncORS, Options
 from ors.errors import ServerFailed
-from ors.quality import cheats, episodes, gold, leftovers, listings, tools
+from ors.quality import cheats, comparison, episodes, gold, leftovers, listings, tools
 from ors.quality.findings import QualityReport
-from ors.quality.serving import HeldLoops, while_serving
+from ors.quality.serving import HeldLoops, connections, while_serving
 from ors.quality.subject import EnvironmentUnderTest, ExaminationPlan
 
 Step = Callable[[EnvironmentUnderTest], Awaitable[None]]
@@ -102,12 +103,17 @@ async def _examine(
         other = None
         if elsewhere is not None:
             other = await stack.enter_async_context(AsyncORS(elsewhere, options=PATIENCE))
+        ours = {urlsplit(each).port for each in (url, elsewhere) if each}
+        made = stack.enter_context(connections())
         for name in _chosen(await client.list_environments(), environment):
+            made.clear()
             subject = EnvironmentUnderTest(
                 client.environment(name), plan, QualityReport(name), classes.get(name)
             )
             subject.elsewhere = other.environment(name) if other else None
             await _steps(subject, on_step)
+            if others := [port for port in made if port not in ours]:
+                subject.report.figures["connections to other servers"] = len(others)
             reports.append(subject.report)
     return reports
 
@@ -124,9 +130,26 @@ def _chosen(names: list[str], environment: str | None) -> list[str]:
 
 async def _steps(subject: EnvironmentUnderTest, on_step: Callable[[str, str], None] | None) -> None:
     for what, step in STEPS.items():
+        if what == "episodes" and on_step is not None:
+            on_step(subject.report.environment, f"plays up to {_most(subject)} episodes")
         if subject.stuck:
             subject.report.not_tried[what] = subject.stuck
             continue
         if on_step is not None:
             on_step(subject.report.environment, what)
         await step(subject)
+    subject.report.figures["episodes"] = subject.played
+
+
+def _most(subject: EnvironmentUnderTest) -> int:
+    """How many episodes the steps will play at most."""
+    samples, each = len(subject.samples), comparison.plays(subject)
+    apart = 2 * comparison.MOST_APART
+    most = samples * (3 + each + apart) + 1
+    if gold.solution(subject) is not None:
+        most += samples * each + gold.MOST_BESIDE * apart
+    if cheats.applies(subject):
+        most += cheats.MOST_TASKS * (1 + len(cheats.CHEATS))
+    if subject.cls is not None:
+        most += leftovers.FEWEST_EPISODES + subject.plan.episodes
+    return min(most, subject.plan.most)

@@ -51,6 +51,8 @@ class ExaminationPlan:
     """Plays of the same actions to compare their rewards; more if there are few samples."""
     episodes: int = 50
     """Episodes over which memory must stay constant."""
+    most: int = 300
+    """Most episodes to play in all: a judge may cost money."""
     seconds: float = 20.0
     """Longest time for all episodes of the memory test."""
     patience: float = 60.0
@@ -101,6 +103,8 @@ class EnvironmentUnderTest:
     """Client of the same environment in another process."""
     samples: list[Sample] = field(default_factory=list)
     tools: list[ToolSpec] = field(default_factory=list)
+    played: int = 0
+    """Episodes so far."""
     stuck: str = ""
     """Description of code that took too long; after that nothing more is tried."""
     traced: bool = False
@@ -124,8 +128,13 @@ class EnvironmentUnderTest:
         """Yields an episode of a task, set up and with its prompt read, as trainers do.
 
         Raises:
-            ORSError: it does not open. Stuck: it takes too long to open or to end, which is reported.
+            ORSError: it does not open. Stuck: it takes too long to open or to end, which is reported; or it
+                would be one too many.
         """
+        if self.played == self.plan.most:
+            self.stuck = self.report.not_tried["more"] = f"--max-episodes {self.plan.most}"
+            raise Stuck(self.stuck)
+        self.played += 1
         session = self.env.session(secrets=self.plan.secrets, split=sample.split, index=sample.index)
         await self.within("opening an episode", session.start())
         try:

@@ -49,6 +49,13 @@ QUIET_SECONDS = 2.0
     help="Episodes to measure memory over.",
 )
 @click.option(
+    "--max-episodes",
+    type=click.IntRange(min=1),
+    default=300,
+    show_default=True,
+    help="Most episodes to play in all.",
+)
+@click.option(
     "--patience",
     type=click.FloatRange(min=0.1),
     default=60,
@@ -68,6 +75,7 @@ def test_command(
     steps: int,
     repeat: int,
     episodes: int,
+    max_episodes: int,
     patience: float,
     seed: int,
     strict: bool,
@@ -83,8 +91,8 @@ def test_command(
     Does an episode leave anything behind? A TARGET runs in this process, which allows more tests than a URL.
     An environment may have a classmethod solve(task_spec) that returns the calls of a perfect episode.
     """
-    plan = quality.Plan(sample, steps, repeat, episodes, patience=patience, seed=seed, secrets=dict(secret))
-    plan = replace(plan, traceback=traceback)
+    plan = quality.Plan(sample, steps, repeat, episodes, max_episodes, patience=patience, seed=seed)
+    plan = replace(plan, secrets=dict(secret), traceback=traceback)
     with ExitStack() as stack:
         progress = stack.enter_context(_Steps())
         how = {"environment": env, "api_key": api_key, "plan": plan, "on_step": progress.begin}
@@ -147,7 +155,7 @@ class _Steps:
     def begin(self, name: str, what: str) -> None:
         """Records the next step."""
         self._now = f"{name}: {what}"
-        if self._speaks:
+        if self._speaks or what.startswith("plays "):  # always told: a judge may cost money
             click.echo(self._now, err=True)
 
     def _speak(self) -> None:
