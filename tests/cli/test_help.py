@@ -7,7 +7,7 @@ import click
 import pytest
 
 from ors import __version__
-from ors.cli import COMMANDS, ors
+from ors.cli import COMMANDS, GROUPS, ors
 from ors.cli.settings import commands_of
 from tests.support.commands import run
 
@@ -32,6 +32,14 @@ def test_help_is_a_table_of_contents_of_all_commands() -> None:
     for name, (_, line) in COMMANDS.items():
         assert f"{name} " in done.out
         assert line in done.out
+
+
+def test_every_command_is_in_one_group() -> None:
+    assert sorted(name for names in GROUPS.values() for name in names) == sorted(COMMANDS)
+    shown = run("--help").out
+    assert [shown.index(f"\n{title}:\n") for title in GROUPS] == sorted(
+        shown.index(f"\n{title}:\n") for title in ("Write", "Look", "Evaluate", "Operate")
+    )
 
 
 def test_help_imports_no_command_and_nothing_heavy() -> None:

@@ -8,7 +8,7 @@ import pytest
 from tests.support.commands import run, running
 
 NOISY = "tests.support.noisy_environment"
-QUICK = ("--sample", "1", "--repeat", "1", "--episodes", "20")
+QUICK = ("--limit", "1", "--repeat", "1", "--episodes", "20")
 EVAL = ("eval", NOISY, "--model", "gold", "--out")
 
 

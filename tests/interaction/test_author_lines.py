@@ -52,7 +52,7 @@ def test_the_whole_traceback_is_shown_on_demand(tmp_path: Path) -> None:
 
 
 def test_findings_show_the_line_that_raised(tmp_path: Path) -> None:
-    done = run("test", TARGET, "--episodes", "20", "--sample", "1", "--repeat", "1", cwd=tmp_path)
+    done = run("test", TARGET, "--episodes", "20", "--limit", "1", "--repeat", "1", cwd=tmp_path)
     indented = SHOWN.replace("\n", "\n    ")
     assert (
         "✗ raises: fail raised for an input that fits its schema: Tool execution failed: it broke" in done.out

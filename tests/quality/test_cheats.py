@@ -32,9 +32,7 @@ def test_a_grader_that_cannot_be_fooled_is_fine(cls: type[Environment]) -> None:
 
 
 def test_the_report_says_how_the_grader_was_fooled_and_what_to_do() -> None:
-    done = run(
-        "test", f"{Path(graded.__file__)}:Exiting", "--sample", "1", "--steps", "2", "--episodes", "20"
-    )
+    done = run("test", f"{Path(graded.__file__)}:Exiting", "--limit", "1", "--steps", "2", "--episodes", "20")
     assert done.code == 1
     assert (
         "✗ forged-grade: work that is wrong earns 1: its modules print 'PASSED 4 4' and exit with 0"

@@ -16,7 +16,7 @@ from tests.support.unending_environment import PROCESSES
 pytestmark = pytest.mark.long
 
 PARK = Path(park.__file__)
-QUICK = ("--sample", "2", "--episodes", "20")
+QUICK = ("--limit", "2", "--episodes", "20")
 
 
 def test_a_clean_target_is_fine() -> None:

@@ -46,6 +46,6 @@ def test_what_does_not_end_is_found_and_not_waited_for(cls: type[Environment]) -
 
 
 def test_another_process_has_to_list_the_same_tasks() -> None:
-    done = run("test", f"{MARSH}:Unhashed", "--sample", "1", "--episodes", "20", env={"PYTHONHASHSEED": "0"})
+    done = run("test", f"{MARSH}:Unhashed", "--limit", "1", "--episodes", "20", env={"PYTHONHASHSEED": "0"})
     assert done.code == 1
     assert "✗ unstable: another process lists 'train' differently" in done.out

@@ -33,7 +33,7 @@ def test_its_test_passes(project: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_its_environment_is_fit_to_train_on(project: Path) -> None:
     done = run(
-        "test", "adder.py", "--strict", "--sample", "2", "--repeat", "2", "--episodes", "20", cwd=project
+        "test", "adder.py", "--strict", "--limit", "2", "--repeat", "2", "--episodes", "20", cwd=project
     )
     assert done.code == 0, done.out + done.err
 

@@ -217,7 +217,12 @@ def test_open_files_are_closed_with_their_tasks(tmp_path: Path) -> None:
         ("a.jsonl", '{"a": 1}\n\nnot json\n', r"a\.jsonl, line 3: this is not valid JSON"),
         ("a.jsonl", '{"a": 1}\n[1]\n', r"a\.jsonl, line 2: a task is a JSON object, not list"),
         ("a.csv", "a,b\n1,2\n3\n", r"a\.csv, line 3: the row has 1 values, but the first line has 2 names"),
-        ("a.csv", "a,b\n1,\xff\n", r"a\.csv, line 2: the text is not UTF-8"),
+        ("a.csv", "a,b\n1,\xff\n", r"a\.csv, line 2: the text is not UTF-8; convert the file"),
+        (
+            "a.jsonl",
+            '{"a": 1}\n{"a": "\xe9"}\n',
+            r"a\.jsonl, line 2: the text is not UTF-8; convert the file",
+        ),
         ("a.csv", 'a,b\n1,"2\n', r"a\.csv, line 2: unexpected end of data"),
         ("a.csv", "a,a\n1,2\n", "two columns of the first line have the same name"),
         ("a.json", "[]", r"write one task per line and name it \.jsonl"),

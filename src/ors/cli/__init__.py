@@ -36,6 +36,14 @@ COMMANDS = {
 }
 """Where in `commands/` each command is defined, and its line in `ors --help`, which imports none of them."""
 
+GROUPS = {
+    "Write": ("init", "play", "test"),
+    "Look": ("list", "tasks", "tools", "prompt", "call", "inspect"),
+    "Evaluate": ("eval", "runs", "view", "replay"),
+    "Operate": ("serve", "route", "hosts", "check", "bench", "sandbox", "config", "completion"),
+}
+"""The commands as `ors --help` lists them."""
+
 
 class Commands(click.Group):
     """Command group that imports one command at a time."""
@@ -71,8 +79,9 @@ class Commands(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Writes the list of commands from the table, without importing them."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
+        for title, names in GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl([(f"{name:10}", COMMANDS[name][1]) for name in names])
 
     def invoke(self, ctx: click.Context) -> object:
         """Runs the command; its errors become one line and an exit code."""

@@ -52,6 +52,7 @@ def in_one_line() -> Iterator[None]:
     except (click.ClickException, click.Abort, click.exceptions.Exit, BrokenPipeError):
         raise
     except KeyboardInterrupt:
+        click.echo("Interrupted.", err=True)
         raise click.exceptions.Exit(INTERRUPTED) from None
     except ORSError as error:
         raise _translated(error) from error

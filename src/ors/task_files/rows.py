@@ -81,7 +81,8 @@ class FileRows(Rows):
         try:
             return self.parsed(os.pread(self._file, end - start, start))
         except UnicodeDecodeError:
-            raise ValueError(f"{self._path}, line {self._line(start)}: the text is not UTF-8") from None
+            text = "the text is not UTF-8; convert the file, as with iconv -f latin1 -t utf-8"
+            raise ValueError(f"{self._path}, line {self._line(start)}: {text}") from None
         except (ValueError, csv.Error) as error:
             raise ValueError(f"{self._path}, line {self._line(start)}: {error}") from None
 
@@ -121,6 +122,7 @@ class JSONLRows(FileRows):
         try:
             found = loads(content.removeprefix(BOM).strip())
         except ValueError:
+            content.decode()  # what is not UTF-8 is told as such
             raise ValueError("this is not valid JSON") from None
         if not isinstance(found, dict):
             raise ValueError(f"a task is a JSON object, not {type(found).__name__}")

@@ -118,7 +118,11 @@ async def test_an_agent_of_ones_own_is_found_by_its_module(
         ("random:x", {}, r"Did you mean random\?"),
         ("zzz", {}, r"Use random, noop, gold, human, replay:RUN, openai:MODEL, .*module:object"),
         ("", {}, "There is no agent ''"),
-        ("zzz.yyy:agent", {}, r"There is no agent 'zzz\.yyy:agent'"),
+        (
+            "zzz.yyy:agent",
+            {},
+            r"There is no agent 'zzz\.yyy:agent'\. There is no module 'zzz\.yyy' either\. Use ",
+        ),
         ("openai", {}, "openai needs a name after a colon: openai:MODEL"),
         ("replay:", {}, "replay needs a name after a colon: replay:RUN"),
         ("replay:runs/one", {}, "replay:runs/one: missing a required argument: 'read_run'"),

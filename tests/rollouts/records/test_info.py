@@ -81,7 +81,7 @@ def test_what_looks_like_a_secret_is_hidden(value: Any) -> None:
     "value",
     [
         {"model": "openai:gpt-5-mini-2026-01-01", "tokens": 4096, "max_tokens": 10, "seed": 0, "key": None},
-        ["ors", "eval", "adder", "--tasks", "0:100", "--sample", "50", "--json"],
+        ["ors", "eval", "adder", "--tasks", "0:100", "--limit", "50", "--json"],
         {"base_url": "http://127.0.0.1:8000/v1", "target": "examples/math_qa.py:MathQA", "api_key": ""},
         {"model": "anthropic:claude-sonnet-4-20250514", "nested": {"list": [1, 2.5, True, None]}},
         "accounts/fireworks/models/qwen3-235b-a22b-instruct-2507",

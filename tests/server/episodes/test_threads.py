@@ -192,7 +192,7 @@ ENDING = textwrap.dedent(
     """
     import resource, threading
     from ors.server.process.shutdown import Deadline
-    deadline = Deadline()
+    deadline = Deadline(1.0)
     threading.stack_size(256 * 2**20)
     resource.setrlimit(resource.RLIMIT_AS, (100 * 2**20, resource.RLIM_INFINITY))
     deadline.set(0.01)

@@ -35,13 +35,17 @@ class TaskChoice:
         """
         known = await env.list_splits()
         found: list[TaskRef] = []
+        counts: dict[str, int] = {}
         for split in self.splits or known[:1]:
             if split not in known:
                 raise WrongUsage(f"There is no split {split!r}. Splits: {', '.join(known)}")
-            indices = self._of_split(split, await env.num_tasks(split))
+            counts[split] = await env.num_tasks(split)
+            indices = self._of_split(split, counts[split])
             found += [TaskRef(env.name, split, index) for index in indices]
         if not found:
-            raise WrongUsage("There is no task to play")
+            sizes = ", ".join(f"{split} has {count:,} tasks" for split, count in counts.items())
+            given = f"--tasks {self.indices} selects none" if self.indices else "There is no task to play"
+            raise WrongUsage(f"{given}: {sizes}, counted from 0")
         return self._sampled(found)
 
     def _of_split(self, split: str, count: int) -> Sequence[int]:

@@ -63,7 +63,7 @@ TASKS: Flags = (
     ("--tasks", {
         "metavar": "INDICES", "help": "Indices of tasks, such as 0:100 or 0,3,7:9.  [default: all]",
     }),
-    ("--sample", {"type": COUNT, "help": "Play only this many of them, chosen at random."}),
+    ("--limit", {"type": COUNT, "help": "Most tasks to play, chosen at random among these."}),
     ("--seed", {"type": int, "default": 0, "show_default": True, "help": "Seed of the random choice."}),
     ("--samples", {"type": COUNT, "default": 1, "show_default": True, "help": "Episodes of each task."}),
 )  # fmt: skip

@@ -93,5 +93,8 @@ def _suggestion(kind: str, rest: str) -> str:
     if near:
         given = "" if near[0] in _PLAIN else rest or ":NAME"
         return f" Did you mean {near[0]}{given}?"
+    missing = f" There is no module {kind!r} either." if rest else ""
     providers = ", ".join(f"{provider}:MODEL" for provider in DIALECTS)
-    return f" Use {', '.join(_PLAIN)}, replay:RUN, {providers}, or module:object for one of your own."
+    return (
+        f"{missing} Use {', '.join(_PLAIN)}, replay:RUN, {providers}, or module:object for one of your own."
+    )

@@ -111,7 +111,7 @@ class Runner(uvicorn.Server):
         Raises:
             StartupFailed: the `startup` of an environment raised.
         """
-        self._deadline = Deadline()
+        self._deadline = Deadline(self._app.limits.grace_seconds)
         if self._is_ours():
             # Modules and authors' data stay for good. Python's garbage collector need not visit them, which
             # would take 20 ms each time even without data.

@@ -25,7 +25,8 @@ _STDLIB = sysconfig.get_path("stdlib")
 class Deadline:
     """Ends the process if its shutdown takes too long, such as with a tool that blocks the event loop."""
 
-    def __init__(self) -> None:
+    def __init__(self, grace_seconds: float) -> None:
+        self._grace_seconds = grace_seconds
         self._seconds: SimpleQueue[float | None] = SimpleQueue()  # safe in a signal handler
         threading.Thread(target=self._watch, name="ors-end", daemon=True).start()
 
@@ -43,8 +44,9 @@ class Deadline:
         try:
             while seconds is not None:
                 if time.monotonic() + seconds < until:  # a further signal never gives more time
+                    waits = self._grace_seconds if until == math.inf else 0.0
+                    log.info("shutting down (waits up to %g s for running calls)", waits)
                     until = time.monotonic() + seconds
-                    log.info("told to end; this takes %g s at most", seconds)
                 seconds = self._seconds.get(timeout=max(0.0, until - time.monotonic()))
         except Empty:
             log.error("did not end in time; left behind: %s", "; ".join(other_threads()))

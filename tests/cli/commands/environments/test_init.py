@@ -43,7 +43,7 @@ def test_the_tests_of_a_new_package_pass_as_generated(template: str, tmp_path: P
 @pytest.mark.parametrize("template", TEMPLATES)
 def test_a_new_environment_is_fit_to_train_on(template: str, tmp_path: Path) -> None:
     run("init", "my-env", "--template", template, cwd=tmp_path)
-    how = ["--sample", "1", "--episodes", "20", "--json"]
+    how = ["--limit", "1", "--episodes", "20", "--json"]
     done = run("test", "my-env", *how, cwd=tmp_path, patience=150)  # the sandbox opens a hundred of them
     (report,) = done.json
     # Twenty sandboxes under a memory tracer may take longer than the time for that step.

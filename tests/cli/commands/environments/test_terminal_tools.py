@@ -69,11 +69,11 @@ def test_plain_text_is_the_last_message(tmp_path: Path) -> None:
 
 
 def test_its_grading_is_tested() -> None:
-    done = run("test", ESSAY, "--sample", "2", "--episodes", "20", "--json")
+    done = run("test", ESSAY, "--limit", "2", "--episodes", "20", "--json")
     assert done.code == 0, done.out
     (report,) = done.json
     assert (report["findings"], report["figures"]["tools"], report["figures"]["gold earns"]) == ([], 1, 1.0)
-    paid = run("test", f"{LASTWORD}:Generous", "--sample", "2", "--episodes", "20", "--json")
+    paid = run("test", f"{LASTWORD}:Generous", "--limit", "2", "--episodes", "20", "--json")
     assert "do-nothing" in [finding["id"] for finding in paid.json[0]["findings"]]
 
 

@@ -214,6 +214,34 @@ def test_ctrl_c_keeps_what_was_played_and_says_how_to_go_on(tmp_path: Path) -> N
     assert played(tmp_path / "run") == [("train", index, 0) for index in range(30)]
 
 
+def test_ctrl_c_before_the_first_episode_is_told(tmp_path: Path) -> None:
+    code = "import pathlib, time\npathlib.Path('begun').write_text('1\\n')\ntime.sleep(60)"
+    (tmp_path / "slow.py").write_text(code)
+    with running("eval", "slow.py", "--model", "random", cwd=tmp_path) as command:
+        _wait_for(tmp_path / "begun", 1)
+        done = command.stop(signal.SIGINT)
+    assert (done.code, done.err.splitlines()[-1]) == (130, "Interrupted.")
+
+
+@pytest.mark.parametrize(
+    ("indices", "told"),
+    [
+        ("90:100", "--tasks 90:100 selects none: train has 30 tasks, counted from 0"),
+        ("5:5", "--tasks 5:5 selects none: train has 30 tasks"),
+        ("30", "There is no task 30 in train, which has 30 tasks"),
+    ],
+)
+def test_indices_beyond_the_split_are_told_with_its_size(quiz_url: str, indices: str, told: str) -> None:
+    done = refused("eval", quiz_url, "--model", "noop", "--tasks", indices)
+    assert (done.code, told in done.err) == (2, True), done.err
+
+
+@pytest.mark.parametrize("flag", ["--sample", "--limi", "--sampl", "--spli"])
+def test_options_have_one_name_and_no_abbreviations(quiz_url: str, flag: str) -> None:
+    done = refused("eval", quiz_url, "--model", "noop", flag, "1")
+    assert (done.code, f"No such option '{flag}'" in done.err) == (2, True)
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_stopped_run_leaves_no_session(quiz_url: str, tmp_path: Path, number: signal.Signals) -> None:
     (tmp_path / "scripted.py").write_text(SLOW)
@@ -386,7 +414,7 @@ def test_a_folder_with_a_run_is_not_written_to(quiz_url: str, tmp_path: Path) ->
 
 def test_a_random_sample_of_tasks_is_the_same_for_the_same_seed(quiz_url: str, tmp_path: Path) -> None:
     for name, seed in (("a", "1"), ("b", "1"), ("c", "2")):
-        how = ["--model", "noop", "--sample", "5", "--seed", seed, "--out", name]
+        how = ["--model", "noop", "--limit", "5", "--seed", seed, "--out", name]
         assert run("eval", quiz_url, *how, cwd=tmp_path).code == 0
     a, b, c = (played(tmp_path / name) for name in "abc")
     assert a == b != c

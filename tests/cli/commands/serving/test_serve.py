@@ -244,7 +244,7 @@ def test_a_second_signal_ends_a_reloading_server_at_once(tmp_path: Path) -> None
         raw = Raw(address(server))
         with raw.opened(raw.session("quick"), "hang", env="quick"):
             server.process.send_signal(signal.SIGTERM)
-            server.errors("told to end")
+            server.errors(r"shutting down \(waits up to \d+ s for running calls\)")
             assert server.stop().code == 0
 
 

@@ -27,13 +27,13 @@ QUIET_SECONDS = 2.0
     cls=Command,
     examples=[
         "ors test adder",
-        "ors test adder --sample 20 --repeat 5 --json",
+        "ors test adder --limit 20 --repeat 5 --json",
         "ors test http://127.0.0.1:8080 --env adder",
     ],
 )
 @WHERE
 @click.option(
-    "--sample", type=click.IntRange(min=1), default=5, show_default=True, help="Tasks to open per split."
+    "--limit", type=click.IntRange(min=1), default=5, show_default=True, help="Tasks to open per split."
 )
 @click.option(
     "--steps", type=click.IntRange(min=1), default=10, show_default=True, help="Most calls in an episode."
@@ -71,7 +71,7 @@ QUIET_SECONDS = 2.0
 @as_json
 def test_command(
     where: str,
-    sample: int,
+    limit: int,
     steps: int,
     repeat: int,
     episodes: int,
@@ -91,7 +91,7 @@ def test_command(
     Does an episode leave anything behind? A TARGET runs in this process, which allows more tests than a URL.
     An environment may have a classmethod solve(task_spec) that returns the calls of a perfect episode.
     """
-    plan = quality.Plan(sample, steps, repeat, episodes, max_episodes, patience=patience, seed=seed)
+    plan = quality.Plan(limit, steps, repeat, episodes, max_episodes, patience=patience, seed=seed)
     plan = replace(plan, secrets=dict(secret), traceback=traceback)
     with ExitStack() as stack:
         progress = stack.enter_context(_Steps())

@@ -127,7 +127,7 @@ def _new_plan(where: str | None, given: Mapping[str, Any]) -> EvalPlan:
         given["base_url"],
         _model_options(given),
         prices,
-        TaskChoice(tuple(given["split"]), given["tasks"], given["sample"], given["seed"]),
+        TaskChoice(tuple(given["split"]), given["tasks"], given["limit"], given["seed"]),
         limits=EpisodeLimits(**limits),
         secrets=tuple(name for name, _ in given["secret"]),
         **{name: given[name] for name in taken},
