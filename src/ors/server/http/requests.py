@@ -26,16 +26,8 @@ _SESSION_ID = _protocol.SESSION_ID.lower().encode()
 _SECRETS = _protocol.SECRETS.lower().encode()
 _EVENT_STREAM = _protocol.EVENT_STREAM.encode()
 
-SINGLE_HEADERS = {
-    name.lower().encode(): name
-    for name in (
-        "Host",
-        _protocol.SESSION_ID,
-        _protocol.API_KEY,
-        _protocol.IDEMPOTENCY_KEY,
-        _protocol.SECRETS,
-    )
-}
+_ONCE = ("Host", _protocol.SESSION_ID, _protocol.API_KEY, _protocol.IDEMPOTENCY_KEY, _protocol.SECRETS)
+SINGLE_HEADERS = {name.lower().encode(): name for name in _ONCE}
 """Headers that a request has once at most, with their usual spelling."""
 
 KEYLESS_BODY_BYTES = 64 * 1024
