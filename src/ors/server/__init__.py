@@ -18,7 +18,6 @@ from ors.server.episodes.error_text import ErrorText, ReturnErrors
 from ors.server.http.origin_check import is_loopback as is_loopback
 from ors.server.identity import Identity
 from ors.server.observe.events import Observer, Observers, Recorder
-from ors.server.observe.prometheus import MetricsReader
 from ors.server.runtime import Runtime
 from ors.server.sessions.api_keys import ApiKey, Keys
 
@@ -31,10 +30,8 @@ __all__ = ["ApiKey", "Limits", "Observer", "Server"]
 log = logging.getLogger("ors.server")
 
 STARTUP_FAILURE = 3
-TELEMETRY_VARIABLE = "OTEL_EXPORTER_OTLP_ENDPOINT"
-"""OpenTelemetry's own: with it set and the extra installed, spans and metrics are sent there."""
-
-
+TRACES_VARIABLES = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+"""OpenTelemetry's own: with one of them set and the extra installed, spans are sent there."""
 BANNER = "ors.cli.output.banner:Banner"
 """What `run` prints when it has started. By name, since the command line imports the server."""
 LINK = "ors.cluster.link.server:upgrade"
@@ -69,14 +66,11 @@ class Server:
         slot: int = 0,
     ) -> None:
         self.limits = limits or Limits()
-        watching = [*observers, *_telemetry()]
-        runtime = Runtime(self.limits, ErrorText(return_errors), Observers(watching), Identity(slot))
+        watching = Observers([*observers, *_telemetry()])
+        runtime = Runtime(self.limits, ErrorText(return_errors), watching, Identity(slot))
         self._app = App(served_environments(environments, runtime), runtime, Keys(api_keys), cors_origins)
         if not api_keys:
             _warn_of_open_sandboxes(environments)
-        for one in watching:
-            if isinstance(one, MetricsReader):
-                one.read_from(self._app.metrics)
         self._inspector = inspector
         self._app.inspect(bool(inspector))
         self.app = ASGI(self._app)
@@ -164,27 +158,16 @@ def _warn_of_open_sandboxes(environments: Sequence[type[Environment]]) -> None:
 
 def _telemetry() -> Sequence[Observer]:
     # OpenTelemetry is optional, and loaded only if configured.
-    if not any(os.environ.get(name) for name in (TELEMETRY_VARIABLE, *_OF_SIGNALS.values())):
+    variable = next((name for name in TRACES_VARIABLES if os.environ.get(name)), None)
+    if variable is None or os.environ.get("OTEL_TRACES_EXPORTER") == "none":
         return ()
     try:
-        from ors.server.observe import otel_metrics as metering
-        from ors.server.observe import otel_traces as tracing
+        from ors.server.observe.otel_traces import exported
 
-        return [
-            *(tracing.exported() if _is_wanted("TRACES") else ()),
-            *(metering.exported() if _is_wanted("METRICS") else ()),
-        ]
+        return exported()
     except ImportError:
-        log.warning("%s is set, but telemetry is an extra: pip install 'ors-kit[otel]'", TELEMETRY_VARIABLE)
+        log.warning("%s is set, but telemetry is an extra: pip install 'ors-kit[otel]'", variable)
         return ()
-
-
-_OF_SIGNALS = {name: f"OTEL_EXPORTER_OTLP_{name}_ENDPOINT" for name in ("TRACES", "METRICS")}
-
-
-def _is_wanted(signal: str) -> bool:
-    somewhere = os.environ.get(TELEMETRY_VARIABLE) or os.environ.get(_OF_SIGNALS[signal])
-    return bool(somewhere) and os.environ.get(f"OTEL_{signal}_EXPORTER", "otlp") != "none"
 
 
 def _listener(host: str, port: int) -> socket.socket:

@@ -1,7 +1,10 @@
 """Spans of sessions and calls, as OpenTelemetry's own SDK gathers them."""
 
+import http.server
 import sys
+import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
@@ -95,3 +98,58 @@ def test_without_the_extra_a_server_serves_and_says_so(
     with serving(Server([Lab])) as url:
         assert Raw(url).get("/health").status == 200
     assert "pip install 'ors-kit[otel]'" in caplog.text
+
+
+@contextmanager
+def collector(monkeypatch: pytest.MonkeyPatch, variable: str) -> Iterator[threading.Event]:
+    """Listens where `variable` points to; the event is set once the span of a session has come."""
+    came = threading.Event()
+
+    class Collector(http.server.BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            if self.path == "/v1/traces" and b"session lab" in body:
+                came.set()
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, format: str, *args: object) -> None: ...
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Collector) as listener:
+        threading.Thread(target=listener.serve_forever, daemon=True).start()
+        endpoint = f"http://127.0.0.1:{listener.server_address[1]}"
+        monkeypatch.setenv(variable, endpoint + ("/v1/traces" if "TRACES" in variable else ""))
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_COMPRESSION", "none")
+        monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "50")
+        yield came
+        listener.shutdown()
+
+
+@pytest.mark.parametrize("variable", ["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"])
+def test_with_an_endpoint_in_the_environment_spans_are_sent_there(
+    monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
+    with collector(monkeypatch, variable) as came, serving(Server([Lab])) as url:
+        raw = Raw(url)
+        raw.post("/delete", sid=raw.session())
+        assert came.wait(20)
+
+
+def test_what_was_not_sent_yet_is_sent_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    with collector(monkeypatch, "OTEL_EXPORTER_OTLP_ENDPOINT") as came:
+        monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "1000000")
+        with serving(Server([Lab])) as url:
+            raw = Raw(url)
+            raw.post("/delete", sid=raw.session())
+            assert not came.is_set()
+        assert came.wait(20)
+
+
+@pytest.mark.parametrize(("exporter", "observers"), [("otlp", 1), ("none", 0)])
+def test_traces_can_be_switched_off(monkeypatch: pytest.MonkeyPatch, exporter: str, observers: int) -> None:
+    monkeypatch.setenv("OTEL_TRACES_EXPORTER", exporter)
+    with collector(monkeypatch, "OTEL_EXPORTER_OTLP_ENDPOINT"):
+        server = Server([Lab])
+        with serving(server):
+            found = server._app.runtime.observers.all
+    assert [type(one) for one in found] == [OTelTraces] * observers

@@ -43,12 +43,8 @@ class CallCounters:
         tally.bytes += size
         tally.buckets[bisect_left(SECONDS, seconds)] += 1
 
-    def tool_of(self, environment: str, tool: str, outcome: str) -> str:
-        """The label of a tool; empty if it is no known tool, or cannot be printed."""
-        return tool if tool.isprintable() and self._is_tool(environment, tool, outcome) else ""
-
     def _tally(self, environment: str, tool: str, outcome: str, reason: str) -> _Tally:
-        tool = self.tool_of(environment, tool, outcome)
+        tool = tool if tool.isprintable() and self._is_tool(environment, tool, outcome) else ""
         room = len(self._tallies) < MOST_TALLIES and reason.isprintable()
         return self._tallies.setdefault((environment, tool, outcome, reason if room else "other"), _Tally())
 

@@ -4,9 +4,9 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from functools import cached_property
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ors.server.observe.events import CallFinished, Event
+from ors.server.observe.events import Event
 from ors.server.observe.histogram import Histogram
 from ors.server.observe.loop_lag import LoopLag
 from ors.server.observe.metrics import METRICS, Labels, MetricRow, MetricSource, Values
@@ -49,7 +49,6 @@ class Metrics:
 
     def __init__(self, runtime: Runtime, sessions: Sessions, tools: Mapping[str, Set[str]]) -> None:
         self.lag = LoopLag()
-        self._runtime = runtime
         self._source = MetricSource(runtime, sessions, list(tools), self.lag)
         self._counts = {row.name: _count(row) for row in METRICS if row.read is None}
         self._by_event: defaultdict[type[Event], list[_Count]] = defaultdict(list)
@@ -73,14 +72,6 @@ class Metrics:
         from prometheus_client import generate_latest
 
         return generate_latest(self._registry)
-
-    def families(self) -> "Iterable[Metric]":
-        """All metrics, for other formats. May be called in another thread."""
-        return self._registry.collect()
-
-    def tool_of(self, event: CallFinished) -> str:
-        """The label of the event's tool."""
-        return self._runtime.calls.tool_of(event.environment, event.tool, event.outcome)
 
     @property
     def events(self) -> Iterable[type[Event]]:
@@ -115,11 +106,3 @@ def _family(row: MetricRow, values: Values) -> "Metric":
     for labels, value in sorted(values.items()):
         family.add_metric(labels, value)
     return family
-
-
-@runtime_checkable
-class MetricsReader(Protocol):
-    """An observer that also reads the metrics, at any time."""
-
-    def read_from(self, metrics: Metrics) -> None:
-        """Gives it the metrics to read."""
