@@ -189,7 +189,7 @@ def main() -> int:
         deployment = deploy(
             [Yard],
             hosts=HOSTS,
-            fronts=2,
+            routers=2,
             port=port,
             host="127.0.0.1",
             num_cpus=0.45,  # two fit on a node: three are never all on one

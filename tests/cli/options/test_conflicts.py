@@ -16,7 +16,7 @@ RAY = ("--ray", "--host", "127.0.0.1")
     ("words", "said"),
     [
         (["--hosts", "2"], "--hosts works only with --ray"),
-        (["--fronts", "1"], "--fronts works only with --ray"),
+        (["--routers", "1"], "--routers works only with --ray"),
         (["--min-hosts", "1", "--workers", "2"], "--min-hosts works only with --ray"),
         (["--num-cpus", "1"], "--num-cpus works only with --ray"),
         (["--num-gpus", "1"], "--num-gpus works only with --ray"),
@@ -78,7 +78,7 @@ def test_amounts_that_ray_would_not_take_are_refused(words: list[str], said: str
 
 
 def test_what_a_file_sets_for_ray_may_stand_where_ray_is_not_used(park: str, tmp_path: Path) -> None:
-    (tmp_path / "pyproject.toml").write_text("[tool.ors.serve]\nhosts = 8\nfronts = 2\n")
+    (tmp_path / "pyproject.toml").write_text("[tool.ors.serve]\nhosts = 8\nrouters = 2\n")
     with running("serve", park, "--port", "0", cwd=tmp_path) as server:
         assert server.line("Serving on")
 

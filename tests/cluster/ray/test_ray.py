@@ -62,7 +62,7 @@ def fleet(traces: Path, port: int) -> Iterator[Fleet]:
             hosts=3,
             sessions_per_host=PER_HOST,
             calm_seconds=0.1,
-            fronts=2,
+            routers=2,
             port=port,
             host="127.0.0.1",
             num_cpus=0.45,  # two fit on a node: three are never all on one

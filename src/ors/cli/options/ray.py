@@ -93,7 +93,7 @@ FLAGS: Flags = (
         },
     ),
     (
-        "--fronts",
+        "--routers",
         {
             "type": click.IntRange(0),
             "default": 0,
@@ -143,7 +143,7 @@ class OnRay:
     min_hosts: int | None
     max_hosts: int | None
     sessions_per_host: int
-    fronts: int
+    routers: int
     num_cpus: float
     num_gpus: float
     resource: Sequence[tuple[str, float]]
@@ -191,7 +191,7 @@ class OnRay:
             return deploy(
                 classes,
                 sessions_per_host=self.sessions_per_host,
-                fronts=self.fronts,
+                routers=self.routers,
                 num_cpus=self.num_cpus,
                 num_gpus=self.num_gpus,
                 resources=dict(self.resource),

@@ -11,10 +11,7 @@ from ors.cluster.ray.backend import RayBackend
 from ors.cluster.ray.deployment import RayDeployment as Deployment
 from ors.cluster.ray.heartbeat import directory
 
-__all__ = ["Deployment", "HostInfo", "NamespaceInUse", "Row", "deploy", "directory"]
-
-Row = HostInfo
-"""The name of HostInfo in 0.1.0."""
+__all__ = ["Deployment", "HostInfo", "NamespaceInUse", "deploy", "directory"]
 
 DEFAULT_NAMESPACE = "ors"
 
@@ -28,7 +25,7 @@ def deploy(
     sessions_per_host: int = 100,
     calm_seconds: float = 60.0,
     drain_seconds: float = 3600.0,
-    fronts: int = 0,
+    routers: int = 0,
     port: int = 8080,
     host: str = "",
     insecure: bool = False,
@@ -43,8 +40,8 @@ def deploy(
 
     At first `hosts` of them; then their number follows the load between `min_hosts` and `max_hosts` (default:
     `hosts`), with `sessions_per_host` as the target: more at once, fewer when fewer were enough for
-    `calm_seconds`. A host that is not needed ends with its last session, or after `drain_seconds`. `fronts`
-    routers listen on `port`, one per node. `host` is the address to listen on; the default, that of each
+    `calm_seconds`. A host that is not needed ends with its last session, or after `drain_seconds`. That many
+    `routers` listen on `port`, one per node. `host` is the address to listen on; the default, that of each
     node, needs `api_keys` or `insecure`. `num_cpus`, `num_gpus`, `resources` and `runtime_env` apply to each
     host, `options` to its `Server`. Each deployment in a cluster has its own `namespace`.
 
@@ -56,7 +53,7 @@ def deploy(
     where = (host, port, insecure, num_cpus, num_gpus, resources or {}, runtime_env or {}, namespace)
     plan = ActorPlan(environments, options, *where)
     bounds = Bounds(*_around(hosts, min_hosts, max_hosts), sessions_per_host, calm_seconds, drain_seconds)
-    return Deployment(RayBackend(plan, fronts), bounds).start(hosts)
+    return Deployment(RayBackend(plan, routers), bounds).start(hosts)
 
 
 def _around(hosts: int, min_hosts: int | None, max_hosts: int | None) -> tuple[int, int]:
