@@ -22,7 +22,7 @@ from pathlib import Path
 from bench import machine
 from ors.errors import SandboxDead
 from ors.sandbox import Pool, Sandbox, SandboxSpec, open_sandbox
-from ors.sandbox.box import Box, open_box
+from ors.sandbox.box import open_box
 
 SPEC = SandboxSpec(backend="bwrap")
 AT_ONCE = 8
@@ -158,7 +158,7 @@ def family(pid: int) -> list[int]:
 async def many(count: int) -> None:
     before = machine.resident_bytes(os.getpid())
     began = time.perf_counter()
-    boxes: list[Box] = []
+    boxes: list[Sandbox] = []
     for _ in range(0, count, AT_ONCE):
         boxes += await asyncio.gather(*(open_box(SPEC) for _ in range(AT_ONCE)))
     took = time.perf_counter() - began
@@ -208,7 +208,7 @@ async def soak(count: int) -> bool:
     return after == before
 
 
-async def live(box: Box, *, killed: bool) -> None:
+async def live(box: Sandbox, *, killed: bool) -> None:
     await box.write_file("file", b"x" * 10_000)
     running = asyncio.ensure_future(box.exec("cat file; sleep 60 & sleep 60" if killed else "cat file"))
     if killed:

@@ -19,7 +19,7 @@ from ors.errors import ToolCallError
 from ors.sandbox import Sandbox, SandboxDead, SandboxLimit, SandboxSpec, open_sandbox
 from ors.sandbox.battery import SMALL
 from ors.sandbox.battery.outside import FULL
-from ors.sandbox.box import Box, open_box
+from ors.sandbox.box import open_box
 from ors.toolsets import SandboxEnvironment, Submit
 from tests.sandbox.test_end import family
 
@@ -28,7 +28,7 @@ SPEC = SandboxSpec(backend="bwrap")
 
 
 @pytest_asyncio.fixture
-async def real() -> AsyncIterator[Box]:
+async def real() -> AsyncIterator[Sandbox]:
     async with await open_box(SPEC) as opened:
         yield opened
 
@@ -49,7 +49,7 @@ async def test_a_sandbox_that_programs_kill_by_its_memory_has_hit_a_limit() -> N
             assert caught.value.reason == "memory"
 
 
-async def test_a_sandbox_that_ends_from_inside_has_hit_a_limit(real: Box) -> None:
+async def test_a_sandbox_that_ends_from_inside_has_hit_a_limit(real: Sandbox) -> None:
     running = asyncio.ensure_future(real.exec("echo begun; touch begun; sleep 600"))
     while (await real.exec(["test", "-e", "begun"])).returncode:
         await asyncio.sleep(0)
@@ -61,7 +61,7 @@ async def test_a_sandbox_that_ends_from_inside_has_hit_a_limit(real: Box) -> Non
     assert caught.value.reason == "killed"
 
 
-async def test_what_the_host_ends_is_a_failure(real: Box) -> None:
+async def test_what_the_host_ends_is_a_failure(real: Sandbox) -> None:
     running = asyncio.ensure_future(real.exec(["sleep", "600"]))
     await asyncio.sleep(0)
     os.kill(real.cell.pid, signal.SIGKILL)
@@ -72,7 +72,7 @@ async def test_what_the_host_ends_is_a_failure(real: Box) -> None:
 
 
 async def test_an_agent_that_programs_keep_from_answering_has_hit_a_limit(
-    real: Box, monkeypatch: pytest.MonkeyPatch
+    real: Sandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ors.sandbox.box.UNANSWERED", 0.2)
     os.kill(family(real.cell.pid)[1], signal.SIGSTOP)
@@ -103,7 +103,6 @@ class Careless(SandboxEnvironment):
     @tool
     async def end(self) -> ToolOutput:
         """Ends the sandbox, as a program might."""
-        assert isinstance(self.box, Box)
         os.kill(family(self.box.cell.pid)[1], signal.SIGKILL)
         await self.box.exec(["true"])
         return ToolOutput(blocks=[])
@@ -129,7 +128,7 @@ async def test_an_agent_cannot_void_its_episode_through_a_careless_author() -> N
         assert (output.reward, output.finished) == (0.0, True)
 
 
-async def test_a_missing_file_is_the_agents_doing_and_can_be_pickled(real: Box) -> None:
+async def test_a_missing_file_is_the_agents_doing_and_can_be_pickled(real: Sandbox) -> None:
     with pytest.raises(FileNotFoundError) as caught:
         await real.read_file("nothing")
     assert isinstance(caught.value, SandboxLimit)
@@ -137,14 +136,14 @@ async def test_a_missing_file_is_the_agents_doing_and_can_be_pickled(real: Box) 
     assert (type(copied), copied.errno, copied.filename) == (FileNotFoundError, errno.ENOENT, "nothing")
 
 
-async def test_a_request_that_the_agent_cannot_fulfil_does_not_end_it(real: Box) -> None:
+async def test_a_request_that_the_agent_cannot_fulfil_does_not_end_it(real: Sandbox) -> None:
     with pytest.raises(OSError, match="recursion"):
         await real.write_file("d/" * 1500 + "file", b"")
     assert (await real.exec(["echo", "here"])).stdout == b"here\n"
 
 
 async def test_copies_of_files_have_a_deadline(
-    real: Box, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    real: Sandbox, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     await real.write_file("file", b"x")
     monkeypatch.setattr("ors.sandbox.box.FILE_SECONDS", 0.0)
@@ -182,7 +181,7 @@ async def test_a_loop_of_signals_holds_nothing_up(box: Sandbox) -> None:
 
 
 @pytest.mark.skipif(not ROOT, reason="a plain user has one user id")
-async def test_agent_and_programs_of_a_root_server_are_two_users(real: Box) -> None:
+async def test_agent_and_programs_of_a_root_server_are_two_users(real: Sandbox) -> None:
     result = await real.exec(
         "stat -Lc %u /proc/1 /proc/self; grep Cap /proc/1/status; chmod 777 /work; touch x; stat -c %u x"
     )
@@ -360,7 +359,7 @@ def test_a_server_without_a_key_warns_of_sandboxes_that_reach_it(caplog: pytest.
 
 
 @pytest.mark.skipif(not ROOT, reason="control groups belong to root")
-async def test_the_processor_is_shared_by_sandboxes_and_not_by_their_processes(real: Box) -> None:
+async def test_the_processor_is_shared_by_sandboxes_and_not_by_their_processes(real: Sandbox) -> None:
     group = real.cell.launched.cgroup
     if group is None or not any((folder / "cpu.shares").exists() for folder in group.folders):
         pytest.skip("this machine has no control groups of version 1")

@@ -15,7 +15,7 @@ import pytest
 import uvloop
 
 from ors.sandbox import Sandbox, SandboxDead, SandboxSpec, SandboxUnavailable, open_sandbox
-from ors.sandbox.box import Box, open_box
+from ors.sandbox.box import open_box
 
 SPEC = SandboxSpec(backend="bwrap")
 
@@ -191,7 +191,7 @@ def state() -> dict[str, object]:
     }
 
 
-async def live(box: Box, *, killed: bool) -> None:
+async def live(box: Sandbox, *, killed: bool) -> None:
     """Uses a sandbox, and ends it one way or another."""
     await box.write_file("file", b"x" * 1000)
     running = asyncio.ensure_future(box.exec("cat file; sleep 600" if killed else "cat file"))

@@ -1,10 +1,9 @@
 """Isolated places for programs and files that nobody trusts: `async with await open_sandbox() as box`."""
 
 from ors.errors import SandboxDead, SandboxLimit, SandboxUnavailable
-from ors.sandbox.box import open_box
+from ors.sandbox.box import Sandbox, open_box
 from ors.sandbox.pool import Pool
 from ors.sandbox.process import Process
-from ors.sandbox.sandbox import Sandbox
 from ors.sandbox.snapshot import Snapshot
 from ors.sandbox.spec import ExecResult, GradedCases, SandboxSpec
 from ors.sandbox.view import SandboxView

@@ -1,4 +1,4 @@
-"""The sandbox of every backend: it asks the agent inside."""
+"""Sandbox: every backend has this one, which asks the agent inside."""
 
 import asyncio
 import os
@@ -7,18 +7,16 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from ors._sandbox_observer import SANDBOX_OBSERVER
 from ors.errors import SandboxDead, SandboxLimit
 from ors.sandbox.backends import SandboxBackend
-from ors.sandbox.file_errors import copied, copying, failure
+from ors.sandbox.files import asked, copied, copying, parts
 from ors.sandbox.grading import run_cases, run_grader
 from ors.sandbox.inside.archive import pack, unpack
 from ors.sandbox.opening import Cell, start
 from ors.sandbox.process import Process, encoded
-from ors.sandbox.sandbox import FILE, OUTPUT, Sandbox
 from ors.sandbox.snapshot import Snapshot
 from ors.sandbox.spec import Cases, ExecResult, GradedCases, SandboxSpec
 from ors.sandbox.view import LARGEST_ANSWER, MOST_FILES, MOST_PROCESSES, SandboxView, view
@@ -28,7 +26,8 @@ UNANSWERED = 5.0
 """Seconds after a program's time limit until the sandbox counts as dead."""
 COUNTED = ("time", "output", "memory", "inodes")
 """Limits that end a program."""
-PIECE = 1 << 20
+OUTPUT = PIECE = 1 << 20
+FILE = 16 << 20
 FILE_SECONDS = 60.0
 SLOWEST_COPY = 8 << 20
 """Bytes a second that a copy of files may take the time for."""
@@ -41,51 +40,51 @@ async def open_box(
     files: Snapshot | None = None,
     among: Sequence[SandboxBackend] | None = None,
     within: str = "",
-) -> "Box":
+) -> "Sandbox":
     """Opens a sandbox, with the files of a snapshot; without the links that leave the folder `within`."""
     began = time.monotonic()
     backend, cell = await start(spec, among)
-    box = Box(spec, backend, cell)
+    box = Sandbox(spec, backend, cell)
     box.observer.opened(time.monotonic() - began)
     if files is not None:
         try:
-            await box.fill(files, within)
+            await box._fill(files, within)
         except BaseException:
             await box.close()
             raise
     return box
 
 
-class Box:
-    """One open sandbox."""
+class Sandbox:
+    """An isolated place for programs and files: `async with await open_sandbox(spec) as box`.
+
+    Paths are those inside; relative ones start at /work. All methods raise SandboxDead after its end.
+    """
 
     def __init__(self, spec: SandboxSpec, backend: SandboxBackend, cell: Cell) -> None:
         self.spec = spec
         self.backend = backend.name
         folder = str(cell.launched.settings["folder"])
         self.work = f"{folder}/work"
+        """The folder /work, as programs see it; only the backend `none` has another path."""
         self.cell = cell
         self.observer = SANDBOX_OBSERVER.get()
         cell.gone.add_done_callback(lambda _: self.observer.closed())
         self._backend = backend
         self._channel = cell.channel
         self._places = ("work", "home/agent") if folder else ("work", "home/agent", "tmp")
-        home = f"{folder}/home/agent"
-        self._oom_kills = 0
         self._filling: asyncio.Task[None] | None = None
-        told = {"PATH": PATH, "HOME": home, "LANG": "C.UTF-8", "USER": "agent", "TERM": "dumb"}
-        self._env = {**told, **spec.env}
+        told = {"PATH": PATH, "HOME": f"{folder}/home/agent", "LANG": "C.UTF-8", "USER": "agent"}
+        self._env = {**told, "TERM": "dumb", **spec.env}
 
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def close(self) -> None:
-        """Ends everything in the sandbox."""
+        """Ends everything in the sandbox; returns when nothing is left. May be called twice."""
         self._kernel_kills()
         if self._filling is not None:
             self._filling.cancel()
@@ -103,7 +102,13 @@ class Box:
         env: Mapping[str, str] | None = None,
         max_output: int = OUTPUT,
     ) -> ExecResult:
-        """Runs a program to its end."""
+        """Runs a program to its end; a string goes to `sh -c`.
+
+        Beyond `timeout` seconds, or `max_output` bytes on a stream, the program and its group are killed.
+
+        Raises:
+            SandboxLimit: there are too many processes to start one more.
+        """
         if timeout <= 0 or max_output < 1:
             raise ValueError("timeout and max_output must be over 0")
         command = encoded(argv, {**self._env, **(env or {})})
@@ -156,13 +161,10 @@ class Box:
 
     def _kernel_kills(self) -> int:
         """Counts the processes that the kernel has killed for their memory since the last time."""
-        group = self.cell.launched.cgroup
-        if group is None or self.cell.gone.done():
-            return 0
-        before, self._oom_kills = self._oom_kills, max(self._oom_kills, group.oom_kills())
-        for _ in range(self._oom_kills - before):
+        kills = self.cell.oom_kills()
+        for _ in range(kills):
             self.observer.killed("memory")
-        return self._oom_kills - before
+        return kills
 
     async def spawn(
         self,
@@ -172,7 +174,10 @@ class Box:
         env: Mapping[str, str] | None = None,
         reports: bool = False,
     ) -> Process:
-        """Starts a program that runs beside others."""
+        """Starts a program that runs beside others, with streams.
+
+        With `reports` the program can also write to descriptor 3, which `Process.read_report` reads.
+        """
         command = encoded(argv, {**self._env, **(env or {})})
         await self._filled()
         process = Process(self._channel)
@@ -200,56 +205,51 @@ class Box:
     # ── Files ────────────────────────────────────────────────────────────────────────────────────
 
     async def read_file(self, path: str, max_bytes: int = FILE) -> bytes:
-        """The content of a regular file."""
+        """The content of a regular file.
+
+        Raises:
+            OSError: there is no such file, or it is a folder, a pipe or a device.
+            SandboxLimit: it is larger than `max_bytes`.
+        """
         return await self._asked(path, max_bytes, "read", os.fsencode(path), max_bytes)
 
     async def write_file(self, path: str, data: bytes, mode: int = 0o644) -> None:
-        """Writes a file."""
+        """Writes a file, and makes the folders above it.
+
+        Raises:
+            OSError: that is not possible.
+            SandboxLimit: the disk is full.
+        """
         if len(data) > max(self.spec.disk, self.spec.tmp):
             raise SandboxLimit(f"{path}: the disk has no room for {len(data):,} bytes", reason="disk")
         await self._asked(path, 0, "write", os.fsencode(path), data, mode)
 
     async def _asked(self, path: str, most: int, operation: str, *arguments: object) -> bytes:
-        if "\0" in path:
-            raise ValueError("a path cannot contain a zero byte")
         await self._filled()
-        answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-        content = bytearray()
-
-        def take(kind: bytes, data: bytes) -> None:
-            content.extend(data if kind == b"D" else b"")
-            if len(content) > most:
-                raise ValueError("more than was asked for")
-            if not answer.done() and kind == b"K":
-                answer.set_result(bytes(content))
-            elif not answer.done() and kind != b"D":
-                fate = self._channel.fate
-                answer.set_exception(failure(path, data) if kind or fate is None else fate())
-
-        number = self._channel.expect(take)
-        try:
-            self._channel.send(operation, number, *arguments)
-            done, _ = await asyncio.wait([answer], timeout=FILE_SECONDS)
-        finally:
-            self._channel.forget(number)
-        if not done:
+        content = await asked(self._channel, FILE_SECONDS, path, most, operation, *arguments)
+        if content is None:
             raise self._unanswered()
-        return answer.result()
+        return content
 
     async def upload(self, local: str | Path, path: str) -> None:
-        """Copies a file or folder of the host."""
-        (folder, source), (base, target) = _parts(Path.cwd(), local), _parts("/work", path)
+        """Copies a file or folder of the host to `path`."""
+        (folder, source), (base, target) = parts(Path.cwd(), local), parts("/work", path)
         files = Snapshot(self._room())
         try:
             names = {os.fsencode(source): os.fsencode(target)}
             await asyncio.to_thread(pack, os.fsencode(folder), names, files.add)
-            await self.restore(files, base)
+            await self._filled()
+            await self._restore(files, base)
         finally:
             files.close()
 
     async def download(self, path: str, local: str | Path, max_bytes: int | None = None) -> None:
-        """Copies a file or folder to the host."""
-        (folder, target), (base, source) = _parts(Path.cwd(), local), _parts("/work", path)
+        """Copies a file or folder to `local` on the host. Symbolic links are left out.
+
+        Raises:
+            SandboxLimit: there is more than `max_bytes`, by default the size of the disk.
+        """
+        (folder, target), (base, source) = parts(Path.cwd(), local), parts("/work", path)
         most = max_bytes or self._room()
         # What the host cannot take is refused before half of a tree is there.
         files = await self._packed(base, {source: target}, most, LONGEST_PATH - len(os.fsencode(folder)))
@@ -260,7 +260,7 @@ class Box:
             files.close()
 
     async def look(self) -> SandboxView:
-        """Its processes, memory and files."""
+        """Its processes, memory and files, for people who watch. Changes nothing."""
         answer = await self._asked("", LARGEST_ANSWER, "look", MOST_PROCESSES, MOST_FILES)
         group = self.cell.launched.cgroup
         try:
@@ -270,7 +270,7 @@ class Box:
             raise SandboxLimit(f"{error}; it was killed", reason="killed") from None
 
     async def snapshot(self) -> Snapshot:
-        """A copy of all files in the writable places."""
+        """A copy of all files in the writable places. Processes are not part of it."""
         return await self._packed("/", {place: place for place in self._places}, self._room())
 
     def _room(self) -> int:
@@ -300,12 +300,7 @@ class Box:
     def _seconds(self) -> float:
         return FILE_SECONDS + self._room() / SLOWEST_COPY
 
-    async def restore(self, files: Snapshot, base: str = "/") -> None:
-        """Puts the files of a snapshot into this sandbox."""
-        await self._filled()
-        await self._restore(files, base)
-
-    def fill(self, files: Snapshot, within: str = "") -> "asyncio.Task[None]":
+    def _fill(self, files: Snapshot, within: str = "") -> "asyncio.Task[None]":
         """Begins to put files into this sandbox, which is new. Whoever uses it waits for them."""
         self._filling = asyncio.ensure_future(self._restore(files, within=within))
         self._filling.add_done_callback(lambda done: done.cancelled() or done.exception())
@@ -333,12 +328,16 @@ class Box:
 
     # ── Other sandboxes ──────────────────────────────────────────────────────────────────────────
 
-    async def fork(self, n: int = 1) -> list[Sandbox]:
-        """Opens `n` new sandboxes with the same files."""
+    async def fork(self, n: int = 1) -> "list[Sandbox]":
+        """Opens `n` new sandboxes with the same files. Processes are not copied.
+
+        The files are those of this moment. They are copied in the background; the first use of a new sandbox
+        waits for its own.
+        """
         files = await self.snapshot()
         places = asyncio.Semaphore(FORKS_AT_ONCE)
 
-        async def sibling() -> Box:
+        async def sibling() -> Sandbox:
             async with places:
                 return await open_box(self.spec, None, [self._backend])
 
@@ -350,10 +349,10 @@ class Box:
             for one in opening:
                 one.cancel()
             for each in await asyncio.gather(*opening, return_exceptions=True):
-                if isinstance(each, Box):
+                if isinstance(each, Sandbox):
                     await each.close()
             raise
-        filled = asyncio.gather(*(box.fill(files) for box in opened), return_exceptions=True)
+        filled = asyncio.gather(*(box._fill(files) for box in opened), return_exceptions=True)
         filled.add_done_callback(lambda _: files.close())
         return list(opened)
 
@@ -366,30 +365,33 @@ class Box:
         timeout: float = 60.0,
         max_output: int = OUTPUT,
     ) -> ExecResult:
-        """Runs a grader in a second sandbox."""
+        """Runs a grader in a second sandbox, over a copy of /work.
+
+        `files` are put into the folder that the grader starts in, which the agent's programs never saw.
+        """
         async with self._graders() as grader, await grader() as box:
             return await run_grader(box, argv, files or {}, stdin, timeout, max_output)
 
     async def grade_cases(
         self, argv: Sequence[str] | str, cases: Cases, *, timeout: float = 10.0, exact: bool = False
     ) -> GradedCases:
-        """Runs a program once per case, and compares what it prints."""
+        """Runs a program in /work once per case, each time in a new sandbox over the same copy of /work.
+
+        A case is an input and the output that is expected of it, which never enters a sandbox. It passes if
+        the program ends with status 0 within `timeout` seconds and prints the expected output. White space at
+        the end of lines and of the output does not count, unless the comparison is `exact`.
+
+        Raises:
+            SandboxLimit: /work cannot be copied, since it is over a limit.
+        """
         async with self._graders() as grader:
             return await run_cases(grader, argv, cases, timeout, exact)
 
     @asynccontextmanager
-    async def _graders(self) -> "AsyncIterator[Callable[[], Awaitable[Box]]]":
+    async def _graders(self) -> "AsyncIterator[Callable[[], Awaitable[Sandbox]]]":
         """Opens sandboxes with a copy of /work, all as it is at this moment."""
         work = await self._packed("/", {"work": "work"}, self._room())
         try:
             yield lambda: open_box(self.spec, work, [self._backend], within="/work")
         finally:
             work.close()
-
-
-def _parts(start: str | Path, path: str | Path) -> tuple[str, str]:
-    """Folder and name of a path."""
-    folder, name = os.path.split(os.path.normpath(os.path.join(start, path)))
-    if not name:
-        raise ValueError(f"{path} is not a file or folder that can be copied")
-    return folder, name

@@ -3,10 +3,13 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ors.errors import SandboxLimit
-from ors.sandbox.sandbox import Sandbox
 from ors.sandbox.spec import Cases, ExecResult, GradedCases
+
+if TYPE_CHECKING:
+    from ors.sandbox.box import Sandbox
 
 GRADER = "home/agent/grade"
 GRADER_ENV = {"PYTHONSAFEPATH": "1", "PYTHONNOUSERSITE": "1", "PYTHONDONTWRITEBYTECODE": "1"}
@@ -17,7 +20,7 @@ MORE_OUTPUT = 1 << 16
 
 
 async def run_grader(
-    grader: Sandbox,
+    grader: "Sandbox",
     argv: Sequence[str] | str,
     files: Mapping[str, bytes | str | Path],
     stdin: bytes,
@@ -35,7 +38,7 @@ async def run_grader(
 
 
 async def run_cases(
-    grader: Callable[[], Awaitable[Sandbox]],
+    grader: "Callable[[], Awaitable[Sandbox]]",
     argv: Sequence[str] | str,
     cases: Cases,
     timeout: float,

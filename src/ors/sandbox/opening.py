@@ -33,6 +33,7 @@ class Cell:
         self.channel = channel
         self.pid = launched.process.pid
         self._by_host, self._limit = False, ""
+        self._oom_kills = 0
         self.gone = asyncio.ensure_future(self._reap())
 
     async def _reap(self) -> None:
@@ -81,6 +82,14 @@ class Cell:
         """Whether the host has stopped the first process."""
         unreaped = self.launched.process.returncode is None
         return unreaped and ") T " in Path(f"/proc/{self.pid}/stat").read_text()
+
+    def oom_kills(self) -> int:
+        """Counts the processes that the kernel has killed for their memory since the last time."""
+        group = self.launched.cgroup
+        if group is None or self.gone.done():
+            return 0
+        before, self._oom_kills = self._oom_kills, max(self._oom_kills, group.oom_kills())
+        return self._oom_kills - before
 
     def kill(self, limit: str = "") -> None:
         """Kills the sandbox by force; `limit` is the one that its programs have hit."""

@@ -5,8 +5,7 @@ from collections import deque
 
 from ors._sandbox_observer import SANDBOX_OBSERVER
 from ors.errors import SandboxDead, SandboxLimit
-from ors.sandbox.box import Box, open_box
-from ors.sandbox.sandbox import Sandbox
+from ors.sandbox.box import Sandbox, open_box
 from ors.sandbox.spec import SandboxSpec
 
 
@@ -25,13 +24,13 @@ class Pool:
         self.limit, self.warm, self.wait_seconds = limit, warm, wait_seconds
         self._places = asyncio.Semaphore(limit)
         self._line = 0
-        self._ready: deque[Box] = deque()
-        self._used: set[Box] = set()
+        self._ready: deque[Sandbox] = deque()
+        self._used: set[Sandbox] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
 
     @property
-    def ready(self) -> tuple[Box, ...]:
+    def ready(self) -> tuple[Sandbox, ...]:
         """Sandboxes that wait for a caller."""
         return tuple(self._ready)
 
@@ -81,14 +80,14 @@ class Pool:
             self._line -= 1
             observer.waiting(-1)
 
-    def _warm_one(self) -> Box | None:
+    def _warm_one(self) -> Sandbox | None:
         while self._ready:
             box = self._ready.popleft()
             if not box.cell.gone.done():
                 return box
         return None
 
-    def _returned(self, box: Box) -> None:
+    def _returned(self, box: Sandbox) -> None:
         self._used.discard(box)
         self._places.release()
 

@@ -10,7 +10,7 @@ from ors.sandbox import seccomp
 from ors.sandbox.backends import SandboxBackend
 from ors.sandbox.battery import inside, outside
 from ors.sandbox.battery.host import PlantedHost
-from ors.sandbox.box import Box, open_box
+from ors.sandbox.box import Sandbox, open_box
 from ors.sandbox.spec import MB, SandboxSpec
 
 SMALL = SandboxSpec(memory=192 * MB, processes=40, disk=16 * MB, tmp=8 * MB, inodes=5000)
@@ -71,7 +71,7 @@ async def _neighbour(
         process.kill()
 
 
-async def attacked(box: Box, host: PlantedHost, group: Sequence[str], targets: str) -> list[Verdict]:
+async def attacked(box: Sandbox, host: PlantedHost, group: Sequence[str], targets: str) -> list[Verdict]:
     """Runs attacks that can share a sandbox."""
     if group[0] in outside.NEVER_UNISOLATED and box.backend == "none":
         return []
@@ -87,7 +87,7 @@ async def attacked(box: Box, host: PlantedHost, group: Sequence[str], targets: s
     ]
 
 
-async def run_inside(box: Box, group: Sequence[str], targets: str) -> dict[str, str]:
+async def run_inside(box: Sandbox, group: Sequence[str], targets: str) -> dict[str, str]:
     """Runs attacks inside, and returns what they achieved; those that were killed have achieved nothing."""
     result = await box.exec(["python3", "-I", "-", targets, *group], stdin=program(), timeout=60)
     if b"Traceback" in result.stderr:

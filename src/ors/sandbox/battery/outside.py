@@ -8,13 +8,13 @@ from collections.abc import Awaitable, Callable
 
 from ors.errors import SandboxDead, SandboxLimit
 from ors.sandbox.battery.host import PlantedHost
-from ors.sandbox.box import Box
+from ors.sandbox.box import Sandbox
 
 FAST = 3.0
 """Seconds that an answer may take where a hang is the attack."""
 
 
-async def _read(box: Box, path: str) -> bytes:
+async def _read(box: Sandbox, path: str) -> bytes:
     """Reads a path through the file interface; nothing if it refuses.
 
     Raises:
@@ -27,7 +27,7 @@ async def _read(box: Box, path: str) -> bytes:
             return b""
 
 
-async def through_a_link(box: Box, host: PlantedHost) -> str:
+async def through_a_link(box: Sandbox, host: PlantedHost) -> str:
     """Reads a key of the host by a link that a program has made."""
     await box.exec(["ln", "-sfn", str(host.key), "link"])
     found = await _read(box, "link")
@@ -35,7 +35,7 @@ async def through_a_link(box: Box, host: PlantedHost) -> str:
     return "read the key" if host.secret.encode() in found + climbing else ""
 
 
-async def written_through_a_link(box: Box, host: PlantedHost) -> str:
+async def written_through_a_link(box: Sandbox, host: PlantedHost) -> str:
     """Writes to the host by links to a file and to a folder."""
     await box.exec(f"ln -sfn {host.folder}/open/{host.mark} out; ln -sfn {host.folder}/open folder")
     for path in ("out", f"folder/{host.mark}", "../" * 12 + f"{host.folder}/open/{host.mark}"):
@@ -44,7 +44,7 @@ async def written_through_a_link(box: Box, host: PlantedHost) -> str:
     return ", ".join(host.marks())
 
 
-async def copied_from_a_link(box: Box, host: PlantedHost) -> str:
+async def copied_from_a_link(box: Sandbox, host: PlantedHost) -> str:
     """Puts a link into a folder that the server copies to the host."""
     await box.exec(f"mkdir -p tree && ln -sfn {host.key} tree/key && mkfifo tree/pipe; touch tree/file")
     await box.download("tree", host.folder / "copied")
@@ -52,7 +52,7 @@ async def copied_from_a_link(box: Box, host: PlantedHost) -> str:
     return "" if found == ["file"] else f"copied {found}"
 
 
-async def special_files(box: Box, host: PlantedHost) -> str:
+async def special_files(box: Sandbox, host: PlantedHost) -> str:
     """Makes the server read a pipe that nobody writes to, and devices that never end."""
     await box.exec("mkfifo pipe")
     try:
@@ -62,14 +62,14 @@ async def special_files(box: Box, host: PlantedHost) -> str:
     return f"read {read}" if read else ""
 
 
-async def endless_output(box: Box, host: PlantedHost) -> str:
+async def endless_output(box: Sandbox, host: PlantedHost) -> str:
     """Prints without end."""
     result = await box.exec(["yes"], max_output=2**20, timeout=20)
     stopped = result.truncated and result.returncode is None
     return "" if stopped and len(result.stdout) <= 2**20 else f"printed {len(result.stdout):,} bytes"
 
 
-async def endless_time(box: Box, host: PlantedHost) -> str:
+async def endless_time(box: Sandbox, host: PlantedHost) -> str:
     """Ignores all signals, and works past its time limit."""
     code = (
         "import signal\nfor n in (1, 2, 3, 13, 14, 15, 18): signal.signal(n, signal.SIG_IGN)\nwhile True: 0"
@@ -78,7 +78,7 @@ async def endless_time(box: Box, host: PlantedHost) -> str:
     return "" if result.timed_out and not host.running() else "still runs after its time"
 
 
-async def daemon(box: Box, host: PlantedHost) -> str:
+async def daemon(box: Sandbox, host: PlantedHost) -> str:
     """Leaves a process behind that has no parent, no session and no terminal in common."""
     code = "import os, time\nif os.fork() == 0:\n  os.setsid()\n  if os.fork() == 0: time.sleep(60)\n"
     await box.exec(["python3", "-c", code, host.mark])
@@ -92,7 +92,7 @@ async def daemon(box: Box, host: PlantedHost) -> str:
     return f"process {found[0]} outlives the sandbox" if found else ""
 
 
-async def kill_everything(box: Box, host: PlantedHost) -> str:
+async def kill_everything(box: Sandbox, host: PlantedHost) -> str:
     """Kills all processes that it can, then asks whether the sandbox still answers."""
     await box.exec("kill -9 -1; kill -INT 1; kill -STOP 1; kill -9 1")
     try:
@@ -102,7 +102,7 @@ async def kill_everything(box: Box, host: PlantedHost) -> str:
         return "the sandbox is dead"
 
 
-async def root_outside(box: Box, host: PlantedHost) -> str:
+async def root_outside(box: Sandbox, host: PlantedHost) -> str:
     """Runs as root, as the host sees it: every fault of the kernel or of a mount would count double."""
     process = await box.spawn(
         ["python3", "-c", "print(1, flush=True); import time; time.sleep(60)", host.mark]
@@ -136,7 +136,7 @@ os.execvp('sh', ['sh', '-c', 'for place in /work /tmp /dev/shm; do head -c 16M /
 """Holds memory in small processes, so that the agent is the largest one when there is no more."""
 
 
-async def graded_by_a_link(box: Box, host: PlantedHost) -> str:
+async def graded_by_a_link(box: Sandbox, host: PlantedHost) -> str:
     """Hands in links to the grader's own files, and to its input."""
     await box.exec(LINKS)
     secret = host.secret.encode()
@@ -146,14 +146,14 @@ async def graded_by_a_link(box: Box, host: PlantedHost) -> str:
     return "read the grader's files" if secret in result.stdout else ""
 
 
-async def spoofed_judge(box: Box, host: PlantedHost) -> str:
+async def spoofed_judge(box: Sandbox, host: PlantedHost) -> str:
     """Hands in a program that prints in the name of the judge which starts it."""
     await box.write_file("program", f"echo {host.mark} > /proc/$PPID/fd/1".encode())
     result = await box.grade(["python3", "-I", "judge.py"], files={"judge.py": JUDGE})
     return "spoke for the judge" if host.mark.encode() in result.stdout else ""
 
 
-async def voided(attack: Awaitable[object], box: Box) -> str:
+async def voided(attack: Awaitable[object], box: Sandbox) -> str:
     """Whether an attack makes the sandbox fail, in place of a result or a limit."""
     try:
         await attack
@@ -165,7 +165,7 @@ async def voided(attack: Awaitable[object], box: Box) -> str:
     return ""
 
 
-Attack = Callable[[Box, PlantedHost], Awaitable[str]]
+Attack = Callable[[Sandbox, PlantedHost], Awaitable[str]]
 ATTACKS: dict[str, Attack] = {
     "file interface: read through a link": through_a_link,
     "file interface: write through a link": written_through_a_link,

@@ -150,10 +150,10 @@ class Inspector:
 async def _sandbox(session: ServerSession) -> Answer:
     """The contents of a session's sandbox; null if it has none, or if it does not answer."""
     # Imported here: most servers have no sandbox.
-    from ors.sandbox.box import Box
+    from ors.sandbox import Sandbox
 
     box = session.episode.sandbox if session.episode is not None else None
-    if not isinstance(box, Box):
+    if not isinstance(box, Sandbox):
         return answer(None)
     try:
         # The sandbox would be killed if it were waited for much longer.

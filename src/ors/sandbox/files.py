@@ -1,12 +1,51 @@
-"""Errors of files in a sandbox. They are the agent's doing, as every SandboxLimit is."""
+"""Requests about files in a sandbox. Their errors are the agent's doing, as every SandboxLimit is."""
 
 import asyncio
 import errno
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 from ors.errors import SandboxLimit
+from ors.sandbox.channel import AgentChannel
 from ors.sandbox.process import Process
+
+
+def parts(start: str | Path, path: str | Path) -> tuple[str, str]:
+    """Folder and name of a path."""
+    folder, name = os.path.split(os.path.normpath(os.path.join(start, path)))
+    if not name:
+        raise ValueError(f"{path} is not a file or folder that can be copied")
+    return folder, name
+
+
+async def asked(
+    channel: AgentChannel, seconds: float, path: str, most: int, operation: str, *arguments: object
+) -> bytes | None:
+    """What the agent answers, at most `most` bytes; None if it does not answer in time."""
+    if "\0" in path:
+        raise ValueError("a path cannot contain a zero byte")
+    answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+    content = bytearray()
+
+    def take(kind: bytes, data: bytes) -> None:
+        content.extend(data if kind == b"D" else b"")
+        if len(content) > most:
+            raise ValueError("more than was asked for")
+        if not answer.done() and kind == b"K":
+            answer.set_result(bytes(content))
+        elif not answer.done() and kind != b"D":
+            fate = channel.fate
+            answer.set_exception(failure(path, data) if kind or fate is None else fate())
+
+    number = channel.expect(take)
+    try:
+        channel.send(operation, number, *arguments)
+        done, _ = await asyncio.wait([answer], timeout=seconds)
+    finally:
+        channel.forget(number)
+    return answer.result() if done else None
 
 
 def failure(path: str, data: bytes) -> Exception:
