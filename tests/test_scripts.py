@@ -25,7 +25,10 @@ def told(path: Path, script: str, *words: str) -> tuple[int, str]:
 
 @pytest.mark.parametrize(
     ("purpose", "missing"),
-    [("browser", "chromium chromium-driver fonts-dejavu-core"), ("sandbox", "bubblewrap podman runc")],
+    [
+        ("browser", "chromium chromium-driver fonts-dejavu-core"),
+        ("sandbox", "bubblewrap podman runc mmdebstrap"),
+    ],
 )
 def test_who_cannot_install_a_program_is_told_what_needs_it_and_how_to_get_it(
     purpose: str, missing: str, tmp_path: Path

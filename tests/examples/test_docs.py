@@ -44,7 +44,10 @@ OTHERS = (
     "docs/guides/scaling.md",
     "docs/guides/training-adapters.md",
 )
-FOREIGN = {"--find-links", "--help", "--no-cache-dir"}
+FOREIGN = {
+    *("--find-links", "--help", "--no-cache-dir", "--version"),
+    *("--enable-auto-tool-choice", "--jinja", "--tool-call-parser"),  # of model servers
+}
 """Flags that no command declares itself."""
 
 

@@ -40,7 +40,7 @@ class Hidden(Environment):
         "get_prompt",
         "list_task_tools",
         "_call_tool",
-        "task_spec",
+        "waiting",
         "plain",
         "by_class",
         "without_self",
@@ -73,14 +73,9 @@ class Hidden(Environment):
         return ListToolsOutput(tools=self._tools().specs(shared=False))
 
     @tool
-    async def secrets(self) -> ToolOutput:  # type: ignore[override]
-        """An `async def`, named like an attribute that our own constructor sets."""
-        return said(f"secrets {type(self).__name__}")
-
-    @tool
-    async def task_spec(self, n: int) -> ToolOutput:  # type: ignore[override]
-        """An `async def` with a parameter."""
-        return said(f"task_spec {n} {type(self).__name__}")
+    async def waiting(self, n: int) -> ToolOutput:
+        """An `async def`."""
+        return said(f"waiting {n} {type(self).__name__}")
 
     @tool
     def plain(self, n: int) -> ToolOutput:
@@ -137,8 +132,7 @@ def raw() -> Iterator[Raw]:
 def test_a_tool_may_be_named_like_an_attribute_of_the_instance(raw: Raw) -> None:
     sid = raw.session("hidden")
     for name, given, told in (
-        ("secrets", {}, "secrets Hidden"),
-        ("task_spec", {"n": 1}, "task_spec 1 Hidden"),
+        ("waiting", {"n": 1}, "waiting 1 Hidden"),
         ("plain", {"n": 2}, "plain 2 Hidden"),
         ("by_class", {"n": 3}, "by_class 3 Hidden"),
         ("without_self", {"n": 4}, "without_self 4"),

@@ -68,12 +68,7 @@ def _load(name: str) -> None:
 
 
 class Owner(Lab):
-    """Has methods of these names for purposes of its own."""
-
-    @tool
-    def startup(self) -> ToolOutput:  # type: ignore[override]
-        """Starts the engine."""
-        return said("started")
+    """Has a method of this name for purposes of its own."""
 
     def shutdown(self) -> None:  # type: ignore[override]
         raise AssertionError("it is not a hook")
@@ -101,10 +96,10 @@ def test_hooks_run_once_in_a_process_around_all_episodes(where: Any, seen: list[
     assert seen[3:] == ["teardown", "teardown", "Heir ends", "breaks", "Shared ends"]
 
 
-def test_tools_and_methods_of_these_names_stay_the_authors_own() -> None:
+def test_methods_of_these_names_stay_the_authors_own() -> None:
     with serving(Server([Owner])) as url:
         raw = Raw(url)
-        assert raw.call(raw.session("owner"), "startup", env="owner").result()["ok"]
+        assert raw.call(raw.session("owner"), "nothing", env="owner").result()["ok"]
 
 
 def test_a_startup_that_raises_ends_the_server_and_names_the_authors_line(seen: list[str]) -> None:

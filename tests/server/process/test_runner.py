@@ -26,7 +26,8 @@ SERVER = textwrap.dedent(
         def teardown(self):
             sys.stdout.write("torn down\\n")
     limits = Limits(grace_seconds=float(sys.argv[1]), kept_seconds=float(sys.argv[2]))
-    Server([Sleeper], limits=limits).runner(port=0, on_start=lambda url: print(url, flush=True)).run()
+    server = Server([Sleeper], limits=limits, inspector=False)
+    server.runner(port=0, on_start=lambda url: print(url, flush=True)).run()
     print("over", flush=True)
     """
 )
