@@ -22,17 +22,18 @@ def examined(cls: type[Environment]) -> Report:
 @pytest.mark.parametrize("cls", graded.FOOLED, ids=lambda cls: cls.__name__)
 def test_a_grader_that_can_be_fooled_is_found(cls: type[Environment]) -> None:
     report = examined(cls)
-    assert [finding.id for finding in report.findings] == ["forged-grade"], as_text(report)
+    assert [finding.id for finding in report.faults] == ["forged-grade"], as_text(report)
 
 
 @pytest.mark.parametrize("cls", [graded.Careful, Repair], ids=lambda cls: cls.__name__)
 def test_a_grader_that_cannot_be_fooled_is_fine(cls: type[Environment]) -> None:
     report = examined(cls)
-    assert not report.findings, as_text(report)
+    assert not report.faults, as_text(report)
 
 
 def test_the_report_says_how_the_grader_was_fooled_and_what_to_do() -> None:
-    done = run("test", f"{Path(graded.__file__)}:Exiting", "--limit", "1", "--steps", "2", "--episodes", "20")
+    words = [f"{Path(graded.__file__)}:Exiting", "--limit", "1", "--steps", "2", "--episodes", "20"]
+    done = run("test", *words, patience=200)
     assert done.code == 1
     assert (
         "✗ forged-grade: work that is wrong earns 1: its modules print 'PASSED 4 4' and exit with 0"

@@ -1,11 +1,10 @@
 """Root folders for sandboxes, made of packages of Debian and of PyPI, without a container engine."""
 
-import importlib.util
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from ors.errors import SandboxUnavailable
@@ -15,19 +14,11 @@ ALWAYS = ("python3", "ca-certificates", "libstdc++6")
 UNUSED = ("doc", "man", "locale", "info")
 """Folders of /usr/share that programs do not need."""
 PACKAGES = "usr/lib/python3/dist-packages"
-PLAIN_USER = (
-    "install the package uidmap, and give your user lines in /etc/subuid and /etc/subgid; or run it as root"
-)
+PLAIN_USER = "the package uidmap, and lines for your user in /etc/subuid and /etc/subgid; or to be root"
 
 
 def make_root(
-    folder: Path,
-    *,
-    suite: str,
-    debian: Sequence[str] = (),
-    pypi: Sequence[str] = (),
-    copied: Sequence[Path] = (),
-    tell: Callable[[str], None] = lambda line: None,
+    folder: Path, suite: str, debian: Sequence[str], pypi: Sequence[str], copied: Sequence[Path]
 ) -> None:
     """Makes a folder for `SandboxSpec(rootfs=...)`; one that cannot be finished is removed.
 
@@ -35,38 +26,26 @@ def make_root(
     mmdebstrap and pip say goes to standard error.
 
     Raises:
-        SandboxUnavailable: a program for it is missing, or has failed.
+        SandboxUnavailable: mmdebstrap is missing, or it or pip has failed.
         FileExistsError: the folder is not empty.
     """
-    _check(folder, pypi)
-    os.makedirs(folder, mode=0o755, exist_ok=True)
+    if folder.exists() and any(folder.iterdir()):
+        raise FileExistsError(f"{folder} is not empty; name a new folder")
+    if shutil.which("mmdebstrap") is None:
+        raise SandboxUnavailable("mmdebstrap is not installed. What helps: sudo apt-get install mmdebstrap")
+    folder.mkdir(parents=True, exist_ok=True)
     try:
-        tell(f"Debian {suite}: {', '.join((*ALWAYS, *debian))} (takes a minute or more)")
         _unpack_debian(folder, suite, (*ALWAYS, *debian))
         _settle(folder)
         if pypi:
-            tell(f"PyPI: {', '.join(pypi)}")
             _install(folder, pypi)
         for source in copied:
-            tell(f"/opt/{source.resolve().name}: {source}")
-            shutil.copytree(source, folder / "opt" / source.resolve().name, symlinks=True)
+            shutil.copytree(source, folder / "opt" / source.name, symlinks=True)
         # For the users that sandboxes have under a server that is root, whatever the umask is.
         subprocess.run(["chmod", "-R", "a+rX", folder], check=True)
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
-
-
-def _check(folder: Path, pypi: Sequence[str]) -> None:
-    if folder.exists() and any(folder.iterdir()):
-        raise FileExistsError(f"{folder} is not empty; name a new folder")
-    for program in ("mmdebstrap", "tar"):
-        if shutil.which(program) is None:
-            raise SandboxUnavailable(
-                f"{program} is not installed. What helps: sudo apt-get install {program}"
-            )
-    if pypi and importlib.util.find_spec("pip") is None:
-        raise SandboxUnavailable(f"pip is not installed. What helps: {sys.executable} -m ensurepip")
 
 
 def _unpack_debian(folder: Path, suite: str, packages: Sequence[str]) -> None:
@@ -85,7 +64,7 @@ def _unpack_debian(folder: Path, suite: str, packages: Sequence[str]) -> None:
         making.stdout.close()
         failed = making.wait()
     if failed or unpacked.returncode:
-        hint = "" if os.getuid() == 0 else f". What helps, if it found no mode: {PLAIN_USER}"
+        hint = f". A plain user needs {PLAIN_USER}" if os.getuid() else ""
         raise SandboxUnavailable(f"mmdebstrap could not make {folder}; its reason is above{hint}")
 
 
@@ -111,10 +90,7 @@ def _install(folder: Path, requirements: Sequence[str]) -> None:
     ]
     if subprocess.run(command, stdin=subprocess.DEVNULL, stdout=sys.stderr, check=False).returncode:
         raise SandboxUnavailable("pip could not install the packages; its reason is above")
-    scripts = folder / PACKAGES / "bin"
-    for script in scripts.iterdir() if scripts.is_dir() else ():
+    for script in (folder / PACKAGES / "bin").glob("*"):
         _, _, rest = script.read_bytes().partition(b"\n")  # the first line names the Python of this machine
-        target = folder / "usr/local/bin" / script.name
-        target.write_bytes(b"#!/usr/bin/python3\n" + rest)
-        target.chmod(0o755)
-    shutil.rmtree(scripts, ignore_errors=True)
+        script.write_bytes(b"#!/usr/bin/python3\n" + rest)
+        script.rename(folder / "usr/local/bin" / script.name)

@@ -3,7 +3,7 @@
 import contextlib
 import re
 import shlex
-from typing import Annotated, Any, Self
+from typing import Annotated, Any
 
 from pydantic import Field
 
@@ -27,7 +27,9 @@ class Bash(SandboxTools):
 
     def __init__(self, env: Any) -> None:
         super().__init__(env)
-        self._shell = Lasting(self._box, ["bash", "--noprofile", "--norc"], {"VIMINIT": NO_VIM})
+        self._program = self._shell = Lasting(
+            self._box, ["bash", "--noprofile", "--norc"], {"VIMINIT": NO_VIM}
+        )
         self._pid = 0
 
     @tool
@@ -43,31 +45,19 @@ class Bash(SandboxTools):
         The shell lasts: its folder, variables and background jobs are there for the next command.
         A command cannot read input, and has no terminal. Long output is cut in the middle.
         """
-        reply = None
         if self._shell.process is None:
             await self._shell.start()
             reply = await self._ask(":", START_SECONDS, BEGIN)
         if self._shell.process is not None:
             reply = await self._ask(command, timeout)
-        assert reply is not None
-        return self._shown(reply)
-
-    def _shown(self, reply: ProgramReply) -> ToolOutput:
         code = reply.exit_code if reply.report is None else reply.report[-1]
-        notes = [
-            self._shell.news(
-                "this fork has a new shell, in /work: folder, variables and jobs were not copied"
-            ),
-            "the shell has ended; the next command gets a new one, in /work" if reply.report is None else "",
+        ended = "the shell has ended; the next command gets a new one, in /work"
+        notes = (
+            ended if reply.report is None else "",
             f"exit code {code}" if code and not reply.stopped else "",
-        ]
-        return ToolOutput(blocks=[TextBlock(text=reply.text(*notes))], metadata={"exit_code": code})
-
-    def fork(self, env: Any) -> Self:
-        """A new shell for a forked sandbox; it says so."""
-        made = super().fork(env)
-        made._shell.forked(self._shell)
-        return made
+        )
+        note, self._shell.note = self._shell.note, ""
+        return ToolOutput(blocks=[TextBlock(text=reply.text(note, *notes))], metadata={"exit_code": code})
 
     async def _ask(self, command: str, timeout: float, begin: str = "") -> ProgramReply:
         """Runs a command; notes the shell's pid."""

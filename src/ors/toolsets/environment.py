@@ -6,6 +6,9 @@ from ors._authoring.copies import Copier
 from ors.environment import Environment, Toolset
 from ors.errors import InvalidEnvironment
 from ors.sandbox import Pool, Sandbox, SandboxSpec, open_sandbox
+from ors.toolsets.lasting import Lasting
+
+FORKED = "this is a fork, and the program a new one in /work: folder, variables and jobs were not copied"
 
 
 class SandboxEnvironment(Environment):
@@ -63,6 +66,8 @@ class SandboxTools(Toolset):
         InvalidEnvironment: the environment has none.
     """
 
+    _program: Lasting | None = None
+
     def __init__(self, env: Any) -> None:
         super().__init__(env)
         box = getattr(env, "box", None)
@@ -72,5 +77,8 @@ class SandboxTools(Toolset):
         self._box: Sandbox = box
 
     def fork(self, env: Any) -> Self:
-        """The same tools for a forked sandbox. Programs are not copied, but start anew."""
-        return type(self)(env)
+        """The same tools for a forked sandbox. Programs are not copied, but start anew, and say so."""
+        made = type(self)(env)
+        if self._program and made._program and (self._program.process or self._program.note):
+            made._program.note = FORKED
+        return made

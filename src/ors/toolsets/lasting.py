@@ -38,10 +38,8 @@ class ProgramReply:
     def text(self, *notes: str) -> str:
         """The output, and notes about the end."""
         said = "; ".join(note for note in (self.stopped, *notes) if note)
-        return (
-            "\n".join(part for part in (self.output.strip("\n"), said and f"[{said}]") if part)
-            or "[no output]"
-        )
+        parts = (self.output.strip("\n"), said and f"[{said}]")
+        return "\n".join(part for part in parts if part) or "[no output]"
 
 
 class Lasting:
@@ -55,22 +53,13 @@ class Lasting:
         self._process: Process | None = None
         self.reported = b""
         """What came on descriptor 3 since the request, or the last part of it."""
-        self.lost = False
-        """Whether this is the program of a fork, which has nothing of the one before it."""
+        self.note = ""
+        """What the next reply has to say."""
 
     @property
     def process(self) -> Process | None:
         """The program, if it runs."""
         return self._process
-
-    def forked(self, lost: "Lasting") -> None:
-        """Notes that this program takes the place of another one, in a fork."""
-        self.lost = lost.lost or lost.process is not None
-
-    def news(self, text: str) -> str:
-        """Returns the text in a fork, once."""
-        lost, self.lost = self.lost, False
-        return text if lost else ""
 
     async def start(self) -> None:
         """Starts the program, if it does not run."""
@@ -83,7 +72,7 @@ class Lasting:
         """Sends a request, and reads until its report; after `seconds` it is interrupted, then killed."""
         assert self._process is not None
         process, number, kept = self._process, secrets.randbelow(10**15), Bounded()
-        self.reported, stopped = b"", ""
+        self.reported, stopped, report = b"", "", None
         try:
             async with asyncio.timeout(seconds):
                 report = await self._answer(process, request(number), number, kept)
@@ -95,17 +84,12 @@ class Lasting:
             stopped = f"stopped after {MOST_OUTPUT >> 20} MB of output"
         if stopped:
             await interrupt()
-            report = await self._within_grace(process, number, kept)
-        if report is not None:
-            return ProgramReply(kept.text(), report, stopped)
-        return await self._end(process, kept, stopped)
-
-    async def _within_grace(self, process: Process, number: int, kept: Bounded) -> tuple[int, ...] | None:
-        try:
-            async with asyncio.timeout(GRACE):
-                return await self._answer(process, b"", number, kept, most=math.inf)
-        except TimeoutError:
-            return None
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(GRACE):
+                    report = await self._answer(process, b"", number, kept, most=math.inf)
+        if report is None:
+            return await self._end(process, kept, stopped)
+        return ProgramReply(kept.text(), report, stopped)
 
     async def _end(self, process: Process, kept: Bounded, stopped: str) -> ProgramReply:
         """Kills the program, unless it has ended, and says how it ended."""

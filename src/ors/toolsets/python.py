@@ -3,7 +3,7 @@
 import base64
 import json
 from importlib.resources import files
-from typing import Annotated, Any, Self
+from typing import Annotated, Any
 
 from pydantic import Field
 
@@ -17,7 +17,7 @@ LONGEST_TIME = 600.0
 INTERRUPT = 2
 LARGEST_FIGURE = 4 * 2**20
 MOST_FIGURES = 8
-FIGURE = "/tmp/figure-%d-%d.png"
+FIGURE = "/tmp/.ors-figure-%d.png"
 PNG = b"\x89PNG"
 
 
@@ -27,7 +27,9 @@ class Python(SandboxTools):
     def __init__(self, env: Any) -> None:
         super().__init__(env)
         program = files("ors.toolsets").joinpath("python_session.py").read_text(encoding="utf-8")
-        self._session = Lasting(self._box, ["python3", "-u", "-c", program], {"MPLBACKEND": "Agg"})
+        self._program = self._session = Lasting(
+            self._box, ["python3", "-u", "-c", program], {"MPLBACKEND": "Agg"}
+        )
 
     @tool
     async def python(
@@ -43,35 +45,23 @@ class Python(SandboxTools):
         Long output is cut in the middle.
         """
         await self._session.start()
-        number = 0
-
-        def request(given: int) -> bytes:
-            nonlocal number
-            number = given
-            return json.dumps([number, code, FIGURE]).encode() + b"\n"
-
-        reply = await self._session.ask(request, timeout, self._interrupt)
+        reply = await self._session.ask(
+            lambda number: json.dumps([number, code, FIGURE]).encode() + b"\n", timeout, self._interrupt
+        )
         ended = "the session has ended; the next call gets a new one, without its variables"
-        lost = self._session.news("this fork has a new session: variables and imports were not copied")
-        text = reply.text(lost, ended if reply.report is None else "")
-        figures = await self._figures(number, reply.report[0] if reply.report else 0)
-        return ToolOutput(blocks=[TextBlock(text=text), *figures])
-
-    def fork(self, env: Any) -> Self:
-        """A new session for a forked sandbox; it says so."""
-        made = super().fork(env)
-        made._session.forked(self._session)
-        return made
+        note, self._session.note = self._session.note, ""
+        text = reply.text(note, ended if reply.report is None else "")
+        return ToolOutput(blocks=[TextBlock(text=text), *await self._figures(*(reply.report or [0])[:1])])
 
     async def _interrupt(self) -> None:
         if self._session.process is not None:
             self._session.process.kill(INTERRUPT)
 
-    async def _figures(self, number: int, count: int) -> Blocks:
+    async def _figures(self, count: int) -> Blocks:
         blocks: Blocks = []
         for each in range(min(count, MOST_FIGURES)):
             try:
-                data = await self._box.read_file(FIGURE % (number, each), LARGEST_FIGURE)
+                data = await self._box.read_file(FIGURE % each, LARGEST_FIGURE)
             except (OSError, SandboxLimit):
                 continue  # the agent's code has removed it, or made it very large
             if data.startswith(PNG):

@@ -34,7 +34,7 @@ def main() -> None:
         figures = 0
         try:
             run(code, f"<call {count}>", space)
-            figures = drawn(figure, number)
+            figures = drawn(figure)
         except SystemExit as end:
             sys.stdout.write(f"SystemExit: {end.code}\n")
         except BaseException as error:
@@ -78,12 +78,12 @@ def tell(error: BaseException) -> None:
     sys.stdout.write("".join(traceback.format_exception(type(error), error, trace)))
 
 
-def drawn(figure: str, number: int) -> int:
+def drawn(figure: str) -> int:
     """Saves the figures that matplotlib has open, and closes them; returns their number."""
     plots: Any = sys.modules.get("matplotlib.pyplot")
     numbers = plots.get_fignums() if plots else []
     for at, each in enumerate(numbers):
-        plots.figure(each).savefig(figure % (number, at))
+        plots.figure(each).savefig(figure % at)
     if plots:
         plots.close("all")
     return len(numbers)

@@ -88,7 +88,7 @@ async def test_a_root_is_made_without_an_engine_and_a_sandbox_opens_on_it(public
         os.umask(before)
     assert done.code == 0, done.err
     assert f'SandboxSpec(rootfs="{public}/root")' in done.out
-    assert "python3" in done.err.splitlines()[0]
+    assert "I: installing" in done.err  # what mmdebstrap does is shown
     spec = SandboxSpec(backend="bwrap", rootfs=str(public / "root"))
     async with await open_sandbox(spec) as box:
         shown = await box.exec("whoami; hello; cat /opt/repository/file; getent hosts localhost")

@@ -4,7 +4,6 @@ import asyncio
 import platform
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from pathlib import Path
 
 import click
@@ -24,7 +23,8 @@ UNCOUNTED = (
 )
 """Where there are no control groups."""
 ISOLATING = ("bwrap", "podman", "docker")
-FOLDER = click.Path(file_okay=False, path_type=Path)
+FOLDER = click.Path(file_okay=False, resolve_path=True, path_type=Path)
+EXISTING = click.Path(exists=True, file_okay=False, resolve_path=True, path_type=Path)
 
 
 @dataclass(frozen=True)
@@ -44,67 +44,48 @@ class BackendRow:
         return [verdict for verdict in self.verdicts if not verdict.blocked]
 
 
-@click.group(
-    cls=CommandGroup, examples=["ors sandbox check", "ors sandbox root debian --deb git --pip pytest"]
-)
+@click.group(cls=CommandGroup, examples=["ors sandbox check", "ors sandbox root debian --deb git"])
 def sandbox() -> None:
     """Check how this machine isolates the programs of agents, and make roots for them."""
-
-
-@sandbox.command(
-    cls=Command,
-    examples=[
-        "ors sandbox root debian --deb git --deb gcc",
-        "ors sandbox root debian --pip numpy --pip 'pytest>=8' --copy repository",
-    ],
-)
-@click.argument("folder", metavar="DIR", type=FOLDER)
-@click.option("--deb", multiple=True, metavar="NAME", help="Package of Debian to install; repeatable.")
-@click.option("--pip", multiple=True, metavar="NAME", help="Package of PyPI to install; repeatable.")
-@click.option(
-    "--copy",
-    multiple=True,
-    metavar="FOLDER",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="Folder, such as a repository, to copy to /opt; repeatable.",
-)
-@click.option("--suite", metavar="NAME", help="Release of Debian. [default: this machine's, or stable]")
-def root(
-    folder: Path, deb: tuple[str, ...], pip: tuple[str, ...], copy: tuple[Path, ...], suite: str | None
-) -> None:
-    """Make a root for sandboxes in DIR, without a container engine.
-
-    DIR gets Python, the packages that you name, and an account for programs. It needs mmdebstrap; what that
-    and pip do is shown. Use it as SandboxSpec(rootfs="/path/of/DIR").
-    """
-    try:
-        make_root(
-            folder,
-            suite=suite or _suite(),
-            debian=deb,
-            pypi=pip,
-            copied=copy,
-            tell=partial(click.echo, err=True),
-        )
-    except FileExistsError as error:
-        raise WrongUsage(str(error)) from None
-    except SandboxUnavailable as error:
-        raise CommandError(str(error)) from None
-    click.echo(f'Made {folder}. Use it as SandboxSpec(rootfs="{folder.resolve()}").')
-    click.echo(f"Try: ors sandbox check --rootfs {folder}")
 
 
 def _suite() -> str:
     try:
         known = platform.freedesktop_os_release()
     except OSError:
-        known = {}
-    return known.get("VERSION_CODENAME", "stable") if known.get("ID") == "debian" else "stable"
+        return "stable"
+    return known.get("VERSION_CODENAME", "stable") if known["ID"] == "debian" else "stable"
+
+
+@sandbox.command(
+    cls=Command, examples=["ors sandbox root debian --deb git --pip 'pytest>=8' --copy repository"]
+)
+@click.argument("folder", metavar="DIR", type=FOLDER)
+@click.option("--deb", multiple=True, metavar="NAME", help="Debian package; repeatable.")
+@click.option("--pip", multiple=True, metavar="NAME", help="PyPI package; repeatable.")
+@click.option("--copy", multiple=True, type=EXISTING, metavar="FOLDER", help="Folder for /opt; repeatable.")
+@click.option(
+    "--suite", metavar="NAME", default=_suite, help="Release of Debian. [default: the host's, or stable]"
+)
+def root(
+    folder: Path, deb: tuple[str, ...], pip: tuple[str, ...], copy: tuple[Path, ...], suite: str
+) -> None:
+    """Make a root for sandboxes in DIR, without a container engine.
+
+    DIR gets Python, the packages that you name, and an account for programs. It takes mmdebstrap a minute or
+    more; what it and pip do is shown. Use it as SandboxSpec(rootfs="/path/of/DIR").
+    """
+    try:
+        make_root(folder, suite, deb, pip, copy)
+    except FileExistsError as error:
+        raise WrongUsage(str(error)) from None
+    click.echo(f'Made {folder}. Use it as SandboxSpec(rootfs="{folder}").')
+    click.echo(f"Try: ors sandbox check --rootfs {folder}")
 
 
 @sandbox.command(cls=Command, examples=["ors sandbox check", "ors sandbox check --quick --json"])
 @click.option("--image", metavar="NAME", help="Image for podman and docker.")
-@click.option("--rootfs", metavar="DIR", type=FOLDER, help="Root for bwrap, in place of the host's /usr.")
+@click.option("--rootfs", metavar="DIR", type=EXISTING, help="Root for bwrap, in place of the host's /usr.")
 @click.option("--quick", is_flag=True, help="Only open sandboxes; leave the attacks out.")
 @as_json
 def check(image: str | None, rootfs: Path | None, quick: bool, as_json: bool) -> None:
@@ -114,10 +95,7 @@ def check(image: str | None, rootfs: Path | None, quick: bool, as_json: bool) ->
     does not, the memory that no limit counts, and every attack that was not blocked. The exit code is 1 if
     no backend isolates, or if an attack was not blocked.
     """
-    if rootfs is not None:
-        rows = [asyncio.run(_row(SandboxSpec(backend="bwrap", rootfs=str(rootfs.resolve())), None, quick))]
-    else:
-        rows = asyncio.run(_rows(image, quick))
+    rows = asyncio.run(_rows(image, rootfs, quick))
     if as_json:
         print_json([{**asdict(row), "verdicts": [asdict(each) for each in row.verdicts]} for row in rows])
     else:
@@ -128,7 +106,9 @@ def check(image: str | None, rootfs: Path | None, quick: bool, as_json: bool) ->
         raise CommandError("a sandbox on this machine does not hold")
 
 
-async def _rows(image: str | None, quick: bool) -> list[BackendRow]:
+async def _rows(image: str | None, rootfs: Path | None, quick: bool) -> list[BackendRow]:
+    if rootfs is not None:
+        return [await _row(SandboxSpec(backend="bwrap", rootfs=str(rootfs)), None, quick)]
     return [await _row(SandboxSpec(backend=name), image, quick) for name in ISOLATING]  # type: ignore[arg-type]
 
 
