@@ -1,5 +1,5 @@
+import json
 import random
-import re
 from typing import Any
 
 import jsonschema  # type: ignore[import-untyped]
@@ -12,7 +12,7 @@ from ors import ToolSpec
 from ors.cli.inputs import tool_input
 from ors.cli.output.printing import signature
 from ors.client import convert_tools
-from ors.schemas import Inputs, emptiest, flattened, needs_choice, problems, sample
+from ors.schemas import Inputs, emptiest, fits_patterns, flattened, needs_choice, problems, sample
 
 
 class Inner(BaseModel):
@@ -28,7 +28,7 @@ class Model(BaseModel):
     inner: Inner
     others: list[Inner] = Field(default_factory=list, max_length=2)
     maybe: Inner | None = None
-    code: str = Field(pattern=r"^[A-Z]{2}-\d{3}$")
+    code: str = Field(pattern=r"^[A-Z]{2}-\d{3}$", examples=["AB-123"])
     pair: tuple[int, str]
 
 
@@ -56,7 +56,7 @@ SCHEMAS = [
     {"allOf": [{"type": "object", "properties": {"a": {"type": "string"}}}, {"required": ["a"]}]},
     {"type": "object", "properties": {"n": {"type": "number", "exclusiveMaximum": -5}}, "required": ["n"]},
     {"type": "object", "properties": {"d": {"type": "string", "format": "date"}}, "required": ["d"]},
-    {"type": "object", "properties": {"h": {"type": "string", "pattern": "^(https?)://[a-z]+\\.org$"}}},
+    {"type": "object", "properties": {"h": {"type": "string", "pattern": "^h+$", "default": "hh"}}},
 ]
 
 
@@ -83,14 +83,27 @@ def test_a_tool_that_takes_nothing_gets_an_empty_object() -> None:
     assert Inputs(random.Random(0)).make(None) == emptiest(None) == {}
 
 
-def test_patterns_of_simple_form_are_matched() -> None:
-    for pattern in (r"^\d{4}$", r"^[a-f0-9]{8}$", r"^v\d+\.\d+$", r"^(yes|no)$", r"^\w+@\w+$"):
-        schema = {
-            "type": "object",
-            "properties": {"x": {"type": "string", "pattern": pattern}},
-            "required": ["x"],
-        }
-        assert re.search(pattern, Inputs(random.Random(0)).make(schema)["x"])
+CODE = {"type": "string", "pattern": "^[0-9]-[0-9]$"}
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        CODE,
+        {"anyOf": [CODE, {"type": "null"}]},
+        {"$ref": "#/$defs/code"},
+        {"type": "array", "items": CODE},
+        {"type": "array", "prefixItems": [CODE], "items": {"type": "string"}},
+        {"type": "object", "additionalProperties": {"type": "object", "properties": {"x": CODE}}},
+        {"type": "string", "pattern": r"^\p{L}$"},
+    ],
+)
+def test_a_value_that_misses_a_pattern_is_known(rule: dict[str, Any]) -> None:
+    schema = {"type": "object", "properties": {"x": rule}, "$defs": {"code": CODE}}
+    inner: Any = {"object": {"y": {"x": "no"}}, "array": ["no"]}.get(str(rule.get("type")), "no")
+    assert not fits_patterns({"x": inner}, schema, schema)
+    right = json.loads(json.dumps(inner).replace("no", "1-2"))
+    assert fits_patterns({"x": right}, schema, schema) == (rule.get("pattern") != r"^\p{L}$")
 
 
 def test_only_numbers_flags_and_choices_need_a_choice() -> None:

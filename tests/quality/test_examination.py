@@ -2,6 +2,7 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, ClassVar
 
 import pytest
 
@@ -9,6 +10,7 @@ import ors.quality
 from examples.__main__ import EXAMPLES
 from ors import Environment, Server
 from ors.quality import Plan, Report, as_json, as_text, examine
+from ors.types import JSONObject, ListToolsOutput, ToolSpec
 from tests.support import faulty_environments as park
 from tests.support import intermittent_environments as marsh
 from tests.support.faulty_proxy import Fault, spoiled
@@ -54,6 +56,30 @@ def test_a_planted_fault_is_found_and_nothing_else(cls: type[Environment]) -> No
 def test_a_tool_that_refuses_in_many_words_is_told_once() -> None:
     (finding,) = examined(park.Refusing).findings
     assert finding.text.startswith("pick refuses inputs that fit its schema: ")
+
+
+class Locked(park.Clean):
+    code: ClassVar[JSONObject] = {"type": "string", "pattern": "^[0-9]-[0-9]$"}
+
+    def list_task_tools(self) -> ListToolsOutput:
+        schema: JSONObject = {"type": "object", "properties": {"code": self.code}, "required": ["code"]}
+        return ListToolsOutput(tools=[ToolSpec(name="unlock", description="Unlock.", input_schema=schema)])
+
+    async def _call_tool(self, name: str, input: JSONObject) -> Any:
+        if name == "unlock":
+            raise ValueError("the lock broke")
+        return await super()._call_tool(name, input)
+
+
+class LockedWithExample(Locked):
+    code: ClassVar[JSONObject] = {**Locked.code, "examples": ["1-2"]}
+
+
+@pytest.mark.parametrize(("cls", "found"), [(Locked, set()), (LockedWithExample, {"raises"})])
+def test_a_tool_is_judged_only_by_inputs_that_match_its_pattern(
+    cls: type[Environment], found: set[str]
+) -> None:
+    assert {finding.id for finding in examined(cls).findings} == found
 
 
 @pytest.mark.parametrize(

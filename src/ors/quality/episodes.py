@@ -20,7 +20,7 @@ from ors.quality.subject import (
     short,
 )
 from ors.quality.tools import examine_tool
-from ors.schemas import emptiest, needs_choice
+from ors.schemas import emptiest, fits_patterns, needs_choice
 
 SURE_LENGTH = 4
 """A shorter answer may be in a prompt by chance."""
@@ -181,7 +181,8 @@ async def _played(
 def _judge(
     subject: EnvironmentUnderTest, tool: str, given: JSONObject, made: Move, schema: JSONObject | None
 ) -> None:
-    if made.failed:
+    fits = schema is None or fits_patterns(given, schema, schema)
+    if made.failed and fits:
         message, source = parted(made.error)
         subject.report.found(
             "raises",
@@ -195,7 +196,7 @@ def _judge(
             f"{tool} is listed, but a call of it is refused: {short(made.error)}",
             "Add a method of that name with @tool, or handle it in _call_tool().",
         )
-    elif made.reason == "input_validation" and "pattern" not in str(schema):
+    elif made.reason == "input_validation" and fits:
         words = f"{tool} refuses inputs that fit its schema"
         if any(finding.text.startswith(words) for finding in subject.report.findings):
             return  # already reported, for another input

@@ -4,7 +4,7 @@ Public, for the command line, the conformance suite and the quality checks.
 """
 
 from ors.schemas.checks import problems
-from ors.schemas.samples import Inputs, emptiest, needs_choice, sample
+from ors.schemas.samples import Inputs, emptiest, fits_patterns, needs_choice, sample
 from ors.schemas.structure import TYPES, flattened
 
-__all__ = ["TYPES", "Inputs", "emptiest", "flattened", "needs_choice", "problems", "sample"]
+__all__ = ["TYPES", "Inputs", "emptiest", "fits_patterns", "flattened", "needs_choice", "problems", "sample"]

@@ -25,7 +25,10 @@ _FORMATS = {
 
 
 class Inputs:
-    """Generates random values for a schema. They fit simple schemas; the same seed gives the same values."""
+    """Generates random values for a schema. They fit simple schemas; the same seed gives the same values.
+
+    A string with a pattern is one of the schema's examples, or its default. Without them it may not match.
+    """
 
     def __init__(self, source: random.Random) -> None:
         self._random = source
@@ -44,6 +47,26 @@ def sample(schema: Mapping[str, Any] | None) -> dict[str, Any]:
     """A simple input that fits a tool's schema: its examples and defaults, no optional fields."""
     made = {} if schema is None else _Sample(random.Random(0), schema).value(schema, 0)
     return dict(made) if isinstance(made, Mapping) else {}
+
+
+def fits_patterns(value: Any, schema: Any, root: Mapping[str, Any]) -> bool:
+    """Whether the strings in a generated value match all patterns that their schemas may apply to them."""
+    if not isinstance(schema, Mapping):
+        return True
+    schema = flattened(schema, root)
+    branches = [*(schema.get("anyOf") or ()), *(schema.get("oneOf") or ())]
+    if not all(fits_patterns(value, branch, root) for branch in branches):
+        return False
+    if isinstance(value, dict):
+        rules, other = schema.get("properties", {}), schema.get("additionalProperties")
+        return all(fits_patterns(inner, rules.get(name, other), root) for name, inner in value.items())
+    if isinstance(value, list):
+        rows = [*schema.get("prefixItems", ()), *[schema.get("items")] * len(value)]
+        return all(fits_patterns(inner, row, root) for inner, row in zip(value, rows, strict=False))
+    try:
+        return not isinstance(value, str) or re.search(schema.get("pattern", ""), value) is not None
+    except re.error:
+        return False
 
 
 def needs_choice(schema: Mapping[str, Any] | None) -> bool:
@@ -169,12 +192,12 @@ class _Generator:
     def _string(self, schema: Mapping[str, Any]) -> str:
         if schema.get("examples"):
             return str(self._pick(schema["examples"]))
+        if "pattern" in schema and isinstance(schema.get("default"), str):
+            return str(schema["default"])
         if schema.get("format") in _FORMATS:
             return _FORMATS[schema["format"]]
         low = schema.get("minLength", 0)
         high = schema.get("maxLength", max(low, 12))
-        if "pattern" in schema:
-            return _matching(schema["pattern"], self._random, low)
         length = self._whole(max(low, min(1, high)), max(low, min(high, low + 12)))
         return "".join(self._random.choice(string.ascii_letters + string.digits) for _ in range(length))
 
@@ -205,7 +228,9 @@ class _Emptiest(_Simplest):
         return super()._branch(nulls or branches, depth)
 
     def _string(self, schema: Mapping[str, Any]) -> str:
-        if schema.get("minLength", 0) or "pattern" in schema or "format" in schema:
+        if "pattern" in schema:
+            return super()._string(schema)
+        if schema.get("minLength", 0) or "format" in schema:
             return super()._string({key: rule for key, rule in schema.items() if key != "examples"})
         return ""
 
@@ -221,39 +246,7 @@ class _Sample(_Simplest):
         return shown[0] if shown else super().value(found, depth)
 
     def _string(self, schema: Mapping[str, Any]) -> str:
-        if schema.get("format") in _FORMATS or "pattern" in schema:
+        if schema.get("format") in _FORMATS:
             return super()._string(schema)
         length: int = schema.get("minLength", 1)
         return "x" * max(1, length)
-
-
-def _matching(pattern: str, source: random.Random, length: int) -> str:
-    """A string that matches a simple pattern: literals, classes, escapes, counts. Only similar for others."""
-    parts = re.findall(r"(\\.|\[[^\]]*\]|\(\?:|[()|]|.)([*+?]|\{\d+(?:,\d*)?\})?", pattern.strip("^$"))
-    made = ""
-    for atom, count in parts:
-        if atom in ("(", "(?:", ")", "|"):
-            if atom == "|":
-                break  # only the first alternative
-            continue
-        made += "".join(_character(atom, source) for _ in range(_repeats(count, length)))
-    return made if re.search(pattern, made) else made or "a"
-
-
-def _repeats(count: str, length: int) -> int:
-    if not count:
-        return 1
-    if count[0] == "{":
-        return int(count[1:-1].split(",")[0])
-    return max(1, length) if count in "*+" else 1
-
-
-def _character(atom: str, source: random.Random) -> str:
-    classes = {"\\d": string.digits, "\\w": string.ascii_lowercase, "\\s": " ", ".": string.ascii_lowercase}
-    if atom in classes:
-        return source.choice(classes[atom])
-    if atom.startswith("["):
-        inside = re.sub(r"\\d", "0-9", re.sub(r"\\w", "a-z", atom[1:-1]))
-        allowed = [character for character in string.printable[:95] if re.match(f"[{inside}]", character)]
-        return source.choice(allowed or ["a"])
-    return atom[-1]

@@ -22,6 +22,7 @@ class NoopAgent:
 class RandomAgent:
     """Calls one random tool at a time, with an input that fits its schema.
 
+    A string with a pattern needs an example or a default for that.
     The same seed, task and sample give the same calls.
     """
 
