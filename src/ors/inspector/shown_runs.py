@@ -5,11 +5,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ors._json import loads
 from ors.errors import BadRequest, NotFound, TooLarge
 from ors.rollouts.records import Entry, Run, RunError, find_runs, read_run, summarize
 from ors.rollouts.records.blobs import Blobs
 from ors.rollouts.records.files import open_file
-from ors.rollouts.records.line import checked, read_task
+from ors.rollouts.records.line import checked
 
 GROWING_SECONDS = 10.0
 READING_SECONDS = 1.0
@@ -109,10 +110,10 @@ class ShownRun:
     def _task(self, blob: str) -> Any:
         try:
             content = self.blob(blob)
-            if len(content) > MOST_TASK_BYTES:
-                return {"too large to show": f"blobs/{blob}"}
-            return read_task(content)
-        except (RunError, NotFound, TooLarge) as error:
+            return (
+                loads(content) if len(content) < MOST_TASK_BYTES else {"too large to show": f"blobs/{blob}"}
+            )
+        except (ValueError, NotFound, TooLarge) as error:
             return {"cannot be read": str(error)}
 
     def blob(self, name: str) -> bytes:

@@ -12,7 +12,7 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import aclosing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Unpack
 
 from ors.client import AsyncEnvironment
@@ -56,36 +56,28 @@ def rollouts(
     """
     if min(samples, concurrency, 1 if model_requests is None else model_requests) < 1 or retries < 0:
         raise ValueError("samples, concurrency and model_requests must be at least 1, and retries at least 0")
-    player = _Player(env, agent, Rules(**arguments), retries, model_requests, secrets, keep_tasks)
+    slots = None if model_requests is None else asyncio.Semaphore(model_requests)
+    player = _Player(env, agent, Rules(**arguments), retries, slots, secrets, keep_tasks)
     return Rollouts(_Crew(player, concurrency, _episodes(env, tasks, samples, skip)))
 
 
+@dataclass
 class _Player:
     """Plays episodes, with retries."""
 
-    def __init__(
-        self,
-        env: AsyncEnvironment,
-        agent: Agent,
-        rules: Rules,
-        retries: int,
-        model_requests: int | None,
-        secrets: Mapping[str, str] | None,
-        keep_tasks: bool,
-    ) -> None:
-        self.env = env
-        self._agent = agent
-        self._rules = rules
-        self._retries = retries
-        self._model_slots = None if model_requests is None else asyncio.Semaphore(model_requests)
-        self._secrets = secrets
-        self._keep_tasks = keep_tasks
+    env: AsyncEnvironment
+    agent: Agent
+    rules: Rules
+    retries: int
+    model_slots: asyncio.Semaphore | None
+    secrets: Mapping[str, str] | None
+    keep_tasks: bool
 
     async def play(self, task: TaskRef, sample: int) -> EpisodeRecord:
         """Plays one episode; meanwhile, asks for its task if that is kept."""
-        if not self._keep_tasks:
+        if not self.keep_tasks:
             return await self._played(task, sample)
-        asked = asyncio.ensure_future(listed(self.env, task, self._secrets))
+        asked = asyncio.ensure_future(listed(self.env, task, self.secrets))
         try:
             record = await self._played(task, sample)
             return replace(record, task=await asked)
@@ -96,10 +88,10 @@ class _Player:
         """Plays an episode in a new session for each attempt."""
         attempts: list[EpisodeRecord] = []
         while True:
-            session = session_for(self.env, task, self._secrets)
-            record = await PlayedEpisode(session, self._agent, self._rules, sample, self._model_slots).play()
+            session = session_for(self.env, task, self.secrets)
+            record = await PlayedEpisode(session, self.agent, self.rules, sample, self.model_slots).play()
             attempts.append(record)
-            if len(attempts) > self._retries or not worth_retrying(record.outcome):
+            if len(attempts) > self.retries or not worth_retrying(record.outcome):
                 return record if len(attempts) == 1 else _joined(attempts)
 
 

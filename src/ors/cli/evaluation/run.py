@@ -13,12 +13,12 @@ from ors.cli.evaluation.open_files import append
 from ors.cli.evaluation.plan import EvalPlan
 from ors.cli.evaluation.tally import EvalTally
 from ors.cli.output.printing import shortened
+from ors.cli.output.runs import warn_of_skipped
 from ors.cli.targets.connect import known_name
 from ors.client import AsyncEnvironment, AsyncORS
 from ors.rollouts import Agent, EpisodeKey, EpisodeRecord, Failed, Outcome, TaskRef, episode_key, rollouts
 from ors.rollouts.episodes.scoring import Scoring
 from ors.rollouts.records import Run, RunWriter, read_run
-from ors.rollouts.records.analysis.statistics import counted
 
 
 @dataclass
@@ -117,9 +117,7 @@ def _unreadable(run: Run) -> Mapping[str, str]:
     found: dict[str, str] = {}
     for _ in run.episodes(on_broken=lambda entry, error: found.update({entry.id: str(error)})):
         pass
-    if broken := [*map(str, run.broken), *found.values()]:
-        text = f"{counted(len(broken), 'episode')} cannot be read, to be played again; the first"
-        click.echo(f"Warning: {text}: {clean(shortened(broken[0], LONGEST_LINE))}", err=True)
+    warn_of_skipped([*map(str, run.broken), *found.values()], "unreadable episode", "playing again")
     return found
 
 

@@ -37,11 +37,11 @@ def outcome(entry: Entry | EpisodeRecord) -> str:
     return f"failed: {found.who}, {found.stage}" if isinstance(found, Failed) else found.type
 
 
-def warn_of_skipped(reasons: Sequence[str], what: str) -> None:
+def warn_of_skipped(reasons: Sequence[str], what: str, done: str = "skipped") -> None:
     """Says in one line how many episodes or lines were skipped, and why the first was."""
     if reasons:
         first = clean(shortened(reasons[0], 500))
-        click.echo(f"Warning: skipped {counted(len(reasons), what)}; the first: {first}", err=True)
+        click.echo(f"Warning: {done} {counted(len(reasons), what)}; the first: {first}", err=True)
 
 
 def print_runs(rows: Iterable[tuple[str, Run, Summary]]) -> None:

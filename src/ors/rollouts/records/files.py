@@ -62,9 +62,7 @@ def write_whole(path: Path, content: bytes, *, new: bool = False) -> None:
 def _link(temporary: Path, path: Path) -> None:
     try:
         os.link(temporary, path)
-    except FileExistsError:
-        raise
-    except OSError:  # a file system without hard links: there, a moment is left in which another may come
-        if path.exists():
-            raise FileExistsError(f"{path} exists") from None
-        temporary.replace(path)
+    except OSError:
+        if os.path.lexists(path):
+            raise
+        temporary.replace(path)  # a file system without hard links

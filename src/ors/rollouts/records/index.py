@@ -77,7 +77,7 @@ def entry(line: bytes, part: str, offset: int, scoring: Scoring) -> Entry:
     if head is None:
         head = parsed(line)
         head["times"] = _times(head.get("messages"))
-    read = validated({**head, "messages": (), "earlier": ()})
+    read = validated({**head, "messages": (), "earlier": ()}, Line)
     return _of(read, part, offset, len(line), scoring)
 
 

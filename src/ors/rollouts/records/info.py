@@ -4,18 +4,16 @@ import os
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
-from functools import cache
 from pathlib import Path
 from typing import Any, Literal, Self
 
 import orjson
-from pydantic import TypeAdapter, ValidationError
 
 from ors._json import dumps, loads
 from ors.rollouts.episodes.messages import Seconds
 from ors.rollouts.records.errors import RunError
 from ors.rollouts.records.files import open_file
-from ors.rollouts.records.line import SCHEMA, check_schema
+from ors.rollouts.records.line import SCHEMA, check_schema, validated
 from ors.rollouts.records.provenance import GitState, content_hash, git_state, versions
 from ors.rollouts.records.redaction import redacted
 
@@ -73,11 +71,6 @@ class RunInfo:
         return now.content is not None and self.content != now.content
 
 
-@cache
-def _adapter() -> TypeAdapter[RunInfo]:
-    return TypeAdapter(RunInfo)
-
-
 def read_info(folder: Path) -> RunInfo:
     """Reads `run.json`. Unknown keys are ignored.
 
@@ -98,11 +91,7 @@ def read_info(folder: Path) -> RunInfo:
 
 def _checked(found: Any) -> RunInfo:
     check_schema(found.get("schema") if isinstance(found, dict) else None)
-    try:
-        return _adapter().validate_python(found)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        raise RunError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+    return validated(found, RunInfo)
 
 
 def info_bytes(info: RunInfo) -> bytes:

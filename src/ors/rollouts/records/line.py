@@ -1,10 +1,10 @@
 """One episode as a line of JSON, from the record and back."""
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import Field, TypeAdapter, ValidationError
 
@@ -27,6 +27,7 @@ from ors.rollouts.records.blobs import NAME, Blobs
 from ors.rollouts.records.errors import NewerSchema, RunError
 from ors.types import Block, JSONObject, TextBlock, ToolSpec
 
+T = TypeVar("T")
 SCHEMA = 1
 LARGEST_IMAGE = 4 * 1024
 """Characters of base64 that stay in the line. A longer image becomes a blob."""
@@ -35,6 +36,7 @@ LARGEST_TEXT = 64 * 1024
 LARGEST_TASK = 4 * 1024
 """Bytes of JSON of a task by index that stay in the line: the index reads past them."""
 BlobName = Annotated[str, Field(pattern=NAME)]
+_TOOLS = tuple[ToolSpec, ...]
 _CONTENT = {"text": "text", "image": "data"}
 _BLOCK_KEYS = {"type", "text", "data", "mimeType", "detail"}
 
@@ -78,14 +80,9 @@ class Line:
 
 
 @cache
-def line_adapter() -> TypeAdapter[Line]:
-    """Validates lines. Made when it is first needed, which takes milliseconds."""
-    return TypeAdapter(Line)
-
-
-@cache
-def _tools_adapter() -> TypeAdapter[tuple[ToolSpec, ...]]:
-    return TypeAdapter(tuple[ToolSpec, ...])
+def adapter(kind: Any) -> TypeAdapter[Any]:
+    """Validates values of a type. Made when it is first needed, which takes milliseconds."""
+    return TypeAdapter(kind)
 
 
 def encode(record: EpisodeRecord, blobs: Blobs) -> bytes:
@@ -120,7 +117,7 @@ def _line(record: EpisodeRecord, blobs: Blobs | None) -> dict[str, Any]:
     """The keys of a line. Those that tables need come before the messages: the index reads no further."""
     tools: Any = record.tools
     if blobs is not None:
-        tools = _put_tools(record.tools, blobs) if record.tools else None
+        tools = _put(record.tools, _TOOLS, blobs) if record.tools else None
     metadata = {} if record.metadata is None else {"metadata": record.metadata}
     earlier = {"earlier": [_line(each, blobs) for each in record.earlier]} if record.earlier else {}
     return {
@@ -152,26 +149,16 @@ def _task(task: TaskRef, blobs: Blobs | None) -> dict[str, Any]:
     """The task as keys of a line. One that was given whole stays there, since the index needs it."""
     if task.spec is None:
         return {}
-    content = b"" if blobs is None or task.is_whole else dumps(task.spec)
-    if blobs is None or len(content) <= LARGEST_TASK:
+    if blobs is None or task.is_whole or len(dumps(task.spec)) <= LARGEST_TASK:
         return {"task": task.spec}
-    read_task(content)
-    return {"task_blob": blobs.put(content)}
+    return {"task_blob": _put(task.spec, dict, blobs)}
 
 
-def read_task(content: bytes) -> JSONObject:
-    """Reads the blob of a task.
-
-    Raises:
-        RunError: it is not a JSON object.
-    """
-    try:
-        found = loads(content)
-    except ValueError:
-        found = None
-    if not isinstance(found, dict):
-        raise RunError("the task is not a JSON object, or nested too deeply")
-    return found
+def _put(value: Any, kind: type, blobs: Blobs) -> str:
+    """Writes a value of a type as a blob; returns its name. Raises ValueError if it could not be read."""
+    content = dumps(value)
+    adapter(kind).validate_python(loads(content))
+    return blobs.put(content)
 
 
 def _times(messages: Sequence[Message]) -> LineTimes:
@@ -220,12 +207,17 @@ def decode(line: bytes, blobs: Blobs) -> EpisodeRecord:
     Raises:
         RunError: the line is broken or of a newer schema, or a blob cannot be read.
     """
-    return _record(parsed(line), blobs)
+    try:
+        return _record(parsed(line), blobs)
+    except RunError:
+        raise
+    except ValueError:
+        raise RunError("a blob does not hold what the line says") from None
 
 
 def _record(found: Mapping[str, Any], blobs: Blobs) -> EpisodeRecord:
     read = _read(found, blobs)
-    task = read.task if read.task_blob is None else read_task(blobs.get(read.task_blob))
+    task = read.task if read.task_blob is None else loads(blobs.get(read.task_blob))
     return EpisodeRecord(
         id=read.id,
         task=TaskRef(read.environment, read.split, read.index, task),
@@ -234,7 +226,7 @@ def _record(found: Mapping[str, Any], blobs: Blobs) -> EpisodeRecord:
         reward=read.reward,
         rewards=read.rewards,
         messages=read.messages,
-        tools=() if read.tools is None else _read_tools(blobs.get(read.tools)),
+        tools=() if read.tools is None else adapter(_TOOLS).validate_python(loads(blobs.get(read.tools))),
         usage=read.tokens,
         agent=read.agent,
         session=read.session,
@@ -263,7 +255,7 @@ def _read(found: Mapping[str, Any], blobs: Blobs | None) -> Line:
     messages = found.get("messages")
     if isinstance(messages, list):
         messages = [_filled(each, blobs) for each in messages]
-    return validated({**found, "messages": messages})
+    return validated({**found, "messages": messages}, Line)
 
 
 def parsed(text: bytes) -> dict[str, Any]:
@@ -295,14 +287,15 @@ def check_schema(version: object) -> None:
         raise RunError(f"schema {version!r} is not {SCHEMA}")
 
 
-def validated(found: Mapping[str, Any]) -> Line:
-    """The line of a JSON object.
+def validated(found: Any, kind: Callable[..., T]) -> T:
+    """A JSON object as a dataclass.
 
     Raises:
         RunError: a value is missing, or of the wrong type.
     """
     try:
-        return line_adapter().validate_python(found)
+        read: T = adapter(kind).validate_python(found)
+        return read
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         raise RunError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
@@ -324,27 +317,8 @@ def _filled_block(block: Any, blobs: Blobs | None) -> Any:
     kept = {key: value for key, value in block.items() if key in _BLOCK_KEYS}
     if isinstance(name := block.get("blob"), str) and kept.get("type") in _CONTENT:
         content = b"" if blobs is None else blobs.get(name)
+        is_text = kept["type"] == "text"
         kept[_CONTENT[kept["type"]]] = (
-            _text(content) if kept["type"] == "text" else base64.b64encode(content).decode()
+            content.decode(errors="surrogatepass") if is_text else base64.b64encode(content).decode()
         )
     return kept
-
-
-def _text(content: bytes) -> str:
-    try:
-        return content.decode(errors="surrogatepass")
-    except UnicodeDecodeError:
-        raise RunError("the blob of a text is not text") from None
-
-
-def _put_tools(tools: Sequence[ToolSpec], blobs: Blobs) -> str:
-    content = dumps(tools)
-    _read_tools(content)
-    return blobs.put(content)
-
-
-def _read_tools(content: bytes) -> tuple[ToolSpec, ...]:
-    try:
-        return _tools_adapter().validate_python(loads(content))
-    except ValueError:
-        raise RunError("the tools are not a list of tools") from None

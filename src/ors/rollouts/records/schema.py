@@ -3,14 +3,14 @@
 from typing import Any
 
 from ors.rollouts.records.blobs import NAME
-from ors.rollouts.records.line import SCHEMA, line_adapter
+from ors.rollouts.records.line import SCHEMA, Line, adapter
 
 _BLOB = {"type": "string", "pattern": NAME, "description": "Name of the blob with the content."}
 
 
 def line_schema() -> dict[str, Any]:
     """The JSON Schema of a line of `episodes.jsonl`. Further keys are allowed."""
-    schema = line_adapter().json_schema()
+    schema = adapter(Line).json_schema()
     definitions = schema["$defs"]
     definitions["AgentMessage"]["properties"].pop("native")
     _by_reference(definitions["TextBlock"], "text")

@@ -127,9 +127,7 @@ def test_a_resumed_run_plays_what_cannot_be_read_and_says_so_in_one_line(library
     done = run("eval", "--resume", "run", cwd=library)
     assert done.code == 0, done.err
     (warning,) = done.err.splitlines()
-    assert warning.startswith(
-        "Warning: 4 episodes cannot be read, to be played again; the first: episodes.jsonl:5"
-    )
+    assert warning.startswith("Warning: playing again 4 unreadable episodes; the first: episodes.jsonl:5")
     found = read_run(folder)
     assert sorted(each.task.index or 0 for each in found.episodes()) == sorted(
         each.index or 0 for each in before

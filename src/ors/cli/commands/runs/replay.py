@@ -114,7 +114,9 @@ def replay_command(
         with ExitStack() as stack:
             url = _url(records, where, stack)
             greet(url, api_key)
-            player = _Player(url, api_key, env, dict(secret), ignored, max_seconds, found)
+            player = _Player(
+                AsyncORS(url, api_key, options=PATIENCE), env, dict(secret), ignored, max_seconds, found
+            )
             asyncio.run(player.play(chosen, concurrency))
     except RunError as error:
         raise WrongUsage(str(error)) from None
@@ -150,61 +152,47 @@ def _recorded_targets(run: Run) -> list[str]:
     return targets
 
 
+@dataclass
 class _Player:
     """Plays records on one server."""
 
-    def __init__(
-        self,
-        url: str,
-        key: str | None,
-        env: str | None,
-        secrets: Mapping[str, str],
-        ignored: set[str],
-        max_seconds: float | None,
-        found: Replayed,
-    ) -> None:
-        self._client = AsyncORS(url, key, options=PATIENCE)
-        self._env = env
-        self._secrets = secrets
-        self._ignored = ignored
-        self._max_seconds = max_seconds
-        self._names: Sequence[str] = ()
-        self._found = found
+    client: AsyncORS
+    env: str | None
+    secrets: Mapping[str, str]
+    ignored: set[str]
+    max_seconds: float | None
+    found: Replayed
+    names: Sequence[str] = ()
 
     async def play(self, records: Iterator[EpisodeRecord], concurrency: int) -> None:
         """Plays all records, so many at once."""
-        async with self._client:
-            self._names = await self._client.list_environments()
+        async with self.client:
+            self.names = await self.client.list_environments()
             await asyncio.gather(*(self._play_each(records) for _ in range(concurrency)))
-        self._found.differences.sort(key=_order)
-        self._found.errors.sort(key=_order)
+        self.found.differences.sort(key=_order)
+        self.found.errors.sort(key=_order)
 
     async def _play_each(self, records: Iterator[EpisodeRecord]) -> None:
         for record in records:  # the iterator is shared: each takes the next
             if not is_replayable(record):
-                self._found.skipped += 1
+                self.found.skipped += 1
                 continue
-            self._found.episodes += 1
+            self.found.episodes += 1
+            seconds = self.max_seconds or SLACK_SECONDS + SLOWER * max(0.0, record.seconds)
             try:
-                async with asyncio.timeout(seconds := self._seconds(record)):
-                    differences = await replay(self._environment(record), record, self._secrets)
+                async with asyncio.timeout(seconds):
+                    differences = await replay(self._environment(record), record, self.secrets)
             except TimeoutError:
-                self._found.errors.append((record, f"it did not end within {seconds:g} s"))
-                continue
+                self.found.errors.append((record, f"it did not end within {seconds:g} s"))
             except ORSError as error:
-                if failed_alike(record, error):
-                    continue
-                self._found.errors.append((record, clean(str(error)) or type(error).__name__))
-                continue
-            kept = [each for each in differences if each.what not in self._ignored]
-            self._found.differences += [(record, each) for each in kept]
-
-    def _seconds(self, record: EpisodeRecord) -> float:
-        """How long an episode may take."""
-        return self._max_seconds or SLACK_SECONDS + SLOWER * max(0.0, record.seconds)
+                if not failed_alike(record, error):
+                    self.found.errors.append((record, clean(str(error)) or type(error).__name__))
+            else:
+                kept = [each for each in differences if each.what not in self.ignored]
+                self.found.differences += [(record, each) for each in kept]
 
     def _environment(self, record: EpisodeRecord) -> Any:
-        return self._client.environment(known_name(self._names, self._env or record.task.environment))
+        return self.client.environment(known_name(self.names, self.env or record.task.environment))
 
 
 def _order(found: tuple[EpisodeRecord, Any]) -> tuple[Any, ...]:
@@ -217,8 +205,7 @@ def _print_json(found: Replayed) -> None:
     rows = [{**_about(record), **asdict(each)} for record, each in found.differences]
     errors = [{**_about(record), "error": error} for record, error in found.errors]
     counts = {"episodes": found.episodes, "skipped": found.skipped, "differing": found.differing}
-    counts["unreadable"] = len(found.unreadable)
-    print_json({**counts, "differences": rows, "errors": errors})
+    print_json({**counts, "unreadable": len(found.unreadable), "differences": rows, "errors": errors})
 
 
 def _about(record: EpisodeRecord) -> dict[str, Any]:
