@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from ors.errors import BadRequest
 from ors.rollouts import Failed, TaskKey, Truncated
 from ors.rollouts.records import Entry
+from ors.rollouts.records.analysis.statistics import mean_of
 from ors.server.http.requests import Request
 
 Row = TypeVar("Row")
@@ -193,7 +194,7 @@ class Side:
     def of(cls, entries: Sequence[Entry]) -> "Side":
         """Computes the mean."""
         values = rewards(entries)
-        return cls(entries, math.fsum(values) / len(values) if values else None)
+        return cls(entries, mean_of(values) if values else None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -147,6 +147,30 @@ def test_a_reward_that_is_no_finite_number_is_refused(reward: Any, tmp_path: Pat
     assert (tmp_path / "episodes.jsonl").read_bytes() == b""
 
 
+@pytest.mark.parametrize("tasks", [2, 20])
+def test_the_largest_numbers_there_are_can_be_summed_drawn_and_compared(
+    tasks: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = []
+    for sign in (1, -1):
+        folder = tmp_path / f"run{sign}"
+        with RunWriter.create(folder, RunInfo()) as writer:
+            for number in range(4 * tasks):
+                vast = sign * (1.7e308 if number % 3 else -1.7e308)
+                writer.append(episode(number % tasks, vast, sample=number))
+        runs.append(read_run(folder))
+        shown_everywhere(runs[-1], folder)
+    first, second = (run.entries for run in runs)
+    found = compare(first, second)
+    assert found is not None
+    assert math.isfinite(found.before)
+    assert math.isfinite(found.after)
+    printing.print_comparison(found)
+    histogram(rewards(first), rewards(second))
+    pairs(first, second)
+    capsys.readouterr()
+
+
 LITERALS = [
     *(
         "1e999",

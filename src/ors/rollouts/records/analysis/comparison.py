@@ -1,11 +1,18 @@
 """Two runs, compared task by task."""
 
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import fsum, hypot, sqrt
 from typing import Literal
 
-from ors.rollouts.records.analysis.statistics import CONFIDENCE, Estimate, clustered_mean, scores_by_task
+from ors.rollouts.records.analysis.statistics import (
+    CONFIDENCE,
+    Estimate,
+    clustered_mean,
+    mean_of,
+    scores_by_task,
+)
 from ors.rollouts.records.analysis.student import two_sided
 from ors.rollouts.records.index import Entry
 from ors.rollouts.task_key import TaskKey
@@ -13,6 +20,7 @@ from ors.rollouts.task_key import TaskKey
 MOST_FLIPPED = 16
 """Up to this many tasks that differ, all signs are tried."""
 _ROUNDING = 1e-9
+MOST = sys.float_info.max
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +35,7 @@ class TaskChange:
     @property
     def difference(self) -> float:
         """How much more reward the second run got."""
-        return self.after - self.before
+        return max(-MOST, min(MOST, self.after - self.before))
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +93,8 @@ def compare(before: Iterable[Entry], after: Iterable[Entry]) -> Comparison | Non
         difference = replace(difference, low=max(-1.0, difference.low), high=min(1.0, difference.high))
     return Comparison(
         changes,
-        fsum(change.before for change in changes) / len(changes),
-        fsum(change.after for change in changes) / len(changes),
+        mean_of([change.before for change in changes]),
+        mean_of([change.after for change in changes]),
         difference,
         p,
         test,
@@ -101,15 +109,19 @@ def _is_share(*runs: Mapping[TaskKey, Sequence[float]]) -> bool:
 
 
 def _change(task: TaskKey, before: Sequence[float], after: Sequence[float]) -> TaskChange:
-    return TaskChange(task, fsum(before) / len(before), fsum(after) / len(after), (len(before), len(after)))
+    return TaskChange(task, mean_of(before), mean_of(after), (len(before), len(after)))
 
 
 def significance(differences: Sequence[float]) -> tuple[float | None, Literal["permutation", "t"]]:
     """The p-value of paired differences, and the test that it comes from."""
     moved = [each for each in differences if abs(each) > _ROUNDING]
-    if len(moved) <= MOST_FLIPPED:
-        return (_permutation(moved) if len(differences) > 1 else None), "permutation"
-    return _paired_t(differences), "t"
+    test: Literal["permutation", "t"] = "permutation" if len(moved) <= MOST_FLIPPED else "t"
+    if len(differences) < 2:
+        return None, test
+    try:
+        return (_permutation(moved) if test == "permutation" else _paired_t(differences)), test
+    except OverflowError:  # the sums are beyond all floats
+        return None, test
 
 
 def _permutation(moved: Sequence[float]) -> float:

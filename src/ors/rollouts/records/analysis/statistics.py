@@ -179,7 +179,7 @@ def clustered_mean(clusters: Iterable[Sequence[float]]) -> Estimate | None:
     count = sum(map(len, clusters))
     if not count:
         return None
-    mean = _mean([value for cluster in clusters for value in cluster])
+    mean = mean_of([value for cluster in clusters for value in cluster])
     if len(clusters) < 2:
         return Estimate(mean)
     try:
@@ -191,7 +191,8 @@ def clustered_mean(clusters: Iterable[Sequence[float]]) -> Estimate | None:
     return Estimate(mean, error, mean - reach, mean + reach) if isfinite(reach) else Estimate(mean)
 
 
-def _mean(values: Sequence[float]) -> float:
+def mean_of(values: Sequence[float]) -> float:
+    """The mean of some values."""
     try:
         return fsum(values) / len(values)
     except OverflowError:  # the sum is beyond all floats; the mean is not
