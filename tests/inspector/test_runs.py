@@ -14,7 +14,16 @@ from selenium.webdriver.common.keys import Keys
 from ors import Server
 from ors.client import ToolInvocation
 from ors.inspector import RunsApi
-from ors.rollouts import AgentMessage, Failed, Refused, SystemMessage, ToolMessage, Truncated, UserMessage
+from ors.rollouts import (
+    AgentMessage,
+    Failed,
+    Refused,
+    SystemMessage,
+    TaskRef,
+    ToolMessage,
+    Truncated,
+    UserMessage,
+)
 from ors.types import Blocks, ImageBlock, TextBlock
 from tests.support.browser import Page
 from tests.support.commands import running
@@ -354,7 +363,9 @@ def test_hostile_records_are_shown_as_text(page: Page, tmp_path: Path) -> None:
         )
 
 
-def test_messages_of_strange_shapes_do_not_break_the_page(page: Page, tmp_path: Path) -> None:
+def test_messages_of_strange_shapes_are_refused_in_words_and_do_not_break_the_page(
+    page: Page, tmp_path: Path
+) -> None:
     write_run(tmp_path / "strange", [episode(0)])
     file = tmp_path / "strange" / "episodes.jsonl"
     line = json.loads(file.read_text())
@@ -370,8 +381,20 @@ def test_messages_of_strange_shapes_do_not_break_the_page(page: Page, tmp_path: 
         page.visit(command.line(r"on (http://\S+)")[1])
         page.go("runs/strange")
         page.click(".grid a", "test/0")
-        page.find(".turn", "nobody")
-        page.find(".ending", "Scored.")
+        page.find(
+            "main", "The line of this episode is broken: messages.0.tool.call: Input should be a valid string"
+        )
+
+
+def test_the_task_of_an_episode_is_shown_large_or_small(page: Page, tmp_path: Path) -> None:
+    tasks = [TaskRef("adder", "test", n, {"question": "How much is it?", "more": "x" * n}) for n in (0, 9000)]
+    write_run(tmp_path / "run", [episode(task.index or 0, task=task) for task in tasks])
+    with running("view", str(tmp_path)) as command:
+        page.visit(command.line(r"on (http://\S+)")[1])
+        for task in tasks:
+            page.go("runs/run")
+            page.click(".grid a", f"test/{task.index}")
+            page.find(".side", "How much is it?")
 
 
 def test_a_refusal_earlier_attempts_and_unreadable_arguments_are_shown(page: Page, tmp_path: Path) -> None:
