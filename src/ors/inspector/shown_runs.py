@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ors._json import loads
 from ors.errors import BadRequest, NotFound, TooLarge
 from ors.rollouts.records import Entry, Run, RunError, find_runs, read_run, summarize
 from ors.rollouts.records.blobs import Blobs
@@ -109,10 +108,9 @@ class ShownRun:
 
     def _task(self, blob: str) -> Any:
         try:
-            content = self.blob(blob)
-            return (
-                loads(content) if len(content) < MOST_TASK_BYTES else {"too large to show": f"blobs/{blob}"}
-            )
+            if len(self.blob(blob)) > MOST_TASK_BYTES:
+                return {"too large to show": f"blobs/{blob}"}
+            return Blobs(self._folder).json(blob)
         except (ValueError, NotFound, TooLarge) as error:
             return {"cannot be read": str(error)}
 

@@ -3,8 +3,9 @@
 import hashlib
 import re
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
+from ors._json import loads
 from ors.rollouts.records.errors import RunError
 from ors.rollouts.records.files import open_file, write_whole
 
@@ -47,6 +48,10 @@ class Blobs:
         if hashlib.sha256(content).hexdigest() != name:
             raise RunError(f"The blob {name} was changed or damaged")
         return content
+
+    def json(self, name: str) -> Any:
+        """Reads a blob of JSON. Raises ValueError if it is none, besides what `get` raises."""
+        return loads(self.get(name))
 
     def open(self, name: str) -> BinaryIO:
         """Opens a blob, whose content nobody has checked.

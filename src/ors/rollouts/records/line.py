@@ -217,7 +217,7 @@ def decode(line: bytes, blobs: Blobs) -> EpisodeRecord:
 
 def _record(found: Mapping[str, Any], blobs: Blobs) -> EpisodeRecord:
     read = _read(found, blobs)
-    task = read.task if read.task_blob is None else loads(blobs.get(read.task_blob))
+    task = read.task if read.task_blob is None else blobs.json(read.task_blob)
     return EpisodeRecord(
         id=read.id,
         task=TaskRef(read.environment, read.split, read.index, task),
@@ -226,7 +226,7 @@ def _record(found: Mapping[str, Any], blobs: Blobs) -> EpisodeRecord:
         reward=read.reward,
         rewards=read.rewards,
         messages=read.messages,
-        tools=() if read.tools is None else adapter(_TOOLS).validate_python(loads(blobs.get(read.tools))),
+        tools=() if read.tools is None else adapter(_TOOLS).validate_python(blobs.json(read.tools)),
         usage=read.tokens,
         agent=read.agent,
         session=read.session,
