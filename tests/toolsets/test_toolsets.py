@@ -362,7 +362,10 @@ async def test_an_agent_that_fills_its_sandbox_is_told_and_its_episode_goes_on()
     fill = "head -c 9999999 /dev/zero > /tmp/big; for n in $(seq 900); do : > $n; done; sleep 9"
     async with ors.testing.session(Narrow, split="train", index=0) as session:
         assert "the shell has ended" in await bash(session, fill)
-        for shown in (await bash(session, "sleep 9"), await python(session, "input()", timeout=9)):
+        for shown in (
+            await bash(session, "sleep 9"),
+            await python(session, "import time; time.sleep(9)", timeout=15),
+        ):
             assert "[killed: over the inodes limit; the " in shown or NOT_STARTED in shown
         assert (await session.call_tool("submit")).reward == 0.0
 
