@@ -3,13 +3,13 @@
 import asyncio
 import gc
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from ors.client import AsyncEnvironment, Task
+from ors.client import AsyncEnvironment, AsyncORS, Response, Task, Transport, http_transport
 from ors.rollouts import (
     AgentMessage,
     Conversation,
@@ -26,6 +26,7 @@ from ors.rollouts import (
 )
 from ors.rollouts.tasks import GivenTask
 from ors.types import JSONObject, ToolSpec
+from tests.support.raw_http import Raw
 from tests.support.scripted_agents import WIN, Script, Thinker, call, calls, reward
 
 TASK = ("train", 0)
@@ -55,6 +56,44 @@ async def until(reached: Any) -> None:
     async with asyncio.timeout(30):
         while not reached():
             await asyncio.sleep(0.01)
+
+
+class Silent:
+    """A transport to a server that does not list its tasks: it refuses to, or never answers."""
+
+    def __init__(self, inner: Transport, hangs: bool) -> None:
+        self._inner = inner
+        self._hangs = hangs
+
+    async def send(self, method: str, path: str, headers: Mapping[str, str], body: bytes | None) -> Response:
+        if path.endswith("/task"):
+            if self._hangs:
+                await asyncio.Event().wait()
+            path = "/nowhere/task"
+        return await self._inner.send(method, path, headers, body)
+
+    async def close(self) -> None:
+        await self._inner.close()
+
+
+@pytest.mark.parametrize("listing", ["kept", "refused", "hangs"])
+async def test_tasks_are_kept_as_they_are_listed_and_no_episode_fails_for_it(
+    listing: str, raw: Raw, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ors.rollouts.driver.LISTED_SECONDS", 0.1)
+    transport: Any = http_transport(raw.url)
+    if listing != "kept":
+        transport = Silent(transport, listing == "hangs")
+    async with AsyncORS(raw.url, transport=transport) as client:
+        env = client.environment("lab")
+        whole = Task("lab", {"n": 5})
+        tasks: list[GivenTask] = [("train", 2), whole]
+        how: dict[str, Any] = {"reward": "sum", "keep_tasks": True}
+        found = [record async for record in rollouts(env, tasks, Script(WIN), **how)]
+    assert [record.outcome for record in found] == [Scored(), Scored()]
+    kept = {record.task.index: record.task for record in found}
+    assert kept[2].spec == ({"n": 2, "split": "train"} if listing == "kept" else None)
+    assert kept[None] == TaskRef("lab", spec={"n": 5})
 
 
 async def test_each_task_is_played_so_many_times(lab: AsyncEnvironment) -> None:

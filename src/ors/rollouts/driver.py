@@ -27,6 +27,8 @@ from ors.rollouts.episodes.rules import PlayArguments, Rules
 from ors.rollouts.task_key import EpisodeKey, episode_key
 from ors.rollouts.tasks import GivenTask, listed, session_for, task_ref
 
+LISTED_SECONDS = 5.0
+"""How long the record of an episode that has ended waits for its task."""
 _Begin = tuple[TaskRef, int]
 """An episode to play: its task and sample."""
 
@@ -80,7 +82,8 @@ class _Player:
         asked = asyncio.ensure_future(listed(self.env, task, self.secrets))
         try:
             record = await self._played(task, sample)
-            return replace(record, task=await asked)
+            await asyncio.wait([asked], timeout=LISTED_SECONDS)
+            return replace(record, task=asked.result()) if asked.done() else record
         finally:
             asked.cancel()
 
