@@ -62,7 +62,9 @@ def test_an_interruption_ends_it_without_a_report() -> None:
         testing.errors("slow: ")
         done = testing.stop(signal.SIGINT)
     assert (done.code, done.out) == (130, "")
-    assert all(re.fullmatch("slow: [a-z ]+", line) for line in done.err.splitlines()), done.err
+    *steps, last = done.err.splitlines()
+    assert all(re.fullmatch("slow: [a-z ]+", line) for line in steps), done.err
+    assert last == "Interrupted."
 
 
 def test_used_wrongly_and_not_reached_have_codes_of_their_own() -> None:

@@ -2,7 +2,7 @@
 
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import click
@@ -52,7 +52,8 @@ def in_one_line() -> Iterator[None]:
     except (click.ClickException, click.Abort, click.exceptions.Exit, BrokenPipeError):
         raise
     except KeyboardInterrupt:
-        click.echo("Interrupted.", err=True)
+        with suppress(OSError):  # the terminal may be closed
+            click.echo("Interrupted.", err=True)
         raise click.exceptions.Exit(INTERRUPTED) from None
     except ORSError as error:
         raise _translated(error) from error
