@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ors.sandbox.inside.archive import pack, read_all, reader, record, unpack
+from ors.sandbox.inside.archive import leaves, pack, read_all, reader, record, unpack
 
 
 def packed(base: Path, *names: str, unlock: bool = False) -> bytes:
@@ -127,3 +127,62 @@ def test_files_that_grow_shrink_or_vanish_keep_the_stream_in_step(tmp_path: Path
     sizes = {path.name: path.stat().st_size for path in (tmp_path / "target" / "source").iterdir()}
     assert sizes == {"grows": 200_000, "shrinks": 200_000, "whole": 200_000}
     assert (tmp_path / "target" / "source" / "whole").read_bytes() == b"x" * 200_000
+
+
+@pytest.mark.parametrize(
+    ("target", "leads_out"),
+    [
+        ("file", False),
+        ("./folder/../file", False),
+        ("nothing", False),
+        ("{root}/folder/inner", False),
+        ("{root}", False),
+        ("{root}-beside/file", True),
+        ("/etc/passwd", True),
+        ("/proc/self/cwd/file", True),
+        ("..", True),
+        ("folder/../../file", True),
+        ("folder/up/file", True),  # by another link
+        ("folder/way/file", False),
+        ("loop", True),
+    ],
+)
+def test_links_that_lead_out_at_any_step_are_known(tmp_path: Path, target: str, leads_out: bool) -> None:
+    root = tmp_path / "work"
+    (root / "folder").mkdir(parents=True)
+    (root / "file").touch()
+    (root / "folder" / "inner").touch()
+    (root / "folder" / "up").symlink_to("../..")
+    (root / "folder" / "way").symlink_to("..")
+    (root / "loop").symlink_to("loop")
+    (root / "link").symlink_to(target.format(root=root))
+    assert leaves(os.fsencode(root), os.fsencode(root / "link")) == leads_out
+
+
+def test_a_link_in_a_folder_may_go_up_as_far_as_the_root(tmp_path: Path) -> None:
+    (tmp_path / "work" / "folder").mkdir(parents=True)
+    for name, target in (("inside", "../file"), ("outside", "../../file")):
+        (tmp_path / "work" / "folder" / name).symlink_to(target)
+    root = os.fsencode(tmp_path / "work")
+    assert not leaves(root, root + b"/folder/inside")
+    assert leaves(root, root + b"/folder/outside")
+
+
+def test_a_file_of_two_names_is_packed_once(tmp_path: Path) -> None:
+    (tmp_path / "source" / "top").mkdir(parents=True)
+    (tmp_path / "target").mkdir()
+    (tmp_path / "source" / "top" / "one").write_bytes(b"x" * 100_000)
+    os.link(tmp_path / "source" / "top" / "one", tmp_path / "source" / "top" / "two")
+    stream = packed(tmp_path / "source", "top")
+    assert len(stream) < 150_000
+    unpack(os.fsencode(tmp_path / "target"), from_bytes(stream), links=True)
+    found = [(tmp_path / "target" / "top" / name).stat().st_ino for name in ("one", "two")]
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("most", [(3, 2**30), (4096, 4)], ids=["the length of a path", "the size of all"])
+def test_what_is_over_the_bounds_is_an_error(tmp_path: Path, most: tuple[int, int]) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "file").write_bytes(b"12345")
+    with pytest.raises(OSError, match="too large"):
+        pack(os.fsencode(tmp_path), {b"folder": b"folder"}, lambda data: None, most=most)
