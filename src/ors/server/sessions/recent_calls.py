@@ -5,8 +5,8 @@ from itertools import chain
 from math import inf
 from typing import NamedTuple
 
-BUDGET_BYTES = 16 * 2**20
-"""What all kept calls may take together."""
+BUDGET_BYTES = 2 * 2**20
+"""What all kept calls may take together: a few thousand small ones."""
 ENTRY_BYTES = 500
 """What an entry takes besides its request and its events."""
 MOST_BYTES = 2**18
