@@ -171,12 +171,17 @@ def unpack(base: bytes, read: Callable[[int], bytes], *, links: bool, top: bytes
             unpack_link(target, os.path.join(base, checked_path(read(min(size, 4096)), top)), os.link)
         else:
             unpack_file(target, mode, size, read)
-    for folder, mode in reversed(folders):  # a folder may forbid its owner to write
+    set_modes(folders)
+    return made
+
+
+def set_modes(folders: list[tuple[bytes, int]]) -> None:
+    """Sets the modes of folders once they are full: one may forbid its owner to write."""
+    for folder, mode in reversed(folders):
         try:
             os.chmod(folder, mode)
         except PermissionError:
             continue  # the place itself, which may belong to root
-    return made
 
 
 def checked_path(path: bytes, top: bytes) -> bytes:
