@@ -12,12 +12,6 @@ SOURCE = ROOT / "src" / "ors"
 PAGES = {path.name: path.read_text() for path in sorted((ROOT / "docs").glob("design*.md"))}
 DESIGN = PAGES["design.md"]
 STREAMS = PAGES["design-streams.md"]
-RULES = PAGES["design-rules.md"]
-DECISIONS = PAGES["design-decisions.md"]
-GLOSSARY = (
-    *("server", "router", "peer", "link", "session", "episode"),
-    *("call", "result", "environment", "host", "worker", "drain"),
-)
 
 
 def section(page: str, heading: str) -> str:
@@ -27,46 +21,9 @@ def section(page: str, heading: str) -> str:
     return found[1]
 
 
-def drawn(page: str) -> dict[str, str]:
-    """The files and folders of the drawing, relative to src/ors, and what is said of each."""
-    found: dict[str, str] = {}
-    for block in re.findall(r"^```\n(.*?)^```$", section(page, "The house"), re.DOTALL | re.MULTILINE):
-        folders: list[str] = []
-        for line in block.splitlines():
-            name, _, text = line.strip().partition(" ")
-            depth = (len(line) - len(line.lstrip())) // 2
-            path = "".join(folders[:depth]) + name
-            folders[depth:] = [name]
-            assert path not in found, f"{path} is drawn twice"
-            found[path] = text.strip()
-    return found
-
-
-def modules() -> set[str]:
-    """The modules of src/ors; a package is its folder."""
-    paths = {path.relative_to(SOURCE).as_posix() for path in SOURCE.rglob("*.py")}
-    return {path.removesuffix("__init__.py") for path in paths if path != "__init__.py"}
-
-
 def test_the_design_leads_to_its_other_pages() -> None:
     linked = set(re.findall(r"\]\(([\w-]+\.md)\)", DESIGN))
     assert set(PAGES) - {"design.md"} - linked == set()
-
-
-def test_the_drawing_names_every_module_and_none_that_is_gone() -> None:
-    found = set(drawn(DESIGN))
-    assert modules() - found == set(), "not drawn in docs/design.md"
-    assert found - modules() == set(), "drawn in docs/design.md, and gone"
-
-
-def test_the_drawing_says_something_of_every_module() -> None:
-    assert [path for path, text in drawn(DESIGN).items() if not text] == []
-
-
-def test_the_glossary_has_each_of_the_dozen_words_once() -> None:
-    words = re.findall(r"^\| \*\*([a-z ]+)\*\* \|", section(RULES, "Glossary"), re.MULTILINE)
-    assert [word for word in GLOSSARY if words.count(word) != 1] == []
-    assert len(words) == len(set(words))
 
 
 @cache
@@ -112,19 +69,6 @@ def test_every_walk_is_found() -> None:
 @pytest.mark.parametrize(("path", "names"), [row for page in PAGES.values() for row in walked(page)])
 def test_a_walk_goes_through_functions_that_are_there(path: str, names: str) -> None:
     assert [name for name in re.findall(r"`([\w.]+)`", names) if name not in defined(path)] == []
-
-
-BY_HAND = re.findall(
-    r"^\| ([^|]*`[\w/.]+`[^|]*) \| (\d+) \|", section(DECISIONS, "Written by hand, and why"), re.MULTILINE
-)
-
-
-@pytest.mark.parametrize(("row", "lines"), BY_HAND)
-def test_what_is_written_by_hand_is_about_as_long_as_the_design_says(row: str, lines: str) -> None:
-    named = [SOURCE / path for path in re.findall(r"`([\w/.]+)`", row)]
-    files = [file for path in named for file in (path.glob("*.py") if path.is_dir() else [path])]
-    counted = sum(len(file.read_text().splitlines()) for file in files)
-    assert 0.8 < counted / int(lines) < 1.25, counted
 
 
 LEAST_PATHS = {"docs/design-rules.md": 5}

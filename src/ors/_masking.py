@@ -161,7 +161,6 @@ def _decoded(text: str, budget: _Budget) -> tuple[str, Callable[[int], int]]:
 
 
 def _character(escape: str) -> str:
-    """The one character that an escape stands for."""
     if escape[0] == "&":
         return html.unescape(escape)[:1] or "?"
     if escape[0] == "\\" and len(escape) == 2:

@@ -103,7 +103,6 @@ _PLAIN = {ToolOutput, list, str}  # the usual results: asking `inspect` takes 0.
 
 
 def is_async(fn: Callable[..., Any]) -> bool:
-    """Whether a function is `async def`."""
     code = getattr(fn, "__code__", None)  # of a method too; asking `inspect` takes 1 µs
     return inspect.iscoroutinefunction(fn) if code is None else bool(code.co_flags & inspect.CO_COROUTINE)
 
@@ -416,7 +415,6 @@ def _mark(raw: Any, name: str, default: Any) -> Any:
 
 
 async def task_specific(env: Any, spawn: Spawn | None) -> list[str]:
-    """The names of the task-specific tools."""
     listed = await call(method(env, "list_task_tools"), spawn=spawn)
     return [spec.name for spec in listed.tools]
 

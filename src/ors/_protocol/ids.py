@@ -30,7 +30,6 @@ def session_id_route(sid: str) -> tuple[int, int] | None:
 
 
 def task_ids() -> Iterator[str]:
-    """An endless iterator of new task ids."""
     while True:
         # Many at a time: 0.1 µs an id instead of 0.5.
         block = os.urandom(4096).hex()

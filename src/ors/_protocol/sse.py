@@ -45,7 +45,6 @@ class Decoder:
         self._first = True
 
     def feed(self, chunk: bytes) -> list[Event]:
-        """The events that `chunk` completes."""
         if self._skip_lf and chunk:
             self._skip_lf = False
             if chunk.startswith(b"\n"):

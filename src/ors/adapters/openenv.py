@@ -43,7 +43,6 @@ class ORSResourceSession(ResourceSession):
         return system + [{"role": "user", "content": text_of(each.blocks)} for each in prompts]
 
     def list_tools(self) -> list[Tool]:
-        """The tools of the task."""
         return list(_tools(self._episode.tools))
 
     def call_tool(self, name: str, arguments: dict[str, Any]) -> ToolResult:
@@ -68,7 +67,6 @@ class ORSResourceSession(ResourceSession):
         return VerifyResult(record.reward, done=True, artifacts={"outcome": record.outcome.type})
 
     def close(self) -> None:
-        """Ends the session."""
         self._episode.stop("the harness ended the episode")
 
 

@@ -83,7 +83,6 @@ class ORSTextEnv(BaseTextEnv):
         return BaseTextEnvStepOutput(observations=_observations(new), reward=reward, done=False, metadata={})
 
     def close(self) -> None:
-        """Ends the session."""
         self._episode.stop("the trainer ended the episode")
 
 

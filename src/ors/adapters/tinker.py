@@ -61,7 +61,6 @@ class ORSMessageEnv(MessageEnv):
         return MessageStepResult(reward, record is not None, list(self._history), logs=logs)
 
     async def close(self) -> None:
-        """Ends the session."""
         if self._episode is not None:
             await self._episode.stop("the trainer ended the episode")
 
@@ -117,7 +116,6 @@ class ORSGroupBuilder(EnvGroupBuilder):
             await client.close()
 
     def logging_tags(self) -> list[str]:
-        """The environment and the split."""
         return [self.environment, f"{self.environment}/{self.split}"]
 
 

@@ -41,7 +41,6 @@ class ORSTask(vf.Task[ORSData, ORSState]):
 
     @vf.reward(weight=1.0)
     async def environment_reward(self, trace: vf.Trace) -> float:
-        """The reward of the episode."""
         assert trace.state.reward is not None, "the harness raises if there is none"
         return float(trace.state.reward)
 

@@ -114,7 +114,6 @@ class ORSToolTaskset(ORSTaskset):
 
     @classmethod
     def task_type(cls) -> type[ORSToolTask]:
-        """The class of the tasks."""
         return ORSToolTask
 
     def load(self) -> Iterator[ORSToolTask]:

@@ -46,7 +46,6 @@ class Latencies:
         self.highest = 0.0
 
     def add(self, seconds: float) -> None:
-        """Adds one duration."""
         self._buckets[round(math.log(max(seconds, 1e-9)) * self._WIDTH)] += 1
         self.count += 1
         self.highest = max(self.highest, seconds)
@@ -73,7 +72,6 @@ class Tally:
 
     @property
     def error_count(self) -> int:
-        """Total number of errors."""
         return sum(self.errors.values())
 
     def fail(self, error: Exception | str) -> None:
@@ -84,7 +82,6 @@ class Tally:
         self.errors[kind if known else "other errors"] += 1
 
     def per_second(self, count: int) -> float:
-        """Rate of a count."""
         return count / self.seconds if self.seconds else 0.0
 
 

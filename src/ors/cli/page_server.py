@@ -26,7 +26,6 @@ REDIRECT = (
 
 
 def page_flags(command: F) -> F:
-    """`--port` and `--open`."""
     command = click.option("--open", "opening", is_flag=True, help="Open the page in a browser.")(command)
     return click.option(
         "--port",

@@ -199,7 +199,6 @@ class _Job(Generic[T]):
         return await self._work()
 
     def begin(self, ending: Ending) -> None:
-        """Starts the work."""
         self._task = asyncio.get_running_loop().create_task(self._run())
         self._task.add_done_callback(ending.come)
 
@@ -212,7 +211,6 @@ class _Job(Generic[T]):
             self._undo()
 
     def result(self) -> T:
-        """The result of the work that is done."""
         assert self._task is not None
         return self._task.result()
 

@@ -58,7 +58,6 @@ class RemoteServer:
         return _BASE_HEADERS | ({API_KEY: key} if key else {}) | more
 
     def path(self, endpoint: Endpoint, environment: str = "") -> str:
-        """The path of `endpoint`, percent-encoded."""
         return endpoint.path(quote(environment))
 
     async def send(self, method: str, path: str, headers: Mapping[str, str], body: bytes | None) -> Response:

@@ -46,7 +46,6 @@ class Deployment:
         self._thread = threading.Thread(target=self._run, name="ors-deployment", daemon=True)
 
     def hosts(self) -> list[HostInfo]:
-        """Returns the hosts that are up."""
         return list(self._backend.list().hosts)
 
     def scale(self, least: int, most: int | None = None) -> None:

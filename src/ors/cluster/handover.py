@@ -56,7 +56,6 @@ class HandoverClient:
         return self._socket.fileno()
 
     def close(self) -> None:
-        """Closes the socket."""
         self._socket.close()
 
 

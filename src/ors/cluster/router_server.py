@@ -72,7 +72,6 @@ class RouterApp:
         return refusal(_no_server()) if outcome is None else outcome
 
     def refused(self, error: ORSError) -> Answer:
-        """Answers a request that is refused."""
         return refusal(error)
 
     async def prepare(self) -> None:
@@ -101,7 +100,6 @@ class RouterApp:
         """Does nothing: calls run on servers, and clients come back through another router."""
 
     async def close(self) -> None:
-        """Closes all links."""
         await self.peers.close()
 
     def _create_session(self, request: Request) -> Answer:

@@ -102,7 +102,6 @@ class RawStream:
 
     @property
     def seen(self) -> bytes:
-        """Bytes to show in a report."""
         return self.head.raw.split(b"\r\n", 1)[0] + b"\r\n...\r\n\r\n" + self.body
 
     @property
@@ -119,7 +118,6 @@ class RawStream:
 
     @property
     def pieces(self) -> list[RawEvent]:
-        """Events that contain the result."""
         return [event for event in self.events if event.name in ("chunk", "end")]
 
     def value(self) -> dict[str, Any]:

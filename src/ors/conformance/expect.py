@@ -77,7 +77,6 @@ def tools(answer: RawAnswer) -> list[dict[str, Any]]:
 
 
 def names(listed: Iterable[Mapping[str, Any]]) -> set[str]:
-    """Names of tools."""
     return {str(tool["name"]) for tool in listed}
 
 

@@ -31,7 +31,6 @@ class Head:
     raw: bytes
 
     def header(self, name: str) -> str | None:
-        """Value of a header, or None."""
         found = [value for key, value in self.headers if key == name.lower()]
         return ", ".join(found) if found else None
 
@@ -44,7 +43,6 @@ class RawAnswer(Head):
 
     @property
     def seen(self) -> bytes:
-        """Bytes to show in a report."""
         return self.raw.split(b"\r\n", 1)[0] + b"\r\n...\r\n\r\n" + self.body
 
     def json(self) -> Any:
@@ -166,7 +164,6 @@ class RawConnection:
         return bool(data)
 
     async def close(self) -> None:
-        """Closes the connection."""
         self._writer.close()
         try:
             await self._writer.wait_closed()
@@ -214,7 +211,6 @@ class Http:
     def request(
         self, method: str, path: str, body: bytes | None, headers: Mapping[str, str] | None = None
     ) -> bytes:
-        """Encodes a request."""
         lines = [f"{method} {self.prefix}{path} HTTP/1.1", f"Host: {self.host}:{self.port}"]
         lines += ["Connection: close"]
         given = {**self.headers, **(headers or {})}

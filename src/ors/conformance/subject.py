@@ -101,7 +101,6 @@ class ServerUnderTest:
 
     @property
     def has_probe(self) -> bool:
-        """Whether the server has the probe environment."""
         return "probe" in self._probes
 
     @property
@@ -153,7 +152,6 @@ class ServerUnderTest:
         return await self.http.ask(method, path, body, **more)
 
     async def split(self) -> str:
-        """Name of a split that has tasks."""
         listed = (await self.ask("GET", f"/{self.environment}/splits")).json()
         for split in listed if isinstance(listed, list) else []:
             name = split.get("name") if isinstance(split, dict) else split

@@ -58,7 +58,6 @@ class _Whole:
 
     @property
     def body(self) -> AsyncIterator[bytes]:
-        """The body, in one part."""
         return self._parts()
 
     async def _parts(self) -> AsyncIterator[bytes]:

@@ -33,7 +33,6 @@ ORDERS: Mapping[str, Order[Entry]] = {
 
 
 def tokens(entry: Entry) -> int:
-    """All tokens of an episode."""
     return entry.usage.input_tokens + entry.usage.output_tokens
 
 
@@ -192,7 +191,6 @@ class Side:
 
     @classmethod
     def of(cls, entries: Sequence[Entry]) -> "Side":
-        """Computes the mean."""
         values = rewards(entries)
         return cls(entries, mean_of(values) if values else None)
 
@@ -220,7 +218,6 @@ PAIR_ORDERS: Mapping[str, Order[TaskPair]] = {
 
 
 def pairs(a: Iterable[Entry], b: Iterable[Entry]) -> list[TaskPair]:
-    """The tasks of two runs."""
     first, second = _by_task(a), _by_task(b)
     return [
         TaskPair(task, Side.of(first.get(task, ())), Side.of(second.get(task, ())))

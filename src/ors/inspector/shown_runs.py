@@ -85,7 +85,6 @@ class ShownRun:
         self._figures = figures(self._run)
 
     def summary(self) -> dict[str, Any]:
-        """The run as a row of the list."""
         return {"name": self.name, "changed": self._changed, "growing": self.is_growing, **self._figures}
 
     def line(self, entry: Entry) -> dict[str, Any]:
@@ -137,7 +136,6 @@ def _head(path: Path) -> bytes:
 
 
 def figures(run: Run) -> dict[str, Any]:
-    """Figures of a run for the list."""
     entries = run.entries
     summary = summarize(entries)
     usage = summary.usage

@@ -53,7 +53,6 @@ class QualityReport:
         return [finding for finding in self.findings if finding.level == "fault"]
 
     def as_dict(self) -> dict[str, Any]:
-        """Report as JSON values."""
         return {
             "environment": self.environment,
             "fit": not self.faults,

@@ -198,7 +198,6 @@ class EnvironmentUnderTest:
 
 
 def earned(moves: Iterable[Move]) -> float:
-    """Sum of the rewards."""
     return float(sum(move.reward or 0.0 for move in moves))
 
 
@@ -212,13 +211,11 @@ def parted(error: str) -> tuple[str, str]:
 
 
 def reason(error: ORSError | Exception) -> str:
-    """Text of an error in one line."""
     text = " ".join(parted(str(error))[0].split()) or type(error).__name__
     return text if len(text) < 300 else text[:299] + "…"
 
 
 def short(text: str) -> str:
-    """Shortens a text to one line."""
     line = " ".join(text.split())
     return line if len(line) < 160 else line[:159] + "…"
 

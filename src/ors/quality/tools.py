@@ -24,7 +24,6 @@ async def examine(subject: EnvironmentUnderTest) -> None:
 
 
 def examine_tool(subject: EnvironmentUnderTest, tool: ToolSpec) -> None:
-    """Examines one tool."""
     report = subject.report
     wrong = problems(tool.input_schema)
     for problem in wrong[:3]:

@@ -86,7 +86,6 @@ class SeenSession:
 
     @property
     def age(self) -> float:
-        """Seconds since it began."""
         return time.perf_counter() - self._began
 
     def see(self, event: PromptAsked | ToolsListed | CallStarted | CallEnded) -> int:

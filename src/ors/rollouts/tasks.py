@@ -14,7 +14,6 @@ GivenTask = TaskRef | Task | tuple[str, int]
 
 
 def task_of(session: AsyncSession) -> TaskRef:
-    """The task of a session."""
     if session.task is None:
         return TaskRef(session.env.name, session.split, session.index)
     return TaskRef(session.task.environment_name or session.env.name, spec=session.task.task_spec)
@@ -49,7 +48,6 @@ def task_ref(env: AsyncEnvironment, task: GivenTask) -> TaskRef:
 
 
 def session_for(env: AsyncEnvironment, task: TaskRef, secrets: Mapping[str, str] | None) -> AsyncSession:
-    """A new session for a task."""
     if task.spec is None or not task.is_whole:
         return env.session(secrets=secrets, split=task.split, index=task.index)
     return env.session(Task(task.environment, task.spec), secrets)

@@ -44,7 +44,6 @@ class Cgroup:
         return [int(pid) for pid in (self.folders[0] / "cgroup.procs").read_text().split()]
 
     def memory(self) -> int:
-        """Bytes in use."""
         for folder in self.folders:
             for name in ("memory.current", "memory.usage_in_bytes"):
                 try:

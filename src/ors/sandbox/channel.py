@@ -28,7 +28,6 @@ class AgentChannel(asyncio.Protocol):
         """Makes the error of every request after the end."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Called by asyncio."""
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by its class
 
     def expect(self, take: Answer, number: int | None = None) -> int:
@@ -79,7 +78,6 @@ class AgentChannel(asyncio.Protocol):
                 return
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Called by asyncio."""
         if not self.closed.done():
             self.closed.set_result(None)
 

@@ -13,7 +13,6 @@ from ors.sandbox.process import Process
 
 
 def parts(start: str | Path, path: str | Path) -> tuple[str, str]:
-    """Folder and name of a path."""
     folder, name = os.path.split(os.path.normpath(os.path.join(start, path)))
     if not name:
         raise ValueError(f"{path} is not a file or folder that can be copied")

@@ -21,7 +21,6 @@ LONGEST_COMPLAINT = 4096
 
 
 def backends() -> tuple[SandboxBackend, ...]:
-    """All backends, in the order of `auto`."""
     return (Bwrap(), Containers("podman"), Containers("docker"), Unisolated())
 
 

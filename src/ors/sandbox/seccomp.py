@@ -150,7 +150,6 @@ class _Code:
         self._lines.append((operation, then, otherwise, value))
 
     def when(self, test: int, value: int, verdict: int) -> None:
-        """Returns the verdict if the test holds."""
         self.add(test, value, 0, 1)
         self.add(_RETURN, verdict)
 

@@ -38,7 +38,6 @@ def types(schema: Mapping[str, Any], *otherwise: str) -> list[str]:
 
 
 def type_of(value: Any) -> str:
-    """The narrowest type of a value."""
     return next((name for name, classes in TYPES.items() if isinstance(value, classes)), "null")
 
 

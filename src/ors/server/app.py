@@ -256,11 +256,9 @@ class App:
 
     @property
     def empty(self) -> bool:
-        """Whether it has no session."""
         return not len(self.sessions)
 
     def retire(self) -> None:
-        """Takes no new sessions."""
         self.runtime.retiring = True
 
     def leave(self) -> None:

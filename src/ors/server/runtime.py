@@ -77,7 +77,6 @@ class Runtime:
 
     @property
     def taking(self) -> bool:
-        """Whether it takes new sessions."""
         return not self.draining and not self.retiring
 
     def check_open(self) -> None:

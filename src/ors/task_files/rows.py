@@ -118,7 +118,6 @@ class JSONLRows(FileRows):
             offset += len(line)
 
     def parsed(self, content: bytes) -> JSONObject:
-        """One task."""
         try:
             found = loads(content.removeprefix(BOM).strip())
         except ValueError:
@@ -163,7 +162,6 @@ class CSVRows(FileRows):
             raise ValueError(f"{self._path}, line {records.line_num}: {error}") from None
 
     def parsed(self, content: bytes) -> JSONObject:
-        """One task."""
         values = self._record(content)
         if len(values) != len(self._names):
             raise ValueError(

@@ -58,7 +58,6 @@ class Lasting:
 
     @property
     def process(self) -> Process | None:
-        """The program, if it runs."""
         return self._process
 
     async def start(self) -> None:

@@ -23,7 +23,6 @@ class Bounded:
         self.size = 0
 
     def add(self, data: bytes) -> None:
-        """Takes the next bytes."""
         self.size += len(data)
         room = self._part - len(self._first)
         self._first += data[:room]

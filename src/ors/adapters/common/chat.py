@@ -30,12 +30,10 @@ def text_of(blocks: Blocks) -> str:
 
 
 def images_of(content: Content) -> list[Any]:
-    """The images among the parts."""
     return [] if isinstance(content, str) else [part["image"] for part in content if "image" in part]
 
 
 def chat_message(message: Message) -> dict[str, Any]:
-    """A message that is not the model's."""
     if isinstance(message, SystemMessage):
         return {"role": "system", "content": message.text}
     if isinstance(message, ToolMessage):
@@ -46,7 +44,6 @@ def chat_message(message: Message) -> dict[str, Any]:
 
 
 def reply_message(text: str, calls: Sequence[ToolInvocation]) -> dict[str, Any]:
-    """A message of the model."""
     made = [
         {"type": "function", "id": call.id, "function": {"name": call.name, "arguments": call.input}}
         for call in calls

@@ -17,7 +17,6 @@ MOST_TASKS = 20
 
 
 def print_report(run: Run, plan: EvalPlan, picture: Path | None) -> None:
-    """Prints the figures of a run."""
     print_summary(summarize(run.entries))
     rows = task_rows(run.entries)
     if len(rows) <= MOST_TASKS:
@@ -29,7 +28,6 @@ def print_report(run: Run, plan: EvalPlan, picture: Path | None) -> None:
 
 
 def report_json(run: Run) -> dict[str, Any]:
-    """Value for `--json`."""
     rows = [asdict(row) for row in task_rows(run.entries)]
     return {
         "run": str(run.folder),

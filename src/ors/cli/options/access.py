@@ -108,7 +108,6 @@ class Access(Listening):
 
     @property
     def certificate(self) -> dict[str, str | None]:
-        """The files of the certificate and its key."""
         return {"ssl_certfile": self.ssl_certfile, "ssl_keyfile": self.ssl_keyfile}
 
     def all_keys(self, inherited: Sequence[str]) -> list[ApiKey]:

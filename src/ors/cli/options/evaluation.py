@@ -13,7 +13,6 @@ class _Finite(click.FloatRange):
     """A number, neither "nan" nor "inf"."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Reads the number."""
         number: float = super().convert(value, param, ctx)
         if not isfinite(number):
             self.fail(f"{value} is not a finite number", param, ctx)
@@ -26,7 +25,6 @@ class _Number(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no su
     name = "float"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Reads the number."""
         number = click.FLOAT.convert(value, param, ctx)
         if not isfinite(number):
             self.fail(f"{value} is not a finite number", param, ctx)
@@ -44,7 +42,6 @@ class _Text(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no such
     name = "TEXT|@FILE"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Reads the file."""
         text = str(value)
         if not text.startswith("@"):
             return text

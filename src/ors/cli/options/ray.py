@@ -31,7 +31,6 @@ class _Amount(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no su
     name = "NAME=AMOUNT"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Splits name and amount."""
         name, _, text = str(value).partition("=")
         if name in OWN_FLAGS:
             self.fail(f"use {OWN_FLAGS[name]} for that", param, ctx)
@@ -50,7 +49,6 @@ class _Mapping(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no s
     name = "JSON|FILE"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Reads the object."""
         try:
             text = str(value) if str(value).startswith("{") else Path(value).read_text(encoding="utf-8")
             found = json.loads(text)

@@ -40,7 +40,6 @@ class Command(click.Command):
                 formatter.write_dl(records)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Writes the examples."""
         with formatter.section("Example" if len(self.examples) == 1 else "Examples"):
             for line in self.examples:
                 formatter.write(f"{'':{formatter.current_indent}}{line}\n")
@@ -50,7 +49,6 @@ class CommandGroup(Command, click.Group):
     """Group of commands, whose help lists them before its examples."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Writes the options and the commands."""
         super().format_options(ctx, formatter)
         self.format_commands(ctx, formatter)
 
@@ -111,7 +109,6 @@ class _Place(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no suc
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
-        """Completes files and folders."""
         return [CompletionItem(incomplete, type="file")]
 
 
@@ -126,7 +123,6 @@ class _JSONObject(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has n
     name = "JSON"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> JSONObject:
-        """Reads the object."""
         if isinstance(value, dict):
             return value
         try:
@@ -155,7 +151,6 @@ class _Secret(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no su
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[str, str]:
-        """Splits name and value."""
         if isinstance(value, tuple):
             return value
         name, equals, secret = value.partition("=")
@@ -170,7 +165,6 @@ def as_json(command: F) -> F:
 
 
 def api_key(command: F) -> F:
-    """`--api-key`."""
     return click.option("--api-key", metavar="KEY", help="API key of the server. Safer: ORS_API_KEY.")(
         command
     )
@@ -202,26 +196,22 @@ def log_flags(command: F) -> F:
 
 
 def environment(command: F) -> F:
-    """`--env`."""
     return click.option("--env", metavar="NAME", help="Environment to use, if there are several.")(command)
 
 
 def secrets(command: F) -> F:
-    """`--secret`."""
     return click.option(
         "--secret", type=_Secret(), multiple=True, help="Secret for the environment; NAME alone means $NAME."
     )(command)
 
 
 def traceback(command: F) -> F:
-    """`--traceback`."""
     return click.option(
         "--traceback", is_flag=True, help="Show the whole traceback of an exception in a TARGET's code."
     )(command)
 
 
 def task_choice(command: F) -> F:
-    """`--split`, `--index` and `--task`."""
     for option in (
         click.option("--task", type=JSON, help="Your own task instead: JSON, @file, or - for stdin."),
         click.option(
@@ -234,7 +224,6 @@ def task_choice(command: F) -> F:
 
 
 def images(command: F) -> F:
-    """`--images`."""
     return click.option(
         "--images",
         type=click.Path(file_okay=False, path_type=Path),

@@ -24,7 +24,6 @@ class _Count(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no suc
     name = "N|auto"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Reads the number."""
         if value == "auto":
             return count()
         if not (str(value).isdigit() and 1 <= int(value) <= 1024):
@@ -38,7 +37,6 @@ class _Bytes(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no suc
     name = "SIZE"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Converts to bytes."""
         found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?", str(value).lower())
         if found is None:
             self.fail(f"{value!r} is not a size, such as 500M or 2G", param, ctx)
@@ -67,7 +65,6 @@ class Workers:
         return next((flag for flag, so in asked.items() if so), "")
 
     def policy(self, limits: Limits) -> "Policy":
-        """Settings for the supervisor."""
         from ors.cluster.local import Policy
 
         return Policy(

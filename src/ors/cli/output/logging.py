@@ -19,7 +19,6 @@ class JSONLogLines(logging.Formatter):
     """Formats each record as one JSON object, with its `extra` fields."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Formats a record."""
         line: dict[str, object] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
@@ -49,7 +48,6 @@ class TextLines(logging.Handler):
         self._writer.start()
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Queues a record's line."""
         try:
             self.write(self.format(record))
         except Exception:

@@ -22,7 +22,6 @@ DEEPEST_TYPE = 5
 
 
 def on_terminal() -> bool:
-    """Whether standard output is a terminal."""
     return sys.stdout.isatty()
 
 
@@ -39,7 +38,6 @@ def shortened(value: Any, longest: int = LONGEST_CELL) -> str:
 
 
 def print_json(value: Any) -> None:
-    """Prints a value as JSON."""
     text = json.dumps(value, indent=2, ensure_ascii=False)
     # A lone surrogate cannot be printed; its escape is the same JSON.
     click.echo(text.encode(errors="backslashreplace").decode(), file=report_stream())

@@ -45,7 +45,6 @@ def warn_of_skipped(reasons: Sequence[str], what: str, done: str = "skipped") ->
 
 
 def print_runs(rows: Iterable[tuple[str, Run, Summary]]) -> None:
-    """Prints one line for each run."""
     print_table(
         ("RUN", "BEGUN", "AGENT", "ENVIRONMENT", "EPISODES", "REWARD", "NO REWARD", "FAILED"),
         [
@@ -74,7 +73,6 @@ def _names(names: Iterable[str]) -> str:
 
 
 def print_summary(summary: Summary) -> None:
-    """Prints the statistics of a run."""
     click.echo(f"mean reward: {_explained(summary.reward)}")
     click.echo(summary.size + summary.caveats)
     click.echo(f"outcomes: {_counts(summary.outcomes)}")
@@ -137,7 +135,6 @@ def _print_tables(summary: Summary) -> None:
 
 
 def print_tasks(rows: Sequence[Row]) -> None:
-    """Prints one line for each task."""
     _table(
         ("TASK", "EPISODES", "WITH REWARD", "REWARD", "FAILED"),
         [(row.name, *_figures(row)) for row in rows],
@@ -149,7 +146,6 @@ def _figures(row: Row) -> tuple[str, ...]:
 
 
 def print_episodes(entries: Sequence[Entry]) -> None:
-    """Prints one line for each episode."""
     _table(
         ("NUMBER", "ID", "TASK", "SAMPLE", "OUTCOME", "REWARD", "TURNS", "CALLS", "SECONDS"),
         [
@@ -170,7 +166,6 @@ def print_episodes(entries: Sequence[Entry]) -> None:
 
 
 def print_episode(record: EpisodeRecord) -> None:
-    """Prints one episode as a conversation."""
     task = clean(f"{record.task.environment} {task_key(record.task).label}")
     click.echo(f"episode {clean(record.id)} of {task}, sample {record.sample}")
     for each in (*record.earlier, record):
@@ -268,7 +263,6 @@ def _counts(counts: Any) -> str:
 
 
 def entry_json(place: int, entry: Entry) -> dict[str, Any]:
-    """An episode of the index for `--json`."""
     found = asdict(entry)
     task = found.pop("task")
     for key in ("part", "offset", "size", "model_seconds", "call_seconds", "scoring"):
@@ -284,6 +278,5 @@ def entry_json(place: int, entry: Entry) -> dict[str, Any]:
 
 
 def comparison_json(found: Comparison) -> dict[str, Any]:
-    """A comparison for `--json`."""
     changes = [{**asdict(change), "difference": change.difference} for change in found.changes]
     return {**asdict(found), "changes": changes, "significant": found.is_significant}

@@ -25,7 +25,6 @@ class Offered:
     """Why tasks could not be counted."""
 
     def as_json(self) -> dict[str, Any]:
-        """Value for `--json`."""
         return {key: value for key, value in asdict(self).items() if value is not None}
 
 
@@ -62,7 +61,6 @@ def _count(env: Environment, split: str, deadline: float) -> int | str | None:
 
 
 def print_offered(found: list[Offered]) -> None:
-    """Prints a table of environments."""
     rows = [
         (
             one.name,

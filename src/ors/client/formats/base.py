@@ -76,17 +76,14 @@ NO_BLOCKS: Blocks = [TextBlock(text="(empty)")]
 
 
 def text_of(blocks: Blocks) -> str:
-    """The text of blocks as one string."""
     return "\n".join(block.text for block in blocks if isinstance(block, TextBlock))
 
 
 def images_of(blocks: Blocks) -> list[ImageBlock]:
-    """The images among blocks."""
     return [block for block in blocks if isinstance(block, ImageBlock)]
 
 
 def data_url(image: ImageBlock) -> str:
-    """An image as a `data:` URL."""
     return f"data:{image.mimeType};base64,{image.data}"
 
 

@@ -53,11 +53,9 @@ class HTTPConnection(asyncio.BufferedProtocol):
 
     @property
     def closing(self) -> bool:
-        """Whether it is closed, or being closed."""
         return self._transport is None or self._transport.is_closing()
 
     def cut(self) -> None:
-        """Closes the connection immediately."""
         self._pool.forget(self)
         if self._transport is not None:
             self._transport.abort()
@@ -94,7 +92,6 @@ class HTTPConnection(asyncio.BufferedProtocol):
         self.cut()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Joins the pool."""
         self._transport = cast("asyncio.Transport", transport)  # uvloop's are not, by name
         self._pool.adopt(self)
         made = transport.get_extra_info("socket")
@@ -109,7 +106,6 @@ class HTTPConnection(asyncio.BufferedProtocol):
         return self._pool.buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Parses received bytes."""
         if self._exchange is None or self._parser is None:
             self.cut()  # bytes without a request
             return

@@ -14,5 +14,4 @@ class HeaderFields(dict[str, str]):
         return super().__getitem__(name.lower())
 
     def get(self, name: str, default: str = "") -> str:  # type: ignore[override]
-        """The value of a header, or `default`."""
         return super().get(name.lower(), default)

@@ -71,7 +71,6 @@ class DirectTransport:
             connection.cut()
 
     def adopt(self, connection: HTTPConnection) -> None:
-        """Adds a connection that was opened."""
         self._open.add(connection)
 
     def release(self, connection: HTTPConnection) -> None:
@@ -83,7 +82,6 @@ class DirectTransport:
         self._idle[connection] = None
 
     def forget(self, connection: HTTPConnection) -> None:
-        """Removes a connection that was closed."""
         self._idle.pop(connection, None)
         self._open.discard(connection)
 

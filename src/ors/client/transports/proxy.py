@@ -69,7 +69,6 @@ class _Tunnel(asyncio.Protocol):
         return self._transport
 
     def cut(self) -> None:
-        """Closes the connection immediately."""
         if self._transport is not None:
             self._transport.abort()
 

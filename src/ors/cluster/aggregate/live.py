@@ -67,11 +67,9 @@ class _ServerFeed:
         return True
 
     def head(self, status: int, headers: Headers, body: bytes = b"") -> None:
-        """Decodes the first events."""
         self.part(body)
 
     def part(self, data: bytes) -> None:
-        """Decodes further events."""
         for each in self._events.feed(data):
             if each.event == "history":
                 self.history = loads(each.data.encode())
@@ -89,7 +87,6 @@ class _ServerFeed:
         return True
 
     def abort(self) -> None:
-        """Ends."""
         self.over = True
 
 

@@ -78,7 +78,6 @@ class LinkClient(asyncio.Protocol):
     # ── Called by the event loop ─────────────────────────────────────────────────────────────────
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Asks for the upgrade to a link."""
         self._transport = transport  # type: ignore[assignment]
         self._transport.set_write_buffer_limits(high=2**20)  # type: ignore[union-attr]
         self._transport.write(self._upgrade)  # type: ignore[union-attr]
@@ -196,7 +195,6 @@ class LinkClient(asyncio.Protocol):
         return number
 
     def send(self, frame: bytes) -> None:
-        """Sends a frame about a request."""
         if self._transport is not None:
             self._transport.write(frame)
 
@@ -210,7 +208,6 @@ class LinkClient(asyncio.Protocol):
         return self._events.reroute(request)
 
     def cut(self) -> None:
-        """Closes the link at once."""
         if self._transport is not None:
             self._transport.abort()
 
@@ -260,7 +257,6 @@ class Forwarded(Stream):
         return endpoint(self._request) is not None
 
     def begin(self, sink: Sink) -> None:
-        """Sends the request."""
         self._sink = sink
         try:
             self._number = self._link.open(self, self._request)

@@ -38,7 +38,6 @@ _BREAK = re.compile(rb"[\r\n]")
 
 
 def frame(kind: int, number: int, payload: bytes = b"") -> bytes:
-    """Encodes a frame."""
     return _HEADER.pack(len(payload), kind, number) + payload
 
 
@@ -133,7 +132,6 @@ class Hello(NamedTuple):
     """The longest body that it accepts."""
 
     def frame(self) -> bytes:
-        """Encodes it."""
         return frame(HELLO, 0, dumps(self._asdict()))
 
 

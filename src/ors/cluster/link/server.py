@@ -69,7 +69,6 @@ class LinkServer(asyncio.Protocol):
             self.data_received(rest)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Introduces this server."""
         self._transport = transport  # type: ignore[assignment]
         self.state.connections.add(self)  # type: ignore[arg-type]
         me = self.app.runtime.identity
@@ -148,7 +147,6 @@ class LinkServer(asyncio.Protocol):
         self._timer = asyncio.get_running_loop().call_later(LOAD_SECONDS, self._send_load)
 
     def write(self, data: bytes) -> None:
-        """Sends a frame."""
         if self._transport is not None:
             self._transport.write(data)
 

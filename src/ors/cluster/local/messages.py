@@ -27,16 +27,13 @@ class WorkerConfig:
 
     @classmethod
     def read(cls, text: str) -> Self:
-        """Decodes a configuration."""
         return cls(**json.loads(text))
 
     def text(self) -> str:
-        """Encodes the configuration."""
         return json.dumps(asdict(self))
 
     @property
     def descriptors(self) -> Sequence[int]:
-        """All file descriptors that the worker inherits."""
         return [*self.listeners, self.link, self.control, self.lock]
 
 
@@ -106,5 +103,4 @@ class Channel:
 
     @property
     def waiting(self) -> bool:
-        """Whether something waits to be sent."""
         return bool(self._line or self._next)

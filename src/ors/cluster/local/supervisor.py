@@ -353,7 +353,6 @@ class Supervisor:
         )
 
     def _do_due(self, now: float) -> None:
-        """Does what is due."""
         self._check_memory(now)
         if self._stopping is not None:
             if now > self._stopping:

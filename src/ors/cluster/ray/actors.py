@@ -82,7 +82,6 @@ class ActorPlan:
         )
 
     def router_actor(self, node: str) -> Any:
-        """Starts a router on that node."""
         there = NodeAffinitySchedulingStrategy(node, soft=False)
         made = ray.remote(RouterActor).options(scheduling_strategy=there, max_concurrency=2, **_SMALL)
         secrets = [key.secret for key in Keys(self.options.get("api_keys", ())).by_name.values()]

@@ -19,7 +19,6 @@ class RayDeployment(Deployment):
         self._ray = backend
 
     def hosts(self) -> list[HostInfo]:
-        """Returns the hosts that are up."""
         found: list[HostInfo] = ray.get(self._ray.directory.hosts.remote())
         return found
 

@@ -41,7 +41,6 @@ class Heartbeat:
             threading.Thread(target=work, name="ors-heartbeat", daemon=True).start()
 
     def stop(self) -> None:
-        """Sends no more heartbeats."""
         self._stopped.set()
 
     def _report(self) -> None:

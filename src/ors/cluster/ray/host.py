@@ -59,7 +59,6 @@ class Host:
             raise
 
     def info(self) -> HostInfo:
-        """Describes this host."""
         runtime = self._member.app.runtime
         me, sessions = runtime.identity, len(self._member.app.sessions)
         return HostInfo(me.slot, me.incarnation, self._url, sessions, self._node, runtime.retiring)

@@ -75,7 +75,6 @@ class Peer:
     # ── Events of the link ───────────────────────────────────────────────────────────────────────
 
     def hello(self, link: LinkClient, hello: Hello) -> None:
-        """Records that the link is up."""
         self.link = link
         self.greeted = self.tried = True
         self.slot, self.incarnation = hello.slot, hello.incarnation
@@ -107,11 +106,9 @@ class Peer:
         self._peers.ended(self, drained=True)
 
     def reroute(self, request: Request) -> Outcome:
-        """Answers a request that it refused."""
         return self._peers.reroute(request)
 
     def closed(self, link: LinkClient) -> None:
-        """Records that the link is down."""
         self._taking = False
         if self.link is link:
             self.link = None

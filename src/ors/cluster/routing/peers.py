@@ -198,7 +198,6 @@ class Peers:
             yield from peer.held()
 
     async def close(self) -> None:
-        """Closes all links."""
         for peer in list(self._by_address.values()):
             await peer.close()
         if self._closing:

@@ -15,7 +15,6 @@ class NoopAgent:
     """Replies with an empty message: what does an environment give for nothing?"""
 
     async def reply(self, conversation: Conversation, tools: Sequence[ToolSpec]) -> AgentMessage:
-        """An empty message."""
         return AgentMessage()
 
 

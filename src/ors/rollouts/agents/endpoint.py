@@ -60,7 +60,6 @@ class ProviderEndpoint:
         return attempt.answer
 
     async def close(self) -> None:
-        """Closes all connections."""
         await self._transport.close()
 
     async def _attempt(self, path: str, data: bytes) -> "_Attempt":

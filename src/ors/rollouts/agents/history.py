@@ -11,7 +11,6 @@ from ors.types import Block, Blocks, ImageBlock, TextBlock, ToolOutput
 
 
 def system_text(messages: Sequence[Message]) -> str:
-    """The text of all system messages."""
     return "\n\n".join(message.text for message in messages if isinstance(message, SystemMessage))
 
 

@@ -73,7 +73,6 @@ class ModelAgent:
         return replace(reply, usage=self._priced(reply), seconds=monotonic() - began)
 
     async def close(self) -> None:
-        """Closes all connections."""
         await self._endpoint.close()
 
     def _request(self, conversation: Conversation, tools: Sequence[ToolSpec]) -> ModelRequest:

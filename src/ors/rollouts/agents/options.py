@@ -17,7 +17,6 @@ class Prices:
     """For input tokens that the provider read from its cache; without it, the price of other input."""
 
     def cost(self, usage: Usage) -> float:
-        """The cost of one or more requests."""
         cached = self.input if self.cached is None else self.cached
         fresh = usage.input_tokens - usage.cached_tokens
         return (fresh * self.input + usage.cached_tokens * cached + usage.output_tokens * self.output) / 1e6

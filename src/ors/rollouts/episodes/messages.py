@@ -107,5 +107,4 @@ Message = SystemMessage | UserMessage | AgentMessage | ToolMessage
 
 
 def text_blocks(text: str) -> Blocks:
-    """A text as the blocks of a message."""
     return [TextBlock(text=text)]

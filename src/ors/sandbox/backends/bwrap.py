@@ -133,7 +133,6 @@ class Bwrap:
         return [*_drop(user), str(shutil.which("bwrap")), *arguments]
 
     def filter(self, data: "_Data", counted: bool) -> list[str]:
-        """The filter of system calls."""
         return ["--seccomp", str(data.add(seccomp.program(counted=counted)))]
 
     def user(self) -> int | None:
@@ -218,12 +217,10 @@ class _Data:
             self.arguments += ["--userns-block-fd", str(reader)]
 
     def close_answers(self) -> None:
-        """Closes the ends of this process."""
         for fd in {self.answers, self.gate} - {-1}:
             os.close(fd)
 
     def close(self) -> None:
-        """Closes the descriptors that are bubblewrap's."""
         for fd in self.fds:
             os.close(fd)
 

@@ -34,7 +34,6 @@ compile it, which takes longer than everything else."""
 
 @cache
 def agent() -> bytes:
-    """The agent, as `BOOT` receives it."""
     parts = []
     for name in MODULES:
         text = files(__name__).joinpath(f"{name}.py").read_text(encoding="utf-8")

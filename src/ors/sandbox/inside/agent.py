@@ -118,7 +118,6 @@ class InsideAgent:
         os._exit(0)
 
     def say(self, number: int, kind: bytes, data: bytes = b"") -> None:
-        """Sends one answer."""
         message = b"%b%b%b%b" % (number.to_bytes(4, "big"), kind, len(data).to_bytes(4, "big"), data)
         view = memoryview(message)
         while view:
@@ -365,7 +364,6 @@ class InsideAgent:
         self.say(number, b"K")
 
     def on_look(self, number: int, most_pids: int, most_files: int) -> None:
-        """Tells which processes and files there are."""
         places = self.settings["places"]
         pids = processes() if places else [child.pid for child in self.children.values()]
         true = {name: self.mapped(name) for name in map(os.fsencode, places or ("/work", "/home/agent"))}

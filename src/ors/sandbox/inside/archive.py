@@ -23,7 +23,6 @@ HEAD = 17
 
 
 def record(kind: bytes, mode: int = 0, path: bytes = b"", size: int = 0) -> bytes:
-    """Head of a record, with its path."""
     return kind + mode.to_bytes(4, "big") + len(path).to_bytes(4, "big") + size.to_bytes(8, "big") + path
 
 
@@ -246,7 +245,6 @@ def unpack_file(target: bytes, mode: int, size: int, read: Callable[[int], bytes
 
 
 def write_all(fd: int, data: bytes | memoryview) -> None:
-    """Writes all bytes."""
     view = memoryview(data)
     while view:
         view = view[os.write(fd, view) :]

@@ -75,7 +75,6 @@ class Child:
         return taken
 
     def close_stdin(self) -> None:
-        """Ends the program's input."""
         if self.stdin >= 0:
             os.close(self.stdin)
             self.stdin = -1

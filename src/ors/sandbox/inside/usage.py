@@ -103,7 +103,6 @@ def overview(pids: list[int], places: dict[bytes, bytes], most_pids: int, most_f
 
 
 def process_fields(pid: int) -> list[bytes]:
-    """One process; nothing if it has ended."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             name, _, rest = file.read().rpartition(b")")

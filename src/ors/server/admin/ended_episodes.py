@@ -29,7 +29,6 @@ class EndedEpisodes:
         """How many episodes have ended."""
 
     def observe(self, event: EpisodeEnded) -> None:
-        """Keeps an episode that has ended."""
         self.changes += 1
         fresh = self._fresh.get(event.environment)
         if fresh is None:

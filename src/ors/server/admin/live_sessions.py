@@ -35,7 +35,6 @@ class View:
         self.sent_episodes = 0  # how many had ended when they were sent last
 
     def shows(self, session: ServerSession) -> bool:
-        """Whether the view includes a session."""
         return (
             session.key == self.key
             and self.environment in ("", session.environment)
@@ -166,7 +165,6 @@ class LiveSessions:
         self._timer = loop.call_later(TICK_SECONDS, self._tick, loop)
 
     def stop(self) -> None:
-        """Ends the timer."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

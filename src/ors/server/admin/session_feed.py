@@ -69,7 +69,6 @@ def prompt_event(prompt: bytes | None) -> bytes:
 
 
 def recent_call(call: RecentCall) -> dict[str, Any]:
-    """A call that has ended, with its input."""
     stream = None if call.events is None else (task_id_event(call.id) + call.events).decode()
     return {
         "task_id": call.id,

@@ -41,11 +41,9 @@ class Acceptor:
         self._resume()
 
     def get_loop(self) -> asyncio.AbstractEventLoop:
-        """Returns the event loop."""
         return self._loop
 
     def close(self) -> None:
-        """Stops accepting."""
         if not self._closed:
             self._closed = True
             self._loop.remove_reader(self.sockets[0])

@@ -29,7 +29,6 @@ class ArrivingBodies:
             raise Unavailable(text, retry_after=1, reason="limit")
 
     def remove(self, count: int) -> None:
-        """Counts fewer bytes."""
         self.bytes -= count
 
 

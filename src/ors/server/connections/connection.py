@@ -101,7 +101,6 @@ class Connection(RequestParser):
     # ── Answering ────────────────────────────────────────────────────────────────────────────────
 
     def answer(self, outcome: Outcome) -> None:
-        """Answers the request with an outcome."""
         if isinstance(outcome, Answer):
             self.stream = None
             self.whole(outcome.status, outcome.headers, outcome.body)

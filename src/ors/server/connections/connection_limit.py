@@ -54,7 +54,6 @@ class HealthOnly:
         self.tasks = app.tasks
 
     def admit(self, request: Request) -> int:
-        """Refuses bodies."""
         raise no_room()
 
     def take(self, request: Request) -> Outcome:
@@ -87,7 +86,6 @@ class OverflowListener(Listener):
         return self._limit.has_room(self._count() + self.opening, descriptor)
 
     def takes(self) -> bool:
-        """Whether this listener takes one more."""
         self.log_refusals()
         return self._connections + self.opening < MAX_OVERFLOW
 
@@ -99,7 +97,6 @@ class OverflowListener(Listener):
             log.warning("connections are refused, since the limit is reached: %s", self._limit)
 
     def connected(self) -> None:
-        """Counts a new connection."""
         self._connections += 1
 
     def disconnected(self) -> None:

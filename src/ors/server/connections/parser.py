@@ -223,7 +223,6 @@ class RequestParser(asyncio.Protocol):
         self._url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Adds a header, or a trailer."""
         name, fields = name.lower(), self._fields
         if name in fields and name in SINGLE_HEADERS:
             raise doubled(name)
@@ -245,7 +244,6 @@ class RequestParser(asyncio.Protocol):
             self._send_continue()
 
     def on_body(self, body: bytes) -> None:
-        """Adds a part of the body."""
         if self._body_bytes:
             self._parts.append(body)
         else:
@@ -257,7 +255,6 @@ class RequestParser(asyncio.Protocol):
             raise too_large(self._max_body)
 
     def on_message_complete(self) -> None:
-        """Ends the request, and answers it."""
         parser = self._parser
         if parser.should_upgrade():  # it is parsed again, without the header
             return

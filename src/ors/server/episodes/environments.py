@@ -72,11 +72,9 @@ class ServedEnvironment:
             raise BadRequest(f"{self.name!r} needs the {words} {names}", reason="missing_secrets")
 
     def episode(self, task: JSONObject, secrets: dict[str, str]) -> Episode:
-        """A new episode on a task."""
         return Episode(self._runtime, self.limits, self.cls, task, secrets)
 
     def without_private(self, tasks: Sequence[Any]) -> Sequence[Any]:
-        """Tasks without their private fields."""
         if not self._private:
             return tasks
         return [{key: value for key, value in _items(task) if key not in self._private} for task in tasks]
@@ -108,7 +106,6 @@ class ServedEnvironment:
         return tasks
 
     async def num_tasks(self, split: str) -> int:
-        """How many tasks a split has."""
         self._check_split(split)
         try:
             if not overrides(self.cls, "num_tasks"):

@@ -161,7 +161,6 @@ class Episode:
             ) from None
 
     async def tools(self) -> ListToolsOutput:
-        """All tools of this task."""
         shared = await self._ask("list_tools", self._cls.list_tools)
         task_specific = await self._ask("list_task_tools", method(self._ready, "list_task_tools"))
         return ListToolsOutput(
@@ -320,7 +319,6 @@ class Episode:
 
     @property
     def finished(self) -> bool:
-        """Whether a tool has ended the episode."""
         return self._finished
 
     @property
@@ -384,7 +382,6 @@ class Episode:
         log.error("environment %s: %s\n%s", self._cls.name(), what, hidden(trace(error), secrets))
 
     def log_failed_setup(self, error: BaseException) -> None:
-        """Logs a failed setup, without secrets."""
         self._log("setup failed", error)
 
 

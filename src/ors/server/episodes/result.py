@@ -20,7 +20,6 @@ class Result:
 
 
 def failed(message: str, reason: str) -> Result:
-    """The result of a call that failed."""
     return Result(error_event(message, reason), "failed", reason)
 
 

@@ -178,7 +178,6 @@ class _EndOfProcess(AbstractContextManager[None]):
         self._end = end
 
     def __enter__(self) -> None:
-        """Ends the process."""
         self._end(self._results[-1][2] if self._results else None)
 
     def __exit__(self, *error: object) -> None:

@@ -59,7 +59,6 @@ def answer(value: object) -> Answer:
 
 
 def refusal(error: ORSError) -> Answer:
-    """Makes the answer for one of our errors."""
     if isinstance(error, Redirect):
         return Answer(308 if error.for_good else 307, b"", Headers(_VERSION, (b"location", error.location)))
     more: list[tuple[bytes, bytes]] = []

@@ -61,7 +61,6 @@ class Endpoints:
         self._first = next(iter(environments.values()))
 
     def handlers(self) -> dict[Endpoint, Handler]:
-        """Returns the handler of each endpoint."""
         return {
             ROLLOUT_LOG: self._fixed(Answer(200, b"", EMPTY)),
             _protocol.HEALTH: self._fixed(_OK),

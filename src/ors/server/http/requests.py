@@ -61,7 +61,6 @@ class Request:
         """Whether it is cancelled when its client leaves: it is queued, or a fork."""
 
     def like(self, query: bytes) -> "Request":
-        """Copies the request, with another query."""
         made = Request(self.method, self.path, query, self.headers, self.body)
         made.key = self.key
         return made
@@ -140,7 +139,6 @@ class Request:
         return b"text/html" in self.headers.get(b"accept", b"").lower()
 
     def api_key(self) -> bytes:
-        """The secret of its API key, or nothing."""
         secret = self.headers.get(_API_KEY)
         if secret is None:
             scheme, _, secret = self.headers.get(b"authorization", b"").partition(b" ")
@@ -225,7 +223,6 @@ def too_long() -> ResponseError:
 
 
 def too_many_headers() -> ResponseError:
-    """The error for headers over the limit."""
     text = f"The headers of the request are over the limit of {MAX_HEADER_BYTES} bytes"
     return ResponseError(text, status=431, reason="limit")
 

@@ -83,7 +83,6 @@ class Routes:
 
 
 def unknown_environment(environments: dict[str, ServedEnvironment]) -> NotFound:
-    """The error for an unknown environment."""
     return NotFound(f"Unknown environment; the environments are: {', '.join(environments)}")
 
 
@@ -93,7 +92,6 @@ def is_preflight(request: Request) -> bool:
 
 
 def preflight() -> Answer:
-    """Makes the answer to a preflight."""
     return Answer(
         204,
         b"",

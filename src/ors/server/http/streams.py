@@ -103,7 +103,6 @@ class CallStream(Stream):
             self._timers.pings.add(self)
 
     def ping(self) -> None:
-        """Keeps the stream alive."""
         if self._sink is not None:
             if not self._paused:
                 self._sink.part(PING)
@@ -124,11 +123,9 @@ class CallStream(Stream):
             call.missed()
 
     def pause(self) -> None:
-        """Sends no pings."""
         self._paused = True
 
     def resume(self) -> None:
-        """Sends pings again."""
         self._paused = False
 
     def leave(self) -> None:
@@ -148,7 +145,6 @@ class CallTimers:
         self.pings = IntervalTimer(ping_seconds, CallStream.ping)
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Uses that event loop."""
         self.opening.loop = self.pings.loop = loop
 
 
@@ -189,7 +185,6 @@ class Feed(Stream):
         self._paused = True
 
     def resume(self) -> None:
-        """Sends events again."""
         self._paused = False
 
     def tell(self, part: bytes) -> None:

@@ -29,7 +29,6 @@ class IntervalTimer(Generic[Waiting]):
             self._timer = self.loop.call_later(self._seconds, self._ring)
 
     def remove(self, waiting: Waiting) -> None:
-        """Forgets `waiting`."""
         self._due.pop(waiting, None)
 
     def _ring(self) -> None:

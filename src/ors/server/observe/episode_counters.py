@@ -21,7 +21,6 @@ class EpisodeTotals(NamedTuple):
     """Sum of the rewards of scored episodes."""
 
     def since(self, before: "EpisodeTotals") -> "EpisodeTotals":
-        """The episodes that ended after `before`."""
         return EpisodeTotals(
             self.ended - before.ended,
             self.scored - before.scored,

@@ -280,7 +280,6 @@ class Observers:
             self._own[event].append(observe)
 
     def tell(self, event: Event) -> None:
-        """Passes an event to all observers."""
         for observe in self._own.get(type(event), ()):
             observe(event)
         for observer in self.all:
@@ -288,7 +287,6 @@ class Observers:
 
     @property
     def closing(self) -> list[Closing]:
-        """Observers that have a `close()`."""
         return [observer for observer in (*self.all, *self.recorders) if isinstance(observer, Closing)]
 
     def record(self, event: EpisodeStarted | EpisodeForked) -> None:
@@ -298,11 +296,9 @@ class Observers:
         self.show(event)
 
     def watch(self, sid: str, watcher: Watcher) -> None:
-        """Adds a watcher of a session."""
         self.watched.setdefault(sid, []).append(watcher)
 
     def unwatch(self, sid: str, watcher: Watcher) -> None:
-        """Removes a watcher of a session."""
         self.watched[sid].remove(watcher)
         if not self.watched[sid]:
             del self.watched[sid]

@@ -19,7 +19,6 @@ class Histogram:
         self.buckets = [0] * len(BOUNDS)
 
     def add(self, seconds: float) -> None:
-        """Counts one measurement."""
         self.seconds += seconds
         self.buckets[bisect_left(SECONDS, seconds)] += 1
 

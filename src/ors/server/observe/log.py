@@ -37,7 +37,6 @@ class EventLog:
         self._hide = hide
 
     def observe(self, event: Event) -> None:
-        """Logs the event, if its level is enabled."""
         usual = type(event) is CallFinished and event.outcome == "ok"
         level = logging.DEBUG if usual else _level(event)
         if log.isEnabledFor(level):

@@ -18,16 +18,13 @@ class LoopLag:
 
     @property
     def seconds(self) -> float:
-        """The largest recent lag."""
         return max(list(self._samples), default=0.0)
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Starts measuring."""
         self._due = loop.time() + EVERY_SECONDS
         self._timer = loop.call_at(self._due, self._fire, loop)
 
     def stop(self) -> None:
-        """Stops measuring."""
         if self._timer is not None:
             self._timer.cancel()
 

@@ -63,7 +63,6 @@ class LoopWatch:
             self._thread = None
 
     def stop(self) -> None:
-        """Ends the thread."""
         self._stopping.set()
         if self._timer is not None:
             self._timer.cancel()

@@ -75,7 +75,6 @@ class Metrics:
 
     @property
     def events(self) -> Iterable[type[Event]]:
-        """Types of the events that are counted."""
         return self._by_event
 
     def observe(self, event: Event) -> None:

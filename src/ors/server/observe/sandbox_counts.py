@@ -12,12 +12,10 @@ class SandboxCounts:
         self.in_line = 0
 
     def opened(self, seconds: float) -> None:
-        """Counts a sandbox that was opened."""
         self.open += 1
         self._observers.tell(SandboxOpened(seconds))
 
     def closed(self) -> None:
-        """Counts a sandbox that has ended."""
         self.open -= 1
 
     def killed(self, limit: str) -> None:

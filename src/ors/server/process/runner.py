@@ -100,7 +100,6 @@ class Runner(uvicorn.Server):
 
     @property
     def url(self) -> str:
-        """The URL of the first socket."""
         host, port = self.servers[0].sockets[0].getsockname()[:2]
         scheme = "https" if self.config.is_ssl else "http"
         return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
@@ -180,7 +179,6 @@ class Runner(uvicorn.Server):
         )
 
     def clients(self) -> list[Connection]:
-        """The connections of clients."""
         return [each for each in list(self.server_state.connections) if isinstance(each, Connection)]
 
     def say_goodbye(self) -> None:
@@ -256,7 +254,6 @@ class Runner(uvicorn.Server):
 
     @property
     def needed(self) -> bool:
-        """Whether it has sessions."""
         return not self._app.empty
 
     def _retire(self, now: float) -> None:

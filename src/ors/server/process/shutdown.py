@@ -35,7 +35,6 @@ class Deadline:
         self._seconds.put(seconds)
 
     def lift(self) -> None:
-        """Cancels the deadline."""
         self._seconds.put(None)
 
     def _watch(self) -> None:
@@ -90,7 +89,6 @@ def leave_threads(seconds: float) -> None:
 
 
 def other_threads() -> list[str]:
-    """Describes all other threads."""
     return [describe_thread(thread, frame) for thread, frame in _others(main=True)]
 
 

@@ -89,7 +89,6 @@ class Admission:
             raise self.full() if isinstance(error, TimeoutError) else error from None
 
     def refuse_waiting(self, message: str, reason: str) -> None:
-        """Refuses all creations in the queue."""
         queues, self._queues = self._queues, {}
         self.waiting = 0
         for waiting in chain.from_iterable(queues.values()):

@@ -90,7 +90,6 @@ class Call:
             self._listeners = [*(self._listeners or ()), listener]
 
     def unlisten(self, listener: Listener) -> None:
-        """Removes a listener."""
         if self.listener == listener:
             self.listener = None
         elif self._listeners:
@@ -157,7 +156,6 @@ class Calls:
         return (self._call(id, known) for id, known in (self._by_id or {}).items())
 
     def by_id(self, task_id: str) -> Call | None:
-        """The call of that id, running or kept."""
         known = self._by_id.get(task_id) if self._by_id else None
         return None if known is None else self._call(task_id, known)
 
@@ -207,14 +205,12 @@ class Calls:
         return call
 
     def tasks(self) -> list[asyncio.Task[None]]:
-        """The asyncio tasks of running calls."""
         return [call.task for call in self._running() if call.task is not None]
 
     def _running(self) -> list[Call]:
         return [known for known in (self._by_id or {}).values() if isinstance(known, Call)]
 
     def finished(self, call: Call, result: Result) -> None:
-        """Keeps and counts the result of a call."""
         self.running -= 1
         self._runtime.running -= 1
         if self._by_id is None:
@@ -234,7 +230,6 @@ class Calls:
         return tasks
 
     def close(self) -> None:
-        """Forgets all results."""
         for id, known in (self._by_id or {}).items():
             if isinstance(known, int):
                 self._runtime.kept.remove(id, known)

@@ -93,7 +93,6 @@ class Forks:
         return None if known is None or known.void else known
 
     def start(self, fork: Fork, work: Coroutine[Any, Any, Sids], key: str | None) -> asyncio.Task[Sids]:
-        """Begins a fork; returns its task."""
         task = fork.begin(work)
         self._running[task] = fork
         task.add_done_callback(self._ended)

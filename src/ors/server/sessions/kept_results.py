@@ -117,7 +117,6 @@ class KeptResults:
         self._latest = self._by_second[second] = _Second()
 
     def get(self, id: str, second: int) -> KeptResult | None:
-        """A result, or None if it was evicted."""
         found = self._by_second.get(second)
         row = None if found is None else found.rows.get(id)
         return None if row is None else KeptResult(*row[:4])
@@ -127,11 +126,9 @@ class KeptResults:
         self._awaited.add(id)
 
     def taken(self, id: str) -> None:
-        """Marks a result as delivered."""
         self._awaited.discard(id)
 
     def remove(self, id: str, second: int) -> None:
-        """Removes a result."""
         found = self._by_second.get(second)
         if found is None:
             return

@@ -57,7 +57,6 @@ class RecentCalls:
         request: bytes | None,
         events: bytes,
     ) -> None:
-        """Keeps a call."""
         size = len(events)
         taken = ENTRY_BYTES + (0 if request is None else len(request))
         if size <= MOST_BYTES:
@@ -70,7 +69,6 @@ class RecentCalls:
             self._older, self._newer, self._bytes = self._newer, [], 0
 
     def add_prompt(self, sid: str, key: str, prompt: bytes) -> None:
-        """Keeps the prompt of a session."""
         self.add(sid, key, "", "", 0.0, inf, None, prompt)
 
     def prompt(self, sid: str, key: str) -> bytes | None:

@@ -224,7 +224,6 @@ class Sessions:
             session.stop_calls(message, reason)
 
     async def close(self, now: float, message: str) -> None:
-        """Ends every session."""
         self.refuse_waiting(now, message)
         for session in list(self._live.values()):
             self._end(session, message, "shutdown", now)

@@ -291,7 +291,6 @@ class ServerSession:
         return self._calls
 
     def call_tasks(self) -> list[asyncio.Task[None]]:
-        """The asyncio tasks of running calls."""
         return self._calls.tasks()
 
     def stop_calls(self, message: str, reason: str) -> list[asyncio.Task[None]]:

@@ -47,7 +47,6 @@ class BenchTarget:
         return figures
 
     def as_json(self) -> dict[str, Any]:
-        """Value for `--json`."""
         tally = self.tally
         counts = {"calls": tally.calls.count, "episodes": tally.episodes, "errors": dict(tally.errors)}
         return {"where": self.where, "seconds": tally.seconds, **counts, **self.figures()}

@@ -121,7 +121,6 @@ class _Progress:
         self._count = 0
 
     def result(self, result: conformance.Result) -> None:
-        """Shows a finished check."""
         self._count += 1
         if self._shows:
             click.echo(f"\r\x1b[K{self._count} {result.requirement.id}", nl=False, err=True)

@@ -153,7 +153,6 @@ class _Steps:
         self._timer.cancel()
 
     def begin(self, name: str, what: str) -> None:
-        """Records the next step."""
         self._now = f"{name}: {what}"
         if self._speaks or what.startswith("plays "):  # always told: a judge may cost money
             click.echo(self._now, err=True)

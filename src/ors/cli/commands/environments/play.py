@@ -87,11 +87,9 @@ class Game:
                 return
 
     def report(self) -> dict[str, Any]:
-        """Report for `--json`."""
         return {"calls": self._calls, "total": self._total, "finished": self._finished}
 
     def print_total(self) -> None:
-        """Prints the result of the episode."""
         ending = "The episode is finished." if self._finished else "The episode is not finished."
         rewards = "1 call" if len(self._calls) == 1 else f"{len(self._calls)} calls"
         self._say(f"\n{ending} Total reward: {number(self._total)}, in {rewards}.", bold=True)
@@ -148,7 +146,6 @@ class Game:
 
 
 def _example(tools: list[ToolSpec]) -> str:
-    """Example of a line to type."""
     spec = tools[0] if tools else ToolSpec(name="submit", description="", input_schema=None)
     return example(spec)
 

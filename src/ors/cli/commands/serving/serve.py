@@ -94,7 +94,6 @@ class Serving:
             runner.leave()
 
     def work(self, server: Server, worker_config: WorkerConfig, lifeline: Lifeline) -> None:
-        """Serves as one of several workers."""
         from ors.cluster.local import Worker
 
         worker = Worker(
@@ -128,12 +127,10 @@ class Serving:
         return server
 
     def options(self) -> dict[str, Any]:
-        """Arguments of the server."""
         access = {"inspector": self.access.inspector, "cors_origins": self.access.cors_origin}
         return {**access, "api_keys": self.keys, "observers": self.recorders()}
 
     def recorders(self) -> "list[SessionRecorder]":
-        """The recorder of `--record`, if it is given."""
         if self.record is None:
             return []
         from ors.recording import REWARD, SessionRecorder
@@ -157,7 +154,6 @@ class Serving:
             lines.close()
 
     def announce(self, urls: Sequence[str], names: Sequence[str]) -> None:
-        """Prints the environments and the URLs."""
         inspector = self.access.inspector
         banner = Banner(
             inspector=self.private if inspector is None else inspector,

@@ -28,7 +28,6 @@ class Setting:
     source: str
 
     def as_json(self) -> dict[str, Any]:
-        """Value for `--json`."""
         value = str(self.value) if isinstance(self.value, Path) else self.value
         return {"command": self.command, "option": self.option, "value": value, "source": self.source}
 

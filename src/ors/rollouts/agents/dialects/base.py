@@ -63,7 +63,6 @@ def bearer(key: str) -> dict[str, str]:
 
 
 def given(**fields: Any) -> JSON:
-    """The fields that are set."""
     return {name: value for name, value in fields.items() if value is not None and value != ()}
 
 
@@ -80,7 +79,6 @@ def at(value: Any, *path: str | int) -> Any:
 
 
 def entries(value: Any, *path: str | int) -> list[JSON]:
-    """The objects in the list at a path."""
     found = at(value, *path)
     return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
 
@@ -92,7 +90,6 @@ def text(value: Any, *path: str | int) -> str:
 
 
 def count(value: Any, *path: str | int) -> int:
-    """The count at a path, or 0."""
     found = at(value, *path)
     return found if isinstance(found, int) and found > 0 else 0
 

@@ -124,7 +124,6 @@ def counted(count: int, word: str) -> str:
 
 
 def summarize(entries: Sequence[Entry]) -> Summary:
-    """Sums up a run."""
     scores = scores_by_task(entries).values()
     rewarded = _rewarded(entries)
     return Summary(
@@ -192,7 +191,6 @@ def clustered_mean(clusters: Iterable[Sequence[float]]) -> Estimate | None:
 
 
 def mean_of(values: Sequence[float]) -> float:
-    """The mean of some values."""
     try:
         return fsum(values) / len(values)
     except OverflowError:  # the sum is beyond all floats; the mean is not

@@ -28,7 +28,6 @@ def quantile(confidence: float, degrees: int) -> float:
 
 
 def _incomplete_beta(a: float, b: float, x: float) -> float:
-    """The regularized incomplete beta function."""
     if x <= 0 or x >= 1:
         return float(x >= 1)
     # The continued fraction converges fast on this side of the mean only.
