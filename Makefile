@@ -34,8 +34,6 @@ RAY := tests/cluster/ray
 TRAINERS := tests/adapters tests/trainers
 SITE := tests/site/test_browser.py
 CROWDS := tests/cluster/test_crowds.py tests/interaction/test_many_sessions.py
-# Counts the functions that run for a call, which a tracer would add to.
-COUNTING := tests/test_bench_smoke.py
 
 # Each has a target of its own.
 ELSEWHERE := $(FIELD) $(TRAINERS) $(RAY) $(SITE) tests/attack
@@ -61,15 +59,13 @@ test-ray: install ## the tests on a real Ray cluster of three nodes: about two m
 attack: install ## the attacks and crowds in their long form, and a report of them: about three minutes
 	ORS_ATTACK=1 $(BIN)/python -m pytest -n 2 tests/attack $(CROWDS)
 
-# A tracer halves the speed of a program: a test that fails for that (1 is the exit code) must pass without it.
-TRACED = $(BIN)/coverage run -m pytest -o cache_dir=build/coverage/cache/$(1) $(2) \
-	|| { [ $$? = 1 ] && $(BIN)/python -m scripts.failed_again build/coverage/cache/$(1); }
+TRACED := $(BIN)/coverage run -m pytest -m "not untraced"
 
 coverage: install browser proxies sandbox ## the tests of test, test-long and test-ray, and whether they run enough of src/ors: about twenty minutes
 	rm -rf build/coverage && mkdir -p build/coverage
-	$(BIN)/python -m pytest $(COUNTING)
-	$(call TRACED,most,$(foreach path,$(ELSEWHERE) $(CROWDS) $(COUNTING),--ignore $(path)))
-	$(call TRACED,ray,-n 0 $(RAY))
+	$(BIN)/python -m pytest -m untraced $(foreach path,$(ELSEWHERE) $(CROWDS),--ignore $(path))
+	$(TRACED) $(foreach path,$(ELSEWHERE) $(CROWDS),--ignore $(path))
+	$(TRACED) -n 0 $(RAY)
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage html --quiet --directory build/coverage
 	$(BIN)/coverage json --quiet -o build/coverage/report.json

@@ -3,6 +3,7 @@ import sys
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from ors import Server
 from tests.support.environments import Lab, Other
@@ -12,6 +13,10 @@ from tests.support.raw_http import Raw
 # Compiled modules are kept: the tests start hundreds of processes, and compiling takes a third of a start.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+
+# How long an example takes says something about the machine, and nothing about the code.
+settings.register_profile("ors", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("ors")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

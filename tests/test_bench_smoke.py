@@ -19,6 +19,8 @@ from bench.servers import Subject, running
 MOST_FUNCTIONS_A_CALL = 120
 """What a call to an async tool may run through, of Python and C; 121 when this was written."""
 
+pytestmark = pytest.mark.untraced  # a tracer adds functions and takes time
+
 needs_compiler = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
 
 PIECES = {

@@ -62,7 +62,7 @@ SCHEMAS = [
 
 @pytest.mark.parametrize("number", range(len(SCHEMAS)))
 @given(seed=st.integers(0, 10_000))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_made_up_inputs_fit_their_schema(number: int, seed: int) -> None:
     made = Inputs(random.Random(seed)).make(SCHEMAS[number])
     jsonschema.validate(made, SCHEMAS[number])

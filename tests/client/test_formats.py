@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, get_args
 from uuid import UUID
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 from pydantic import BaseModel, ConfigDict, Field, RootModel, TypeAdapter, ValidationError
@@ -580,7 +580,6 @@ def compound(inner: st.SearchStrategy[Object]) -> st.SearchStrategy[Object]:
 SCHEMAS = st.recursive(LEAVES, compound, max_leaves=8)
 
 
-@settings(deadline=None)
 @given(st.dictionaries(st.sampled_from(["x", "y"]), SCHEMAS, max_size=2), SCHEMAS, st.sampled_from(PROVIDERS))
 def test_any_schema_converts_to_a_valid_one(fields: Object, loop: Object, format: Provider) -> None:
     defs = {"Leaf": {"type": "boolean"}, "Loop": loop}

@@ -83,6 +83,7 @@ def _limits(**changed: Any) -> Limits:
 
 @pytest.mark.long
 @pytest.mark.parametrize("expiry", [True, False])
+@pytest.mark.untraced
 def test_our_server_passes_the_slow_checks(expiry: bool) -> None:
     chosen = [id for id in SLOW if id.startswith("expiry.") is expiry]
     limits = _limits() if expiry else _limits(idle_seconds=900.0)

@@ -39,6 +39,7 @@ def test_a_million_tasks_are_counted_and_reached_but_not_listed(examples: Raw) -
     assert (beyond.status, beyond.detail) == (400, "Invalid index: the split has 1000000 tasks")
 
 
+@pytest.mark.untraced
 async def test_memory_stays_where_it_is_however_many_tasks_are_made() -> None:
     async def made(start: int, count: int) -> None:
         for index in range(start, start + count):

@@ -26,6 +26,7 @@ def test_a_grader_that_can_be_fooled_is_found(cls: type[Environment]) -> None:
 
 
 @pytest.mark.parametrize("cls", [graded.Careful, Repair], ids=lambda cls: cls.__name__)
+@pytest.mark.untraced
 def test_a_grader_that_cannot_be_fooled_is_fine(cls: type[Environment]) -> None:
     report = examined(cls)
     assert not report.faults, as_text(report)

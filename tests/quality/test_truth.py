@@ -77,6 +77,7 @@ def test_a_tool_called_solve_and_limits_of_the_author_are_theirs() -> None:
     assert "no classmethod solve" in report.not_tried["gold solution"]
 
 
+@pytest.mark.untraced
 def test_what_is_slow_only_while_memory_is_traced_does_not_hang() -> None:
     plan = Plan(sample=1, repeat=1, steps=1, episodes=20, patience=0.5, seconds=0.2)
     try:

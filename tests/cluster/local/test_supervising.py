@@ -122,6 +122,7 @@ def test_a_server_that_is_reloaded_and_stands_still_ends() -> None:
 
 
 @pytest.mark.parametrize("blocked", [False, True])
+@pytest.mark.untraced
 def test_a_worker_that_retires_is_killed_at_twice_the_limit_of_memory(tmp_path: Path, blocked: bool) -> None:
     with crew(tmp_path, 1, "--max-worker-memory", "300M") as one:
         (first,) = one.pids()

@@ -222,6 +222,7 @@ def test_a_worker_is_replaced_after_so_many_sessions(tmp_path: Path) -> None:
             assert two.raw.post("/delete", sid=two.session()).status == 200
 
 
+@pytest.mark.untraced
 def test_a_worker_that_has_grown_is_replaced_and_one_that_has_grown_much_is_killed(tmp_path: Path) -> None:
     with crew(tmp_path, 2, "--max-worker-memory", "300M", "--drain-seconds", "0") as two:
         first, second = two.pids()

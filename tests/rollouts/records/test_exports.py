@@ -169,7 +169,7 @@ def test_the_result_of_a_terminal_tool_has_no_call_and_is_left_out() -> None:
     assert found["messages"] == [{"role": "assistant", "content": "Four."}]
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=40, suppress_health_check=list(HealthCheck))
 @given(RECORDS)
 def test_any_episode_fits_the_types_of_openai(record: EpisodeRecord) -> None:
     found = openai_example(replace(record, tools=(ToolSpec(name="a", description="", input_schema=None),)))
@@ -277,7 +277,7 @@ def test_a_trajectory_has_the_steps_and_the_reward() -> None:
     assert [step["step_id"] for step in found["steps"]] == [1, 2, 3, 4]
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=40, suppress_health_check=list(HealthCheck))
 @given(RECORDS)
 def test_a_trajectory_has_no_other_keys_than_the_format(record: EpisodeRecord) -> None:
     found = atif(replace(record, started=0.0))

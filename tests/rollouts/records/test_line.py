@@ -8,7 +8,7 @@ from typing import Any
 
 import jsonschema  # type: ignore[import-untyped]
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 
 from ors.rollouts import AgentMessage, EpisodeRecord, Failed, ToolMessage, UserMessage
 from ors.rollouts.episodes.scoring import Scoring
@@ -26,7 +26,7 @@ def changed(record: EpisodeRecord, blobs: Blobs, **keys: Any) -> bytes:
     return json.dumps({**json.loads(encode(record, blobs)), **keys}).encode()
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=80)
 @given(RECORDS)
 def test_any_record_comes_back_as_it_was_and_fits_the_schema(record: EpisodeRecord) -> None:
     with TemporaryDirectory() as folder:

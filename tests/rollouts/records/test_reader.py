@@ -35,7 +35,7 @@ def test_the_index_has_what_tables_need(tmp_path: Path) -> None:
     assert entry.task.label == "test/3"
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=60, suppress_health_check=list(HealthCheck))
 @given(RECORDS)
 def test_the_index_of_any_record_is_that_of_the_record(tmp_path: Path, record: EpisodeRecord) -> None:
     written(tmp_path, replace(record, id="first"), record)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ors.cli.output import runs as printing
@@ -212,7 +212,7 @@ LITERALS = [
 ]
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=40)
 @given(data=st.data())
 def test_a_line_of_anybody_is_refused_in_words_or_can_be_shown(data: st.DataObject) -> None:
     with TemporaryDirectory() as folder:

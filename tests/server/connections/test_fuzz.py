@@ -40,9 +40,7 @@ headers = st.dictionaries(
     words | header_text,
     max_size=4,
 )
-bounded = settings(
-    max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+bounded = settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @bounded

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ors import Limits, Server
@@ -37,7 +37,6 @@ def weight(value: Any) -> int:
     return 0
 
 
-@settings(deadline=None)
 @given(JSONS, st.booleans(), st.integers(0, 50), st.integers(1, 20))
 def test_what_is_in_strings_does_not_count(value: Any, escaped: bool, most: int, slice: int) -> None:
     body = json.dumps(value, ensure_ascii=escaped).encode()
@@ -49,7 +48,6 @@ def test_what_is_in_strings_does_not_count(value: Any, escaped: bool, most: int,
     assert found > most or found >= weight(value)
 
 
-@settings(deadline=None)
 @given(JSONS, st.integers(0, 200))
 def test_a_light_body_has_few_values(value: Any, most: int) -> None:
     body = json.dumps(value).encode()

@@ -106,6 +106,7 @@ def ground() -> Iterator[Ground]:
         yield Ground(url, held)
 
 
+@pytest.mark.untraced
 def test_a_call_into_c_that_keeps_pythons_lock_is_named_too(ground: Ground) -> None:
     told = None
     for _ in range(20):  # a third thread may be quicker to get the lock after the call
@@ -126,6 +127,7 @@ def test_a_tool_that_sleeps_or_computes_is_named_with_its_line(ground: Ground, n
     assert told.seconds > 0.25
 
 
+@pytest.mark.untraced
 def test_the_method_whose_step_ran_is_named_and_no_call_that_was_open(ground: Ground) -> None:
     open_sid, sid = ground.raw.session("variant"), ground.raw.session("variant")
     waiting = threading.Thread(target=ground.raw.call, args=(open_sid, "wait", {}), kwargs={"env": "variant"})
@@ -145,6 +147,7 @@ def test_a_toolset_and_a_setup_are_named_too(ground: Ground) -> None:
     assert ground.told().method == "Holding.setup"
 
 
+@pytest.mark.untraced
 def test_threads_hold_nobody_up(ground: Ground) -> None:
     ground.call("sleep_in_a_thread")
     ground.call("rest")  # whose event would come after one of the thread

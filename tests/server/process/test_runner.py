@@ -103,6 +103,7 @@ def resident(pid: int) -> int:
 
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="needs /proc to read another process's memory")
+@pytest.mark.untraced
 def test_memory_does_not_grow_with_calls_sessions_or_unknown_ids() -> None:
     with process(kept=0) as (server, raw):
         connection = raw.connection()
@@ -131,6 +132,7 @@ def test_memory_does_not_grow_with_calls_sessions_or_unknown_ids() -> None:
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries keep nothing")
+@pytest.mark.untraced
 def test_memory_of_long_results_is_given_back_though_others_lie_behind_them() -> None:
     with process() as (server, raw):
         sids = [raw.session("sleeper") for _ in range(17)]

@@ -245,6 +245,7 @@ async def test_a_drain_waits_for_a_client_that_has_to_come_back_for_its_result(
         await draining
 
 
+@pytest.mark.untraced
 async def test_a_reap_does_not_touch_the_tombstones_that_last() -> None:
     sessions = store(tombstone_seconds=900, tombstones=20_000)
     for n in range(25_000):
