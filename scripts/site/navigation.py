@@ -21,7 +21,7 @@ FIRST = {
     "guides/": (
         *("index", "environments", "tools", "datasets", "secrets", "sandboxes", "rewards", "testing"),
         *("inspector", "calling", "agents", "evaluating", "rollouts", "runs", "replay"),
-        *("training", "training-adapters", "operating", "telemetry", "recording", "scaling"),
+        *("training", "training-adapters", "operating", "telemetry", "recording", "scaling", "proxies"),
     ),
     "reference/": ("index", "cli", "configuration", "errors", "http", "metrics"),
     "reference/python/": (

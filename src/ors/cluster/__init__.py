@@ -4,16 +4,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ors.cluster.proxy_configs import haproxy as haproxy
-    from ors.cluster.proxy_configs import nginx as nginx
     from ors.cluster.router_server import RouterServer as RouterServer
 
-__all__ = ["RouterServer", "haproxy", "nginx"]
+__all__ = ["RouterServer"]
 
 
 def __getattr__(name: str) -> Any:
-    # On demand: workers and hosts need no router, and a printed configuration no server.
+    # On demand: workers and hosts need no router.
     if name not in __all__:
         raise AttributeError(f"module 'ors.cluster' has no attribute {name!r}")
-    module = "ors.cluster.router_server" if name == "RouterServer" else "ors.cluster.proxy_configs"
-    return getattr(import_module(module), name)
+    return getattr(import_module("ors.cluster.router_server"), name)

@@ -12,33 +12,21 @@ from ors.cli.options.access import Listening, check_exposure, listen_flags
 from ors.cli.options.shared import Command, address_flags, api_key, gathered, log_flags
 from ors.cli.output import logging as logs
 from ors.cli.targets.resolve import as_url
-from ors.cluster import RouterServer, haproxy, nginx
-from ors.server.identity import MAX_SLOT
-
-PLAIN = "--print supports only http://HOST:PORT, not {url}; `ors route` itself supports both"
+from ors.cluster import RouterServer
 
 
 @click.command(
     cls=Command,
-    examples=[
-        "ors route --to http://10.0.0.1:8080 --to http://10.0.0.2:8080 --print nginx",
-        "ors route --to 10.0.0.1:8080 --to 7=10.0.0.2:8080 --print haproxy",
-    ],
+    examples=["ors route --to http://10.0.0.1:8080 --to http://10.0.0.2:8080"],
 )
 @click.option(
     "--to",
     "servers",
     multiple=True,
-    metavar="[SLOT=]URL",
+    metavar="URL",
     help="Server to route to, started with `ors serve --slot`. Each needs its own slot. Repeatable.",
 )
 @address_flags
-@click.option(
-    "--print",
-    "printed",
-    type=click.Choice(["haproxy", "nginx"]),
-    help="Print a proxy configuration that routes the same way, and exit. Slots count from 0 unless given.",
-)
 @click.option(
     "--grace-seconds",
     type=click.FloatRange(0),
@@ -61,7 +49,6 @@ def route(
     servers: Sequence[str],
     host: str,
     port: int,
-    printed: str | None,
     grace_seconds: float,
     connections: int,
     log_level: str,
@@ -74,13 +61,10 @@ def route(
     The router keeps no state: the session id names the server. Any number of routers may run at the same
     time, and a router that crashes loses no session.
     """
-    found = _servers(servers)
-    if printed is not None:
-        click.echo(_configuration(printed, found, host, port))
-        return
+    urls = _urls(servers)
     check_exposure(host, bool(api_key or listening.insecure), "Pass the servers' key as --api-key")
     runner = RouterServer(
-        list(found.values()),
+        urls,
         host,
         port,
         Limits(grace_seconds=grace_seconds, connections=connections),
@@ -94,31 +78,20 @@ def route(
         runner.run()
 
 
-def _configuration(kind: str, servers: dict[int, str], host: str, port: int) -> str:
-    for url in servers.values():
-        if urlsplit(url).scheme != "http" or urlsplit(url).path:
-            raise WrongUsage(PLAIN.format(url=url))
-    listen = f"{'*' if host == '0.0.0.0' else f'[{host}]' if ':' in host else host}:{port}"
-    return haproxy(servers, listen) if kind == "haproxy" else nginx(servers, listen)
-
-
-def _servers(words: Sequence[str]) -> dict[int, str]:
+def _urls(words: Sequence[str]) -> list[str]:
     if not words:
         raise WrongUsage("No server is given: ors route --to URL --to URL")
-    found: dict[int, str] = {}
-    for number, word in enumerate(words):
-        slot, equals, place = word.partition("=") if word.partition("=")[0].isdecimal() else ("", "", word)
-        where, url = int(slot) if equals else number, _url(place)
-        if where > MAX_SLOT:
-            raise WrongUsage(f"--to {word}: slots go from 0 to {MAX_SLOT}")
-        if where in found or url in found.values():
-            raise WrongUsage(f"--to {word}: that slot or URL is given twice")
-        found[where] = url
+    found: list[str] = []
+    for word in words:
+        url = _url(word)
+        if url in found:
+            raise WrongUsage(f"--to {word}: this URL is given twice")
+        found.append(url)
     return found
 
 
-def _url(place: str) -> str:
-    url = as_url(place)
+def _url(word: str) -> str:
+    url = as_url(word)
     try:
         parts = urlsplit(url or "")
         fine = parts.port != 0 and bool((parts.hostname or "").encode("idna"))
@@ -126,6 +99,6 @@ def _url(place: str) -> str:
         fine = False
     if url is None or not fine:
         raise WrongUsage(
-            f"--to: {place!r} is not a URL with a host and a port up to 65535, such as http://10.0.0.1:8080"
+            f"--to: {word!r} is not a URL with a host and a port up to 65535, such as http://10.0.0.1:8080"
         )
     return url
