@@ -10,7 +10,6 @@ from urllib.parse import urlencode
 
 from ors._json import loads
 from ors._protocol.sse import Decoder
-from ors.cluster.aggregate.deep_pages import AskAll, deep_page, newest_first
 from ors.cluster.routing.peers import Peers
 from ors.server.admin.ended_episodes import SHOWN
 from ors.server.admin.inspector_api import MAX_PAGE, PAGE
@@ -30,18 +29,18 @@ _Totals = dict[str, dict[str, float]]
 def live(
     request: Request,
     peers: Peers,
-    ask_all: AskAll,
     answer_locally: Callable[[Request], Outcome] | None = None,
     own: str = "",
 ) -> Feed:
     """Returns the feed of all servers, with the sessions that the request asks for, newest first.
 
+    Only the `MAX_PAGE` newest sessions are listed: a page beyond them is the last of those.
     `own` is the prefix of this server's session ids, if it has sessions itself.
 
     Raises:
         BadRequest: the query is wrong.
     """
-    return _MergedFeed(request, peers, ask_all, answer_locally, own).feed
+    return _MergedFeed(request, peers, answer_locally, own).feed
 
 
 class _ServerFeed:
@@ -97,16 +96,13 @@ class _MergedFeed:
         self,
         request: Request,
         peers: Peers,
-        ask_all: AskAll,
         answer_locally: Callable[[Request], Outcome] | None,
         own: str,
     ) -> None:
-        self._first, self._count = request.number("offset", 0), min(request.number("limit", PAGE), MAX_PAGE)
-        self._deep = self._first + self._count > MAX_PAGE  # deeper than the feed of one server reaches
-        self._ask_all = ask_all
-        self._looking: asyncio.Task[None] | None = None  # for a deep page
+        self._count = min(request.number("limit", PAGE), MAX_PAGE)
+        self._first = min(request.number("offset", 0), MAX_PAGE - self._count)
         wanted = {"environment": request.asked("environment"), "state": request.asked("state")}
-        wanted |= {"offset": "0", "limit": "0" if self._deep else str(self._first + self._count)}
+        wanted |= {"offset": "0", "limit": str(self._first + self._count)}
         self._request = request.like(urlencode(wanted).encode())
         self._peers = peers
         self._answer_locally = answer_locally
@@ -132,8 +128,6 @@ class _MergedFeed:
             self._timer.cancel()
         if self._own is not None:
             self._own.leave()
-        if self._looking is not None:
-            self._looking.cancel()
         for stream in self._streams.values():
             stream.leave()
 
@@ -155,17 +149,12 @@ class _MergedFeed:
             self._begun = True
             self.feed.tell(event("history", _history(list(self._feeds.values()))))
         self._tell_episodes()
-        if not self._deep:
-            self._show(self._page())
-        elif self._looking is None or self._looking.done():
-            self._looking = asyncio.get_running_loop().create_task(self._look())
-        self._update()
-        self._timer = asyncio.get_running_loop().call_later(TICK_SECONDS, self._tick)
-
-    def _show(self, page: bytes) -> None:
+        page = self._page()
         if page != self._sent:
             self._sent = page
             self.feed.tell(page)
+        self._update()
+        self._timer = asyncio.get_running_loop().call_later(TICK_SECONDS, self._tick)
 
     def _tell_episodes(self) -> None:
         told = [each.episodes for each in self._feeds.values()]
@@ -175,14 +164,11 @@ class _MergedFeed:
             self._sent_episodes = episodes
             self.feed.tell(episodes)
 
-    async def _look(self) -> None:
-        page = await deep_page(self._request, self._first, self._count, self._ask_all)
-        if page is not None:
-            self._show(event("sessions", page))
-
     def _page(self) -> bytes:
-        rows = newest_first(self._feeds[prefix].sessions for prefix in sorted(self._feeds))
-        shown = rows[self._first : self._first + self._count]
+        # In the order of the servers, so that sessions of the same millisecond keep theirs on every page.
+        every = [row for prefix in sorted(self._feeds) for row in self._feeds[prefix].sessions]
+        rows = nlargest(self._first + self._count, every, key=lambda row: row["created"])
+        shown = rows[self._first :]
         total = sum(each.total for each in self._feeds.values())
         return event("sessions", {"total": total, "offset": self._first, "sessions": shown})
 

@@ -65,14 +65,14 @@ class MergedPages:
         if not isinstance(here, Feed) or self._own is None:
             return here
         own = id_prefix(self._own.slot, self._own.incarnation)
-        return live(request, self._peers, self._all, self._answer_locally, own)
+        return live(request, self._peers, self._answer_locally, own)
 
     async def _watch_if_offered(self, request: Request) -> Outcome:
         about = Request("GET", ABOUT, b"", request.headers, b"")
         answers = [await answer_of(peer, about) for peer in list(self._peers)[:1]]
         if not answers:
             raise Unavailable("No server is up", retry_after=1)
-        return live(request, self._peers, self._all) if answers[0].status == 200 else answers[0]
+        return live(request, self._peers) if answers[0].status == 200 else answers[0]
 
     async def _all(self, request: Request) -> list[tuple[str, Answer]]:
         """Asks all servers; returns their answers by name."""

@@ -27,16 +27,12 @@ ABOUT = "/-/api/about"
 ENVIRONMENTS = "/-/api/environments"
 TASKS = "/-/api/tasks"
 LIVE = "/-/api/live"
-MARKS = "/-/api/live/marks"
-BEFORE = "/-/api/live/before"
 CALLS = "/-/api/calls/"
 SANDBOX = "/-/api/sandbox/"
 RUNS = "/-/api/runs"
 LOOK_SECONDS = 5.0
 PAGE = 100
 MAX_PAGE = 2000
-MAX_BEFORE = 2 * MAX_PAGE
-"""Most sessions that a peer may ask for at once: it knows only roughly where its own page begins."""
 
 TYPES = {
     ".html": b"text/html; charset=utf-8",
@@ -110,10 +106,6 @@ class Inspector:
             return self._found_tasks(request)
         if path == LIVE:
             return self._live.sessions(_view(request))
-        if path == MARKS:
-            return answer(self._live.marks(_view(request)))
-        if path == BEFORE:
-            return answer(self._live.before(_view(request, MAX_BEFORE), request.number("until", 0)))
         if self.runs is not None and f"{path}/".startswith(f"{RUNS}/"):
             if not self._sees_runs(request.key):
                 raise Forbidden(
@@ -175,6 +167,6 @@ def _described(environment: ServedEnvironment) -> dict[str, object]:
     }
 
 
-def _view(request: Request, most: int = MAX_PAGE) -> View:
-    start, count = request.number("offset", 0), min(request.number("limit", PAGE), most)
+def _view(request: Request) -> View:
+    start, count = request.number("offset", 0), min(request.number("limit", PAGE), MAX_PAGE)
     return View(request.key, request.asked("environment"), request.asked("state"), start, count)

@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from bisect import bisect_left
 from collections.abc import Mapping
 from typing import Any
 
@@ -21,8 +20,6 @@ from ors.server.sessions.session import ServerSession
 
 TICK_SECONDS = 1.0
 PING_TICKS = 10
-MOST_MARKS = 1000
-"""Most creation times in one answer; with more sessions, every n-th is given."""
 
 
 class View:
@@ -71,19 +68,6 @@ class LiveSessions:
 
         return Feed(begin, self._views.__delitem__)
 
-    def marks(self, view: View) -> dict[str, Any]:
-        """Creation times of a view's sessions in milliseconds, newest first: one of every n."""
-        found = self._found(view)
-        every = max(1, -(-len(found) // MOST_MARKS))
-        return {"every": every, "created": [self._created_ms(session) for session in found[::every]]}
-
-    def before(self, view: View, until: int) -> dict[str, Any]:
-        """The sessions of a view that were created before `until`, and the number of newer ones."""
-        found = self._found(view)
-        newer = bisect_left(found, -until, key=lambda session: -self._created_ms(session))
-        rows = [self._row(session) for session in found[newer : newer + view.limit]]
-        return {"total": len(found), "newer": newer, "sessions": rows}
-
     def calls(self, session: ServerSession) -> Feed:
         """The calls of a session: kept, running and following ones."""
         observers = self._runtime.observers
@@ -113,17 +97,9 @@ class LiveSessions:
 
     # ── Contents ─────────────────────────────────────────────────────────────────────────────
 
-    def _found(self, view: View) -> list[ServerSession]:
+    def _page(self, view: View) -> bytes:
         found = [session for session in self._sessions if view.shows(session)]
         found.reverse()  # the newest first
-        return found
-
-    def _created_ms(self, session: ServerSession) -> int:
-        self._clock_offset = self._clock_offset or time.time() - asyncio.get_running_loop().time()
-        return round((session.created + self._clock_offset) * 1000)
-
-    def _page(self, view: View) -> bytes:
-        found = self._found(view)
         rows = [self._row(session) for session in found[view.offset : view.offset + view.limit]]
         return event("sessions", {"total": len(found), "offset": view.offset, "sessions": rows})
 
@@ -143,12 +119,13 @@ class LiveSessions:
     def _row(self, session: ServerSession, *, whole: bool = False) -> dict[str, Any]:
         task: Any = session.episode.task if session.episode is not None else {}
         seen = self._previews.whole if whole else self._previews.short
+        self._clock_offset = self._clock_offset or time.time() - asyncio.get_running_loop().time()
         return {
             "sid": session.sid,
             "environment": session.environment,
             "state": session.state.value,
             "failure": str(session.failure or ""),
-            "created": self._created_ms(session) / 1000,
+            "created": round(session.created + self._clock_offset, 3),
             "seen": round(session.seen + self._clock_offset, 1),
             "calls": session.score.calls,
             "running": session.running,
