@@ -52,6 +52,7 @@ def free_port() -> int:
 def configuration(kind: str, urls: list[str], port: int) -> str:
     """The configuration on the page of the guide, for these servers instead of its own."""
     page = (ROOT / "docs" / "guides" / "proxies.md").read_text()
+    block: str
     (block,) = re.findall(rf"^```{kind}\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
     addresses = {f"10.0.0.{n}:8080": urlsplit(url).netloc for n, url in enumerate(urls, 1)}
     listens = {"bind *:8080": f"bind 127.0.0.1:{port}", "listen 8080;": f"listen 127.0.0.1:{port};"}
