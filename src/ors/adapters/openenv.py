@@ -8,8 +8,8 @@ from openenv.core.harness import ResourceSession, ResourceSessionFactory, ToolRe
 
 from ors.adapters.common.chat import by_tools, text_of
 from ors.adapters.common.clients import OPTIONS
-from ors.adapters.common.no_reward import NoReward
 from ors.adapters.common.secrets import secrets_from
+from ors.adapters.common.training import NoReward
 from ors.client import ORS, Environment, Session, ToolInvocation
 from ors.rollouts import (
     AgentMessage,

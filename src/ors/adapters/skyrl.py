@@ -8,8 +8,8 @@ from skyrl_gym.envs.base_text_env import BaseTextEnv, BaseTextEnvStepOutput
 from ors.adapters.common.chat import text_of
 from ors.adapters.common.clients import shared_sync_client
 from ors.adapters.common.hermes import described_tools, parse_reply
-from ors.adapters.common.no_reward import NoReward, reward_of
 from ors.adapters.common.secrets import secrets_from
+from ors.adapters.common.training import NoReward, reward_of
 from ors.rollouts import (
     AgentMessage,
     Message,

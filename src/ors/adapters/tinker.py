@@ -11,8 +11,8 @@ from tinker_cookbook.rl.types import Env, EnvGroupBuilder
 
 from ors.adapters.common.chat import call_of, chat_message, tool_schemas
 from ors.adapters.common.clients import OPTIONS
-from ors.adapters.common.no_reward import NoReward, reward_of
 from ors.adapters.common.secrets import secrets_from
+from ors.adapters.common.training import NoReward, reward_of
 from ors.client import AsyncORS, AsyncSession, ToolInvocation
 from ors.rollouts import AgentMessage, PlayArguments, SteppedEpisode, SystemMessage, ToolMessage
 

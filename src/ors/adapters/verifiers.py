@@ -7,8 +7,8 @@ import verifiers.v1 as vf
 from verifiers.v1.runtimes import ProgramResult
 
 from ors.adapters.common.clients import shared_client
-from ors.adapters.common.no_reward import NoReward
 from ors.adapters.common.secrets import secrets_from
+from ors.adapters.common.training import NoReward
 from ors.client import ORS
 from ors.rollouts import AgentMessage, ContextExceeded, Conversation, ModelError, PlayArguments, play
 from ors.rollouts.agents import ModelAgent

@@ -5,6 +5,8 @@ from collections.abc import (
     AsyncGenerator,
     AsyncIterable,
     AsyncIterator,
+    Awaitable,
+    Callable,
     Container,
     Coroutine,
     Iterable,
@@ -88,14 +90,20 @@ class _Player:
             asked.cancel()
 
     async def _played(self, task: TaskRef, sample: int) -> EpisodeRecord:
-        """Plays an episode in a new session for each attempt."""
-        attempts: list[EpisodeRecord] = []
-        while True:
+        def attempt() -> Awaitable[EpisodeRecord]:
             session = session_for(self.env, task, self.secrets)
-            record = await PlayedEpisode(session, self.agent, self.rules, sample, self.model_slots).play()
-            attempts.append(record)
-            if len(attempts) > self.retries or not worth_retrying(record.outcome):
-                return record if len(attempts) == 1 else _joined(attempts)
+            return PlayedEpisode(session, self.agent, self.rules, sample, self.model_slots).play()
+
+        return await with_retries(attempt, self.retries)
+
+
+async def with_retries(attempt: Callable[[], Awaitable[EpisodeRecord]], retries: int) -> EpisodeRecord:
+    """Plays an episode again, in a new session, while the infrastructure fails."""
+    attempts: list[EpisodeRecord] = []
+    while True:
+        attempts.append(await attempt())
+        if len(attempts) > retries or not worth_retrying(attempts[-1].outcome):
+            return attempts[0] if len(attempts) == 1 else _joined(attempts)
 
 
 def _joined(attempts: Sequence[EpisodeRecord]) -> EpisodeRecord:

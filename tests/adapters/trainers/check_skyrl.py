@@ -7,7 +7,7 @@ import pytest
 import skyrl_gym
 from skyrl_gym.envs import registration
 
-from ors.adapters.common.no_reward import NoReward
+from ors.adapters.common.training import NoReward
 from tests.support.tiny_model import called
 from tests.support.training_environment import Hunt, hunt_elsewhere
 

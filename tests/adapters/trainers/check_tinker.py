@@ -20,7 +20,7 @@ from tinker_cookbook.rl.rollout_strategy import MinViableGroup, RetryOnFailure
 from tinker_cookbook.rl.rollouts import do_group_rollout
 from tinker_cookbook.rl.types import TrajectoryGroup
 
-from ors.adapters.common.no_reward import NoReward
+from ors.adapters.common.training import NoReward
 from ors.adapters.tinker import ORSGroupBuilder
 from tests.support.tiny_model import called, tiny_processor, tiny_tokenizer
 from tests.support.training_environment import Hunt, hunt_elsewhere

@@ -38,3 +38,17 @@ def test_episodes_without_a_reward_count_as_0_unless_others_were_chosen() -> Non
 @pytest.mark.parametrize("value", [None, "none", nan, [1], 10**400])
 def test_a_choice_that_is_no_number_is_no_choice(value: Any) -> None:
     assert Scoring.of({"unscored_reward": value, "truncated_reward": value}) == Scoring()
+
+
+def test_a_failure_counts_as_its_party_says_whatever_the_episode_earned() -> None:
+    scoring = Scoring(failed_reward={"environment": 0.0})
+    assert scoring.score(Failed("environment", "call", "ToolFailed"), 0.75) == 0.0
+    assert scoring.score(Failed("infrastructure", "call", "SessionLost"), 0.75) is None
+
+
+def test_a_failed_reward_of_nobody_is_refused() -> None:
+    wrong: Any = {"server": 0.0}
+    with pytest.raises(ValueError, match="failed_reward has 'server', not one of agent, model, environment"):
+        Scoring(failed_reward=wrong)
+    with pytest.raises(ValueError, match="failed_reward of environment must be a finite number"):
+        Scoring(failed_reward={"environment": nan})

@@ -21,7 +21,7 @@ class EpisodeRecord:
     """The number of this episode among those of its task."""
     outcome: Outcome
     reward: float | None
-    """The steps' rewards as one number. None if the environment has not scored the episode, or it failed."""
+    """What the episode counts as, by the table of `ors.rollouts.episodes.scoring`; None leaves it out."""
     rewards: tuple[float | None, ...]
     """The reward of each step, in the order of the tool messages."""
     messages: tuple[Message, ...]

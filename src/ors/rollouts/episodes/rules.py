@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Required, TypedDict
 
 from ors.rollouts.episodes.limits import EpisodeLimits
+from ors.rollouts.episodes.outcome import Party
 from ors.rollouts.episodes.rewards import Reduction, reducer
 from ors.rollouts.episodes.scoring import Scoring
 from ors.rollouts.task_key import EpisodeKey
@@ -21,6 +22,8 @@ class PlayArguments(TypedDict, total=False):
     """The reward of a truncated episode in which no step had one: None by default."""
     unscored_reward: float | None
     """The reward of an episode that ended, or was refused, without any: None by default."""
+    failed_reward: Mapping[Party, float]
+    """The reward of an episode that failed, by who failed, whatever it earned: by default it has none."""
     system: str | None
     """Instructions for the agent that come before the prompt."""
     nudge: str | None
@@ -58,6 +61,7 @@ class Rules:
     limits: EpisodeLimits = field(default_factory=EpisodeLimits)
     truncated_reward: float | None = None
     unscored_reward: float | None = None
+    failed_reward: Mapping[Party, float] = field(default_factory=dict)
     system: str | None = None
     nudge: str | None = None
     parallel: bool = False
@@ -69,4 +73,4 @@ class Rules:
 
     def scoring(self) -> Scoring:
         """What episodes without a reward get."""
-        return Scoring(self.unscored_reward, self.truncated_reward)
+        return Scoring(self.unscored_reward, self.truncated_reward, self.failed_reward)

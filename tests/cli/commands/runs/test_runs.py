@@ -99,7 +99,7 @@ def test_a_run_is_shown_as_json(first: Path) -> None:
     found = run("runs", "show", str(first), "--json", "--tasks", "--episodes").json
     assert (found["episodes"], found["rewarded"], found["unrewarded"]) == (8, 6, 1)
     assert found["reward"]["mean"] == pytest.approx(3 / 7)
-    assert found["scoring"] == {"unscored_reward": 0, "truncated_reward": 0}
+    assert found["scoring"] == {"unscored_reward": 0, "truncated_reward": 0, "failed_reward": {}}
     assert [each["score"] for each in found["by_episode"]] == [1, 0, 1, 1, 0, None, 0, 0]
     assert found["config"] == {"model": "openai:gpt-5"}
     failure = {"who": "infrastructure", "stage": "call", "error": "SessionLost", "count": 1}
