@@ -43,7 +43,7 @@ def test_modules_list_what_is_public(module: str) -> None:
         ("from ors.client import ORS", ["uvicorn", "ors.server", "ors._authoring.tools", "ors.cluster"]),
         ("from ors import Server", ["uvicorn", "aiohttp", "prometheus_client"]),
         (
-            "import ors.cli.commands.environments.list, ors.cli.commands.environments.tasks",
+            "import ors.cli.commands.look, ors.cli.commands.look",
             ["ors.server", "ors._authoring.tools", "uvicorn", "aiohttp"],
         ),
     ],

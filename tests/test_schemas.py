@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 
 from ors import ToolSpec
-from ors.cli.inputs import tool_input
+from ors.cli.commands.inputs import tool_input
 from ors.cli.output.printing import signature
 from ors.client import convert_tools
 from ors.schemas import Inputs, emptiest, fits_patterns, flattened, needs_choice, problems, sample

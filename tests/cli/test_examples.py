@@ -107,7 +107,7 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workshop]:
 
 @pytest.mark.parametrize(
     # `ors hosts` needs a Ray cluster: tests/cluster/ray/test_ray.py
-    # `ors sandbox root` takes minutes: tests/cli/commands/checking/test_sandbox.py
+    # `ors sandbox root` takes minutes: tests/cli/commands/test_sandbox.py
     "example",
     [line for line in EXAMPLES if not re.match("ors (serve|init|inspect|view|hosts|sandbox root)", line)],
 )

@@ -7,32 +7,32 @@ import click
 
 from ors.cli import errors as faults
 from ors.cli import settings
-from ors.cli.output.standard_streams import open_streams
+from ors.cli.streams import open_streams
 
 __all__ = ["COMMANDS", "main", "ors"]
 
 COMMANDS = {
-    "init": ("environments.init:init", "Create a package with a new environment."),
-    "serve": ("serving.serve:serve", "Serve environments over HTTP."),
-    "route": ("serving.route:route", "Put several servers behind one address."),
-    "hosts": ("serving.hosts:hosts", "List, scale and drain the servers in a Ray cluster."),
-    "list": ("environments.list:list_command", "List environments with their tasks and tools."),
-    "tasks": ("environments.tasks:tasks", "List the tasks of a split, or show one."),
-    "tools": ("environments.tools:tools", "List tools and their parameters."),
-    "prompt": ("environments.prompt:prompt", "Show the prompt of a task."),
-    "call": ("environments.call:call", "Call one tool on a task."),
-    "play": ("environments.play:play", "Play an episode by hand."),
-    "inspect": ("environments.inspect:inspect_command", "Look at a server in a browser."),
-    "eval": ("runs.eval:eval_command", "Let an agent play tasks, and report how well it did."),
-    "view": ("runs.view:view", "Look at recorded runs in a browser."),
-    "test": ("checking.test:test_command", "Test whether an environment is fit to train on."),
-    "replay": ("runs.replay:replay_command", "Play the recorded calls of a run again."),
-    "check": ("checking.check:check", "Check a server against the standard."),
-    "bench": ("checking.bench:bench", "Measure calls and episodes per second."),
-    "runs": ("runs.runs:runs", "List, show, compare and export runs."),
-    "sandbox": ("checking.sandbox:sandbox", "Check how this machine isolates programs, and make roots."),
-    "config": ("setup.config:config", "Show every setting and where it comes from."),
-    "completion": ("setup.completion:completion", "Print the completion script for a shell."),
+    "init": ("init:init", "Create a package with a new environment."),
+    "serve": ("serve:serve", "Serve environments over HTTP."),
+    "route": ("route:route", "Put several servers behind one address."),
+    "hosts": ("hosts:hosts", "List, scale and drain the servers in a Ray cluster."),
+    "list": ("look:list_command", "List environments with their tasks and tools."),
+    "tasks": ("look:tasks", "List the tasks of a split, or show one."),
+    "tools": ("look:tools", "List tools and their parameters."),
+    "prompt": ("look:prompt", "Show the prompt of a task."),
+    "call": ("look:call", "Call one tool on a task."),
+    "play": ("play:play", "Play an episode by hand."),
+    "inspect": ("browse:inspect_command", "Look at a server in a browser."),
+    "eval": ("eval:eval_command", "Let an agent play tasks, and report how well it did."),
+    "view": ("browse:view", "Look at recorded runs in a browser."),
+    "test": ("test:test_command", "Test whether an environment is fit to train on."),
+    "replay": ("replay:replay_command", "Play the recorded calls of a run again."),
+    "check": ("check:check", "Check a server against the standard."),
+    "bench": ("bench:bench", "Measure calls and episodes per second."),
+    "runs": ("runs:runs", "List, show, compare and export runs."),
+    "sandbox": ("sandbox:sandbox", "Check how this machine isolates programs, and make roots."),
+    "config": ("config:config", "Show every setting and where it comes from."),
+    "completion": ("config:completion", "Print the completion script for a shell."),
 }
 """Where in `commands/` each command is defined, and its line in `ors --help`, which imports none of them."""
 

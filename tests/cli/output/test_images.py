@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ors import ImageBlock
-from ors.cli.output.images import save_image
+from ors.cli.output.printing import save_image
 
 PIXEL = b"\x89PNG\r\n\x1a\n"
 

@@ -1,18 +1,22 @@
 """Prints tables, JSON and blocks."""
 
+import base64
+import binascii
 import json
+import mimetypes
 import os
 import sys
+import tempfile
 from collections.abc import Iterable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, assert_never
 
 import click
 
 from ors import ImageBlock, TextBlock, ToolOutput
-from ors.cli.errors import clean
-from ors.cli.output.images import save_image
-from ors.cli.output.standard_streams import report_stream
+from ors.cli.errors import clean, shown_path
+from ors.cli.streams import report_stream
 from ors.schemas import flattened
 from ors.types import Block
 
@@ -124,3 +128,33 @@ def _type(about: Any, root: Any, depth: int = 0) -> str:
     if kind == "array":
         return f"[{_type(about.get('items', {}), root, depth + 1)}]"
     return "|".join(kind) if isinstance(kind, list) else str(kind)
+
+
+def save_image(block: ImageBlock, folder: Path | None, stem: str, *, err: bool) -> None:
+    """Saves an image, by default in a temporary folder, and prints its path."""
+    try:
+        content = base64.b64decode(block.data, validate=True)
+    except binascii.Error:
+        click.echo(f"[image of type {block.mimeType} is not valid base64]", err=err)
+        return
+    click.echo(f"[{_saved(content, block.mimeType, folder or _temporary(), stem)}]", err=err)
+
+
+@cache
+def _temporary() -> Path:
+    """Folder for the images of this process, which stays."""
+    return Path(tempfile.mkdtemp(prefix="ors-images-"))
+
+
+def _saved(content: bytes, mime: str, folder: Path, stem: str) -> str:
+    folder.mkdir(parents=True, exist_ok=True)
+    ending = mimetypes.guess_extension(mime) or ".bin"
+    for count in range(1, 1_000_000):
+        path = folder / f"{stem}-{count}{ending}"
+        try:
+            with path.open("xb") as file:
+                file.write(content)
+        except FileExistsError:
+            continue
+        return f"image saved to {shown_path(path)}"
+    return f"image not saved: {folder} has too many images"

@@ -15,8 +15,8 @@ from typing import Any
 
 import ors
 from ors.cli.errors import Unreachable, WrongUsage, one_line, shown_path
-from ors.cli.output.standard_streams import keep_report_apart
 from ors.cli.settings import erase_secrets
+from ors.cli.streams import keep_report_apart
 from ors.errors import InvalidEnvironment
 
 NOT_THE_AUTHORS = (Path(__file__).parents[1], Path(importlib.__file__).parent)

@@ -14,19 +14,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ors import Environment, Limits, Server
-from ors.cli import reload
 from ors.cli.errors import Unreachable, WrongUsage
-from ors.cli.options.access import Access, access_flags, check_exposure
-from ors.cli.options.conflicts import check_together
-from ors.cli.options.inherited import Inherited, inherited_flags, started
-from ors.cli.options.limits import limit_flags
+from ors.cli.options.listening import Access, access_flags, check_exposure, in_words
+from ors.cli.options.listening import listener as listening
 from ors.cli.options.ray import OnRay, ray_flags
+from ors.cli.options.serving import Workers, check_together, inherited_flags, limit_flags, worker_flags
 from ors.cli.options.shared import TARGET, Command, address_flags, as_json, gathered, given, log_flags
-from ors.cli.options.workers import Workers, worker_flags
 from ors.cli.output import logging as logs
 from ors.cli.output.banner import Banner
-from ors.cli.sockets import in_words
-from ors.cli.sockets import listener as listening
+from ors.cli.targets.reload import Inherited, Reloaded, refusing, started, supervise
 from ors.cli.targets.resolve import built, environments, roots
 from ors.cluster.local.messages import VARIABLE, WorkerConfig
 from ors.server import ApiKey, is_loopback
@@ -78,7 +74,6 @@ class Serving:
 
     def refusing(self, limits: Limits) -> "Runner":
         """A server that answers 503 in the place of the environments."""
-        from ors.cli.refusals import refusing
 
         access = self.access
         how = {"api_keys": self.keys, "cors_origins": access.cors_origin, "limits": limits}
@@ -288,4 +283,4 @@ def _reload(serving: Serving, limits: Limits) -> int:
     ending_seconds = limits.grace_seconds + 2 * limits.teardown_seconds + RELOAD_LAST_SECONDS
     listener = listening(serving.host, serving.port)
     keys = serving.access.api_key
-    return reload.supervise(reload.Reloaded(roots(serving.targets), listener, keys, ending_seconds))
+    return supervise(Reloaded(roots(serving.targets), listener, keys, ending_seconds))

@@ -1,13 +1,16 @@
-"""Flags for API keys, certificates and web pages."""
+"""Options of commands that listen on a socket, and that socket."""
 
+import errno
+import socket
 import ssl
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import click
 
-from ors.cli.errors import WrongUsage
+from ors.cli.errors import Unreachable, WrongUsage
 from ors.cli.options.shared import Flags, add_flags
 from ors.server import ApiKey, is_loopback
 
@@ -125,3 +128,33 @@ class Access(Listening):
             return [ApiKey.parse(text, number) for number, text in enumerate(texts, 1)]
         except ValueError as error:
             raise WrongUsage(str(error)) from None
+
+
+def listener(host: str, port: int) -> socket.socket:
+    """Opens a listening socket.
+
+    Raises:
+        Unreachable: the address cannot be used; the text says why.
+    """
+    with in_words(host, port):
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        return socket.create_server((host, port), family=family)
+
+
+@contextmanager
+def in_words(host: str, port: int) -> Iterator[None]:
+    """Explains errors of listening sockets.
+
+    Raises:
+        Unreachable: instead of OSError.
+    """
+    try:
+        yield
+    except OSError as error:
+        taken = error.errno == errno.EADDRINUSE
+        why = (
+            "the port is in use; choose another --port, or 0 for any free one"
+            if taken
+            else error.strerror or str(error)
+        )
+        raise Unreachable(f"Cannot listen on {host}:{port}: {why}") from None

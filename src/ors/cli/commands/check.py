@@ -10,7 +10,7 @@ from ors import Limits, Server, conformance
 from ors.cli.errors import Unreachable, WrongUsage
 from ors.cli.options.shared import URL_OR_TARGET, Command, api_key, as_json, environment
 from ors.cli.output.printing import print_json
-from ors.cli.output.standard_streams import report_stream
+from ors.cli.streams import report_stream
 from ors.cli.targets.resolve import as_url, built, environments
 from ors.quality.serving import while_serving
 

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from ors.cli.own_wheel import local_origin
+from ors.cli.commands.init import local_origin
 from tests.support.commands import refused, run, running, variables
 from tests.support.raw_http import Raw
 
-ROOT = Path(__file__).parents[4]
+ROOT = Path(__file__).parents[3]
 
 pytestmark = pytest.mark.long
 

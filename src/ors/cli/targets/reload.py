@@ -1,4 +1,4 @@
-"""`ors serve --reload`: runs the server as a child process and restarts it when a file changes."""
+"""Child processes of `ors serve`: started, restarted when a file changes, and what they inherit."""
 
 import os
 import signal
@@ -6,17 +6,24 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import closing
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from types import FrameType
+from typing import Any
 
+from ors import Blocks, Environment, JSONObject, Server, ToolOutput, tool
 from ors.cli.errors import shown_path
-from ors.cli.options.inherited import DOWN, LISTENER, started
 from ors.cli.output.logging import TextLines
-from ors.server.process.lifeline import LIFELINE, tied
+from ors.cli.settings import erase_secrets
+from ors.cluster.local import WorkerConfig
+from ors.errors import Unavailable
+from ors.server.http.answers import Answer, refusal
+from ors.server.http.requests import Request
+from ors.server.process.lifeline import LIFELINE, Lifeline, tied
+from ors.server.process.runner import Runner
 
 POLL_SECONDS = 0.3
 AT_ONCE_SECONDS = 5.0
@@ -136,3 +143,115 @@ def _files(root: Path) -> Iterator[str]:
 def changed(before: Seen, now: Seen) -> list[str]:
     """Files that are new, deleted or different."""
     return sorted(path for path in before.keys() | now.keys() if before.get(path) != now.get(path))
+
+
+LISTENER = "ORS_SERVE_FD"
+"""Environment variable with the descriptor of the socket to serve on."""
+DOWN = "ORS_SERVE_DOWN"
+"""Environment variable that says that the environments cannot be served."""
+
+
+def started(
+    variables: Mapping[str, str], descriptors: Sequence[int], keys: Sequence[str], stdout: int | None = None
+) -> "subprocess.Popen[bytes]":
+    """Runs this command once more, as a child that `Inherited` belongs to.
+
+    Not by `os.fork`: other threads may hold locks, for which a copy would wait for ever. The API keys go
+    through a pipe: programs that a tool starts could read them in the environment.
+    """
+    child = subprocess.Popen(
+        [sys.executable, "-m", "ors", *sys.argv[1:]],
+        env={**os.environ, **variables},
+        pass_fds=descriptors,
+        stdin=subprocess.PIPE,
+        stdout=stdout,
+        process_group=0,  # Ctrl-C reaches it through its parent: twice would mean "stop now"
+    )
+    assert child.stdin is not None
+    with suppress(BrokenPipeError), child.stdin:
+        child.stdin.write("\n".join(keys).encode())
+    return child
+
+
+@dataclass
+class Inherited:
+    """Values of the flags, and what they name."""
+
+    fd: int | None
+    down: bool
+    lifeline: int | None
+    worker_config: WorkerConfig | None
+    listener: socket.socket | None = field(default=None, init=False)
+    line: Lifeline | None = field(default=None, init=False)
+    keys: list[str] = field(default_factory=list, init=False)
+    """The API keys of the parent's command line or environment."""
+
+    @property
+    def is_child(self) -> bool:
+        """Whether a supervisor has started this process: that of workers, or that of `--reload`."""
+        return self.fd is not None or self.worker_config is not None
+
+    def take(self) -> None:
+        """Takes over what was inherited, before environment code can pass it to its own children."""
+        from ors.cluster.local import take
+
+        erase_secrets()
+        for name in (LISTENER, DOWN, LIFELINE):
+            os.environ.pop(name, None)
+        if self.is_child:
+            self.keys = _read_keys()
+        if self.worker_config is not None:
+            self.line = take(self.worker_config)
+            return
+        if self.lifeline is not None:
+            self.line = Lifeline(self.lifeline)
+        if self.fd is not None:
+            os.set_inheritable(self.fd, False)
+            self.listener = socket.socket(fileno=self.fd)
+
+
+def _read_keys() -> list[str]:
+    with open(0, encoding="utf-8", closefd=False) as pipe:
+        keys = pipe.read().split("\n")
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)
+    return [key for key in keys if key]
+
+
+class _Nothing(Environment):
+    """Stands for the environments."""
+
+    @classmethod
+    def list_splits(cls) -> list[str]:
+        return ["none"]
+
+    @classmethod
+    def list_tasks(cls, split: str) -> list[JSONObject]:
+        return []
+
+    def get_prompt(self) -> Blocks:
+        return []
+
+    @tool
+    async def nothing(self) -> ToolOutput:
+        """Does nothing."""
+        return ToolOutput(blocks=[])
+
+
+class _Refusals:
+    """Answers in the place of peers, after the checks of host, origin and key."""
+
+    def elsewhere(self, request: Request) -> Answer:
+        return refusal(Unavailable("The server is not running; its log says why", retry_after=1))
+
+    def new_session_id(self) -> str:
+        raise NotImplementedError
+
+
+def refusing(host: str, port: int, insecure: bool, certificate: dict[str, Any], **how: Any) -> Runner:
+    """A server that gives every client that it accepts the same answer. The reason is in its log alone."""
+    server = Server([_Nothing], **how)
+    server._guard(host, insecure)
+    server._app.peers = _Refusals()
+    return Runner(server._app, host, port, **certificate)  # without links: a router must not use it

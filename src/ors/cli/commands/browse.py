@@ -1,5 +1,6 @@
-"""The local server of the inspector page, for commands that show something in a browser."""
+"""`ors inspect` and `ors view`: a server, or recorded runs, in a browser."""
 
+import os
 import socket
 import webbrowser
 from collections.abc import Callable
@@ -12,8 +13,12 @@ from typing import Any, TypeVar
 import click
 import uvicorn
 
-from ors.cli.sockets import listener
-from ors.inspector import StandIn
+from ors.cli.errors import WrongUsage
+from ors.cli.options.listening import listener
+from ors.cli.options.shared import WHERE, Command, api_key
+from ors.cli.targets.resolve import as_url, built, environments
+from ors.client import ASGITransport, Transport, http_transport
+from ors.inspector import RunFolder, StandIn
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -82,3 +87,48 @@ def _open(url: str, page: Path) -> None:
     page.touch(0o600)
     page.write_text(REDIRECT.format(url=url))
     webbrowser.open(page.as_uri())
+
+
+@click.command(
+    "inspect", cls=Command, examples=["ors inspect adder", "ors inspect http://127.0.0.1:8080 --port 8090"]
+)
+@WHERE
+@page_flags
+@api_key
+def inspect_command(where: str, port: int, opening: bool, api_key: str | None) -> None:
+    """Look at a server in a browser: environments, tasks and sessions. Play episodes there.
+
+    This command serves the page on this machine and forwards its requests to the server, with the API key.
+    The page works only at the printed address, which contains a token. Servers that `ors serve` runs on
+    loopback have their own page at /-/.
+    """
+    url, transport = _reached(where)
+    key = api_key or os.environ.get("ORS_API_KEY")
+    serve_page(StandIn(url, transport, key), where, port, opening)
+
+
+def _reached(where: str) -> tuple[str, Transport]:
+    url = as_url(where)
+    if url is None:
+        return "", ASGITransport(built(environments([where]), inspector=True, return_errors="line").app)
+    try:
+        return url, http_transport(url)
+    except ValueError as error:
+        raise WrongUsage(str(error)) from None
+
+
+@click.command("view", cls=Command, examples=["ors view runs", "ors view runs/first --port 8090"])
+@click.argument(
+    "folder", metavar="FOLDER", type=click.Path(exists=True, file_okay=False, readable=True, path_type=Path)
+)
+@page_flags
+def view(folder: Path, port: int, opening: bool) -> None:
+    """Look at recorded runs in a browser: episodes, conversations, rewards. Compare two runs.
+
+    FOLDER is a run, or holds runs in any depth. This command serves a page on this machine that reads the
+    folder and writes nothing. The page works only at the printed address, which contains a token. Runs that
+    are still being recorded are followed.
+    """
+    serve_page(
+        StandIn(str(folder.resolve()), RunFolder(folder), command="ors view"), str(folder), port, opening
+    )

@@ -43,7 +43,7 @@ def test_a_server_records_its_sessions_and_says_where_and_how(park: str, tmp_pat
 
 @pytest.mark.parametrize("words", [[], ["--record-private"], ["--record-private", "--workers", "2"]], ids=str)
 def test_private_fields_are_recorded_by_choice(words: list[str], tmp_path: Path) -> None:
-    quiz = str(Path(__file__).parents[3] / "support" / "eval_environments.py")
+    quiz = str(Path(__file__).parents[2] / "support" / "eval_environments.py")
     with running("serve", quiz, "--port", "0", "--record", str(tmp_path), *words) as server:
         url = server.line(r"Serving on (http://\S+)")[1]
         with ORS(url) as client, client.environment("quiz").session(split="train", index=2) as session:

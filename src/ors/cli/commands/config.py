@@ -1,4 +1,4 @@
-"""`ors config`: shows every setting, its value and its source."""
+"""`ors config` and `ors completion`: settings and where they come from, and completion for shells."""
 
 import json
 import os
@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 from click.core import ParameterSource
+from click.shell_completion import get_completion_class
 
 from ors.cli import COMMANDS
 from ors.cli.errors import CommandError, shown_path
@@ -111,3 +112,22 @@ def _check_known(ctx: click.Context, options: set[str]) -> None:
     wrong += [key for name in COMMANDS for key in unknown(name, _command(ctx, name))]
     if wrong:
         raise CommandError(f"{shown_path(path or '')} sets options that no command has: {', '.join(wrong)}")
+
+
+SHELLS = ("bash", "zsh", "fish")
+
+
+@click.command(cls=Command, examples=["ors completion bash > ors-completion.sh"])
+@click.argument("shell", type=click.Choice(SHELLS), metavar="SHELL")
+@click.pass_context
+def completion(ctx: click.Context, shell: str) -> None:
+    """Print the completion script for a SHELL: bash, zsh or fish.
+
+    \b
+    bash: eval "$(ors completion bash)" in ~/.bashrc
+    zsh:  eval "$(ors completion zsh)" in ~/.zshrc
+    fish: ors completion fish > ~/.config/fish/completions/ors.fish
+    """
+    made = get_completion_class(shell)
+    assert made is not None
+    click.echo(made(ctx.find_root().command, {}, "ors", "_ORS_COMPLETE").source())

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from ors.cli.load import Latencies
+from ors.cli.commands.bench import Latencies
 from tests.support.commands import Terminal, run
 
 pytestmark = pytest.mark.long

@@ -8,7 +8,7 @@ import click
 
 from ors import Limits
 from ors.cli.errors import WrongUsage
-from ors.cli.options.access import Listening, check_exposure, listen_flags
+from ors.cli.options.listening import Listening, check_exposure, listen_flags
 from ors.cli.options.shared import Command, address_flags, api_key, gathered, log_flags
 from ors.cli.output import logging as logs
 from ors.cli.targets.resolve import as_url

@@ -8,7 +8,7 @@ import pytest
 
 from ors import Server
 from ors.rollouts.records import read_run
-from tests.cli.commands.runs.test_eval_outcomes import AGENTS, RIDDLES, evaluated
+from tests.cli.commands.test_eval_outcomes import AGENTS, RIDDLES, evaluated
 from tests.rollouts.records.test_info import git
 from tests.support.commands import run
 from tests.support.eval_environments import Quiz

@@ -11,10 +11,9 @@ from typing import Any
 import click
 
 from ors import ToolSpec
+from ors.cli.commands.inputs import example, found_tool, tool_input, usage
 from ors.cli.errors import WrongUsage
-from ors.cli.inputs import example, found_tool, tool_input, usage
-from ors.cli.options.session import Choice, opening
-from ors.cli.options.shared import WHERE, Command, as_json
+from ors.cli.options.shared import WHERE, Choice, Command, as_json, opening
 from ors.cli.output.printing import number, print_blocks, print_json, print_outcome, say, shortened
 from ors.client import Session, TerminalToolSpec
 from ors.errors import ToolCallError, ToolFailed

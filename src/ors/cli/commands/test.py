@@ -12,7 +12,7 @@ import click
 from ors import Environment, quality
 from ors.cli.errors import Unreachable, WrongUsage
 from ors.cli.options.shared import WHERE, Command, api_key, as_json, environment, secrets, traceback
-from ors.cli.output.standard_streams import report_stream
+from ors.cli.streams import report_stream
 from ors.cli.targets.connect import completed, greet
 from ors.cli.targets.process import served
 from ors.cli.targets.resolve import as_url, built, environments

@@ -149,7 +149,7 @@ def test_a_key_that_is_none_is_used_wrongly(park: str) -> None:
 def test_every_limit_is_a_flag_with_its_words_and_its_default(field: "dataclasses.Field[object]") -> None:
     from click import Context
 
-    from ors.cli.commands.serving.serve import serve
+    from ors.cli.commands.serve import serve
 
     option = next(param for param in serve.params if param.name == field.name)
     assert f"--{field.name.replace('_', '-')}" in option.opts

@@ -1,1 +1,0 @@
-"""Commands that examine environments, servers and this machine."""

@@ -1,1 +1,0 @@
-"""Commands that create environments, look at them and play them by hand."""

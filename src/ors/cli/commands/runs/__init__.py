@@ -1,1 +1,0 @@
-"""Commands that make runs, and that show them."""

@@ -1,1 +1,0 @@
-"""Commands that set up `ors` itself."""

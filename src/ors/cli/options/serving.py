@@ -1,0 +1,248 @@
+"""Options of `ors serve`: workers, limits, and which options exclude each other."""
+
+import ast
+import dataclasses
+import inspect
+import os
+import re
+import sys
+import textwrap
+import types
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, get_args, get_type_hints
+
+import click
+
+from ors import Limits
+from ors.cli.errors import WrongUsage
+from ors.cli.options.listening import Access
+from ors.cli.options.ray import FLAGS as RAY_FLAGS
+from ors.cli.options.ray import OnRay
+from ors.cli.options.shared import F, Flags, Grouped, add_flags, given, typed
+from ors.cluster.local import WorkerConfig
+from ors.server.identity import MAX_SLOT
+
+if TYPE_CHECKING:
+    from ors.cluster.local import Policy
+
+
+UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
+
+
+class _Count(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no such arguments
+    """A number of processes, or `auto` for one per core."""
+
+    name = "N|auto"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if value == "auto":
+            return count()
+        if not (str(value).isdigit() and 1 <= int(value) <= 1024):
+            self.fail(f"{value!r} is neither a number from 1 to 1024 nor auto", param, ctx)
+        return int(value)
+
+
+class _Bytes(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no such arguments
+    """An amount of memory: 500M, 2G, 2GiB, or a number of bytes."""
+
+    name = "SIZE"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?", str(value).lower())
+        if found is None:
+            self.fail(f"{value!r} is not a size, such as 500M or 2G", param, ctx)
+        return int(float(found[1]) * UNITS[found[2]])
+
+
+@dataclass(frozen=True)
+class Workers:
+    """Number of workers, and when to replace them; the slot of a server without them."""
+
+    workers: int
+    max_worker_memory: int | None
+    max_worker_sessions: int | None
+    drain_seconds: float
+    slot: int
+
+    @property
+    def supervised(self) -> str:
+        """First flag that needs a supervisor, even for one worker; empty if none does."""
+        asked = {
+            "--workers": given("workers"),
+            "--max-worker-memory": self.max_worker_memory is not None,
+            "--max-worker-sessions": self.max_worker_sessions is not None,
+            "--drain-seconds": given("drain_seconds"),
+        }
+        return next((flag for flag, so in asked.items() if so), "")
+
+    def policy(self, limits: Limits) -> "Policy":
+        from ors.cluster.local import Policy
+
+        return Policy(
+            drain_seconds=self.drain_seconds,
+            retire_seconds=limits.retire_seconds,
+            grace_seconds=limits.grace_seconds,
+            max_memory=self.max_worker_memory,
+            max_sessions=self.max_worker_sessions,
+        )
+
+
+def count() -> int:
+    """Number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+
+
+FLAGS: Flags = (
+    (
+        "--workers",
+        {
+            "type": _Count(),
+            "default": 1,
+            "help": "Worker processes on this port. Each has its own sessions and limits. A supervisor "
+            "restarts workers that crash and replaces them on SIGHUP.  [default: 1, without supervisor]",
+        },
+    ),
+    (
+        "--max-worker-memory",
+        {"type": _Bytes(), "help": "Replace a worker that uses more memory; kill it at twice as much."},
+    ),
+    (
+        "--max-worker-sessions",
+        {"type": click.IntRange(1), "help": "Replace a worker after this number of sessions."},
+    ),
+    (
+        "--drain-seconds",
+        {
+            "type": click.FloatRange(0),
+            "default": 3600.0,
+            "show_default": True,
+            "help": "Longest time that a replaced worker (SIGHUP) keeps its sessions.",
+        },
+    ),
+    (
+        "--slot",
+        {
+            "type": click.IntRange(0, MAX_SLOT),
+            "default": 0,
+            "show_default": True,
+            "help": "Number of this server behind a router; session ids contain it.",
+        },
+    ),
+)
+worker_flags = add_flags("Workers", FLAGS)
+
+
+class _Number(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no such arguments
+    """A number of 0 or more, or "none" if the limit can be switched off."""
+
+    def __init__(self, hint: Any) -> None:
+        self._optional = isinstance(hint, types.UnionType)
+        self._number: type[int] | type[float] = get_args(hint)[0] if self._optional else hint
+        self.name = "integer" if self._number is int else "number"
+        if self._optional:
+            self.name += "|none"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float | None:
+        """Reads the number; None means no limit."""
+        if self._optional and value == "none":
+            return None
+        try:
+            number = self._number(value)
+        except (TypeError, ValueError):
+            number = -1
+        if not number >= 0:
+            self.fail(f"{value!r} is not a {self.name} of 0 or more", param, ctx)
+        return number
+
+
+def limit_flags(command: F) -> F:
+    """Adds a flag for each field of `ors.Limits`, with the field's docstring as its help."""
+    hints, words = get_type_hints(Limits), _words()
+    for field in reversed(dataclasses.fields(Limits)):
+        help = field.metadata.get("help") or words.get(field.name, "")
+        flag = click.option(
+            f"--{field.name.replace('_', '-')}",
+            cls=Grouped,
+            group="Limits",
+            type=_Number(hints[field.name]),
+            default="none" if field.default is None else field.default,
+            show_default=True,
+            help=help,
+        )
+        command = flag(command)
+    return command
+
+
+def _words() -> dict[str, str]:
+    """Docstring of each field; empty if the source is not installed."""
+    try:
+        body = ast.parse(textwrap.dedent(inspect.getsource(Limits))).body[0]
+    except OSError:
+        return {}
+    assert isinstance(body, ast.ClassDef)
+    found = {}
+    for field, below in zip(body.body, body.body[1:], strict=False):
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
+            match below:
+                case ast.Expr(value=ast.Constant(value=str(text))):
+                    found[field.target.id] = text
+    return found
+
+
+PROCESSES = ("--max-worker-memory", "--max-worker-sessions")
+
+
+def check_together(on_ray: OnRay, workers: Workers, access: Access, reloading: bool) -> None:
+    """Checks that every flag on the command line has an effect.
+
+    Variables and files may set flags that have no effect here, except a slot and a certificate: otherwise
+    session ids would not match the router, or traffic would be unencrypted.
+
+    Raises:
+        WrongUsage: a flag has no effect.
+    """
+    if on_ray.ray is None:
+        only = [name for name, _ in RAY_FLAGS if name != "--ray"]
+        _refuse(only, "works only with --ray")
+    else:
+        _check_ray(on_ray, access)
+    if reloading:
+        _refuse([*PROCESSES, "--drain-seconds"], "cannot be combined with --reload, which runs one process")
+        _refuse(["--retire-seconds"], "cannot be combined with --reload, which does not wait for sessions")
+        if workers.workers > 1:
+            raise WrongUsage("--workers cannot be combined with --reload, which runs one process")
+    elif workers.supervised and given("slot") and on_ray.ray is None:
+        raise WrongUsage(
+            f"--slot cannot be combined with {workers.supervised}: each worker gets its own slot"
+        )
+
+
+def _check_ray(on_ray: OnRay, access: Access) -> None:
+    on_ray.numbers()
+    _refuse(["--reload"], "cannot be combined with --ray")
+    if given("record"):
+        raise WrongUsage("--record cannot be combined with --ray: each node has its own files")
+    _refuse(["--workers", *PROCESSES], "cannot be combined with --ray: use --hosts for the number of servers")
+    _refuse(["--slot"], "cannot be combined with --ray: each host gets its own slot")
+    _refuse(["--retire-seconds"], "cannot be combined with --ray: use --drain-seconds")
+    if access.ssl_certfile is not None:
+        raise WrongUsage("--ssl-certfile cannot be combined with --ray: use a proxy for https")
+
+
+def _refuse(flags: Iterable[str], why: str) -> None:
+    for flag in flags:
+        if typed("reloading" if flag == "--reload" else flag.removeprefix("--").replace("-", "_")):
+            raise WrongUsage(f"{flag} {why}")
+
+
+INHERITED: Flags = (
+    ("--fd", {"type": int, "hidden": True, "help": "Serve on this inherited socket."}),
+    ("--down", {"is_flag": True, "hidden": True, "help": "Only answer 503."}),
+    ("--lifeline", {"type": int, "hidden": True, "help": "End when the other end of this pipe closes."}),
+    (
+        "--worker-config",
+        {"type": WorkerConfig.read, "hidden": True, "help": "Serve as one of several workers."},
+    ),
+)
+inherited_flags = add_flags("Inherited", INHERITED)
