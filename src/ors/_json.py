@@ -73,15 +73,15 @@ def loads(data: bytes | str) -> Any:
     try:
         # Not orjson: this is as fast, and keeps integers over 64 bits exact.
         return from_json(data, allow_inf_nan=False)
-    except ValueError:
+    except (ValueError, TypeError):  # a text with half a character in it is a TypeError there
         return _loads_surrogates(data)
 
 
 def _loads_surrogates(data: bytes | str) -> Any:
     # Escaped lone surrogates are valid JSON, but only the standard library reads them. It also reads what is
     # nested more deeply, or not UTF-8, so the rest must be valid without them.
-    text = data if isinstance(data, bytes) else data.encode()
     try:
+        text = data if isinstance(data, bytes) else data.encode()
         if not _SURROGATE.search(text):
             raise ValueError
         from_json(_SURROGATE.sub(rb"\\u0000", text), allow_inf_nan=False)

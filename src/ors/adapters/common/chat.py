@@ -2,10 +2,10 @@
 
 import base64
 import io
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from reprlib import repr as short
 from typing import Any, TypeVar
 
 from ors.client import ToolCallError, ToolInvocation, convert_tools, parse_tool_call
@@ -88,7 +88,7 @@ def call_of(name: str, arguments: Any, id: str) -> ToolInvocation:
     try:
         return parse_tool_call({"id": id, "function": {"name": name, "arguments": arguments}}, "openai-chat")
     except ToolCallError as error:
-        raw = arguments if isinstance(arguments, str) else json.dumps(arguments)
+        raw = arguments if isinstance(arguments, str) else short(arguments)
         return ToolInvocation(name, {}, id, str(error), raw)
 
 

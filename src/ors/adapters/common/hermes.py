@@ -46,9 +46,8 @@ def _parts(text: str) -> tuple[str, list[str]]:
 
 def _call(text: str, number: int) -> ToolInvocation:
     id = f"call_{number}"
-    try:
-        call = json.loads(text)
-        return call_of(str(call["name"]), call.get("arguments"), id)
-    except (ValueError, TypeError, KeyError):
-        error = "The call is not a JSON object with a name and arguments."
-        return ToolInvocation("unread", {}, id, error, text)
+    whole = call_of("unread", text, id).input
+    if isinstance(name := whole.get("name"), str):
+        return call_of(name, whole.get("arguments"), id)
+    error = "The call is not a JSON object with a name and arguments."
+    return ToolInvocation("unread", {}, id, error, text)

@@ -6,6 +6,7 @@ require. Optional fields stay optional.
 
 import re
 from collections.abc import Mapping, Sequence
+from reprlib import repr as short
 from typing import Any, Literal, overload
 
 from ors._json import loads
@@ -80,7 +81,7 @@ def parse_tool_call(call: Any, format: Provider | None = None) -> ToolInvocation
         found = format_of(format).call(call)
     name, arguments, id = found or (None, None, None)
     if not isinstance(name, str):
-        raise ValueError(f"Not a tool call of {format or 'any known provider'}: {call!r:.200}")
+        raise ValueError(f"Not a tool call of {format or 'any known provider'}: {short(call)}")
     return ToolInvocation(name, _input(name, arguments), id)
 
 
