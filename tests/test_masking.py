@@ -59,7 +59,7 @@ SPELLINGS: dict[str, Callable[[str], str]] = {
 }
 
 
-@proves("sessions.secrets")
+@proves("secrets.hidden")
 @pytest.mark.parametrize("how", SPELLINGS)
 def test_a_secret_is_masked_however_it_is_spelled(how: str) -> None:
     spelled = SPELLINGS[how](SECRET)
@@ -133,7 +133,7 @@ RENDERINGS: dict[str, Callable[[str], str]] = {
 }
 
 
-@proves("sessions.secrets")
+@proves("secrets.hidden")
 @pytest.mark.parametrize("secret", [KEY, KEY.replace("\n", "\\n"), KEY.replace("\n", "\r\n")])
 @pytest.mark.parametrize("how", RENDERINGS)
 def test_no_line_of_a_key_is_shown_however_it_is_rendered(how: str, secret: str) -> None:
@@ -195,7 +195,7 @@ class Careless(Environment):
         raise ToolError(self.secrets["key"].upper(), reason=f"bad {self.secrets['key']}")
 
 
-@proves("sessions.secrets")
+@proves("secrets.hidden")
 def test_no_spelling_of_a_secret_is_told_or_logged(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     secret = 'hunter/"2"-hunter'
@@ -214,7 +214,7 @@ def test_no_spelling_of_a_secret_is_told_or_logged(caplog: pytest.LogCaptureFixt
     assert "hunter" not in f"{told}{caplog.text}".lower()
 
 
-@proves("sessions.secrets")
+@proves("secrets.hidden")
 @pytest.mark.parametrize("secret", [KEY, "sk-hunter22/1234567\n"], ids=["key", "token"])
 def test_no_line_of_a_secret_is_in_stack_traces_logs_or_records(
     secret: str, tmp_path: Path, caplog: pytest.LogCaptureFixture

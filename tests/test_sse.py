@@ -61,7 +61,7 @@ def splitting(chunks: list[bytes]) -> str:
     return found
 
 
-@proves("calls.safe-text", "calls.chunking")
+@proves("format.reassembly", "format.example-clients")
 @given(text=texts, at=cuts)
 @example(text=" " * 9000, at=[])
 @example(text="漢" * 3000, at=[])
@@ -73,7 +73,7 @@ def test_any_text_survives_the_encoder_and_every_reader(text: str, at: list[int]
         assert json.loads(read(chunks)) == {"text": text}, read.__name__
 
 
-@proves("calls.chunking", "calls.safe-text")
+@proves("format.chunk-size", "format.chunk-size-utf8", "format.no-edge-space")
 @given(text=texts)
 def test_no_piece_is_too_long_or_begins_or_ends_with_white_space(text: str) -> None:
     events = Decoder().feed(result_events(dumps({"text": text})))
@@ -97,7 +97,7 @@ def test_a_piece_of_wide_characters_ends_with_the_last_one_that_leaves_room_to_e
     assert "".join(event.data for event in events).encode() == text  # and nothing had to be escaped
 
 
-@proves("calls.chunking", "calls.safe-text")
+@proves("format.chunk-size", "format.no-edge-space")
 @pytest.mark.parametrize("shift", range(3))
 def test_a_text_of_words_is_cut_inside_the_last_word_that_fits(shift: int) -> None:
     text = b"x" * shift + b"ab " * 5000 + b"x"
@@ -108,7 +108,7 @@ def test_a_text_of_words_is_cut_inside_the_last_word_that_fits(shift: int) -> No
     assert "".join(event.data for event in events).encode() == text
 
 
-@proves("calls.chunking")
+@proves("format.chunk-size")
 def test_a_piece_that_begins_with_an_escaped_character_is_as_long_as_any_other() -> None:
     for size in range(CHUNK_BYTES - 20, CHUNK_BYTES + 20):  # after the first piece and its next character
         text = b"x" * (CHUNK_BYTES - 100) + b" " * 200 + b"x" * (size - 104)

@@ -3,9 +3,9 @@
 `check(url)` runs the suite. Some checks need the environments of `ors.conformance.probe` on the server.
 """
 
-from ors.conformance.faults import ServerUnreachable as Unreachable
 from ors.conformance.report import as_badge, as_json, as_junit, as_text
 from ors.conformance.requirements import Requirement, requirements
+from ors.conformance.requirements import ServerUnreachable as Unreachable
 from ors.conformance.subject import Times
 from ors.conformance.suite import CheckResult as Result
 from ors.conformance.suite import ConformanceReport as Report

@@ -4,14 +4,12 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
-from ors.conformance.faults import Violation
 from ors.conformance.http import Head
+from ors.conformance.requirements import Violation
 
 
 @dataclass(frozen=True)
 class RawEvent:
-    """One event, raw and decoded."""
-
     name: str
     data: str
     raw: bytes
@@ -31,7 +29,6 @@ class EventReader:
     _after_cr: bool = False
 
     def feed(self, data: bytes, now: float) -> None:
-        """Reads the next bytes of the stream."""
         if not self.body and data.startswith(b"\xef\xbb\xbf"):
             data = data[3:]
         self.body += data
@@ -75,7 +72,6 @@ class EventReader:
 
 
 def lines_of(raw: bytes) -> list[bytes]:
-    """Splits at LF, CR or CR LF."""
     return raw.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
 
 
@@ -88,8 +84,6 @@ def _text(value: bytes, raw: bytes) -> str:
 
 @dataclass
 class RawStream:
-    """Complete answer to a tool call."""
-
     head: Head
     events: list[RawEvent]
     comments: list[tuple[float, bytes]]
@@ -106,11 +100,6 @@ class RawStream:
 
     @property
     def task_id(self) -> str:
-        """Id to reconnect with.
-
-        Raises:
-            Violation: there is no task_id event.
-        """
         for event in self.events:
             if event.name == "task_id":
                 return event.data
@@ -121,11 +110,6 @@ class RawStream:
         return [event for event in self.events if event.name in ("chunk", "end")]
 
     def value(self) -> dict[str, Any]:
-        """Joins and decodes the pieces of the result.
-
-        Raises:
-            Violation: there is no `end` event, or the pieces do not make a JSON object.
-        """
         if not any(event.name == "end" for event in self.events):
             raise Violation("the call did not finish with an end event", self.seen)
         try:
@@ -137,33 +121,18 @@ class RawStream:
         return value
 
     def output(self) -> dict[str, Any]:
-        """Output of a successful call.
-
-        Raises:
-            Violation: the call did not succeed.
-        """
         value = self.value()
         if value.get("ok") is not True or not isinstance(value.get("output"), dict):
             raise Violation('no {"ok": true, "output": {...}}', self.seen)
         return dict(value["output"])
 
     def text(self) -> str:
-        """Text of the output's blocks.
-
-        Raises:
-            Violation: there is none.
-        """
         blocks = self.output().get("blocks")
         if not isinstance(blocks, list) or not all(isinstance(block, dict) for block in blocks):
             raise Violation("the output has no list of blocks", self.seen)
         return "".join(str(block["text"]) for block in blocks if "text" in block)
 
     def error(self) -> str:
-        """Message of the `error` event.
-
-        Raises:
-            Violation: there is none.
-        """
         for event in self.events:
             if event.name == "error":
                 return event.data

@@ -4,15 +4,14 @@ import uuid
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ors.conformance.faults import Violation
 from ors.conformance.http import RawAnswer
+from ors.conformance.requirements import Violation
 
 BLOCK_KEYS = {"text": ("text",), "image": ("data", "mimeType")}
 """The kinds of blocks, each with the keys that hold a string; all have `detail` and `type` as well."""
 
 
 def status(answer: RawAnswer, *wanted: int) -> RawAnswer:
-    """Checks that the answer has one of these statuses."""
     if answer.status not in wanted:
         names = " or ".join(map(str, wanted))
         raise Violation(f"answered {answer.status} instead of {names}", answer.seen)
@@ -20,13 +19,11 @@ def status(answer: RawAnswer, *wanted: int) -> RawAnswer:
 
 
 def value(answer: RawAnswer, wanted: Any) -> None:
-    """Checks that the answer is 200 with exactly this JSON."""
     if status(answer, 200).json() != wanted:
         raise Violation(f"the answer is not {wanted!r}", answer.seen)
 
 
 def mapping(answer: RawAnswer, *keys: str) -> dict[str, Any]:
-    """Checks that the answer is 200 with a JSON object that has these keys."""
     given = status(answer, 200).json()
     if not isinstance(given, dict):
         raise Violation("the answer is not an object", answer.seen)
@@ -37,7 +34,6 @@ def mapping(answer: RawAnswer, *keys: str) -> dict[str, Any]:
 
 
 def array(answer: RawAnswer) -> list[Any]:
-    """Checks that the answer is 200 with a JSON array."""
     given = status(answer, 200).json()
     if not isinstance(given, list):
         raise Violation("the answer is not an array", answer.seen)
@@ -53,7 +49,6 @@ def detail(answer: RawAnswer) -> str:
 
 
 def uuid_format(text: object, seen: bytes) -> None:
-    """Checks that the text is a UUID, with or without hyphens."""
     try:
         uuid.UUID(str(text))
     except ValueError:
@@ -61,7 +56,6 @@ def uuid_format(text: object, seen: bytes) -> None:
 
 
 def tools(answer: RawAnswer) -> list[dict[str, Any]]:
-    """Checks that the answer is a list of tools in the standard's form."""
     listed = mapping(answer, "tools")["tools"]
     if not isinstance(listed, list):
         raise Violation("`tools` is not an array", answer.seen)
@@ -81,7 +75,6 @@ def names(listed: Iterable[Mapping[str, Any]]) -> set[str]:
 
 
 def blocks(given: Any, seen: bytes) -> list[dict[str, Any]]:
-    """Checks that the value is a list of blocks."""
     if not isinstance(given, list):
         raise Violation("the blocks are not an array", seen)
     for block in given:
@@ -94,7 +87,6 @@ def blocks(given: Any, seen: bytes) -> list[dict[str, Any]]:
 
 
 def block_keys(given: list[dict[str, Any]], seen: bytes) -> None:
-    """Checks that blocks have exactly the keys of their type."""
     for block in given:
         if block.keys() != {*BLOCK_KEYS[block["type"]], "detail", "type"}:
             raise Violation(f"a {block['type']} block with the keys {sorted(block)}", seen)

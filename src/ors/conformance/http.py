@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-from ors.conformance.faults import ServerUnreachable, Violation
+from ors.conformance.requirements import ServerUnreachable, Violation
 
 _STATUS_LINE = re.compile(rb"HTTP/1\.[01] ([1-5]\d\d) [^\r\n]*\Z")
 _HEADER = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([^\r\n\0]*?)[ \t]*\Z")
@@ -24,8 +24,6 @@ class Malformed(Violation):
 
 @dataclass
 class Head:
-    """Status line and headers of an answer."""
-
     status: int
     headers: list[tuple[str, str]]
     raw: bytes
@@ -37,8 +35,6 @@ class Head:
 
 @dataclass
 class RawAnswer(Head):
-    """A complete answer."""
-
     body: bytes = b""
 
     @property
@@ -46,11 +42,6 @@ class RawAnswer(Head):
         return self.raw.split(b"\r\n", 1)[0] + b"\r\n...\r\n\r\n" + self.body
 
     def json(self) -> Any:
-        """Decodes the body as JSON.
-
-        Raises:
-            Violation: it is not JSON.
-        """
         try:
             return json.loads(self.body.decode("utf-8"), parse_constant=_no_constant)
         except ValueError as error:
@@ -72,7 +63,6 @@ class RawConnection:
         """Number of reads from the socket."""
 
     async def write(self, data: bytes) -> None:
-        """Sends bytes as they are."""
         self._writer.write(data)
         await self._writer.drain()
 
@@ -191,11 +181,6 @@ class Http:
 
     @asynccontextmanager
     async def connect(self) -> AsyncIterator[RawConnection]:
-        """Opens a connection and closes it after the block.
-
-        Raises:
-            ServerUnreachable: no server listens there.
-        """
         context = ssl.create_default_context() if self.secure else None
         try:
             async with asyncio.timeout(self.patience):
@@ -228,11 +213,6 @@ class Http:
         sid: str | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> RawAnswer:
-        """Sends one request; returns the complete answer.
-
-        Raises:
-            Violation: the answer is not valid HTTP, or takes too long.
-        """
         sent = self.request(method, path, encoded(body), headed(body, sid, headers))
         try:
             async with asyncio.timeout(self.patience), self.connect() as connection:

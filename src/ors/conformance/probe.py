@@ -62,7 +62,6 @@ class Name(BaseModel):
 
 
 def said(text: str, **rest: Any) -> ToolOutput:
-    """Output with one text block."""
     return ToolOutput(blocks=[TextBlock(text=text)], **rest)
 
 
@@ -85,7 +84,6 @@ class Probe(Environment):
 
     @classmethod
     def name(cls) -> str:
-        """Name of the environment."""
         return "probe"
 
     @classmethod
@@ -95,7 +93,6 @@ class Probe(Environment):
 
     @classmethod
     def list_tasks(cls, split: str) -> list[dict[str, Any]]:
-        """Returns five tasks."""
         return [{"id": f"{split}-{number}", "number": number} for number in range(5)]
 
     async def setup(self) -> None:
@@ -107,12 +104,10 @@ class Probe(Environment):
         self.note("ready")
 
     async def teardown(self) -> None:
-        """Takes the time that the task sets."""
         self.note("teardown")
         await asyncio.sleep(self.task.get("teardown_seconds", 0))
 
     def note(self, word: str) -> None:
-        """Appends to the notebook of the run."""
         if "run" not in self.task:
             return
         book = notebook(self.task["run"])
@@ -237,12 +232,10 @@ class ProbeIndexed(Environment):
 
     @classmethod
     def name(cls) -> str:
-        """Name of the environment."""
         return "probe_indexed"
 
     @classmethod
     def list_splits(cls) -> Sequence[Split | str]:
-        """One split."""
         return ["train"]
 
     @classmethod
@@ -252,7 +245,6 @@ class ProbeIndexed(Environment):
 
     @classmethod
     async def num_tasks(cls, split: str) -> int:
-        """Returns one million."""
         return 1_000_000
 
     @classmethod
@@ -263,11 +255,9 @@ class ProbeIndexed(Environment):
         return {"number": index, "tool": ["pick", "skip"][index % 2]}
 
     def get_prompt(self) -> Blocks:
-        """Returns the task as JSON."""
         return [TextBlock(text=json.dumps(self.task, sort_keys=True))]
 
     def list_task_tools(self) -> ListToolsOutput:
-        """Returns the tool that the task names."""
         name = self.task.get("tool", "pick")
         return ListToolsOutput(tools=[ToolSpec(name=name, description="Of this task.", input_schema=None)])
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ors.conformance.events import EventReader, RawStream
-from ors.conformance.faults import NotTried, Violation
 from ors.conformance.http import Head, Http, RawAnswer, RawConnection, encoded, headed
+from ors.conformance.requirements import NotTried, Violation
 from ors.schemas import Inputs
 
 PROBE_TOOLS = {"echo", "give", "slow", "strange_reward", "notes"}
@@ -32,8 +32,6 @@ class Times:
 
 @dataclass
 class ServerUnderTest:
-    """A server and its environments."""
-
     http: Http
     times: Times = field(default_factory=Times)
     environments: list[str] = field(default_factory=list)
@@ -110,45 +108,28 @@ class ServerUnderTest:
 
     @property
     def has_indexed(self) -> bool:
-        """Whether the server has the probe environment without task lists."""
         return "probe_indexed" in self._probes
 
     @property
     def environment(self) -> str:
-        """Name of the environment to check.
-
-        Raises:
-            NotTried: none was found.
-        """
         if self._found is None:
             raise NotTried("no environment with a task was found")
         return self._found
 
     @property
     def first(self) -> str:
-        """Name of the server's first environment.
-
-        Raises:
-            NotTried: the server lists none.
-        """
         if not self.environments:
             raise NotTried("no environment was found")
         return self.environments[0]
 
     @property
     def other(self) -> str:
-        """Name of another environment than the one to check.
-
-        Raises:
-            NotTried: there is none.
-        """
         for name in self.environments:
             if name.lower() != self.environment.lower():
                 return name
         raise NotTried("the server has only one environment")
 
     async def ask(self, method: str, path: str, body: Any = None, **more: Any) -> RawAnswer:
-        """Sends one request; returns the answer."""
         return await self.http.ask(method, path, body, **more)
 
     async def split(self) -> str:
@@ -161,11 +142,6 @@ class ServerUnderTest:
         raise NotTried("no split with tasks was found")
 
     async def tasks(self, split: str) -> list[Any]:
-        """Lists the tasks of a split.
-
-        Raises:
-            NotTried: the environment does not list them.
-        """
         answer = await self.ask("POST", f"/{self.environment}/tasks", {"split": split})
         if answer.status != 200:
             raise NotTried("the environment does not list its tasks")
@@ -229,18 +205,14 @@ def _is_json(answer: RawAnswer) -> bool:
 
 @dataclass
 class CheckedSession:
-    """One session on the server."""
-
     server: ServerUnderTest
     sid: str
     environment: str
 
     async def get(self, action: str) -> RawAnswer:
-        """Requests the prompt or task_tools."""
         return await self.server.ask("GET", f"/{self.environment}/{action}", sid=self.sid)
 
     async def post(self, path: str) -> RawAnswer:
-        """Sends a request such as /ping or /delete."""
         return await self.server.ask("POST", path, sid=self.sid)
 
     @asynccontextmanager
@@ -334,7 +306,6 @@ class OpenCall:
         return event.data
 
     async def rest(self) -> RawStream:
-        """Reads to the end of the body; returns the complete answer."""
         seen = -1
         arrivals = 0
         try:

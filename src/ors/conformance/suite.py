@@ -7,9 +7,15 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ors.conformance.checks import Check, all_checks
-from ors.conformance.faults import NotTried, ServerUnreachable, Violation, shown
 from ors.conformance.http import Http
-from ors.conformance.requirements import Requirement, requirements
+from ors.conformance.requirements import (
+    NotTried,
+    Requirement,
+    ServerUnreachable,
+    Violation,
+    requirements,
+    shown,
+)
 from ors.conformance.subject import ServerUnderTest, Times
 
 Outcome = Literal["passed", "failed", "not tried"]
@@ -95,8 +101,8 @@ async def _run(
         return result
 
     # Slow checks only wait, so they run concurrently.
-    found = [await one(check) for check in checks if not check.slow]
-    found += await asyncio.gather(*(one(check) for check in checks if check.slow))
+    found = [await one(check) for check in checks if "slow" not in check.needs]
+    found += await asyncio.gather(*(one(check) for check in checks if "slow" in check.needs))
     order = {check.id: number for number, check in enumerate(checks)}
     found.sort(key=lambda result: order[result.requirement.id])
     return ConformanceReport(server.http.url, tuple(server.environments), server.has_probe, tuple(found))

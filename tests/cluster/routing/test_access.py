@@ -71,7 +71,7 @@ def test_a_session_belongs_to_its_key_wherever_it_lives(keyed: list[ServerThread
             assert raw.get("/-/metrics").status == 401
 
 
-@proves("sessions.key")
+@proves("session.key")
 @pytest.mark.parametrize("made", ["by-us", "by-a-client"])
 def test_a_session_belongs_to_its_key_after_its_end_too(
     keyed: list[ServerThread], ways: list[Raw], made: str

@@ -27,7 +27,7 @@ def slots(sids: list[str]) -> set[int]:
     return {int(sid[:4], 16) for sid in sids}
 
 
-@proves("besides.fork")
+@proves("fork.copies")
 @pytest.mark.parametrize("slot", [0, 1])
 def test_forks_live_where_the_first_one_lives_whoever_is_asked(pair: list[ServerThread], slot: int) -> None:
     sid = minted(pair, slot, "board")

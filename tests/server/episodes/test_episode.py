@@ -153,7 +153,7 @@ def test_an_attribute_of_the_instance_hides_no_method_that_the_server_calls(raw:
     assert Hidden.log == ["setup", "teardown"]
 
 
-@proves("calls.finished")
+@proves("call.finished-overlap")
 def test_of_two_submits_that_overlap_the_later_one_is_told_that_it_ran_and_does_not_count(raw: Raw) -> None:
     sid = raw.session("race")
     with ThreadPoolExecutor(2) as pool:

@@ -157,7 +157,7 @@ def test_a_body_of_too_many_values_is_413_and_nothing_is_done(raw: Raw, path: st
         assert raw.post("/ping", sid=sid).status == 404
 
 
-@proves("http.body-size")
+@proves("http.deep-json")
 @pytest.mark.parametrize("nested", [b"[" * 30_000_000, b'{"a":' * 2_000_000, b'{"\\ud800":' * 2_000_000])
 def test_deep_nesting_is_400_however_long(raw: Raw, nested: bytes) -> None:
     assert raw.post("/lab/call", nested, sid=raw.session()).status == 400

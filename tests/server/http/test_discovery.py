@@ -14,7 +14,7 @@ from tests.support.live_server import serving
 from tests.support.raw_http import Raw
 
 
-@proves("discovery.tools")
+@proves("tools.shared-only", "tools.exact-keys")
 def test_tools_lists_shared_tools_with_exactly_three_keys(raw: Raw) -> None:
     tools = {tool["name"]: tool for tool in raw.get("/lab/tools").json()["tools"]}
     assert all(list(tool) == ["name", "description", "input_schema"] for tool in tools.values())
@@ -23,7 +23,7 @@ def test_tools_lists_shared_tools_with_exactly_three_keys(raw: Raw) -> None:
     assert "hint" not in tools
 
 
-@proves("discovery.task-tools")
+@proves("task-tools.specific")
 def test_task_tools_adds_the_task_specific_ones(raw: Raw) -> None:
     shared = raw.get("/lab/tools").json()["tools"]
     combined = raw.get("/lab/task_tools", sid=raw.session()).json()["tools"]
@@ -32,7 +32,7 @@ def test_task_tools_adds_the_task_specific_ones(raw: Raw) -> None:
     assert raw.call(raw.session(), "hint").result()["ok"] is True
 
 
-@proves("discovery.task-tools")
+@proves("task-tools.override-stands")
 def test_an_override_stands_for_the_task_specific_part(raw: Raw) -> None:
     one = raw.session("other", {"kind": "a"})
     two = raw.session("other", {"kind": "b"})
@@ -43,7 +43,7 @@ def test_an_override_stands_for_the_task_specific_part(raw: Raw) -> None:
     assert raw.call(two, "made_up", env="other").result()["reason"] == "not_found"
 
 
-@proves("discovery.task-tools")
+@proves("task-tools.listed")
 def test_an_author_may_serve_tools_without_methods() -> None:
     class Custom(Lab):
         async def _call_tool(self, name: str, input: JSONObject) -> Any:
@@ -61,7 +61,7 @@ def test_an_author_may_serve_tools_without_methods() -> None:
         assert raw.call(sid, "nope", {}, env="custom").result()["reason"] == "not_found"
 
 
-@proves("discovery.task")
+@proves("task.env-name")
 def test_tasks_carry_the_environments_name(raw: Raw) -> None:
     task = {"n": 1, "split": "train"}
     assert raw.post("/lab/task", {"split": "train", "index": 1}).json() == {"task": task, "env_name": "lab"}
@@ -70,7 +70,7 @@ def test_tasks_carry_the_environments_name(raw: Raw) -> None:
     assert raw.post("/lab/tasks", {"split": "train"}).json()["env_name"] == "lab"
 
 
-@proves("discovery.task")
+@proves("task.out-of-range", "task.negative")
 @pytest.mark.parametrize("index", [-1, 5, 10**12])
 def test_an_index_out_of_range_is_400(raw: Raw, index: int) -> None:
     answer = raw.post("/lab/task", {"split": "train", "index": index})
@@ -80,7 +80,7 @@ def test_an_index_out_of_range_is_400(raw: Raw, index: int) -> None:
     assert raw.post("/ping", sid="out").status == 404
 
 
-@proves("discovery.task")
+@proves("range.slice", "range.clamp")
 @pytest.mark.parametrize(
     ("start", "stop"),
     [(None, None), (1, 3), (-2, None), (None, -1), (3, 1), (0, 99), (-99, 2), (99, 100), (5, None)],
@@ -126,7 +126,7 @@ class Endless(Environment):
         return said(str(number))
 
 
-@proves("discovery.not-listed")
+@proves("tasks.not-listed")
 def test_tasks_by_index_only() -> None:
     with serving(Server([Endless])) as url:
         raw = Raw(url)
@@ -210,7 +210,7 @@ def test_a_listing_that_failed_is_asked_for_again() -> None:
         assert raw.post("/flaky/tasks", {"split": "train"}).json()["tasks"] == [{"n": 1}]
 
 
-@proves("discovery.splits")
+@proves("splits.types")
 def test_splits_are_strings_or_splits() -> None:
     class Named(Lab):
         @classmethod
@@ -268,7 +268,7 @@ def test_what_an_environment_does_not_support_is_400() -> None:
             assert "not supported" in answer.detail
 
 
-@proves("discovery.second-names")
+@proves("task.second-names")
 @pytest.mark.parametrize("served", ["raw", "alone"])
 def test_tasks_are_served_under_both_names_of_the_standard(
     served: str, request: pytest.FixtureRequest

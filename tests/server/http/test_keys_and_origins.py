@@ -79,7 +79,7 @@ def test_a_session_belongs_to_its_key(keyed: Raw) -> None:
     assert keyed.post("/ping", sid=sid, headers=mine).status == 200
 
 
-@proves("sessions.key")
+@proves("session.key")
 def test_a_session_belongs_to_its_key_after_its_end_too(keyed: Raw) -> None:
     mine, theirs = {"X-API-Key": "secret-1"}, bearer("secret-2")
     sid = keyed.session("guarded", headers=mine)

@@ -26,7 +26,7 @@ BAD_BODIES = [
 ]
 
 
-@proves("http.errors")
+@proves("http.error-format", "http.detail-names-field")
 @pytest.mark.parametrize(("body", "named"), BAD_BODIES)
 def test_a_bad_body_is_400_and_names_what_is_wrong(raw: Raw, body: bytes, named: str) -> None:
     answer = raw.post("/lab/tasks", body)
@@ -35,7 +35,7 @@ def test_a_bad_body_is_400_and_names_what_is_wrong(raw: Raw, body: bytes, named:
     assert "hunter2" not in answer.detail
 
 
-@proves("http.errors")
+@proves("http.detail-names-field")
 def test_a_bad_call_body_is_400_and_echoes_no_value(raw: Raw) -> None:
     sid = raw.session()
     for body, named in [
@@ -52,7 +52,7 @@ def test_a_bad_call_body_is_400_and_echoes_no_value(raw: Raw) -> None:
         assert "hunter2" not in answer.detail
 
 
-@proves("http.errors")
+@proves("http.error-format")
 @pytest.mark.parametrize(
     "body",
     [
@@ -88,7 +88,7 @@ def test_a_json_body_is_parsed_whatever_its_content_type(raw: Raw, kind: str) ->
     assert answer.json() == {"num_tasks": 5}
 
 
-@proves("http.body-size")
+@proves("http.body-limit")
 def test_a_body_over_the_limit_is_413() -> None:
     with serving(Server([Lab], limits=Limits(body_bytes=1000))) as url:
         raw = Raw(url)
@@ -96,7 +96,7 @@ def test_a_body_over_the_limit_is_413() -> None:
         assert raw.post("/lab/tasks", {"split": "train"}).status == 200
 
 
-@proves("http.body-size")
+@proves("http.body-limit")
 def test_a_chunked_body_over_the_limit_is_413() -> None:
     with serving(Server([Lab], limits=Limits(body_bytes=1000))) as url:
         parts = Raw(url)
@@ -108,7 +108,7 @@ def test_a_chunked_body_over_the_limit_is_413() -> None:
             assert connection.recv(100).startswith(b"HTTP/1.1 413")
 
 
-@proves("http.body-size")
+@proves("http.deep-json")
 @pytest.mark.parametrize("nesting", [b"[" * 100_000, b'{"a":' * 100_000, b"[" * 5000 + b"]" * 5000])
 def test_deeply_nested_json_is_400(raw: Raw, nesting: bytes) -> None:
     assert raw.post("/lab/tasks", nesting).status == 400
@@ -116,7 +116,7 @@ def test_deeply_nested_json_is_400(raw: Raw, nesting: bytes) -> None:
     assert raw.get("/health").status == 200
 
 
-@proves("http.session-id")
+@proves("sid.before-body")
 def test_the_session_id_is_checked_before_the_body(raw: Raw) -> None:
     for path in ("/create", "/delete", "/delete_session", "/ping", "/lab/call"):
         for headers in ({}, {"X-Session-ID": ""}, {"X-Session-ID": "   "}):
@@ -127,7 +127,7 @@ def test_the_session_id_is_checked_before_the_body(raw: Raw) -> None:
         assert "X-Session-ID" in raw.get(path).detail
 
 
-@proves("http.session-id")
+@proves("sid.any")
 @pytest.mark.parametrize("sid", ["abc-123", "x" * 256, "a b/c?d=é", "0"])
 def test_any_printable_session_id_will_do(raw: Raw, sid: str) -> None:
     assert raw.post("/create", {"env_name": "lab", "task_spec": {}}, sid=sid).json() == {"sid": sid}
@@ -135,13 +135,13 @@ def test_any_printable_session_id_will_do(raw: Raw, sid: str) -> None:
     assert raw.post("/delete", sid=sid).json() == {"sid": sid}
 
 
-@proves("http.session-id")
+@proves("sid.blank")
 @pytest.mark.parametrize("sid", ["x" * 257, "a\x01b", "a\tb"])
 def test_other_session_ids_are_400(raw: Raw, sid: str) -> None:
     assert raw.post("/create", {"task_spec": {}}, sid=sid).status == 400
 
 
-@proves("http.env-names")
+@proves("http.environment-case")
 def test_environment_names_are_case_insensitive_and_canonical_in_lower_case(raw: Raw) -> None:
     assert raw.get("/list_environments").json() == ["lab", "other"]
     assert raw.post("/LAB/tasks", {"split": "train"}).json()["env_name"] == "lab"
@@ -149,7 +149,7 @@ def test_environment_names_are_case_insensitive_and_canonical_in_lower_case(raw:
     assert raw.call(sid, "nothing", env="Lab").result()["ok"] is True
 
 
-@proves("http.env-names")
+@proves("http.reserved-names")
 @pytest.mark.parametrize(
     "name", ["health", "Create", "list_environments", "call", "-", "", "a/b", "a b", "ä?"]
 )
@@ -159,7 +159,7 @@ def test_a_name_that_no_path_can_have_is_refused_when_the_server_is_built(name: 
         Server([renamed])
 
 
-@proves("http.unknown-env")
+@proves("http.unknown-environment-at-once")
 def test_an_unknown_environment_is_404_where_there_are_several(raw: Raw) -> None:
     for method, path in [("GET", "/nope/tools"), ("POST", "/nope/tasks"), ("GET", "/nope"), ("GET", "/")]:
         answer = raw(method, path)
@@ -169,7 +169,7 @@ def test_an_unknown_environment_is_404_where_there_are_several(raw: Raw) -> None
     assert raw.post("/ping", sid="x-unknown").status == 404
 
 
-@proves("http.one-env")
+@proves("http.single-redirect-308")
 @pytest.mark.parametrize("path", ["/tools", "/nope/tools", "/a/b/c", "/call", "/", "/ümlaut"])
 def test_with_one_environment_unrecognised_paths_are_redirected_below_it(alone: Raw, path: str) -> None:
     quoted = path.replace("ü", "%C3%BC")
@@ -178,13 +178,13 @@ def test_with_one_environment_unrecognised_paths_are_redirected_below_it(alone: 
     assert answer.headers["location"] == f"/lab{quoted}?q=1&r=%20"
 
 
-@proves("http.one-env")
+@proves("http.single-redirect-308")
 def test_a_redirect_leads_no_further(alone: Raw) -> None:
     assert alone.get("/lab/nope/tools").status == 404
     assert alone.get("//elsewhere.example/tools").headers["location"].startswith("/lab/")
 
 
-@proves("http.bare-paths")
+@proves("http.bare-discovery")
 def test_bare_discovery_paths_lead_to_the_first_environment(raw: Raw) -> None:
     for method, path in [("GET", "/tools"), ("GET", "/splits"), ("POST", "/tasks"), ("POST", "/num_tasks")]:
         answer = raw(method, path + "?a=b")
@@ -193,7 +193,7 @@ def test_bare_discovery_paths_lead_to_the_first_environment(raw: Raw) -> None:
         assert raw.post(path).status == 308
 
 
-@proves("http.bare-paths")
+@proves("http.bare-session")
 def test_bare_session_paths_are_served_for_the_sessions_own_environment(raw: Raw) -> None:
     sid = raw.session("other", {"kind": "a"})
     assert raw.get("/prompt", sid=sid).json()[0]["text"] == "other"
@@ -227,14 +227,14 @@ def test_a_wrong_method_is_405_with_allow(raw: Raw, method: str, path: str, allo
     assert allow in answer.detail
 
 
-@proves("besides.version")
+@proves("http.version")
 def test_the_version_is_served_and_told_with_every_answer(raw: Raw) -> None:
     assert raw.get("/version").json() == {"version": __version__}
     for path in ("/health", "/nope/tools", "/tools"):
         assert raw.get(path).headers["ors-version"] == __version__
 
 
-@proves("besides.version")
+@proves("http.own-paths")
 def test_what_is_ours_is_out_of_reach_of_environments(alone: Raw) -> None:
     assert alone.get("/-/nope").status == 404
 
@@ -261,14 +261,14 @@ def test_an_unknown_way_to_return_errors_is_refused() -> None:
         Server([Lab], return_errors="all")  # type: ignore[arg-type]
 
 
-@proves("besides.rollout-log")
+@proves("http.rollout-log")
 @pytest.mark.parametrize("body", [{"events": [{"eventType": []}]}, b"", b"{", b"[" * 100_000])
 def test_the_rollout_log_of_openreward_is_an_empty_200_whatever_it_says(raw: Raw, body: object) -> None:
     answer = raw.post("/v1/rollouts", body)
     assert (answer.status, answer.body) == (200, b"")
 
 
-@proves("besides.rollout-log")
+@proves("http.rollout-log")
 def test_the_rollout_log_needs_a_key_where_the_server_has_keys() -> None:
     with serving(Server([Lab], api_keys=["s3cret"])) as url:
         assert Raw(url).post("/v1/rollouts", {"events": []}).status == 401

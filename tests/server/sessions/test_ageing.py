@@ -18,7 +18,7 @@ from tests.requirements import proves
 from tests.server.sessions.test_session import calls_of, reserve, runtime, settle, store
 
 
-@proves("sessions.after-end", "sessions.key")
+@proves("gone.tombstones", "session.key")
 async def test_a_tombstone_is_of_its_key() -> None:
     sessions = store(tombstone_seconds=900)
     assert sessions.admission.enter("env", "one")
@@ -41,7 +41,7 @@ async def test_a_tombstone_is_of_its_key() -> None:
         sessions.find("a", 4, "one")
 
 
-@proves("sessions.after-end")
+@proves("gone.tombstones")
 async def test_a_tombstone_lasts_to_its_last_moment_whether_old_ones_were_removed_or_not() -> None:
     sessions = store(tombstone_seconds=900)
     reserve(sessions, "a")
@@ -60,7 +60,7 @@ async def test_a_tombstone_lasts_to_its_last_moment_whether_old_ones_were_remove
             sessions.find("a", now=1000)
 
 
-@proves("sessions.expiry")
+@proves("expiry.gone")
 async def test_an_idle_session_is_told_to_have_expired() -> None:
     sessions = store(idle_seconds=10)
     session = reserve(sessions, "a")
@@ -192,7 +192,7 @@ async def test_all_calls_can_be_stopped_and_their_sessions_stay() -> None:
     assert len(sessions) == 2
 
 
-@proves("sessions.expiry")
+@proves("expiry.lifetime")
 async def test_a_session_lives_as_long_as_it_may_from_its_creation_however_much_it_is_used() -> None:
     sessions = store(life_seconds=100, idle_seconds=900)
     assert sessions.admission.enter("env", "")
@@ -269,7 +269,7 @@ def test_nothing_is_taken_from_the_front_of_a_plain_dict() -> None:
     assert found == []
 
 
-@proves("calls.once")
+@proves("call.spent-key")
 async def test_a_spent_key_is_remembered_for_as_many_further_ones_as_is_promised() -> None:
     calls = calls_of(runtime())
     for n in range(3 * SPENT_KEYS):

@@ -29,7 +29,7 @@ def text(result: Any) -> str:
 # ── The wire ─────────────────────────────────────────────────────────────────────────────────────
 
 
-@proves("calls.order", "calls.wire", "calls.output")
+@proves("call.order", "format.at-once", "format.lines", "format.headers", "call.all-keys")
 def test_an_immediate_result_is_one_answer_with_a_length(raw: Raw) -> None:
     sid = raw.session()
     raw.get("/lab/prompt", sid=sid)  # from now on it is set up
@@ -47,7 +47,7 @@ def test_an_immediate_result_is_one_answer_with_a_length(raw: Raw) -> None:
     assert answer.headers["x-accel-buffering"] == "no"
 
 
-@proves("calls.order")
+@proves("format.end-of-body")
 def test_a_result_that_takes_time_ends_together_with_its_body(raw: Raw) -> None:
     id = fresh()
     sid = raw.session(task={"id": id})
@@ -64,7 +64,7 @@ def test_a_result_that_takes_time_ends_together_with_its_body(raw: Raw) -> None:
     assert last.endswith(b"\r\n0\r\n\r\n")
 
 
-@proves("calls.wire")
+@proves("call.pings")
 def test_an_open_stream_is_pinged_with_comments() -> None:
     id = fresh()
     with serving(Server([Lab], limits=Limits(ping_seconds=0.05))) as url:
@@ -77,7 +77,7 @@ def test_an_open_stream_is_pinged_with_comments() -> None:
     assert rest.result()["ok"] is True
 
 
-@proves("calls.output")
+@proves("call.all-keys")
 def test_an_output_carries_all_keys_in_order(raw: Raw) -> None:
     result = raw.call(raw.session(), "reward", {"value": 0.5, "finished": True}).result()
     assert list(result) == ["ok", "output"]
@@ -94,7 +94,7 @@ def test_an_output_carries_all_keys_in_order(raw: Raw) -> None:
     ]
 
 
-@proves("calls.chunking")
+@proves("format.small", "format.large")
 def test_results_up_to_4096_bytes_are_one_event_and_longer_ones_pieces(raw: Raw) -> None:
     sid = raw.session()
     frame = len(json.dumps(raw.call(sid, "echo", {"text": ""}).result(), separators=(",", ":")))
@@ -104,7 +104,7 @@ def test_results_up_to_4096_bytes_are_one_event_and_longer_ones_pieces(raw: Raw)
         assert text(answer.result()) == "x" * (size - frame)
 
 
-@proves("calls.chunking", "calls.safe-text")
+@proves("format.chunk-size-utf8", "format.reassembly", "format.no-edge-space")
 @pytest.mark.parametrize(
     "given",
     [
@@ -124,12 +124,12 @@ def test_any_text_arrives_whole_in_small_clean_pieces(raw: Raw, given: str) -> N
     assert len(answer.body.decode().splitlines()) == answer.body.count(b"\n")
 
 
-@proves("calls.safe-text")
+@proves("format.surrogate")
 def test_a_lone_surrogate_loses_nothing(raw: Raw) -> None:
     assert text(raw.call(raw.session(), "echo", {"text": "a\ud800b"}).result()) == "a\ud800b"
 
 
-@proves("calls.env-in-path")
+@proves("call.environment-mismatch")
 def test_another_environment_in_the_path_is_404(raw: Raw) -> None:
     sid = raw.session("lab")
     assert raw.call(sid, "echo", {"text": ""}, env="other").status == 404
@@ -139,7 +139,7 @@ def test_another_environment_in_the_path_is_404(raw: Raw) -> None:
 # ── Rejoined, and once ───────────────────────────────────────────────────────────────────────────
 
 
-@proves("calls.rejoin")
+@proves("rejoin.finished")
 def test_a_finished_call_is_replayed_and_not_run_again(raw: Raw) -> None:
     id = fresh()
     sid = raw.session(task={"id": id})
@@ -150,7 +150,7 @@ def test_a_finished_call_is_replayed_and_not_run_again(raw: Raw) -> None:
     assert Lab.counts[f"{id}.echo"] == 1
 
 
-@proves("calls.rejoin")
+@proves("rejoin.running")
 def test_a_running_call_is_joined_from_its_beginning(raw: Raw) -> None:
     id = fresh()
     sid = raw.session(task={"id": id})
@@ -166,7 +166,7 @@ def test_a_running_call_is_joined_from_its_beginning(raw: Raw) -> None:
     assert Lab.counts[f"{id}.hold"] == 1
 
 
-@proves("calls.rejoin", "calls.once")
+@proves("rejoin.kept-bytes", "call.spent-key")
 def test_kept_results_are_bounded_in_bytes_and_a_lost_one_never_runs_again() -> None:
     id = fresh()
     with serving(Server([Lab], limits=Limits(kept_bytes=50_000))) as url:
@@ -182,7 +182,7 @@ def test_kept_results_are_bounded_in_bytes_and_a_lost_one_never_runs_again() -> 
     assert Lab.counts[f"{id}.echo"] == 2
 
 
-@proves("calls.unknown-task-id")
+@proves("rejoin.unknown-echo", "rejoin.unknown-runs-nothing")
 def test_an_unknown_task_id_is_echoed_and_nothing_runs(raw: Raw) -> None:
     id = fresh()
     sid, other = raw.session(task={"id": id}), raw.session()
@@ -193,7 +193,7 @@ def test_an_unknown_task_id_is_echoed_and_nothing_runs(raw: Raw) -> None:
     assert Lab.counts[f"{id}.echo"] == 0
 
 
-@proves("calls.once")
+@proves("call.once")
 def test_a_key_starts_a_call_once_and_attaches_to_it_afterwards(raw: Raw) -> None:
     id = fresh()
     sid = raw.session(task={"id": id})
@@ -210,7 +210,7 @@ def test_a_key_starts_a_call_once_and_attaches_to_it_afterwards(raw: Raw) -> Non
     assert Lab.counts[f"{id}.hold"] == 2
 
 
-@proves("calls.once")
+@proves("call.spent-key")
 def test_a_key_whose_result_has_expired_answers_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ors.server.app.REAP_SECONDS", 0.01)
     id, key = fresh(), {"Idempotency-Key": "k"}
@@ -224,7 +224,7 @@ def test_a_key_whose_result_has_expired_answers_an_error(monkeypatch: pytest.Mon
     assert Lab.counts[f"{id}.echo"] == 1
 
 
-@proves("calls.once")
+@proves("call.once")
 def test_keys_belong_to_their_session_and_must_be_printable(raw: Raw) -> None:
     one, two = raw.session(), raw.session()
     bodies = [
@@ -240,7 +240,7 @@ def test_keys_belong_to_their_session_and_must_be_printable(raw: Raw) -> None:
 # ── Refused and failed ───────────────────────────────────────────────────────────────────────────
 
 
-@proves("calls.refused")
+@proves("call.unknown-tool-recoverable", "call.bad-input-recoverable")
 def test_what_the_agent_can_recover_from_is_an_end_with_ok_false(raw: Raw) -> None:
     sid = raw.session()
     unknown = raw.call(sid, "nope").result()
@@ -255,7 +255,7 @@ def test_what_the_agent_can_recover_from_is_an_end_with_ok_false(raw: Raw) -> No
     assert (late["ok"], late["reason"]) == (False, "episode_finished")
 
 
-@proves("calls.refused")
+@proves("call.unknown-tool-recoverable")
 @pytest.mark.parametrize(
     "name", ["setup", "teardown", "get_prompt", "__init__", "_call_tool", "id", "counts"]
 )
@@ -263,7 +263,7 @@ def test_only_tools_can_be_called(raw: Raw, name: str) -> None:
     assert raw.call(raw.session(), name).result()["reason"] == "not_found"
 
 
-@proves("calls.raises")
+@proves("call.raises-text", "call.raises-lives")
 @pytest.mark.parametrize("name", ["boom", "boom_sync"])
 def test_a_tool_that_raises_is_an_error_event_and_the_session_goes_on(raw: Raw, name: str) -> None:
     sid = raw.session()
@@ -273,13 +273,13 @@ def test_a_tool_that_raises_is_an_error_event_and_the_session_goes_on(raw: Raw, 
     assert raw.call(sid, "echo", {"text": "on"}).result()["ok"] is True
 
 
-@proves("calls.raises")
+@proves("call.tool-error")
 def test_a_tool_error_is_a_refusal_with_the_tools_words(raw: Raw) -> None:
     result = raw.call(raw.session(), "refuse", {"text": "not today"}).result()
     assert result == {"ok": False, "error": "not today", "reason": "mood"}
 
 
-@proves("calls.raises")
+@proves("call.raises-text")
 @pytest.mark.parametrize(
     ("how", "seen"), [("none", []), ("exception", ["kaboom"]), ("stacktrace", ["kaboom", "environments.py"])]
 )
@@ -294,7 +294,7 @@ def test_return_errors_decides_what_clients_see(how: Any, seen: list[str]) -> No
     assert ("no setup today" in detail) == (how != "none")
 
 
-@proves("calls.limits")
+@proves("call.cancelled")
 def test_a_tool_that_is_cancelled_or_tries_to_leave_is_an_error(raw: Raw) -> None:
     sid = raw.session()
     assert "cancelled" in raw.call(sid, "cancel").error()
@@ -304,7 +304,7 @@ def test_a_tool_that_is_cancelled_or_tries_to_leave_is_an_error(raw: Raw) -> Non
     assert raw.call(sid, "nothing").result()["ok"] is True
 
 
-@proves("calls.limits")
+@proves("call.limits")
 def test_a_tool_over_its_time_limit_is_an_error_that_says_so() -> None:
     class Hasty(Lab):
         @tool(timeout=0.05)
@@ -327,7 +327,7 @@ def test_a_tool_over_its_time_limit_is_an_error_that_says_so() -> None:
         assert raw.call(sid, "nothing", env="hasty").result()["ok"] is True
 
 
-@proves("calls.limits")
+@proves("call.limits")
 def test_a_result_over_its_limit_is_an_error_that_says_so() -> None:
     with serving(Server([Lab], limits=Limits(result_bytes=1000))) as url:
         raw = Raw(url)
@@ -336,13 +336,13 @@ def test_a_result_over_its_limit_is_an_error_that_says_so() -> None:
         assert raw.call(sid, "echo", {"text": "x"}).result()["ok"] is True
 
 
-@proves("calls.reward")
+@proves("call.strange-reward")
 @pytest.mark.parametrize("value", ["nan", "inf", "-inf"])
 def test_a_reward_that_is_no_number_is_an_error(raw: Raw, value: str) -> None:
     assert "finite" in raw.call(raw.session(), "strange_reward", {"text": value}).error()
 
 
-@proves("calls.reward")
+@proves("call.reward")
 def test_no_reward_is_null_and_zero_is_zero(raw: Raw) -> None:
     sid = raw.session()
     rewards = [raw.call(sid, "reward", {"value": v}).result()["output"]["reward"] for v in (None, 0, -1.5)]
@@ -352,7 +352,7 @@ def test_no_reward_is_null_and_zero_is_zero(raw: Raw) -> None:
 # ── Turns ────────────────────────────────────────────────────────────────────────────────────────
 
 
-@proves("calls.finished")
+@proves("call.queued-after-finished")
 def test_a_call_queued_behind_the_finishing_one_is_refused(raw: Raw) -> None:
     id = fresh()
     sid = raw.session(task={"id": id})
@@ -362,7 +362,7 @@ def test_a_call_queued_behind_the_finishing_one_is_refused(raw: Raw) -> None:
         assert second.rest().result()["reason"] == "episode_finished"
 
 
-@proves("calls.finished")
+@proves("call.finished-opt-out")
 def test_an_environment_may_allow_calls_after_the_end() -> None:
     class Endless(Lab):
         calls_after_finished = True
@@ -375,7 +375,7 @@ def test_an_environment_may_allow_calls_after_the_end() -> None:
             assert result["output"]["finished"] is True
 
 
-@proves("calls.turns")
+@proves("call.in-order")
 def test_calls_of_one_session_run_one_at_a_time_in_their_order(raw: Raw) -> None:
     id = fresh()
     sid = raw.session(task={"id": id})
@@ -404,7 +404,7 @@ def _wait_until_running(raw: Raw, sid: str, count: int) -> None:
         pass
 
 
-@proves("calls.turns")
+@proves("call.concurrent")
 def test_concurrent_tools_overlap_with_each_other(raw: Raw) -> None:
     id = fresh()
     sid = raw.session(task={"id": id})
@@ -413,7 +413,7 @@ def test_concurrent_tools_overlap_with_each_other(raw: Raw) -> None:
         assert [text(future.result().result()) for future in both] == ["met: True", "met: True"]
 
 
-@proves("calls.turns")
+@proves("call.concurrent")
 def test_a_concurrent_tool_does_not_overlap_with_one_that_is_not(raw: Raw) -> None:
     id = fresh()
     sid = raw.session(task={"id": id})
@@ -425,7 +425,7 @@ def test_a_concurrent_tool_does_not_overlap_with_one_that_is_not(raw: Raw) -> No
         assert text(second.rest().result()) == "met: True"
 
 
-@proves("calls.turns", "calls.off-loop")
+@proves("call.others-go-on", "call.off-loop")
 def test_no_session_waits_for_another(raw: Raw) -> None:
     ids = [fresh() for _ in range(64)]
     sids = [raw.session(task={"id": id}) for id in ids]

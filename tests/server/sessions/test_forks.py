@@ -24,7 +24,7 @@ def raw() -> Iterator[Raw]:
         yield Raw(url)
 
 
-@proves("besides.fork")
+@proves("fork.copies")
 def test_forks_go_on_from_where_the_session_stands_and_nobody_sees_the_others_moves(raw: Raw) -> None:
     first, id = opened(raw)
     assert moved(raw, first, "a") == "a"
@@ -78,7 +78,7 @@ def test_the_authors_fork_may_be_sync_or_async(raw: Raw, env: str, moves: str) -
     assert told(raw, first, "note", {"text": "z"}, env) == "x,z of a"
 
 
-@proves("besides.fork")
+@proves("fork.copies")
 def test_a_fork_waits_behind_the_running_call_and_before_the_next_one(raw: Raw) -> None:
     first, id = opened(raw)
     with raw.opened(first, "hold", env="board"), ThreadPoolExecutor(2) as pool:
@@ -101,7 +101,7 @@ def test_a_fork_during_the_setup_waits_for_it(raw: Raw) -> None:
         assert moved(raw, asked.result(20)[0], "a") == "a"
 
 
-@proves("besides.fork-refused")
+@proves("fork.refused")
 def test_a_session_that_cannot_go_on_is_not_forked(raw: Raw) -> None:
     finished, _ = opened(raw)
     told(raw, finished, "finish")
@@ -119,7 +119,7 @@ def test_a_session_that_cannot_go_on_is_not_forked(raw: Raw) -> None:
     assert fork(raw, "never").status == 404
 
 
-@proves("besides.fork-refused")
+@proves("fork.refused")
 @pytest.mark.parametrize("n", [0, -1, 1025, 1.0, True, "2", None])
 def test_a_number_that_is_none_is_named(raw: Raw, n: Any) -> None:
     sid, _ = opened(raw)
@@ -135,7 +135,7 @@ def test_other_mistakes_are_told_as_elsewhere(raw: Raw) -> None:
     assert (raw.get("/-/fork", sid=sid).status, raw.get("/-/fork").headers["allow"]) == (405, "POST")
 
 
-@proves("besides.fork-refused")
+@proves("fork.refused")
 def test_what_cannot_be_copied_is_named_and_leaves_nothing(raw: Raw) -> None:
     sid, _ = opened(raw, lock=True)
     before = total(raw)
@@ -186,7 +186,7 @@ def test_a_fork_over_the_time_limit_is_told_and_its_late_copy_is_torn_down() -> 
 # ── Limits ───────────────────────────────────────────────────────────────────────────────────────
 
 
-@proves("besides.fork-refused")
+@proves("fork.refused")
 def test_all_places_are_taken_at_once_or_none() -> None:
     with serving(Server(ALL, limits=Limits(sessions=5))) as url:
         raw = Raw(url)

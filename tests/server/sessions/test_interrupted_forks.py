@@ -33,7 +33,7 @@ def raw() -> Iterator[Raw]:
 # ── Keys ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-@proves("besides.fork-once")
+@proves("fork.once")
 def test_a_fork_with_the_same_key_is_the_same_fork(raw: Raw) -> None:
     first, _ = opened(raw)
     other, _ = opened(raw)
@@ -43,7 +43,7 @@ def test_a_fork_with_the_same_key_is_the_same_fork(raw: Raw) -> None:
     assert set(forked(raw, other, 2, key="k")).isdisjoint(sids)
 
 
-@proves("besides.fork-once")
+@proves("fork.once")
 def test_a_fork_with_the_same_key_joins_the_running_one_also_when_the_first_client_leaves() -> None:
     server = Server(ALL)
     with serving(server) as url, ThreadPoolExecutor(1) as pool:
@@ -75,7 +75,7 @@ def test_a_fork_that_failed_may_be_tried_again_with_its_key(raw: Raw) -> None:
 # ── Interrupted ──────────────────────────────────────────────────────────────────────────────────
 
 
-@proves("besides.fork-once")
+@proves("fork.once")
 @pytest.mark.parametrize("serve", [serving, hosted])
 def test_a_client_that_leaves_in_the_middle_leaves_no_session(serve: Any) -> None:
     with serve(Server(ALL)) as url:

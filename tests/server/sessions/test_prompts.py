@@ -115,7 +115,7 @@ def opened(raw: Raw, **task: object) -> tuple[str, str]:
     return sid, sid
 
 
-@proves("sessions.prompt-once")
+@proves("prompt.once")
 @pytest.mark.parametrize("size", [0, 5 * 2**20])
 def test_an_environment_is_asked_for_its_prompt_once(raw: Raw, size: int) -> None:
     sid, id = opened(raw, size=size)
@@ -127,7 +127,7 @@ def test_an_environment_is_asked_for_its_prompt_once(raw: Raw, size: int) -> Non
     assert Counting.asked[id] == 1
 
 
-@proves("sessions.prompt-once")
+@proves("prompt.once")
 def test_requests_for_a_prompt_at_the_same_time_share_one_run(raw: Raw) -> None:
     Counting.going.clear()
     sid, id = opened(raw, held=True)
@@ -141,7 +141,7 @@ def test_requests_for_a_prompt_at_the_same_time_share_one_run(raw: Raw) -> None:
     assert Counting.asked[id] == 1
 
 
-@proves("sessions.prompt-once")
+@proves("prompt.once")
 def test_a_failed_prompt_is_not_kept(raw: Raw) -> None:
     sid, id = opened(raw, fails=2)
     statuses = [raw.get("/counting/prompt", sid=sid).status for _ in range(4)]
@@ -149,7 +149,7 @@ def test_a_failed_prompt_is_not_kept(raw: Raw) -> None:
     assert Counting.asked[id] == 3
 
 
-@proves("sessions.prompt-once")
+@proves("prompt.once")
 def test_a_fork_has_the_prompt_of_the_first_session(raw: Raw) -> None:
     sid, id = opened(raw)
     (early,) = raw.post("/-/fork", {"n": 1}, sid=sid).json()["sids"]
@@ -164,7 +164,7 @@ def test_a_fork_has_the_prompt_of_the_first_session(raw: Raw) -> None:
     )  # had none to go on from
 
 
-@proves("sessions.prompt-once")
+@proves("prompt.once")
 def test_a_new_session_under_the_same_id_is_asked_for_its_own_prompt(raw: Raw) -> None:
     id = sid = uuid.uuid4().hex
     for number in (1, 2):

@@ -29,7 +29,7 @@ def header(secrets: dict[str, str]) -> dict[str, str]:
     return {"X-Secrets": base64.b64encode(json.dumps(payload).encode()).decode()}
 
 
-@proves("sessions.create-session")
+@proves("create-session.sid", "create-session.stream")
 def test_create_session_gives_an_id_as_json_or_as_events(raw: Raw) -> None:
     plain = raw.post("/create_session")
     assert plain.headers["content-type"] == "application/json"
@@ -42,7 +42,7 @@ def test_create_session_gives_an_id_as_json_or_as_events(raw: Raw) -> None:
         assert stream.headers["content-type"].startswith("text/event-stream")
 
 
-@proves("sessions.create")
+@proves("create.race")
 def test_of_concurrent_creates_with_one_id_exactly_one_succeeds(raw: Raw) -> None:
     sid, body = fresh(), {"env_name": "lab", "split": "train", "index": 1}
     with ThreadPoolExecutor(16) as pool:
@@ -52,7 +52,7 @@ def test_of_concurrent_creates_with_one_id_exactly_one_succeeds(raw: Raw) -> Non
     assert raw.get("/lab/prompt", sid=sid).json()[0]["text"] == "task 1"
 
 
-@proves("sessions.create", "calls.off-loop")
+@proves("create.answers-first", "call.off-loop")
 def test_authors_sync_code_runs_off_the_loop_and_setup_after_the_reply(raw: Raw) -> None:
     id = fresh()
     sid = raw.session(task={"id": id, "setup_gate": True})  # answers although setup waits for the gate
@@ -66,7 +66,7 @@ def test_authors_sync_code_runs_off_the_loop_and_setup_after_the_reply(raw: Raw)
         assert Lab.threads[f"{id}.{what}"] not in loops, what
 
 
-@proves("sessions.after-create")
+@proves("create.prompt-waits", "create.task-tools-waits")
 def test_prompt_and_task_tools_wait_for_setup(raw: Raw) -> None:
     id = fresh()
     sid = raw.session(task={"id": id, "setup_gate": True})
@@ -80,7 +80,7 @@ def test_prompt_and_task_tools_wait_for_setup(raw: Raw) -> None:
         assert prompt.result().status == tools.result().status == 200
 
 
-@proves("sessions.after-create", "calls.order")
+@proves("create.call-opens")
 def test_a_call_opens_its_stream_while_setup_runs(raw: Raw) -> None:
     id = fresh()
     sid = raw.session(task={"id": id, "setup_gate": True})
@@ -90,7 +90,7 @@ def test_a_call_opens_its_stream_while_setup_runs(raw: Raw) -> None:
         assert call.rest().result()["ok"] is True
 
 
-@proves("sessions.failed-setup")
+@proves("setup-failed.reason", "setup-failed.call", "setup-failed.teardown")
 @pytest.mark.parametrize(("where", "teardowns"), [("setup", 1), ("init", 0)])
 def test_a_failed_setup_is_told_to_every_request(raw: Raw, where: str, teardowns: int) -> None:
     id = fresh()
@@ -107,7 +107,7 @@ def test_a_failed_setup_is_told_to_every_request(raw: Raw, where: str, teardowns
     assert raw.get("/lab/prompt", sid=sid).status == 410
 
 
-@proves("sessions.secrets")
+@proves("secrets.body", "secrets.header")
 def test_secrets_come_from_the_body_and_the_header_which_wins(raw: Raw) -> None:
     sid = fresh()
     body = {"env_name": "lab", "task_spec": {}, "secrets": {"key": "body", "other": "kept-here"}}
@@ -117,7 +117,7 @@ def test_secrets_come_from_the_body_and_the_header_which_wins(raw: Raw) -> None:
     assert output["blocks"][0]["text"] == "Secrets(key=***, other=***)"
 
 
-@proves("sessions.secrets")
+@proves("secrets.bad-header")
 @pytest.mark.parametrize(
     "value",
     ["%%%", "aGk=", base64.b64encode(b"[]").decode(), base64.b64encode(b'{"key": "hunter2"}').decode()],
@@ -131,7 +131,7 @@ def test_a_secrets_header_that_does_not_parse_is_400(raw: Raw, value: str) -> No
     assert raw.post("/ping", sid=sid).status == 404
 
 
-@proves("sessions.secrets")
+@proves("secrets.hidden")
 @pytest.mark.parametrize("how", ["exception", "stacktrace"])
 def test_secrets_appear_in_no_error_and_no_log(how: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
@@ -147,7 +147,7 @@ def test_secrets_appear_in_no_error_and_no_log(how: str, caplog: pytest.LogCaptu
     assert "hunter2" not in error + detail + caplog.text
 
 
-@proves("sessions.delete")
+@proves("delete.running-call", "delete.teardown")
 def test_delete_ends_running_calls_and_tears_down_once(raw: Raw) -> None:
     id = fresh()
     sid = raw.session(task={"id": id})
@@ -160,7 +160,7 @@ def test_delete_ends_running_calls_and_tears_down_once(raw: Raw) -> None:
     assert Lab.counts[f"{id}.echo"] == 0
 
 
-@proves("sessions.delete")
+@proves("delete.running-call")
 def test_delete_ends_a_call_that_is_stuck_in_a_thread(raw: Raw) -> None:
     id = fresh()
     sid = raw.session(task={"id": id})
@@ -173,7 +173,7 @@ def test_delete_ends_a_call_that_is_stuck_in_a_thread(raw: Raw) -> None:
     assert Lab.counts[f"{id}.teardown"] == 1
 
 
-@proves("sessions.delete")
+@proves("delete.running-setup")
 def test_delete_cancels_a_running_setup(raw: Raw) -> None:
     id = fresh()
     sid = raw.session(task={"id": id, "setup_gate": True})
@@ -186,7 +186,7 @@ def test_delete_cancels_a_running_setup(raw: Raw) -> None:
         assert deleting.result().status == 200
 
 
-@proves("sessions.delete")
+@proves("delete.teardown-once")
 def test_concurrent_deletes_tear_down_once(raw: Raw) -> None:
     id = fresh()
     sid = raw.session(task={"id": id})
@@ -197,12 +197,12 @@ def test_concurrent_deletes_tear_down_once(raw: Raw) -> None:
     assert Lab.counts[f"{id}.teardown"] == 1
 
 
-@proves("sessions.delete")
+@proves("delete.unknown")
 def test_deleting_an_unknown_id_is_404(raw: Raw) -> None:
     assert raw.post("/delete", sid=fresh()).status == 404
 
 
-@proves("sessions.delete")
+@proves("delete.hanging-teardown")
 def test_a_teardown_that_hangs_is_bounded_and_logged(caplog: pytest.LogCaptureFixture) -> None:
     id = fresh()
     with serving(Server([Lab], limits=Limits(teardown_seconds=0.05))) as url:
@@ -215,7 +215,7 @@ def test_a_teardown_that_hangs_is_bounded_and_logged(caplog: pytest.LogCaptureFi
     Lab.gates[f"{id}.teardown"].set()
 
 
-@proves("sessions.delete-session")
+@proves("delete-session.unknown", "delete-session.deletes-nothing")
 def test_delete_session_deletes_nothing(raw: Raw) -> None:
     sid = raw.session()
     assert raw.post("/delete_session", sid=sid).json() == {"sid": sid}
@@ -225,7 +225,7 @@ def test_delete_session_deletes_nothing(raw: Raw) -> None:
         assert raw.post("/delete_session", sid=bad).status == 400
 
 
-@proves("sessions.after-end", "sessions.ping")
+@proves("gone.prompt", "gone.call", "gone.create-again", "ping.gone")
 def test_after_the_end_the_id_is_gone_until_it_is_created_again(raw: Raw) -> None:
     sid = raw.session()
     raw.post("/delete", sid=sid)
@@ -237,7 +237,7 @@ def test_after_the_end_the_id_is_gone_until_it_is_created_again(raw: Raw) -> Non
     assert raw.call(sid, "echo", {"text": ""}).result()["ok"] is True
 
 
-@proves("sessions.ping")
+@proves("ping.ok", "ping.unknown")
 def test_ping_answers_200_for_an_episode_and_404_for_none(raw: Raw) -> None:
     assert raw.post("/ping", sid=raw.session()).json() == {"status": "ok"}
     made = raw.post("/create_session").json()["sid"]

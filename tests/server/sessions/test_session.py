@@ -76,7 +76,7 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-@proves("sessions.expiry", "sessions.after-end")
+@proves("expiry.idle", "gone.tombstones")
 async def test_idle_sessions_expire_and_their_tombstones_too() -> None:
     sessions = store(idle_seconds=900, tombstone_seconds=900)
     reserve(sessions, "a")
@@ -96,7 +96,7 @@ async def test_idle_sessions_expire_and_their_tombstones_too() -> None:
         sessions.delete("a", now=2702)
 
 
-@proves("sessions.expiry")
+@proves("expiry.any-request")
 async def test_any_request_with_the_id_counts() -> None:
     sessions = store(idle_seconds=10)
     reserve(sessions, "a")
@@ -112,7 +112,7 @@ async def test_any_request_with_the_id_counts() -> None:
     await settle()
 
 
-@proves("sessions.expiry")
+@proves("expiry.running-call")
 async def test_a_call_in_flight_counts() -> None:
     sessions = store(idle_seconds=10)
     session = reserve(sessions, "a")
@@ -136,7 +136,7 @@ async def test_a_call_in_flight_counts() -> None:
     await settle()
 
 
-@proves("sessions.expiry")
+@proves("expiry.no-trace")
 async def test_unknown_ids_leave_no_trace() -> None:
     sessions = store()
     for n in range(1000):
@@ -148,7 +148,7 @@ async def test_unknown_ids_leave_no_trace() -> None:
     assert len(sessions) == len(sessions._ended) == 0
 
 
-@proves("sessions.after-end")
+@proves("gone.tombstones")
 async def test_tombstones_are_bounded_in_number() -> None:
     sessions = store(tombstones=10)
     for n in range(25):
@@ -180,7 +180,7 @@ async def finished(calls: Calls, tail: bytes, key: str | None = None) -> Call:
     return call
 
 
-@proves("calls.rejoin", "calls.once")
+@proves("rejoin.kept", "rejoin.expired", "call.spent-key")
 async def test_results_are_kept_for_their_time_then_forgotten_but_for_the_key() -> None:
     shared = runtime(kept_seconds=60, kept_bytes=10**6)
     kept, calls = shared.kept, calls_of(shared)
@@ -200,7 +200,7 @@ async def test_results_are_kept_for_their_time_then_forgotten_but_for_the_key() 
     assert kept.bytes == len(kept) == 0
 
 
-@proves("calls.once")
+@proves("call.once")
 async def test_each_key_leads_to_its_own_call() -> None:
     calls = calls_of(runtime())
     made = {key: await finished(calls, key.encode(), key) for key in ("a", "b", "c")}
@@ -210,7 +210,7 @@ async def test_each_key_leads_to_its_own_call() -> None:
         assert (found.id, found.tail) == (call.id, key.encode())
 
 
-@proves("calls.rejoin")
+@proves("rejoin.kept-bytes")
 async def test_over_the_budget_delivered_results_go_first_oldest_first() -> None:
     shared = runtime(kept_seconds=60, kept_bytes=10_000)
     kept, calls = shared.kept, calls_of(shared)
@@ -359,7 +359,7 @@ async def test_when_the_only_early_call_has_run_the_next_one_is_not_early() -> N
     assert session._early is None
 
 
-@proves("calls.turns")
+@proves("call.in-order")
 async def test_a_call_that_comes_as_the_setup_ends_overtakes_no_earlier_one() -> None:
     session, episode = reserve(store(), "a"), Preparing()
     session.start(episode)  # type: ignore[arg-type]
@@ -390,7 +390,7 @@ async def test_turns_come_in_order_and_concurrent_ones_together() -> None:
     assert log == ["+a", "-a", "+b", "+c", "-b", "-c", "+d", "-d", "+e", "-e"]
 
 
-@proves("calls.turns")
+@proves("call.in-order")
 async def test_a_turn_that_is_given_up_holds_nobody_back() -> None:
     turns = CallOrder()
     await turns.enter(False)

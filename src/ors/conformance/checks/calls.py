@@ -7,7 +7,7 @@ from typing import Any
 from ors.conformance import expect
 from ors.conformance.checks import Check, check
 from ors.conformance.events import RawStream
-from ors.conformance.faults import Violation
+from ors.conformance.requirements import Violation
 from ors.conformance.subject import ServerUnderTest
 
 TEXTS = (
@@ -23,7 +23,6 @@ TEXTS = (
 
 @check("call.stream")
 async def stream(server: ServerUnderTest) -> None:
-    """Looks at status and content type."""
     async with server.session() as episode:
         given = await episode.some()
         if given.head.status != 200:
@@ -33,9 +32,8 @@ async def stream(server: ServerUnderTest) -> None:
             raise Violation("the answer is not text/event-stream", given.head.raw)
 
 
-@check("call.without-accept", probe=True)
+@check("call.without-accept", "probe")
 async def without_accept(server: ServerUnderTest) -> None:
-    """Sends no Accept header, and another one."""
     async with server.session() as episode:
         for headers in ({}, {"Accept": "application/json"}):
             given = await episode.call("echo", {"text": "x"}, headers=headers)
@@ -62,7 +60,6 @@ async def order(server: ServerUnderTest) -> None:
 
 @check("call.task-id")
 async def task_id(server: ServerUnderTest) -> None:
-    """Compares two calls."""
     async with server.session() as episode:
         first, second = await episode.some(), await episode.some()
         expect.uuid_format(first.task_id, first.seen)
@@ -70,9 +67,8 @@ async def task_id(server: ServerUnderTest) -> None:
             raise Violation("two calls have the same task id", second.seen)
 
 
-@check("call.task-id-early", probe=True)
+@check("call.task-id-early", "probe")
 async def task_id_early(server: ServerUnderTest) -> None:
-    """The first event must arrive while the tool runs."""
     async with server.session() as episode:
         given = await episode.call("slow", {"seconds": 1}, takes=1)
         given.output()
@@ -82,7 +78,6 @@ async def task_id_early(server: ServerUnderTest) -> None:
 
 @check("call.envelope")
 async def envelope(server: ServerUnderTest) -> None:
-    """Expects one of the two forms."""
     async with server.session() as episode:
         given = await episode.some()
         value = given.value()
@@ -107,14 +102,12 @@ def _check_output(given: RawStream) -> Mapping[str, Any]:
 
 @check("call.output")
 async def output(server: ServerUnderTest) -> None:
-    """Looks at the types of the values."""
     async with server.session() as episode:
         _check_output(await episode.some(accepted=True))
 
 
 @check("call.all-keys")
 async def all_keys(server: ServerUnderTest) -> None:
-    """Null values must not be omitted."""
     async with server.session() as episode:
         given = await episode.some(accepted=True)
         output = _check_output(given)
@@ -125,16 +118,14 @@ async def all_keys(server: ServerUnderTest) -> None:
             raise Violation("`type` is not the last key of a block", given.seen)
 
 
-@check("call.no-input", probe=True)
+@check("call.no-input", "probe")
 async def no_input(server: ServerUnderTest) -> None:
-    """Calls a tool without parameters."""
     async with server.session() as episode:
         (await episode.call("add", {})).output()
 
 
-@check("call.text", probe=True)
+@check("call.text", "probe")
 async def text(server: ServerUnderTest) -> None:
-    """Sends unusual characters."""
     async with server.session() as episode:
         for wanted in TEXTS:
             given = await episode.call("echo", {"text": wanted})
@@ -142,9 +133,8 @@ async def text(server: ServerUnderTest) -> None:
                 raise Violation(f"{wanted!r} arrived as {given.text()!r}", given.seen)
 
 
-@check("call.reward", probe=True)
+@check("call.reward", "probe")
 async def reward(server: ServerUnderTest) -> None:
-    """Sends several values; the last one ends the episode."""
     async with server.session() as episode:
         for wanted in (
             {"reward": None, "finished": False, "metadata": None},
@@ -159,9 +149,8 @@ async def reward(server: ServerUnderTest) -> None:
                     raise Violation(f"`{key}` is not {value!r}", given.seen)
 
 
-@check("call.image", probe=True)
+@check("call.image", "probe")
 async def image(server: ServerUnderTest) -> None:
-    """Expects a text, then an image."""
     async with server.session() as episode:
         given = await episode.call("picture")
         found = expect.blocks(given.output().get("blocks"), given.seen)
@@ -197,14 +186,12 @@ def _refused(given: RawStream, *statuses: int) -> None:
 
 @check("call.unknown-tool")
 async def unknown_tool(server: ServerUnderTest) -> None:
-    """Accepts any form of refusal."""
     async with server.session() as episode:
         _refused(await episode.call("no_such_tool"), 400, 404)
 
 
 @check("call.unknown-tool-recoverable")
 async def unknown_tool_recoverable(server: ServerUnderTest) -> None:
-    """Expects an error that an agent can read."""
     async with server.session() as episode:
         _refusal(await episode.call("no_such_tool"), "not_found")
 
@@ -218,26 +205,23 @@ def _refusal(given: RawStream, reason: str) -> str:
     return str(value["error"])
 
 
-@check("call.bad-input", probe=True)
+@check("call.bad-input", "probe")
 async def bad_input(server: ServerUnderTest) -> None:
-    """Sends a field of the wrong type, and omits a field."""
     async with server.session() as episode:
         _refused(await episode.call("echo", {"text": [1]}), 400)
         _refused(await episode.call("echo", {}), 400)
 
 
-@check("call.bad-input-recoverable", probe=True)
+@check("call.bad-input-recoverable", "probe")
 async def bad_input_recoverable(server: ServerUnderTest) -> None:
-    """Expects an error that an agent can read."""
     async with server.session() as episode:
         given = await episode.call("echo", {"text": [1]})
         if not _refusal(given, "input_validation").startswith("Tool input validation error"):
             raise Violation("the text does not begin with 'Tool input validation error'", given.seen)
 
 
-@check("call.raises", probe=True)
+@check("call.raises", "probe")
 async def raises(server: ServerUnderTest) -> None:
-    """Calls a tool that raises."""
     async with server.session() as episode:
         given = await episode.call("fail", {"text": "broken today"})
         given.error()
@@ -245,42 +229,37 @@ async def raises(server: ServerUnderTest) -> None:
             raise Violation("the error event is not alone", given.seen)
 
 
-@check("call.raises-text", probe=True)
+@check("call.raises-text", "probe")
 async def raises_text(server: ServerUnderTest) -> None:
-    """Raises a message of two lines."""
     async with server.session() as episode:
         given = await episode.call("fail", {"text": "broken today\ncome back tomorrow"})
         if given.error() != "Tool execution failed: broken today\ncome back tomorrow":
             raise Violation("the message is different", given.seen)
 
 
-@check("call.raises-lives", probe=True)
+@check("call.raises-lives", "probe")
 async def raises_lives(server: ServerUnderTest) -> None:
-    """Sends another call afterwards."""
     async with server.session() as episode:
         await episode.call("fail", {"text": "broken today"})
         (await episode.call("add")).output()
 
 
-@check("call.strange-reward", probe=True)
+@check("call.strange-reward", "probe")
 async def strange_reward(server: ServerUnderTest) -> None:
-    """Sends nan, inf and -inf."""
     async with server.session() as episode:
         for name in (str(math.nan), str(math.inf), str(-math.inf)):
             (await episode.call("strange_reward", {"name": name})).error()
 
 
-@check("call.after-finished", probe=True)
+@check("call.after-finished", "probe")
 async def after_finished(server: ServerUnderTest) -> None:
-    """Asks for a second reward."""
     async with server.session() as episode:
         await episode.call("give", {"reward": 1.0, "finished": True})
         _refusal(await episode.call("give", {"reward": 1.0}), "episode_finished")
 
 
-@check("call.environment-mismatch", several=True)
+@check("call.environment-mismatch", "several")
 async def environment_mismatch(server: ServerUnderTest) -> None:
-    """The path names another environment."""
     async with server.session() as episode:
         body = {"name": "echo", "input": {"text": "x"}}
         answer = await server.ask("POST", f"/{server.other}/call", body, sid=episode.sid)

@@ -1,4 +1,4 @@
-"""Checks of health, environments, tools and splits."""
+"""Checks of discovery: health, environments, tools, splits, tasks."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -6,8 +6,8 @@ from urllib.parse import urlsplit
 
 from ors.conformance import expect
 from ors.conformance.checks import Check, check
-from ors.conformance.faults import Violation
 from ors.conformance.http import RawAnswer
+from ors.conformance.requirements import NotTried, Violation
 from ors.conformance.subject import ServerUnderTest
 from ors.schemas import problems
 
@@ -16,13 +16,11 @@ UNKNOWN = "no-such-environment"
 
 @check("health.ok")
 async def health(server: ServerUnderTest) -> None:
-    """Expects exactly this answer."""
     expect.value(await server.ask("GET", "/health"), {"status": "ok"})
 
 
 @check("environments.list")
 async def environments(server: ServerUnderTest) -> None:
-    """Expects an array of strings."""
     answer = await server.ask("GET", "/list_environments")
     if not all(isinstance(name, str) for name in expect.array(answer)):
         raise Violation("a name is not a string", answer.seen)
@@ -30,7 +28,6 @@ async def environments(server: ServerUnderTest) -> None:
 
 @check("environments.usable")
 async def usable(server: ServerUnderTest) -> None:
-    """Requests tools and splits of each environment."""
     for name in [server.first, *server.environments[1:]]:
         expect.status(await server.ask("GET", f"/{name}/tools"), 200)
         expect.status(await server.ask("GET", f"/{name}/splits"), 200)
@@ -43,13 +40,11 @@ async def _tools(server: ServerUnderTest) -> list[tuple[RawAnswer, list[dict[str
 
 @check("tools.shape")
 async def shape(server: ServerUnderTest) -> None:
-    """Looks at the tools of every environment."""
     await _tools(server)
 
 
 @check("tools.schema-present")
 async def schema_present(server: ServerUnderTest) -> None:
-    """Looks at every tool."""
     for answer, tools in await _tools(server):
         for tool in tools:
             if "input_schema" not in tool:
@@ -58,7 +53,6 @@ async def schema_present(server: ServerUnderTest) -> None:
 
 @check("tools.schema-valid")
 async def schema_valid(server: ServerUnderTest) -> None:
-    """Looks at every tool that has a schema."""
     for answer, tools in await _tools(server):
         for tool in tools:
             found = problems(tool.get("input_schema"))
@@ -68,7 +62,6 @@ async def schema_valid(server: ServerUnderTest) -> None:
 
 @check("tools.exact-keys")
 async def exact_keys(server: ServerUnderTest) -> None:
-    """Expects no key besides the three."""
     for answer, tools in await _tools(server):
         for tool in tools:
             if tool.keys() - {"name", "description", "input_schema"}:
@@ -77,13 +70,12 @@ async def exact_keys(server: ServerUnderTest) -> None:
 
 @check("tools.distinct")
 async def distinct(server: ServerUnderTest) -> None:
-    """Looks for duplicate names."""
     for answer, tools in await _tools(server):
         if len(expect.names(tools)) != len(tools):
             raise Violation("two tools have the same name", answer.seen)
 
 
-@check("tools.shared-only", probe=True)
+@check("tools.shared-only", "probe")
 async def shared_only(server: ServerUnderTest) -> None:
     """The probe's hint is not shared."""
     answer = await server.ask("GET", "/probe/tools")
@@ -93,7 +85,6 @@ async def shared_only(server: ServerUnderTest) -> None:
 
 @check("splits.shape")
 async def splits(server: ServerUnderTest) -> None:
-    """Looks at the splits of every environment."""
     for name in [server.first, *server.environments[1:]]:
         answer = await server.ask("GET", f"/{name}/splits")
         for split in expect.array(answer):
@@ -103,9 +94,8 @@ async def splits(server: ServerUnderTest) -> None:
                 raise Violation("a split has an unknown type", answer.seen)
 
 
-@check("splits.types", probe=True)
+@check("splits.types", "probe")
 async def split_types(server: ServerUnderTest) -> None:
-    """The probe has a split of each type."""
     answer = await server.ask("GET", "/probe/splits")
     wanted = {"train": "train", "test": "test", "validation": "validation", "extra": "validation"}
     if {split["name"]: split["type"] for split in expect.array(answer)} != wanted:
@@ -130,4 +120,137 @@ UNKNOWN_ENVIRONMENT = (
     _unknown("num-tasks.unknown-environment", "POST", "num_tasks", {"split": "train"}),
     _unknown("task.unknown-environment", "POST", "task", {"split": "train", "index": 0}),
     _unknown("range.unknown-environment", "POST", "task_range", {"split": "train", "start": 0, "stop": 1}),
+)
+
+
+NO_SPLIT = "no-such-split"
+FAR = 10**12
+
+
+@check("tasks.shape")
+async def tasks_shape(server: ServerUnderTest) -> None:
+    split = await server.split()
+    answer = await server.ask("POST", f"/{server.environment}/tasks", {"split": split})
+    if answer.status == 400 and "index" in expect.detail(answer):
+        raise NotTried("the environment does not list its tasks")
+    given = expect.mapping(answer, "tasks", "env_name")
+    if not isinstance(given["tasks"], list) or not all(isinstance(task, dict) for task in given["tasks"]):
+        raise Violation("`tasks` is not an array of objects", answer.seen)
+    if str(given["env_name"]).lower() != server.environment.lower():
+        raise Violation("`env_name` is not the environment's name", answer.seen)
+
+
+def _bad_split(id: str, name: str, **body: Any) -> Check:
+    async def run(server: ServerUnderTest) -> None:
+        path = f"/{server.environment}/{name}"
+        expect.status(await server.ask("POST", path, {"split": NO_SPLIT, **body}), 400)
+
+    return check(id)(run)
+
+
+BAD_SPLIT = (
+    _bad_split("tasks.bad-split", "tasks"),
+    _bad_split("num-tasks.bad-split", "num_tasks"),
+    _bad_split("task.bad-split", "task", index=0),
+    _bad_split("range.bad-split", "task_range", start=0, stop=1),
+)
+
+
+@check("tasks.not-listed", "probe_indexed")
+async def not_listed(server: ServerUnderTest) -> None:
+    split = {"split": "train"}
+    answer = expect.status(await server.ask("POST", "/probe_indexed/tasks", split), 400)
+    if "index-based API" not in expect.detail(answer):
+        raise Violation("the error does not name the index-based API", answer.seen)
+    expect.value(await server.ask("POST", "/probe_indexed/num_tasks", split), {"num_tasks": 1_000_000})
+    task = await server.ask("POST", "/probe_indexed/task", {**split, "index": 999_999})
+    if expect.mapping(task, "task")["task"] != {"number": 999_999, "tool": "skip"}:
+        raise Violation("this is not the last task", task.seen)
+    some = await server.ask("POST", "/probe_indexed/task_range", {**split, "start": -1})
+    if expect.mapping(some, "tasks")["tasks"] != [{"number": 999_999, "tool": "skip"}]:
+        raise Violation("this is not the last task", some.seen)
+
+
+@check("num-tasks.count")
+async def count(server: ServerUnderTest) -> None:
+    split = await server.split()
+    answer = await server.ask("POST", f"/{server.environment}/num_tasks", {"split": split})
+    found = expect.mapping(answer, "num_tasks")["num_tasks"]
+    if type(found) is not int or found < 0:
+        raise Violation("`num_tasks` is not a number of tasks", answer.seen)
+    if found != len(await server.tasks(split)):
+        raise Violation("`num_tasks` is not the number of tasks that are listed", answer.seen)
+
+
+@check("task.by-index")
+async def by_index(server: ServerUnderTest) -> None:
+    split = await server.split()
+    tasks = await server.tasks(split)
+    for index in (0, len(tasks) - 1):
+        answer = await server.ask("POST", f"/{server.environment}/task", {"split": split, "index": index})
+        if expect.mapping(answer, "task")["task"] != tasks[index]:
+            raise Violation(f"this is not the task listed at {index}", answer.seen)
+
+
+@check("task.out-of-range")
+async def out_of_range(server: ServerUnderTest) -> None:
+    split = await server.split()
+    path = f"/{server.environment}/num_tasks"
+    total = expect.mapping(await server.ask("POST", path, {"split": split}), "num_tasks")["num_tasks"]
+    for index in (total, FAR):
+        body = {"split": split, "index": index}
+        expect.status(await server.ask("POST", f"/{server.environment}/task", body), 400)
+
+
+@check("task.negative")
+async def negative(server: ServerUnderTest) -> None:
+    body = {"split": await server.split(), "index": -1}
+    expect.status(await server.ask("POST", f"/{server.environment}/task", body), 400)
+
+
+@check("task.env-name")
+async def env_name(server: ServerUnderTest) -> None:
+    split = await server.split()
+    for name, body in (("task", {"index": 0}), ("task_range", {"start": 0, "stop": 1})):
+        answer = await server.ask("POST", f"/{server.environment}/{name}", {"split": split, **body})
+        if expect.mapping(answer, "env_name")["env_name"] != server.environment.lower():
+            raise Violation("`env_name` is not the environment's name", answer.seen)
+
+
+@check("task.second-names")
+async def second_names(server: ServerUnderTest) -> None:
+    """Compares the answers under both names, if the server has the second ones."""
+    split = {"split": await server.split()}
+    for name, body in (("task", {**split, "index": 0}), ("task_range", {**split, "start": 0, "stop": 2})):
+        answer = await server.ask("POST", f"/{server.environment}/get_{name}", body)
+        if answer.status in (307, 308, 404, 405):
+            raise NotTried(f"the server has no /get_{name}, which is optional")
+        if answer.json() != (await server.ask("POST", f"/{server.environment}/{name}", body)).json():
+            raise Violation(f"this is not what /{name} answers", answer.seen)
+
+
+async def _range(server: ServerUnderTest, wanted: slice, split: str, tasks: list[Any]) -> None:
+    body: dict[str, Any] = {"split": split}
+    body |= {} if wanted.start is None else {"start": wanted.start}
+    body |= {} if wanted.stop is None else {"stop": wanted.stop}
+    answer = await server.ask("POST", f"/{server.environment}/task_range", body)
+    if expect.mapping(answer, "tasks")["tasks"] != tasks[wanted]:
+        raise Violation(f"these are not the tasks [{wanted.start}:{wanted.stop}]", answer.seen)
+
+
+def _ranges(id: str, *wanted: slice) -> Check:
+    async def run(server: ServerUnderTest) -> None:
+        split = await server.split()
+        tasks = await server.tasks(split)
+        for each in wanted:
+            await _range(server, each, split, tasks)
+
+    return check(id)(run)
+
+
+RANGES = (
+    _ranges("range.slice", slice(0, 1), slice(1, 3)),
+    _ranges("range.defaults", slice(None, None), slice(1, None), slice(None, 1)),
+    _ranges("range.negative", slice(-1, None), slice(0, -1), slice(-2, -1)),
+    _ranges("range.clamp", slice(0, FAR), slice(-FAR, 1), slice(FAR, FAR + 1), slice(1, 0)),
 )

@@ -1,4 +1,4 @@
-"""Checks of the life and end of sessions: ping, delete, state."""
+"""Checks of the life and end of sessions: pings, /delete, state, expiry."""
 
 import asyncio
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 from ors.conformance import expect
 from ors.conformance.checks import Check, check
 from ors.conformance.checks.opening import expect_notes
-from ors.conformance.faults import Violation
+from ors.conformance.requirements import Violation
 from ors.conformance.subject import CheckedSession, ServerUnderTest
 
 UNKNOWN = "no-such-session"
@@ -15,14 +15,12 @@ CALL: dict[str, Any] = {"name": "no_such_tool", "input": {}}
 
 @check("ping.ok")
 async def ping(server: ServerUnderTest) -> None:
-    """Expects exactly this answer."""
     async with server.session() as episode:
         expect.value(await episode.post("/ping"), {"status": "ok"})
 
 
 @check("ping.unknown")
 async def ping_unknown(server: ServerUnderTest) -> None:
-    """Sends an id that never existed."""
     expect.status(await server.ask("POST", "/ping", sid=UNKNOWN), 404)
 
 
@@ -34,20 +32,17 @@ async def _deleted(server: ServerUnderTest) -> CheckedSession:
 
 @check("ping.gone")
 async def ping_gone(server: ServerUnderTest) -> None:
-    """Sends the id of a deleted session."""
     expect.status(await (await _deleted(server)).post("/ping"), 410)
 
 
 @check("delete.ok")
 async def delete(server: ServerUnderTest) -> None:
-    """Expects exactly this answer."""
     async with server.session() as episode:
         expect.value(await episode.post("/delete"), {"sid": episode.sid})
 
 
 @check("delete.unknown")
 async def delete_unknown(server: ServerUnderTest) -> None:
-    """Sends an id that never existed."""
     expect.status(await server.ask("POST", "/delete", sid=UNKNOWN), 404)
 
 
@@ -58,9 +53,8 @@ async def delete_twice(server: ServerUnderTest) -> None:
     expect.value(await episode.post("/delete"), {"sid": episode.sid})
 
 
-@check("delete.teardown", probe=True)
+@check("delete.teardown", "probe")
 async def teardown(server: ServerUnderTest) -> None:
-    """The probe records its teardown."""
     run = f"d{server.run[:30]}"
     async with server.session(run=run) as episode:
         await episode.get("prompt")
@@ -68,9 +62,8 @@ async def teardown(server: ServerUnderTest) -> None:
         await expect_notes(server, run, ["setup", "ready", "teardown"])
 
 
-@check("delete.teardown-once", probe=True)
+@check("delete.teardown-once", "probe")
 async def teardown_once(server: ServerUnderTest) -> None:
-    """Sends four requests at once while teardown is slow."""
     run = f"o{server.run[:30]}"
     async with server.session(run=run, teardown_seconds=0.2) as episode:
         await episode.get("prompt")
@@ -78,9 +71,8 @@ async def teardown_once(server: ServerUnderTest) -> None:
     await expect_notes(server, run, ["setup", "ready", "teardown"])
 
 
-@check("delete.running-call", probe=True)
+@check("delete.running-call", "probe")
 async def running_call(server: ServerUnderTest) -> None:
-    """The stream must end with an error event."""
     async with server.session() as episode, episode.opened("slow", {"seconds": 20}) as live:
         await live.first()
         expect.status(await episode.post("/delete"), 200)
@@ -91,15 +83,14 @@ async def running_call(server: ServerUnderTest) -> None:
             raise Violation("the stream stays open after the session was deleted") from None
 
 
-@check("delete.running-setup", probe=True)
+@check("delete.running-setup", "probe")
 async def running_setup(server: ServerUnderTest) -> None:
-    """Deletes a session whose setup takes a minute."""
     async with server.session(setup_seconds=60) as episode:
         expect.status(await episode.post("/delete"), 200)
         expect.status(await episode.get("prompt"), 404, 410)
 
 
-@check("delete.hanging-teardown", probe=True, slow=True)
+@check("delete.hanging-teardown", "probe", "slow")
 async def hanging_teardown(server: ServerUnderTest) -> None:
     """Teardown takes twice the allowed time."""
     limit = server.times.teardown
@@ -121,20 +112,17 @@ def _patient(server: ServerUnderTest) -> ServerUnderTest:
 
 @check("delete-session.ok")
 async def delete_session(server: ServerUnderTest) -> None:
-    """Sent after /delete, as in the specification."""
     episode = await _deleted(server)
     expect.value(await episode.post("/delete_session"), {"sid": episode.sid})
 
 
 @check("delete-session.unknown")
 async def delete_session_unknown(server: ServerUnderTest) -> None:
-    """Sends an id that never existed."""
     expect.value(await server.ask("POST", "/delete_session", sid=UNKNOWN), {"sid": UNKNOWN})
 
 
 @check("delete-session.deletes-nothing")
 async def delete_session_deletes_nothing(server: ServerUnderTest) -> None:
-    """The session must still answer."""
     async with server.session() as episode:
         await episode.post("/delete_session")
         expect.status(await episode.post("/ping"), 200)
@@ -163,7 +151,6 @@ ABSENT = (
 
 @check("gone.create-again")
 async def create_again(server: ServerUnderTest) -> None:
-    """The id can be used again."""
     episode = await _deleted(server)
     answer = await server.ask("POST", "/create", server.task(), sid=episode.sid)
     alive = await episode.get("prompt")
@@ -172,18 +159,16 @@ async def create_again(server: ServerUnderTest) -> None:
     expect.status(alive, 200)
 
 
-@check("state.kept", probe=True)
+@check("state.kept", "probe")
 async def state_kept(server: ServerUnderTest) -> None:
-    """Counts calls in one session."""
     async with server.session() as episode:
         seen = [(await episode.call("add")).text() for _ in range(3)]
     if seen != ["1", "2", "3"]:
         raise Violation(f"counted {seen}")
 
 
-@check("state.apart", probe=True)
+@check("state.apart", "probe")
 async def state_apart(server: ServerUnderTest) -> None:
-    """Counts calls in two sessions of one task."""
     async with server.session() as first, server.session() as second:
         await first.call("add")
         seen = (await second.call("add")).text()
@@ -191,12 +176,76 @@ async def state_apart(server: ServerUnderTest) -> None:
         raise Violation(f"the second session counted {seen}")
 
 
-@check("state.finished-stays", probe=True)
+@check("state.finished-stays", "probe")
 async def finished_stays(server: ServerUnderTest) -> None:
-    """The session must be alive, without teardown."""
     run = f"e{server.run[:30]}"
     async with server.session(run=run) as episode:
         await episode.call("give", {"reward": 1.0, "finished": True})
         expect.status(await episode.post("/ping"), 200)
         expect.status(await episode.get("prompt"), 200)
         await expect_notes(server, run, ["setup", "ready"])
+
+
+def _nearly(server: ServerUnderTest) -> float:
+    return server.times.idle * 0.9
+
+
+def _surely(server: ServerUnderTest) -> float:
+    return server.times.idle + server.times.slack
+
+
+@check("expiry.idle", "slow")
+async def idle(server: ServerUnderTest) -> None:
+    async with server.session() as episode:
+        await episode.get("prompt")
+        await asyncio.sleep(_surely(server))
+        expect.status(await episode.get("prompt"), 404, 410)
+
+
+@check("expiry.not-before", "slow")
+async def not_before(server: ServerUnderTest) -> None:
+    async with server.session() as episode:
+        await episode.get("prompt")
+        await asyncio.sleep(_nearly(server))
+        expect.status(await episode.get("prompt"), 200)
+
+
+@check("expiry.ping", "slow")
+async def pinged(server: ServerUnderTest) -> None:
+    async with server.session() as episode:
+        await episode.get("prompt")
+        for _ in range(3):
+            await asyncio.sleep(_surely(server) * 0.36)
+            expect.status(await episode.post("/ping"), 200)
+
+
+@check("expiry.any-request", "slow")
+async def any_request(server: ServerUnderTest) -> None:
+    async with server.session() as episode:
+        await episode.get("prompt")
+        for _ in range(3):
+            await asyncio.sleep(_surely(server) * 0.36)
+            await server.ask("GET", f"/{server.environment}/tools", sid=episode.sid)
+        expect.status(await episode.get("prompt"), 200)
+
+
+@check("expiry.running-call", "probe", "slow")
+async def call_longer_than_idle(server: ServerUnderTest) -> None:
+    seconds = _surely(server) + 1
+    async with server.session() as episode:
+        stream = await episode.call("slow", {"seconds": seconds}, takes=seconds)
+        stream.output()
+        expect.status(await episode.post("/ping"), 200)
+
+
+@check("expiry.gone", "probe", "slow")
+async def gone(server: ServerUnderTest) -> None:
+    run = f"x{server.run[:30]}"
+    async with server.session(run=run) as episode:
+        await episode.get("prompt")
+        await asyncio.sleep(_surely(server))
+        answer = await episode.get("prompt")
+        if answer.status == 404:
+            raise Violation("an expired session gets 404 instead of 410", answer.seen)
+        expect.status(answer, 410)
+        await expect_notes(server, run, ["setup", "ready", "teardown"])

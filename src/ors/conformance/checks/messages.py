@@ -1,11 +1,14 @@
-"""Checks of HTTP messages: bodies, errors, methods, paths."""
+"""Checks of HTTP messages (bodies, errors, methods, paths) and of the X-Session-ID header."""
 
 import asyncio
+import string
+from collections.abc import Mapping
+from typing import Any
 
 from ors.conformance import expect
-from ors.conformance.checks import check
-from ors.conformance.faults import NotTried, Violation
+from ors.conformance.checks import Check, Run, check
 from ors.conformance.http import RawAnswer
+from ors.conformance.requirements import NotTried, Violation
 from ors.conformance.subject import ServerUnderTest
 
 MANY_BYTES = 64 * 2**30
@@ -24,7 +27,6 @@ async def well_formed(server: ServerUnderTest) -> None:
 
 @check("http.json-type")
 async def json_type(server: ServerUnderTest) -> None:
-    """Looks at the headers of answers and errors."""
     for method, path in (("GET", "/health"), ("GET", "/list_environments"), ("POST", "/ping")):
         answer = await server.ask(method, path)
         if (answer.header("content-type") or "").split(";")[0].strip().lower() != "application/json":
@@ -33,7 +35,6 @@ async def json_type(server: ServerUnderTest) -> None:
 
 @check("http.error-format")
 async def error_format(server: ServerUnderTest) -> None:
-    """Looks at errors with several causes."""
     for answer in (
         await server.ask("POST", "/ping"),
         await server.ask("POST", "/ping", sid="no-such-session"),
@@ -51,32 +52,27 @@ async def _num_tasks(server: ServerUnderTest, body: object) -> RawAnswer:
 
 @check("http.bad-json")
 async def bad_json(server: ServerUnderTest) -> None:
-    """Sends half an object."""
     expect.status(await _num_tasks(server, b'{"split": "tr'), 400)
 
 
 @check("http.missing-field")
 async def missing_field(server: ServerUnderTest) -> None:
-    """Sends num_tasks without split."""
     expect.status(await _num_tasks(server, {}), 400)
 
 
 @check("http.empty-body")
 async def empty_body(server: ServerUnderTest) -> None:
-    """Sends no body."""
     expect.status(await _num_tasks(server, b""), 400)
 
 
 @check("http.not-an-object")
 async def not_an_object(server: ServerUnderTest) -> None:
-    """Sends an array, a string and null."""
     for body in (b'["train"]', b'"train"', b"null"):
         expect.status(await _num_tasks(server, body), 400)
 
 
 @check("http.wrong-type")
 async def wrong_type(server: ServerUnderTest) -> None:
-    """Sends a number as split, and a word as index."""
     expect.status(await _num_tasks(server, {"split": 7}), 400)
     body = {"split": await server.split(), "index": "first"}
     expect.status(await server.ask("POST", f"/{server.environment}/task", body), 400)
@@ -84,7 +80,6 @@ async def wrong_type(server: ServerUnderTest) -> None:
 
 @check("http.detail-names-field")
 async def detail_names_field(server: ServerUnderTest) -> None:
-    """The message must have the name of the field and not its value."""
     body = {"split": await server.split(), "index": VALUE}
     answer = await server.ask("POST", f"/{server.environment}/task", body)
     if VALUE.encode() in answer.body:
@@ -95,7 +90,6 @@ async def detail_names_field(server: ServerUnderTest) -> None:
 
 @check("http.unknown-keys")
 async def unknown_keys(server: ServerUnderTest) -> None:
-    """Sends an unknown key to num_tasks and /create."""
     split = await server.split()
     path = f"/{server.environment}/num_tasks"
     expect.status(await server.ask("POST", path, {"split": split, "no_such_key": 1}), 200)
@@ -107,7 +101,6 @@ async def unknown_keys(server: ServerUnderTest) -> None:
 
 @check("http.content-type")
 async def content_type(server: ServerUnderTest) -> None:
-    """Sends the content type of curl -d, and none."""
     split, path = await server.split(), f"/{server.environment}/num_tasks"
     for kind in ("application/x-www-form-urlencoded", ""):
         headers = {"Content-Type": kind}
@@ -134,7 +127,6 @@ async def body_limit(server: ServerUnderTest) -> None:
 
 @check("http.deep-json")
 async def deep_json(server: ServerUnderTest) -> None:
-    """Sends 100,000 nested arrays."""
     body = b'{"split": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"
     expect.status(await _num_tasks(server, body), 400)
     expect.status(await server.ask("GET", "/health"), 200)
@@ -142,7 +134,6 @@ async def deep_json(server: ServerUnderTest) -> None:
 
 @check("http.wrong-method")
 async def wrong_method(server: ServerUnderTest) -> None:
-    """Sends DELETE to existing paths."""
     for path, allowed in (("/health", "GET"), ("/create_session", "POST"), (f"/{server.first}/tools", "GET")):
         answer = expect.status(await server.ask("DELETE", path), 405)
         if allowed not in (answer.header("allow") or ""):
@@ -155,34 +146,30 @@ async def head_health(server: ServerUnderTest) -> None:
     expect.status(await server.ask("HEAD", "/health"), 200)
 
 
-@check("http.single-redirect", single=True)
+@check("http.single-redirect", "single")
 async def single_redirect(server: ServerUnderTest) -> None:
-    """Requests /tools from a server with one environment."""
     answer = expect.status(await server.ask("GET", "/tools"), 301, 302, 303, 307, 308)
     if not (answer.header("location") or "").endswith(f"/{server.first}/tools"):
         raise Violation("the redirect does not go to the environment", answer.raw)
 
 
-@check("http.single-redirect-308", single=True)
+@check("http.single-redirect-308", "single")
 async def single_redirect_308(server: ServerUnderTest) -> None:
-    """Method and query must survive."""
     answer = expect.status(await server.ask("POST", "/tasks?a=1&b=2", {"split": "x"}), 308)
     if not (answer.header("location") or "").endswith(f"/{server.first}/tasks?a=1&b=2"):
         raise Violation("the redirect loses path or query", answer.raw)
 
 
-@check("http.bare-discovery", several=True)
+@check("http.bare-discovery", "several")
 async def bare_discovery(server: ServerUnderTest) -> None:
-    """Requests paths without an environment."""
     for method, name in (("GET", "tools"), ("GET", "splits"), ("POST", "tasks"), ("POST", "num_tasks")):
         answer = expect.status(await server.ask(method, f"/{name}"), 308)
         if not (answer.header("location") or "").endswith(f"/{server.first}/{name}"):
             raise Violation("the redirect does not go to the first environment", answer.raw)
 
 
-@check("http.bare-session", several=True)
+@check("http.bare-session", "several")
 async def bare_session(server: ServerUnderTest) -> None:
-    """The session knows its environment."""
     async with server.session() as episode:
         for name in ("prompt", "task_tools"):
             expect.status(await server.ask("GET", f"/{name}", sid=episode.sid), 200)
@@ -192,7 +179,6 @@ async def bare_session(server: ServerUnderTest) -> None:
 
 @check("http.environment-case")
 async def environment_case(server: ServerUnderTest) -> None:
-    """Requests the name in upper case."""
     name = server.environment
     if name != name.lower():
         raise Violation(f"the name {name!r} is listed with capitals", name.encode())
@@ -204,16 +190,82 @@ async def environment_case(server: ServerUnderTest) -> None:
         raise Violation("env_name is not in lower case", answer.seen)
 
 
-@check("http.unknown-environment-at-once", several=True)
+@check("http.unknown-environment-at-once", "several")
 async def unknown_environment_at_once(server: ServerUnderTest) -> None:
-    """Expects no redirect to the first environment."""
     expect.status(await server.ask("GET", f"/{UNKNOWN}/tools"), 404)
     expect.status(await server.ask("POST", f"/{UNKNOWN}/tasks", {"split": "train"}), 404)
 
 
 @check("http.version")
 async def version(server: ServerUnderTest) -> None:
-    """Expects a string."""
     answer = await server.ask("GET", "/version")
     if not isinstance(expect.mapping(answer, "version")["version"], str):
         raise Violation("the version is not a string", answer.seen)
+
+
+PRINTABLE = "".join(c for c in string.ascii_letters + string.digits + string.punctuation)
+
+
+def _path(server: ServerUnderTest, name: str) -> str:
+    return f"/{server.environment}/{name}" if name in ("prompt", "task_tools", "call") else f"/{name}"
+
+
+def _required(id: str, method: str, name: str, body: Mapping[str, Any] | None = None) -> Check:
+    async def run(server: ServerUnderTest) -> None:
+        given = server.task() if name == "create" else body
+        expect.status(await server.ask(method, _path(server, name), given), 400)
+
+    checked: Run = run
+    return check(id)(checked)
+
+
+REQUIRED = (
+    _required("sid.create", "POST", "create"),
+    _required("sid.ping", "POST", "ping"),
+    _required("sid.delete", "POST", "delete"),
+    _required("sid.delete-session", "POST", "delete_session"),
+    _required("sid.prompt", "GET", "prompt"),
+    _required("sid.task-tools", "GET", "task_tools"),
+    _required("sid.call", "POST", "call", {"name": "echo", "input": {}}),
+)
+
+
+@check("sid.not-needed")
+async def not_needed(server: ServerUnderTest) -> None:
+    name, split = server.environment, {"split": await server.split()}
+    for method, path, body in (
+        ("GET", "/health", None),
+        ("GET", "/list_environments", None),
+        ("POST", "/create_session", None),
+        ("GET", f"/{name}/tools", None),
+        ("GET", f"/{name}/splits", None),
+        ("POST", f"/{name}/num_tasks", split),
+        ("POST", f"/{name}/task", {**split, "index": 0}),
+        ("POST", f"/{name}/task_range", {**split, "start": 0, "stop": 1}),
+    ):
+        expect.status(await server.ask(method, path, body), 200)
+
+
+@check("sid.blank")
+async def blank(server: ServerUnderTest) -> None:
+    expect.status(await server.ask("POST", "/ping", headers={"X-Session-ID": " "}), 400)
+    answer = await server.ask("POST", "/create", server.task(), headers={"X-Session-ID": " "})
+    expect.status(answer, 400)
+
+
+@check("sid.before-body")
+async def before_body(server: ServerUnderTest) -> None:
+    """Sends no header and a bad body; the message must be about the header."""
+    answer = expect.status(await server.ask("POST", "/create", b"{"), 400)
+    if "session" not in expect.detail(answer).lower():
+        raise Violation("the error is not about the session", answer.seen)
+
+
+@check("sid.any")
+async def any_id(server: ServerUnderTest) -> None:
+    for sid in (f"{PRINTABLE}{server.run}", (server.run * 8)[:256]):
+        answer = await server.ask("POST", "/create", server.task(), sid=sid)
+        alive = await server.ask("POST", "/ping", sid=sid)
+        await server.ask("POST", "/delete", sid=sid)
+        expect.value(answer, {"sid": sid})
+        expect.status(alive, 200)

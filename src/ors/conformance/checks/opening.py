@@ -1,4 +1,4 @@
-"""Checks of opening sessions: ids, /create, setup, secrets."""
+"""Checks of opening sessions: ids, /create, setup, secrets, task tools, prompts."""
 
 import asyncio
 import base64
@@ -8,8 +8,8 @@ from typing import Any
 from ors.conformance import expect
 from ors.conformance.checks import Check, check
 from ors.conformance.events import EventReader
-from ors.conformance.faults import Violation
 from ors.conformance.http import RawAnswer
+from ors.conformance.requirements import Violation
 from ors.conformance.subject import EVENTS, ServerUnderTest
 
 SETUP_SECONDS = 1.5
@@ -23,14 +23,12 @@ async def _sid(server: ServerUnderTest) -> str:
 
 @check("create-session.sid")
 async def sid(server: ServerUnderTest) -> None:
-    """Expects plain JSON for a plain request."""
     answer = await server.ask("POST", "/create_session")
     expect.uuid_format(expect.mapping(answer, "sid")["sid"], answer.seen)
 
 
 @check("create-session.fresh")
 async def fresh(server: ServerUnderTest) -> None:
-    """Requests ten ids."""
     ids = [await server.new_sid() for _ in range(10)]
     if len(set(ids)) != 10:
         raise Violation("an id was given out twice", " ".join(ids).encode())
@@ -38,7 +36,6 @@ async def fresh(server: ServerUnderTest) -> None:
 
 @check("create-session.only-an-id")
 async def only_an_id(server: ServerUnderTest) -> None:
-    """A new id has no episode."""
     new = await server.new_sid()
     expect.status(await server.ask("POST", "/ping", sid=new), 404)
     expect.status(await server.ask("GET", f"/{server.environment}/prompt", sid=new), 404)
@@ -77,7 +74,6 @@ async def _refused(server: ServerUnderTest, body: Any, status: int) -> None:
 
 @check("create.task-spec")
 async def task_spec(server: ServerUnderTest) -> None:
-    """Sends a listed task."""
     sid, answer = await _create(server, server.task())
     await server.ask("POST", "/delete", sid=sid)
     expect.value(answer, {"sid": sid})
@@ -100,7 +96,6 @@ async def split_index(server: ServerUnderTest) -> None:
 
 @check("create.default-environment")
 async def default_environment(server: ServerUnderTest) -> None:
-    """Expects the tools of the first environment."""
     splits = expect.array(await server.ask("GET", f"/{server.first}/splits"))
     sid, answer = await _create(server, {"split": splits[0]["name"], "index": 0})
     tools = await server.ask("GET", f"/{server.first}/task_tools", sid=sid)
@@ -133,7 +128,6 @@ REFUSED = (
 
 @check("create.exists")
 async def exists(server: ServerUnderTest) -> None:
-    """Sends the same id again."""
     async with server.session() as episode:
         answer = await server.ask("POST", "/create", server.task(), sid=episode.sid)
         expect.status(answer, 400)
@@ -141,7 +135,6 @@ async def exists(server: ServerUnderTest) -> None:
 
 @check("create.race")
 async def race(server: ServerUnderTest) -> None:
-    """Sends eight requests at once."""
     sid = await server.new_sid()
     asked = (server.ask("POST", "/create", server.task(), sid=sid) for _ in range(8))
     answers = await asyncio.gather(*asked)
@@ -150,9 +143,8 @@ async def race(server: ServerUnderTest) -> None:
         raise Violation(f"answered {sorted(answer.status for answer in answers)}", answers[0].seen)
 
 
-@check("create.answers-first", probe=True)
+@check("create.answers-first", "probe")
 async def answers_first(server: ServerUnderTest) -> None:
-    """Uses a slow setup."""
     clock = asyncio.get_running_loop()
     began = clock.time()
     async with server.session(setup_seconds=SETUP_SECONDS):
@@ -165,22 +157,20 @@ def _waits(id: str, name: str) -> Check:
         async with server.session(setup_seconds=SETUP_SECONDS / 3) as episode:
             expect.status(await episode.get(name), 200)
 
-    return check(id, probe=True)(run)
+    return check(id, "probe")(run)
 
 
 WAITING = (_waits("create.prompt-waits", "prompt"), _waits("create.task-tools-waits", "task_tools"))
 
 
-@check("create.call-waits", probe=True)
+@check("create.call-waits", "probe")
 async def call_waits(server: ServerUnderTest) -> None:
-    """Sends a call right after /create."""
     async with server.session(setup_seconds=SETUP_SECONDS / 3) as episode:
         (await episode.call("add")).output()
 
 
-@check("create.call-opens", probe=True)
+@check("create.call-opens", "probe")
 async def call_opens(server: ServerUnderTest) -> None:
-    """The task id must arrive while setup runs."""
     async with server.session(setup_seconds=SETUP_SECONDS) as episode:
         clock = asyncio.get_running_loop()
         began = clock.time()
@@ -192,16 +182,14 @@ async def call_opens(server: ServerUnderTest) -> None:
             raise Violation("the stream opened only after setup")
 
 
-@check("setup-failed.status", probe=True)
+@check("setup-failed.status", "probe")
 async def setup_failed(server: ServerUnderTest) -> None:
-    """Opens a session whose setup raises."""
     async with server.session(setup_fails=True) as episode:
         expect.status(await episode.get("prompt"), 500)
 
 
-@check("setup-failed.reason", probe=True)
+@check("setup-failed.reason", "probe")
 async def setup_failed_reason(server: ServerUnderTest) -> None:
-    """Expects the reason for every request, including /ping."""
     async with server.session(setup_fails=True) as episode:
         for answer in (
             await episode.get("prompt"),
@@ -212,7 +200,7 @@ async def setup_failed_reason(server: ServerUnderTest) -> None:
                 raise Violation("the answer does not have the reason", answer.seen)
 
 
-@check("setup-failed.call", probe=True)
+@check("setup-failed.call", "probe")
 async def setup_failed_call(server: ServerUnderTest) -> None:
     """Expects a stream, because a client may be waiting in it."""
     async with server.session(setup_fails=True) as episode:
@@ -222,9 +210,8 @@ async def setup_failed_call(server: ServerUnderTest) -> None:
         stream.error()
 
 
-@check("setup-failed.teardown", probe=True)
+@check("setup-failed.teardown", "probe")
 async def setup_failed_teardown(server: ServerUnderTest) -> None:
-    """Expects cleanup of a partial setup."""
     run = f"f{server.run[:30]}"
     async with server.session(setup_fails=True, run=run) as episode:
         await episode.get("prompt")
@@ -240,9 +227,8 @@ async def expect_notes(server: ServerUnderTest, run: str, wanted: list[str]) -> 
         raise Violation(f"expected {wanted}, but {stream.text().split()} ran", stream.seen)
 
 
-@check("secrets.body", probe=True)
+@check("secrets.body", "probe")
 async def secrets_body(server: ServerUnderTest) -> None:
-    """The probe returns the secret."""
     body = {**server.task(), "secrets": {"key": SECRET}}
     async with server.session(body, must_open=True) as episode:
         stream = await episode.call("secret", {"name": "key"})
@@ -255,9 +241,8 @@ def _header(secrets: dict[str, str]) -> dict[str, str]:
     return {"X-Secrets": base64.b64encode(given.encode()).decode()}
 
 
-@check("secrets.header", probe=True)
+@check("secrets.header", "probe")
 async def secrets_header(server: ServerUnderTest) -> None:
-    """Sends both; the header must override the body."""
     body = {**server.task(), "secrets": {"key": "of the body", "second": "2"}}
     async with server.session(body, _header({"key": SECRET}), must_open=True) as episode:
         for name, wanted in (("key", SECRET), ("second", "2")):
@@ -268,7 +253,6 @@ async def secrets_header(server: ServerUnderTest) -> None:
 
 @check("secrets.bad-header")
 async def secrets_bad_header(server: ServerUnderTest) -> None:
-    """Sends invalid base64, and base64 of an array."""
     for value in ("%%%", base64.b64encode(b'["key"]').decode()):
         sid = await server.new_sid()
         answer = await server.ask("POST", "/create", server.task(), sid=sid, headers={"X-Secrets": value})
@@ -276,9 +260,8 @@ async def secrets_bad_header(server: ServerUnderTest) -> None:
         expect.status(answer, 400)
 
 
-@check("secrets.hidden", probe=True)
+@check("secrets.hidden", "probe")
 async def secrets_hidden(server: ServerUnderTest) -> None:
-    """Raises an exception with the secret in its text."""
     body = {**server.task(), "secrets": {"key": SECRET}}
     sid, taken = await _create(server, body)
     await server.ask("POST", "/delete", sid=sid)
@@ -288,3 +271,84 @@ async def secrets_hidden(server: ServerUnderTest) -> None:
         stream.error()
         if SECRET.encode() in stream.body:
             raise Violation("the secret is in the error", stream.seen)
+
+
+@check("task-tools.shape")
+async def task_tools_shape(server: ServerUnderTest) -> None:
+    async with server.session() as episode:
+        expect.tools(await episode.get("task_tools"))
+
+
+@check("task-tools.shared-too")
+async def shared_too(server: ServerUnderTest) -> None:
+    shared = expect.names(expect.tools(await server.ask("GET", f"/{server.environment}/tools")))
+    async with server.session() as episode:
+        answer = await episode.get("task_tools")
+        missing = shared - expect.names(expect.tools(answer))
+        if missing:
+            raise Violation(f"{', '.join(sorted(missing))} not listed", answer.seen)
+
+
+@check("task-tools.specific", "probe")
+async def specific(server: ServerUnderTest) -> None:
+    async with server.session() as episode:
+        answer = await episode.get("task_tools")
+        if "hint" not in expect.names(expect.tools(answer)):
+            raise Violation("a tool with shared=False is not listed", answer.seen)
+
+
+def _indexed(index: int) -> dict[str, Any]:
+    return {"env_name": "probe_indexed", "split": "train", "index": index}
+
+
+@check("task-tools.listed", "probe_indexed")
+async def listed(server: ServerUnderTest) -> None:
+    async with server.session(_indexed(0)) as episode:
+        answer = await episode.get("task_tools")
+        if "pick" not in expect.names(expect.tools(answer)):
+            raise Violation("a tool that list_task_tools returned is not listed", answer.seen)
+
+
+@check("task-tools.override-stands", "probe_indexed")
+async def override_stands(server: ServerUnderTest) -> None:
+    async with server.session(_indexed(1)) as episode:
+        answer = await episode.get("task_tools")
+        if expect.names(expect.tools(answer)) != {"always", "skip"}:
+            raise Violation("the tools are not always and skip", answer.seen)
+        (await episode.call("skip")).output()
+        refused = await episode.call("pick")
+        if any(event.name == "end" for event in refused.events) and refused.value().get("ok") is True:
+            raise Violation("a tool that this task does not have was run", refused.seen)
+
+
+@check("prompt.blocks")
+async def prompt_blocks(server: ServerUnderTest) -> None:
+    async with server.session() as episode:
+        answer = await episode.get("prompt")
+        expect.blocks(expect.array(answer), answer.seen)
+
+
+@check("prompt.keys")
+async def prompt_keys(server: ServerUnderTest) -> None:
+    async with server.session() as episode:
+        answer = await episode.get("prompt")
+        expect.block_keys(expect.blocks(expect.array(answer), answer.seen), answer.seen)
+
+
+@check("prompt.image", "probe")
+async def prompt_image(server: ServerUnderTest) -> None:
+    async with server.session(image=True) as episode:
+        answer = await episode.get("prompt")
+        found = expect.blocks(expect.array(answer), answer.seen)
+        if [block["type"] for block in found] != ["text", "image"]:
+            raise Violation("the blocks are not a text and an image", answer.seen)
+        expect.block_keys(found, answer.seen)
+
+
+@check("prompt.any-environment", "several")
+async def any_environment(server: ServerUnderTest) -> None:
+    async with server.session() as episode:
+        answer = await server.ask("GET", f"/{server.other}/prompt", sid=episode.sid)
+        own = await episode.get("prompt")
+        if expect.array(answer) != expect.array(own):
+            raise Violation("this is not the prompt of the session", answer.seen)

@@ -1,20 +1,20 @@
-"""Checks of running calls: order, concurrency, duration, idempotency."""
+"""Checks of calls while they run, and of reconnecting to one by its task id."""
 
 import asyncio
+import uuid
 from itertools import pairwise
 
 from ors.conformance import expect
 from ors.conformance.checks import check
 from ors.conformance.events import RawStream
-from ors.conformance.faults import Violation
+from ors.conformance.requirements import Violation
 from ors.conformance.subject import CheckedSession, ServerUnderTest
 
 PATIENCE = 5.0
 
 
-@check("call.cancelled", probe=True)
+@check("call.cancelled", "probe")
 async def cancelled(server: ServerUnderTest) -> None:
-    """The stream must end in time."""
     async with server.session() as episode:
         try:
             async with asyncio.timeout(PATIENCE):
@@ -24,9 +24,8 @@ async def cancelled(server: ServerUnderTest) -> None:
         given.error()
 
 
-@check("call.queued-after-finished", probe=True)
+@check("call.queued-after-finished", "probe")
 async def queued_after_finished(server: ServerUnderTest) -> None:
-    """Sends a call while the finishing call runs."""
     async with server.session() as episode:
         async with episode.opened("give", {"reward": 1.0, "finished": True, "seconds": 0.4}) as first:
             await first.first()
@@ -36,7 +35,7 @@ async def queued_after_finished(server: ServerUnderTest) -> None:
             raise Violation("the second call ran after the end of the episode", second.seen)
 
 
-@check("call.in-order", probe=True)
+@check("call.in-order", "probe")
 async def in_order(server: ServerUnderTest) -> None:
     """Sends three calls, each after the previous one has its task id."""
     async with server.session() as episode:
@@ -66,9 +65,8 @@ async def _begun(episode: CheckedSession, name: str) -> asyncio.Task[RawStream]:
     return task
 
 
-@check("call.others-go-on", probe=True)
+@check("call.others-go-on", "probe")
 async def others_go_on(server: ServerUnderTest) -> None:
-    """Calls a plain function that sleeps."""
     seconds = 2.0
     clock = asyncio.get_running_loop()
     async with server.session() as blocked, server.session() as other:
@@ -84,9 +82,8 @@ async def others_go_on(server: ServerUnderTest) -> None:
         raise Violation(f"another session was delayed for {waited:.1f} s")
 
 
-@check("call.once", probe=True)
+@check("call.once", "probe")
 async def once(server: ServerUnderTest) -> None:
-    """Repeats the call while it runs and after its end."""
     headers = {"Idempotency-Key": server.run, "Accept": "text/event-stream"}
     async with server.session() as episode:
         async with episode.opened("slow", {"seconds": 0.3}, headers=headers) as live:
@@ -102,9 +99,8 @@ async def once(server: ServerUnderTest) -> None:
             raise Violation(f"the tool ran {counted.text()} times", counted.seen)
 
 
-@check("call.pings", probe=True, slow=True)
+@check("call.pings", "probe", "slow")
 async def pings(server: ServerUnderTest) -> None:
-    """Expects two comment lines in time."""
     period = server.times.ping
     async with server.session() as episode:
         given = await episode.call("slow", {"seconds": 2.5 * period}, takes=2.5 * period)
@@ -117,10 +113,125 @@ async def pings(server: ServerUnderTest) -> None:
         raise Violation(f"{longest:.1f} s without a comment line", given.seen)
 
 
-@check("call.long", probe=True, slow=True)
+@check("call.long", "probe", "slow")
 async def long(server: ServerUnderTest) -> None:
     """Runs longer than results are kept and than most proxies wait."""
     seconds = server.times.kept * 1.5
     async with server.session() as episode:
         given = await episode.call("slow", {"seconds": seconds}, takes=seconds)
     given.output()
+
+
+async def _counted(episode: CheckedSession, wanted: str) -> None:
+    given = await episode.call("counted")
+    if given.text() != wanted:
+        raise Violation(f"the tool has run {given.text()} times instead of {wanted}", given.seen)
+
+
+def _same(first: RawStream, again: RawStream) -> None:
+    if first.value() != again.value():
+        raise Violation("the result is different", again.seen)
+
+
+@check("rejoin.finished", "probe")
+async def rejoin_finished(server: ServerUnderTest) -> None:
+    async with server.session() as episode:
+        first = await episode.call("add")
+        _same(first, await episode.call("add", task_id=first.task_id))
+        await _counted(episode, "1")
+
+
+@check("rejoin.running", "probe")
+async def rejoin_running(server: ServerUnderTest) -> None:
+    async with server.session() as episode:
+        async with episode.opened("slow", {"seconds": 0.5}) as live:
+            task_id = await live.first()
+            again = await episode.call("slow", {"seconds": 0.5}, task_id=task_id, takes=1)
+            _same(await live.rest(), again)
+        await _counted(episode, "1")
+
+
+@check("rejoin.dropped", "probe")
+async def dropped(server: ServerUnderTest) -> None:
+    async with server.session() as episode:
+        async with episode.opened("slow", {"seconds": 0.4}) as live:
+            task_id = await live.first()
+        again = await episode.call("slow", {"seconds": 0.4}, task_id=task_id, takes=1)
+        if again.text() != "1":
+            raise Violation("not the result of the call", again.seen)
+        await _counted(episode, "1")
+
+
+@check("rejoin.task-id-first", "probe")
+async def task_id_first(server: ServerUnderTest) -> None:
+    async with server.session() as episode:
+        first = await episode.call("add")
+        again = await episode.call("add", task_id=first.task_id)
+        if not again.events or again.events[0].name != "task_id" or again.task_id != first.task_id:
+            raise Violation("the first event is not task_id with the same id", again.seen)
+
+
+@check("rejoin.whatever-input", "probe")
+async def whatever_input(server: ServerUnderTest) -> None:
+    async with server.session() as episode:
+        first = await episode.call("add")
+        _same(first, await episode.call("echo", {"text": "x"}, task_id=first.task_id))
+
+
+@check("rejoin.error", "probe")
+async def rejoin_error(server: ServerUnderTest) -> None:
+    async with server.session() as episode:
+        first = await episode.call("fail", {"text": "broken today"})
+        again = await episode.call("fail", {"text": "broken today"}, task_id=first.task_id)
+        if first.error() != again.error():
+            raise Violation("the error event is different", again.seen)
+
+
+@check("rejoin.unknown")
+async def rejoin_unknown(server: ServerUnderTest) -> None:
+    async with server.session() as episode:
+        given = await episode.call("echo", {"text": "x"}, task_id=uuid.uuid4().hex)
+        if given.error() != "unknown task_id":
+            raise Violation("the error is not 'unknown task_id'", given.seen)
+
+
+@check("rejoin.unknown-echo")
+async def unknown_echo(server: ServerUnderTest) -> None:
+    async with server.session() as episode:
+        task_id = uuid.uuid4().hex
+        given = await episode.call("echo", {"text": "x"}, task_id=task_id)
+        if given.task_id != task_id or given.events[0].name != "task_id":
+            raise Violation("the stream does not begin with the same task_id", given.seen)
+
+
+@check("rejoin.unknown-runs-nothing", "probe")
+async def unknown_runs_nothing(server: ServerUnderTest) -> None:
+    async with server.session() as episode:
+        await episode.call("add", task_id=uuid.uuid4().hex)
+        await _counted(episode, "0")
+
+
+@check("rejoin.other-session", "probe")
+async def other_session(server: ServerUnderTest) -> None:
+    async with server.session() as first, server.session() as second:
+        given = await first.call("echo", {"text": "of the first session"})
+        stolen = await second.call("echo", {"text": "x"}, task_id=given.task_id)
+        if stolen.error() != "unknown task_id":
+            raise Violation("the error is not 'unknown task_id'", stolen.seen)
+
+
+@check("rejoin.kept", "probe", "slow")
+async def rejoin_kept(server: ServerUnderTest) -> None:
+    async with server.session() as episode:
+        first = await episode.call("add")
+        await asyncio.sleep(server.times.kept * 0.9)
+        _same(first, await episode.call("add", task_id=first.task_id))
+
+
+@check("rejoin.expired", "probe", "slow")
+async def expired(server: ServerUnderTest) -> None:
+    async with server.session() as episode:
+        first = await episode.call("add")
+        await asyncio.sleep(server.times.kept + server.times.slack)
+        (await episode.call("add", task_id=first.task_id)).error()
+        await _counted(episode, "1")

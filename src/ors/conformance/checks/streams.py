@@ -6,7 +6,7 @@ from typing import Any
 
 from ors.conformance.checks import check
 from ors.conformance.events import RawStream, lines_of
-from ors.conformance.faults import Violation
+from ors.conformance.requirements import Violation
 from ors.conformance.subject import CheckedSession, ServerUnderTest
 
 CHUNK = 4096
@@ -21,7 +21,6 @@ _LINE = re.compile(rb"(event|data): |:|\Z")
 
 @check("format.events")
 async def events(server: ServerUnderTest) -> None:
-    """Expects complete events with type and data."""
     async with server.session() as episode:
         given = await episode.some()
         if given.unfinished or not given.events:
@@ -32,7 +31,6 @@ async def events(server: ServerUnderTest) -> None:
 
 @check("format.lines")
 async def lines(server: ServerUnderTest) -> None:
-    """Looks at every line."""
     async with server.session() as episode:
         given = await episode.some()
         if b"\r" in given.body:
@@ -53,7 +51,7 @@ async def headers(server: ServerUnderTest) -> None:
             raise Violation("no X-Accel-Buffering: no", given.head.raw)
 
 
-@check("format.at-once", probe=True)
+@check("format.at-once", "probe")
 async def at_once(server: ServerUnderTest) -> None:
     """Tries several times: on a busy machine, a tool may not return immediately."""
     async with server.session() as episode:
@@ -65,7 +63,7 @@ async def at_once(server: ServerUnderTest) -> None:
         raise Violation("no Content-Length", given.head.raw)
 
 
-@check("format.end-of-body", probe=True)
+@check("format.end-of-body", "probe")
 async def end_of_body(server: ServerUnderTest) -> None:
     """Looks at a stream that was open for a while."""
     async with server.session() as episode:
@@ -78,7 +76,6 @@ async def end_of_body(server: ServerUnderTest) -> None:
 
 
 async def _sized(episode: CheckedSession, size: int) -> RawStream:
-    """Requests a result of this size."""
     small = await episode.call("big", {"characters": 100})
     overhead = sum(len(event.data.encode()) for event in small.pieces) - 100
     given = await episode.call("big", {"characters": size - overhead})
@@ -87,9 +84,8 @@ async def _sized(episode: CheckedSession, size: int) -> RawStream:
     return given
 
 
-@check("format.small", probe=True)
+@check("format.small", "probe")
 async def small(server: ServerUnderTest) -> None:
-    """Requests results of up to 4096 bytes."""
     async with server.session() as episode:
         for size in (1000, CHUNK):
             given = await _sized(episode, size)
@@ -97,9 +93,8 @@ async def small(server: ServerUnderTest) -> None:
                 raise Violation(f"{size} bytes were sent in {len(given.pieces)} pieces", given.seen)
 
 
-@check("format.large", probe=True)
+@check("format.large", "probe")
 async def large(server: ServerUnderTest) -> None:
-    """Requests a result of 4097 bytes."""
     async with server.session() as episode:
         given = await _sized(episode, CHUNK + 1)
         if [event.name for event in given.pieces] != ["chunk", "end"]:
@@ -113,22 +108,20 @@ def _check_sizes(given: RawStream) -> None:
         raise Violation(f"a piece has {longest} bytes", given.seen)
 
 
-@check("format.chunk-size", probe=True)
+@check("format.chunk-size", "probe")
 async def chunk_size(server: ServerUnderTest) -> None:
-    """Requests ASCII letters."""
     async with server.session() as episode:
         _check_sizes(await episode.call("big", {"characters": 50_000}))
 
 
-@check("format.chunk-size-utf8", probe=True)
+@check("format.chunk-size-utf8", "probe")
 async def chunk_size_utf8(server: ServerUnderTest) -> None:
-    """Requests characters of three and four bytes."""
     async with server.session() as episode:
         for character in "漢🎉":
             _check_sizes(await episode.call("big", {"characters": 10_000, "character": character}))
 
 
-@check("format.reassembly", probe=True)
+@check("format.reassembly", "probe")
 async def reassembly(server: ServerUnderTest) -> None:
     """Requests a megabyte, and characters of all widths at every possible cut."""
     async with server.session() as episode:
@@ -142,9 +135,8 @@ async def reassembly(server: ServerUnderTest) -> None:
                 raise Violation("the text did not arrive unchanged", given.seen)
 
 
-@check("format.no-edge-space", probe=True)
+@check("format.no-edge-space", "probe")
 async def no_edge_space(server: ServerUnderTest) -> None:
-    """Requests texts of white space only."""
     async with server.session() as episode:
         for character in SPACES:
             given = await episode.call("big", {"characters": 10_000, "character": character})
@@ -157,7 +149,7 @@ async def no_edge_space(server: ServerUnderTest) -> None:
                     )
 
 
-@check("format.no-separators", probe=True)
+@check("format.no-separators", "probe")
 async def no_separators(server: ServerUnderTest) -> None:
     """Sends characters at which str.splitlines() splits."""
     async with server.session() as episode:
@@ -169,9 +161,8 @@ async def no_separators(server: ServerUnderTest) -> None:
             raise Violation("a line separator is not escaped", given.seen)
 
 
-@check("format.surrogate", probe=True)
+@check("format.surrogate", "probe")
 async def surrogate(server: ServerUnderTest) -> None:
-    """The words around the surrogate must arrive."""
     async with server.session() as episode:
         given = await episode.call("surrogate")
         text = given.text()
@@ -209,9 +200,8 @@ def javascript_example(body: str) -> Any:
     return None
 
 
-@check("format.example-clients", probe=True)
+@check("format.example-clients", "probe")
 async def example_clients(server: ServerUnderTest) -> None:
-    """Reads a small and a large result of text without spaces."""
     async with server.session() as episode:
         for characters in (10, 20_000):
             given = await episode.call("big", {"characters": characters})
