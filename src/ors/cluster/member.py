@@ -1,48 +1,17 @@
 """A server that is one of several: it forwards what belongs to the others."""
 
-import asyncio
 import socket
 from collections.abc import Callable, Iterator
 
 from ors.cluster.handover import HandoverServer
 from ors.cluster.link.server import upgrade
+from ors.cluster.routing.peer import LocalServer
 from ors.cluster.routing.peers import Peers
 from ors.cluster.routing.router import Router
 from ors.cluster.runner import ClusterRunner
 from ors.server import Server
 from ors.server.app import App
-from ors.server.http.requests import Request
-from ors.server.http.streams import Outcome
 from ors.server.identity import Identity
-
-
-class _LocalServer:
-    """This server, as its router sees it."""
-
-    def __init__(self, app: App) -> None:
-        self._app = app
-        self.identity = app.runtime.identity
-
-    def has(self, sid: str) -> bool:
-        return sid in self._app.sessions
-
-    def standing(self, sid: str) -> int:
-        return self._app.sessions.standing(sid, asyncio.get_running_loop().time())
-
-    def take(self, request: Request) -> Outcome:
-        return self._app.take(request, forwarded=True)
-
-    @property
-    def taking(self) -> bool:
-        return self._app.runtime.taking
-
-    @property
-    def leaving(self) -> bool:
-        return self._app.runtime.leaving
-
-    @property
-    def sessions(self) -> int:
-        return len(self._app.sessions)
 
 
 class Member(ClusterRunner):
@@ -70,7 +39,7 @@ class Member(ClusterRunner):
         keys = list(self.app.keys.by_name.values())
         self.peers = Peers(self.app.environments, keys[0].secret if keys else "")
         self.add_upgrade(*upgrade(self.app))
-        self.app.peers = Router(self.peers, _LocalServer(self.app))
+        self.app.peers = Router(self.peers, LocalServer(self.app))
         self._link = link
         self._handover: HandoverServer | None = None
 

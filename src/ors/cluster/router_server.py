@@ -2,16 +2,17 @@
 
 import asyncio
 import logging
+import random
 import socket
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
-from ors._protocol import CREATE_SESSION, HEALTH
-from ors.cluster.routing.known_keys import KnownKeys
+from ors._protocol import API_KEY, CREATE_SESSION, HEALTH, LIST_ENVIRONMENTS
+from ors.cluster.routing.pages import answer_of
 from ors.cluster.routing.peers import Peers
 from ors.cluster.routing.router import Router
 from ors.cluster.runner import ClusterRunner
-from ors.errors import ORSError, Unavailable
+from ors.errors import AuthenticationError, ORSError, Unavailable
 from ors.limits import Limits
 from ors.server import is_loopback
 from ors.server.episodes.threads import Threads
@@ -21,10 +22,12 @@ from ors.server.http.origin_check import LOOPBACK, OriginCheck
 from ors.server.http.requests import KEYLESS_BODY_BYTES, Request
 from ors.server.http.routes import is_preflight, preflight
 from ors.server.http.streams import Outcome, failed
+from ors.server.sessions.api_keys import digest
 
 log = logging.getLogger("ors.cluster")
 
 FIRST_CONNECT_SECONDS = 5.0
+MOST_KNOWN_KEYS = 1024
 _PATHS = (CREATE_SESSION.path(), HEALTH.path())
 
 
@@ -36,7 +39,7 @@ class RouterApp:
         self._origin_check = origin_check or OriginCheck()
         self.tasks: set[asyncio.Task[None]] = set()
         self.peers = Peers(api_key=api_key)
-        self._known_keys = KnownKeys(self.peers, api_key, limits.body_bytes)
+        self._known_keys = _KnownKeys(self.peers, api_key, limits.body_bytes)
         self._router = Router(self.peers)
         self.threads = Threads()
         self.ending_seconds = limits.grace_seconds + 10
@@ -142,6 +145,41 @@ class RouterServer(ClusterRunner):
         if missing:
             log.warning("No answer yet from %s", ", ".join(missing))
         await super().startup(sockets)
+
+
+class _KnownKeys:
+    """Decides whose request bodies a router accepts.
+
+    A router has no list of keys: it asks a server about each once, and remembers the accepted ones.
+    """
+
+    def __init__(self, peers: Peers, api_key: str, body_bytes: int) -> None:
+        self._peers = peers
+        self._keyed = bool(api_key)  # a router without a key has only servers that ask for none
+        self._body_bytes = body_bytes
+        self._known = {digest(api_key.encode())}
+
+    def knows(self, request: Request) -> bool:
+        """Whether a server has accepted the key of a request."""
+        return not self._keyed or digest(request.api_key()) in self._known
+
+    async def ask(self, request: Request) -> int:
+        """Asks a server about the key; returns how long the body may be.
+
+        Raises:
+            AuthenticationError: the key is wrong.
+            Unavailable: no server could be asked.
+        """
+        peers = list(self._peers)
+        if not peers:
+            raise Unavailable("No server is up", retry_after=1, reason="worker_lost")
+        question = Request(LIST_ENVIRONMENTS.method, LIST_ENVIRONMENTS.path(), b"", request.headers, b"")
+        found = await answer_of(random.choice(peers), question)
+        if found.status == AuthenticationError.status:
+            raise AuthenticationError(f"The API key is missing or wrong; send it as {API_KEY}", reason="key")
+        if found.status == 200 and len(self._known) < MOST_KNOWN_KEYS:
+            self._known.add(digest(request.api_key()))
+        return self._body_bytes
 
 
 def _no_server() -> Unavailable:

@@ -9,9 +9,10 @@ from typing import Any
 from ors.cluster.handover import HandoverTarget
 from ors.cluster.link.client import Forwarded
 from ors.cluster.movable_connection import MovableConnection, Streak
-from ors.cluster.routing.lookup import Lookup
+from ors.cluster.routing.classify import endpoint
 from ors.server.connections.connection import Connection
 from ors.server.connections.listener import Application
+from ors.server.http.streams import Later, Stream
 from ors.server.process.runner import Runner
 
 MOVE_AFTER = 16
@@ -105,7 +106,13 @@ class ClusterRunner(Runner):
 
     def forwarding(self, *, feeds: bool = False) -> list[Connection]:
         """Returns the connections whose answer comes from another server; with `feeds`, also endless ones."""
-        return [each for each in self.clients() if _is_forwarded(each, feeds)]
+        return [each for each in self.clients() if self._is_forwarded(each.stream, feeds)]
+
+    def _is_forwarded(self, stream: Stream | None, feeds: bool) -> bool:
+        if isinstance(stream, Later):
+            return stream.tasks is not self._app.tasks  # the router looks for its server
+        # Whatever is outside the standard may be a feed, which does not end by itself.
+        return isinstance(stream, Forwarded) and (feeds or endpoint(stream.request) is not None)
 
     async def _drain(self) -> None:
         """Also waits for forwarded answers, then breaks those that are left: their clients come back."""
@@ -115,8 +122,3 @@ class ClusterRunner(Runner):
         finally:
             for connection in self.forwarding(feeds=True):
                 connection.abort()
-
-
-def _is_forwarded(connection: Connection, feeds: bool) -> bool:
-    stream = connection.stream
-    return isinstance(stream, Lookup) or (isinstance(stream, Forwarded) and (feeds or stream.ends))

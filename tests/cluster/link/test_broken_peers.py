@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from ors import Limits
-from ors.cluster.aggregate.pages import answer_of
 from ors.cluster.link import frames
+from ors.cluster.routing.pages import answer_of
 from ors.cluster.routing.peer import Peer
 from ors.cluster.routing.peers import Peers
 from ors.server.http.answers import Answer
@@ -45,6 +45,7 @@ async def peered(
     server = await asyncio.start_server(speak, "127.0.0.1", 0)
     peers = Peers()
     peers.reroute = lambda request: Answer(503, b"elsewhere")
+    peers.answer_instead = lambda request, sent: peers.reroute(request)
     peers.update([f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"])
     try:
         async with asyncio.timeout(20):

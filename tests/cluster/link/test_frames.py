@@ -13,12 +13,12 @@ from contextlib import closing
 import pytest
 
 from ors import Limits
-from ors.cluster.aggregate.pages import _Collected, answer_of
 from ors.cluster.link.frames import read_request, request_frame
-from ors.cluster.routing.lookup import Lookup
+from ors.cluster.routing.pages import _Collected, answer_of
 from ors.errors import BadRequest
 from ors.server.http.answers import Answer
 from ors.server.http.requests import Request
+from ors.server.http.streams import Later
 from tests.support.environments import Lab
 from tests.support.in_process_cluster import ServerThread, linked_servers, minted, routing
 from tests.support.raw_http import Raw
@@ -177,7 +177,7 @@ async def test_a_fault_of_ours_while_looking_for_a_server_is_answered(
         raise RuntimeError("oh")
 
     sink = _Collected()
-    Lookup(Request("GET", "/-/api/live", b"", {}, b""), fail(), set()).begin(sink)
+    Later(Request("GET", "/-/api/live", b"", {}, b""), fail(), set()).begin(sink)
     assert (await asyncio.wait_for(sink.whole_answer, 20)).status == 500
     assert "GET /-/api/live failed" in caplog.text
 

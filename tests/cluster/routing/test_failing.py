@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ors.cluster.aggregate.pages import MergedPages
+from ors.cluster.routing.pages import MergedPages
 from ors.cluster.routing.router import Router
 from ors.server.http.streams import Sink, Stream
 from ors.types import Blocks

@@ -3,15 +3,13 @@
 import asyncio
 import logging
 import struct
-from collections.abc import Callable
 from typing import Protocol
 
 from ors import _protocol
 from ors.cluster.handover import HandoverTarget
 from ors.cluster.link import frames
-from ors.cluster.routing.classify import LOST, WORKER_LOST, endpoint, lost, needs_session
 from ors.errors import ORSError, Unavailable
-from ors.server.http.answers import STREAM, Answer, Headers, failure, refusal
+from ors.server.http.answers import Headers, failure, refusal
 from ors.server.http.requests import Request, too_large
 from ors.server.http.streams import Outcome, Sink, Stream
 
@@ -20,12 +18,14 @@ log = logging.getLogger("ors.cluster")
 LONGEST_ANSWER = 2**31
 MOST_UNSENT_BYTES = 64 * 2**20
 """How much may wait to be read by the other server; over it, requests are refused."""
+LOST = "Session lost: the server that held it has died"
+WORKER_LOST = "worker_lost"
 _SWITCHED = b"HTTP/1.1 101"
 _STREAM_TYPE = b"text/event-stream"
 
 
-class PeerEvents(Protocol):
-    """Receives what a link client learns about the other server."""
+class LinkOwner(Protocol):
+    """Receives what a link client learns about the other server, and answers in its place."""
 
     address: str
 
@@ -38,8 +38,11 @@ class PeerEvents(Protocol):
     def goodbye(self) -> None:
         """Called when it is about to end and has no session left."""
 
-    def reroute(self, request: Request) -> Outcome:
+    def refused(self, request: Request) -> Outcome:
         """Answers a request that it refused because it is about to end."""
+
+    def lost(self, request: Request, sent: bool) -> Outcome:
+        """Answers a request that it has not answered: the link broke, perhaps before it was `sent`."""
 
     def closed(self, link: "LinkClient") -> None:
         """Called when the link is closed."""
@@ -50,13 +53,13 @@ class LinkClient(asyncio.Protocol):
 
     def __init__(
         self,
-        events: PeerEvents,
+        owner: LinkOwner,
         host: str,
         api_key: str = "",
         prefix: str = "",
         handover: HandoverTarget | None = None,
     ) -> None:
-        self._events = events
+        self.owner = owner
         self.handover = handover
         """The other server, if it can take over clients' connections."""
         self._loop = asyncio.get_running_loop()
@@ -67,7 +70,7 @@ class LinkClient(asyncio.Protocol):
         self._switched = False
         self._number = 0
         self._requests: dict[int, Forwarded] = {}
-        self._lookups: dict[int, asyncio.Future[int]] = {}
+        self._finds: dict[int, asyncio.Future[int]] = {}
         self._open = True  # until `closed` was called
         self._closing = False  # the other server has said goodbye
         self._greeted = False
@@ -100,7 +103,7 @@ class LinkClient(asyncio.Protocol):
         except (ValueError, struct.error) as error:
             log.warning(
                 "The link to %s is closed, since the server breaks its protocol: %s",
-                self._events.address,
+                self.owner.address,
                 error,
             )
             self.cut()
@@ -112,10 +115,10 @@ class LinkClient(asyncio.Protocol):
         requests, self._requests = self._requests, {}
         for request in requests.values():
             request.lost()
-        for future in self._lookups.values():
+        for future in self._finds.values():
             if not future.done():
                 future.set_result(0)
-        self._lookups.clear()
+        self._finds.clear()
 
     def fileno(self) -> int:
         """Returns the file descriptor of the connection; -1 if there is none."""
@@ -124,27 +127,27 @@ class LinkClient(asyncio.Protocol):
     def _notify_closed(self) -> None:
         if self._open:
             self._open = False
-            self._events.closed(self)
+            self.owner.closed(self)
 
     def _take(self, kind: int, number: int, payload: bytes) -> None:
         if kind == frames.LOAD:
-            self._events.load(*frames.read_load(payload))
+            self.owner.load(*frames.read_load(payload))
         elif kind == frames.HELLO:
             hello = frames.read_hello(payload)
             if self._greeted:
                 raise ValueError("a second HELLO")
             self._greeted = True
             self._body_bytes = hello.body_bytes
-            self._events.hello(self, hello)
+            self.owner.hello(self, hello)
         elif kind == frames.FOUND:
             standing = frames.read_found(payload)
-            lookup = self._lookups.pop(number, None)
+            lookup = self._finds.pop(number, None)
             if lookup is not None and not lookup.done():
                 lookup.set_result(standing)
             self._close_if_idle()
         elif kind == frames.BYE:
             self._closing = True
-            self._events.goodbye()
+            self.owner.goodbye()
             self._close_if_idle()
         else:
             request = self._requests.get(number)
@@ -152,16 +155,10 @@ class LinkClient(asyncio.Protocol):
                 request.take(kind, payload)
 
     def _close_if_idle(self) -> None:
-        if self._closing and not self._requests and not self._lookups and self._transport is not None:
+        if self._closing and not self._requests and not self._finds and self._transport is not None:
             self._transport.close()
 
     # ── Requests to the other server ─────────────────────────────────────────────────────────────
-
-    def ask(
-        self, request: Request, answer_locally: Callable[[Request], Outcome] | None = None
-    ) -> "Forwarded":
-        """Forwards a request. If the other server dies, `answer_locally` answers what any server can."""
-        return Forwarded(self, request, answer_locally)
 
     def find(self, sid: str) -> asyncio.Future[int]:
         """Asks whether a session lives there (2), has ended there recently (1), or neither (0)."""
@@ -170,7 +167,7 @@ class LinkClient(asyncio.Protocol):
             future.set_result(0)
             return future
         self._number = self._number + 1 & 0xFFFFFFFF
-        self._lookups[self._number] = future
+        self._finds[self._number] = future
         self._transport.write(frames.frame(frames.FIND, self._number, sid.encode()))
         return future
 
@@ -203,44 +200,19 @@ class LinkClient(asyncio.Protocol):
         self._requests.pop(number, None)
         self._close_if_idle()
 
-    def reroute(self, request: Request) -> Outcome:
-        """Answers a request that the other server refused."""
-        return self._events.reroute(request)
-
     def cut(self) -> None:
         if self._transport is not None:
             self._transport.abort()
 
 
-class _Retried(Request):
-    """A request that is forwarded a second time, since its link broke."""
-
-    @classmethod
-    def of(cls, request: Request) -> "_Retried":
-        return cls(request.method, request.path, request.query, request.headers, request.body)
-
-
 class Forwarded(Stream):
     """One forwarded request, and its answer on the way to the client."""
 
-    __slots__ = (
-        "_answer_locally",
-        "_link",
-        "_number",
-        "_opened",
-        "_paused",
-        "_request",
-        "_sink",
-        "_streams",
-        "_unread",
-    )
+    __slots__ = ("_link", "_number", "_opened", "_paused", "_sink", "_streams", "_unread", "request")
 
-    def __init__(
-        self, link: LinkClient, request: Request, answer_locally: Callable[[Request], Outcome] | None
-    ) -> None:
+    def __init__(self, link: LinkClient, request: Request) -> None:
         self._link = link
-        self._request = request
-        self._answer_locally = answer_locally
+        self.request = request
         self._sink: Sink | None = None
         self._number = 0
         self._opened = self._streams = self._paused = False
@@ -251,21 +223,16 @@ class Forwarded(Stream):
         """The other server, if it can take over clients' connections."""
         return self._link.handover
 
-    @property
-    def ends(self) -> bool:
-        """Whether the answer ends by itself; for a path outside the standard it may be a feed."""
-        return endpoint(self._request) is not None
-
     def begin(self, sink: Sink) -> None:
         self._sink = sink
         try:
-            self._number = self._link.open(self, self._request)
+            self._number = self._link.open(self, self.request)
         except ORSError as error:
             self._sink = None
             sink.answer(refusal(error))
             return
         except Exception as error:  # a bug here: the client gets an answer all the same
-            log.error("%s %s was not forwarded", self._request.method, self._request.path, exc_info=error)
+            log.error("%s %s was not forwarded", self.request.method, self.request.path, exc_info=error)
             self._sink = None
             sink.answer(failure())
             return
@@ -299,7 +266,7 @@ class Forwarded(Stream):
             sink.end(payload)
         elif kind == frames.REFUSED:
             self._over()
-            sink.answer(self._link.reroute(self._request))
+            sink.answer(self._link.owner.refused(self.request))
 
     def lost(self) -> None:
         """Answers instead of the other server, which is gone."""
@@ -307,24 +274,11 @@ class Forwarded(Stream):
         if sink is None:
             return
         if not self._opened:
-            sink.answer(self._instead())
+            sink.answer(self._link.owner.lost(self.request, sent=bool(self._number)))
         elif self._streams:
             sink.end(_protocol.error_event(LOST, WORKER_LOST))
         else:
             sink.abort()
-
-    def _instead(self) -> Outcome:
-        what = endpoint(self._request)
-        if what is _protocol.CALL and self._number:
-            # The call may have run: after an error status, clients of other packages would send it again.
-            first = _protocol.task_id_event(next(_protocol.task_ids()))
-            return Answer(200, first + _protocol.error_event(LOST, WORKER_LOST), STREAM)
-        if self._answer_locally is not None and not needs_session(self._request):
-            return self._answer_locally(self._request)
-        if what is _protocol.CREATE or type(self._request) is _Retried:
-            return lost(self._request)
-        # Perhaps only the link is broken: the session is looked for once more.
-        return self._link.reroute(_Retried.of(self._request))
 
     def pause(self) -> None:
         """Gives the other server no more credit: the client is slower than the answer."""

@@ -1,14 +1,12 @@
 """Which endpoint and session a request is for, and the answers when its server is gone."""
 
 from ors import _protocol
+from ors.cluster.link.client import LOST, WORKER_LOST
 from ors.errors import Gone, ORSError, Unavailable
 from ors.server.admin.inspector_api import CALLS, SANDBOX
 from ors.server.admin.pages import SESSIONS
 from ors.server.http.answers import Answer, refusal
 from ors.server.http.requests import Request
-
-LOST = "Session lost: the server that held it has died"
-WORKER_LOST = "worker_lost"
 
 _BY_NAME = {one.name.rpartition("/")[2]: one for one in (*_protocol.ENDPOINTS, _protocol.FORK)}
 

@@ -13,6 +13,7 @@ from ors import _protocol
 from ors.cluster.handover import HandoverClient
 from ors.cluster.link.client import LinkClient
 from ors.cluster.link.frames import Hello
+from ors.server.app import App
 from ors.server.http.requests import Request
 from ors.server.http.streams import Outcome
 
@@ -43,6 +44,40 @@ def prefix_route(prefix: str) -> tuple[int, int]:
     """Returns the slot and the incarnation of the server whose session ids begin so."""
     digits = prefix.replace("-", "")
     return int(digits[:4], 16), int(digits[4:], 16)
+
+
+class LocalServer:
+    """The server that a router is part of."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+        self.identity = app.runtime.identity
+        self.prefix = id_prefix(self.identity.slot, self.identity.incarnation)
+
+    def has(self, sid: str) -> bool:
+        return sid in self._app.sessions
+
+    def standing(self, sid: str) -> int:
+        """Like `Sessions.standing`."""
+        return self._app.sessions.standing(sid, asyncio.get_running_loop().time())
+
+    def take(self, request: Request) -> Outcome:
+        """Answers a request on this server."""
+        return self._app.take(request, forwarded=True)
+
+    @property
+    def taking(self) -> bool:
+        """Whether it takes new sessions."""
+        return self._app.runtime.taking
+
+    @property
+    def leaving(self) -> bool:
+        """Whether the other servers know that it is about to end, and ask its successor."""
+        return self._app.runtime.leaving
+
+    @property
+    def sessions(self) -> int:
+        return len(self._app.sessions)
 
 
 class Peer:
@@ -105,8 +140,11 @@ class Peer:
         self._peers.disconnected(self)
         self._peers.ended(self, drained=True)
 
-    def reroute(self, request: Request) -> Outcome:
+    def refused(self, request: Request) -> Outcome:
         return self._peers.reroute(request)
+
+    def lost(self, request: Request, sent: bool) -> Outcome:
+        return self._peers.answer_instead(request, sent)
 
     def closed(self, link: LinkClient) -> None:
         self._taking = False

@@ -44,9 +44,12 @@ class Peers:
         """What is served: by this server, or else by most of the others."""
         self._changed = asyncio.Event()
         self._closing: set[asyncio.Task[None]] = set()
-        self._lookups = Threads()
+        self._resolving = Threads()
+        # Set by the router:
         self.reroute: Callable[[Request], Outcome]
-        """Set by the router: answers a request that a server refused because it is about to end."""
+        """Answers a request that a server refused because it is about to end."""
+        self.answer_instead: Callable[[Request, bool], Outcome]
+        """Answers a request whose server is gone; says whether the request was sent to it."""
 
     def __iter__(self) -> Iterator[Peer]:
         """Iterates over the servers whose link is up now; what is sent to one may find its link broken."""
@@ -77,7 +80,7 @@ class Peers:
         # Each in its own thread: uvloop has four for all, so names that take seconds to fail would delay
         # the servers that are up.
         try:
-            asked = self._lookups.run(socket.getaddrinfo, name, port, 0, socket.SOCK_STREAM)
+            asked = self._resolving.run(socket.getaddrinfo, name, port, 0, socket.SOCK_STREAM)
         except NoThread as error:
             raise OSError(str(error)) from error
         found = await asked

@@ -4,20 +4,17 @@ import asyncio
 import hashlib
 import random
 from collections import OrderedDict
-from collections.abc import Callable
-from typing import Protocol
 
 from ors import _protocol
-from ors.cluster.aggregate.pages import MergedPages
+from ors.cluster.link.client import LOST, WORKER_LOST, Forwarded
 from ors.cluster.routing.classify import ended, endpoint, lost, named, needs_session, unreachable
-from ors.cluster.routing.lookup import Lookup
-from ors.cluster.routing.peer import PREFIX_CHARS, Peer, id_prefix, prefix_route
+from ors.cluster.routing.pages import MergedPages
+from ors.cluster.routing.peer import PREFIX_CHARS, LocalServer, Peer, prefix_route
 from ors.cluster.routing.peers import Peers
 from ors.errors import Unavailable
-from ors.server.http.answers import refusal
+from ors.server.http.answers import STREAM, Answer, refusal
 from ors.server.http.requests import Request
-from ors.server.http.streams import Outcome
-from ors.server.identity import Identity
+from ors.server.http.streams import Later, Outcome
 
 ARRIVAL_SECONDS = 2.0
 """How long requests wait for a server that is not known yet: it may have just started."""
@@ -32,41 +29,13 @@ MAX_LOCATIONS = 100_000
 """Sessions with ids from clients, whose servers are remembered here."""
 
 
-class LocalServer(Protocol):
-    """The server that a router is part of."""
-
-    identity: Identity
-
-    def has(self, sid: str) -> bool:
-        """Whether the session lives here."""
-
-    def standing(self, sid: str) -> int:
-        """Like `Sessions.standing`."""
-
-    def take(self, request: Request) -> Outcome:
-        """Answers a request on this server."""
-
-    @property
-    def taking(self) -> bool:
-        """Whether it takes new sessions."""
-
-    @property
-    def leaving(self) -> bool:
-        """Whether the other servers know that it is about to end, and ask its successor."""
-
-    @property
-    def sessions(self) -> int:
-        """The number of its sessions."""
-
-
 class Router:
     """Forwards each request to its server. Without a local server, it forwards everything."""
 
     def __init__(self, peers: Peers, local: LocalServer | None = None) -> None:
         self._peers = peers
         self._local = local
-        self._own = id_prefix(local.identity.slot, local.identity.incarnation) if local is not None else ""
-        self._answer_locally: Callable[[Request], Outcome] | None = local.take if local is not None else None
+        self._own = local.prefix if local is not None else ""
         self._promised = _Promised()
         self._tasks: set[asyncio.Task[None]] = set()
         # By session id that a client made: the prefix of its server.
@@ -74,9 +43,8 @@ class Router:
         if local is not None:
             peers.record(local.identity.slot, local.identity.incarnation)
         peers.reroute = self._reroute
-        self._merged = MergedPages(
-            peers, self._answer_locally, local.identity if local is not None else None, self._tasks
-        )
+        peers.answer_instead = self._instead
+        self._merged = MergedPages(peers, local, self._tasks)
 
     def elsewhere(self, request: Request) -> Outcome | None:
         """Forwards a request; None if this server is to answer it."""
@@ -89,10 +57,10 @@ class Router:
         peer = self._peers.by_prefix.get(location or sid[:PREFIX_CHARS])
         if peer is not None and peer.link is not None:
             if location is None or endpoint(request) is not _protocol.CREATE:
-                return peer.link.ask(request, self._answer_locally)
+                return Forwarded(peer.link, request)
         elif sid[:PREFIX_CHARS] == self._own:
             return self._of_own(request, sid)
-        return Lookup(request, self._find(request, sid), self._tasks)
+        return Later(request, self._find(request, sid), self._tasks)
 
     def _of_own(self, request: Request, sid: str) -> Outcome | None:
         assert self._local is not None
@@ -100,11 +68,27 @@ class Router:
         if successor is None or successor.link is None or self._local.standing(sid):
             return None
         # The session was created when the other servers knew already that this one is about to end.
-        return successor.link.ask(request, self._answer_locally)
+        return Forwarded(successor.link, request)
 
     def _reroute(self, request: Request) -> Outcome:
         outcome = self.elsewhere(request)
         return self._answer_here(request) if outcome is None else outcome
+
+    def _instead(self, request: Request, sent: bool) -> Outcome:
+        """Answers a request that its server has not answered, since the link to it broke."""
+        what = endpoint(request)
+        if what is _protocol.CALL and sent:
+            # The call may have run: after an error status, clients of other packages would send it again.
+            first = _protocol.task_id_event(next(_protocol.task_ids()))
+            return Answer(200, first + _protocol.error_event(LOST, WORKER_LOST), STREAM)
+        if self._local is not None and not needs_session(request):
+            return self._local.take(request)
+        if what is _protocol.CREATE or isinstance(request, _Retried):
+            return lost(request)
+        # Perhaps only the link is broken: the session is looked for once more.
+        return self._reroute(
+            _Retried(request.method, request.path, request.query, request.headers, request.body)
+        )
 
     def new_session_id(self) -> str:
         """Returns an id for a new session: on this server if loads are even, else on the emptier of two."""
@@ -137,7 +121,7 @@ class Router:
         if not peers:
             return refusal(Unavailable("No server is up", retry_after=1, reason="worker_lost"))
         link = random.choice(peers).link
-        return lost(request) if link is None else link.ask(request, None)
+        return lost(request) if link is None else Forwarded(link, request)
 
     # ── Sessions that are looked for ─────────────────────────────────────────────────────────────
 
@@ -172,7 +156,7 @@ class Router:
         # A later incarnation knows that the session is lost, and creates the ones that were about to begin.
         peer = peer or self._successor(slot)
         if peer is not None and peer.link is not None:
-            return peer.link.ask(request, self._answer_locally)
+            return Forwarded(peer.link, request)
         if self._is_own(slot) or (self._local is not None and not needs_session(request)):
             return self._answer_here(request)
         if not needs_session(request):
@@ -223,11 +207,15 @@ class Router:
             self._locations.popitem(last=False)
         if peer is None:
             return self._answer_here(request)
-        return lost(request) if peer.link is None else peer.link.ask(request, self._answer_locally)
+        return lost(request) if peer.link is None else Forwarded(peer.link, request)
 
     def _answer_here(self, request: Request) -> Outcome:
-        assert self._answer_locally is not None
-        return self._answer_locally(request)
+        assert self._local is not None
+        return self._local.take(request)
+
+
+class _Retried(Request):
+    """A request that is forwarded a second time, since its link broke."""
 
 
 class _Promised:

@@ -227,7 +227,8 @@ class Later(Stream):
     ) -> None:
         self._request = request
         self._coming = coming
-        self._tasks = tasks  # keeps a reference to the task
+        self.tasks = tasks
+        """Keeps a reference to the task."""
         self._failed = failed
         self._task: asyncio.Task[None] | None = None
         self._sink: Sink | None = None
@@ -236,8 +237,8 @@ class Later(Stream):
         """Waits for the outcome, and answers with it."""
         self._sink = sink
         self._task = task = start_task(self._wait(), asyncio.get_running_loop(), self._request.path)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
 
     async def _wait(self) -> None:
         outcome: Outcome | None = None

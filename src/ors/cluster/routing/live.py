@@ -2,7 +2,6 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
 from heapq import nlargest
 from itertools import groupby
 from typing import Any
@@ -10,6 +9,8 @@ from urllib.parse import urlencode
 
 from ors._json import loads
 from ors._protocol.sse import Decoder
+from ors.cluster.link.client import Forwarded
+from ors.cluster.routing.peer import LocalServer
 from ors.cluster.routing.peers import Peers
 from ors.server.admin.ended_episodes import SHOWN
 from ors.server.admin.inspector_api import MAX_PAGE, PAGE
@@ -26,21 +27,15 @@ _Totals = dict[str, dict[str, float]]
 """Numbers of episodes by environment."""
 
 
-def live(
-    request: Request,
-    peers: Peers,
-    answer_locally: Callable[[Request], Outcome] | None = None,
-    own: str = "",
-) -> Feed:
+def live(request: Request, peers: Peers, local: LocalServer | None) -> Feed:
     """Returns the feed of all servers, with the sessions that the request asks for, newest first.
 
     Only the `MAX_PAGE` newest sessions are listed: a page beyond them is the last of those.
-    `own` is the prefix of this server's session ids, if it has sessions itself.
 
     Raises:
         BadRequest: the query is wrong.
     """
-    return _MergedFeed(request, peers, answer_locally, own).feed
+    return _MergedFeed(request, peers, local).feed
 
 
 class _ServerFeed:
@@ -92,21 +87,14 @@ class _ServerFeed:
 class _MergedFeed:
     """One reader's feed, merged once a second."""
 
-    def __init__(
-        self,
-        request: Request,
-        peers: Peers,
-        answer_locally: Callable[[Request], Outcome] | None,
-        own: str,
-    ) -> None:
+    def __init__(self, request: Request, peers: Peers, local: LocalServer | None) -> None:
         self._count = min(request.number("limit", PAGE), MAX_PAGE)
         self._first = min(request.number("offset", 0), MAX_PAGE - self._count)
         wanted = {"environment": request.asked("environment"), "state": request.asked("state")}
         wanted |= {"offset": "0", "limit": str(self._first + self._count)}
         self._request = request.like(urlencode(wanted).encode())
         self._peers = peers
-        self._answer_locally = answer_locally
-        self._prefix = own
+        self._local = local
         self._feeds: dict[str, _ServerFeed] = {}  # by the prefix of each server's session ids
         self._streams: dict[str, Stream] = {}
         self._own: Stream | None = None
@@ -116,10 +104,10 @@ class _MergedFeed:
         self.feed = Feed(self._open, self._close)
 
     def _open(self, feed: Feed) -> None:
-        own = self._answer_locally(self._request) if self._answer_locally is not None else None
-        if isinstance(own, Feed):
+        own = self._local.take(self._request) if self._local is not None else None
+        if isinstance(own, Feed) and self._local is not None:
             self._own = own
-            own.begin(self._feeds.setdefault(self._prefix, _ServerFeed()))
+            own.begin(self._feeds.setdefault(self._local.prefix, _ServerFeed()))
         self._update()
         self._timer = asyncio.get_running_loop().call_later(FIRST_SECONDS, self._tick)
 
@@ -139,7 +127,7 @@ class _MergedFeed:
         for peer in self._peers:
             if peer.prefix not in self._streams and peer.link is not None:
                 self._feeds[peer.prefix] = feed = _ServerFeed()
-                self._streams[peer.prefix] = stream = peer.link.ask(self._request)
+                self._streams[peer.prefix] = stream = Forwarded(peer.link, self._request)
                 stream.begin(feed)
 
     def _tick(self) -> None:

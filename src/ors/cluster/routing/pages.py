@@ -8,9 +8,9 @@ from typing import Any
 from urllib.parse import urlencode
 
 from ors._json import loads
-from ors.cluster.aggregate.live import live
-from ors.cluster.routing.lookup import Lookup
-from ors.cluster.routing.peer import Peer, id_prefix
+from ors.cluster.link.client import Forwarded
+from ors.cluster.routing.live import live
+from ors.cluster.routing.peer import LocalServer, Peer
 from ors.cluster.routing.peers import Peers
 from ors.errors import Unavailable
 from ors.server.admin.inspector_api import ABOUT
@@ -18,8 +18,7 @@ from ors.server.admin.inspector_api import LIVE as WATCH
 from ors.server.admin.pages import LIVE, MAX_PAGE, METRICS, PAGE, READY, SESSIONS
 from ors.server.http.answers import TEXT, Answer, Headers, answer, refusal
 from ors.server.http.requests import Request
-from ors.server.http.streams import Feed, Outcome, Stream
-from ors.server.identity import Identity
+from ors.server.http.streams import Feed, Later, Outcome, Stream
 
 ANSWER_SECONDS = 2.0
 """A server that takes longer is left out: it may be frozen."""
@@ -30,23 +29,16 @@ Ask = Callable[[Request], Coroutine[Any, Any, Answer]]
 class MergedPages:
     """Answers pages with those of all servers, merged."""
 
-    def __init__(
-        self,
-        peers: Peers,
-        answer_locally: Callable[[Request], Outcome] | None,
-        own: Identity | None,
-        tasks: set[asyncio.Task[None]],
-    ) -> None:
+    def __init__(self, peers: Peers, local: LocalServer | None, tasks: set[asyncio.Task[None]]) -> None:
         self._peers = peers
         self._tasks = tasks
-        self._answer_locally = answer_locally
-        self._own = own
+        self._local = local
         self._pages: dict[tuple[str, str], Ask] = {
             ("GET", METRICS): self._metrics,
             ("GET", SESSIONS): self._sessions,
             ("GET", READY): self._ready,
         }
-        if answer_locally is None:
+        if local is None:
             self._pages["GET", LIVE] = self._live
 
     def page(self, request: Request) -> Outcome | None:
@@ -55,24 +47,21 @@ class MergedPages:
         if (request.method, path) == ("GET", WATCH):
             return self._watch(request)
         page = self._pages.get((request.method, path))
-        return None if page is None else Lookup(request, page(request), self._tasks)
+        return None if page is None else Later(request, page(request), self._tasks)
 
     def _watch(self, request: Request) -> Outcome:
-        if self._answer_locally is None:
-            return Lookup(request, self._watch_if_offered(request), self._tasks)
-        here = self._answer_locally(request)
+        if self._local is None:
+            return Later(request, self._watch_if_offered(request), self._tasks)
+        here = self._local.take(request)
         # The feed is not opened: this only shows whether there is one.
-        if not isinstance(here, Feed) or self._own is None:
-            return here
-        own = id_prefix(self._own.slot, self._own.incarnation)
-        return live(request, self._peers, self._answer_locally, own)
+        return live(request, self._peers, self._local) if isinstance(here, Feed) else here
 
     async def _watch_if_offered(self, request: Request) -> Outcome:
         about = Request("GET", ABOUT, b"", request.headers, b"")
         answers = [await answer_of(peer, about) for peer in list(self._peers)[:1]]
         if not answers:
             raise Unavailable("No server is up", retry_after=1)
-        return live(request, self._peers) if answers[0].status == 200 else answers[0]
+        return live(request, self._peers, None) if answers[0].status == 200 else answers[0]
 
     async def _all(self, request: Request) -> list[tuple[str, Answer]]:
         """Asks all servers; returns their answers by name."""
@@ -85,8 +74,9 @@ class MergedPages:
         every: list[tuple[int, int, Ask]] = [
             (peer.slot, peer.incarnation, partial(answer_of, peer)) for peer in self._peers
         ]
-        if self._answer_locally is not None and self._own is not None:
-            every.append((self._own.slot, self._own.incarnation, partial(_here, self._answer_locally)))
+        if self._local is not None:
+            me = self._local.identity
+            every.append((me.slot, me.incarnation, partial(_here, self._local)))
         newest = {slot: incarnation for slot, incarnation, _ in sorted(every, key=lambda each: each[:2])}
         return {
             str(slot) if newest[slot] == incarnation else f"{slot}.{incarnation}": ask
@@ -180,11 +170,11 @@ async def answer_of(peer: Peer, request: Request) -> Answer:
     """Asks one server; returns its whole answer."""
     if peer.link is None:
         return refusal(Unavailable("The server has died", retry_after=1))
-    return await _collected(peer.link.ask(request))
+    return await _collected(Forwarded(peer.link, request))
 
 
-async def _here(take: Callable[[Request], Outcome], request: Request) -> Answer:
-    outcome = take(request)
+async def _here(local: LocalServer, request: Request) -> Answer:
+    outcome = local.take(request)
     return outcome if isinstance(outcome, Answer) else await _collected(outcome)
 
 

@@ -1,1 +1,0 @@
-"""Pages and feeds that combine those of all servers."""
