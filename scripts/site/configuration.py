@@ -9,7 +9,7 @@ from importlib import import_module
 import click
 
 from ors.cli.settings import SECRET, label, settable
-from ors.rollouts.agents.dialects import DIALECTS
+from ors.providers import MODEL_NAMES, api_of
 from scripts.site import commands
 from scripts.site.markdown import code, table
 
@@ -67,8 +67,8 @@ def shown(value: object) -> str:
 def model_variables() -> str:
     """The variables that agents of model providers read."""
     rows = [
-        (code(name), ", ".join(map(code, dialect.key_variables)), code(dialect.url_variable))
-        for name, dialect in DIALECTS.items()
+        (code(name), ", ".join(map(code, api.key_variables)), code(api.url_variable))
+        for name, api in ((name, api_of(format)) for name, format in MODEL_NAMES.items())
     ]
     return table(("provider", "key", "address"), rows)
 

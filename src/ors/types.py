@@ -1,7 +1,7 @@
 """The wire models of the Open Reward Standard, shared by server and client."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, assert_never
 
 from pydantic import BaseModel, Field, RootModel, StrictInt, model_validator
 from typing_extensions import TypeAliasType
@@ -29,6 +29,7 @@ __all__ = [
     "ToolCall",
     "ToolOutput",
     "ToolSpec",
+    "text_and_images",
 ]
 
 JSONValue = TypeAliasType("JSONValue", Mapping[str, Any] | Sequence[Any] | str | int | float | bool | None)
@@ -86,6 +87,21 @@ Block = TextBlock | ImageBlock
 # A list, not a Sequence: pydantic validates it in 60% of the time, and accepts any sequence as well.
 Blocks = TypeAliasType("Blocks", list[Block])
 """A prompt, or the content of a tool's output."""
+
+
+def text_and_images(blocks: Sequence[Block]) -> tuple[str, list[ImageBlock]]:
+    """The text of all blocks, one below the other, and their images."""
+    texts: list[str] = []
+    images: list[ImageBlock] = []
+    for block in blocks:
+        match block:
+            case TextBlock():
+                texts.append(block.text)
+            case ImageBlock():
+                images.append(block)
+            case _:
+                assert_never(block)
+    return "\n".join(texts), images
 
 
 class ToolOutput(BaseModel, extra="forbid"):

@@ -12,9 +12,9 @@ from ors._json import dumps, loads
 from ors.adapters.common.chat import call_of
 from ors.adapters.common.hermes import parse_reply
 from ors.client import Provider, ToolCallError, ToolInvocation, parse_tool_call
+from ors.providers import MODEL_NAMES, api_of
 from ors.rollouts import AgentMessage
-from ors.rollouts.agents.dialects import DIALECTS
-from ors.rollouts.episodes.reply_check import check_reply
+from ors.rollouts.episodes.played import check_reply
 
 HALF = "\ud83d"  # of an emoji: its other half was never sampled
 DIGITS = "9" * 4300  # as many as Python reads
@@ -127,10 +127,10 @@ def answers(text: str) -> dict[str, list[Any]]:
 @all_examples("text")
 def test_a_providers_answer_with_anything_in_it_is_read(text: str) -> None:
     made = answers(text)
-    assert made.keys() == DIALECTS.keys()
+    assert made.keys() == MODEL_NAMES.keys()
     for name, given_answers in made.items():
         for answer in given_answers:
-            reply = DIALECTS[name].reply(answer)
+            reply = api_of(MODEL_NAMES[name]).read_answer(answer)
             assert len(reply.calls) == 1
             check_reply(reply)
 

@@ -25,7 +25,7 @@ from ors.rollouts import (
     UserMessage,
     play,
 )
-from ors.rollouts.episodes.record import EpisodeRecord
+from ors.rollouts.episodes.episode import EpisodeRecord
 from ors.rollouts.records import RunInfo, RunWriter, read_run
 from ors.types import TextBlock
 from tests.rollouts.conftest import Opening

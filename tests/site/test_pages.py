@@ -151,7 +151,7 @@ def test_every_public_name_of_every_package_is_in_the_reference(pages: Mapping[s
 
 
 def test_every_variable_of_a_model_provider_is_in_the_configuration(pages: Mapping[str, str]) -> None:
-    sources = [path.read_text() for path in (ROOT / "src/ors/rollouts/agents/dialects").glob("*.py")]
+    sources = [path.read_text() for path in (ROOT / "src/ors/providers").glob("*.py")]
     read = {name for text in sources for name in re.findall(r"\"([A-Z]+_(?:API_KEY|BASE_URL))\"", text)}
     assert {"OPENAI_API_KEY", "ANTHROPIC_API_KEY"} <= read
     assert [name for name in read if f"`{name}`" not in pages["reference/configuration.md"]] == []

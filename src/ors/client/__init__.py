@@ -2,9 +2,14 @@
 
 from ors.client.client import AsyncEnvironment, AsyncEnvironmentsAPI, AsyncORS, http_transport
 from ors.client.decode import Task
-from ors.client.formats import (
-    Provider,
-    ToolInvocation,
+from ors.client.options import Options
+from ors.client.sessions.session import AsyncSession
+from ors.client.sync import ORS, Environment, EnvironmentsAPI, Session
+from ors.client.transports.asgi import ASGITransport
+from ors.client.transports.base import Response, Transport
+from ors.errors import AuthenticationError, ToolCallError
+from ors.providers import Provider
+from ors.providers.convert import (
     convert_prompt,
     convert_reply,
     convert_results,
@@ -12,12 +17,7 @@ from ors.client.formats import (
     convert_tools,
     parse_tool_call,
 )
-from ors.client.options import Options
-from ors.client.sessions.session import AsyncSession
-from ors.client.sync import ORS, Environment, EnvironmentsAPI, Session
-from ors.client.transports.asgi import ASGITransport
-from ors.client.transports.base import Response, Transport
-from ors.errors import AuthenticationError, ToolCallError
+from ors.providers.messages import ToolInvocation
 from ors.types import ImageBlock, TerminalToolSpec, TextBlock, ToolOutput, ToolSpec
 
 SyncSession = Session

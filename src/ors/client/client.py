@@ -19,7 +19,6 @@ from ors._protocol import (
 )
 from ors.client.bound import Bound
 from ors.client.decode import Task, field, items, object_of, required_secrets, terminal_tool, tools
-from ors.client.formats import Provider, convert_tool_response
 from ors.client.options import Options
 from ors.client.server import RemoteServer
 from ors.client.sessions.keepalive import KeepAlive
@@ -28,6 +27,8 @@ from ors.client.transports.base import Transport
 from ors.client.transports.http import DirectTransport
 from ors.client.transports.proxy import ProxiedTransport
 from ors.client.transports.urls import proxy_of
+from ors.providers import Provider
+from ors.providers.convert import convert_tool_response
 from ors.types import TerminalToolSpec, ToolSpec
 
 DEFAULT_BASE_URL = "http://localhost:8080"

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from ors.errors import BadRequest
 from ors.rollouts import Failed, TaskKey, Truncated
 from ors.rollouts.records import Entry
-from ors.rollouts.records.analysis.statistics import mean_of
+from ors.rollouts.records.statistics import mean_of
 from ors.server.http.requests import Request
 
 Row = TypeVar("Row")

@@ -7,8 +7,7 @@ from typing import Any
 
 from ors.errors import BadRequest, NotFound, TooLarge
 from ors.rollouts.records import Entry, Run, RunError, find_runs, read_run, summarize
-from ors.rollouts.records.blobs import Blobs
-from ors.rollouts.records.files import open_file
+from ors.rollouts.records.files import Blobs, open_file
 from ors.rollouts.records.line import checked
 
 GROWING_SECONDS = 10.0

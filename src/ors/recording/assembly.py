@@ -21,7 +21,7 @@ from ors.rollouts import (
     UserMessage,
 )
 from ors.rollouts.episodes.outcome import ended
-from ors.rollouts.episodes.rewards import ReductionName, reducer
+from ors.rollouts.episodes.rules import ReductionName, reducer
 from ors.server.observe.events import SessionEnded
 from ors.types import Blocks, TextBlock
 

@@ -1,9 +1,7 @@
 """Rollouts: any agent plays any environment, and every episode ends with an outcome."""
 
-from ors.rollouts.agent import Agent, ContextExceeded, Conversation, ModelError, TaskRef
-from ors.rollouts.driver import Rollouts, rollouts
-from ors.rollouts.episodes.limits import EpisodeLimits
-from ors.rollouts.episodes.messages import (
+from ors.providers.errors import ContextExceeded, ModelError
+from ors.providers.messages import (
     AgentMessage,
     Message,
     SystemMessage,
@@ -11,15 +9,15 @@ from ors.rollouts.episodes.messages import (
     Usage,
     UserMessage,
 )
+from ors.rollouts.driver import Rollouts, rollouts
+from ors.rollouts.episodes.episode import Agent, Conversation, EpisodeRecord, TaskRef
 from ors.rollouts.episodes.outcome import Failed, Outcome, Refused, Scored, Truncated, Unscored
-from ors.rollouts.episodes.record import EpisodeRecord
-from ors.rollouts.episodes.rewards import Reduction
-from ors.rollouts.episodes.rules import PlayArguments, RolloutArguments
+from ors.rollouts.episodes.played import play
+from ors.rollouts.episodes.rules import EpisodeLimits, PlayArguments, Reduction, RolloutArguments
 from ors.rollouts.episodes.stepped import SteppedEpisode
-from ors.rollouts.play import play
+from ors.rollouts.episodes.task import EpisodeKey, TaskKey, episode_key, task_key
 from ors.rollouts.samplers import TaskSampler
 from ors.rollouts.sync import SteppedEpisodeSync, play_sync, rollouts_sync
-from ors.rollouts.task_key import EpisodeKey, TaskKey, episode_key, task_key
 
 __all__ = [
     "Agent",

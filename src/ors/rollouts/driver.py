@@ -19,15 +19,12 @@ from typing import Any, Unpack
 
 from ors.client import AsyncEnvironment
 from ors.client.bound import running_loop
-from ors.rollouts.agent import Agent, TaskRef
-from ors.rollouts.episodes.failures import worth_retrying
-from ors.rollouts.episodes.messages import Usage
-from ors.rollouts.episodes.outcome import Failed
+from ors.providers.messages import Usage
+from ors.rollouts.episodes.episode import Agent, EpisodeRecord, TaskRef
+from ors.rollouts.episodes.outcome import Failed, worth_retrying
 from ors.rollouts.episodes.played import PlayedEpisode
-from ors.rollouts.episodes.record import EpisodeRecord
 from ors.rollouts.episodes.rules import PlayArguments, Rules
-from ors.rollouts.task_key import EpisodeKey, episode_key
-from ors.rollouts.tasks import GivenTask, listed, session_for, task_ref
+from ors.rollouts.episodes.task import EpisodeKey, GivenTask, episode_key, listed, session_for, task_ref
 
 LISTED_SECONDS = 5.0
 """How long the record of an episode that has ended waits for its task."""

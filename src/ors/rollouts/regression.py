@@ -7,11 +7,10 @@ from typing import Any, Literal
 from ors._masking import masked
 from ors.client import AsyncEnvironment, AsyncSession, ToolInvocation
 from ors.errors import ORSError, ServerFailed, ToolCallError, ToolFailed
-from ors.rollouts.episodes.failures import session_failed
-from ors.rollouts.episodes.messages import AgentMessage, ToolMessage, UserMessage, text_blocks
-from ors.rollouts.episodes.outcome import Failed, is_lost
-from ors.rollouts.episodes.record import EpisodeRecord
-from ors.rollouts.tasks import mask_of, session_for
+from ors.providers.messages import AgentMessage, ToolMessage, UserMessage, text_blocks
+from ors.rollouts.episodes.episode import EpisodeRecord
+from ors.rollouts.episodes.outcome import Failed, is_lost, session_failed
+from ors.rollouts.episodes.task import mask_of, session_for
 from ors.types import Blocks, ToolSpec
 
 Kind = Literal["tools", "prompt", "result", "reward", "finished"]

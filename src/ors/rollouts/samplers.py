@@ -9,11 +9,9 @@ from itertools import accumulate, chain
 from typing import Any, Literal
 
 from ors.client import Task
-from ors.rollouts.agent import TaskRef
+from ors.rollouts.episodes.episode import EpisodeRecord, TaskRef
 from ors.rollouts.episodes.outcome import Failed
-from ors.rollouts.episodes.record import EpisodeRecord
-from ors.rollouts.task_key import task_key
-from ors.rollouts.tasks import GivenTask
+from ors.rollouts.episodes.task import GivenTask, task_key
 
 _SLOWEST_CHANGE = 0.05
 _LEAST_WEIGHT = 0.1

@@ -6,14 +6,13 @@ from itertools import islice
 from typing import Unpack
 
 from ors.client import Environment, Session
-from ors.rollouts.agent import Agent
+from ors.providers.messages import AgentMessage, Message
 from ors.rollouts.driver import rollouts
-from ors.rollouts.episodes.messages import AgentMessage, Message
-from ors.rollouts.episodes.record import EpisodeRecord
+from ors.rollouts.episodes.episode import Agent, EpisodeRecord
+from ors.rollouts.episodes.played import play
 from ors.rollouts.episodes.rules import PlayArguments, RolloutArguments
 from ors.rollouts.episodes.stepped import SteppedEpisode
-from ors.rollouts.play import play
-from ors.rollouts.tasks import GivenTask
+from ors.rollouts.episodes.task import GivenTask
 from ors.types import ToolSpec
 
 

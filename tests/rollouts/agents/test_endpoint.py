@@ -2,7 +2,6 @@
 
 import asyncio
 import base64
-import json
 import logging
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
@@ -10,9 +9,10 @@ from typing import Any
 
 import pytest
 
+from ors.client.retry import Retry
+from ors.client.status_errors import retry_after
 from ors.rollouts import ContextExceeded, ModelError
 from ors.rollouts.agents import ModelAgent
-from ors.rollouts.agents.provider_errors import retry_after
 from tests.rollouts.agents.test_model import KEY, LOOK, PROMPT, asked, conversation
 from tests.support.model_provider import ALL, Answers
 from tests.support.scripted_server import Reply, answer, head
@@ -27,10 +27,10 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The pauses between attempts, which are not made."""
     made: list[float] = []
 
-    async def sleep(seconds: float) -> None:
+    async def sleep(_: Retry, seconds: float) -> None:
         made.append(seconds)
 
-    monkeypatch.setattr("ors.rollouts.agents.endpoint.sleep", sleep)
+    monkeypatch.setattr(Retry, "_sleep", sleep)
     return made
 
 
@@ -85,15 +85,34 @@ async def test_an_empty_account_is_not_asked_again() -> None:
         assert len(script.requests) == 1
 
 
-def test_retry_after_is_read_as_seconds_a_date_or_googles_delay() -> None:
+def test_retry_after_is_read_as_seconds_or_a_date() -> None:
     soon = format_datetime(datetime.now(UTC) + timedelta(seconds=90), usegmt=True)
-    assert retry_after({"Retry-After": "2.5"}, b"") == 2.5
-    assert 80 < (retry_after({"Retry-After": soon}, b"") or 0) <= 90
-    assert retry_after({"Retry-After": "Mon, 01 Jan 2001 00:00:00 GMT"}, b"") == 0.0
-    assert retry_after({"Retry-After": "later"}, b"") is None
-    assert retry_after({}, b"") is None
+    assert retry_after({"Retry-After": "2.5"}) == 2.5
+    assert 80 < (retry_after({"Retry-After": soon}) or 0) <= 90
+    assert retry_after({"Retry-After": "Mon, 01 Jan 2001 00:00:00 GMT"}) == 0.0
+    assert retry_after({"Retry-After": "later"}) is None
+    assert retry_after({}) is None
+
+
+@pytest.mark.parametrize(("headers", "least"), [({}, 34.5), ({"Retry-After": "2"}, 2.0)])
+@dialects
+async def test_google_asks_for_a_pause_in_the_body_which_a_header_overrides(
+    answers: Answers, headers: dict[str, str], least: float, pauses: list[float]
+) -> None:
     details = [{"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "34.5s"}]
-    assert retry_after({}, json.dumps({"error": {"details": details}}).encode()) == 34.5
+    busy = answer({"error": {"message": "busy", "details": details}}, 429, headers)
+    async with asked(answers, busy, answer(answers("Hi."))) as (agent, _):
+        await replied(agent)
+    (pause,) = pauses
+    assert least <= pause <= 1.1 * least
+
+
+async def test_an_answer_without_end_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ors.rollouts.agents.endpoint.MAX_ANSWER_BYTES", 100)
+    async with asked(ALL[0], answer(ALL[0]("x" * 200))) as (agent, script):
+        with pytest.raises(ModelError, match="is over 100 bytes"):
+            await replied(agent)
+        assert len(script.requests) == 1
 
 
 LONG = [(answers, error) for answers in ALL for error in answers.context_errors]

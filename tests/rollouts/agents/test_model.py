@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from ors.client import ToolInvocation
+from ors.providers import api_of
+from ors.providers.base import ModelOptions, ModelRequest
 from ors.rollouts import (
     AgentMessage,
     Conversation,
@@ -376,11 +378,8 @@ async def test_extra_fields_reach_into_objects_and_none_removes_one() -> None:
 
 
 def test_openais_own_models_get_the_newer_name_of_the_token_limit() -> None:
-    from ors.rollouts.agents.dialects.base import ModelRequest
-    from ors.rollouts.agents.dialects.chat import CHAT
-    from ors.rollouts.agents.options import ModelOptions
-
-    body = CHAT.body(ModelRequest("m", "", [], [], ModelOptions(max_tokens=5), official=True))
+    request = ModelRequest("m", "", [], [], ModelOptions(max_tokens=5), official=True)
+    body = api_of("openai-chat").write_body(request)
     assert body["max_completion_tokens"] == 5
     assert "max_tokens" not in body
 

@@ -15,8 +15,7 @@ from ors.errors import (
     Unavailable,
 )
 from ors.rollouts import Failed, ModelError, Outcome, Scored, Truncated
-from ors.rollouts.episodes.failures import agent_failed, session_failed, worth_retrying
-from ors.rollouts.episodes.outcome import Party, Stage
+from ors.rollouts.episodes.outcome import Party, Stage, agent_failed, session_failed, worth_retrying
 
 TABLE: list[tuple[ORSError, Stage, Party, bool, bool]] = [
     # error, stage, who, whether a call may have run, whether a new session may help

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ors.rollouts import Reduction
-from ors.rollouts.episodes.rewards import reducer
-from ors.rollouts.episodes.rules import Rules
+from ors.rollouts.episodes.rules import Rules, reducer
 
 TABLE: list[tuple[list[float], float, float, float]] = [
     # rewards, last, sum, max

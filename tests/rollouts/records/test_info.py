@@ -10,7 +10,7 @@ import pytest
 
 from ors import __version__
 from ors.rollouts.records import RunInfo, RunWriter, read_run
-from ors.rollouts.records.redaction import HIDDEN, redacted
+from ors.rollouts.records.info import HIDDEN, redacted
 
 
 def git(folder: Path, *words: str) -> None:

@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from ors.rollouts import AgentMessage, EpisodeRecord, Failed, ToolMessage, UserMessage
 from ors.rollouts.episodes.scoring import Scoring
 from ors.rollouts.records import RunError, line_schema
-from ors.rollouts.records.blobs import Blobs
-from ors.rollouts.records.index import entry
+from ors.rollouts.records.files import Blobs
 from ors.rollouts.records.line import LARGEST_IMAGE, LARGEST_TEXT, decode, encode
+from ors.rollouts.records.reader import entry
 from ors.types import ImageBlock, TextBlock
 from tests.support.episode_records import RECORDS, episode
 

@@ -17,8 +17,7 @@ from ors.rollouts import (
     SteppedEpisodeSync,
     Truncated,
 )
-from ors.rollouts.episodes.failures import worth_retrying
-from ors.rollouts.episodes.outcome import Party
+from ors.rollouts.episodes.outcome import Party, worth_retrying
 from ors.rollouts.episodes.rules import Rules
 from ors.rollouts.episodes.scoring import BY_DEFAULT
 

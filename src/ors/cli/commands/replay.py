@@ -23,7 +23,7 @@ from ors.client import AsyncORS
 from ors.errors import ORSError
 from ors.rollouts import EpisodeRecord, task_key
 from ors.rollouts.records import Run, RunError, read_run
-from ors.rollouts.records.analysis.statistics import counted
+from ors.rollouts.records.statistics import counted
 from ors.rollouts.regression import Difference, failed_alike, is_replayable, replay
 
 LONGEST_VALUE = 60

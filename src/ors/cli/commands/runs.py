@@ -37,7 +37,7 @@ from ors.rollouts.records import (
     summarize,
     task_rows,
 )
-from ors.rollouts.records.analysis.statistics import counted
+from ors.rollouts.records.statistics import counted
 
 FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 RUN = click.argument("run", metavar="RUN", type=click.Path(path_type=Path))

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from ors.rollouts import EpisodeRecord, Failed, TaskKey, Usage, task_key
 from ors.rollouts.episodes.scoring import BY_DEFAULT, Scoring
 from ors.rollouts.records import Entry, Estimate
-from ors.rollouts.records.analysis.statistics import mean_score
+from ors.rollouts.records.statistics import mean_score
 
 
 @dataclass

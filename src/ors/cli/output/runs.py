@@ -20,7 +20,7 @@ from ors.rollouts import (
     task_key,
 )
 from ors.rollouts.records import Comparison, Entry, Estimate, Row, Run, Summary, TaskChange
-from ors.rollouts.records.analysis.statistics import counted
+from ors.rollouts.records.statistics import counted
 from ors.types import Block, TextBlock
 
 MOST_CHANGES = 10

@@ -4,9 +4,11 @@ from collections.abc import Awaitable
 from itertools import groupby
 from typing import Any
 
-from ors.client.formats import Provider, ToolInvocation, convert_prompt, convert_reply, convert_results
-from ors.client.formats.base import Messages
 from ors.errors import ToolCallError
+from ors.providers import Provider
+from ors.providers.base import Messages
+from ors.providers.convert import convert_prompt, convert_reply, convert_results
+from ors.providers.messages import ToolInvocation
 from ors.types import Blocks, JSONObject, TextBlock, ToolOutput
 
 

@@ -1,22 +1,21 @@
 """Endpoint: the HTTP address of a model provider."""
 
 import asyncio
-import random
 import re
-from asyncio import sleep
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
 from ors._json import dumps, loads
 from ors._masking import MASK, hidden, masked
 from ors._version import __version__
-from ors.client import Transport, http_transport
-from ors.errors import TransportError
-from ors.rollouts.agent import ModelError
-from ors.rollouts.agents.options import ModelOptions
-from ors.rollouts.agents.provider_errors import failure, repeatable, retry_after, status_inside
+from ors.client import Options, Transport, http_transport
+from ors.client.retry import Retry
+from ors.client.server import read_body
+from ors.client.status_errors import retry_after
+from ors.errors import ResponseError, TransportError, Unavailable
+from ors.providers.base import ModelOptions
+from ors.providers.errors import ModelError, failure, repeatable, retry_delay, status_inside
 
 MAX_ANSWER_BYTES = 64 * 2**20
 SHORTEST_KEY = 8
@@ -49,56 +48,54 @@ class ProviderEndpoint:
             ContextExceeded: the conversation is too long. ModelError: there is no answer after all retries.
         """
         data = dumps(body)
-        pause, left = self._options.backoff_seconds, self._options.retries
-        while (attempt := await self._attempt(path, data)).error is not None:
-            asked = attempt.retry_after or 0.0
-            if left <= 0 or not attempt.repeatable or asked > self._options.longest_pause_seconds:
-                raise attempt.error
-            # Random, so that not all episodes come back at once.
-            await sleep(max(asked * random.uniform(1.0, 1.1), pause * random.uniform(0.5, 1.0)))
-            pause, left = min(2 * pause, self._options.longest_pause_seconds), left - 1
-        return attempt.answer
+        longest = self._options.longest_pause_seconds
+        pauses = Options(backoff_seconds=self._options.backoff_seconds, backoff_limit_seconds=longest)
+        limit = self._options.retries
+        # Each attempt has a time limit of its own: this one only has to be longer than all of them.
+        seconds = (limit + 1) * (self._options.request_seconds + 2 * longest)
+        try:
+            return await Retry(pauses, limit=limit, seconds=seconds).run(lambda: self._attempt(path, data))
+        except _Repeatable as last:
+            raise last.error from None
 
     async def close(self) -> None:
         await self._transport.close()
 
-    async def _attempt(self, path: str, data: bytes) -> "_Attempt":
+    async def _attempt(self, path: str, data: bytes) -> Any:
+        """One request, and its answer.
+
+        Raises:
+            _Repeatable: the same request may succeed later. ModelError: it will not.
+        """
         seconds = self._options.request_seconds
         try:
             async with asyncio.timeout(seconds):
-                status, headers, body = await self._exchange(path, data)
+                response = await self._transport.send("POST", path, self._headers, data)
+                body = await read_body(response, MAX_ANSWER_BYTES)
         except TimeoutError:
-            return _Attempt(error=ModelError(f"{self._where} has not answered within {seconds:g} s"))
+            raise _Repeatable(ModelError(f"{self._where} has not answered within {seconds:g} s")) from None
         except TransportError as error:
-            return _Attempt(error=ModelError(f"no answer of {self._where}: {error}"))
-        return self._read(status, headers, body)
+            raise _Repeatable(ModelError(f"no answer of {self._where}: {error}")) from None
+        except ResponseError:
+            raise ModelError(f"the answer of {self._where} is over {MAX_ANSWER_BYTES} bytes") from None
+        return self._read(response.status, response.headers, body)
 
-    async def _exchange(self, path: str, data: bytes) -> tuple[int, Mapping[str, str], bytes]:
-        response = await self._transport.send("POST", path, self._headers, data)
-        chunks, size = [], 0
-        try:
-            async for chunk in response.body:
-                size += len(chunk)
-                if size > MAX_ANSWER_BYTES:
-                    raise ModelError(f"the answer of {self._where} is over {MAX_ANSWER_BYTES} bytes")
-                chunks.append(chunk)
-        except BaseException:
-            response.close()
-            raise
-        return response.status, response.headers, b"".join(chunks)
-
-    def _read(self, status: int, headers: Mapping[str, str], body: bytes) -> "_Attempt":
+    def _read(self, status: int, headers: Mapping[str, str], body: bytes) -> Any:
         if 200 <= status < 300:
             try:
                 answer = loads(body)
             except ValueError:
-                return _Attempt(error=ModelError(f"the answer of {self._where} is not JSON", status=status))
+                error = ModelError(f"the answer of {self._where} is not JSON", status=status)
+                raise _Repeatable(error) from None
             inside = status_inside(answer)
             if inside is None:
-                return _Attempt(self._without_key(answer))
+                return self._without_key(answer)
             status = inside
         error = failure(status, body, self._where, self._hidden_parts)
-        return _Attempt(None, error, repeatable(status, body), retry_after(headers, body))
+        asked = retry_after(headers) if headers.get("Retry-After") else retry_delay(body)
+        if not repeatable(status, body) or (asked or 0.0) > self._options.longest_pause_seconds:
+            raise error
+        raise _Repeatable(error, asked)
 
     def _without_key(self, answer: Any) -> Any:
         # The whole at once: most answers have no key in them, and a search has a cost of its own.
@@ -114,14 +111,12 @@ class ProviderEndpoint:
         return hidden(self._hidden(text), parts) if self._key else text
 
 
-@dataclass(frozen=True, slots=True)
-class _Attempt:
-    """One request and what became of it."""
+class _Repeatable(Unavailable):
+    """A request failed that may succeed later."""
 
-    answer: Any = None
-    error: ModelError | None = None
-    repeatable: bool = True
-    retry_after: float | None = None
+    def __init__(self, error: ModelError, retry_after: float | None = None) -> None:
+        super().__init__(retry_after=retry_after)
+        self.error = error
 
 
 def _shown_parts(key: str) -> re.Pattern[str]:

@@ -11,8 +11,8 @@ from typing import Any
 
 from ors._json import loads
 from ors.client import ToolInvocation
-from ors.rollouts.agent import Conversation
-from ors.rollouts.episodes.messages import AgentMessage, Message, ToolMessage
+from ors.providers.messages import AgentMessage, Message, ToolMessage
+from ors.rollouts.episodes.episode import Conversation
 from ors.types import Blocks, TextBlock, ToolSpec
 
 HELP = 'Type a tool with its input (NAME key=value, or NAME {"key": value}), or: say TEXT'

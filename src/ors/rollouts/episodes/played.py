@@ -1,40 +1,62 @@
-"""PlayedEpisode: one episode while it is played."""
+"""Plays one episode, from the opening of its session to its record."""
 
 import asyncio
 import logging
 import os
 import time
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from math import isfinite
-from typing import Any
+from typing import Any, Unpack, get_args
 
+from ors._json import dumps
 from ors.client import AsyncSession, ToolInvocation
 from ors.client.bound import running_loop
 from ors.errors import ORSError, ToolCallError
-from ors.rollouts.agent import Agent, ContextExceeded, Conversation
-from ors.rollouts.episodes.failures import agent_failed, session_failed
-from ors.rollouts.episodes.messages import (
+from ors.providers.errors import ContextExceeded
+from ors.providers.messages import (
     AgentMessage,
+    StopReason,
     SystemMessage,
     ToolMessage,
     Usage,
     UserMessage,
     text_blocks,
 )
-from ors.rollouts.episodes.outcome import Failed, Outcome, Party, Refused, Stage, Truncated, ended
-from ors.rollouts.episodes.record import EpisodeRecord
-from ors.rollouts.episodes.reply_check import check_reply
-from ors.rollouts.episodes.rewards import reducer
-from ors.rollouts.episodes.rules import Rules
-from ors.rollouts.tasks import mask_of, task_of
+from ors.rollouts.episodes.episode import Agent, Conversation, EpisodeRecord
+from ors.rollouts.episodes.outcome import (
+    Failed,
+    Outcome,
+    Party,
+    Refused,
+    Stage,
+    Truncated,
+    agent_failed,
+    ended,
+    session_failed,
+)
+from ors.rollouts.episodes.rules import PlayArguments, Rules, reducer
+from ors.rollouts.episodes.task import mask_of, task_of
 from ors.types import ToolOutput, ToolSpec
 
 _HURRY_SECONDS = 0.8
 _INSTANT_SECONDS = 0.001  # less is not worth a copy of the message
 
 logger = logging.getLogger("ors.rollouts")
+
+
+async def play(
+    session: AsyncSession, agent: Agent, *, sample: int = 0, **arguments: Unpack[PlayArguments]
+) -> EpisodeRecord:
+    """Plays one episode in `session`, which it opens, and closes whatever happens.
+
+    The record's outcome says what failed, if anything did. Cancelling ends the session within a second.
+
+    Raises:
+        ValueError: `reward` is not a known reduction.
+    """
+    return await PlayedEpisode(session, agent, Rules(**arguments), sample).play()
 
 
 class _Stopped(Exception):
@@ -294,3 +316,44 @@ def _current_task() -> "asyncio.Task[Any]":
 
 def _out_of_time(outcome: Outcome) -> bool:
     return isinstance(outcome, Truncated) and outcome.limit == "seconds"
+
+
+# ── Replies, which are anybody's code ──
+
+_REPLY = {"text": str, "calls": (tuple, list), "reasoning": (str, type(None)), "seconds": (float, int)}
+_CALL = {"name": str, "input": Mapping, **dict.fromkeys(("id", "error", "raw"), (str, type(None)))}
+_USAGE = {
+    **dict.fromkeys(("input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens", "unknown"), int),
+    "cost": (float, int, type(None)),
+}
+_STOPS = get_args(StopReason)
+
+
+def check_reply(message: object) -> None:
+    """Checks that a reply is one that a record can keep.
+
+    Raises:
+        TypeError, ValueError, RecursionError: it is not.
+    """
+    _check(message, AgentMessage, "the agent's reply")
+    _check_fields(message, _REPLY, "the agent's reply")
+    assert isinstance(message, AgentMessage)
+    if message.stop not in _STOPS:
+        raise ValueError(f"the agent's reply has the stop {message.stop!r:.100}, not one of {_STOPS}")
+    _check(message.usage, Usage, "the usage of the agent's reply")
+    _check_fields(message.usage, _USAGE, "the usage of the agent's reply")
+    for call in message.calls:
+        _check(call, ToolInvocation, "a call of the agent")
+        _check_fields(call, _CALL, "a call of the agent")
+        dumps(call.input)
+
+
+def _check(value: object, kind: type, what: str) -> None:
+    if not isinstance(value, kind):
+        raise TypeError(f"{what} is of the type {type(value).__name__}, not {kind.__name__}")
+
+
+def _check_fields(value: object, fields: Mapping[str, Any], what: str) -> None:
+    for name, kinds in fields.items():
+        if not isinstance(found := getattr(value, name), kinds):
+            raise TypeError(f"{what} has a field {name!r} of the wrong type {type(found).__name__}")

@@ -1,14 +1,75 @@
-"""Rules: how episodes are played."""
+"""Rules: how episodes are played, when they are truncated, and how rewards become one number."""
 
-from collections.abc import Container, Mapping
-from dataclasses import dataclass, field
-from typing import Required, TypedDict
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Literal, Required, TypedDict, get_args
 
-from ors.rollouts.episodes.limits import EpisodeLimits
-from ors.rollouts.episodes.outcome import Party
-from ors.rollouts.episodes.rewards import Reduction, reducer
+from ors.providers.messages import Usage
+from ors.rollouts.episodes.outcome import Party, Truncated
 from ors.rollouts.episodes.scoring import Scoring
-from ors.rollouts.task_key import EpisodeKey
+from ors.rollouts.episodes.task import EpisodeKey
+
+ReductionName = Literal["last", "sum", "max"]
+Reduction = ReductionName | Callable[[Sequence[float]], float]
+"""A name, or a function of the rewards that were given, in their order. It is not called without any."""
+
+_BY_NAME: dict[str, Callable[[Sequence[float]], float]] = {
+    "last": lambda rewards: rewards[-1],
+    "sum": sum,
+    "max": max,
+}
+
+
+def reducer(reduction: Reduction) -> Callable[[Sequence[float]], float]:
+    """The function of a reduction.
+
+    Raises:
+        ValueError: there is none of that name.
+    """
+    if callable(reduction):
+        return reduction
+    if reduction not in _BY_NAME:
+        names = ", ".join(get_args(ReductionName))
+        raise ValueError(f"Unknown reward reduction {reduction!r}: use one of {names}, or a function")
+    return _BY_NAME[reduction]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpisodeLimits:
+    """The limits of one episode. One that reaches a limit is truncated. None is no limit."""
+
+    turns: int | None = None
+    """Most replies of the agent. The calls of the last one still run."""
+    tokens: int | None = None
+    """Input and output tokens of all model requests together. Checked after each turn."""
+    cost: float | None = None
+    """Cost of all model requests together, if the agent knows prices. Checked after each turn."""
+    seconds: float | None = None
+    """Time from the prompt on, without waiting for other model requests. Also cuts what is running."""
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if value is not None and not value > 0:
+                raise ValueError(f"The limit {each.name!r} must be over 0, not {value!r}")
+
+    def blind(self, usage: Usage) -> str | None:
+        """Which limit cannot be kept because nobody knows what was used."""
+        if self.cost is not None and usage.cost is None:
+            return "cost: the model provider reports no usage, or the agent has no prices"
+        if self.tokens is not None and usage.unknown:
+            return "tokens: the model provider reports no usage"
+        return None
+
+    def reached(self, turns: int, usage: Usage) -> Truncated | None:
+        """The limit that so many turns and such a usage have reached; the time is not checked here."""
+        if self.turns is not None and turns >= self.turns:
+            return Truncated("turns", f"{turns} of {self.turns} turns")
+        if self.tokens is not None and (used := usage.input_tokens + usage.output_tokens) >= self.tokens:
+            return Truncated("tokens", f"{used} of {self.tokens} tokens")
+        if self.cost is not None and usage.cost is not None and usage.cost >= self.cost:
+            return Truncated("cost", f"{usage.cost:g} of {self.cost:g}")
+        return None
 
 
 class PlayArguments(TypedDict, total=False):

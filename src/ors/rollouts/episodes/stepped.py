@@ -7,11 +7,11 @@ from typing import Unpack
 
 from ors.client import AsyncSession
 from ors.client.bound import running_loop
-from ors.rollouts.agent import ContextExceeded, Conversation
-from ors.rollouts.episodes.messages import AgentMessage, Message
-from ors.rollouts.episodes.record import EpisodeRecord
+from ors.providers.errors import ContextExceeded
+from ors.providers.messages import AgentMessage, Message
+from ors.rollouts.episodes.episode import Conversation, EpisodeRecord
+from ors.rollouts.episodes.played import play
 from ors.rollouts.episodes.rules import PlayArguments
-from ors.rollouts.play import play
 from ors.types import ToolSpec
 
 

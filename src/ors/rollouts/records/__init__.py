@@ -1,8 +1,13 @@
 """Runs on disk: written, read, summed up, compared and exported."""
 
-from ors.rollouts.records.analysis.comparison import Comparison, TaskChange, compare
-from ors.rollouts.records.analysis.picture import draw
-from ors.rollouts.records.analysis.statistics import (
+from ors.rollouts.records.comparison import Comparison, TaskChange, compare
+from ors.rollouts.records.exports import FORMATS, OUTCOMES, Exported, ExportFormat, export_run
+from ors.rollouts.records.files import RunError
+from ors.rollouts.records.info import RunInfo
+from ors.rollouts.records.line import line_schema, record_json
+from ors.rollouts.records.picture import draw
+from ors.rollouts.records.reader import BrokenLine, Entry, Run, find_runs, read_run
+from ors.rollouts.records.statistics import (
     Estimate,
     Row,
     Summary,
@@ -10,13 +15,6 @@ from ors.rollouts.records.analysis.statistics import (
     summarize,
     task_rows,
 )
-from ors.rollouts.records.errors import RunError
-from ors.rollouts.records.exports import FORMATS, OUTCOMES, Exported, ExportFormat, export_run
-from ors.rollouts.records.index import Entry
-from ors.rollouts.records.info import RunInfo
-from ors.rollouts.records.line import record_json
-from ors.rollouts.records.reader import BrokenLine, Run, find_runs, read_run
-from ors.rollouts.records.schema import line_schema
 from ors.rollouts.records.writer import RunWriter
 
 __all__ = [

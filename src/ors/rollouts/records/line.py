@@ -9,8 +9,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import Field, TypeAdapter, ValidationError
 
 from ors._json import dumps, loads
-from ors.rollouts.agent import TaskRef
-from ors.rollouts.episodes.messages import (
+from ors.providers.messages import (
     AgentMessage,
     Count,
     Message,
@@ -21,10 +20,9 @@ from ors.rollouts.episodes.messages import (
     Usage,
     UserMessage,
 )
+from ors.rollouts.episodes.episode import EpisodeRecord, TaskRef
 from ors.rollouts.episodes.outcome import Outcome
-from ors.rollouts.episodes.record import EpisodeRecord
-from ors.rollouts.records.blobs import NAME, Blobs
-from ors.rollouts.records.errors import NewerSchema, RunError
+from ors.rollouts.records.files import BLOB_NAME, Blobs, NewerSchema, RunError
 from ors.types import Block, JSONObject, TextBlock, ToolSpec
 
 T = TypeVar("T")
@@ -35,7 +33,7 @@ LARGEST_TEXT = 64 * 1024
 """Characters of a text block that stay in the line."""
 LARGEST_TASK = 4 * 1024
 """Bytes of JSON of a task by index that stay in the line: the index reads past them."""
-BlobName = Annotated[str, Field(pattern=NAME)]
+BlobName = Annotated[str, Field(pattern=BLOB_NAME)]
 _TOOLS = tuple[ToolSpec, ...]
 _CONTENT = {"text": "text", "image": "data"}
 _BLOCK_KEYS = {"type", "text", "data", "mimeType", "detail"}
@@ -322,3 +320,28 @@ def _filled_block(block: Any, blobs: Blobs | None) -> Any:
             content.decode(errors="surrogatepass") if is_text else base64.b64encode(content).decode()
         )
     return kept
+
+
+_BLOB = {"type": "string", "pattern": BLOB_NAME, "description": "Name of the blob with the content."}
+
+
+def line_schema() -> dict[str, Any]:
+    """The JSON Schema of a line of `episodes.jsonl`. Further keys are allowed."""
+    schema = adapter(Line).json_schema()
+    definitions = schema["$defs"]
+    definitions["AgentMessage"]["properties"].pop("native")
+    _by_reference(definitions["TextBlock"], "text")
+    _by_reference(definitions["ImageBlock"], "data")
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": f"An episode of a run, schema {SCHEMA}",
+        **{key: value for key, value in schema.items() if key != "title"},
+    }
+
+
+def _by_reference(block: dict[str, Any], content: str) -> None:
+    """Allows a blob in the place of a block's content."""
+    block["properties"]["blob"] = _BLOB
+    block["required"] = [*(name for name in block["required"] if name != content), "type"]
+    block["oneOf"] = [{"required": [content]}, {"required": ["blob"]}]
+    block.pop("additionalProperties")

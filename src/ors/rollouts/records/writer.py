@@ -7,10 +7,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from ors.rollouts.episodes.record import EpisodeRecord
-from ors.rollouts.records.blobs import Blobs
-from ors.rollouts.records.errors import RunError
-from ors.rollouts.records.files import open_regular, write_whole
+from ors.rollouts.episodes.episode import EpisodeRecord
+from ors.rollouts.records.files import Blobs, RunError, open_regular, write_whole
 from ors.rollouts.records.info import FILE, RunInfo, info_bytes, read_info
 from ors.rollouts.records.line import encode
 

@@ -9,12 +9,11 @@ from typing import Literal, get_args
 
 from ors._json import dumps
 from ors._version import __version__
-from ors.rollouts.episodes.record import EpisodeRecord
+from ors.rollouts.episodes.episode import EpisodeRecord
 from ors.rollouts.records.exports.atif import atif_trajectory
 from ors.rollouts.records.exports.openai import openai_example
 from ors.rollouts.records.files import write_whole
-from ors.rollouts.records.index import Entry
-from ors.rollouts.records.reader import Run
+from ors.rollouts.records.reader import Entry, Run
 
 ExportFormat = Literal["openai", "atif"]
 FORMATS: tuple[ExportFormat, ...] = get_args(ExportFormat)

@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from ors.client import ToolInvocation
-from ors.rollouts.episodes.messages import SystemMessage, Usage, UserMessage
-from ors.rollouts.episodes.record import EpisodeRecord
-from ors.rollouts.records.exports.turns import Turn, turns
+from ors.providers.messages import SystemMessage, Usage, UserMessage
+from ors.rollouts.episodes.episode import EpisodeRecord
+from ors.rollouts.records.exports.openai import Turn, turns
 from ors.types import Block, ImageBlock, TextBlock, ToolSpec
 
 VERSION = "ATIF-v1.8"

@@ -1,16 +1,73 @@
 """Episodes as OpenAI Chat Completions messages, for supervised fine-tuning."""
 
-from dataclasses import replace
-from typing import Any
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any, assert_never
 
-from ors.client import Provider, ToolOutput, convert_prompt, convert_reply, convert_results, convert_tools
-from ors.rollouts.episodes.messages import SystemMessage, UserMessage
-from ors.rollouts.episodes.record import EpisodeRecord
-from ors.rollouts.records.exports.turns import Turn, turns
+from ors.client import (
+    Provider,
+    ToolInvocation,
+    ToolOutput,
+    convert_prompt,
+    convert_reply,
+    convert_results,
+    convert_tools,
+)
+from ors.providers.messages import AgentMessage, Message, SystemMessage, ToolMessage, UserMessage
+from ors.rollouts.episodes.episode import EpisodeRecord
 from ors.types import TextBlock
 
 FORMAT: Provider = "openai-chat"
 NOT_RUN = "Not run: the episode had ended."
+
+
+@dataclass(slots=True)
+class Turn:
+    """A reply with its calls and their results. Every call has an id."""
+
+    reply: AgentMessage
+    calls: dict[str, ToolInvocation]
+    results: list[tuple[str | None, ToolMessage]] = field(default_factory=list)
+    """Each with the id of its call; None if it belongs to no call, as that of a terminal tool."""
+
+    @property
+    def unanswered(self) -> list[str]:
+        """Ids of calls without a result: they were not run, because the episode had ended."""
+        answered = {id for id, _ in self.results}
+        return [id for id in self.calls if id not in answered]
+
+    def add(self, result: ToolMessage) -> None:
+        """Adds a result. It belongs to the first unanswered call with its id; without one, of its tool."""
+        same = (id for id in self.unanswered if self.calls[id].id == result.call)
+        found = (id for id in same if result.call or self.calls[id].name == result.name)
+        self.results.append((next(found, None), result))
+
+
+def turns(messages: Iterable[Message]) -> Iterator[SystemMessage | UserMessage | Turn]:
+    """Groups messages. Calls without an id of their own get one: some providers send none, or repeat one."""
+    current: Turn | None = None
+    count = 0
+    for message in messages:
+        if current is not None and not isinstance(message, ToolMessage):
+            yield current
+            current = None
+        match message:
+            case SystemMessage() | UserMessage():
+                yield message
+            case AgentMessage():
+                current = Turn(message, {})
+                for each in message.calls:
+                    id = each.id if each.id and each.id not in current.calls else f"ors_call_{count}"
+                    current.calls[id] = each
+                    count += 1
+            case ToolMessage():
+                # A server that records its sessions may know the calls only.
+                current = current or Turn(AgentMessage(), {})
+                current.add(message)
+            case _:
+                assert_never(message)
+    if current is not None:
+        yield current
 
 
 def openai_example(record: EpisodeRecord) -> dict[str, Any]:
@@ -25,9 +82,15 @@ def openai_example(record: EpisodeRecord) -> dict[str, Any]:
 
 
 def _messages(part: SystemMessage | UserMessage | Turn) -> list[dict[str, Any]]:
-    if isinstance(part, SystemMessage):
-        return [{"role": "system", "content": part.text}]
-    return convert_prompt(part.blocks, FORMAT) if isinstance(part, UserMessage) else _turn(part)
+    match part:
+        case SystemMessage():
+            return [{"role": "system", "content": part.text}]
+        case UserMessage():
+            return convert_prompt(part.blocks, FORMAT)
+        case Turn():
+            return _turn(part)
+        case _:
+            assert_never(part)
 
 
 def _turn(turn: Turn) -> list[dict[str, Any]]:

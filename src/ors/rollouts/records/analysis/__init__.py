@@ -1,1 +1,0 @@
-"""Analysis of runs: statistics, comparisons and a picture."""

@@ -1,0 +1,140 @@
+"""Two runs, compared task by task."""
+
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import fsum, hypot, sqrt
+from typing import Literal
+
+from ors.rollouts.episodes.task import TaskKey
+from ors.rollouts.records.reader import Entry
+from ors.rollouts.records.statistics import (
+    CONFIDENCE,
+    Estimate,
+    clustered_mean,
+    mean_of,
+    scores_by_task,
+    two_sided,
+)
+
+MOST_FLIPPED = 16
+"""Up to this many tasks that differ, all signs are tried."""
+_ROUNDING = 1e-9
+MOST = sys.float_info.max
+
+
+@dataclass(frozen=True, slots=True)
+class TaskChange:
+    """One task in both runs: its mean rewards, as `Scoring` counts them."""
+
+    task: TaskKey
+    before: float
+    after: float
+    episodes: tuple[int, int]
+
+    @property
+    def difference(self) -> float:
+        """How much more reward the second run got."""
+        return max(-MOST, min(MOST, self.after - self.before))
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """The second run against the first, over the tasks with an episode in both that did not fail."""
+
+    changes: Sequence[TaskChange]
+    """All common tasks, from the worst change to the best."""
+    before: float
+    after: float
+    difference: Estimate
+    p: float | None
+    """How likely a difference this large is by chance, if the runs are equally good. None with one task."""
+    test: Literal["permutation", "t"]
+    only_before: int
+    """Tasks that only the first run has such an episode of."""
+    only_after: int
+
+    @property
+    def better(self) -> list[TaskChange]:
+        """Tasks that got better, the best first."""
+        best_first = sorted(self.changes, key=lambda change: -change.difference)
+        return [change for change in best_first if change.difference > _ROUNDING]
+
+    @property
+    def worse(self) -> list[TaskChange]:
+        """Tasks that got worse, the worst first."""
+        return [change for change in self.changes if change.difference < -_ROUNDING]
+
+    @property
+    def is_significant(self) -> bool:
+        """Whether chance explains the difference in fewer than one of twenty cases."""
+        return self.p is not None and self.p < 1 - CONFIDENCE
+
+
+def compare(before: Iterable[Entry], after: Iterable[Entry]) -> Comparison | None:
+    """Compares the mean rewards of two runs, paired by task; None if they have no task in common.
+
+    Tasks differ much more from each other than runs do, so each task is compared with itself, and each task
+    counts the same, however many episodes it has. With up to 16 tasks that differ, the test is an exact
+    permutation test: it assumes nothing of the distribution, which matters when tasks are few. With more, it
+    is the paired t-test, which then gives nearly the same.
+    """
+    first, second = scores_by_task(before), scores_by_task(after)
+    common = sorted(first.keys() & second.keys(), key=lambda task: task.order)
+    if not common:
+        return None
+    changes = [_change(task, first[task], second[task]) for task in common]
+    changes.sort(key=lambda change: change.difference)
+    differences = [change.difference for change in changes]
+    p, test = significance(differences)
+    difference = clustered_mean([each] for each in differences)
+    assert difference is not None
+    if difference.low is not None and difference.high is not None and _is_share(first, second):
+        difference = replace(difference, low=max(-1.0, difference.low), high=min(1.0, difference.high))
+    return Comparison(
+        changes,
+        mean_of([change.before for change in changes]),
+        mean_of([change.after for change in changes]),
+        difference,
+        p,
+        test,
+        len(first) - len(common),
+        len(second) - len(common),
+    )
+
+
+def _is_share(*runs: Mapping[TaskKey, Sequence[float]]) -> bool:
+    """Whether every episode counts as 0 to 1."""
+    return all(0 <= score <= 1 for run in runs for task in run.values() for score in task)
+
+
+def _change(task: TaskKey, before: Sequence[float], after: Sequence[float]) -> TaskChange:
+    return TaskChange(task, mean_of(before), mean_of(after), (len(before), len(after)))
+
+
+def significance(differences: Sequence[float]) -> tuple[float | None, Literal["permutation", "t"]]:
+    """The p-value of paired differences, and the test that it comes from."""
+    moved = [each for each in differences if abs(each) > _ROUNDING]
+    test: Literal["permutation", "t"] = "permutation" if len(moved) <= MOST_FLIPPED else "t"
+    if len(differences) < 2:
+        return None, test
+    try:
+        return (_permutation(moved) if test == "permutation" else _paired_t(differences)), test
+    except OverflowError:  # the sums are beyond all floats
+        return None, test
+
+
+def _permutation(moved: Sequence[float]) -> float:
+    """The share of all choices of signs that gives a sum as far from 0 as the true one."""
+    sums = [0.0]
+    for each in moved:
+        sums = [total + signed for total in sums for signed in (each, -each)]
+    observed = abs(fsum(moved)) - _ROUNDING
+    return sum(abs(total) >= observed for total in sums) / len(sums)
+
+
+def _paired_t(differences: Sequence[float]) -> float:
+    count = len(differences)
+    mean = fsum(differences) / count
+    deviation = hypot(*(each - mean for each in differences)) / sqrt(count - 1)
+    return two_sided(mean / deviation * sqrt(count), count - 1) if deviation else 0.0
