@@ -3,7 +3,7 @@
 import socket
 from collections.abc import Callable, Iterator
 
-from ors.cluster.handover import HandoverServer
+from ors.cluster.link.handover import HandoverServer
 from ors.cluster.link.server import upgrade
 from ors.cluster.routing.peer import LocalServer
 from ors.cluster.routing.peers import Peers

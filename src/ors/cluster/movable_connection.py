@@ -3,7 +3,7 @@
 import socket
 from typing import NamedTuple
 
-from ors.cluster.handover import HandoverTarget
+from ors.cluster.link.handover import HandoverTarget
 from ors.server.connections.connection import Connection
 
 

@@ -6,8 +6,8 @@ import ssl
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from ors.cluster.handover import HandoverTarget
 from ors.cluster.link.client import Forwarded
+from ors.cluster.link.handover import HandoverTarget
 from ors.cluster.movable_connection import MovableConnection, Streak
 from ors.cluster.routing.classify import endpoint
 from ors.server.connections.connection import Connection

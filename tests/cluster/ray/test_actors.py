@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ors.cluster.backend import HostInfo
+from ors.cluster.hosting.backend import HostInfo
 from ors.limits import Limits
 from tests.support.environments import Lab
 from tests.support.raw_http import Raw

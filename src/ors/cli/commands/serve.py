@@ -89,7 +89,7 @@ class Serving:
             runner.leave()
 
     def work(self, server: Server, worker_config: WorkerConfig, lifeline: Lifeline) -> None:
-        from ors.cluster.local import Worker
+        from ors.cluster.local.worker import Worker
 
         worker = Worker(
             server,
@@ -256,7 +256,8 @@ def _serve(
 
 def _supervise(serving: Serving, workers: Workers, how: dict[str, Any]) -> int:
     """Keeps workers running; returns the exit code."""
-    from ors.cluster.local import Supervisor, listeners
+    from ors.cluster.link.handover import listeners
+    from ors.cluster.local.supervisor import Supervisor
 
     with in_words(serving.host, serving.port):
         sockets = listeners(serving.host, serving.port, workers.workers)

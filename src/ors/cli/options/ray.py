@@ -2,9 +2,7 @@
 
 import json
 import math
-import signal
 import sys
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +15,6 @@ from ors.cli.errors import Unreachable, WrongUsage, one_line
 from ors.cli.options.shared import Flags, add_flags
 
 MISSING = "--ray needs Ray: pip install 'ors-kit[ray]'"
-LOOK_SECONDS = 0.2
 USUAL_HOSTS = 2
 OWN_FLAGS = {"CPU": "--num-cpus", "GPU": "--num-gpus"}
 TAKEN = "This cluster already serves something as {namespace!r}: choose another --ray-namespace"
@@ -177,8 +174,7 @@ class OnRay:
             for module in {cls.__module__ for cls in classes}:
                 # A TARGET may be a file that the hosts do not have, so the code is sent with the classes.
                 ray.cloudpickle.register_pickle_by_value(sys.modules[module])
-            deployment = self._deployed(ray, classes, options)
-            _serve(deployment, announce)
+            self._deployed(ray, classes, options).run(announce)
         finally:
             ray.shutdown()
 
@@ -228,16 +224,3 @@ def connected(address: str) -> Any:
 def _last_line(error: Exception) -> str:
     """Cause of a failed host: Ray's text is a stack trace, which ends with it."""
     return next((line.strip() for line in reversed(str(error).splitlines()) if line.strip()), one_line(error))
-
-
-def _serve(deployment: Any, announce: Callable[[Sequence[str]], None]) -> None:
-    stopped = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda number, frame: stopped.set())
-    try:
-        announce(deployment.urls())
-        # One of Ray's threads may receive the signal, so this one polls.
-        while not stopped.wait(LOOK_SECONDS):
-            pass
-    finally:
-        deployment.stop()

@@ -20,11 +20,11 @@ from ors.cli.options.listening import Access
 from ors.cli.options.ray import FLAGS as RAY_FLAGS
 from ors.cli.options.ray import OnRay
 from ors.cli.options.shared import F, Flags, Grouped, add_flags, given, typed
-from ors.cluster.local import WorkerConfig
+from ors.cluster.local.messages import WorkerConfig
 from ors.server.identity import MAX_SLOT
 
 if TYPE_CHECKING:
-    from ors.cluster.local import Policy
+    from ors.cluster.local.supervisor import Policy
 
 
 UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
@@ -77,7 +77,7 @@ class Workers:
         return next((flag for flag, so in asked.items() if so), "")
 
     def policy(self, limits: Limits) -> "Policy":
-        from ors.cluster.local import Policy
+        from ors.cluster.local.supervisor import Policy
 
         return Policy(
             drain_seconds=self.drain_seconds,

@@ -18,7 +18,7 @@ from ors import Blocks, Environment, JSONObject, Server, ToolOutput, tool
 from ors.cli.errors import shown_path
 from ors.cli.output.logging import TextLines
 from ors.cli.settings import erase_secrets
-from ors.cluster.local import WorkerConfig
+from ors.cluster.local.messages import WorkerConfig
 from ors.errors import Unavailable
 from ors.server.http.answers import Answer, refusal
 from ors.server.http.requests import Request
@@ -193,15 +193,13 @@ class Inherited:
 
     def take(self) -> None:
         """Takes over what was inherited, before environment code can pass it to its own children."""
-        from ors.cluster.local import take
-
         erase_secrets()
         for name in (LISTENER, DOWN, LIFELINE):
             os.environ.pop(name, None)
         if self.is_child:
             self.keys = _read_keys()
         if self.worker_config is not None:
-            self.line = take(self.worker_config)
+            self.line = self.worker_config.take()
             return
         if self.lifeline is not None:
             self.line = Lifeline(self.lifeline)

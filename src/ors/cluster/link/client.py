@@ -5,9 +5,9 @@ import logging
 import struct
 from typing import Protocol
 
+import ors.cluster.link.frames as frames
 from ors import _protocol
-from ors.cluster.handover import HandoverTarget
-from ors.cluster.link import frames
+from ors.cluster.link.handover import HandoverTarget
 from ors.errors import ORSError, Unavailable
 from ors.server.http.answers import Headers, failure, refusal
 from ors.server.http.requests import Request, too_large

@@ -7,8 +7,8 @@ from itertools import islice
 
 from uvicorn.server import ServerState
 
+import ors.cluster.link.frames as frames
 from ors._json import dumps
-from ors.cluster.link import frames
 from ors.errors import BadRequest, Unavailable
 from ors.server.app import App
 from ors.server.connections.listener import REQUEST_SECONDS, Upgrade

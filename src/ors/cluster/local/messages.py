@@ -1,10 +1,13 @@
-"""Messages between a supervisor and its workers: JSON lines over a pair of sockets."""
+"""What a supervisor and its workers share: inherited sockets, and messages as JSON lines."""
 
 import json
+import os
 import socket
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Self
+
+from ors.server.process.lifeline import Lifeline
 
 VARIABLE = "ORS_SERVE_WORKER_CONFIG"
 """The environment variable that holds the configuration of a worker process."""
@@ -31,6 +34,13 @@ class WorkerConfig:
 
     def text(self) -> str:
         return json.dumps(asdict(self))
+
+    def take(self) -> Lifeline:
+        """Makes what a worker inherits its own, before environment code can pass it to child processes."""
+        os.environ.pop(VARIABLE, None)
+        for number in self.descriptors:
+            os.set_inheritable(number, False)
+        return Lifeline(self.control)
 
     @property
     def descriptors(self) -> Sequence[int]:
@@ -104,3 +114,12 @@ class Channel:
     @property
     def waiting(self) -> bool:
         return bool(self._line or self._next)
+
+
+def memory(pid: int) -> int | None:
+    """Returns the resident memory of a process in bytes; None where the system does not tell."""
+    try:
+        with open(f"/proc/{pid}/statm", encoding="ascii") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, IndexError):  # another system; or it has just ended
+        return None

@@ -12,10 +12,15 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from types import FrameType
 
-from ors.cluster.backend import ClusterState, HostInfo, Unsupported
-from ors.cluster.handover import handover_path
-from ors.cluster.local.messages import Channel, JSONLines, WorkerConfig, WorkerReport, WorkerUpdate
-from ors.cluster.local.spawn import memory
+from ors.cluster.link.handover import handover_path
+from ors.cluster.local.messages import (
+    Channel,
+    JSONLines,
+    WorkerConfig,
+    WorkerReport,
+    WorkerUpdate,
+    memory,
+)
 from ors.cluster.routing.peer import UNIX
 from ors.server.identity import new_incarnation
 from ors.server.process.folders import Folder, own_folder
@@ -69,7 +74,6 @@ class Supervisor:
     """Keeps a worker running in every slot, until a signal comes.
 
     SIGTERM, SIGINT and the end of its terminal end all workers, SIGHUP replaces them one after the other.
-    A `Backend` with a fixed number of hosts: one for each socket.
     """
 
     def __init__(
@@ -104,7 +108,7 @@ class Supervisor:
             self._folder = stack.enter_context(own_folder())
             stack.callback(self.close)
             self._catch_signals()
-            self.place(0)
+            self._launch(0)
             while self._stopping is None or self._all():
                 self._wait()
                 code = self._reap()
@@ -180,10 +184,8 @@ class Supervisor:
     def _all(self) -> list[_Worker]:
         return [*self._current.values(), *self._others]
 
-    def place(self, slot: int, avoid: frozenset[str] = frozenset()) -> None:
-        """Starts a worker in a slot; once ready, it replaces the one that is there. All are on one node."""
-        if not 0 <= slot < len(self._sockets):
-            raise Unsupported(f"slot {slot}: there are {len(self._sockets)} sockets, one for each worker")
+    def _launch(self, slot: int) -> None:
+        """Starts a worker in a slot; once ready, it replaces the one that is there."""
         self._due.pop(slot, None)
         self._incarnation = max(self._incarnation + 1, new_incarnation())
         assert self._folder is not None
@@ -207,43 +209,6 @@ class Supervisor:
         else:
             self._current[slot] = worker
 
-    def list(self) -> ClusterState:
-        """Returns the workers that are up."""
-        return ClusterState(
-            [
-                HostInfo(
-                    each.slot, each.incarnation, report.url, report.sessions, "", bool(each.retired_until)
-                )
-                for each in self._all()
-                if (report := each.report) is not None
-            ]
-        )
-
-    def scale(self, least: int, most: int) -> None:
-        """Accepts only the number of sockets: sockets cannot be added, and none may be without a worker."""
-        if (least, most) != (len(self._sockets), len(self._sockets)):
-            raise Unsupported(f"the number of workers is fixed: {len(self._sockets)}, one for each socket")
-
-    def drain(self, slot: int) -> int | None:
-        """Replaces the worker of a slot when its turn comes; returns how many sessions it has."""
-        if slot not in self._replacing and not self._replacement(slot):
-            self._replacing.append(slot)
-        report = self._current[slot].report if slot in self._current else None
-        return None if report is None else report.sessions
-
-    def undrain(self, slot: int) -> None:
-        """Not supported: the successor of a worker has its slot."""
-        raise Unsupported("a worker that is replaced takes no new sessions again")
-
-    def stop(self, slot: int) -> bool:
-        """Ends the worker of a slot with its sessions; the slot stays empty until `place`."""
-        self._due.pop(slot, None)
-        worker = self._current.pop(slot, None)
-        if worker is not None:
-            self._others.append(worker)
-            self._end(worker, time.monotonic())
-        return all(each.slot != slot for each in self._all())
-
     def _end(self, worker: _Worker, now: float) -> None:
         """Asks a worker to end; the second time, kills it."""
         _kill(worker, signal.SIGKILL if worker.told_to_end else signal.SIGINT)
@@ -260,7 +225,7 @@ class Supervisor:
                 self._others.append(old)
         if self._on_ready is not None and len(self._current) + len(self._due) < len(self._sockets):
             for slot in range(1, len(self._sockets)):  # the first one has shown that it works
-                self.place(slot)
+                self._launch(slot)
         self._update_all()
         ready = all(each.report is not None for each in self._current.values())
         if ready and len(self._current) == len(self._sockets) and self._on_ready is not None:
@@ -304,10 +269,12 @@ class Supervisor:
         heavy = policy.max_memory is not None and used > policy.max_memory
         worn = policy.max_sessions is not None and report.created >= policy.max_sessions
         if heavy or worn:
-            self.drain(worker.slot)
+            self._replace_later(worker.slot)
 
-    def _replacement(self, slot: int) -> bool:
-        return any(worker.slot == slot and worker.retired_until is None for worker in self._others)
+    def _replace_later(self, slot: int) -> None:
+        coming = any(worker.slot == slot and worker.retired_until is None for worker in self._others)
+        if slot not in self._replacing and not coming:
+            self._replacing.append(slot)
 
     # ── Ended workers ────────────────────────────────────────────────────────────────────────────
 
@@ -361,14 +328,14 @@ class Supervisor:
                 self._stopping = now + LAST_SECONDS
             return
         for slot in [slot for slot, due in self._due.items() if due <= now]:
-            self.place(slot)
+            self._launch(slot)
         for worker in self._others:
             if worker.retired_until is not None and worker.retired_until <= now:
                 self._end(worker, now)
         if self._replacing and not any(worker.retired_until is None for worker in self._others):
             slot = self._replacing.popleft()
             if slot in self._current and self._current[slot].report is not None:
-                self.place(slot)
+                self._launch(slot)
 
     def close(self) -> None:
         """Kills all workers, and closes the supervisor's sockets."""

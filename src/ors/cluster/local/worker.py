@@ -7,9 +7,15 @@ import socket
 import sys
 from collections.abc import Iterator
 
-from ors.cluster.handover import MAX_CONNECTIONS
-from ors.cluster.local.messages import Channel, JSONLines, WorkerConfig, WorkerReport, WorkerUpdate
-from ors.cluster.local.spawn import memory
+from ors.cluster.link.handover import MAX_CONNECTIONS
+from ors.cluster.local.messages import (
+    Channel,
+    JSONLines,
+    WorkerConfig,
+    WorkerReport,
+    WorkerUpdate,
+    memory,
+)
 from ors.cluster.member import Member
 from ors.server import Server
 from ors.server.identity import Identity

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ors import Environment
-from ors.cluster.autoscale import Bounds
-from ors.cluster.backend import HostInfo
+from ors.cluster.hosting.backend import HostInfo
+from ors.cluster.hosting.deployment import Bounds
 from ors.cluster.ray.actors import ActorPlan, NamespaceInUse
 from ors.cluster.ray.backend import RayBackend
 from ors.cluster.ray.deployment import RayDeployment as Deployment

@@ -12,7 +12,7 @@ from ray.util.scheduling_strategies import (
 )
 
 from ors import Environment, Limits
-from ors.cluster.directory import Directory
+from ors.cluster.hosting.backend import Directory
 from ors.cluster.ray.heartbeat import DIRECTORY
 from ors.cluster.ray.host import Host
 from ors.cluster.ray.router import RouterActor

@@ -1,4 +1,4 @@
-"""Hosts and routers as Ray actors: what the seam `cluster.backend` asks of Ray."""
+"""Hosts and routers as Ray actors: what `Backend` asks of Ray."""
 
 import logging
 from collections.abc import Callable, Iterator
@@ -7,8 +7,13 @@ from typing import Any
 
 import ray
 
-from ors.cluster.backend import BackendClosed, BackendUnavailable, ClusterState, Targets
-from ors.cluster.directory import SILENCE_SECONDS
+from ors.cluster.hosting.backend import (
+    SILENCE_SECONDS,
+    BackendClosed,
+    BackendUnavailable,
+    ClusterState,
+    Targets,
+)
 from ors.cluster.ray.actors import ActorPlan
 
 log = logging.getLogger("ors.cluster")
@@ -37,8 +42,7 @@ class RayBackend:
 
     # ── The seam ─────────────────────────────────────────────────────────────────────────────────
 
-    def place(self, slot: int, avoid: frozenset[str] = frozenset()) -> None:
-        """Starts a host in a slot, on any node but these."""
+    def start(self, slot: int, avoid: frozenset[str]) -> None:
         self.hosts[slot] = self._plan.host_actor(slot, avoid)
 
     def list(self) -> ClusterState:
@@ -52,10 +56,6 @@ class RayBackend:
                 self._directory_incarnation = incarnation
             self._targets = targets
             return ClusterState(hosts, targets)
-
-    def scale(self, least: int, most: int) -> None:
-        """Sets the target number of hosts."""
-        ray.get(self.directory.scale.remote(least, most))
 
     def drain(self, slot: int) -> int | None:
         """Stops new sessions on a host; returns how many it still has, None if it does not answer now."""

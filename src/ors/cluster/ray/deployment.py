@@ -1,14 +1,17 @@
 """The deployment that `deploy` returns: hosts in a Ray cluster, with routers before them."""
 
+import signal
+import threading
 import time
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import ray
 
-from ors.cluster.autoscale import Bounds
-from ors.cluster.backend import HostInfo
-from ors.cluster.deployment import TICK_SECONDS, Deployment
+from ors.cluster.hosting.deployment import TICK_SECONDS, Bounds, Deployment
 from ors.cluster.ray.backend import RayBackend
+
+SIGNAL_SECONDS = 0.2
 
 
 class RayDeployment(Deployment):
@@ -17,10 +20,6 @@ class RayDeployment(Deployment):
     def __init__(self, backend: RayBackend, bounds: Bounds) -> None:
         super().__init__(backend, bounds)
         self._ray = backend
-
-    def hosts(self) -> list[HostInfo]:
-        found: list[HostInfo] = ray.get(self._ray.directory.hosts.remote())
-        return found
 
     def urls(self) -> list[str]:
         """Returns where clients may connect: the routers, or the hosts if there are none."""
@@ -34,6 +33,13 @@ class RayDeployment(Deployment):
     def routers(self) -> dict[str, Any]:
         """Ray's handles of the routers, by node."""
         return dict(self._ray.routers)
+
+    def scale(self, least: int, most: int | None = None) -> None:
+        """Sets the number of hosts; with `most`, it follows the load between the two.
+
+        Hosts that are too many take no new sessions and end with their last one, or at the deadline.
+        """
+        ray.get(self._ray.directory.scale.remote(least, least if most is None else most))
 
     def drain(self, node: str) -> None:
         """Retires the hosts of a node; others are started elsewhere."""
@@ -55,3 +61,16 @@ class RayDeployment(Deployment):
         super()._wait_until_up(hosts)
         while len(self._ray.router_urls()) < len(self._ray.routers):
             time.sleep(TICK_SECONDS / 5)
+
+    def run(self, announce: Callable[[Sequence[str]], None]) -> None:
+        """Serves until SIGINT or SIGTERM, then stops. `announce` is called with the URLs for clients."""
+        told = threading.Event()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda number, frame: told.set())
+        try:
+            announce(self.urls())
+            # One of Ray's threads may receive the signal, so this one polls.
+            while not told.wait(SIGNAL_SECONDS):
+                pass
+        finally:
+            self.stop()

@@ -8,7 +8,7 @@ from typing import Any
 
 import ray
 
-from ors.cluster.directory import SILENCE_SECONDS, HostURLs
+from ors.cluster.hosting.backend import SILENCE_SECONDS, HostURLs
 
 log = logging.getLogger("ors.cluster")
 

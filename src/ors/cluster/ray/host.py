@@ -9,8 +9,7 @@ from typing import Any
 import ray
 
 from ors import Environment, Server
-from ors.cluster.backend import HostInfo
-from ors.cluster.directory import HostURLs
+from ors.cluster.hosting.backend import HostInfo, HostURLs
 from ors.cluster.member import Member
 from ors.cluster.ray.heartbeat import Heartbeat, directory
 from ors.server.identity import Identity

@@ -7,8 +7,8 @@ from functools import partial
 
 import ray
 
-from ors.cluster.directory import HostURLs
-from ors.cluster.local.spawn import listeners
+from ors.cluster.hosting.backend import HostURLs
+from ors.cluster.link.handover import listeners
 from ors.cluster.ray.heartbeat import Heartbeat, directory
 from ors.cluster.ray.host import START_SECONDS
 from ors.cluster.router_server import RouterServer

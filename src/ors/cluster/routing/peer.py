@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from ors import _protocol
-from ors.cluster.handover import HandoverClient
 from ors.cluster.link.client import LinkClient
 from ors.cluster.link.frames import Hello
+from ors.cluster.link.handover import HandoverClient
 from ors.server.app import App
 from ors.server.http.requests import Request
 from ors.server.http.streams import Outcome

@@ -4,9 +4,8 @@ import time
 
 import pytest
 
-from ors.cluster.autoscale import Bounds, ScaleDownDelay
-from ors.cluster.backend import HostInfo, Targets
-from ors.cluster.directory import Directory, HostURLs
+from ors.cluster.hosting.backend import Directory, HostInfo, HostURLs, Targets
+from ors.cluster.hosting.deployment import Bounds, ScaleDownDelay
 
 BOUNDS = Bounds(least=2, most=5, sessions=10, calm_seconds=60)
 

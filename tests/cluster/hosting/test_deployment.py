@@ -5,9 +5,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from ors.cluster.autoscale import Bounds
-from ors.cluster.backend import Backend, BackendUnavailable, ClusterState, HostInfo, Targets
-from ors.cluster.deployment import EMPTY_SECONDS, LOST_SECONDS, START_SECONDS, Deployment
+from ors.cluster.hosting.backend import Backend, BackendUnavailable, ClusterState, HostInfo, Targets
+from ors.cluster.hosting.deployment import EMPTY_SECONDS, LOST_SECONDS, START_SECONDS, Bounds, Deployment
 
 BOUNDS = Bounds(least=2, most=4, sessions=10, calm_seconds=60, drain_seconds=600)
 
@@ -28,7 +27,7 @@ class Memory:
     """Raised by `list`, the last one first."""
     closed: bool = False
 
-    def place(self, slot: int, avoid: frozenset[str] = frozenset()) -> None:
+    def start(self, slot: int, avoid: frozenset[str]) -> None:
         assert slot not in self.hosts
         node = next(node for node in self.nodes if node not in avoid)
         self.placed.append((slot, node))
@@ -186,7 +185,7 @@ def test_a_retired_host_that_does_not_answer_is_asked_again() -> None:
 def test_the_thread_of_a_deployment_survives_failures_of_its_backend(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("ors.cluster.deployment.TICK_SECONDS", 0.01)
+    monkeypatch.setattr("ors.cluster.hosting.deployment.TICK_SECONDS", 0.01)
     backend = Memory()
     made = Deployment(backend, BOUNDS)
     with caplog.at_level(logging.WARNING):

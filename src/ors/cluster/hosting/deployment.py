@@ -1,14 +1,14 @@
 """Keeps as many hosts running as are needed, on any backend."""
 
 import logging
+import math
 import threading
 import time
 from dataclasses import dataclass, replace
 from typing import Self
 
 from ors._protocol import MAX_SLOT
-from ors.cluster.autoscale import Bounds, ScaleDownDelay
-from ors.cluster.backend import Backend, BackendClosed, BackendUnavailable, HostInfo
+from ors.cluster.hosting.backend import Backend, BackendClosed, BackendUnavailable, HostInfo
 
 log = logging.getLogger("ors.cluster")
 
@@ -19,6 +19,39 @@ START_SECONDS = 60.0
 """A host that has not been heard from this long after its start is not counted."""
 LOST_SECONDS = 10.0
 """A host that has been silent for this long is not counted: its node may be frozen."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """The least and the greatest number of hosts, and how load decides between them."""
+
+    least: int
+    most: int
+    sessions: int = 100
+    """Target number of sessions per host."""
+    calm_seconds: float = 60.0
+    """A host is retired only when it was not needed for this long."""
+    drain_seconds: float = 3600.0
+    """A retired host keeps its sessions for at most this long."""
+
+    def wanted(self, sessions: int) -> int:
+        return max(self.least, min(self.most, math.ceil(sessions / self.sessions)))
+
+
+class ScaleDownDelay:
+    """Delays scale-down until the load has stayed low."""
+
+    def __init__(self) -> None:
+        self._since: float | None = None
+
+    def settled(self, wanted: int, there: int, bounds: Bounds, now: float) -> int:
+        """Returns how many hosts there should be now: more at once, fewer after a delay."""
+        if wanted >= there or there > bounds.most:
+            self._since = None
+            return wanted if wanted >= there else bounds.most
+        if self._since is None:
+            self._since = now
+        return wanted if now - self._since >= bounds.calm_seconds else there
 
 
 @dataclass(slots=True)
@@ -47,13 +80,6 @@ class Deployment:
 
     def hosts(self) -> list[HostInfo]:
         return list(self._backend.list().hosts)
-
-    def scale(self, least: int, most: int | None = None) -> None:
-        """Sets the number of hosts; with `most`, it follows the load between the two.
-
-        Hosts that are too many take no new sessions and end with their last one, or at the deadline.
-        """
-        self._backend.scale(least, least if most is None else most)
 
     def start(self, hosts: int) -> Self:
         """Starts the first hosts and waits until they are up. If one cannot start, all are ended."""
@@ -133,7 +159,7 @@ class Deployment:
         silent = {host.node for host in self._hosts.values() if host.expected <= now} - {""}
         taken = self._hosts.keys() | self._ending
         slot = next(slot for slot in range(MAX_SLOT + 1) if slot not in taken)
-        self._backend.place(slot, self._drained | silent)
+        self._backend.start(slot, self._drained | silent)
         self._hosts[slot] = _Host(now + START_SECONDS)
 
     def _retire(self, slot: int, now: float) -> None:

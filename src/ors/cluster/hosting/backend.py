@@ -1,19 +1,85 @@
-"""Host registry; heartbeats refill it after a restart."""
+"""The seam to an engine that runs hosts (Ray is the one there is), and the directory that hosts report to."""
 
 import secrets
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
-
-from ors.cluster.backend import HostInfo, Targets
+from typing import Protocol
 
 SILENCE_SECONDS = 5.0
 """Hosts and routers that have been silent for this long are left out. Ray itself takes a minute to notice."""
 
 
 @dataclass(frozen=True, slots=True)
-class HostURLs:
-    """Where hosts can be reached."""
+class HostInfo:
+    """A host that is up, as its last heartbeat describes it."""
 
+    slot: int
+    incarnation: int
+    url: str
+    sessions: int
+    node: str
+    """The engine's id of the machine."""
+    retiring: bool = False
+    """Whether it takes no new sessions and ends with its last one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Targets:
+    """Wishes of operators: the number of hosts, and drained nodes."""
+
+    hosts: tuple[int, int] | None = None
+    """The least and the greatest number of hosts."""
+    drained: frozenset[str] = frozenset()
+    """Nodes that get no new sessions and no new hosts."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterState:
+    """The hosts that run, and the wishes of operators."""
+
+    hosts: Sequence[HostInfo]
+    targets: Targets = Targets()
+
+
+class BackendUnavailable(Exception):
+    """The engine does not answer now; a later try may succeed."""
+
+
+class BackendClosed(Exception):
+    """The connection to the engine has been closed; no later try can succeed."""
+
+
+class Backend(Protocol):
+    """An engine that runs hosts. `Deployment` decides how many; no method waits for a host.
+
+    All raise `BackendUnavailable` or `BackendClosed`.
+    """
+
+    def start(self, slot: int, avoid: frozenset[str]) -> None:
+        """Starts a host in a slot, on any node but these."""
+
+    def list(self) -> ClusterState:
+        """Returns the hosts that were heard from recently, and the operators' targets."""
+
+    def drain(self, slot: int) -> int | None:
+        """Stops new sessions on a host; returns how many it still has, None if it does not answer now.
+
+        Called again until the host is empty: a host that was restarted meanwhile does not know it.
+        """
+
+    def undrain(self, slot: int) -> None:
+        """Lets a host take new sessions again."""
+
+    def stop(self, slot: int) -> bool:
+        """Ends a host with its sessions. Called again until it returns True: the host has ended."""
+
+    def close(self) -> None:
+        """Ends whatever still runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostURLs:
     urls: tuple[str, ...]
     complete: bool
     """False if there may be others: a registry that has just started has not heard from all yet."""
@@ -37,7 +103,6 @@ class Directory:
         return self._urls()
 
     def router_heartbeat(self, node: str, url: str) -> HostURLs:
-        """Records a router; returns where all hosts are."""
         self._routers[node] = (time.monotonic(), url)
         return self._urls()
 
@@ -56,19 +121,15 @@ class Directory:
         return {node: url for node, (at, url) in self._routers.items() if at >= since}
 
     def forget(self, slot: int) -> None:
-        """Removes a host that has ended."""
         self._hosts.pop(slot, None)
 
     def scale(self, least: int, most: int) -> None:
-        """Sets the target number of hosts."""
         self._targets = Targets((least, most), self._targets.drained)
 
     def drain(self, node: str) -> None:
-        """Allows no hosts on that node."""
         self._targets = Targets(self._targets.hosts, self._targets.drained | {node})
 
     def undrain(self, node: str) -> None:
-        """Allows hosts on that node again."""
         self._targets = Targets(self._targets.hosts, self._targets.drained - {node})
 
     def state(self) -> tuple[list[HostInfo], Targets, str]:

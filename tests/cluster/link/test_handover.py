@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pytest
 
-from ors.cluster.handover import HandoverClient, HandoverServer
+from ors.cluster.link.handover import HandoverClient, HandoverServer
 from ors.cluster.movable_connection import MovableConnection
 from ors.cluster.routing.peer import UNIX
 from ors.cluster.runner import MOVE_AFTER

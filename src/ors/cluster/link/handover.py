@@ -1,4 +1,4 @@
-"""Hands clients' connections from one server of a machine to another."""
+"""Sockets that servers of one machine share: a port, and clients' connections that they hand over."""
 
 import asyncio
 import logging
@@ -6,7 +6,7 @@ import os
 import socket
 import struct
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Protocol
 
@@ -52,7 +52,6 @@ class HandoverClient:
         return True
 
     def fileno(self) -> int:
-        """Returns the file descriptor of its socket."""
         return self._socket.fileno()
 
     def close(self) -> None:
@@ -106,7 +105,6 @@ class HandoverServer:
         return [number for (number,) in struct.iter_unpack("i", data)], not received & socket.MSG_CTRUNC
 
     def fileno(self) -> int:
-        """Returns the file descriptor of its socket."""
         return self._socket.fileno()
 
     def close(self) -> None:
@@ -117,3 +115,30 @@ class HandoverServer:
         self._socket.close()
         with suppress(FileNotFoundError):
             os.unlink(self._path)
+
+
+def listeners(host: str, port: int, count: int, *, shared: bool = False) -> list[socket.socket]:
+    """Returns sockets that share a port; the system spreads the clients over them.
+
+    With `shared`, other processes of this user may share the port too.
+    """
+    family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    made: list[socket.socket] = []
+    for _ in range(count):
+        listener = socket.socket(family, socket.SOCK_STREAM)
+        listener.setblocking(False)
+        made.append(listener)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if made[1:] or shared:
+            _share(made)
+        listener.bind(made[0].getsockname() if made[1:] else address)
+        if not made[1:]:
+            # Bound without sharing first: a port that another server uses is refused, not shared with it.
+            _share(made)
+        listener.listen(2048)
+    return made
+
+
+def _share(sockets: Sequence[socket.socket]) -> None:
+    for each in sockets:
+        each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
