@@ -6,7 +6,7 @@ from pydantic import BaseModel
 
 from ors import _protocol
 from ors._protocol import Endpoint
-from ors.server.admin import pages
+from ors.server import routes
 from ors.types import (
     CreateSession,
     ForkSession,
@@ -56,8 +56,8 @@ class Operation(NamedTuple):
 
 STATUS, SID = shape(status=STRING), shape(sid=STRING)
 TASKS = shape(tasks=listed(TASK), env_name=STRING)
-_SESSIONS = Endpoint(pages.SESSIONS.lstrip("/"), "GET")
-_SESSION = Endpoint(f"{pages.SESSIONS.lstrip('/')}/{{sid}}", "DELETE")
+_SESSIONS = Endpoint(routes.SESSIONS.lstrip("/"), "GET")
+_SESSION = Endpoint(f"{routes.SESSIONS.lstrip('/')}/{{sid}}", "DELETE")
 _CREATE_SESSION = (
     "With `Accept: text/event-stream`, the answer is a stream: the event `task_id` with the id, and "
     "the event `end` with the same JSON."
@@ -117,13 +117,13 @@ OPERATIONS = (
         "Not of the standard.",
         (_protocol.IDEMPOTENCY_KEY,),
     ),
-    Operation(Endpoint(pages.LIVE.lstrip("/"), "GET"), "Says that the process runs. Needs no key.", STATUS),
+    Operation(Endpoint(routes.LIVE.lstrip("/"), "GET"), "Says that the process runs. Needs no key.", STATUS),
     Operation(
-        Endpoint(pages.READY.lstrip("/"), "GET"),
+        Endpoint(routes.READY.lstrip("/"), "GET"),
         "Says that new sessions are taken; 503 if not. Needs no key.",
         STATUS,
     ),
-    Operation(Endpoint(pages.METRICS.lstrip("/"), "GET"), "The metrics, for Prometheus.", "text/plain"),
+    Operation(Endpoint(routes.METRICS.lstrip("/"), "GET"), "The metrics, for Prometheus.", "text/plain"),
     Operation(
         _SESSIONS,
         "The sessions of this key.",

@@ -8,7 +8,7 @@ import pytest
 
 from ors import Server
 from ors.client import ASGITransport
-from ors.server.admin.inspector_api import page_files
+from ors.server.admin.pages import page_files
 from tests.requirements import proves
 from tests.support.environments import Lab, Other
 from tests.support.feeds import Following, following
@@ -96,7 +96,7 @@ def test_it_is_off_where_others_can_reach_it_unless_enabled(alone: Raw) -> None:
                 assert Raw(url).get(path).status == status
     open_to_all = Server([Lab], api_keys=["x"])
     open_to_all.runner("0.0.0.0")
-    assert not open_to_all._app.pages.inspecting
+    assert not open_to_all._app.inspecting
 
 
 def test_with_keys_the_page_is_open_and_its_interface_is_not() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ors import Server
-from ors.server.admin.ended_episodes import KEPT, SHOWN
+from ors.server.admin.recent_activity import KEPT, SHOWN
 from ors.server.observe.events import EpisodeEnded
 from ors.types import Blocks
 from tests.server.observe.test_metrics_and_log import samples
@@ -106,7 +106,7 @@ def test_ended_episodes_are_few_however_many_there_were() -> None:
         ended = told(raw)["ended"]
         assert len(ended) == SHOWN
         assert ended[0]["task"] == {"text": "x" * 59 + "…", "y" * 59 + "…": "[…]"}
-        [kept] = server._app.pages.inspector._live.ended._kept.values()
+        [kept] = server._app.inspector._live.ended._kept.values()
         assert len(kept) == KEPT
 
 
@@ -122,7 +122,7 @@ async def test_tasks_of_ended_episodes_are_let_go_when_sessions_are_reaped() -> 
     assert left() is not None  # its row is made later
     app._reap()
     assert left() is None
-    [row] = app.pages.inspector._live.ended.shown("", "lab")
+    [row] = app.inspector._live.ended.shown("", "lab")
     assert row["task"] == {"n": 1}
     await app.close()
 

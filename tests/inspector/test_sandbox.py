@@ -61,7 +61,7 @@ def test_a_sandbox_is_shown_to_those_who_may_see_its_session() -> None:
 
 
 def test_a_sandbox_that_does_not_answer_is_left_alone(workshop: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ors.server.admin.inspector_api.LOOK_SECONDS", 0.1)
+    monkeypatch.setattr("ors.server.admin.pages.LOOK_SECONDS", 0.1)
     raw = Raw(workshop)
     sid = raw.session("workshop")
     raw.call(sid, "bash", {"command": "echo first"}, env="workshop")

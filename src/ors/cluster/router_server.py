@@ -18,17 +18,17 @@ from ors.server import is_loopback
 from ors.server.episodes.threads import Threads
 from ors.server.http.answers import Answer, answer, refusal
 from ors.server.http.endpoints import new_session
-from ors.server.http.origin_check import LOOPBACK, OriginCheck
+from ors.server.http.origin_check import LOOPBACK, OriginCheck, is_preflight, preflight
 from ors.server.http.requests import KEYLESS_BODY_BYTES, Request
-from ors.server.http.routes import is_preflight, preflight
+from ors.server.http.routing import AtRouter
 from ors.server.http.streams import Outcome, failed
+from ors.server.routes import AT_ROUTER, LIVE
 from ors.server.sessions.api_keys import digest
 
 log = logging.getLogger("ors.cluster")
 
 FIRST_CONNECT_SECONDS = 5.0
 MOST_KNOWN_KEYS = 1024
-_PATHS = (CREATE_SESSION.path(), HEALTH.path())
 
 
 class RouterApp:
@@ -41,6 +41,11 @@ class RouterApp:
         self.peers = Peers(api_key=api_key)
         self._known_keys = _KnownKeys(self.peers, api_key, limits.body_bytes)
         self._router = Router(self.peers)
+        self._own: dict[str, Callable[[Request], Answer]] = {
+            CREATE_SESSION.path(): self._create_session,
+            HEALTH.path(): self._health,
+            LIVE: self._health,
+        }
         self.threads = Threads()
         self.ending_seconds = limits.grace_seconds + 10
 
@@ -65,12 +70,10 @@ class RouterApp:
 
     def _taken(self, request: Request) -> Outcome:
         if is_preflight(request):
-            return preflight()
-        path = request.path.rstrip("/")
-        if (request.method, path) == (CREATE_SESSION.method, _PATHS[0]):
-            return self._create_session(request)
-        if request.method in ("GET", "HEAD") and path == _PATHS[1]:
-            return answer({"status": "ok"})
+            return preflight(request)
+        found = AT_ROUTER.find(request.method, request.path)
+        if found is not None and found[0].at_router is AtRouter.ROUTER:
+            return self._own[found[0].pattern](request)
         outcome = self._router.elsewhere(request)
         return refusal(_no_server()) if outcome is None else outcome
 
@@ -104,6 +107,9 @@ class RouterApp:
 
     async def close(self) -> None:
         await self.peers.close()
+
+    def _health(self, request: Request) -> Answer:
+        return answer({"status": "ok"})
 
     def _create_session(self, request: Request) -> Answer:
         # The router makes the id; the server that it names creates the session and checks the key.

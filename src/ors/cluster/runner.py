@@ -9,7 +9,7 @@ from typing import Any
 from ors.cluster.link.client import Forwarded
 from ors.cluster.link.handover import HandoverTarget
 from ors.cluster.movable_connection import MovableConnection, Streak
-from ors.cluster.routing.classify import endpoint
+from ors.cluster.routing.router import is_feed
 from ors.server.connections.connection import Connection
 from ors.server.connections.listener import Application
 from ors.server.http.streams import Later, Stream
@@ -112,7 +112,7 @@ class ClusterRunner(Runner):
         if isinstance(stream, Later):
             return stream.tasks is not self._app.tasks  # the router looks for its server
         # Whatever is outside the standard may be a feed, which does not end by itself.
-        return isinstance(stream, Forwarded) and (feeds or endpoint(stream.request) is not None)
+        return isinstance(stream, Forwarded) and (feeds or not is_feed(stream.request))
 
     async def _drain(self) -> None:
         """Also waits for forwarded answers, then breaks those that are left: their clients come back."""

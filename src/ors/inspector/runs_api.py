@@ -1,13 +1,16 @@
-"""The inspector's interface to recorded runs, below `/-/api/runs`. It only reads."""
+"""Recorded runs for the inspector, below `/-/api/runs`, read from a folder."""
 
 import asyncio
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
-from ors.errors import BadRequest, NotFound
+from ors import __version__
+from ors.client import Response
+from ors.errors import BadRequest, MethodNotAllowed, NotFound, ORSError
 from ors.inspector.run_queries import (
     Selection,
     Side,
@@ -22,9 +25,10 @@ from ors.inspector.run_queries import (
 )
 from ors.inspector.shown_runs import ShownRuns
 from ors.rollouts.records import Comparison, Entry, compare
-from ors.server.admin.inspector_api import RUNS
-from ors.server.http.answers import Answer, Headers, answer
+from ors.server.http.answers import Answer, Headers, answer, refusal
 from ors.server.http.requests import Request
+from ors.server.http.routing import Coming, Route, RouteTable
+from ors.server.routes import ABOUT
 
 PAGE = 100
 MAX_PAGE = 500
@@ -45,28 +49,19 @@ class RunsApi:
     def __init__(self, folder: Path) -> None:
         self._runs = ShownRuns(folder)
         self._turn = asyncio.Lock()
-        self._answers: dict[str, Callable[[Request], Answer]] = {
-            RUNS: lambda request: answer({"runs": self._runs.list()}),
-            f"{RUNS}/episodes": self._episodes,
-            f"{RUNS}/episode": self._episode,
-            f"{RUNS}/compare": self._compare,
-            f"{RUNS}/blob": self._blob,
-        }
 
-    async def get(self, request: Request) -> Answer:
-        """Answers a GET request.
+    @property
+    def routes(self) -> Sequence["Route[RunsApi]"]:
+        return [Route(*row) for row in ROUTES]
 
-        Raises:
-            NotFound: there is no such path, run, episode or blob.
-            BadRequest: the query is not valid.
-        """
-        found = self._answers.get(request.path.rstrip("/"))
-        if found is None:
-            raise NotFound("There is nothing at this path")
+    async def read(self, question: Callable[["RunsApi", Request], Answer], request: Request) -> Answer:
         async with self._turn:  # only one thread at a time may have the indexes
-            return await asyncio.to_thread(found, request)
+            return await asyncio.to_thread(question, self, request)
 
-    def _episodes(self, request: Request) -> Answer:
+    def list(self, request: Request) -> Answer:
+        return answer({"runs": self._runs.list()})
+
+    def episodes(self, request: Request) -> Answer:
         run, selection = self._runs.get(request.asked("run")), Selection.asked(request)
         if request.asked("known") == run.version:
             return answer({"version": run.version, "unchanged": True})
@@ -83,7 +78,7 @@ class RunsApi:
             }
         )
 
-    def _episode(self, request: Request) -> Answer:
+    def episode(self, request: Request) -> Answer:
         run, wanted = self._runs.get(request.asked("run")), request.asked("id")
         entries = run.entries
         entry = next((each for each in entries if each.id == wanted), None)
@@ -102,7 +97,7 @@ class RunsApi:
             }
         )
 
-    def _compare(self, request: Request) -> Answer:
+    def compare(self, request: Request) -> Answer:
         a, b = self._runs.get(request.asked("a")), self._runs.get(request.asked("b"))
         version = f"{a.version}+{b.version}"
         if request.asked("known") == version:
@@ -121,11 +116,27 @@ class RunsApi:
             }
         )
 
-    def _blob(self, request: Request) -> Answer:
+    def blob(self, request: Request) -> Answer:
         run, name = self._runs.get(request.asked("run")), request.asked("blob")
         if not _SHA256.fullmatch(name):
             raise BadRequest("blob: 64 hexadecimal digits are expected")
         return Answer(200, run.blob(name), _BLOB)
+
+
+def _read(question: Callable[[RunsApi, Request], Answer]) -> Callable[[RunsApi, Request], Coming]:
+    return lambda api, request: api.read(question, request)
+
+
+ROUTES = tuple(
+    ("GET", path, _read(question))
+    for path, question in {
+        "/-/api/runs": RunsApi.list,
+        "/-/api/runs/episodes": RunsApi.episodes,
+        "/-/api/runs/episode": RunsApi.episode,
+        "/-/api/runs/compare": RunsApi.compare,
+        "/-/api/runs/blob": RunsApi.blob,
+    }.items()
+)
 
 
 def _page(request: Request, found: Sequence[Any]) -> Sequence[Any]:
@@ -188,3 +199,63 @@ def _difference(every: Sequence[TaskPair], compared: Comparison | None) -> dict[
         "error": compared and compared.difference.error,
         "p": compared and compared.p,
     }
+
+
+class RunFolder:
+    """Transport that reads the runs below a folder. No server is behind it, and nothing is written."""
+
+    def __init__(self, folder: Path) -> None:
+        self._runs = RunsApi(folder)
+
+    async def send(self, method: str, path: str, headers: Mapping[str, str], body: bytes | None) -> Response:
+        """Answers a request of the page."""
+        try:
+            return _Whole(await self._answer(method, path))
+        except ORSError as error:
+            return _Whole(refusal(error))
+
+    async def _answer(self, method: str, target: str) -> Answer:
+        path, _, query = target.partition("?")
+        if method not in ("GET", "HEAD"):
+            raise MethodNotAllowed("Runs are only shown here; use GET", allow="GET")
+        found = _TABLE.find(method, path)
+        if found is None:
+            raise NotFound("There is no server here, only recorded runs")
+        return await found[0](self._runs, Request("GET", unquote(path), query.encode(), {}, b""))
+
+    async def close(self) -> None:
+        """There is nothing to close."""
+
+
+async def _health(runs: RunsApi, request: Request) -> Answer:
+    return answer({"status": "ok"})
+
+
+async def _about(runs: RunsApi, request: Request) -> Answer:
+    return answer({"version": __version__, "server": None, "live": False, "runs": True, "serves": False})
+
+
+_TABLE: RouteTable[Callable[[RunsApi, Request], Coming]] = RouteTable(
+    [("GET", "/health", _health), ("GET", ABOUT, _about), *ROUTES]
+)
+
+
+class _Whole:
+    """Response with a complete body."""
+
+    ended = True
+
+    def __init__(self, answered: Answer) -> None:
+        self.status = answered.status
+        self.headers = {name.decode(): value.decode("latin-1") for name, value in answered.headers.pairs}
+        self._body = answered.body
+
+    @property
+    def body(self) -> AsyncIterator[bytes]:
+        return self._parts()
+
+    async def _parts(self) -> AsyncIterator[bytes]:
+        yield self._body
+
+    def close(self) -> None:
+        """There is nothing to close."""

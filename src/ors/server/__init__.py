@@ -22,7 +22,7 @@ from ors.server.runtime import Runtime
 from ors.server.sessions.api_keys import ApiKey, Keys
 
 if TYPE_CHECKING:
-    from ors.server.admin.inspector_api import RecordedRuns
+    from ors.server.admin.pages import RecordedRuns
     from ors.server.process.runner import Runner
 
 __all__ = ["ApiKey", "Limits", "Observer", "Server"]
@@ -78,7 +78,7 @@ class Server:
 
     def show_runs(self, runs: "RecordedRuns") -> None:
         """Shows recorded runs in the inspector; `ors.inspector.RunsApi` reads them from a folder."""
-        self._app.pages.inspector.runs = runs
+        self._app.show_runs(runs)
 
     def run(
         self,
@@ -103,7 +103,7 @@ class Server:
             insecure=insecure,
             ssl_certfile=ssl_certfile,
             ssl_keyfile=ssl_keyfile,
-            on_start=lambda url: banner(self._app.pages.inspecting, is_loopback(host), key).show(
+            on_start=lambda url: banner(self._app.inspecting, is_loopback(host), key).show(
                 [url], self._app.environments
             ),
         )
@@ -141,7 +141,7 @@ class Server:
         if not loopback and not self._app.keys and not insecure:
             raise ValueError(
                 f"on {host}, anyone who can reach this machine could list all tasks and call all tools: "
-                "pass api_keys, or insecure=True if that is meant"
+                "pass api_keys, or insecure=True to allow this"
             )
         self._app.guard(host, loopback=loopback and not insecure)
         if self._inspector is None:

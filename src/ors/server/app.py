@@ -5,14 +5,12 @@ import logging
 from collections.abc import Sequence
 from typing import Protocol
 
-from ors import _protocol
 from ors._json import dumps
 from ors._sandbox_observer import SANDBOX_OBSERVER
 from ors.errors import ORSError
 from ors.limits import Limits
-from ors.server.admin.inspector_api import FILES, HOME, Inspector
 from ors.server.admin.live_sessions import LiveSessions
-from ors.server.admin.pages import HEALTH_PATHS, Pages
+from ors.server.admin.pages import Inspector, Pages, RecordedRuns
 from ors.server.episodes.environments import ServedEnvironment
 from ors.server.episodes.hooks import ProcessHooks
 from ors.server.episodes.threads import NoThread, Threads
@@ -20,14 +18,15 @@ from ors.server.http.answers import Answer, refusal
 from ors.server.http.body_values import SMALL_BODY, is_light
 from ors.server.http.endpoints import Endpoints
 from ors.server.http.heavy_bodies import HeavyBodies
-from ors.server.http.origin_check import LOOPBACK, OriginCheck
+from ors.server.http.origin_check import LOOPBACK, OriginCheck, is_preflight
 from ors.server.http.requests import KEYLESS_BODY_BYTES, Request
-from ors.server.http.routes import Routes, is_preflight
+from ors.server.http.routing import Routes
 from ors.server.http.streams import CallTimers, Later, Outcome, Stream
 from ors.server.observe.events import Closing, EpisodeEnded, LoopHeld, Rejected
 from ors.server.observe.log import LOGGED, EventLog
 from ors.server.observe.loop_watch import LoopWatch
 from ors.server.observe.prometheus import Metrics
+from ors.server.routes import INSPECTOR, PAGES, STANDARD, is_open
 from ors.server.runtime import SHUTDOWN, Runtime
 from ors.server.sessions.api_keys import Keys
 from ors.server.sessions.recent_calls import RecentCalls
@@ -42,7 +41,6 @@ OBSERVER_CLOSE_SECONDS = 5.0
 """Time for observers to send their last data, such as spans."""
 
 _REJECTIONS = {"limit", "shutdown", "key", "host", "origin"}
-_OPEN_PATHS = {_protocol.HEALTH.path(), *HEALTH_PATHS, HOME, HOME.rstrip("/")}
 
 
 class Forwarding(Protocol):
@@ -86,8 +84,9 @@ class App:
         )
         self._live = LiveSessions(runtime, self.sessions, environments, keys)
         self._subscribe()
-        inspector = Inspector(self._live, self.sessions, environments, keys)
-        self.pages = Pages(self.sessions, self.metrics, inspector, self._is_ready)
+        self.inspecting = False
+        """Whether the inspector is offered."""
+        self.inspector = Inspector(self._live, self.sessions, environments, keys)
         self._routes = self._all_routes()
         self._heavy_bodies = HeavyBodies(runtime)
         self.peers: Forwarding | None = None
@@ -104,9 +103,19 @@ class App:
         endpoints = Endpoints(
             self._environments, self.runtime, self.keys, self.sessions, self.timers, self._new_session_id
         )
-        return Routes(
-            endpoints.handlers(), endpoints.bare, self._environments, self.pages.route, self.pages.is_visit
-        )
+        routes = Routes(self._environments, self._is_visit, endpoints.environment_of)
+        routes.add(endpoints, STANDARD)
+        routes.add(Pages(self.sessions, self.metrics, self._is_ready), PAGES)
+        if self.inspecting:
+            routes.add(self.inspector, INSPECTOR)
+            routes.add(self.inspector.runs, self.inspector.run_routes())
+        return routes
+
+    def _is_visit(self, request: Request) -> bool:
+        """Whether a browser opens the bare address. It is led to the inspector."""
+        if request.path != "/" or request.method not in ("GET", "HEAD"):
+            return False
+        return self.inspecting and request.wants_page()
 
     def _without_private(self, environment: str, task: JSONObject) -> JSONObject:
         shown: JSONObject = self._environments[environment].without_private([task])[0]
@@ -114,8 +123,13 @@ class App:
 
     def inspect(self, offered: bool) -> None:
         """Offers the inspector, and keeps for it what has happened; or neither."""
-        self.pages.inspecting = offered
+        self.inspecting = offered
         self.runtime.recent = RecentCalls() if offered else None
+        self._routes = self._all_routes()
+
+    def show_runs(self, runs: RecordedRuns) -> None:
+        self.inspector.runs = runs
+        self._routes = self._all_routes()
 
     def guard(self, host: str, *, loopback: bool) -> None:
         """Sets the Host check: on loopback and without keys, only names of this machine pass."""
@@ -166,11 +180,11 @@ class App:
                 elsewhere = self.peers.elsewhere(request)
                 if elsewhere is not None:
                     return elsewhere
-            route = self._routes.exact.get((request.method, request.path)) or self._routes.find(request)
+            handler = self._routes.exact.get((request.method, request.path)) or self._routes.find(request)
             if len(request.body) > SMALL_BODY and not is_light(request.body):
-                coming = self._heavy_bodies.answered(request, lambda: route[0](request, route[1]))
+                coming = self._heavy_bodies.answered(request, lambda: handler(request))
                 return Later(request, coming, self.tasks, self._failed)
-            outcome = route[0](request, route[1])
+            outcome = handler(request)
         except Exception as error:
             return self._failed(request, error)
         if isinstance(outcome, (Answer, Stream)):  # asking for Coroutine takes ten times as long
@@ -178,7 +192,7 @@ class App:
         return Later(request, outcome, self.tasks, self._failed)
 
     def _recognise(self, request: Request) -> None:
-        if not (is_preflight(request) or _is_open(request.path) or self.pages.is_visit(request)):
+        if not (is_preflight(request) or is_open(request.path) or self._is_visit(request)):
             request.key = self.keys.name_of(request.api_key())
 
     def refused(self, error: ORSError) -> Answer:
@@ -296,10 +310,3 @@ class App:
         except NoThread as error:  # the other observers are still closed
             log.error("%s was not closed: %s", type(observer).__name__, error)
             return None
-
-
-def _is_open(path: str) -> bool:
-    # The inspector's page holds nothing secret, and asks for the key.
-    if path in _OPEN_PATHS or path.startswith(FILES):
-        return True
-    return path[-1:] == "/" and path.rstrip("/") in _OPEN_PATHS

@@ -1,15 +1,19 @@
 """The table of routes: which handler a method and a path lead to."""
 
+import re
 from typing import Any
 from urllib.parse import unquote
 
 import pytest
 
 from ors import _protocol
+from ors.cluster.router_server import RouterApp
 from ors.errors import MethodNotAllowed, NotFound
+from ors.limits import Limits
 from ors.server.http.answers import Answer, Headers, Redirect
 from ors.server.http.requests import Request
-from ors.server.http.routes import LONGEST_LOCATION, Handler, Routes
+from ors.server.http.routing import LONGEST_LOCATION, AtRouter, Route, Routes, RouteTable
+from ors.server.routes import AT_ROUTER, ROUTES, is_open
 
 
 class Served:
@@ -19,19 +23,25 @@ class Served:
         self.name = name
 
 
-def handler(name: str) -> Handler:
-    return lambda request, environment: Answer(200, f"{name} of {environment.name}".encode())
+def said(route: Route[Any]) -> Route[str]:
+    """The same row, with a handler that says what it was called with."""
+
+    def handler(owner: str, *given: Any) -> Answer:
+        named = [each.name if isinstance(each, Served) else each for each in given[:-1]]
+        return Answer(200, f"{route.pattern} {named}".encode())
+
+    return route._replace(handler=handler)
 
 
 def routes(*names: str) -> Routes:
     """The routes of environments with these names."""
-    return Routes(
-        {endpoint: handler(endpoint.name) for endpoint in _protocol.ENDPOINTS},
-        lambda handler: lambda request, environment: Answer(200, b"by its session"),
+    table = Routes(
         {name: Served(name) for name in names},  # type: ignore[misc]
-        lambda method, path: handler(f"page {method} {path}"),
         lambda request: request.header(b"accept") == b"text/html",
+        lambda request: Served("its session's"),  # type: ignore[arg-type, return-value]
     )
+    table.add("owner", [said(route) for route in ROUTES])
+    return table
 
 
 def asked(method: str, path: str, query: bytes = b"", *, origin: bool = False) -> Request:
@@ -42,22 +52,26 @@ def asked(method: str, path: str, query: bytes = b"", *, origin: bool = False) -
 
 def found(table: Routes, request: Request) -> Any:
     """The answer of the handler that a request leads to."""
-    handler, environment = table.exact.get((request.method, request.path)) or table.find(request)
-    return handler(request, environment)
+    handler = table.exact.get((request.method, request.path)) or table.find(request)
+    return handler(request)
 
 
 @pytest.mark.parametrize(
     ("method", "path", "body"),
     [
-        ("GET", "/health", b"health of lab"),
-        ("HEAD", "/health", b"health of lab"),
-        ("GET", "/health//", b"health of lab"),
-        ("POST", "/lab/call", b"call of lab"),
-        ("POST", "/OTHER/call/", b"call of other"),
-        ("POST", "/call", b"by its session"),
-        ("GET", "/-/metrics", b"page GET /-/metrics of lab"),
-        ("HEAD", "/-/", b"page GET /- of lab"),
-        ("POST", "/-/sessions", b"page POST /-/sessions of lab"),
+        ("GET", "/health", b"/health []"),
+        ("HEAD", "/health", b"/health []"),
+        ("GET", "/health//", b"/health []"),
+        ("POST", "/lab/call", b"/{environment}/call ['lab']"),
+        ("POST", "/OTHER/call/", b"/{environment}/call ['other']"),
+        ("POST", "/call", b'/{environment}/call ["its session\'s"]'),
+        ("GET", "/-/metrics", b"/-/metrics []"),
+        ("GET", "/-/metrics/", b"/-/metrics []"),
+        ("HEAD", "/-/", b"/-/ []"),
+        ("DELETE", "/-/sessions/a-1", b"/-/sessions/{sid} ['a-1']"),
+        ("DELETE", "/-/sessions/with/a slash\n/", b"/-/sessions/{sid} ['with/a slash\\n']"),
+        ("GET", "/-/api/calls/a-1", b"/-/api/calls/{sid} ['a-1']"),
+        ("HEAD", "/-/page/app.js", b"/-/page/{file} ['app.js']"),
     ],
 )
 def test_a_path_leads_to_its_handler_however_it_is_written(method: str, path: str, body: bytes) -> None:
@@ -76,7 +90,10 @@ def test_options_of_no_allowed_page_are_no_preflight() -> None:
         routes("lab").find(asked("OPTIONS", "/health"))
 
 
-@pytest.mark.parametrize(("path", "allow"), [("/health", "GET, HEAD"), ("/lab/call", "POST")])
+@pytest.mark.parametrize(
+    ("path", "allow"),
+    [("/health", "GET, HEAD"), ("/lab/call", "POST"), ("/-/fork", "POST"), ("/-/metrics/", "GET, HEAD")],
+)
 def test_a_wrong_method_is_told_the_right_ones(path: str, allow: str) -> None:
     with pytest.raises(MethodNotAllowed, match=f"DELETE is not allowed here; use {allow}") as error:
         routes("lab").find(asked("DELETE", path))
@@ -88,11 +105,21 @@ def test_a_wrong_method_is_told_the_right_ones(path: str, allow: str) -> None:
     [
         (("lab",), "/lab/nothing", "nothing at this path; the environments are: lab"),
         (("lab",), "/health/more", "nothing at this path"),
+        (("lab",), "/-/nothing", "nothing at this path"),
+        (("lab",), "/-/tools", "nothing at this path"),
         (("lab", "other"), "/nobody/tools", "the environments are: lab, other"),
         (("lab", "other"), "/", "try /list_environments"),
         (("lab",), "/" + "é" * LONGEST_LOCATION, "nothing at this path"),
     ],
-    ids=["below an environment", "below an endpoint", "unknown", "nothing", "too long once it is quoted"],
+    ids=[
+        "below an environment",
+        "below an endpoint",
+        "of ours",
+        "of ours with a name of the standard",
+        "unknown",
+        "nothing",
+        "too long once it is quoted",
+    ],
 )
 def test_a_path_that_leads_nowhere_is_not_found(names: tuple[str, ...], path: str, text: str) -> None:
     with pytest.raises(NotFound, match=text):
@@ -115,3 +142,70 @@ def test_a_path_without_an_environment_is_redirected_below_the_first(
         routes(*names).find(asked("GET", path, query))
     assert error.value.location == location
     assert unquote(location.partition(b"?")[0].decode()).endswith(path.lstrip("/"))
+
+
+def test_a_row_may_have_parameters_anywhere_in_its_path() -> None:
+    table = RouteTable(
+        [("GET", "/-/environments/{name}", 1), ("POST", "/-/mcp", 2), ("POST", "/-/{a}/x.y/{b}", 3)]
+    )
+    assert table.find("GET", "/-/environments/lab/") == (1, {"name": "lab"})
+    assert table.find("HEAD", "/-/environments/a/b") == (1, {"name": "a/b"})
+    assert table.find("POST", "//-/mcp") == (2, {})
+    assert table.find("POST", "/-/1/x.y/2/3") == (3, {"a": "1", "b": "2/3"})
+    for method, path in (
+        ("POST", "/-/1/x-y/2"),
+        ("POST", "/-/1/1/x.y/2"),
+        ("GET", "/-/environments/"),
+        ("GET", "/"),
+    ):
+        assert table.find(method, path) is None
+    assert table.methods("/-/environments/lab") == ["GET", "HEAD"]
+
+
+def test_a_browser_that_opens_the_bare_address_is_led_to_the_inspector() -> None:
+    visit = Request("GET", "/", b"", {b"accept": b"text/html"}, b"")
+    with pytest.raises(Redirect) as error:
+        routes("lab").find(visit)
+    assert (error.value.location, error.value.for_good) == (b"/-/", False)
+
+
+def test_a_router_knows_what_to_do_with_every_path_of_the_table() -> None:
+    for route in ROUTES:
+        path = re.sub(r"\{\w+\}", "some", route.pattern)
+        found = AT_ROUTER.find(route.method, path)
+        assert found is not None
+        assert found[0] is route
+        assert ("sid" in found[1]) == ("{sid}" in route.pattern)
+
+
+def test_rows_that_the_router_answers_or_merges_have_a_handler_there() -> None:
+    router = RouterApp(Limits())
+    merged = {*router._router._merged._pages, "/-/api/live"}
+    assert {route.pattern for route in ROUTES if route.at_router is AtRouter.ROUTER} == set(router._own)
+    assert {route.pattern for route in ROUTES if route.at_router is AtRouter.MERGED} == merged
+
+
+def test_every_endpoint_of_the_standard_has_a_row() -> None:
+    rows = {(route.method, route.pattern) for route in ROUTES}
+    endpoints = (*_protocol.ENDPOINTS, _protocol.FORK)
+    assert {(each.method, each.path("{environment}")) for each in endpoints} <= rows
+
+
+@pytest.mark.parametrize(
+    ("path", "open_to_all"),
+    [
+        ("/health", True),
+        ("/health//", True),
+        ("/-/health/ready", True),
+        ("/-", True),
+        ("/-/", True),
+        ("/-/page/app.js", True),
+        ("/-/metrics", False),
+        ("/-/page", False),
+        ("/-/api/about", False),
+        ("/", False),
+        ("/lab/call", False),
+    ],
+)
+def test_only_health_and_the_page_itself_need_no_key(path: str, open_to_all: bool) -> None:
+    assert is_open(path) is open_to_all

@@ -18,7 +18,7 @@ from ors.cli.options.listening import listener
 from ors.cli.options.shared import WHERE, Command, api_key
 from ors.cli.targets.resolve import as_url, built, environments
 from ors.client import ASGITransport, Transport, http_transport
-from ors.inspector import RunFolder, StandIn
+from ors.inspector import InspectorProxy, RunFolder
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -41,7 +41,7 @@ def page_flags(command: F) -> F:
     )(command)
 
 
-def serve_page(app: StandIn, what: str, port: int, opening: bool) -> None:
+def serve_page(app: InspectorProxy, what: str, port: int, opening: bool) -> None:
     """Serves the page until a signal; prints its address, and opens it in a browser if asked to."""
     with TemporaryDirectory(prefix="ors-") if opening else nullcontext() as folder:
         _PageServer(app, what, folder).run(sockets=[listener(HOST, port)])
@@ -50,7 +50,7 @@ def serve_page(app: StandIn, what: str, port: int, opening: bool) -> None:
 class _PageServer(uvicorn.Server):
     """uvicorn that prints the address of the page and does not wait for streams when it stops."""
 
-    def __init__(self, app: StandIn, what: str, folder: str | None) -> None:
+    def __init__(self, app: InspectorProxy, what: str, folder: str | None) -> None:
         """`folder` is for the file that opens the page in a browser; without it, none is opened."""
         super().__init__(
             uvicorn.Config(
@@ -104,7 +104,7 @@ def inspect_command(where: str, port: int, opening: bool, api_key: str | None) -
     """
     url, transport = _reached(where)
     key = api_key or os.environ.get("ORS_API_KEY")
-    serve_page(StandIn(url, transport, key), where, port, opening)
+    serve_page(InspectorProxy(url, transport, key), where, port, opening)
 
 
 def _reached(where: str) -> tuple[str, Transport]:
@@ -130,5 +130,8 @@ def view(folder: Path, port: int, opening: bool) -> None:
     are still being recorded are followed.
     """
     serve_page(
-        StandIn(str(folder.resolve()), RunFolder(folder), command="ors view"), str(folder), port, opening
+        InspectorProxy(str(folder.resolve()), RunFolder(folder), command="ors view"),
+        str(folder),
+        port,
+        opening,
     )

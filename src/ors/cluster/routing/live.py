@@ -12,9 +12,9 @@ from ors._protocol.sse import Decoder
 from ors.cluster.link.client import Forwarded
 from ors.cluster.routing.peer import LocalServer
 from ors.cluster.routing.peers import Peers
-from ors.server.admin.ended_episodes import SHOWN
-from ors.server.admin.inspector_api import MAX_PAGE, PAGE
 from ors.server.admin.live_sessions import TICK_SECONDS
+from ors.server.admin.pages import LIVE_MAX_PAGE, PAGE
+from ors.server.admin.recent_activity import SHOWN
 from ors.server.http.answers import Headers
 from ors.server.http.requests import Request
 from ors.server.http.streams import Feed, Outcome, Stream, event
@@ -88,8 +88,8 @@ class _MergedFeed:
     """One reader's feed, merged once a second."""
 
     def __init__(self, request: Request, peers: Peers, local: LocalServer | None) -> None:
-        self._count = min(request.number("limit", PAGE), MAX_PAGE)
-        self._first = min(request.number("offset", 0), MAX_PAGE - self._count)
+        self._count = min(request.number("limit", PAGE), LIVE_MAX_PAGE)
+        self._first = min(request.number("offset", 0), LIVE_MAX_PAGE - self._count)
         wanted = {"environment": request.asked("environment"), "state": request.asked("state")}
         wanted |= {"offset": "0", "limit": str(self._first + self._count)}
         self._request = request.like(urlencode(wanted).encode())

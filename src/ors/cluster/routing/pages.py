@@ -13,12 +13,11 @@ from ors.cluster.routing.live import live
 from ors.cluster.routing.peer import LocalServer, Peer
 from ors.cluster.routing.peers import Peers
 from ors.errors import Unavailable
-from ors.server.admin.inspector_api import ABOUT
-from ors.server.admin.inspector_api import LIVE as WATCH
-from ors.server.admin.pages import LIVE, MAX_PAGE, METRICS, PAGE, READY, SESSIONS
+from ors.server.admin.pages import MAX_PAGE, PAGE
 from ors.server.http.answers import TEXT, Answer, Headers, answer, refusal
 from ors.server.http.requests import Request
 from ors.server.http.streams import Feed, Later, Outcome, Stream
+from ors.server.routes import ABOUT, LIVE_FEED, METRICS, READY, SESSIONS
 
 ANSWER_SECONDS = 2.0
 """A server that takes longer is left out: it may be frozen."""
@@ -33,21 +32,17 @@ class MergedPages:
         self._peers = peers
         self._tasks = tasks
         self._local = local
-        self._pages: dict[tuple[str, str], Ask] = {
-            ("GET", METRICS): self._metrics,
-            ("GET", SESSIONS): self._sessions,
-            ("GET", READY): self._ready,
+        self._pages: dict[str, Ask] = {
+            METRICS: self._metrics,
+            SESSIONS: self._sessions,
+            READY: self._ready,
         }
-        if local is None:
-            self._pages["GET", LIVE] = self._live
 
-    def page(self, request: Request) -> Outcome | None:
-        """Answers a request for one of these pages; None if it is for another."""
-        path = request.path.rstrip("/")
-        if (request.method, path) == ("GET", WATCH):
+    def page(self, pattern: str, request: Request) -> Outcome:
+        """Answers a request for a page that the table of paths says to merge."""
+        if pattern == LIVE_FEED:
             return self._watch(request)
-        page = self._pages.get((request.method, path))
-        return None if page is None else Later(request, page(request), self._tasks)
+        return Later(request, self._pages[pattern](request), self._tasks)
 
     def _watch(self, request: Request) -> Outcome:
         if self._local is None:
@@ -120,9 +115,6 @@ class MergedPages:
             if heard.status == 200:
                 break
         return heard
-
-    async def _live(self, request: Request) -> Answer:
-        return answer({"status": "ok"})
 
 
 def _first(answers: list[tuple[str, Answer]]) -> Answer:

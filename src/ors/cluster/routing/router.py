@@ -4,17 +4,20 @@ import asyncio
 import hashlib
 import random
 from collections import OrderedDict
+from typing import Any
 
 from ors import _protocol
 from ors.cluster.link.client import LOST, WORKER_LOST, Forwarded
-from ors.cluster.routing.classify import ended, endpoint, lost, named, needs_session, unreachable
 from ors.cluster.routing.pages import MergedPages
 from ors.cluster.routing.peer import PREFIX_CHARS, LocalServer, Peer, prefix_route
 from ors.cluster.routing.peers import Peers
-from ors.errors import Unavailable
+from ors.errors import Gone, ORSError, Unavailable
 from ors.server.http.answers import STREAM, Answer, refusal
+from ors.server.http.endpoints import Endpoints
 from ors.server.http.requests import Request
+from ors.server.http.routing import AtRouter, Route
 from ors.server.http.streams import Later, Outcome
+from ors.server.routes import AT_ROUTER
 
 ARRIVAL_SECONDS = 2.0
 """How long requests wait for a server that is not known yet: it may have just started."""
@@ -48,15 +51,18 @@ class Router:
 
     def elsewhere(self, request: Request) -> Outcome | None:
         """Forwards a request; None if this server is to answer it."""
-        sid = request.maybe_session_id() or named(request)
+        sid = request.maybe_session_id()
         if not sid:
-            return self._without_session(request)
+            route, named = AT_ROUTER.find(request.method, request.path) or (None, {})
+            sid = named.get("sid", "")
+            if not sid:
+                return self._without_session(route, request)
         if self._local is not None and self._local.has(sid):
             return None
         location = self._locations.get(sid)
         peer = self._peers.by_prefix.get(location or sid[:PREFIX_CHARS])
         if peer is not None and peer.link is not None:
-            if location is None or endpoint(request) is not _protocol.CREATE:
+            if location is None or _at_router(request) is not AtRouter.CREATE:
                 return Forwarded(peer.link, request)
         elif sid[:PREFIX_CHARS] == self._own:
             return self._of_own(request, sid)
@@ -76,15 +82,15 @@ class Router:
 
     def _instead(self, request: Request, sent: bool) -> Outcome:
         """Answers a request that its server has not answered, since the link to it broke."""
-        what = endpoint(request)
-        if what is _protocol.CALL and sent:
+        route = _route_of(request)
+        if route is not None and route.handler is Endpoints.call and sent:
             # The call may have run: after an error status, clients of other packages would send it again.
             first = _protocol.task_id_event(next(_protocol.task_ids()))
             return Answer(200, first + _protocol.error_event(LOST, WORKER_LOST), STREAM)
-        if self._local is not None and not needs_session(request):
+        if self._local is not None and not _needs_session(request):
             return self._local.take(request)
-        if what is _protocol.CREATE or isinstance(request, _Retried):
-            return lost(request)
+        if _at_router(request) is AtRouter.CREATE or isinstance(request, _Retried):
+            return _lost(request)
         # Perhaps only the link is broken: the session is looked for once more.
         return self._reroute(
             _Retried(request.method, request.path, request.query, request.headers, request.body)
@@ -109,10 +115,9 @@ class Router:
 
     # ── Requests without a session ───────────────────────────────────────────────────────────────
 
-    def _without_session(self, request: Request) -> Outcome | None:
-        merged = self._merged.page(request)
-        if merged is not None:
-            return merged
+    def _without_session(self, route: Route[Any] | None, request: Request) -> Outcome | None:
+        if route is not None and route.at_router is AtRouter.MERGED and request.method != "HEAD":
+            return self._merged.page(route.pattern, request)
         return None if self._local is not None else self.anywhere(request)
 
     def anywhere(self, request: Request) -> Outcome:
@@ -121,7 +126,7 @@ class Router:
         if not peers:
             return refusal(Unavailable("No server is up", retry_after=1, reason="worker_lost"))
         link = random.choice(peers).link
-        return lost(request) if link is None else Forwarded(link, request)
+        return _lost(request) if link is None else Forwarded(link, request)
 
     # ── Sessions that are looked for ─────────────────────────────────────────────────────────────
 
@@ -157,14 +162,14 @@ class Router:
         peer = peer or self._successor(slot)
         if peer is not None and peer.link is not None:
             return Forwarded(peer.link, request)
-        if self._is_own(slot) or (self._local is not None and not needs_session(request)):
+        if self._is_own(slot) or (self._local is not None and not _needs_session(request)):
             return self._answer_here(request)
-        if not needs_session(request):
+        if not _needs_session(request):
             return self.anywhere(request)
-        return lost(request) if self._peers.is_dead(slot, incarnation) else unreachable()
+        return _lost(request) if self._peers.is_dead(slot, incarnation) else _unreachable()
 
     async def _of_client(self, request: Request, sid: str) -> Outcome:
-        creating = endpoint(request) is _protocol.CREATE
+        creating = _at_router(request) is AtRouter.CREATE
         made = _protocol.session_id_route(sid)
         known = self._locations.get(sid)
         if known == self._own and not creating and known:
@@ -176,10 +181,10 @@ class Router:
             return self._to(found, request, sid)
         if creating:
             return self._place(request, sid)
-        if known is not None and needs_session(request):
-            return lost(request) if self._peers.is_dead(*prefix_route(known)) else unreachable()
-        if made is not None and needs_session(request) and self._peers.has_no_successor(*made):
-            return ended() if self._peers.was_drained(*made) else lost(request)
+        if known is not None and _needs_session(request):
+            return _lost(request) if self._peers.is_dead(*prefix_route(known)) else _unreachable()
+        if made is not None and _needs_session(request) and self._peers.has_no_successor(*made):
+            return _ended() if self._peers.was_drained(*made) else _lost(request)
         return self._answer_here(request) if self._local is not None else self.anywhere(request)
 
     async def _ask_all(self, sid: str) -> tuple[Peer | None, int]:
@@ -207,7 +212,7 @@ class Router:
             self._locations.popitem(last=False)
         if peer is None:
             return self._answer_here(request)
-        return lost(request) if peer.link is None else Forwarded(peer.link, request)
+        return _lost(request) if peer.link is None else Forwarded(peer.link, request)
 
     def _answer_here(self, request: Request) -> Outcome:
         assert self._local is not None
@@ -238,3 +243,43 @@ class _Promised:
             self._before = sessions
             self._until = asyncio.get_running_loop().time() + PROMISE_SECONDS
         self._count += 1
+
+
+def _route_of(request: Request) -> Route[Any] | None:
+    """The row of a request in the table of paths."""
+    found = AT_ROUTER.find(request.method, request.path)
+    return None if found is None else found[0]
+
+
+def is_feed(request: Request) -> bool:
+    """Whether the answer may never end."""
+    route = _route_of(request)
+    return route is None or route.is_feed
+
+
+def _at_router(request: Request) -> AtRouter:
+    route = _route_of(request)
+    return AtRouter.ANY if route is None else route.at_router
+
+
+def _needs_session(request: Request) -> bool:
+    """Whether only the server that has the session can answer, or is to have it."""
+    return _at_router(request) in (AtRouter.SESSION, AtRouter.CREATE)
+
+
+def _lost(request: Request) -> Answer:
+    """Answers a request that has not run, since its server is gone."""
+    error: ORSError = Unavailable("The server is being restarted", retry_after=1, reason=WORKER_LOST)
+    if _at_router(request) is AtRouter.SESSION:
+        error = Gone(LOST, reason=WORKER_LOST)
+    return refusal(error)
+
+
+def _ended() -> Answer:
+    """Answers a request whose server has ended after its last session."""
+    return refusal(Gone("The session has ended, and its server after it", reason="shutdown"))
+
+
+def _unreachable() -> Answer:
+    text = "The server of this session cannot be reached now"
+    return refusal(Unavailable(text, retry_after=1, reason="unreachable"))

@@ -1,79 +1,67 @@
-"""Routes below `/-/`: health, metrics, sessions and their forks, the inspector."""
+"""Pages below `/-/`: health, metrics, sessions and their forks, and the inspector with its interface."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from functools import cache
+from importlib.resources import files
+from pathlib import PurePosixPath
+from typing import Any, Protocol
 
-from ors._protocol import FORK
-from ors.errors import MethodNotAllowed, NotFound
-from ors.server.admin.inspector_api import Inspector
+from ors._version import __version__
+from ors.errors import Forbidden, Gone, NotFound, SandboxDead, SandboxLimit
+from ors.server.admin.live_sessions import LiveSessions, View
+from ors.server.admin.tasks import TaskSearch
 from ors.server.episodes.environments import ServedEnvironment
-from ors.server.http.answers import STREAM, TEXT, Answer, answer
+from ors.server.http.answers import STREAM, TEXT, Answer, Headers, Redirect, answer
 from ors.server.http.requests import Request
-from ors.server.http.routes import Coming, Handler
-from ors.server.http.streams import Outcome, Stream
+from ors.server.http.routing import HOME, Coming, Route
+from ors.server.http.streams import Feed, Outcome
 from ors.server.observe.prometheus import Metrics
+from ors.server.sessions.api_keys import Keys
 from ors.server.sessions.forks import Fork
 from ors.server.sessions.registry import Sessions
 from ors.server.sessions.session import ServerSession
 from ors.types import ForkSession
 
-LIVE, READY = "/-/health/live", "/-/health/ready"
-HEALTH_PATHS = (LIVE, READY)
-METRICS = "/-/metrics"
-SESSIONS = "/-/sessions"
 PAGE = 100
 MAX_PAGE = 1000
+LIVE_MAX_PAGE = 2000
+LOOK_SECONDS = 5.0
+
+TYPES = {
+    ".html": b"text/html; charset=utf-8",
+    ".js": b"text/javascript; charset=utf-8",
+    ".css": b"text/css; charset=utf-8",
+    ".svg": b"image/svg+xml",
+}
+# The output of environments is untrusted: only our own files may run or load, and no data may leave.
+POLICY = (
+    b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    b"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
 
 
 class Pages:
-    """The pages, by method and path."""
+    """Pages for operators and their programs."""
 
-    def __init__(
-        self, sessions: Sessions, metrics: Metrics, inspector: Inspector, is_ready: Callable[[], bool]
-    ) -> None:
-        self.inspecting = False
-        """Whether the inspector is offered."""
-        self.inspector = inspector
+    def __init__(self, sessions: Sessions, metrics: Metrics, is_ready: Callable[[], bool]) -> None:
         self._sessions = sessions
         self._metrics = metrics
         self._is_ready = is_ready
-        self._pages: dict[str, dict[str, Handler]] = {
-            LIVE: {"GET": lambda request, environment: answer({"status": "ok"})},
-            READY: {"GET": self._ready},
-            METRICS: {"GET": lambda request, environment: Answer(200, metrics.text(), TEXT)},
-            SESSIONS: {"GET": self._list},
-            FORK.path(): {FORK.method: self._fork},
-        }
 
-    def is_visit(self, request: Request) -> bool:
-        """Whether a browser opens the bare address. It is led to the inspector."""
-        if request.path != "/" or request.method not in ("GET", "HEAD"):
-            return False
-        return self.inspecting and request.wants_page()
+    def live(self, request: Request) -> Answer:
+        return answer({"status": "ok"})
 
-    def route(self, method: str, path: str) -> Handler:
-        """The handler of a page.
-
-        Raises:
-            NotFound: there is no such page.
-            MethodNotAllowed: the page has another method.
-        """
-        pages = self._pages.get(path)
-        if pages is None and path.startswith(f"{SESSIONS}/"):
-            pages = {"DELETE": self._end}
-        if pages is None:
-            pages = {"GET": self._inspect}
-        if method not in pages:
-            allow = ", ".join(pages)
-            raise MethodNotAllowed(f"{method} is not allowed here; use {allow}", allow=allow)
-        return pages[method]
-
-    def _ready(self, request: Request, environment: ServedEnvironment) -> Answer:
+    def ready(self, request: Request) -> Answer:
         if self._is_ready():
             return answer({"status": "ready"})
-        return Answer(503, b'{"detail":"Not ready: draining, or as many sessions as there may be"}')
+        return Answer(503, b'{"detail":"Not ready: shutting down, or at the session limit"}')
 
-    def _list(self, request: Request, environment: ServedEnvironment) -> Answer:
+    def metrics(self, request: Request) -> Answer:
+        return Answer(200, self._metrics.text(), TEXT)
+
+    def sessions(self, request: Request) -> Answer:
         """A page of this key's sessions: `?environment=`, `?state=`, `?offset=`, `?limit=`."""
         name, state = request.asked("environment"), request.asked("state")
         found = [
@@ -88,29 +76,19 @@ class Pages:
         page = [_session_json(session, now) for session in found[start : start + count]]
         return answer({"total": len(found), "offset": start, "sessions": page})
 
-    def _inspect(self, request: Request, environment: ServedEnvironment) -> Outcome | Coming:
-        found = None
-        if self.inspecting:
-            found = self.inspector.get(request, asyncio.get_running_loop().time())
-        if found is None:
-            raise NotFound("There is nothing at this path")
-        # A feed never ends, so a HEAD must not wait for it.
-        return Answer(200, b"", STREAM) if request.method == "HEAD" and isinstance(found, Stream) else found
+    async def end_session(self, sid: str, request: Request) -> Answer:
+        ending = self._sessions.delete(sid, asyncio.get_running_loop().time(), request.key)
+        if ending is not None:
+            await asyncio.wait({ending})
+        return answer({"sid": sid})
 
-    def _fork(self, request: Request, environment: ServedEnvironment) -> Coming:
+    def fork(self, request: Request) -> Coming:
         now = asyncio.get_running_loop().time()
         session = self._sessions.find(request.session_id(), now, request.key)
         count = request.model(ForkSession).n
         fork = self._sessions.fork(session, count, request.idempotency_key(), request.trace())
         request.waiting = True  # when its client leaves, the fork is undone
         return _forked(fork)
-
-    async def _end(self, request: Request, environment: ServedEnvironment) -> Answer:
-        sid = request.path[len(SESSIONS) + 1 :].rstrip("/")
-        ending = self._sessions.delete(sid, asyncio.get_running_loop().time(), request.key)
-        if ending is not None:
-            await asyncio.wait({ending})
-        return answer({"sid": sid})
 
 
 async def _forked(fork: Fork) -> Answer:
@@ -129,3 +107,151 @@ def _session_json(session: ServerSession, now: float) -> dict[str, object]:
         "reward": session.score.reward,
         "finished": session.episode.finished if session.episode is not None else False,
     }
+
+
+class RecordedRuns(Protocol):
+    """Recorded runs that the inspector shows."""
+
+    @property
+    def routes(self) -> Sequence[Route[Any]]:
+        """The rows of their paths; this is the owner."""
+
+
+class Inspector:
+    """The inspector's page and its interface."""
+
+    def __init__(
+        self,
+        live: LiveSessions,
+        sessions: Sessions,
+        environments: Mapping[str, ServedEnvironment],
+        keys: Keys,
+    ) -> None:
+        self._live = live
+        self._sessions = sessions
+        self._environments = environments
+        self._keys = keys
+        self.runs: RecordedRuns | None = None
+        """The runs that the page shows, if the server keeps records."""
+
+    def home(self, request: Request) -> Answer:
+        if request.path != HOME:
+            raise Redirect(HOME.encode())
+        return page_file("index.html")
+
+    def file(self, name: str, request: Request) -> Answer:
+        return page_file(name)
+
+    def about(self, request: Request) -> Answer:
+        runs = self.runs is not None and self._sees_runs(request.key)
+        return answer({"version": __version__, "server": None, "live": True, "runs": runs, "serves": True})
+
+    def environments(self, request: Request) -> Answer:
+        return answer([_described(environment) for environment in self._environments.values()])
+
+    async def tasks(self, request: Request) -> Answer:
+        environment = self._environments.get(request.asked("environment"))
+        if environment is None:
+            raise NotFound("There is no such environment")
+        private = self._keys.sees_private(request.key)
+        search = TaskSearch(environment, request.asked("split"), request.asked("text"), private)
+        return answer(await search.run(request.number("from", 0)))
+
+    def live(self, request: Request) -> Answer | Feed:
+        return _without_waiting(request, self._live.sessions(_view(request)))
+
+    def calls(self, sid: str, request: Request) -> Answer | Feed:
+        try:
+            session = self._sessions.peek(sid, asyncio.get_running_loop().time(), request.key)
+        except (Gone, NotFound):
+            ended = self._live.ended_calls(sid, request.key)
+            if ended is None:
+                raise
+            return ended
+        return _without_waiting(request, self._live.calls(session))
+
+    async def sandbox(self, sid: str, request: Request) -> Answer:
+        """The contents of a session's sandbox; null if it has none, or if it does not answer."""
+        # Imported here: most servers have no sandbox.
+        from ors.sandbox import Sandbox
+
+        session = self._sessions.peek(sid, asyncio.get_running_loop().time(), request.key)
+        box = session.episode.sandbox if session.episode is not None else None
+        if not isinstance(box, Sandbox):
+            return answer(None)
+        try:
+            # The sandbox would be killed if it were waited for much longer.
+            async with asyncio.timeout(LOOK_SECONDS):
+                return answer(asdict(await box.look()))
+        except (SandboxDead, SandboxLimit, TimeoutError):
+            return answer(None)
+
+    def run_routes(self) -> Sequence[Route[Any]]:
+        """The rows of the recorded runs, for keys that may see them."""
+        rows = [] if self.runs is None else self.runs.routes
+        return [row._replace(handler=self._for_keys_with_private(row.handler)) for row in rows]
+
+    def _for_keys_with_private(self, handler: Callable[..., Outcome | Coming]) -> Callable[..., Any]:
+        def checked(runs: RecordedRuns, request: Request) -> Outcome | Coming:
+            if not self._sees_runs(request.key):
+                raise Forbidden(
+                    "Records hold the sessions of all keys: only keys with `private` may see them"
+                )
+            return handler(runs, request)
+
+        return checked
+
+    def _sees_runs(self, key: str) -> bool:
+        return len(self._keys.by_name) < 2 or self._keys.sees_private(key)
+
+
+@cache
+def page_files() -> Mapping[str, Answer]:
+    """The files of the page, read once."""
+    folder = files("ors").joinpath("inspector", "page")
+    return {file.name: _file(file.name, file.read_bytes()) for file in folder.iterdir()}
+
+
+def page_file(name: str) -> Answer:
+    """A file of the inspector's page.
+
+    Raises:
+        NotFound: there is no such file.
+    """
+    found = page_files().get(name)
+    if found is None:
+        raise NotFound("There is nothing at this path")
+    return found
+
+
+def _file(name: str, content: bytes) -> Answer:
+    headers = Headers(
+        (b"content-type", TYPES[PurePosixPath(name).suffix]),
+        (b"content-security-policy", POLICY),
+        (b"x-content-type-options", b"nosniff"),
+        (b"referrer-policy", b"no-referrer"),
+        (b"cache-control", b"no-cache"),
+    )
+    return Answer(200, content, headers)
+
+
+def _without_waiting(request: Request, feed: Feed) -> Answer | Feed:
+    # A feed never ends, so a HEAD must not wait for it.
+    return Answer(200, b"", STREAM) if request.method == "HEAD" else feed
+
+
+def _described(environment: ServedEnvironment) -> dict[str, object]:
+    return {
+        "name": environment.name,
+        "description": environment.description,
+        "splits": environment.splits,
+        "tools": environment.tools.tools,
+        "task_tools": environment.task_tools,
+        "terminal_tool": environment.tools.terminal_tool,
+        "required_secrets": environment.required_secrets,
+    }
+
+
+def _view(request: Request) -> View:
+    start, count = request.number("offset", 0), min(request.number("limit", PAGE), LIVE_MAX_PAGE)
+    return View(request.key, request.asked("environment"), request.asked("state"), start, count)

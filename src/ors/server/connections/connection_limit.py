@@ -9,11 +9,11 @@ from collections.abc import Callable
 from ors import _protocol
 from ors.errors import ORSError, Unavailable
 from ors.limits import Limits
-from ors.server.admin.pages import HEALTH_PATHS
 from ors.server.connections.listener import LAST_READ_SECONDS, STATUS, Listener, Responder
 from ors.server.http.answers import Answer
 from ors.server.http.requests import Request
 from ors.server.http.streams import Outcome
+from ors.server.routes import LIVE, READY
 
 log = logging.getLogger("ors.server")
 
@@ -23,7 +23,7 @@ MAX_OVERFLOW = 16
 """Connections over the limit that may still ask for the server's health."""
 QUIET_SECONDS = 60.0
 """Refusals that are closer together than this are logged once."""
-_HEALTH = frozenset({_protocol.HEALTH.path(), *HEALTH_PATHS})
+_HEALTH = frozenset({_protocol.HEALTH.path(), LIVE, READY})
 
 
 class ConnectionLimit:

@@ -8,14 +8,13 @@ from typing import Any
 from ors import _protocol
 from ors._json import dumps, misfits
 from ors._masking import hidden
-from ors._protocol import Endpoint
 from ors._protocol.sse import encode
 from ors._version import __version__
 from ors.errors import NotFound, ORSError, ServerFailed, Unavailable
 from ors.server.episodes.environments import ServedEnvironment
 from ors.server.http.answers import EMPTY, STREAM, Answer, answer
 from ors.server.http.requests import IDEMPOTENCY_KEY, TRACE, Request
-from ors.server.http.routes import Coming, Handler, unknown_environment
+from ors.server.http.routing import Coming, unknown_environment
 from ors.server.http.streams import CallStream, CallTimers, Outcome
 from ors.server.observe.events import EpisodeStarted
 from ors.server.runtime import SHUTDOWN, Runtime
@@ -35,8 +34,6 @@ from ors.types import (
 )
 
 _OK = Answer(200, b'{"status":"ok"}')
-ROLLOUT_LOG = Endpoint("v1/rollouts", "POST")
-"""openreward 0.1.167: its rollout log. Nothing is kept of it; scripts that log go on."""
 
 
 class Endpoints:
@@ -60,64 +57,50 @@ class Endpoints:
         self._new_session_id = new_session_id
         self._first = next(iter(environments.values()))
 
-    def handlers(self) -> dict[Endpoint, Handler]:
-        return {
-            ROLLOUT_LOG: self._fixed(Answer(200, b"", EMPTY)),
-            _protocol.HEALTH: self._fixed(_OK),
-            _protocol.VERSION: self._fixed(answer({"version": __version__})),
-            _protocol.LIST_ENVIRONMENTS: self._fixed(answer(list(self._environments))),
-            _protocol.CREATE_SESSION: self._create_session,
-            _protocol.CREATE: self._create,
-            _protocol.DELETE: self._delete,
-            _protocol.DELETE_SESSION: self._delete_session,
-            _protocol.PING: self._ping,
-            _protocol.TOOLS: self._tools,
-            _protocol.SPLITS: self._splits,
-            _protocol.TASKS: self._tasks,
-            _protocol.NUM_TASKS: self._num_tasks,
-            _protocol.TASK: self._task,
-            _protocol.TASK_RANGE: self._task_range,
-            _protocol.GET_TASK: self._task,
-            _protocol.GET_TASK_RANGE: self._task_range,
-            _protocol.TASK_TOOLS: self._task_tools,
-            _protocol.PROMPT: self._prompt,
-            _protocol.CALL: self._call,
-        }
-
     # ── Discovery ────────────────────────────────────────────────────────────────────────────────
 
-    def _fixed(self, fixed: Answer) -> Handler:
-        def handler(request: Request, environment: ServedEnvironment) -> Answer:
-            self._touch(request)
-            return fixed
+    def health(self, request: Request) -> Answer:
+        self._touch(request)
+        return _OK
 
-        return handler
+    def version(self, request: Request) -> Answer:
+        self._touch(request)
+        return answer({"version": __version__})
 
-    def _tools(self, request: Request, environment: ServedEnvironment) -> Answer:
+    def list_environments(self, request: Request) -> Answer:
+        self._touch(request)
+        return answer(list(self._environments))
+
+    def log_rollout(self, request: Request) -> Answer:
+        """Keeps nothing: scripts of openreward 0.1.167 that log go on."""
+        self._touch(request)
+        return Answer(200, b"", EMPTY)
+
+    def tools(self, environment: ServedEnvironment, request: Request) -> Answer:
         self._touch(request)
         return _tools(environment.tools)
 
-    def _splits(self, request: Request, environment: ServedEnvironment) -> Answer:
+    def splits(self, environment: ServedEnvironment, request: Request) -> Answer:
         self._touch(request)
         return answer(environment.splits)
 
-    async def _tasks(self, request: Request, environment: ServedEnvironment) -> Answer:
+    async def tasks(self, environment: ServedEnvironment, request: Request) -> Answer:
         self._touch(request)
         tasks = await environment.tasks(request.model(ListTasks).split)
         return self._tasks_answer("tasks", self._shown(request, environment, tasks), environment)
 
-    async def _num_tasks(self, request: Request, environment: ServedEnvironment) -> Answer:
+    async def num_tasks(self, environment: ServedEnvironment, request: Request) -> Answer:
         self._touch(request)
         return answer({"num_tasks": await environment.num_tasks(request.model(NumTasks).split)})
 
-    async def _task(self, request: Request, environment: ServedEnvironment) -> Answer:
+    async def task(self, environment: ServedEnvironment, request: Request) -> Answer:
         self._touch(request)
         query = request.model(GetTask)
         task = await environment.task(query.split, query.index)
         # ors-sdk 0.1.0 and the specification have no env_name here; openreward 0.1.167 fails without it.
         return self._tasks_answer("task", self._shown(request, environment, [task])[0], environment)
 
-    async def _task_range(self, request: Request, environment: ServedEnvironment) -> Answer:
+    async def task_range(self, environment: ServedEnvironment, request: Request) -> Answer:
         self._touch(request)
         query = request.model(GetTaskRange)
         tasks = await environment.task_range(query.split, query.start, query.stop)
@@ -137,15 +120,14 @@ class Endpoints:
 
     # ── Sessions ─────────────────────────────────────────────────────────────────────────────────
 
-    def _create_session(self, request: Request, environment: ServedEnvironment) -> Answer:
+    def create_session(self, request: Request) -> Answer:
         sid = self._new_session_id()
-        if self._runtime.retiring and self._runtime.identity.made(
-            sid
-        ):  # sessions with ids given out before are still taken
+        # Sessions with ids given out before are still taken.
+        if self._runtime.retiring and self._runtime.identity.made(sid):
             raise Unavailable(SHUTDOWN, retry_after=1, reason="shutdown")
         return new_session(request, sid)
 
-    def _create(self, request: Request, environment: ServedEnvironment) -> Answer | Coming:
+    def create(self, request: Request) -> Answer | Coming:
         sid = request.new_session_id()
         given = request.model(CreateSession)
         secrets = {**(given.secrets or {}), **request.secrets()}
@@ -244,7 +226,7 @@ class Endpoints:
             raise unknown_environment(self._environments)
         return environment
 
-    def _delete(self, request: Request, environment: ServedEnvironment) -> Answer | Coming:
+    def delete(self, request: Request) -> Answer | Coming:
         sid = request.session_id()
         ending = self._sessions.delete(sid, self._runtime.now(), request.key)
         return answer({"sid": sid}) if ending is None else self._deleted(sid, ending)
@@ -253,25 +235,25 @@ class Endpoints:
         await asyncio.wait({ending})
         return answer({"sid": sid})
 
-    def _delete_session(self, request: Request, environment: ServedEnvironment) -> Answer:
+    def delete_session(self, request: Request) -> Answer:
         # Deletes nothing: both clients in the field call it after every discovery call.
         sid = request.new_session_id()
         self._touch(request)
         return answer({"sid": sid})
 
-    def _ping(self, request: Request, environment: ServedEnvironment) -> Answer:
+    def ping(self, request: Request) -> Answer:
         self._session(request).check()
         return _OK
 
     # ── Episodes ─────────────────────────────────────────────────────────────────────────────────
 
-    async def _prompt(self, request: Request, environment: ServedEnvironment) -> Answer:
+    async def prompt(self, environment: ServedEnvironment, request: Request) -> Answer:
         return Answer(200, await self._session(request).prompt())
 
-    async def _task_tools(self, request: Request, environment: ServedEnvironment) -> Answer:
+    async def task_tools(self, environment: ServedEnvironment, request: Request) -> Answer:
         return _tools(await self._session(request).tools())
 
-    def _call(self, request: Request, environment: ServedEnvironment) -> Outcome:
+    def call(self, environment: ServedEnvironment, request: Request) -> Outcome:
         loop = self._runtime.loop or asyncio.get_running_loop()
         session = self._sessions.find(request.session_id(), loop.time(), request.key)
         if environment.name != session.environment:
@@ -297,14 +279,9 @@ class Endpoints:
         if sid:
             self._sessions.touch(sid, self._runtime.now(), request.key)
 
-    def bare(self, handler: Handler) -> Handler:
-        """Wraps a handler for paths without an environment."""
-
-        # openreward 0.1.167 without a variant: the session knows its environment.
-        def served(request: Request, environment: ServedEnvironment) -> Outcome | Coming:
-            return handler(request, self._environments[self._session(request).environment])
-
-        return served
+    def environment_of(self, request: Request) -> ServedEnvironment:
+        """The environment of the session that a request names."""
+        return self._environments[self._session(request).environment]
 
 
 def new_session(request: Request, sid: str) -> Answer:

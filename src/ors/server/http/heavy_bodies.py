@@ -7,7 +7,7 @@ from ors.errors import ORSError, Unavailable
 from ors.server.http.answers import Answer
 from ors.server.http.body_values import MOST_VALUES, VALUE_BYTES, parsed, values
 from ors.server.http.requests import Request
-from ors.server.http.routes import Coming
+from ors.server.http.routing import Coming
 from ors.server.http.streams import Outcome, Stream
 from ors.server.runtime import Runtime
 

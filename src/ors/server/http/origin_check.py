@@ -1,10 +1,10 @@
-"""The check of Host and Origin headers."""
+"""Which hosts, origins and proxies requests may come from, and the answer to a browser that asks (CORS)."""
 
 from collections.abc import Sequence
 from ipaddress import ip_address
 
 from ors.errors import Forbidden
-from ors.server.http.answers import Headers
+from ors.server.http.answers import Answer, Headers
 from ors.server.http.requests import Request
 
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
@@ -52,7 +52,7 @@ class OriginCheck:
         """
         host = request.headers.get(b"host", b"")
         if self._direct and any(name in request.headers for name in _OF_PROXIES):
-            raise Forbidden("This server shows its source, so it takes no requests of a proxy", reason="host")
+            raise Forbidden("This server exposes source code and refuses proxied requests", reason="host")
         if host not in self.good:
             self._check_host(host)
         origin = request.headers.get(b"origin")
@@ -61,7 +61,7 @@ class OriginCheck:
 
     def _check_host(self, host: bytes) -> None:
         if self._hosts is not None and _hostname(host.lower()) not in self._hosts:
-            raise Forbidden("This server is not addressed by that host name", reason="host")
+            raise Forbidden("Host header not allowed", reason="host")
         if len(self.good) < MOST_HOSTS and not self._direct:
             self.good.add(host)
 
@@ -73,7 +73,24 @@ class OriginCheck:
                 (b"vary", b"origin"),
             )
         elif _netloc(origin.lower()) != host:
-            raise Forbidden("Pages of this origin may not call this server", reason="origin")
+            raise Forbidden("Origin not allowed", reason="origin")
+
+
+def is_preflight(request: Request) -> bool:
+    """Whether a browser asks if a page of an allowed origin may call us; it sends no key then."""
+    return request.method == "OPTIONS" and request.more is not None
+
+
+def preflight(request: Request) -> Answer:
+    return Answer(
+        204,
+        b"",
+        Headers(
+            (b"access-control-allow-methods", b"GET, POST, DELETE"),
+            (b"access-control-allow-headers", b"*, authorization"),
+            (b"access-control-max-age", b"600"),
+        ),
+    )
 
 
 def _netloc(origin: bytes) -> bytes:

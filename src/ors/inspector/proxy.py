@@ -1,4 +1,4 @@
-"""Local server of the inspector page that forwards everything else to a remote server."""
+"""Serves the inspector's page on this machine, and forwards everything else to a server."""
 
 import asyncio
 import json
@@ -8,12 +8,13 @@ from typing import Any
 
 from ors import __version__
 from ors.client import Response, Transport
-from ors.errors import Forbidden, TransportError
-from ors.server.admin.inspector_api import ABOUT, HOME, page_files
+from ors.errors import Forbidden, ORSError, TransportError
+from ors.server.admin.pages import page_file
+from ors.server.http.answers import Answer, Redirect, answer, refusal
 from ors.server.http.origin_check import LOOPBACK, OriginCheck
 from ors.server.http.requests import Request
-
-__all__ = ["StandIn"]
+from ors.server.http.routing import HOME, Coming, RouteTable
+from ors.server.routes import ABOUT, PAGE_FILES
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -31,10 +32,10 @@ INERT = [
 ]
 
 
-class StandIn:
-    """ASGI application: the inspector page for the server behind `transport`.
+class InspectorProxy:
+    """ASGI application: the inspector's page for the server behind `transport`.
 
-    `url` is shown by the page, and `command` in errors.
+    The page shows `url`; errors name `command`.
     """
 
     def __init__(
@@ -68,32 +69,35 @@ class StandIn:
         await send({"type": "lifespan.shutdown.complete"})
 
     async def _serve(self, request: Request, path: str, receive: Receive, send: Send) -> None:
-        page = page_files().get(request.path)
         try:
             self._origins.check(request)
-            if page is not None:
-                await _reply(send, page.status, list(page.headers.pairs), page.body)
-            elif request.path in ("/", HOME[:-1]):
-                await _reply(send, 307, [(b"location", HOME.encode())], b"")
-            else:
+            found = _TABLE.find(request.method, request.path)
+            if found is None:
                 self._check_token(request)
-                await self._answer(request, path, receive, send)
-        except Forbidden as error:
-            await _reply_json(send, 403, {"detail": str(error)})
+                await self._forward(request, path, receive, send)
+            else:
+                handler, named = found
+                await _reply(send, await handler(self, *named.values(), request))
         except TransportError as error:
-            await _reply_json(send, 502, {"detail": f"{self._url or 'The server'} does not answer: {error}"})
+            detail = {"detail": f"{self._url or 'The server'} does not answer: {error}"}
+            await _reply(send, Answer(502, json.dumps(detail).encode()))
+        except ORSError as error:
+            await _reply(send, refusal(error))
 
     def _check_token(self, request: Request) -> None:
         if not secrets.compare_digest(request.header(TOKEN) or b"", self.token.encode()):
             raise Forbidden(f"The token is missing or wrong: open the address that `{self._command}` printed")
 
-    async def _answer(self, request: Request, path: str, receive: Receive, send: Send) -> None:
-        if request.path == ABOUT:
-            await _reply_json(send, 200, await self._about(request))
-        else:
-            await self._forward(request, path, receive, send)
+    async def home(self, request: Request) -> Answer:
+        if request.path != HOME:
+            raise Redirect(HOME.encode(), for_good=False)
+        return page_file("index.html")
 
-    async def _about(self, request: Request) -> dict[str, Any]:
+    async def file(self, name: str, request: Request) -> Answer:
+        return page_file(name)
+
+    async def about(self, request: Request) -> Answer:
+        self._check_token(request)
         response = await self._transport.send("GET", ABOUT, self._sent(request), None)
         body = b"".join([part async for part in response.body])
         try:
@@ -101,13 +105,15 @@ class StandIn:
         except ValueError:
             there = {}
         offered = there if isinstance(there, dict) else {}
-        return {
-            "version": __version__,
-            "server": self._url or None,
-            "live": offered.get("live") is True,
-            "runs": offered.get("runs") is True,
-            "serves": offered.get("serves") is not False,
-        }
+        return answer(
+            {
+                "version": __version__,
+                "server": self._url or None,
+                "live": offered.get("live") is True,
+                "runs": offered.get("runs") is True,
+                "serves": offered.get("serves") is not False,
+            }
+        )
 
     async def _forward(self, request: Request, path: str, receive: Receive, send: Send) -> None:
         target = path + (f"?{request.query.decode('latin-1')}" if request.query else "")
@@ -157,11 +163,20 @@ async def _body(receive: Receive) -> bytes | None:
             return bytes(body)
 
 
-async def _reply(send: Send, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
-    headers = [*headers, (b"content-length", b"%d" % len(body))]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
+async def _reply(send: Send, answered: Answer) -> None:
+    length = (b"content-length", b"%d" % len(answered.body))
+    # The files of the page have a policy of their own.
+    inert = [] if any(name == INERT[0][0] for name, _ in answered.headers.pairs) else INERT
+    headers = [*answered.headers.pairs, *inert, length]
+    await send({"type": "http.response.start", "status": answered.status, "headers": headers})
+    await send({"type": "http.response.body", "body": answered.body})
 
 
-async def _reply_json(send: Send, status: int, value: Mapping[str, Any]) -> None:
-    await _reply(send, status, [(b"content-type", b"application/json"), *INERT], json.dumps(value).encode())
+_TABLE: RouteTable[Callable[..., Coming]] = RouteTable(
+    [
+        ("GET", "/", InspectorProxy.home),
+        ("GET", HOME, InspectorProxy.home),
+        ("GET", PAGE_FILES, InspectorProxy.file),
+        ("GET", ABOUT, InspectorProxy.about),
+    ]
+)

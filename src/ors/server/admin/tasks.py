@@ -1,13 +1,15 @@
-"""Search of the tasks of a split for a text, a bounded part at a time."""
+"""Tasks on the page: short forms of them for lists, and a search for a text, a bounded part at a time."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import islice
 from time import perf_counter
 from typing import Any
 
 from ors._json import dumps
 from ors.errors import BadRequest
 from ors.server.episodes.environments import ServedEnvironment
+from ors.server.sessions.api_keys import Keys
 
 MOST_FOUND = 25
 MOST_SECONDS = 0.1
@@ -18,6 +20,35 @@ FIRST_TASKS = 16
 MOST_TASKS = 1024
 """Tasks that are asked for at once: few at first, since an environment may be slow to make them."""
 MOST_TEXT = 1000
+MOST_ITEMS = 4
+MOST_CHARS = 60
+
+
+class TaskPreviews:
+    """Tasks as the owner of a session may see them."""
+
+    def __init__(self, environments: Mapping[str, ServedEnvironment], keys: Keys) -> None:
+        self._environments = environments
+        self._keys = keys
+
+    def whole(self, task: Any, environment: str, key: str) -> Any:
+        """A task without the fields that the key may not see."""
+        if self._keys.sees_private(key):
+            return task
+        return self._environments[environment].without_private([task])[0]
+
+    def short(self, task: Any, environment: str, key: str) -> dict[str, Any]:
+        """The first items of a task, cut to a few words each."""
+        items = islice(dict(self.whole(task, environment, key)).items(), MOST_ITEMS)
+        return {_short(str(name)): _short(value) for name, value in items}
+
+
+def _short(value: Any) -> Any:
+    if isinstance(value, str):
+        return value if len(value) <= MOST_CHARS else value[: MOST_CHARS - 1] + "…"
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    return "[…]" if isinstance(value, list | tuple) else "{…}"
 
 
 class TaskSearch:
