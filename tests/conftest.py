@@ -1,9 +1,9 @@
 import os
 import sys
 from collections.abc import Iterator
+from importlib.util import find_spec
 
 import pytest
-from hypothesis import HealthCheck, settings
 
 from ors import Server
 from tests.support.environments import Lab, Other
@@ -14,9 +14,12 @@ from tests.support.raw_http import Raw
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
-# How long an example takes says something about the machine, and nothing about the code.
-settings.register_profile("ors", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("ors")
+if find_spec("hypothesis"):  # the environments of trainers do not have it
+    from hypothesis import HealthCheck, settings
+
+    # How long an example takes says something about the machine, and nothing about the code.
+    settings.register_profile("ors", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.load_profile("ors")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
