@@ -183,6 +183,21 @@ async def test_the_api_key_goes_with_every_request(monkeypatch: pytest.MonkeyPat
             assert script.requests[-1].headers["x-api-key"] == expected
 
 
+async def test_each_server_may_have_a_key_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with scripted() as script, scripted() as other:
+        port = script.url.rpartition(":")[2]
+        host = "ORS_API_KEY_" + script.url.partition("://")[2].rpartition(":")[0].upper().replace(".", "_")
+        expected = []
+        for name, value in (("ORS_API_KEY", "all"), (host, "host"), (f"{host}_{port}", "port")):
+            monkeypatch.setenv(name, value)
+            for each in (script, other):
+                each.on("/health", answer({"status": "ok"}))
+                async with AsyncORS(each.url) as client:
+                    await client.health()
+                expected.append(each.requests[-1].headers["x-api-key"])
+        assert expected == ["all", "all", "host", "host", "port", "host"]
+
+
 async def test_discovery_opens_no_session() -> None:
     async with scripted() as script, AsyncORS(script.url) as client:
         script.on("/env/tasks", answer({"tasks": [{"n": 1}], "env_name": "canonical"}))

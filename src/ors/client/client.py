@@ -1,6 +1,7 @@
 """AsyncORS, and the environments of a server."""
 
 import os
+import re
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, Self, overload
 from urllib.parse import urlsplit
@@ -46,7 +47,8 @@ class AsyncORS(Bound):
         transport: Transport | None = None,
     ) -> None:
         self.base_url = base_url
-        self.api_key = api_key or os.getenv(API_KEY_VARIABLE)
+        self._given_key = api_key
+        self.api_key = api_key or _key_of(base_url)
         self._options = options or Options()
         self._keepalive = KeepAlive(self._options)
         self._remotes: dict[str, RemoteServer] = {}
@@ -86,7 +88,9 @@ class AsyncORS(Bound):
         remote = self._remotes.get(base_url)
         if remote is None:
             transport = transport or http_transport(base_url, self._options)
-            remote = RemoteServer(transport, self._options, self._keepalive, self.api_key)
+            remote = RemoteServer(
+                transport, self._options, self._keepalive, self._given_key or _key_of(base_url)
+            )
             self._remotes[base_url] = remote
         return remote
 
@@ -106,6 +110,13 @@ class AsyncORS(Bound):
 
 
 AsyncEnvironmentsAPI = AsyncORS  # ors-sdk 0.1.0: its type of `client.environments`
+
+
+def _key_of(base_url: str) -> str | None:
+    """The API key for a server, from the variables of the process: its own one, or that of all servers."""
+    server = urlsplit(base_url).netloc.upper()
+    own = [re.sub(r"\W", "_", f"{API_KEY_VARIABLE}_{name}") for name in (server, server.rpartition(":")[0])]
+    return next((key for name in (*own, API_KEY_VARIABLE) if (key := os.getenv(name))), None)
 
 
 def http_transport(base_url: str, options: Options | None = None) -> Transport:

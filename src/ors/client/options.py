@@ -41,6 +41,10 @@ class Options:
     """Largest answer; a larger one is an error. `ors` servers send results of up to 64 MiB."""
     keepalive_seconds: float = 15.0
     """An idle connection is closed after this time, before the server does it: most wait 60 s."""
+    idle_seconds: int | None = None
+    """Sessions expire after this time without a request, if their server would keep them longer.
+
+    Pings are requests, so this is how long the sessions of a killed process stay. Over `ping_seconds`."""
     page_size: int = 100
     """Tasks per request when iterating over a split."""
     keep_messages: bool = True

@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import threading
 import tracemalloc
 from pathlib import Path
 from typing import Any, ClassVar
@@ -10,12 +11,19 @@ import pytest
 
 import ors
 from ors._protocol import error_event, new_session_id
-from ors.errors import Gone, NotFound, Unavailable
+from ors.client import ORS, Options
+from ors.errors import Gone, NotFound, SessionLost, Unavailable
+from ors.limits import Limits
+from ors.server import app
 from ors.server.episodes.result import Result
+from ors.server.http.requests import Request
 from ors.server.sessions import registry
 from ors.server.sessions.calls import SPENT_KEYS
+from ors.types import Blocks, JSONObject
 from tests.requirements import proves
 from tests.server.sessions.test_session import calls_of, reserve, runtime, settle, store
+from tests.support.live_server import serving
+from tests.support.raw_http import Raw
 
 
 @proves("gone.tombstones", "session.key")
@@ -286,3 +294,60 @@ async def test_spent_keys_are_bounded_in_number() -> None:
     assert not calls.spent("k0")
     assert not calls.spent(f"k{SPENT_KEYS - 1}")
     assert calls.spent(f"k{SPENT_KEYS}")
+
+
+class Watched(ors.Environment):
+    """Says when a session has ended."""
+
+    ended: ClassVar[threading.Event] = threading.Event()
+
+    @classmethod
+    def list_splits(cls) -> list[str]:
+        return ["train"]
+
+    @classmethod
+    def list_tasks(cls, split: str) -> list[JSONObject]:
+        return [{}]
+
+    def get_prompt(self) -> Blocks:
+        return []
+
+    @ors.tool
+    def wait(self) -> ors.ToolOutput:
+        """Is never called."""
+        return ors.ToolOutput(blocks=[])
+
+    def teardown(self) -> None:
+        self.ended.set()
+
+
+@proves("expiry.asked")
+def test_a_client_may_ask_for_a_session_that_expires_sooner(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app, "REAP_SECONDS", 0.05)
+    Watched.ended.clear()
+    soon = Options(idle_seconds=1, ping_seconds=600)
+    with serving(ors.Server([Watched])) as url, ORS(url) as patient, ORS(url, options=soon) as hasty:
+        kept = patient.environment("watched").session(split="train", index=0).start()
+        session = hasty.environment("watched").session(split="train", index=0).start()
+        session.get_prompt()
+        assert Watched.ended.wait(30)
+        with pytest.raises(SessionLost, match="Session expired"):
+            session.get_prompt()
+        assert kept.get_prompt() == []
+        kept.close()
+
+
+@proves("expiry.asked")
+def test_a_time_that_is_no_number_of_seconds_is_refused(raw: Raw) -> None:
+    for wrong in ("0", "-1", "1.5", "soon", "", "9" * 20):
+        sid = raw.post("/create_session", {}).json()["sid"]
+        body = {"env_name": "lab", "task_spec": {}}
+        answer = raw.post("/create", body, sid=sid, headers={"ORS-Idle-Seconds": wrong})
+        assert (answer.status, "ORS-Idle-Seconds" in answer.detail) == (400, True), wrong
+
+
+@proves("expiry.asked")
+def test_a_client_cannot_ask_for_more_than_the_server_allows() -> None:
+    limits = Limits(idle_seconds=30)
+    request = Request("POST", "/create", b"", {b"ors-idle-seconds": b"60"}, b"")
+    assert request.limits(limits) == limits

@@ -6,7 +6,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from ors._json import dumps
-from ors._protocol import CREATE, CREATE_SESSION, EVENT_STREAM, SECRETS, CallReader, valid_session_id
+from ors._protocol import (
+    CREATE,
+    CREATE_SESSION,
+    EVENT_STREAM,
+    IDLE_SECONDS,
+    SECRETS,
+    CallReader,
+    valid_session_id,
+)
 from ors.client.decode import field
 from ors.client.server import RemoteServer, Reply, parsed
 from ors.client.sessions.delete import delete
@@ -64,8 +72,10 @@ async def create(
     Raises:
         TransportError, ResponseError: the episode was not started.
     """
-    sent = {**headers, SECRETS: _secrets_header(secrets)} if secrets else headers
-    creation = _Creation(remote, sent)
+    more = {SECRETS: _secrets_header(secrets)} if secrets else {}
+    if remote.options.idle_seconds is not None:
+        more[IDLE_SECONDS] = str(remote.options.idle_seconds)
+    creation = _Creation(remote, {**headers, **more})
     try:
         await _create(creation, task, secrets)
     except BaseException as error:

@@ -166,9 +166,8 @@ class Endpoints:
         secrets: dict[str, str],
     ) -> Answer | Coming:
         try:
-            session = self._sessions.reserve(
-                sid, environment.name, self._runtime.now(), environment.limits, request.key
-            )
+            limits = request.limits(environment.limits)
+            session = self._sessions.reserve(sid, environment.name, self._runtime.now(), limits, request.key)
         except ORSError:
             self._sessions.admission.leave(environment.name, request.key)
             raise

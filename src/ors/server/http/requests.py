@@ -2,6 +2,8 @@
 
 import base64
 import binascii
+from dataclasses import replace
+from functools import lru_cache
 from typing import Any, TypeVar
 from urllib.parse import parse_qs
 
@@ -11,6 +13,7 @@ from ors import _protocol
 from ors._json import loads
 from ors._validation import problems
 from ors.errors import BadRequest, ORSError, ResponseError, TooLarge
+from ors.limits import Limits
 from ors.server.http.answers import Headers
 from ors.server.http.body_values import SMALL_BODY, parsed
 from ors.types import ToolCall
@@ -24,6 +27,7 @@ MAX_DIGITS = 19
 _API_KEY = _protocol.API_KEY.lower().encode()
 _SESSION_ID = _protocol.SESSION_ID.lower().encode()
 _SECRETS = _protocol.SECRETS.lower().encode()
+_IDLE_SECONDS = _protocol.IDLE_SECONDS.lower().encode()
 _EVENT_STREAM = _protocol.EVENT_STREAM.encode()
 
 _ONCE = ("Host", _protocol.SESSION_ID, _protocol.API_KEY, _protocol.IDEMPOTENCY_KEY, _protocol.SECRETS)
@@ -125,6 +129,21 @@ class Request:
             return None
         return _checked(value.decode("latin-1").strip(), _protocol.IDEMPOTENCY_KEY)
 
+    def limits(self, limits: Limits) -> Limits:
+        """The limits of the new session: it may expire sooner than others, if its client asks for that.
+
+        Raises:
+            BadRequest: the time is not valid.
+        """
+        value = self.headers.get(_IDLE_SECONDS)
+        if value is None:
+            return limits
+        if not value.isdigit() or len(value) > MAX_DIGITS or not int(value):
+            raise BadRequest(
+                f"The header {_protocol.IDLE_SECONDS} must be a whole number of seconds, at least 1"
+            )
+        return _shorter(limits, int(value))
+
     def trace(self) -> str:
         """The span that the request belongs to, or an empty string."""
         value = self.headers.get(TRACE)
@@ -209,6 +228,11 @@ class Request:
             call = _fitted(ToolCall, value)
             return call.name, dict(call.input), call.task_id
         return name, given, task_id
+
+
+@lru_cache(16)
+def _shorter(limits: Limits, idle_seconds: int) -> Limits:
+    return replace(limits, idle_seconds=min(limits.idle_seconds, idle_seconds))
 
 
 def too_large(limit: int) -> TooLarge:
