@@ -1,9 +1,19 @@
 """The clients of adapters."""
 
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from typing import ClassVar
+
 import pytest
 
-from ors.adapters.common.clients import shared_client, shared_sync_client
+from ors import Server
+from ors.adapters.common.clients import OPTIONS, shared_client, shared_sync_client
 from ors.client import ORS
+from tests.support.live_server import serving
+from tests.support.training_environment import Hunt
 
 URL = "http://127.0.0.1:9"
 
@@ -23,3 +33,77 @@ def test_nor_do_those_of_sync_code() -> None:
     session = shared_sync_client(URL).environment("any").session(split="train", index=0)
     with pytest.raises(RuntimeError, match="keep_messages=False"):
         session.messages("openai")
+
+
+class Kept(Hunt):
+    """Says when its session has ended."""
+
+    ended: ClassVar[threading.Event] = threading.Event()
+
+    def teardown(self) -> None:
+        super().teardown()
+        self.ended.set()
+
+
+@pytest.fixture
+def url() -> Iterator[str]:
+    Kept.ended.clear()
+    with serving(Server([Kept])) as url:
+        yield url
+
+
+TRL = """
+environments = TRLEnvironments(ORS(url).environment("kept"), reward="last")
+env = environments()
+env.reset(split="train", index=0)
+print("open", flush=True)
+signal.pause()
+"""
+SYNC = """
+env = shared_sync_client(url).environment("kept")
+episode = Training.of({"reward": "last"}).begin(lambda: env.session(split="train", index=0))
+print("open", flush=True)
+signal.pause()
+"""
+ASYNC = """
+async def main():
+    async with shared_client(url).environment("kept").session(split="train", index=0):
+        print("open", flush=True)
+        await asyncio.sleep(600)
+
+asyncio.run(main())
+"""
+IMPORTS = """
+import asyncio, signal, sys
+from ors.adapters.common.clients import shared_client, shared_sync_client
+from ors.adapters.common.training import Training
+from ors.adapters.trl import TRLEnvironments
+from ors.client import ORS
+url = sys.argv[1]
+"""
+
+
+@pytest.mark.parametrize("code", [TRL, SYNC, ASYNC], ids=["trl", "sync", "async"])
+def test_a_trainer_that_gets_sigterm_closes_its_sessions(url: str, code: str) -> None:
+    command = [sys.executable, "-c", IMPORTS + code, url]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as trainer:
+        assert trainer.stdout is not None
+        assert trainer.stdout.readline() == "open\n"
+        trainer.send_signal(signal.SIGTERM)
+        assert trainer.wait(30) == 128 + signal.SIGTERM
+    assert Kept.ended.wait(30)
+
+
+def test_a_handler_of_sigterm_that_is_not_ours_stays(url: str) -> None:
+    def handler(*_: object) -> None: ...
+
+    before = signal.signal(signal.SIGTERM, handler)
+    try:
+        shared_sync_client(url)
+        assert signal.getsignal(signal.SIGTERM) is handler
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def test_sessions_of_adapters_do_not_outlive_a_killed_trainer_by_much() -> None:
+    assert OPTIONS.idle_seconds == 120

@@ -1,22 +1,18 @@
 """TRL: environments for `GRPOTrainer(environment_factory=…, reward_funcs=…)`."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import wraps
 from typing import Any, Unpack
 
-from ors.adapters.common.chat import Content, content_of
+from ors.adapters.common.clients import exit_on_sigterm
 from ors.adapters.common.methods import tool_method
 from ors.adapters.common.secrets import secrets_from
-from ors.client import Environment, ToolCallError, ToolInvocation, convert_tools
-from ors.rollouts import (
-    AgentMessage,
-    EpisodeRecord,
-    PlayArguments,
-    SteppedEpisodeSync,
-    ToolMessage,
-    UserMessage,
-)
+from ors.adapters.common.training import Training, TrainingArguments, Watch, check_step, logger
+from ors.adapters.trl_rollout import Rollout, records_of
+from ors.client import Environment, convert_tools
 
-_ENDED = "The episode has ended."
+_MARK = "_ors_leaves_out"
 
 
 class TRLEnvironments:
@@ -26,73 +22,96 @@ class TRLEnvironments:
     those that the environment gets, from the variables of the process.
 
     Raises:
-        ValueError: a tool cannot be a Python method, or a secret is missing.
+        ValueError: a tool cannot be a Python method, a secret is missing, or an argument is not valid.
     """
 
     def __init__(
-        self, env: Environment, *, secrets: Iterable[str] = (), **arguments: Unpack[PlayArguments]
+        self, env: Environment, *, secrets: Iterable[str] = (), **arguments: Unpack[TrainingArguments]
     ) -> None:
+        self._training = Training.of(arguments)
+        if arguments.get("nudge") is not None:
+            raise ValueError("TRL ends a rollout with its first reply without a call: it cannot send a nudge")
         tools = convert_tools(env.list_tools(), "openai-chat")
         methods = {tool["function"]["name"]: tool_method(**tool["function"]) for tool in tools}
-        self._class = type(f"{env.name}_environment", (_Rollout,), methods)
+        self._class = type(f"{env.name}_environment", (Rollout,), methods)
         self._env = env
         self._secrets = secrets_from(secrets)
-        self._arguments = arguments
+        self._watch = Watch()
+        exit_on_sigterm()
 
-    def __call__(self) -> "_Rollout":
+    def __call__(self) -> "Rollout":
         """A new environment, which plays one episode after the other."""
-        made: _Rollout = self._class(self._env, self._secrets, self._arguments)
+        made: Rollout = self._class(self._env, self._secrets, self._training)
         return made
 
-    def rows(self, split: str, indices: Iterable[int] | None = None) -> list[dict[str, Any]]:
-        """The tasks of a split as rows of a dataset: `Dataset.from_list(environments.rows("train"))`."""
-        system = self._arguments.get("system")
+    def rows(
+        self, split: str, indices: Iterable[int] | None = None, environment: str | None = None
+    ) -> list[dict[str, Any]]:
+        """The tasks of a split as rows of a dataset: `Dataset.from_list(environments.rows("train"))`.
+
+        `environment` is the key of these environments in a dict of several; by default, their name.
+        """
+        system = self._training.arguments.get("system")
         prompt = [{"role": "system", "content": system}] if system else []
         prompt.append({"role": "user", "content": ""})  # the trainer adds the prompt of the task
         chosen = range(self._env.num_tasks(split)) if indices is None else indices
-        return [{"prompt": prompt, "split": split, "index": index} for index in chosen]
+        named = {"prompt": prompt, "environment": environment or self._env.name}
+        return [{**named, "split": split, "index": index} for index in chosen]
 
     def reward(
-        self, environments: Sequence["_Rollout"], completions: Sequence[Any], **_: Any
+        self, environments: Sequence[Any], completions: Sequence[Any], **batch: Any
     ) -> list[float | None]:
-        """Ends all episodes; returns their rewards. The trainer leaves out those that are None."""
-        return [env._end(said).reward for env, said in zip(environments, completions, strict=True)]
+        """Ends all episodes; returns their rewards. The trainer leaves out those that are None.
 
+        Of several `TRLEnvironments` in one trainer, the first that is asked rewards an episode.
 
-class _Rollout:
-    """The environment of one rollout at a time. Its public methods are the tools, and `reset`."""
+        Raises:
+            MostFailed: most episodes failed.
+        """
+        log: Callable[[str, float], object] = batch.get("log_metric", lambda *_: None)
+        self._wrap_others(getattr(getattr(log, "__self__", None), "reward_funcs", []))
+        ended = zip(environments, records_of(environments, completions, **batch), strict=True)
+        records = [each if each is not None and env._paid_by(self) else None for env, each in ended]
+        played = [each for each in records if each is not None]
+        for name, value in self._watch.count(played).items():
+            log(name, value)
+        check_step(played)
+        return [None if each is None else each.reward for each in records]
 
-    def __init__(self, env: Environment, secrets: Mapping[str, str], arguments: PlayArguments) -> None:
-        self._env = env
-        self._secrets = secrets
-        self._arguments = arguments
-        self._episode: SteppedEpisodeSync | None = None
+    def wrap(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """The same reward function, but None for episodes without a reward, so that they are left out."""
 
-    def reset(self, *, split: str, index: int, **_: Any) -> Content:
-        """Begins an episode; returns the prompt. If the task cannot be opened, the episode has no reward."""
-        if self._episode is not None:
-            self._episode.stop("the trainer began another episode")
-        session = self._env.session(secrets=self._secrets, split=split, index=index)
-        self._episode = SteppedEpisodeSync(session, **self._arguments)
-        first = self._episode.start()
-        return content_of([block for each in first if isinstance(each, UserMessage) for block in each.blocks])
+        def masked(given: Sequence[Any], batch: Mapping[str, Any]) -> list[Any]:
+            lacks = [each is not None and each.reward is None for each in records_of(**batch)]
+            return [None if lack else each for lack, each in zip(lacks, given, strict=True)]
 
-    def _call(self, name: str, given: dict[str, Any]) -> Content:
-        if self._episode is None or self._episode.record is not None:
-            raise ToolCallError(_ENDED)
-        new = self._episode.step(AgentMessage(calls=(ToolInvocation(name, given),)))
-        result = next((each for each in new if isinstance(each, ToolMessage)), None)
-        if result is None:  # the episode failed, and has no reward
-            raise ToolCallError(_ENDED)
-        content = content_of(result.blocks)
-        if not result.ok:
-            raise ToolCallError(str(content))
-        return content
+        @wraps(function)
+        def wrapped(**batch: Any) -> list[Any]:
+            return masked(function(**batch), batch)
 
-    def _end(self, completion: Sequence[Mapping[str, Any]]) -> EpisodeRecord:
-        if self._episode is None:
-            raise RuntimeError("the environment was not reset")
-        last = completion[-1] if completion else {}
-        if self._episode.record is None and last.get("role") == "assistant" and not last.get("tool_calls"):
-            self._episode.step(AgentMessage(text=str(last.get("content") or "")))
-        return self._episode.stop("the trainer ended the episode")
+        @wraps(function)
+        async def awaited(**batch: Any) -> list[Any]:
+            return masked(await function(**batch), batch)
+
+        is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
+            type(function).__call__
+        )
+        made = awaited if is_async else wrapped
+        setattr(made, _MARK, True)
+        return made
+
+    def _wrap_others(self, functions: list[Any]) -> None:
+        """Wraps the other reward functions of a trainer. It drops only rows for which all return None."""
+        own = functions.index(self.reward) if self.reward in functions else 0
+        for number, each in enumerate(functions):
+            if hasattr(each, _MARK) or isinstance(getattr(each, "__self__", None), TRLEnvironments):
+                continue
+            model = hasattr(each, "forward")  # of PyTorch, which TRL calls in a way of its own
+            if model or number < own:
+                logger.warning(
+                    "%s has scored episodes that have no reward, so that failures may train as losses:"
+                    " give the trainer environments.wrap(function), or environments.reward first",
+                    getattr(each, "__name__", type(each).__name__),
+                )
+            if not model:
+                functions[number] = self.wrap(each)

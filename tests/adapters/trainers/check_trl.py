@@ -10,13 +10,15 @@ from datasets import Dataset
 from transformers.utils import get_json_schema
 from trl import GRPOConfig, GRPOTrainer
 
+from ors.adapters.common.training import MostFailed
 from ors.adapters.trl import TRLEnvironments
-from ors.client import ORS
-from ors.rollouts import Failed, Truncated
+from ors.client import ORS, Options
+from ors.rollouts import Truncated
 from tests.support.tiny_model import called, tiny_model, tiny_tokenizer
 from tests.support.training_environment import Hunt, hunt_elsewhere
 
 END = "I am done.<|im_end|>"
+IMPATIENT = Options(ping_seconds=0.2, ping_failures=2, retries=1)
 RIGHT, WRONG = (called("guess", number=3), END), (called("guess", number=4), END)
 
 
@@ -55,13 +57,15 @@ def trained(
     script: Sequence[Sequence[str]],
     split: str = "train",
     before_reply: Callable[[int], object] = lambda turn: None,
+    reward_funcs: Sequence[Callable[..., Any]] = (),
+    steps: int = 1,
 ) -> Scripted:
-    """The trainer after one step on one group."""
+    """The trainer after steps on one group."""
     config = GRPOConfig(
         output_dir=str(folder),
         per_device_train_batch_size=len(script),
         num_generations=len(script),
-        max_steps=1,
+        max_steps=steps,
         max_completion_length=2000,
         learning_rate=1e-2,
         report_to=[],
@@ -78,7 +82,7 @@ def trained(
         train_dataset=Dataset.from_list(environments.rows(split, [3])),
         processing_class=tiny_tokenizer(),
         environment_factory=environments,
-        reward_funcs=[environments.reward],
+        reward_funcs=list(reward_funcs) or [environments.reward],
     )
     trainer.script, trainer.before_reply = script, before_reply
     trainer.train()
@@ -128,7 +132,7 @@ def test_only_tokens_of_the_model_are_trained_and_they_are_those_that_it_sampled
 def test_an_episode_without_reward_is_in_neither_gradient_nor_baseline(
     client: ORS, tmp_path: Path, bad: Sequence[str]
 ) -> None:
-    environments = TRLEnvironments(client.environment("hunt"), reward="last")
+    environments = TRLEnvironments(client.environment("hunt"), reward="last", unscored_reward=None)
     with_bad = trained(environments, tmp_path, [RIGHT, RIGHT, WRONG, bad])
     without = trained(environments, tmp_path, [RIGHT, RIGHT, WRONG])
     assert with_bad.rewards.flatten().isnan().tolist() == [False, False, False, True]
@@ -137,19 +141,110 @@ def test_an_episode_without_reward_is_in_neither_gradient_nor_baseline(
     assert torch.allclose(advantages[:3], without.scored["advantages"])
 
 
-def test_a_setup_that_fails_leaves_the_group_out_and_the_training_goes_on(
-    client: ORS, tmp_path: Path
+def constant(completions: Sequence[Any], **_: Any) -> list[float]:
+    """A reward function that knows nothing of episodes, as one of the format or the length."""
+    return [0.3] * len(completions)
+
+
+async def later(completions: Sequence[Any], **_: Any) -> list[float]:
+    return [0.3] * len(completions)
+
+
+@pytest.mark.parametrize(
+    "functions",
+    [
+        lambda envs: [envs.reward, constant],
+        lambda envs: [envs.wrap(constant), envs.reward],
+        lambda envs: [envs.reward, later],
+        lambda envs: [envs.wrap(later), envs.reward],
+    ],
+    ids=["unasked", "wrapped", "async", "async-wrapped"],
+)
+def test_a_second_reward_function_does_not_train_crashes_as_losses(
+    client: ORS, tmp_path: Path, functions: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     environments = TRLEnvironments(client.environment("hunt"), reward="last")
-    trainer = trained(environments, tmp_path, [(END,), (END,)], split="broken")
-    assert trainer.rewards.isnan().all()
-    assert trainer.scored["advantages"].tolist() == [0.0, 0.0]
-    assert not moved(trainer)
-    assert isinstance(trainer.environments[0]._end([]).outcome, Failed)
+    boom = (called("crash"), END)
+    script = [RIGHT, RIGHT, WRONG, RIGHT, boom, boom, WRONG, WRONG]
+    trainer = trained(environments, tmp_path, script, reward_funcs=functions(environments))
+    # Three of the six that count have won: the mean is 0.5, the deviation sqrt(6 * 0.25 / 5) = 0.5477.
+    won, lost = 0.5 / (0.5477 + 1e-4), -0.5 / (0.5477 + 1e-4)
+    by_hand = [won, won, lost, won, 0.0, 0.0, lost, lost]
+    assert trainer.scored["advantages"].tolist() == pytest.approx(by_hand, abs=1e-3)
+    assert "may train as losses" not in caplog.text
 
 
-def test_a_server_that_is_killed_leaves_its_episodes_out(tmp_path: Path) -> None:
-    with hunt_elsewhere() as (process, address), ORS(address) as client:
+def test_a_reward_function_that_ran_too_early_to_be_wrapped_is_warned_of_and_right_from_then_on(
+    client: ORS, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    environments = TRLEnvironments(client.environment("hunt"), reward="last")
+    script = [RIGHT, WRONG, (called("crash"), END)]
+    first = trained(environments, tmp_path, script, reward_funcs=[constant, environments.reward])
+    assert not first.rewards.isnan().all(dim=1).any()
+    (warning,) = [each.getMessage() for each in caplog.records if "may train" in each.getMessage()]
+    assert warning.startswith("constant has scored episodes that have no reward")
+    functions = first.reward_funcs
+    assert trained(environments, tmp_path, script, reward_funcs=functions).rewards.isnan().all(dim=1)[2]
+
+
+def test_crashes_that_the_policy_can_cause_are_losses_if_the_user_says_so(
+    client: ORS, tmp_path: Path
+) -> None:
+    boom = (called("hint"), called("crash"), END)
+    script = [*[boom] * 6, (called("hint"), *WRONG), (called("hint"), *RIGHT)]
+    hunt = client.environment("hunt")
+    left_out = trained(TRLEnvironments(hunt, reward="last"), tmp_path, script)
+    assert left_out.scored["advantages"][:6].tolist() == [0.0] * 6
+    assert (
+        left_out.state.log_history[0]["ors/failed_environment"]
+        == left_out.state.log_history[0]["ors/left_out"]
+        == 6 / 8
+    )
+    scored = trained(TRLEnvironments(hunt, reward="last", failed_reward={"environment": 0}), tmp_path, script)
+    # One win of eight: the mean is 1/8, the deviation sqrt((49 / 64 + 7 / 64) / 7) = 0.35355.
+    by_hand = [-0.125 / (0.35355 + 1e-4)] * 7 + [0.875 / (0.35355 + 1e-4)]
+    assert scored.scored["advantages"].tolist() == pytest.approx(by_hand, abs=1e-3)
+    assert scored.state.log_history[0]["ors/left_out"] == 0.0
+
+
+def test_a_reply_that_is_cut_off_is_truncated_and_its_text_is_not_graded(client: ORS, tmp_path: Path) -> None:
+    environments = TRLEnvironments(client.environment("essay"), reward="last", truncated_reward=-1.0)
+    trainer = trained(environments, tmp_path, [("It is 3.<|im_end|>",), ("It is 3",)])
+    assert trainer.rewards.flatten().tolist() == [1.0, -1.0]
+
+
+def test_a_call_that_cannot_be_read_is_no_answer(client: ORS, tmp_path: Path) -> None:
+    environments = TRLEnvironments(client.environment("essay"), reward="last", truncated_reward=-1.0)
+    broken = ('<tool_call>\n{"name": "guess", "arguments": {"number": 3\n</tool_call><|im_end|>',)
+    trainer = trained(environments, tmp_path, [broken, ("It is 3.<|im_end|>",)])
+    assert trainer.rewards.flatten().tolist() == [-1.0, 1.0]
+
+
+def test_giving_up_is_a_loss_by_default(client: ORS, tmp_path: Path) -> None:
+    environments = TRLEnvironments(client.environment("hunt"), reward="last")
+    trainer = trained(environments, tmp_path, [RIGHT, (END, END)[:1]])
+    assert trainer.rewards.flatten().tolist() == [1.0, 0.0]
+    assert trainer.state.log_history[0]["ors/unscored"] == 0.5
+
+
+def test_setups_that_fail_are_left_out_and_the_training_goes_on(client: ORS, tmp_path: Path) -> None:
+    environments = TRLEnvironments(client.environment("hunt"), reward="last")
+    made: Any = [environments() for _ in range(4)]
+    for env, split in zip(made, ("train", "broken", "train", "train"), strict=True):
+        env.reset(split=split, index=3)
+    made[0].guess(number=3)
+    said = [[{"role": "assistant", "content": "I am done."}]] * 4
+    assert environments.reward(made, said) == [1.0, None, 0.0, 0.0]
+
+
+def test_a_training_whose_episodes_mostly_fail_ends_with_the_reason(client: ORS, tmp_path: Path) -> None:
+    environments = TRLEnvironments(client.environment("hunt"), reward="last")
+    with pytest.raises(MostFailed, match=r"2 of the 2 episodes of this step failed.*the setup is broken"):
+        trained(environments, tmp_path, [(END,), (END,)], split="broken")
+
+
+def test_a_server_that_is_killed_ends_the_training_with_the_reason(tmp_path: Path) -> None:
+    with hunt_elsewhere() as (process, address), ORS(address, options=IMPATIENT) as client:
         environments = TRLEnvironments(client.environment("hunt"), reward="last")
 
         def kill(turn: int) -> None:
@@ -158,9 +253,46 @@ def test_a_server_that_is_killed_leaves_its_episodes_out(tmp_path: Path) -> None
                 process.wait()
 
         hinted = (called("hint"), called("guess", number=3), END)
-        trainer = trained(environments, tmp_path, [hinted, hinted], before_reply=kill)
-    assert trainer.rewards.isnan().all()
-    assert not moved(trainer)
+        with pytest.raises(MostFailed, match="infrastructure, at the stage 'call'"):
+            trained(environments, tmp_path, [hinted, hinted], before_reply=kill)
+
+
+def test_wrong_arguments_are_refused_at_once(client: ORS) -> None:
+    wrong: Any = "mean"
+    with pytest.raises(ValueError, match="Unknown reward reduction 'mean'"):
+        TRLEnvironments(client.environment("hunt"), reward=wrong)
+    with pytest.raises(ValueError, match="cannot send a nudge"):
+        TRLEnvironments(client.environment("hunt"), reward="last", nudge="Go on.")
+
+
+def test_environments_of_several_servers_train_together(client: ORS, tmp_path: Path) -> None:
+    hunt = TRLEnvironments(client.environment("hunt"), reward="last")
+    with hunt_elsewhere() as (_, address), ORS(address) as other:
+        elsewhere = TRLEnvironments(other.environment("hunt"), reward="last")
+        rows = [*hunt.rows("train", [3]), *elsewhere.rows("train", [3], environment="elsewhere")]
+        assert [row["environment"] for row in rows] == ["hunt", "elsewhere"]
+        config = GRPOConfig(
+            output_dir=str(tmp_path),
+            per_device_train_batch_size=4,
+            num_generations=2,
+            max_steps=1,
+            report_to=[],
+            use_cpu=True,
+            bf16=False,
+            save_strategy="no",
+            disable_tqdm=True,
+        )
+        trainer = Scripted(
+            model=tiny_model(),
+            args=config,
+            train_dataset=Dataset.from_list(rows),
+            processing_class=tiny_tokenizer(),
+            environment_factory={"hunt": hunt, "elsewhere": elsewhere},
+            reward_funcs=[hunt.reward, elsewhere.reward],
+        )
+        trainer.script = [RIGHT, WRONG, RIGHT, WRONG]
+        trainer.train()
+    assert trainer.rewards.nansum(dim=1).tolist() == [1.0, 0.0, 1.0, 0.0]
 
 
 def test_after_finished_no_call_reaches_the_server(client: ORS, tmp_path: Path) -> None:

@@ -1,11 +1,14 @@
 """Clients of adapters."""
 
 import asyncio
+import signal
+import sys
+import threading
 from functools import lru_cache
 
 from ors.client import ORS, AsyncORS, Options
 
-OPTIONS = Options(keep_messages=False)
+OPTIONS = Options(keep_messages=False, idle_seconds=120)
 """Episodes have messages of their own: sessions need not keep them too, about 1.5 kB a call."""
 
 
@@ -16,10 +19,19 @@ def shared_client(base_url: str) -> AsyncORS:
 
 @lru_cache
 def _client(base_url: str, loop: asyncio.AbstractEventLoop) -> AsyncORS:
+    exit_on_sigterm()
     return AsyncORS(base_url, options=OPTIONS)
 
 
 @lru_cache
 def shared_sync_client(base_url: str) -> ORS:
     """The client of this process for a server, for sync code."""
+    exit_on_sigterm()
     return ORS(base_url, options=OPTIONS)
+
+
+def exit_on_sigterm() -> None:
+    """Makes SIGTERM end this process as `exit` does, so that sessions are closed; others' handlers stay."""
+    on_main = threading.current_thread() is threading.main_thread()
+    if on_main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
