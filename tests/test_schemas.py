@@ -9,10 +9,18 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 
 from ors import ToolSpec
-from ors.cli.commands.inputs import tool_input
-from ors.cli.output.printing import signature
 from ors.client import convert_tools
-from ors.schemas import Inputs, emptiest, fits_patterns, flattened, needs_choice, problems, sample
+from ors.schemas import (
+    Inputs,
+    emptiest,
+    fits_patterns,
+    flattened,
+    needs_choice,
+    problems,
+    sample,
+    signature,
+    typed_input,
+)
 
 
 class Inner(BaseModel):
@@ -194,7 +202,7 @@ def test_every_reader_of_schemas_follows_a_reference_the_same_way(ref: str, root
     assert sample(schema) == {"x": 4}
     assert Inputs(random.Random(0)).make(schema)["x"] >= 4
     assert signature(schema) == ["x: integer"]
-    assert tool_input(spec, ["x=5"]) == {"x": 5}
+    assert typed_input(spec, ["x=5"]) == {"x": 5}
     (converted,) = convert_tools([spec], "anthropic")
     assert converted["input_schema"]["properties"] == {"x": DEFINED}
 

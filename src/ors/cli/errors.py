@@ -41,6 +41,15 @@ class Unreachable(click.ClickException):
     exit_code = 3
 
 
+@contextmanager
+def wrong_usage(*kinds: type[Exception]) -> Iterator[None]:
+    """Reports errors of these kinds as wrong usage."""
+    try:
+        yield
+    except kinds as error:
+        raise WrongUsage(clean(str(error))) from None
+
+
 _USED_WRONGLY = (AuthenticationError, BadRequest, Forbidden, MethodNotAllowed, NotFound, TooLarge)
 
 

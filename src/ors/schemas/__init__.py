@@ -1,10 +1,28 @@
 """JSON Schema, as far as the inputs of tools need it.
 
-Public, for the command line, the conformance suite and the quality checks.
+Public, for the command line, rollouts, the conformance suite and the quality checks.
 """
 
 from ors.schemas.checks import problems
 from ors.schemas.samples import Inputs, emptiest, fits_patterns, needs_choice, sample
 from ors.schemas.structure import TYPES, flattened
+from ors.schemas.typed import example, find_tool, is_open, signature, typed_call, typed_input, unquoted, usage
 
-__all__ = ["TYPES", "Inputs", "emptiest", "fits_patterns", "flattened", "needs_choice", "problems", "sample"]
+__all__ = [
+    "TYPES",
+    "Inputs",
+    "emptiest",
+    "example",
+    "find_tool",
+    "fits_patterns",
+    "flattened",
+    "is_open",
+    "needs_choice",
+    "problems",
+    "sample",
+    "signature",
+    "typed_call",
+    "typed_input",
+    "unquoted",
+    "usage",
+]

@@ -18,7 +18,10 @@ from ors.types import ImageBlock, TextBlock, ToolSpec
 MARK = ToolSpec(
     name="mark",
     description="Marks a row",
-    input_schema={"type": "object", "properties": {"row": {"type": "integer"}, "text": {"type": "string"}}},
+    input_schema={
+        "type": "object",
+        "properties": {"row": {"type": "integer"}, "text": {"type": "string"}, "more": {}},
+    },
 )
 TOOLS = [MARK, ToolSpec(name="wait", description="", input_schema=None)]
 
@@ -58,7 +61,8 @@ async def typed(*lines: str) -> tuple[AgentMessage, str]:
         ("mark row=3 text=4", {"row": 3, "text": "4"}),
         ('mark text="two words" more=[1,2]', {"text": "two words", "more": [1, 2]}),
         ('mark {"row": 3, "text": "x"}', {"row": 3, "text": "x"}),
-        ("  mark other=word  ", {"other": "word"}),
+        ("  mark more=word  ", {"more": "word"}),
+        ('mark text="""\none\n two"""', {"text": "one\n two"}),
     ],
 )
 async def test_a_line_is_a_call(line: str, given: dict[str, Any]) -> None:
@@ -77,8 +81,10 @@ async def test_a_message_and_the_end_of_the_input_are_replies_without_calls() ->
         ("mrk row=3", "There is no tool 'mrk'."),
         ("", "Type a tool with its input"),
         ("mark row", "'row' is not key=value"),
-        ("mark {row: 3}", "This is not valid JSON"),
-        ('mark text="open', "No closing quotation"),
+        ("mark rwo=3", "mark has no parameter 'rwo'. Parameters: row, text, more"),
+        ("mark row=three", "mark: row must be integer, not 'three'"),
+        ("mark {row: 3}", "Not valid JSON"),
+        ('mark text="open', "The quotes do not match: No closing quotation"),
     ],
 )
 async def test_a_line_that_is_neither_is_asked_for_again(line: str, told: str) -> None:
@@ -92,9 +98,8 @@ async def test_each_turn_shows_what_is_new() -> None:
     agent = HumanAgent(terminal.read, terminal.write)
     talk = episode()
     talk.messages.append(await agent.reply(talk, TOOLS))
-    assert (
-        "board train 5\nMark row 3.\n[image/png]\n  mark(row, text)  Marks a row\n  wait()" in terminal.text
-    )
+    assert "board train 5\nMark row 3.\n[image/png]\n  mark(row: integer (optional), " in terminal.text
+    assert "more: any (optional))  Marks a row\n  wait()" in terminal.text
     terminal.text = ""
     talk.messages += [
         ToolMessage("call_1", "mark", [TextBlock(text="Wrong row.")], reward=0.5),

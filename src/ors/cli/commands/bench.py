@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import math
+import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -13,8 +14,7 @@ from typing import Any
 import click
 
 from ors import JSONObject, ToolSpec
-from ors.cli.commands.inputs import found_tool, tool_input
-from ors.cli.errors import WrongUsage
+from ors.cli.errors import WrongUsage, wrong_usage
 from ors.cli.options.shared import JSON, WHERE, Command, api_key, as_json, environment
 from ors.cli.output.printing import print_json, print_table, shortened
 from ors.cli.targets.connect import PATIENCE, greet, known_name
@@ -22,7 +22,7 @@ from ors.cli.targets.process import served
 from ors.cli.targets.resolve import as_url
 from ors.client import AsyncEnvironment, AsyncORS
 from ors.errors import ORSError, ToolCallError, ToolFailed
-from ors.schemas import sample
+from ors.schemas import find_tool, sample, typed_input
 
 OVERTIME_SECONDS = 5.0
 """Time for running calls to finish after the measurement has ended."""
@@ -223,7 +223,7 @@ def bench(
         for url in urls.values():
             greet(url, api_key)
         try:
-            plan = asyncio.run(_measure(urls, subjects, seconds, api_key, how))
+            plan = asyncio.run(_measure(urls, subjects, seconds, api_key, how, quiet=as_json))
         except KeyboardInterrupt:
             plan = None
     _print(subjects, plan, as_json)
@@ -243,6 +243,7 @@ async def _measure(
     seconds: float,
     api_key: str | None,
     how: dict[str, Any],
+    quiet: bool,
 ) -> LoadPlan:
     async with AsyncExitStack() as stack:
         for where, url in urls.items():
@@ -250,6 +251,8 @@ async def _measure(
             name = known_name(await client.list_environments(), how["env"])
             subjects.append(BenchTarget(where, client.environment(name)))
         plan = await _plan(subjects[0].env, **{key: value for key, value in how.items() if key != "env"})
+        if not quiet and sys.stderr.isatty():
+            click.echo(f"Measuring for {seconds * len(subjects):g} s; Ctrl-C ends it early", err=True)
         if len(subjects) == 1:
             await run(subjects[0].env, plan, seconds, subjects[0].tally)
         else:
@@ -273,8 +276,9 @@ async def _plan(
         raise WrongUsage(f"{env.name} has no tasks in {split}")
     async with env.session(split=split, index=0) as session:
         tools = await session.list_tools(terminal=True)
-    spec = _easiest(tools) if tool is None else found_tool(tools, tool)
-    values = sample(spec.input_schema) if given is None else tool_input(spec, (), given)
+    with wrong_usage(ValueError):
+        spec = _easiest(tools) if tool is None else find_tool(tools, tool)
+        values = sample(spec.input_schema) if given is None else typed_input(spec, (), given)
     return LoadPlan(spec.name, values, split, num_tasks, calls, concurrency)
 
 

@@ -7,8 +7,7 @@ from typing import Any
 import click
 
 from ors import JSONObject, ToolSpec
-from ors.cli.commands.inputs import found_tool, tool_input
-from ors.cli.errors import WrongUsage, clean
+from ors.cli.errors import WrongUsage, clean, wrong_usage
 from ors.cli.options.shared import JSON, WHERE, Choice, Command, api_key, as_json, environment, opening
 from ors.cli.output.banner import offered, print_offered
 from ors.cli.output.printing import (
@@ -18,11 +17,11 @@ from ors.cli.output.printing import (
     print_outcome,
     print_table,
     shortened,
-    signature,
 )
 from ors.cli.targets.connect import chosen, connected, opened
 from ors.cli.targets.resolve import as_url
 from ors.client import Environment, TerminalToolSpec
+from ors.schemas import find_tool, signature, typed_input
 
 MOST_COLUMNS = 5
 
@@ -134,7 +133,9 @@ def tools(
         found, terminal = _of_all(source) if index is None else _of_task(source, split, index)
         required = source.required_secrets()
     if tool is not None:
-        print_json(_as_json(found_tool(found, tool), terminal))
+        with wrong_usage(ValueError):
+            spec = find_tool(found, tool)
+        print_json(_as_json(spec, terminal))
     elif as_json:
         print_json([_as_json(spec, terminal) for spec in found])
     else:
@@ -217,8 +218,9 @@ def call(
     if (keep or choice.session) and as_url(choice.where) is None:
         raise WrongUsage("--keep and --session need a URL: sessions of a TARGET end with this command")
     with choice.opened(keep=keep) as session:
-        spec = found_tool(session.list_tools(terminal=True), tool)
-        output = session.call_tool(tool, tool_input(spec, words, given))
+        with wrong_usage(ValueError):
+            given = typed_input(find_tool(session.list_tools(terminal=True), tool), words, given)
+        output = session.call_tool(tool, given)
         sid = session.sid if keep else None
     if as_json:
         print_json({**output.model_dump(), **({"session": sid} if sid else {})})

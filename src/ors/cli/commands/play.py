@@ -1,22 +1,21 @@
 """`ors play`: plays an episode by hand."""
 
-import json
-import re
-import shlex
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
 from ors import ToolSpec
-from ors.cli.commands.inputs import example, found_tool, tool_input, usage
-from ors.cli.errors import WrongUsage
 from ors.cli.options.shared import WHERE, Choice, Command, as_json, opening
 from ors.cli.output.printing import number, print_blocks, print_json, print_outcome, say, shortened
 from ors.client import Session, TerminalToolSpec
 from ors.errors import ToolCallError, ToolFailed
+from ors.rollouts.agents.human import read_line, typed_line
+from ors.schemas import example, find_tool, typed_call, unquoted, usage
 
 LAST = " (terminal: takes the last message)"
 HOW = (
@@ -26,8 +25,6 @@ HOW = (
 LAST_MESSAGE = " Text that begins with no tool's name is the last message."
 COMMANDS = ("/tools", "/prompt", "/help", "/quit", "/exit", "help", "quit", "exit")
 """Those without a slash are commands unless a tool has that name."""
-QUOTES = '"""'
-"""Before and after a value of several lines."""
 
 
 @click.command(
@@ -51,7 +48,8 @@ def play(choice: Choice, images: Path | None, as_json: bool) -> None:
         try:
             game.run()
         finally:
-            game.print_total()
+            with suppress(OSError):  # the terminal may be closed
+                game.print_total()
     if as_json:
         print_json({"split": session.split, "index": session.index, **game.report()})
 
@@ -103,8 +101,8 @@ class Game:
                 self._print_help()
             elif line:
                 self._call(line)
-        except WrongUsage as error:
-            self._say(error.message, fg="yellow")
+        except ValueError as error:
+            self._say(str(error), fg="yellow")
         except ToolCallError as error:
             self._calls[-1]["error"] = str(error)
             self._say(f"Refused: {error}", fg="yellow")
@@ -116,9 +114,9 @@ class Game:
         name, rest = (*line.split(maxsplit=1), "")[:2]
         known = line.startswith("/") or any(spec.name == name for spec in self._tools)
         if self._last is not None and not known:
-            name, given = self._last.name, {self._last.arg: _unquoted(line)} if self._last.arg else {}
+            name, given = self._last.name, {self._last.arg: unquoted(line)} if self._last.arg else {}
         else:
-            given = _read(found_tool(self._tools, name), rest.strip())
+            given = typed_call(find_tool(self._tools, name), rest.strip())
         self._calls.append({"tool": name, "input": given})
         output = self._session.call_tool(name, given)
         self._calls[-1]["output"] = output.model_dump()
@@ -133,7 +131,7 @@ class Game:
     def _print_help(self) -> None:
         self._print_tools()
         more = LAST_MESSAGE if self._last else ""
-        self._say("\n" + HOW.format(example=_example(self._tools)) + more)
+        self._say("\n" + HOW.format(example=example(self._tools[0]) if self._tools else "submit") + more)
 
     def _print_tools(self) -> None:
         for spec in self._tools:
@@ -144,89 +142,13 @@ class Game:
         say(text, err=self._err, **style)
 
 
-def _example(tools: list[ToolSpec]) -> str:
-    spec = tools[0] if tools else ToolSpec(name="submit", description="", input_schema=None)
-    return example(spec)
-
-
-def _read(spec: ToolSpec, text: str) -> dict[str, Any]:
-    """Reads the input of a tool from the rest of a line."""
-    if text.startswith("{"):
-        try:
-            return tool_input(spec, (), json.loads(text))
-        except json.JSONDecodeError as error:
-            raise WrongUsage(f"Not valid JSON: {error}") from None
-    schema: Mapping[str, Any] = spec.input_schema or {}
-    names, required = list(schema.get("properties") or {}), schema.get("required") or []
-    only = required if len(required) == 1 else names
-    words = []
-    if text and len(only) == 1 and not text.startswith(tuple(f"{name}=" for name in names)):
-        named = "|".join(re.escape(name) for name in names if name != only[0]) or "$."
-        value, text = (*re.split(rf"\s+(?=(?:{named})=)", text, maxsplit=1), "")[:2]
-        words = [f"{only[0]}={_unquoted(value)}"]
-    try:
-        return tool_input(spec, [*words, *shlex.split(_as_words(text))])
-    except ValueError as error:
-        raise WrongUsage(f"The quotes do not match: {error}") from None
-
-
-def _unquoted(text: str) -> str:
-    """A value without the triple quotes around it, and without the line end after the first."""
-    if len(text) < 2 * len(QUOTES) or not (text.startswith(QUOTES) and text.endswith(QUOTES)):
-        return text
-    return text.removeprefix(QUOTES).removesuffix(QUOTES).removeprefix("\n")
-
-
-def _as_words(text: str) -> str:
-    """Replaces triple quotes by quotes of the shell."""
-    parts = text.split(QUOTES)
-    if len(parts) % 2 == 0:
-        raise ValueError("triple quotes are not closed")
-    return "".join(
-        shlex.quote(part.removeprefix("\n")) if inside % 2 else part for inside, part in enumerate(parts)
-    )
-
-
 def _lines(err: bool, tools: list[str]) -> Iterator[str]:
     """Lines from the terminal or a pipe; a value of several lines comes as one."""
-    edited = sys.stdin.isatty() and sys.stdout.isatty() and not err
-    if edited:
+    if sys.stdin.isatty() and sys.stdout.isatty() and not err:
         _complete(tools)
-
-    def read(prompt: str) -> str | None:
-        return _edited(prompt) if edited else _plain(prompt, err)
-
-    while (line := read("> ")) is not None:
-        while _goes_on(line) and (more := read("… ")) is not None:
-            line = f"{line.rstrip(chr(10))}\n{more}"
-        yield line.strip()
-
-
-def _goes_on(line: str) -> bool:
-    """Whether triple quotes or a JSON object are not closed yet."""
-    given = line.strip().partition(" ")[2].lstrip()
-    if not given.startswith("{"):
-        return line.count(QUOTES) % 2 == 1
-    try:
-        json.loads(given)
-    except json.JSONDecodeError as error:
-        return error.pos >= len(given.rstrip())
-    return False
-
-
-def _edited(prompt: str) -> str | None:
-    try:
-        return input(prompt)
-    except (EOFError, KeyboardInterrupt):
-        return None
-
-
-def _plain(prompt: str, err: bool) -> str | None:
-    click.echo(prompt, nl=False, err=err)
-    line = sys.stdin.readline()
-    if not sys.stdin.isatty():
-        click.echo(line.rstrip("\n"), err=err)  # echo it as if it had been typed
-    return line or None
+    with suppress(EOFError, KeyboardInterrupt):
+        while True:
+            yield typed_line(partial(read_line, err=err))
 
 
 def _complete(tools: list[str]) -> None:

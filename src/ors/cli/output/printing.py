@@ -17,12 +17,9 @@ import click
 from ors import ImageBlock, TextBlock, ToolOutput
 from ors.cli.errors import clean, shown_path
 from ors.cli.streams import report_stream
-from ors.schemas import flattened
 from ors.types import Block
 
 LONGEST_CELL = 160
-DEEPEST_TYPE = 5
-"""Types may be recursive."""
 
 
 def on_terminal() -> bool:
@@ -100,34 +97,6 @@ def say(text: str, *, err: bool = False, **style: Any) -> None:
     click.echo(
         click.style(clean(text), **style), err=err, color=False if os.environ.get("NO_COLOR") else None
     )
-
-
-def signature(schema: Any) -> list[str]:
-    """Parameters of a tool, each as `name: type` or `name: type = default`."""
-    properties = (schema or {}).get("properties") or {}
-    required = (schema or {}).get("required") or ()
-    found = []
-    for name, each in properties.items():
-        about = flattened(each, schema)
-        text = f"{name}: {_type(about, schema)}"
-        if name not in required:
-            text += f" = {json.dumps(about['default'])}" if "default" in about else " (optional)"
-        found.append(text)
-    return found
-
-
-def _type(about: Any, root: Any, depth: int = 0) -> str:
-    if depth > DEEPEST_TYPE:
-        return "any"
-    about = flattened(about, root)
-    if "enum" in about or "const" in about:
-        return "|".join(json.dumps(value) for value in about.get("enum", [about.get("const")]))
-    if "anyOf" in about:
-        return "|".join(_type(choice, root, depth + 1) for choice in about["anyOf"])
-    kind = about.get("type", "any")
-    if kind == "array":
-        return f"[{_type(about.get('items', {}), root, depth + 1)}]"
-    return "|".join(kind) if isinstance(kind, list) else str(kind)
 
 
 def save_image(block: ImageBlock, folder: Path | None, stem: str, *, err: bool) -> None:

@@ -2,17 +2,15 @@
 
 import asyncio
 import os
-import shlex
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from itertools import takewhile
-from typing import Any
 
-from ors._json import loads
 from ors.client import ToolInvocation
 from ors.providers.messages import AgentMessage, Message, ToolMessage
 from ors.rollouts.episodes.episode import Conversation
+from ors.schemas import find_tool, is_open, typed_call, unquoted, usage
 from ors.types import Blocks, TextBlock, ToolSpec
 
 HELP = 'Type a tool with its input (NAME key=value, or NAME {"key": value}), or: say TEXT'
@@ -24,7 +22,7 @@ class HumanAgent:
     def __init__(
         self, read: Callable[[str], str] | None = None, write: Callable[[str], object] | None = None
     ) -> None:
-        self._read = read or _line
+        self._read = read or read_line
         self._write = write or sys.stdout.write
         self._terminal = asyncio.Lock()
 
@@ -36,7 +34,7 @@ class HumanAgent:
                 self._write(f"{line}\n")
             while True:
                 try:
-                    return _understood(await _in_thread(self._read, "> "), tools, f"call_{turn + 1}")
+                    return _understood(await _in_thread(self._read), tools, f"call_{turn + 1}")
                 except EOFError:
                     return AgentMessage()
                 except ValueError as error:
@@ -48,7 +46,11 @@ def _news(conversation: Conversation, tools: Sequence[ToolSpec], turn: int) -> l
     title = [f"── {task.environment} {task.split or ''} {'' if task.index is None else task.index}".rstrip()]
     unseen = list(takewhile(lambda each: each.role != "assistant", reversed(conversation.messages)))
     told = [text for message in reversed(unseen) for text in _told(message)]
-    return title + told + ([] if turn else [*map(_usage, tools), HELP])
+    return (
+        title
+        + told
+        + ([] if turn else [*(f"  {usage(tool)}  {tool.description}".rstrip() for tool in tools), HELP])
+    )
 
 
 def _told(message: Message) -> list[str]:
@@ -63,69 +65,54 @@ def _lines(blocks: Blocks) -> list[str]:
     return [block.text if isinstance(block, TextBlock) else f"[{block.mimeType}]" for block in blocks]
 
 
-def _usage(tool: ToolSpec) -> str:
-    parameters = ", ".join(_properties(tool))
-    return f"  {tool.name}({parameters})  {tool.description}".rstrip()
-
-
-def _properties(tool: ToolSpec) -> Mapping[str, Any]:
-    found = (tool.input_schema or {}).get("properties")
-    return found if isinstance(found, Mapping) else {}
-
-
 def _understood(line: str, tools: Sequence[ToolSpec], id: str) -> AgentMessage:
-    name, _, rest = line.strip().partition(" ")
-    tool = next((each for each in tools if each.name == name), None)
-    if tool is not None:
-        return AgentMessage(calls=(ToolInvocation(name, _input(tool, rest.strip()), id),))
-    if name == "say":
-        return AgentMessage(text=rest.strip())
-    raise ValueError(f"There is no tool {name!r}. {HELP}" if name else HELP)
+    name, _, rest = line.partition(" ")
+    if name == "say" and not any(tool.name == name for tool in tools):
+        return AgentMessage(text=unquoted(rest.strip()))
+    if not name:
+        raise ValueError(HELP)
+    return AgentMessage(calls=(ToolInvocation(name, typed_call(find_tool(tools, name), rest.strip()), id),))
 
 
-def _input(tool: ToolSpec, words: str) -> dict[str, Any]:
-    if not words.startswith("{"):
-        return dict(_pair(tool, word) for word in shlex.split(words))
-    try:
-        given = loads(words)
-    except ValueError:
-        raise ValueError("This is not valid JSON") from None
-    return dict(given)
+def typed_line(read: Callable[[str], str]) -> str:
+    """A typed call, which may have several lines.
+
+    Raises:
+        EOFError: the input has ended.
+    """
+    line = read("> ")
+    while is_open(line):
+        try:
+            line = f"{line}\n{read('… ')}"
+        except EOFError:
+            break
+    return line.strip()
 
 
-def _pair(tool: ToolSpec, word: str) -> tuple[str, Any]:
-    key, equals, text = word.partition("=")
-    if not equals:
-        raise ValueError(f"{word!r} is not key=value")
-    schema = _properties(tool).get(key)
-    if isinstance(schema, Mapping) and schema.get("type") == "string":
-        return key, text
-    try:
-        return key, loads(text)
-    except ValueError:
-        return key, text
-
-
-def _line(prompt: str) -> str:
-    """A line of the standard input.
+def read_line(prompt: str, *, err: bool = False) -> str:
+    """A line of the standard input, which is echoed unless it is typed. `err` prompts on standard error.
 
     Raises:
         EOFError: there is none.
     """
-    if sys.stdin.isatty() and sys.stdout.isatty():
+    if sys.stdin.isatty() and sys.stdout.isatty() and not err:
         return input(prompt)
     # Byte by byte from the file: Python crashes at its end if a thread waits in the buffer of sys.stdin.
-    sys.stdout.write(prompt)
-    sys.stdout.flush()
+    shown = sys.stderr if err else sys.stdout
+    shown.write(prompt)
+    shown.flush()
     line = b""
     while (byte := os.read(sys.stdin.fileno(), 1)) not in (b"", b"\n"):
         line += byte
     if not line and not byte:
         raise EOFError
-    return line.decode(errors="replace")
+    text = line.decode(errors="replace")
+    if not sys.stdin.isatty():
+        shown.write(f"{text}\n")
+    return text
 
 
-async def _in_thread(read: Callable[[str], str], prompt: str) -> str:
+async def _in_thread(read: Callable[[str], str]) -> str:
     # A daemon, unlike the threads of asyncio: an unanswered question must not hold up the end of the process.
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[str] = loop.create_future()
@@ -137,7 +124,7 @@ async def _in_thread(read: Callable[[str], str], prompt: str) -> str:
     def ask() -> None:
         text, error = None, None
         try:
-            text = read(prompt)
+            text = typed_line(read)
         except (EOFError, OSError) as raised:
             error = EOFError() if isinstance(raised, OSError) else raised
         if not loop.is_closed():
