@@ -1,32 +1,17 @@
 """The floor: a plain ASGI application that gives our server's bytes, with no sessions and no validation."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import uvicorn
 
 from bench import plans, wire
-from bench.environment import Bench
-from ors import Server
 
 Message = Any
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 Answers = dict[tuple[str, bytes], tuple[Message, Message]]
-
-SETTINGS = (
-    "access_log",
-    "backlog",
-    "date_header",
-    "limit_concurrency",
-    "log_config",
-    "log_level",
-    "loop",
-    "proxy_headers",
-    "server_header",
-    "timeout_keep_alive",
-)
-"""What the floor takes over from our server, so that both run under the same conditions."""
 
 
 async def record() -> Answers:
@@ -78,12 +63,19 @@ def application(answers: Answers) -> Any:
 
 
 def config(answers: Answers, port: int) -> uvicorn.Config:
-    """The floor under the settings that our server gives uvicorn."""
-    ours = Server([Bench]).runner("127.0.0.1", port).config
-    same: dict[str, Any] = {name: getattr(ours, name) for name in SETTINGS}
-    floor = application(answers)
+    """The floor, with as little else in uvicorn as our own server has."""
     return uvicorn.Config(
-        floor, host="127.0.0.1", port=port, http="httptools", lifespan="off", ws="none", **same
+        application(answers),
+        host="127.0.0.1",
+        port=port,
+        http="httptools",
+        lifespan="off",
+        ws="none",
+        access_log=False,
+        date_header=False,
+        log_level="warning",
+        proxy_headers=False,
+        server_header=False,
     )
 
 
@@ -92,7 +84,12 @@ async def on_wires(connections: int) -> wire.Wires:
     made = config(await record(), 0)
     state = uvicorn.Server(made).server_state
     state.default_headers = [(b"date", b"Thu, 01 Jan 1970 00:00:00 GMT")]  # uvicorn's clock does not run here
-    return wire.Wires(made, state, connections)
+    made.load()
+    protocol: Any = made.http_protocol_class
+    loop = asyncio.get_running_loop()
+    return wire.Wires(
+        lambda: protocol(config=made, server_state=state, app_state={}, _loop=loop), connections
+    )
 
 
 def run(port: int) -> None:

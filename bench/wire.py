@@ -5,13 +5,13 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import uvicorn
 import uvloop
 
 from bench import plans
 from bench.environment import Bench
 from bench.plans import Step
 from ors import Server
+from ors.server.connections.connection import Connection
 
 
 class Wire(asyncio.Transport):
@@ -58,14 +58,8 @@ class Wire(asyncio.Transport):
 class Wires:
     """A server in this process, and so many connections to it with a session each."""
 
-    def __init__(self, config: uvicorn.Config, state: Any, connections: int) -> None:
-        config.load()
-        make: Any = config.http_protocol_class
-        loop = asyncio.get_running_loop()
-        self._wires = [
-            Wire(make(config=config, server_state=state, app_state={}, _loop=loop))
-            for _ in range(connections)
-        ]
+    def __init__(self, make: Callable[[], asyncio.Protocol], connections: int) -> None:
+        self._wires = [Wire(make()) for _ in range(connections)]
         self._requests: list[bytes] = []
 
     async def open(self, step: Step) -> None:
@@ -108,8 +102,8 @@ class Wires:
 
 async def ours(connections: int) -> Wires:
     """Our server, with all that it is by default."""
-    runner = Server([Bench]).runner("127.0.0.1", 0)
-    return Wires(runner.config, runner.server_state, connections)
+    clients = Server([Bench]).runner("127.0.0.1", 0).clients
+    return Wires(lambda: Connection(clients.listener, clients.open), connections)
 
 
 def run(main: Callable[[], Any]) -> Any:

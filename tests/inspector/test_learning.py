@@ -115,7 +115,7 @@ async def test_tasks_of_ended_episodes_are_let_go_when_sessions_are_reaped() -> 
         """A task that can be referred to weakly."""
 
     app, task = Server([Lab])._app, Task(n=1)
-    app.start()
+    app.begin()
     app.runtime.observers.tell(EpisodeEnded("sid", "lab", "", "scored", 1.0, 1, 0.0, task))
     left = weakref.ref(task)
     del task
@@ -124,7 +124,7 @@ async def test_tasks_of_ended_episodes_are_let_go_when_sessions_are_reaped() -> 
     assert left() is None
     [row] = app.inspector._live.ended.shown("", "lab")
     assert row["task"] == {"n": 1}
-    await app.close()
+    await app.stop()
 
 
 def test_ended_episodes_are_those_of_the_own_key_without_private_fields() -> None:

@@ -45,7 +45,7 @@ class ServerThread:
 
     def meet(self, addresses: Sequence[str]) -> None:
         """Sets the other servers, and waits for the links to them."""
-        loop = self.member.servers[0].get_loop()
+        loop = self.member.loop
         others = [address for address in addresses if address != self.address]
         asyncio.run_coroutine_threadsafe(self._meet(others), loop).result(20)
 
@@ -63,12 +63,12 @@ class ServerThread:
         """Breaks all its connections, as its death would."""
 
         def abort() -> None:
-            for server in self.member.servers:
+            for server in self.member.clients.servers:
                 server.close()
-            for connection in list(self.member.server_state.connections):
+            for connection in list(self.member.clients.open):
                 connection._transport.abort()  # type: ignore[union-attr]
 
-        self.member.servers[0].get_loop().call_soon_threadsafe(abort)
+        self.member.loop.call_soon_threadsafe(abort)
 
     @property
     def raw(self) -> Raw:

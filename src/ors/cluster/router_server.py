@@ -3,15 +3,14 @@
 import asyncio
 import logging
 import random
-import socket
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from ors._protocol import API_KEY, CREATE_SESSION, HEALTH, LIST_ENVIRONMENTS
+from ors.cluster.forwarding import Forwarding, MovableConnection
 from ors.cluster.routing.pages import answer_of
 from ors.cluster.routing.peers import Peers
 from ors.cluster.routing.router import Router
-from ors.cluster.runner import ClusterRunner
 from ors.errors import AuthenticationError, ORSError, Unavailable
 from ors.limits import Limits
 from ors.server import is_loopback
@@ -22,6 +21,7 @@ from ors.server.http.origin_check import LOOPBACK, OriginCheck, is_preflight, pr
 from ors.server.http.requests import KEYLESS_BODY_BYTES, Request
 from ors.server.http.routing import AtRouter
 from ors.server.http.streams import Outcome, failed
+from ors.server.process.runner import Part, Runner
 from ors.server.routes import AT_ROUTER, LIVE
 from ors.server.sessions.api_keys import digest
 
@@ -31,10 +31,17 @@ FIRST_CONNECT_SECONDS = 5.0
 MOST_KNOWN_KEYS = 1024
 
 
-class RouterApp:
+class RouterApp(Part):
     """Forwards each request to its server."""
 
-    def __init__(self, limits: Limits, api_key: str = "", origin_check: OriginCheck | None = None) -> None:
+    def __init__(
+        self,
+        limits: Limits,
+        api_key: str = "",
+        origin_check: OriginCheck | None = None,
+        urls: Sequence[str] = (),
+    ) -> None:
+        self._urls = urls
         self.limits = limits
         self._origin_check = origin_check or OriginCheck()
         self.tasks: set[asyncio.Task[None]] = set()
@@ -80,32 +87,17 @@ class RouterApp:
     def refused(self, error: ORSError) -> Answer:
         return refusal(error)
 
-    async def prepare(self) -> None:
-        """Does nothing: a router has no environments."""
+    # ── As a part of its process ─────────────────────────────────────────────────────────────────
 
-    def start(self) -> None:
-        """Does nothing: links are made when servers are known."""
+    async def start(self, runner: Runner) -> None:
+        """Connects to the servers."""
+        self.peers.update(self._urls)
+        await self.peers.settle(FIRST_CONNECT_SECONDS)
+        missing = self.peers.missing()
+        if missing:
+            log.warning("No answer yet from %s", ", ".join(missing))
 
-    @property
-    def is_local(self) -> bool:
-        """False: a router shows no source."""
-        return False
-
-    @property
-    def empty(self) -> bool:
-        """True: a router has no sessions."""
-        return True
-
-    def retire(self) -> None:
-        """Does nothing: a router has no sessions."""
-
-    def leave(self) -> None:
-        """Does nothing: no server forwards to a router."""
-
-    async def drain(self) -> None:
-        """Does nothing: calls run on servers, and clients come back through another router."""
-
-    async def close(self) -> None:
+    async def stop(self) -> None:
         await self.peers.close()
 
     def _health(self, request: Request) -> Answer:
@@ -117,7 +109,7 @@ class RouterApp:
         return new_session(request, sid) if sid else refusal(_no_server())
 
 
-class RouterServer(ClusterRunner):
+class RouterServer(Runner):
     """Runs a router for the servers at some URLs.
 
     When it ends, streams that are open after the grace period break; their clients come back through
@@ -139,18 +131,18 @@ class RouterServer(ClusterRunner):
     ) -> None:
         # Like a server: on loopback and without a key, only names of this machine are accepted as Host.
         hosts = LOOPBACK | {host.lower()} if is_loopback(host) and not api_key else None
-        self.app = RouterApp(limits, api_key, OriginCheck(hosts, cors_origins))
-        self._urls = urls
-        super().__init__(self.app, host, port, on_start, ssl_certfile, ssl_keyfile)
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Connects to the servers, then listens."""
-        self.app.peers.update(self._urls)
-        await self.app.peers.settle(FIRST_CONNECT_SECONDS)
-        missing = self.app.peers.missing()
-        if missing:
-            log.warning("No answer yet from %s", ", ".join(missing))
-        await super().startup(sockets)
+        self.app = RouterApp(limits, api_key, OriginCheck(hosts, cors_origins), urls)
+        parts = [self.app, Forwarding(self.app)]
+        super().__init__(
+            self.app,
+            host,
+            port,
+            on_start,
+            ssl_certfile,
+            ssl_keyfile,
+            parts=parts,
+            connection_type=MovableConnection,
+        )
 
 
 class _KnownKeys:

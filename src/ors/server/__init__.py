@@ -18,12 +18,12 @@ from ors.server.episodes.error_text import ErrorText, ReturnErrors
 from ors.server.http.origin_check import is_loopback as is_loopback
 from ors.server.identity import Identity
 from ors.server.observe.events import Observer, Observers, Recorder
+from ors.server.process.runner import Runner
 from ors.server.runtime import Runtime
 from ors.server.sessions.api_keys import ApiKey, Keys
 
 if TYPE_CHECKING:
     from ors.server.admin.pages import RecordedRuns
-    from ors.server.process.runner import Runner
 
 __all__ = ["ApiKey", "Limits", "Observer", "Server"]
 
@@ -118,18 +118,17 @@ class Server:
         ssl_certfile: str | None = None,
         ssl_keyfile: str | None = None,
         on_start: Callable[[str], None] | None = None,
-    ) -> "Runner":
+    ) -> Runner:
         """The server on a port, not yet started; `on_start` is told its URL when it listens.
 
         Raises:
             ValueError: as `run` does.
         """
-        from ors.server.process.runner import Runner
-
         self._guard(host, insecure)
-        runner = Runner(self._app, host, port, on_start, ssl_certfile, ssl_keyfile)
-        if not self._app.is_local:  # a router is a proxy
-            runner.add_upgrade(*resolve_name(LINK)(self._app))
+        app = self._app
+        runner = Runner(app, host, port, on_start, ssl_certfile, ssl_keyfile, parts=[app])
+        if not app.is_local:  # a router is a proxy
+            runner.clients.listener.upgrades.update([resolve_name(LINK)(app)])
         return runner
 
     def _guard(self, host: str, insecure: bool) -> None:

@@ -26,6 +26,7 @@ from ors.server.observe.events import Closing, EpisodeEnded, LoopHeld, Rejected
 from ors.server.observe.log import LOGGED, EventLog
 from ors.server.observe.loop_watch import LoopWatch
 from ors.server.observe.prometheus import Metrics
+from ors.server.process.runner import Part, Runner
 from ors.server.routes import INSPECTOR, PAGES, STANDARD, is_open
 from ors.server.runtime import SHUTDOWN, Runtime
 from ors.server.sessions.api_keys import Keys
@@ -37,6 +38,8 @@ log = logging.getLogger("ors.server")
 
 REAP_SECONDS = 5.0
 BETWEEN_SECONDS = 0.01
+LEAVE_SECONDS = 2.0
+"""How long a server that ends waits for its peers to close their links."""
 OBSERVER_CLOSE_SECONDS = 5.0
 """Time for observers to send their last data, such as spans."""
 
@@ -53,8 +56,8 @@ class Forwarding(Protocol):
         """Returns an id for the server that should have the next session."""
 
 
-class App:
-    """Takes requests, and starts, drains and closes the server."""
+class App(Part):
+    """Takes requests, and starts, drains and stops the environments and sessions of a server."""
 
     def __init__(
         self, environments: dict[str, ServedEnvironment], runtime: Runtime, keys: Keys, origins: Sequence[str]
@@ -91,6 +94,7 @@ class App:
         self._heavy_bodies = HeavyBodies(runtime)
         self.peers: Forwarding | None = None
         """The peers, if this server forwards requests to them."""
+        self._runner: Runner | None = None
         self._reaping: asyncio.TimerHandle | None = None
 
     def _subscribe(self) -> None:
@@ -167,7 +171,7 @@ class App:
         the key is checked again, since this server knows which key owns a session.
         """
         if self.runtime.loop is None:
-            self.start()
+            self.begin()
         try:
             if not forwarded and (
                 request.headers.get(b"host", b"") not in self.origin_check.good
@@ -212,11 +216,18 @@ class App:
 
     # ── Lifecycle ────────────────────────────────────────────────────────────────────────────────
 
+    async def start(self, runner: Runner) -> None:
+        """Starts the environments, then everything that needs the event loop."""
+        self._runner = runner
+        self.runtime.copies.release = runner.release
+        await self.prepare()
+        self.begin()  # here, so that connections and their calls inherit its context
+
     async def prepare(self) -> None:
         """Runs the `startup` hooks, unless that has been done. Raises StartupFailed if one raised."""
         await self._hooks.start()
 
-    def start(self) -> None:
+    def begin(self) -> None:
         """Starts on the running loop, with the timer that expires sessions, unless that has been done."""
         loop = asyncio.get_running_loop()
         if self._reaping is not None and self.runtime.loop is loop:
@@ -269,18 +280,17 @@ class App:
         return self.limits.grace_seconds + 3 * teardown + 15
 
     @property
-    def empty(self) -> bool:
-        return not len(self.sessions)
+    def is_busy(self) -> bool:
+        """Whether it has sessions."""
+        return bool(len(self.sessions))
 
     def retire(self) -> None:
         self.runtime.retiring = True
 
-    def leave(self) -> None:
-        """Refuses what peers forward: the last session has ended."""
-        self.runtime.leaving = True
-
     async def drain(self) -> None:
         """Takes no new work, lets calls run for the grace period, then stops them."""
+        if self._runner is not None and not self.is_busy:
+            await self._leave_peers(self._runner)
         self.runtime.draining = True
         self.sessions.refuse_waiting(asyncio.get_running_loop().time(), SHUTDOWN)
         try:
@@ -289,7 +299,14 @@ class App:
         except TimeoutError:
             self.sessions.stop_calls(SHUTDOWN, "shutdown")
 
-    async def close(self) -> None:
+    async def _leave_peers(self, runner: Runner) -> None:
+        """Closes the links of peers: answers what they have sent, and makes them send elsewhere."""
+        self.runtime.leaving = True
+        for link in runner.clients.links():
+            link.goodbye()
+        await runner.wait_until_none(runner.clients.links, LEAVE_SECONDS)
+
+    async def stop(self) -> None:
         """Ends every session, and runs the `shutdown` hooks."""
         self.runtime.draining = True
         self.metrics.lag.stop()

@@ -135,7 +135,7 @@ def test_what_fits_into_no_frame_is_refused(pair: list[ServerThread], path: str,
     with pytest.raises(BadRequest):
         request_frame(1, request)
     (peer,) = pair[0].member.peers
-    loop = pair[0].member.servers[0].get_loop()
+    loop = pair[0].member.loop
     assert asyncio.run_coroutine_threadsafe(answer_of(peer, request), loop).result(20).status == 400
 
 
@@ -164,7 +164,7 @@ def test_a_fault_of_ours_while_forwarding_is_answered(
     pair: list[ServerThread], caplog: pytest.LogCaptureFixture
 ) -> None:
     (peer,) = pair[0].member.peers
-    loop = pair[0].member.servers[0].get_loop()
+    loop = pair[0].member.loop
     faulty = Request("GET", "/health", b"", None, b"")  # type: ignore[arg-type]
     assert asyncio.run_coroutine_threadsafe(answer_of(peer, faulty), loop).result(20).status == 500
     assert "was not forwarded" in caplog.text

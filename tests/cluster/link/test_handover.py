@@ -20,10 +20,9 @@ from pathlib import Path
 
 import pytest
 
+from ors.cluster.forwarding import MOVE_AFTER, MovableConnection
 from ors.cluster.link.handover import HandoverClient, HandoverServer
-from ors.cluster.movable_connection import MovableConnection
 from ors.cluster.routing.peer import UNIX
-from ors.cluster.runner import MOVE_AFTER
 from tests.support import TLS
 from tests.support.environments import Lab
 from tests.support.in_process_cluster import ServerThread, linked_servers, minted
@@ -39,7 +38,7 @@ def pair(tmp_path: Path) -> Iterator[list[ServerThread]]:
 
 def clients(one: ServerThread) -> int:
     """How many clients are connected."""
-    return len(one.member.clients())
+    return len(list(one.member.clients))
 
 
 def told(connection: http.client.HTTPConnection, sid: str, text: str) -> str:
@@ -62,7 +61,7 @@ def test_a_connection_moves_to_the_server_that_it_keeps_asking(pair: list[Server
             assert told(connection, sid, f"{n}") == f"{n}"
         assert connection.sock is used
         assert (clients(pair[0]), clients(pair[1])) == (0, 1)
-        (moved,) = pair[1].member.clients()
+        (moved,) = pair[1].member.clients
         assert isinstance(moved, MovableConnection)
         assert moved.spare is not None
         assert not os.get_inheritable(moved.spare)  # no process that a tool starts holds it open
@@ -170,7 +169,7 @@ async def test_connections_that_this_process_has_no_descriptors_for_wait_and_are
 
 def _hand_over(pair: list[ServerThread]) -> None:
     (successor,) = pair[0].member.peers
-    pair[0].member.servers[0].get_loop().call_soon_threadsafe(pair[0].member.hand_over, successor, 100)
+    pair[0].member.loop.call_soon_threadsafe(pair[0].member.forwarding.hand_over, successor, 100)
     _let_run(pair)
 
 
@@ -178,7 +177,7 @@ def _let_run(pair: list[ServerThread]) -> None:
     """Lets the servers do what they are about to do."""
     for one in pair:
         for _ in range(3):
-            asyncio.run_coroutine_threadsafe(asyncio.sleep(0), one.member.servers[0].get_loop()).result(20)
+            asyncio.run_coroutine_threadsafe(asyncio.sleep(0), one.member.loop).result(20)
 
 
 def _call(sid: str, text: str) -> bytes:

@@ -113,13 +113,13 @@ def test_a_link_that_breaks_is_made_again_and_no_session_is_called_lost(tmp_path
         sid = router.session()
         for _ in range(40):
             cut = threading.Event()
-            one.member.servers[0].get_loop().call_soon_threadsafe(_cut_links, one, cut)
+            one.member.loop.call_soon_threadsafe(_cut_links, one, cut)
             assert cut.wait(20)
             assert router.post("/ping", sid=sid).status == 200
 
 
 def _cut_links(one: ServerThread, cut: threading.Event) -> None:
-    for each in list(one.member.server_state.connections):
+    for each in list(one.member.clients.open):
         if isinstance(each, LinkServer):
             each._transport.abort()  # type: ignore[union-attr]
     cut.set()
@@ -172,7 +172,7 @@ def test_who_is_heard_of_is_not_dropped_because_somebody_has_not_heard_of_it(tmp
     with linked_servers(2, tmp_path, [Lab]) as made:
         sid = minted(made, 1, task={"id": id})
         with made[0].raw.opened(sid, "hold_async") as call:
-            loop = made[0].member.servers[0].get_loop()
+            loop = made[0].member.loop
             loop.call_soon_threadsafe(made[0].member.peers.update, [])
             assert made[0].raw.post("/ping", sid=sid).status == 200
             Lab.gates[f"{id}.hold"].set()
@@ -232,7 +232,7 @@ def test_a_server_that_stands_still_holds_up_nobody_else(
     go = threading.Event()
     with linked_servers(2, tmp_path, [Lab]) as made:
         raw = made[0].raw
-        made[1].member.servers[0].get_loop().call_soon_threadsafe(go.wait, 60)
+        made[1].member.loop.call_soon_threadsafe(go.wait, 60)
         try:
             assert raw.get("/-/health/ready").status == 200
             assert raw.get("/-/sessions").json() == {"total": 0, "offset": 0, "sessions": []}

@@ -112,7 +112,7 @@ def _crowd(made: list[ServerThread], each: int) -> list[str]:
 
     now = time.monotonic() - each * 0.01
     for slot, one in enumerate(made):
-        asyncio.run_coroutine_threadsafe(fill(slot, now), one.member.servers[0].get_loop()).result(20)
+        asyncio.run_coroutine_threadsafe(fill(slot, now), one.member.loop).result(20)
     return [sid for _, _, sid in sorted(sids, reverse=True)]
 
 
@@ -158,7 +158,7 @@ async def _until(seen: _ServerFeed, total: int) -> None:
 
 def test_a_feed_goes_on_when_links_to_other_servers_break(tmp_path_factory: pytest.TempPathFactory) -> None:
     with linked_servers(4, tmp_path_factory.mktemp("links"), [Lab], limits=Limits(grace_seconds=0.1)) as made:
-        member, loop = made[0].member, made[0].member.servers[0].get_loop()
+        member, loop = made[0].member, made[0].member.loop
         for slot in range(4):
             minted(made, slot)
         feed, seen = asyncio.run_coroutine_threadsafe(_opened_as_links_break(member), loop).result(20)

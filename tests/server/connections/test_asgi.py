@@ -32,7 +32,7 @@ async def answered(
 
     scope = {"type": "http", "method": "GET", "path": "/health", "headers": (headers or {}).items()}
     await server.app(scope, receive, send)
-    await server._app.close()
+    await server._app.stop()
     return sent
 
 

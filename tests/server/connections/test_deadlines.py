@@ -1,7 +1,6 @@
 """Limits and deadlines of one connection, with a clock and a transport of the test's own."""
 
 import pytest
-from uvicorn.server import ServerState
 
 from ors import Server
 from ors.server.connections import connection as wire
@@ -51,7 +50,7 @@ class Pipe:
 @pytest.fixture
 def ends() -> tuple[wire.Connection, Pipe, Clock]:
     clock, pipe = Clock(), Pipe()
-    connection = wire.Connection(Listener(Server([Lab])._app), None, ServerState(), {}, _loop=clock)  # type: ignore[arg-type]
+    connection = wire.Connection(Listener(Server([Lab])._app), set(), clock)  # type: ignore[arg-type]
     connection.connection_made(pipe)  # type: ignore[arg-type]
     return connection, pipe, clock
 
@@ -190,7 +189,7 @@ def test_trailers_over_the_limit_are_431_wherever_they_are_cut(
 async def test_the_first_byte_of_a_next_request_is_not_taken_for_a_body() -> None:
     pipe, clock = Pipe(), Clock()
     listener = Listener(Server([Lab], api_keys=["secret"])._app)
-    connection = wire.Connection(listener, None, ServerState(), {}, _loop=clock)  # type: ignore[arg-type]
+    connection = wire.Connection(listener, set(), clock)  # type: ignore[arg-type]
     connection.connection_made(pipe)  # type: ignore[arg-type]
     connection.data_received(b"GET /health HTTP/1.1\r\n\r\nG")  # which needs no key
     connection.data_received(b"ET /health HTTP/1.1\r\n\r\n")

@@ -5,10 +5,9 @@ from collections.abc import Coroutine
 from typing import Any
 
 import pytest
-from uvicorn.server import ServerState
 
 from ors import Limits
-from ors.cluster.movable_connection import MovableConnection
+from ors.cluster.forwarding import MovableConnection
 from ors.errors import AuthenticationError, ORSError
 from ors.server.connections.listener import Listener
 from ors.server.http.answers import Answer, refusal
@@ -106,7 +105,7 @@ class Client:
         self.app = App()
         self.pipe = Pipe()
         self.listener = Listener(self.app)
-        self.connection = self.pipe.protocol = MovableConnection(self.listener, None, ServerState(), {})  # type: ignore[arg-type]
+        self.connection = self.pipe.protocol = MovableConnection(self.listener, set())
         self.connection.connection_made(self.pipe)  # type: ignore[arg-type]
 
     def send(self, *requests: bytes) -> None:

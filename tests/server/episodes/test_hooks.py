@@ -187,7 +187,7 @@ async def test_a_server_ends_though_shutdown_and_teardown_refuse_to_be_cancelled
         session = client.environment("stubborn").session(task=Task("stubborn", {}))
         await session.start()
         await session.get_prompt()
-    ending = asyncio.create_task(served._app.close())
+    ending = asyncio.create_task(served._app.stop())
     ended, _ = await asyncio.wait({ending}, timeout=20)
     Stubborn.release.set()
     await ending

@@ -183,7 +183,7 @@ async def test_an_observer_that_finds_no_thread_to_close_in_keeps_nobody_from_cl
     while app.threads._free < 1:  # until its thread is free
         await asyncio.sleep(0.001)
     with no_new_thread(), no_other_thread():
-        await app.close()
+        await app.stop()
     assert (first.closed.is_set(), second.closed.is_set()) == (True, False)
     assert "Second was not closed: the server could not start another thread" in caplog.text
 

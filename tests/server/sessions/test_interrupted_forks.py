@@ -288,7 +288,7 @@ async def test_a_session_remembers_its_last_keys() -> None:
 
 async def test_sessions_and_places_of_a_fork_without_a_client_are_given_back() -> None:
     app = Server([Board], limits=Limits(sessions=3))._app
-    app.start()
+    app.begin()
     sessions = app.sessions
     assert sessions.admission.enter("board", "")
     now = asyncio.get_running_loop().time()
@@ -305,7 +305,7 @@ async def test_sessions_and_places_of_a_fork_without_a_client_are_given_back() -
             while sessions.admission.saturated or session.running:
                 await asyncio.sleep(0.005)
         assert [each.sid for each in sessions] == ["s"]
-    await app.close()
+    await app.stop()
     assert Board.counts["s.teardown"] == 3
 
 

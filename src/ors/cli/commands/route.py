@@ -8,7 +8,7 @@ import click
 
 from ors import Limits
 from ors.cli.errors import WrongUsage
-from ors.cli.options.listening import Listening, check_exposure, listen_flags
+from ors.cli.options.listening import Listening, check_exposure, listen_flags, listener
 from ors.cli.options.shared import Command, address_flags, api_key, gathered, log_flags
 from ors.cli.output import logging as logs
 from ors.cli.targets.resolve import as_url
@@ -75,7 +75,7 @@ def route(
         ssl_keyfile=listening.ssl_keyfile,
     )
     with closing(logs.configure(log_level, log_json)):
-        runner.run()
+        runner.run(sockets=[listener(host, port)])
 
 
 def _urls(words: Sequence[str]) -> list[str]:

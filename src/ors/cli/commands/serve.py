@@ -100,8 +100,7 @@ class Serving:
             **self.access.certificate,
         )
         with self._logging():
-            worker.work()
-            worker.leave()
+            worker.run()
 
     def deploy(
         self, on_ray: OnRay, classes: Sequence[type[Environment]], drain_seconds: float, how: dict[str, Any]

@@ -252,4 +252,5 @@ def refusing(host: str, port: int, insecure: bool, certificate: dict[str, Any], 
     server = Server([_Nothing], **how)
     server._guard(host, insecure)
     server._app.peers = _Refusals()
-    return Runner(server._app, host, port, **certificate)  # without links: a router must not use it
+    # Without links: a router must not use it.
+    return Runner(server._app, host, port, **certificate, parts=[server._app])

@@ -5,13 +5,11 @@ import struct
 from collections.abc import Iterator
 from itertools import islice
 
-from uvicorn.server import ServerState
-
 import ors.cluster.link.frames as frames
 from ors._json import dumps
 from ors.errors import BadRequest, Unavailable
 from ors.server.app import App
-from ors.server.connections.listener import REQUEST_SECONDS, Upgrade
+from ors.server.connections.listener import REQUEST_SECONDS, Open, Upgrade
 from ors.server.http.answers import Answer, Headers, failure, refusal
 from ors.server.http.streams import Outcome, Stream
 
@@ -35,8 +33,8 @@ _SWITCHING = (
 def upgrade(app: App) -> tuple[bytes, Upgrade]:
     """Returns the upgrade that makes a connection to `app` a link."""
 
-    def take_over(transport: asyncio.Transport, state: ServerState, rest: bytes) -> None:
-        LinkServer(app, state).take_over(transport, rest)
+    def take_over(transport: asyncio.Transport, open_: Open, rest: bytes) -> None:
+        LinkServer(app, open_).take_over(transport, rest)
 
     return frames.PROTOCOL, Upgrade(frames.PATH.encode(), take_over)
 
@@ -44,9 +42,9 @@ def upgrade(app: App) -> tuple[bytes, Upgrade]:
 class LinkServer(asyncio.Protocol):
     """One link: receives requests and sends answers, many at a time."""
 
-    def __init__(self, app: App, state: ServerState) -> None:
+    def __init__(self, app: App, open_: Open) -> None:
         self.app = app
-        self.state = state
+        self._open = open_  # all connections of the server
         self.paused = False
         """Whether the other server reads slower than this one writes."""
         self._transport: asyncio.Transport | None = None
@@ -70,7 +68,7 @@ class LinkServer(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport  # type: ignore[assignment]
-        self.state.connections.add(self)  # type: ignore[arg-type]
+        self._open.add(self)
         me = self.app.runtime.identity
         hello = frames.Hello(me.slot, me.incarnation, self.app.environments, self.app.limits.body_bytes)
         self.write(hello.frame())
@@ -80,7 +78,7 @@ class LinkServer(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Drops all answers. Calls go on: their clients may come back through another server."""
-        self.state.connections.discard(self)
+        self._open.discard(self)
         self._transport = None
         if self._timer is not None:
             self._timer.cancel()
@@ -185,6 +183,9 @@ class LinkServer(asyncio.Protocol):
         elif now - self._since > REQUEST_SECONDS:
             self._transport.abort()
 
+    def fileno(self) -> int | None:
+        return None if self._transport is None else int(self._transport.get_extra_info("socket").fileno())
+
     # ── The end ──────────────────────────────────────────────────────────────────────────────────
 
     def goodbye(self) -> None:
@@ -194,7 +195,7 @@ class LinkServer(asyncio.Protocol):
             reply.stop()
 
     def shutdown(self) -> None:
-        """Closes the link once all answers are sent. Called by uvicorn."""
+        """Closes the link once all answers are sent."""
         self._ending = True
         for reply in list(self._replies.values()):
             reply.stop()

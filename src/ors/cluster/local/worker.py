@@ -18,19 +18,21 @@ from ors.cluster.local.messages import (
 )
 from ors.cluster.member import Member
 from ors.server import Server
+from ors.server.connections.clients import Acceptor
 from ors.server.identity import Identity
 from ors.server.observe.events import Event, SessionOpened
+from ors.server.process.forks import disown
 from ors.server.process.lifeline import Lifeline
+from ors.server.process.runner import TICKS_A_SECOND, Part, Runner
 
 REPORT_SECONDS = 1.0
 SUCCESSOR_SECONDS = 1.0
 """A retiring worker without a successor by then asks its clients to reconnect."""
 LAST_CLIENTS_SECONDS = 2.0
 """How long a retiring worker waits for clients that cannot be handed over, such as encrypted ones."""
-TICKS_A_SECOND = 10
 
 
-class Worker(Member):
+class Worker(Part):
     """Serves its clients, and those of slots without a worker. Ends with its supervisor."""
 
     def __init__(
@@ -52,11 +54,10 @@ class Worker(Member):
         self._control = socket.socket(fileno=config.control)
         self._channel = Channel(self._control)
         self._lines = JSONLines()
-        self._adopted: dict[int, asyncio.Server] = {}
+        self._adopted: dict[int, Acceptor | asyncio.Server] = {}
         self._created = 0
         self._retired: float | None = None  # since when
-        self._url = ""
-        super().__init__(
+        self._member = Member(
             server,
             host,
             0,
@@ -65,65 +66,62 @@ class Worker(Member):
             ssl_certfile=ssl_certfile,
             ssl_keyfile=ssl_keyfile,
             link=socket.socket(fileno=config.link),
+            parts=[self],
         )
-        self.app.runtime.observers.all.append(self)
-        lifeline.end = self.orphaned
+        self._app = self._member.app
+        self._app.runtime.observers.all.append(self)
+        lifeline.end = self._orphaned
 
-    def work(self) -> None:
-        """Serves until the process is told to end."""
-        self.run(sockets=[self._sockets[self._config.slot].dup()])
+    def run(self) -> None:
+        """Serves until the process is told to end, and then ends it."""
+        self._member.run(sockets=[self._sockets[self._config.slot].dup()])
+        self._member.leave()
 
     def observe(self, event: Event) -> None:
         """Counts sessions: a worker may be replaced after a number of them."""
         if type(event) is SessionOpened:
             self._created += 1
 
-    def held(self) -> Iterator[int]:
-        """Yields the file descriptors of this worker, also the inherited ones."""
-        yield from super().held()
-        yield from self._config.descriptors
+    # ── As a part of its server ──────────────────────────────────────────────────────────────────
 
-    def listening(self) -> Iterator[int]:
-        """Yields the file descriptors on which clients connect, also those of other slots."""
-        yield from super().listening()
-        yield from self._config.listeners
-
-    # ── Start and end ────────────────────────────────────────────────────────────────────────────
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Starts serving, and reports it."""
-        await super().startup(sockets)
-        self._url = self.url
+    async def start(self, runner: Runner) -> None:
+        """Listens to the supervisor."""
         asyncio.get_running_loop().add_reader(self._control, self._hear)
-        self._report()
 
-    async def on_tick(self, counter: int) -> bool:
-        """Also reports, and ends a retiring worker once it is not needed. Called by uvicorn."""
-        if counter % int(TICKS_A_SECOND * REPORT_SECONDS) == 0:
+    def tick(self, number: int) -> None:
+        """Reports to the supervisor, and ends a retiring worker once it is not needed."""
+        if number % int(TICKS_A_SECOND * REPORT_SECONDS) == 0:
             self._report()
         if self._retired is not None:
             self._give_way(asyncio.get_running_loop().time() - self._retired)
-        return await super().on_tick(counter)
 
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Ends; messages of the supervisor are ignored from now on."""
+    async def drain(self) -> None:
+        """Ignores the supervisor's messages from now on."""
         asyncio.get_running_loop().remove_reader(self._control)
-        await super().shutdown(sockets)
+
+    def descriptors(self) -> Iterator[int]:
+        yield from self._config.descriptors
+
+    def _orphaned(self) -> None:
+        disown(self._config.listeners)
+        self._member.orphaned()
 
     def _give_way(self, seconds: float) -> None:
         """Hands clients to another worker, so that none is closed just as a request arrives. Then ends."""
-        successors = [peer for peer in self.peers if peer.taking]
-        if successors and not self.config.is_ssl:
+        member = self._member
+        successors = [peer for peer in member.peers if peer.taking]
+        if successors and member.tls is None:
             own = [peer for peer in successors if peer.slot == self._config.slot]
-            self.hand_over((own or successors)[0], MAX_CONNECTIONS)
+            member.forwarding.hand_over((own or successors)[0], MAX_CONNECTIONS)
         elif seconds > SUCCESSOR_SECONDS:
-            self.say_goodbye()
-        if not self.needed and (not self.clients() or seconds > LAST_CLIENTS_SECONDS):
-            self.should_exit = True
+            member.clients.say_goodbye()
+        if not member.is_busy and (not any(member.clients) or seconds > LAST_CLIENTS_SECONDS):
+            member.should_exit = True
 
     def _report(self) -> None:
-        held = memory(os.getpid()) or _most_memory()
-        report = WorkerReport(self._url, self.app.environments, len(self.app.sessions), self._created, held)
+        used = memory(os.getpid()) or _most_memory()
+        app = self._app
+        report = WorkerReport(self._member.url, app.environments, len(app.sessions), self._created, used)
         self._channel.send(report)
 
     # ── Messages of the supervisor ───────────────────────────────────────────────────────────────
@@ -143,21 +141,22 @@ class Worker(Member):
 
     def _apply(self, update: WorkerUpdate) -> None:
         own = f"{self._config.slot}-{self._config.incarnation}."
-        self.peers.update(address for address in update.addresses if own not in address)
+        self._member.peers.update(address for address in update.addresses if own not in address)
         self._adopt(set(update.empty_slots) - {self._config.slot} if not update.retire else set())
-        if update.retire and not self.app.runtime.retiring:
-            self.app.retire()
+        if update.retire and not self._app.runtime.retiring:
+            self._app.retire()
             self._retired = asyncio.get_running_loop().time()
-            self.servers[0].close()  # its successor accepts new clients
+            self._member.servers[0].close()  # its successor accepts new clients
 
     def _adopt(self, slots: set[int]) -> None:
         for slot in self._adopted.keys() - slots:
             self._adopted.pop(slot).close()
         for slot in slots - self._adopted.keys():
-            self.beside(self._take_over(slot))
+            self._member.clients.listener.start_task(self._take_over(slot))
 
     async def _take_over(self, slot: int) -> None:
-        self._adopted[slot] = await self.listen(self._sockets[slot].dup(), self.config.ssl)
+        member = self._member
+        self._adopted[slot] = await member.clients.listen(self._sockets[slot].dup(), member.tls)
 
 
 def _most_memory() -> int:

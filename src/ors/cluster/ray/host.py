@@ -69,7 +69,7 @@ class Host:
     def retire(self, whether: bool = True) -> int:
         """Stops or resumes taking new sessions; returns how many sessions and forwarded requests it has."""
         self._member.app.runtime.retiring = whether
-        return len(self._member.app.sessions) + len(self._member.forwarding())
+        return len(self._member.app.sessions) + len(self._member.forwarding.waiting())
 
     def stop(self) -> None:
         """Ends its sessions and the server."""
@@ -78,7 +78,5 @@ class Host:
         self._server.join()
 
     def _update(self, hosts: HostURLs) -> None:
-        loop = self._member.servers[0].get_loop()
-        if not loop.is_closed():
-            others = [url for url in hosts.urls if url != self._url]
-            loop.call_soon_threadsafe(partial(self._member.peers.update, others, complete=hosts.complete))
+        others = [url for url in hosts.urls if url != self._url]
+        self._member.call_soon(partial(self._member.peers.update, others, complete=hosts.complete))

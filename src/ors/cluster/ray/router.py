@@ -58,8 +58,4 @@ class RouterActor:
         self._thread.join()
 
     def _update(self, hosts: HostURLs) -> None:
-        loop = self._runner.servers[0].get_loop()
-        if not loop.is_closed():
-            loop.call_soon_threadsafe(
-                partial(self._runner.app.peers.update, hosts.urls, complete=hosts.complete)
-            )
+        self._runner.call_soon(partial(self._runner.app.peers.update, hosts.urls, complete=hosts.complete))

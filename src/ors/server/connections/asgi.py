@@ -5,11 +5,11 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import suppress
-from typing import Any
+from typing import Any, Protocol
 
 from ors.errors import Forbidden, ORSError, StartupFailed, Unavailable
 from ors.server.connections.body_limits import ArrivingBodies, seconds_for, too_slow
-from ors.server.connections.listener import Application
+from ors.server.connections.listener import Responder
 from ors.server.http.answers import Answer, Headers, failure
 from ors.server.http.origin_check import is_loopback
 from ors.server.http.requests import (
@@ -35,6 +35,27 @@ MAX_UNSENT = 64
 FEED_SECONDS = 60.0
 """Feeds end after this time, and their readers come back: an ASGI server that stops waits for open streams,
 and does not tell us."""
+
+
+class Application(Responder, Protocol):
+    """A server's application."""
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it answers only programs of this machine."""
+
+    async def prepare(self) -> None:
+        """Runs what has to run before the first request, unless that has been done.
+
+        Raises:
+            StartupFailed: an environment cannot be served.
+        """
+
+    def begin(self) -> None:
+        """Starts on the running loop."""
+
+    async def stop(self) -> None:
+        """Ends all sessions and tasks."""
 
 
 class ASGI:
@@ -64,9 +85,9 @@ class ASGI:
                 await send({"type": "lifespan.startup.failed", "message": str(error)})
                 return
             self._prepared = True
-            self._app.start()
+            self._app.begin()
             await send({"type": "lifespan.startup.complete"})
-        await self._app.close()
+        await self._app.stop()
         await send({"type": "lifespan.shutdown.complete"})
 
     async def _serve(self, scope: Message, receive: Receive, send: Send) -> None:

@@ -2,18 +2,14 @@
 
 This is the hot path: a request is parsed, taken by the application and answered in one write, without a
 task of its own (a call's tool runs in one task, which writes its result). This halves the cost of a call,
-compared to ASGI. It replaces uvicorn's own HTTP protocol class, and has the same interface.
+compared to ASGI.
 """
 
 import asyncio
 import logging
-from typing import Any
-
-from uvicorn.config import Config
-from uvicorn.server import ServerState
 
 from ors.errors import BadRequest, ORSError
-from ors.server.connections.listener import ONE_WRITE_BYTES, STATUS, Listener, Upgrade
+from ors.server.connections.listener import ONE_WRITE_BYTES, STATUS, Listener, Open, Upgrade
 from ors.server.connections.parser import RequestParser
 from ors.server.http.answers import STREAM, Answer, Headers, failure
 from ors.server.http.requests import Request
@@ -25,18 +21,13 @@ log = logging.getLogger("ors.server")
 class Connection(RequestParser):
     """A client's connection: answers requests one after the other."""
 
-    __slots__ = ("_bodyless", "_chunked", "_headed", "_keep_alive", "_more", "_state", "stream")
+    __slots__ = ("_bodyless", "_chunked", "_headed", "_keep_alive", "_more", "_open", "stream")
 
     def __init__(
-        self,
-        listener: Listener,
-        config: Config,
-        server_state: ServerState,
-        app_state: dict[str, Any],
-        _loop: asyncio.AbstractEventLoop | None = None,
+        self, listener: Listener, open_: Open, loop: asyncio.AbstractEventLoop | None = None
     ) -> None:
-        super().__init__(listener, _loop or asyncio.get_running_loop())
-        self._state = server_state
+        super().__init__(listener, loop or asyncio.get_running_loop())
+        self._open = open_  # all connections of the server
         self._keep_alive = True
         self._chunked = True  # for HTTP/1.0, the end of the connection ends a stream
         self._bodyless = False  # the answer to a HEAD
@@ -50,12 +41,12 @@ class Connection(RequestParser):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begins, with a new client."""
         self._transport = transport  # type: ignore[assignment]
-        self._state.connections.add(self)  # type: ignore[arg-type]
+        self._open.add(self)
         self._listener.connected()
 
     def connection_lost(self, error: Exception | None) -> None:
         """Ends, without the client. Its calls go on: it may come back for them."""
-        self._state.connections.discard(self)
+        self._open.discard(self)
         self._transport = None
         self._stop_reading()
         self._drop_waiting()
@@ -210,11 +201,11 @@ class Connection(RequestParser):
             self._refuse(error)
             return
         if self._transport is not None:
-            self._state.connections.discard(self)
+            self._open.discard(self)
             self._stop_reading()
             self._listener.disconnected()
             transport, self._transport = self._transport, None
-            upgrade.take_over(transport, self._state, rest)
+            upgrade.take_over(transport, self._open, rest)
 
     # ── Between requests ─────────────────────────────────────────────────────────────────────────
 
@@ -227,7 +218,6 @@ class Connection(RequestParser):
         if self._listener.after_answer is not None:
             self._listener.after_answer(self)
         self.stream = None
-        self._state.total_requests += 1
         if self._transport is None:
             return
         if not self._keep_alive:
@@ -239,8 +229,11 @@ class Connection(RequestParser):
         else:
             self._since = self._loop.time()
 
+    def fileno(self) -> int | None:
+        return None if self._transport is None else int(self._transport.get_extra_info("socket").fileno())
+
     def shutdown(self) -> None:
-        """Closes on uvicorn's shutdown: now, or after the current answer."""
+        """Closes at the end of the server: now, or after the current answer."""
         self._keep_alive = False
         if self.stream is not None:
             self.stream.stop()

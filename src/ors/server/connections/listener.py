@@ -4,19 +4,16 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from email.utils import formatdate
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Union, runtime_checkable
 
 from ors.errors import ORSError
 from ors.limits import Limits
 from ors.server.connections.body_limits import ArrivingBodies
-from ors.server.episodes.threads import Threads
 from ors.server.http.answers import STREAM, Answer
 from ors.server.http.requests import Request
 from ors.server.http.streams import Outcome
 
 if TYPE_CHECKING:
-    from uvicorn.server import ServerState
-
     from ors.server.connections.connection import Connection
 
 KEEP_ALIVE_SECONDS = 75.0
@@ -53,60 +50,21 @@ class Responder(Protocol):
         """Returns the answer to a request that is refused."""
 
 
-class Application(Responder, Protocol):
-    """The application of a process: a server or a router."""
-
-    @property
-    def threads(self) -> Threads:
-        """Run code that is not async."""
-
-    @property
-    def ending_seconds(self) -> float:
-        """The longest that shutdown takes."""
-
-    @property
-    def is_local(self) -> bool:
-        """Whether it answers only programs of this machine."""
-
-    @property
-    def empty(self) -> bool:
-        """Whether it has no session."""
-
-    async def prepare(self) -> None:
-        """Runs what has to run before the first request, unless that has been done.
-
-        Raises:
-            StartupFailed: an environment cannot be served.
-        """
-
-    def start(self) -> None:
-        """Starts on the running loop."""
-
-    def retire(self) -> None:
-        """Takes no new sessions."""
-
-    def leave(self) -> None:
-        """Refuses what peers forward: the last session has ended."""
-
-    async def drain(self) -> None:
-        """Takes no new work, and lets what runs finish for a while."""
-
-    async def close(self) -> None:
-        """Ends all sessions and tasks."""
-
-
 class Upgrade(NamedTuple):
     """Another protocol that a connection can switch to."""
 
     path: bytes
     """The path that a client requests it with."""
-    take_over: Callable[[asyncio.Transport, "ServerState", bytes], None]
+    take_over: Callable[[asyncio.Transport, "Open", bytes], None]
     """Takes the transport, with the bytes that have arrived already."""
 
 
 @runtime_checkable
 class Upgraded(Protocol):
     """A connection that has switched to another protocol."""
+
+    def fileno(self) -> int | None:
+        """Returns the file descriptor of its socket; None if it is closed."""
 
     def sweep(self, now: float) -> None:
         """Closes it if its client reads nothing for too long."""
@@ -115,7 +73,11 @@ class Upgraded(Protocol):
         """Asks its client to use another server, and to close when it has all its answers."""
 
     def shutdown(self) -> None:
-        """Closes on uvicorn's shutdown: now, or after the current answers."""
+        """Closes at the end of the server: now, or after the current answers."""
+
+
+Open = set[Union["Connection", Upgraded]]
+"""The connections of a server that are open."""
 
 
 class StreamHeads(dict[int, bytes]):
@@ -156,7 +118,7 @@ class Listener:
         self.stream_heads = StreamHeads(STATUS[200] + self.date + STREAM.wire)
 
     def start_task(self, work: Coroutine[Any, Any, None]) -> None:
-        """Runs a coroutine in a task that uvicorn waits for at shutdown."""
+        """Runs a coroutine in a task that the server waits for at its end."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
