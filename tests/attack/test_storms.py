@@ -71,7 +71,7 @@ def test_cancelled_clients_leave_nothing_behind(calls: int, what: str, scale: Sc
         became, beyond = asyncio.run(settled(server, scale.of(60, 1500), calls, f"{scale.seed}.{what}"))
         assert became["cancelled"] > 0, became
         assert set(became) <= {"cancelled", "ended"}, became
-        assert not beyond, f"left behind: {beyond} of {became}"
+        assert not beyond, f"still running at exit: {beyond} of {became}"
         assert server.alive
     tally(
         f"cancelled {what}",
@@ -107,6 +107,6 @@ def test_connections_that_are_reset_leave_nothing_behind(scale: Scale, tally: Ta
     count = scale.of(200, 4000)
     with watched(LIMITS) as server:
         beyond = asyncio.run(cut(server, count, random.Random(scale.seed)))
-        assert not beyond, f"left behind: {beyond}"
+        assert not beyond, f"still running at exit: {beyond}"
         assert "Traceback" not in server.errors(), server.errors()[-2000:]
     tally("connections reset at a random byte", f"{count:,}: nothing is left, nothing is logged")

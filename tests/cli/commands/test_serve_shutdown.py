@@ -35,7 +35,7 @@ def test_a_thread_of_asyncios_that_hangs_does_not_keep_the_process(server: Runni
         assert b"reason: shutdown" in call.rest().body
     _, log = server.process.communicate(timeout=PATIENCE)
     assert server.process.returncode == 0
-    assert "left behind" in log
+    assert "still running at exit" in log
     assert "cling (" in log
 
 
@@ -56,7 +56,7 @@ def test_a_thread_of_the_authors_own_does_not_keep_the_process(server: Running) 
     assert raw.call(raw.session("clinging"), "in_a_thread_of_its_own", env="clinging").result()["ok"]
     done = server.stop()
     assert done.code == 0
-    assert "left behind: thread mine in cling (" in done.err
+    assert "still running at exit: thread mine in cling (" in done.err
 
 
 def test_a_task_that_cannot_be_cancelled_does_not_keep_the_process(server: Running) -> None:
@@ -66,7 +66,7 @@ def test_a_task_that_cannot_be_cancelled_does_not_keep_the_process(server: Runni
         assert b"reason: shutdown" in call.rest().body
     _, log = server.process.communicate(timeout=PATIENCE)
     assert server.process.returncode == 0
-    assert "left behind: a task" in log
+    assert "still running at exit: a task" in log
 
 
 def test_a_collector_that_never_answers_does_not_keep_the_process() -> None:
@@ -106,4 +106,4 @@ def test_a_blocked_event_loop_does_not_keep_the_process(impatient: bool) -> None
         finally:
             connection.close()
     assert server.process.returncode == 0
-    assert "left behind: thread MainThread in cling (" in log
+    assert "still running at exit: thread MainThread in cling (" in log

@@ -1,5 +1,6 @@
 """The server as a process of its own: signals, memory, threads."""
 
+import asyncio
 import http.client
 import os
 import platform
@@ -14,6 +15,9 @@ from pathlib import Path
 
 import pytest
 
+from ors import Server
+from ors.server.process.runner import Part, Runner
+from tests.support.environments import Lab
 from tests.support.raw_http import Raw
 
 SERVER = textwrap.dedent(
@@ -157,3 +161,48 @@ def test_a_connection_is_kept_for_many_calls(raw: Raw) -> None:
         assert connection.getresponse().read().endswith(b"\n\n")
     assert connection.sock is first
     connection.close()
+
+
+class Told(Part):
+    """Writes down what happens to it."""
+
+    def __init__(self, name: str, story: list[str]) -> None:
+        self._name, self._story = name, story
+
+    async def start(self, runner: Runner) -> None:
+        self._story.append(f"start {self._name}")
+        self._runner = runner
+
+    def tick(self, number: int) -> None:
+        if not number:
+            self._story.append(f"tick {self._name}")
+            self._runner.should_exit = True
+
+    async def drain(self) -> None:
+        self._story.append(f"drain {self._name}")
+
+    async def stop(self) -> None:
+        self._story.append(f"stop {self._name}")
+
+
+def test_parts_start_in_order_before_it_listens_and_stop_in_reverse() -> None:
+    story: list[str] = []
+    app = Server([Lab])._app
+    parts = [app, Told("first", story), Told("last", story)]
+    Runner(app, "127.0.0.1", 0, lambda url: story.append("listens"), parts=parts).run()
+    begun = ["start first", "start last", "listens", "tick first", "tick last"]
+    assert story == [*begun, "drain first", "drain last", "stop last", "stop first"]
+
+
+class Hanging(Told):
+    """A part that never gets to its start."""
+
+    async def start(self, runner: Runner) -> None:
+        runner.should_exit = True
+        await asyncio.Event().wait()
+
+
+def test_a_start_that_hangs_can_be_interrupted(caplog: pytest.LogCaptureFixture) -> None:
+    app = Server([Lab])._app
+    Runner(app, "127.0.0.1", 0, parts=[Hanging("it", [])]).run()
+    assert "interrupted during startup" in caplog.text

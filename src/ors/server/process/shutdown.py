@@ -48,7 +48,7 @@ class Deadline:
                     until = time.monotonic() + seconds
                 seconds = self._seconds.get(timeout=max(0.0, until - time.monotonic()))
         except Empty:
-            log.error("did not end in time; left behind: %s", "; ".join(other_threads()))
+            log.error("did not end in time; still running at exit: %s", "; ".join(other_threads()))
             leave()
 
 
@@ -80,7 +80,7 @@ def leave_threads(seconds: float) -> None:
             thread.join(max(0.0, deadline - time.monotonic()))
     left = [describe_thread(thread, frame) for thread, frame in _others() if not thread.daemon]
     if left:
-        log.warning("left behind: %s", "; ".join(left))
+        log.warning("still running at exit: %s", "; ".join(left))
         leave()
     last = threading.Timer(LAST_ACTS_SECONDS, os._exit, (0,))
     last.name = "ors-last-timer"
