@@ -159,7 +159,12 @@ class Runner:
                     log.warning("still running at exit: %s", left)
 
     async def _serve(self, sockets: Sequence[socket.socket]) -> None:
-        await self._unless(lambda: self.should_exit, self._start(sockets), _Interrupted)
+        try:
+            await self._unless(lambda: self.should_exit, self._start(sockets), _Interrupted)
+        except BaseException:
+            for each in sockets:
+                each.close()
+            raise
         number = 0
         while not self.should_exit:
             self._tick(number)
