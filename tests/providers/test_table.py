@@ -1,15 +1,10 @@
 """The table of providers: a new one is a module and a name."""
 
-import os
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 
-import ors
 from ors.providers import MODEL_NAMES, PROVIDERS, api_of
+from tests.support.copied_tree import changed, copied, python
 
-SOURCE = Path(ors.__file__).parent
 MODULE = """
 from dataclasses import replace
 
@@ -36,15 +31,7 @@ def test_openai_is_the_responses_api_as_a_format_and_chat_completions_as_a_model
 
 
 def test_a_new_provider_is_one_file_and_one_name(tmp_path: Path) -> None:
-    shutil.copytree(SOURCE, tmp_path / "ors", ignore=shutil.ignore_patterns("page", "__pycache__"))
-    (tmp_path / "ors/providers/mistral.py").write_text(MODULE)
-    table = tmp_path / "ors/providers/__init__.py"
-    table.write_text(table.read_text().replace('"openrouter"]', '"openrouter", "mistral"]'))
-    done = subprocess.run(
-        [sys.executable, "-c", USE],
-        env={**os.environ, "PYTHONPATH": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.stdout == "look look <ModelAgent mistral:large>\n", done.stderr
+    providers = copied(tmp_path) / "providers"
+    (providers / "mistral.py").write_text(MODULE)
+    changed(providers / "__init__.py", '"openrouter"]', '"openrouter", "mistral"]')
+    assert python(tmp_path, USE) == "look look <ModelAgent mistral:large>\n"

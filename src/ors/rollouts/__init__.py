@@ -13,7 +13,7 @@ from ors.rollouts.driver import Rollouts, rollouts
 from ors.rollouts.episodes.episode import Agent, Conversation, EpisodeRecord, TaskRef
 from ors.rollouts.episodes.outcome import Failed, Outcome, Refused, Scored, Truncated, Unscored
 from ors.rollouts.episodes.played import play
-from ors.rollouts.episodes.rules import EpisodeLimits, PlayArguments, Reduction, RolloutArguments
+from ors.rollouts.episodes.rules import EpisodeLimits, PlayArguments, Reduction, RolloutArguments, Rules
 from ors.rollouts.episodes.stepped import SteppedEpisode
 from ors.rollouts.episodes.task import EpisodeKey, TaskKey, episode_key, task_key
 from ors.rollouts.samplers import TaskSampler
@@ -36,6 +36,7 @@ __all__ = [
     "Refused",
     "RolloutArguments",
     "Rollouts",
+    "Rules",
     "Scored",
     "SteppedEpisode",
     "SteppedEpisodeSync",

@@ -20,13 +20,12 @@ from ors.cli.evaluation.report import print_report, report_json, verdict
 from ors.cli.evaluation.run import EvalRun
 from ors.cli.evaluation.stop_signals import stopped_by_signals
 from ors.cli.evaluation.task_choice import TaskChoice
-from ors.cli.options.evaluation import eval_flags
+from ors.cli.options.evaluation import eval_flags, rules_of
 from ors.cli.options.shared import URL_OR_TARGET, Command, api_key, as_json, environment, secrets, typed
 from ors.cli.output.printing import print_json
 from ors.cli.targets.connect import completed_secrets, greet
 from ors.cli.targets.process import served
 from ors.cli.targets.resolve import as_url, roots
-from ors.rollouts import EpisodeLimits
 from ors.rollouts.agents import Prices
 from ors.rollouts.episodes.outcome import Party
 from ors.rollouts.records import Run, RunError, RunInfo, RunWriter, draw, read_run
@@ -54,7 +53,8 @@ RETRIED: tuple[Party, ...] = ("model", "environment", "infrastructure")
     "-m",
     "--model",
     metavar="AGENT",
-    help="Agent: openai:NAME, anthropic:NAME, google:NAME, random, gold, module:object, …",
+    help="Agent: openai:NAME (Chat Completions), openai-responses:NAME, anthropic:NAME, google:NAME, "
+    "openrouter:NAME, random, gold, human, module:object, …",
 )
 @click.option(
     "--out",
@@ -64,7 +64,7 @@ RETRIED: tuple[Party, ...] = ("model", "environment", "infrastructure")
 )
 @click.option(
     "--resume", type=click.Path(file_okay=False, path_type=Path), metavar="FOLDER",
-    help="Resume: play missing episodes, and those that failed.",
+    help="Resume: play missing episodes, and those that failed (--retry).",
 )  # fmt: skip
 @click.option(
     "--retry", type=click.Choice(get_args(Party)), multiple=True, default=RETRIED, show_default=True,
@@ -113,24 +113,21 @@ def eval_command(where: str | None, **given: Any) -> None:
 def _new_plan(where: str | None, given: Mapping[str, Any]) -> EvalPlan:
     if where is None or given["model"] is None:
         raise WrongUsage("Give a URL or TARGET and --model AGENT, or --resume FOLDER")
-    limits = {name: given[f"max_{name}"] for name in ("turns", "tokens", "cost", "seconds")}
-    prices = _prices(given)
-    if limits["cost"] is not None and prices is None:
+    rules, prices = rules_of(given), _prices(given)
+    if rules["limits"].cost is not None and prices is None:
         raise WrongUsage("--max-cost needs prices: give --price-input and --price-output, or --prices FILE")
-    taken = (
-        "samples", "reward", "unscored_reward", "truncated_reward", "system", "nudge", "parallel", "retries",
-    )  # fmt: skip
     return EvalPlan(
-        where,
-        given["env"],
-        given["model"],
-        given["base_url"],
-        _model_options(given),
-        prices,
-        TaskChoice(tuple(given["split"]), given["tasks"], given["limit"], given["seed"]),
-        limits=EpisodeLimits(**limits),
+        target=where,
+        environment=given["env"],
+        model=given["model"],
+        base_url=given["base_url"],
+        model_options=_model_options(given),
+        prices=prices,
+        tasks=TaskChoice(tuple(given["split"]), given["tasks"], given["limit"], given["seed"]),
+        samples=given["samples"],
+        retries=given["retries"],
         secrets=tuple(name for name, _ in given["secret"]),
-        **{name: given[name] for name in taken},
+        **rules,
     )
 
 

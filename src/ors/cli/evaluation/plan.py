@@ -2,19 +2,26 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, Self
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, Self
 
 from pydantic import TypeAdapter, ValidationError
 
 from ors.cli.errors import WrongUsage
 from ors.cli.evaluation.task_choice import TaskChoice
-from ors.rollouts import EpisodeLimits
+from ors.rollouts import EpisodeLimits, Rules
 from ors.rollouts.agents import Prices
+from ors.rollouts.episodes.rules import ReductionName
+from ors.rollouts.episodes.scoring import Scoring
+
+LIMITS = EpisodeLimits(turns=100)
+"""Limits of an episode of `ors eval`, unless others are given."""
+NOT_OFFERED = ("agent_name", "failed_reward")
+"""Rules that are no options: the name is the model's, and failures count in no evaluation."""
 
 
-@dataclass(frozen=True)
-class EvalPlan:
+@dataclass(frozen=True, kw_only=True)
+class EvalPlan(Rules):
     """Which agent plays which tasks, and how. `--resume` plays by the same plan."""
 
     target: str
@@ -27,21 +34,21 @@ class EvalPlan:
     prices: Prices | None = None
     tasks: TaskChoice = field(default_factory=TaskChoice)
     samples: int = 1
-    reward: Literal["last", "sum", "max"] = "sum"
-    unscored_reward: float | None = 0.0
-    truncated_reward: float | None = 0.0
-    """None in runs of older versions, which counts as 0 too."""
-    limits: EpisodeLimits = field(default_factory=EpisodeLimits)
-    system: str | None = None
-    nudge: str | None = None
-    parallel: bool = False
     retries: int = 2
     secrets: tuple[str, ...] = ()
     """Names of the secrets that the environment gets. Their values are never kept."""
 
+    # The defaults of `ors eval`, where those of Python differ.
+    reward: ReductionName = "sum"
+    unscored_reward: float | None = 0.0
+    truncated_reward: float | None = 0.0
+    """None in runs of older versions, which counts as 0 too."""
+    limits: EpisodeLimits = LIMITS
+
     def as_json(self) -> dict[str, Any]:
         """Value for run.json, without the logins of URLs."""
-        return asdict(self) | {
+        kept = {name: value for name, value in asdict(self).items() if name not in NOT_OFFERED}
+        return kept | {
             "target": _without_login(self.target),
             "base_url": None if self.base_url is None else _without_login(self.base_url),
         }
@@ -62,16 +69,11 @@ class EvalPlan:
 
     def playing(self) -> dict[str, Any]:
         """Arguments of `rollouts` that come from the plan."""
-        return {
-            "samples": self.samples,
-            "reward": self.reward,
-            "limits": self.limits,
-            "system": self.system,
-            "nudge": self.nudge,
-            "parallel": self.parallel,
-            "retries": self.retries,
-            "agent_name": self.model,
-        }
+        rules = {each.name: getattr(self, each.name) for each in fields(Rules)}
+        # Records keep what the environment gave. What the rest counts as is said when the run is read.
+        for each in fields(Scoring):
+            del rules[each.name]
+        return rules | {"samples": self.samples, "retries": self.retries, "agent_name": self.model}
 
 
 def _without_login(url: str) -> str:

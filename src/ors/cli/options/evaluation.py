@@ -1,12 +1,17 @@
 """Options of `ors eval`."""
 
+from collections.abc import Container, Mapping
+from dataclasses import asdict, fields
 from math import isfinite
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import click
 
-from ors.cli.options.shared import F, Flags, add_flags
+from ors.cli.evaluation.plan import LIMITS, NOT_OFFERED, EvalPlan
+from ors.cli.options.shared import F, Flags, add_flags, field_docs
+from ors.rollouts import EpisodeLimits, Reduction, Rules
+from ors.rollouts.episodes.rules import ReductionName
 
 
 class _Finite(click.FloatRange):
@@ -60,7 +65,7 @@ TASKS: Flags = (
     ("--tasks", {
         "metavar": "INDICES", "help": "Indices of tasks, such as 0:100 or 0,3,7:9.  [default: all]",
     }),
-    ("--limit", {"type": COUNT, "help": "Most tasks to play, chosen at random among these."}),
+    ("--limit", {"type": COUNT, "help": "Maximum tasks to play, chosen at random."}),
     ("--seed", {"type": int, "default": 0, "show_default": True, "help": "Seed of the random choice."}),
     ("--samples", {"type": COUNT, "default": 1, "show_default": True, "help": "Episodes of each task."}),
 )  # fmt: skip
@@ -69,10 +74,9 @@ AGENT: Flags = (
     ("--base-url", {
         "metavar": "URL", "help": "Address of the model provider, such as http://127.0.0.1:8000/v1.",
     }),
-    ("--system", {"type": TEXT, "help": "System prompt."}),
     ("--temperature", {"type": _Finite(min=0), "help": "Sampling temperature."}),
     ("--top-p", {"type": _Finite(0, 1), "help": "Nucleus sampling."}),
-    ("--max-output-tokens", {"type": COUNT, "help": "Most tokens of one reply."}),
+    ("--max-output-tokens", {"type": COUNT, "help": "Maximum tokens of one reply."}),
     ("--reasoning-effort", {"metavar": "LEVEL", "help": "Reasoning effort, such as low, medium or high."}),
     ("--model-seed", {"type": int, "help": "Seed for the model; each episode gets its own, made from it."}),
     ("--stop", {"multiple": True, "metavar": "TEXT", "help": "Text that ends a reply; repeatable."}),
@@ -82,31 +86,51 @@ AGENT: Flags = (
     ("--model-retries", {
         "type": click.IntRange(min=0), "help": "Further attempts of a model request.  [default: 8]",
     }),
-    ("--no-images", {"is_flag": True, "help": "Name images in text, for models that do not take them."}),
-    ("--nudge", {"type": TEXT, "help": "Answer the first reply without a tool call with this text."}),
-    ("--parallel", {"is_flag": True, "help": "Run the tool calls of one reply at the same time."}),
+    ("--no-images", {
+        "is_flag": True, "help": "Replace images with a text placeholder, for text-only models.",
+    }),
 )  # fmt: skip
 
-LIMITS: Flags = (
-    ("--max-turns", {
-        "type": COUNT, "default": 100, "show_default": True, "help": "Most replies of the agent.",
-    }),
-    ("--max-tokens", {"type": COUNT, "help": "Most tokens of an episode, input and output."}),
-    ("--max-cost", {"type": POSITIVE, "help": "Highest cost of an episode; needs prices."}),
-    ("--max-seconds", {"type": POSITIVE, "help": "Longest time of an episode."}),
-    ("--reward", {
-        "type": click.Choice(["last", "sum", "max"]), "default": "sum", "show_default": True,
-        "help": "How the rewards of the steps become one.",
-    }),
-    ("--unscored-reward", {
-        "type": NUMBER, "default": 0.0, "show_default": True,
-        "help": "What episodes count as that end without a reward, such as when the agent gives up.",
-    }),
-    ("--truncated-reward", {
-        "type": NUMBER, "default": 0.0, "show_default": True,
-        "help": "What episodes count as that reach a limit without a reward.",
-    }),
-)  # fmt: skip
+_RULES: dict[Any, dict[str, Any]] = {
+    Reduction: {"type": click.Choice(get_args(ReductionName))},
+    str | None: {"type": TEXT},
+    float | None: {"type": NUMBER},
+    bool: {"is_flag": True},
+}
+_LIMITS: dict[Any, dict[str, Any]] = {int | None: {"type": COUNT}, float | None: {"type": POSITIVE}}
+
+
+def _rule_flags() -> Flags:
+    """A flag for each rule of playing, and for each limit of an episode."""
+    defaults = {each.name: each.default for each in fields(EvalPlan)}
+    limits = _flags_of(EpisodeLimits, _LIMITS, asdict(LIMITS), "--max-")
+    return (*limits, *_flags_of(Rules, _RULES, defaults, "--", without=(*NOT_OFFERED, "limits")))
+
+
+def _flags_of(
+    kind: type,
+    types: Mapping[Any, dict[str, Any]],
+    defaults: Mapping[str, Any],
+    prefix: str,
+    without: Container[str] = (),
+) -> Flags:
+    docs = field_docs(kind)
+    hints = {name: hint for name, hint in get_type_hints(kind).items() if name not in without}
+    return tuple(
+        (
+            prefix + name.replace("_", "-"),
+            {**types[hint], "default": defaults[name], "show_default": True, "help": docs.get(name, "")},
+        )
+        for name, hint in hints.items()
+    )
+
+
+def rules_of(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The rules that these options choose, as arguments of `EvalPlan`."""
+    limits = {each.name: given[f"max_{each.name}"] for each in fields(EpisodeLimits)}
+    chosen = {each.name: given[each.name] for each in fields(Rules) if each.name in given}
+    return {**chosen, "limits": EpisodeLimits(**limits)}
+
 
 PRICES: Flags = (
     ("--price-input", {"type": POSITIVE, "help": "Price of a million input tokens."}),
@@ -141,7 +165,7 @@ def eval_flags(command: F) -> F:
     groups = {
         "Running": RUNNING,
         "Prices": PRICES,
-        "Limits and rewards": LIMITS,
+        "Episodes": _rule_flags(),
         "Agent": AGENT,
         "Tasks": TASKS,
     }

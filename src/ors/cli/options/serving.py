@@ -1,12 +1,9 @@
 """Options of `ors serve`: workers, limits, and which options exclude each other."""
 
-import ast
 import dataclasses
-import inspect
 import os
 import re
 import sys
-import textwrap
 import types
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -19,7 +16,7 @@ from ors.cli.errors import WrongUsage
 from ors.cli.options.listening import Access
 from ors.cli.options.ray import FLAGS as RAY_FLAGS
 from ors.cli.options.ray import OnRay
-from ors.cli.options.shared import F, Flags, Grouped, add_flags, given, typed
+from ors.cli.options.shared import F, Flags, Grouped, add_flags, field_docs, given, typed
 from ors.cluster.local.messages import WorkerConfig
 from ors.server.identity import MAX_SLOT
 
@@ -158,9 +155,8 @@ class _Number(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no su
 
 def limit_flags(command: F) -> F:
     """Adds a flag for each field of `ors.Limits`, with the field's docstring as its help."""
-    hints, words = get_type_hints(Limits), _words()
+    hints, docs = get_type_hints(Limits), field_docs(Limits)
     for field in reversed(dataclasses.fields(Limits)):
-        help = field.metadata.get("help") or words.get(field.name, "")
         flag = click.option(
             f"--{field.name.replace('_', '-')}",
             cls=Grouped,
@@ -168,26 +164,10 @@ def limit_flags(command: F) -> F:
             type=_Number(hints[field.name]),
             default="none" if field.default is None else field.default,
             show_default=True,
-            help=help,
+            help=docs.get(field.name, ""),
         )
         command = flag(command)
     return command
-
-
-def _words() -> dict[str, str]:
-    """Docstring of each field; empty if the source is not installed."""
-    try:
-        body = ast.parse(textwrap.dedent(inspect.getsource(Limits))).body[0]
-    except OSError:
-        return {}
-    assert isinstance(body, ast.ClassDef)
-    found = {}
-    for field, below in zip(body.body, body.body[1:], strict=False):
-        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
-            match below:
-                case ast.Expr(value=ast.Constant(value=str(text))):
-                    found[field.target.id] = text
-    return found
 
 
 PROCESSES = ("--max-worker-memory", "--max-worker-sessions")

@@ -1,8 +1,11 @@
 """Options that several commands share, and the layout of their help."""
 
+import ast
+import inspect
 import json
 import os
 import sys
+import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
@@ -76,6 +79,21 @@ def add_flags(group: str, flags: Flags) -> Callable[[F], F]:
         return command
 
     return add
+
+
+def field_docs(kind: type) -> dict[str, str]:
+    """First line of each field's docstring; empty if the source is not installed."""
+    try:
+        body = ast.parse(textwrap.dedent(inspect.getsource(kind))).body[0]
+    except OSError:
+        return {}
+    assert isinstance(body, ast.ClassDef)
+    found = {}
+    for field, below in zip(body.body, body.body[1:], strict=False):
+        match field, below:
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                found[name] = text.partition("\n")[0]
+    return found
 
 
 def gathered(**groups: type[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:

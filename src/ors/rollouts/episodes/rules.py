@@ -39,13 +39,13 @@ class EpisodeLimits:
     """The limits of one episode. One that reaches a limit is truncated. None is no limit."""
 
     turns: int | None = None
-    """Most replies of the agent. The calls of the last one still run."""
+    """Maximum replies of the agent; the calls of the last one still run."""
     tokens: int | None = None
-    """Input and output tokens of all model requests together. Checked after each turn."""
+    """Maximum input and output tokens of an episode, checked after each turn."""
     cost: float | None = None
-    """Cost of all model requests together, if the agent knows prices. Checked after each turn."""
+    """Maximum cost of an episode, checked after each turn; needs prices."""
     seconds: float | None = None
-    """Time from the prompt on, without waiting for other model requests. Also cuts what is running."""
+    """Time limit of an episode from its prompt on, without waiting for other model requests."""
 
     def __post_init__(self) -> None:
         for each in fields(self):
@@ -72,61 +72,33 @@ class EpisodeLimits:
         return None
 
 
-class PlayArguments(TypedDict, total=False):
-    """How episodes are played: arguments of `play` and of `rollouts`."""
-
-    reward: Required[Reduction]
-    """How the rewards of the steps become one: "last", "sum", "max" or a function. There is no default."""
-    limits: EpisodeLimits
-    """When an episode is truncated: never, by default."""
-    truncated_reward: float | None
-    """The reward of a truncated episode in which no step had one: None by default."""
-    unscored_reward: float | None
-    """The reward of an episode that ended, or was refused, without any: None by default."""
-    failed_reward: Mapping[Party, float]
-    """The reward of an episode that failed, by who failed, whatever it earned: by default it has none."""
-    system: str | None
-    """Instructions for the agent that come before the prompt."""
-    nudge: str | None
-    """Sent to the agent after its first message without a tool call. Without it, that ends the episode."""
-    parallel: bool
-    """Whether the calls of one message are sent together instead of one after the other."""
-    agent_name: str
-    """The agent's name in the records."""
-
-
-class RolloutArguments(PlayArguments, total=False):
-    """Which episodes are played, and how many at once: arguments of `rollouts`, besides those of `play`."""
-
-    samples: int
-    """Episodes of each task. Of a sequence of tasks, all are played once before any is played again."""
-    concurrency: int
-    """Most episodes that run, or have ended and wait to be taken: 64 by default."""
-    model_requests: int | None
-    """Most replies that the agent works on at the same time. Waiting is not time of the episode."""
-    retries: int
-    """How often an episode begins anew, in a new session, after a failure of the infrastructure."""
-    skip: Container[EpisodeKey]
-    """Keys of episodes that are not played: see `episode_key`."""
-    secrets: Mapping[str, str] | None
-    """Secrets for the environment."""
-    keep_tasks: bool
-    """Whether records keep tasks that are played by index, as the server lists them: one more request."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """The same arguments with their defaults."""
+    """How episodes are played: arguments of `play`, `rollouts` and adapters, and options of `ors eval`.
+
+    The first line below each field is also the help of its option.
+    """
 
     reward: Reduction
+    """How the rewards of the steps become one.
+
+    "last", "sum", "max" or a function. There is no default in Python."""
     limits: EpisodeLimits = field(default_factory=EpisodeLimits)
+    """When an episode is truncated."""
     truncated_reward: float | None = None
+    """Reward of an episode that reaches a limit without one."""
     unscored_reward: float | None = None
+    """Reward of an episode that ends without one, as when the agent gives up or refuses."""
     failed_reward: Mapping[Party, float] = field(default_factory=dict)
+    """Reward of an episode that failed, by who failed, whatever it earned; others have none."""
     system: str | None = None
+    """System prompt."""
     nudge: str | None = None
+    """Answer to the first reply without a tool call; without one, that reply ends the episode."""
     parallel: bool = False
+    """Run the tool calls of one reply at the same time."""
     agent_name: str = ""
+    """Name of the agent in the records."""
 
     def __post_init__(self) -> None:
         reducer(self.reward)
@@ -135,3 +107,36 @@ class Rules:
     def scoring(self) -> Scoring:
         """What episodes without a reward get."""
         return Scoring(self.unscored_reward, self.truncated_reward, self.failed_reward)
+
+
+class PlayArguments(TypedDict, total=False):
+    """The fields of `Rules` as keyword arguments, for type checkers: `Rules` describes them."""
+
+    reward: Required[Reduction]
+    limits: EpisodeLimits
+    truncated_reward: float | None
+    unscored_reward: float | None
+    failed_reward: Mapping[Party, float]
+    system: str | None
+    nudge: str | None
+    parallel: bool
+    agent_name: str
+
+
+class RolloutArguments(PlayArguments, total=False):
+    """Which episodes are played, and how many at once: arguments of `rollouts`, besides those of `play`."""
+
+    samples: int
+    """Episodes of each task. Of a sequence of tasks, all are played once before any is played again."""
+    concurrency: int
+    """Maximum episodes that run, or have ended and wait to be taken: 64 by default."""
+    model_requests: int | None
+    """Maximum replies that the agent works on at the same time. Waiting is not time of the episode."""
+    retries: int
+    """How often an episode restarts, in a new session, after an infrastructure failure."""
+    skip: Container[EpisodeKey]
+    """Keys of episodes that are not played: see `episode_key`."""
+    secrets: Mapping[str, str] | None
+    """Secrets for the environment."""
+    keep_tasks: bool
+    """Whether records keep tasks that are played by index, as the server lists them: one more request."""
