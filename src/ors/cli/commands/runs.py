@@ -184,7 +184,10 @@ def compare_runs(first: Path, second: Path, as_json: bool) -> None:
 )
 @RUN
 @click.option(
-    "--format", type=click.Choice(FORMATS), required=True, help="openai: Chat Completions; atif: trajectories."
+    "--format",
+    type=click.Choice(FORMATS),
+    required=True,
+    help="openai: Chat Completions; atif: trajectories.",
 )
 @click.option(
     "--out",
