@@ -2,14 +2,14 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from copy import deepcopy
 from functools import partial
 from inspect import getattr_static
 from operator import getitem
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ors._authoring.copies import Copier
 from ors._authoring.task_lists import Listing, declare_tasks
-from ors._authoring.tool_outputs import checked
+from ors._authoring.tool_signatures import checked
 from ors._authoring.tools import Spawn, Toolbox, call, method, terminal, tool
 from ors.errors import InvalidEnvironment, ToolError
 from ors.types import Block, JSONObject, ListToolsOutput, RunToolError, RunToolOutput, RunToolSuccess, Split
@@ -223,3 +223,33 @@ async def fork_toolsets(env: Any, made: Any, spawn: Spawn) -> None:
 
 def _copied_for(env: Any, toolset: Any, made: Any) -> Any:
     return Copier({id(env): made}).copy(toolset)
+
+
+class Copier:
+    """Copies objects that refer to each other. `known` has copies that exist already, by id of the first."""
+
+    def __init__(self, known: Mapping[int, Any]) -> None:
+        self._known = known
+        self._memo = dict(known)
+
+    def copy(self, thing: Any) -> Any:
+        """A deep copy.
+
+        Raises:
+            TypeError: an attribute cannot be copied; the message names it.
+        """
+        try:
+            return deepcopy(thing, self._memo)
+        except Exception as error:
+            text = f"{self._culprit(thing)} cannot be copied ({error}): define fork() in the class"
+            raise TypeError(text) from error
+
+    def _culprit(self, thing: Any) -> str:
+        owner = type(thing).__name__
+        for name, value in getattr(thing, "__dict__", {}).items():
+            try:
+                # Not with the memo, which holds parts of what could not be copied.
+                deepcopy(value, {**self._known, id(thing): thing})
+            except Exception:
+                return f"{owner}.{name}"
+        return owner

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ors.quality.files import _target, files_made, still_there
+from ors.quality.leftovers import _target, files_made, still_there
 
 pytestmark = pytest.mark.long
 

@@ -3,17 +3,12 @@
 import inspect
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass
 from functools import partial
-from types import FunctionType
-from typing import Annotated, Any, Protocol, TypeVar, get_type_hints, overload
+from typing import Any, Protocol, TypeVar, overload
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
-from pydantic.fields import FieldInfo
+from pydantic import BaseModel
 
-from ors._authoring.tool_outputs import Returned, Run, check_annotation
-from ors._json import dumps
-from ors._validation import problems
+from ors._authoring.tool_signatures import Returned, Run, ToolDef, define, setting
 from ors.errors import InvalidEnvironment, ToolError
 from ors.types import TerminalToolSpec, ToolOutput, ToolSpec
 
@@ -117,156 +112,6 @@ def method(target: Any, name: str) -> Any:
     return getattr(target, name)  # a proxy object with a __getattr__
 
 
-# ── One tool ─────────────────────────────────────────────────────────────────────────────────────
-
-
-@dataclass(frozen=True, slots=True)
-class ToolDef:
-    """A tool as found on a class."""
-
-    spec: ToolSpec
-    shared: bool
-    concurrent: bool
-    timeout: float | None
-    truncate: bool
-    toolset: type | None
-    terminal: bool
-    is_async: bool
-    direct: bool
-    """Whether `function(env, ...)` is the whole call: a shared tool, defined on the class itself."""
-    validator: Any  # SchemaValidator, or one of a plugin of pydantic; None without an input
-    """The model's validator, cached: the lookup by its class takes 0.15 µs."""
-    fields: tuple[tuple[str, str], ...] | None
-    """Parameters and their fields of the model; None if the tool takes the model itself."""
-
-    def arguments(self, given: Mapping[str, Any]) -> dict[str, Any] | BaseModel | None:
-        """Validates the input; returns the model, or keyword arguments.
-
-        Raises:
-            ToolError: the input does not fit the tool's schema.
-        """
-        if self.validator is None:
-            return None
-        try:
-            value: BaseModel = self.validator.validate_python(given)
-        except ValidationError:
-            value = self._read_as_json(self.validator, given)
-        if self.fields is None:
-            return value
-        return {parameter: getattr(value, field) for parameter, field in self.fields}
-
-    def _read_as_json(self, validator: Any, given: Mapping[str, Any]) -> BaseModel:
-        try:
-            # The input was JSON, so the rules for JSON apply: a strict model accepts dates as strings.
-            return validator.validate_json(dumps(given))  # type: ignore[no-any-return]
-        except ValidationError as error:
-            text = f"Tool input validation error: {problems(error, root='input')}"
-            raise ToolError(text, reason="input_validation") from None
-
-
-def _define(owner: type, name: str, raw: Any, toolset: type | None) -> ToolDef:
-    function = getattr(raw, "__func__", raw)  # the function in a classmethod or staticmethod
-    where = f"{owner.__name__}.{name}"
-    real = inspect.unwrap(function)
-    try:
-        hints = get_type_hints(real, include_extras=True)
-    except Exception as error:
-        raise InvalidEnvironment(
-            f"{where}: its annotations cannot be resolved: {error}; import it in this module, "
-            "and not below `if TYPE_CHECKING`"
-        ) from error
-    parameters = list(inspect.signature(real).parameters.values())
-    if not isinstance(raw, staticmethod):
-        parameters = _after_self(where, parameters, hints)
-    check_annotation(where, real, hints)
-    model, fields = _input_model(where, parameters, hints)
-    spec = ToolSpec(
-        name=name,
-        description=(inspect.getdoc(getattr(owner, name)) or "").strip(),
-        input_schema=_schema(where, model),
-    )
-    shared, is_async = _mark(raw, "_env_tool_shared", True), inspect.iscoroutinefunction(function)
-    return ToolDef(
-        spec=spec,
-        shared=shared,
-        concurrent=_mark(raw, "_env_tool_concurrent", False),
-        timeout=_mark(raw, "_env_tool_timeout", None),
-        truncate=_mark(raw, "_env_tool_truncate", False),
-        toolset=toolset,
-        terminal=_mark(raw, "_env_tool_terminal", False),
-        is_async=is_async,
-        direct=shared and toolset is None and type(raw) is FunctionType,
-        validator=None if model is None else model.__pydantic_validator__,  # complete, since the schema is
-        fields=fields,
-    )
-
-
-def _after_self(
-    where: str, parameters: list[inspect.Parameter], hints: dict[str, Any]
-) -> list[inspect.Parameter]:
-    first = parameters[0].name if parameters else None
-    if first is None or (first not in ("self", "cls") and hints.get(first, Any) is not Any):
-        found = "it has none" if first is None else f"its first is {first!r}"
-        raise InvalidEnvironment(f"{where}: the first parameter of a method is `self`, but {found}")
-    return parameters[1:]
-
-
-def _input_model(
-    where: str, parameters: list[inspect.Parameter], hints: dict[str, Any]
-) -> tuple[type[BaseModel] | None, tuple[tuple[str, str], ...] | None]:
-    if not parameters:
-        return None, None
-    for parameter in parameters:
-        if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
-            raise InvalidEnvironment(f"{where}: a tool's parameters are named ones, {parameter} is not")
-        if parameter.name not in hints:
-            raise InvalidEnvironment(f"{where}: the parameter {parameter.name!r} needs a type annotation")
-    only = hints[parameters[0].name]
-    takes_model = len(parameters) == 1 and inspect.isclass(only) and issubclass(only, BaseModel)
-    if takes_model and parameters[0].kind is not inspect.Parameter.KEYWORD_ONLY:
-        return only, None
-    return _model_of_parameters(where, parameters, hints)
-
-
-def _model_of_parameters(
-    where: str, parameters: list[inspect.Parameter], hints: dict[str, Any]
-) -> tuple[type[BaseModel], tuple[tuple[str, str], ...]]:
-    # The alias is the parameter's name. The field has another one, since a parameter may be called `json` or
-    # `_x`, and a field of a model may not.
-    fields = tuple((parameter.name, f"p{number}") for number, parameter in enumerate(parameters))
-    definitions: dict[str, Any] = {
-        field: _field(parameter, hints[parameter.name])
-        for parameter, (_, field) in zip(parameters, fields, strict=True)
-    }
-    title = where.rpartition(".")[2]
-    try:
-        model = create_model(title, __config__=ConfigDict(extra="forbid", title=title), **definitions)
-    except Exception as error:
-        raise InvalidEnvironment(
-            f"{where}: no input model can be made of its parameters: {str(error).partition('. ')[0]}; "
-            "use types that JSON has, or pydantic models"
-        ) from error
-    return model, fields
-
-
-def _field(parameter: inspect.Parameter, hint: Any) -> tuple[Any, Any]:
-    default = parameter.default
-    if isinstance(default, FieldInfo):  # `tries: int = Field(default=3, ge=1)`
-        return Annotated[hint, default], Field(alias=parameter.name)
-    if default is inspect.Parameter.empty:
-        return hint, Field(alias=parameter.name)
-    return hint, Field(default=default, alias=parameter.name)
-
-
-def _schema(where: str, model: type[BaseModel] | None) -> dict[str, Any] | None:
-    if model is None:
-        return None
-    try:
-        return model.model_json_schema()
-    except Exception as error:
-        raise InvalidEnvironment(f"{where}: no JSON schema can be made of its input: {error}") from error
-
-
 # ── All tools of a class ─────────────────────────────────────────────────────────────────────────
 
 
@@ -277,7 +122,7 @@ class Toolbox:
         self._owner = owner
         self.overridden = overridden
         """Whether the author's class runs all calls itself."""
-        self.by_name = {name: _define(owner, name, raw, None) for name, raw in _marked(owner)}
+        self.by_name = {name: define(owner, name, raw, None) for name, raw in _marked(owner)}
         for toolset in toolsets:
             self._add(toolset)
 
@@ -292,7 +137,7 @@ class Toolbox:
                 raise InvalidEnvironment(
                     f"two tools are named {name!r}, of {other.__name__} and {toolset.__name__}; rename one"
                 )
-            self.by_name[name] = _define(toolset, name, raw, toolset)
+            self.by_name[name] = define(toolset, name, raw, toolset)
 
     def __len__(self) -> int:
         return len(self.by_name)
@@ -340,7 +185,7 @@ class Toolbox:
     ) -> Awaitable[Returned]:
         """Validates the input and runs the tool `name`; `definition` is its entry in `by_name`.
 
-        The caller must pass the result to `ors._authoring.tool_outputs.checked`.
+        The caller must pass the result to `ors._authoring.tool_signatures.checked`.
 
         Raises:
             ToolError: there is no such tool, the input is not valid, or the tool refused.
@@ -392,26 +237,21 @@ def _direct_in_thread(
 def _marked(owner: type) -> Iterator[tuple[str, Any]]:
     for name in dir(owner):
         raw = inspect.getattr_static(owner, name)
-        if _mark(raw, "_env_tool", False):
+        if setting(raw, "_env_tool", False):
             if name in _reserved(owner):
                 raise InvalidEnvironment(
                     f"{owner.__name__}.{name}: environments use {name!r} themselves; rename it"
                 )
             yield name, raw
-        elif _mark(raw, "_env_tool_terminal", False):
+        elif setting(raw, "_env_tool_terminal", False):
             raise InvalidEnvironment(f"{owner.__name__}.{name}: @terminal needs @tool below it")
 
 
 def _reserved(owner: type) -> set[str]:
     """The names that our base classes have, or set, and that are no tools there."""
     ours = [vars(base).items() for base in owner.__mro__ if base.__module__.startswith("ors.")]
-    names = {name for each in ours for name, value in each if not _mark(value, "_env_tool", False)}
+    names = {name for each in ours for name, value in each if not setting(value, "_env_tool", False)}
     return names | {"task_spec", "secrets", "env"}
-
-
-def _mark(raw: Any, name: str, default: Any) -> Any:
-    # On the function, or on the classmethod or staticmethod around it: both orders of decorators work.
-    return getattr(raw, name, getattr(getattr(raw, "__func__", None), name, default))
 
 
 async def task_specific(env: Any, spawn: Spawn | None) -> list[str]:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from ors.client import AsyncSession
 from ors.errors import ORSError
-from ors.quality.subject import Action, EnvironmentUnderTest, Move, Sample, Stuck, reason
+from ors.quality.subject import Action, EnvironmentUnderTest, Move, Sample, reason
 
 MOST_APART = 5
 """Episodes of a comparison with one companion, if it finds a difference and repeats both."""
@@ -13,7 +13,6 @@ FEWEST_PLAYS = 10
 
 
 def plays(subject: EnvironmentUnderTest) -> int:
-    """Number of plays per sample."""
     return max(subject.plan.repeat, -(-FEWEST_PLAYS // max(1, len(subject.samples))))
 
 
@@ -54,17 +53,14 @@ async def examine_apart(
                 rewards_alike(subject, sample, actions, [alone[0], again])
             elif await _changes(subject, sample, actions, alone, companion, others):
                 _found_not_apart(subject, sample)
-        except Stuck:
-            raise
         except ORSError as error:
             subject.report.found(
-                "episode", f"two concurrent episodes broke off: {reason(error)}", "See the server's log."
+                "episode", f"two concurrent episodes ended early: {reason(error)}", "See the server's log."
             )
             return
 
 
 def _companions(subject: EnvironmentUnderTest, sample: Sample) -> list[Sample]:
-    """The same task and the next sample."""
     known = subject.samples
     following = known[(known.index(sample) + 1) % len(known)]
     return [sample] if following is sample else [sample, following]

@@ -7,19 +7,18 @@ from typing import Any
 from ors import Blocks, JSONObject, TextBlock, ToolSpec
 from ors.errors import ORSError
 from ors.quality.comparison import examine_apart, plays, rewards_alike
+from ors.quality.listings import examine_tool
 from ors.quality.subject import (
     Action,
     EnvironmentUnderTest,
     Move,
     Sample,
-    Stuck,
     answers,
     earned,
     parted,
     reason,
     short,
 )
-from ors.quality.tools import examine_tool
 from ors.schemas import emptiest, fits_patterns, needs_choice
 
 SURE_LENGTH = 4
@@ -27,19 +26,15 @@ SURE_LENGTH = 4
 
 
 async def examine(subject: EnvironmentUnderTest) -> None:
-    """Examines all sampled tasks."""
     leaks: list[bool] = []
     earnings: dict[str, list[float]] = {"do-nothing earns": [], "random earns": []}
-    try:
-        opened = [(sample, await _opens(subject, sample, leaks)) for sample in subject.samples]
-        subject.samples = [sample for sample, tools in opened if tools is not None]
-        for sample, tools in opened:
-            if tools is None:
-                continue  # it does not open
-            earnings["do-nothing earns"].append(await _does_nothing(subject, sample, tools))
-            earnings["random earns"].append(await _plays_by_chance(subject, sample, tools))
-    except Stuck:
-        return
+    opened = [(sample, await _opens(subject, sample, leaks)) for sample in subject.samples]
+    subject.samples = [sample for sample, tools in opened if tools is not None]
+    for sample, tools in opened:
+        if tools is None:
+            continue  # it does not open
+        earnings["do-nothing earns"].append(await _does_nothing(subject, sample, tools))
+        earnings["random earns"].append(await _plays_by_chance(subject, sample, tools))
     if len(leaks) > 2 and all(leaks):
         _found_answer(subject, "every sampled task")
     _always_pays(subject, earnings["do-nothing earns"])
@@ -56,8 +51,6 @@ async def _opens(subject: EnvironmentUnderTest, sample: Sample, leaks: list[bool
     try:
         async with subject.opened(sample) as episode:
             prompt, tools = episode.prompt, episode.tools
-    except Stuck:
-        raise
     except ORSError as error:
         report.found(
             "opens",
@@ -160,18 +153,7 @@ async def _plays_by_chance(subject: EnvironmentUnderTest, sample: Sample, tools:
 async def _played(
     subject: EnvironmentUnderTest, sample: Sample, actions: Sequence[Action], tools: Sequence[ToolSpec]
 ) -> list[Move]:
-    try:
-        moves = await subject.play(sample, actions)
-    except Stuck:
-        raise
-    except ORSError as error:
-        subject.report.found(
-            "episode",
-            f"an episode broke off: {reason(error)}",
-            "See the server's log.",
-            where=str(sample),
-        )
-        return []
+    moves = await subject.try_play(sample, actions)
     schemas = {tool.name: tool.input_schema for tool in tools}
     for (tool, given), each in zip(actions, moves, strict=False):
         _judge(subject, tool, given, each, schemas.get(tool))

@@ -2,17 +2,17 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from typing import Literal
 from urllib.parse import urlsplit
 
 from ors import Environment, Limits, Server
 from ors.client import AsyncORS, Options
 from ors.errors import ServerFailed
-from ors.quality import cheats, comparison, episodes, gold, leftovers, listings, tools
+from ors.quality import comparison, episodes, leftovers, listings, solutions
 from ors.quality.findings import QualityReport
 from ors.quality.serving import HeldLoops, connections, while_serving
-from ors.quality.subject import EnvironmentUnderTest, ExaminationPlan
+from ors.quality.subject import EnvironmentUnderTest, ExaminationPlan, Stuck
 
 Step = Callable[[EnvironmentUnderTest], Awaitable[None]]
 
@@ -21,10 +21,10 @@ PATIENCE = Options(retries=2, connect_seconds=5)
 
 STEPS: dict[str, Step] = {
     "splits and tasks": listings.examine,
-    "tools": tools.examine,
+    "tools": listings.examine_tools,
     "episodes": episodes.examine,
-    "gold solution": gold.examine,
-    "forged grades": cheats.examine,
+    "gold solution": solutions.examine_gold,
+    "forged grades": solutions.examine_graders,
     "leftovers and memory": leftovers.examine,
 }
 
@@ -137,7 +137,8 @@ async def _steps(subject: EnvironmentUnderTest, on_step: Callable[[str, str], No
             continue
         if on_step is not None:
             on_step(subject.report.environment, what)
-        await step(subject)
+        with suppress(Stuck):
+            await step(subject)
     subject.report.figures["episodes"] = subject.played
 
 
@@ -146,10 +147,10 @@ def _most(subject: EnvironmentUnderTest) -> int:
     samples, each = len(subject.samples), comparison.plays(subject)
     apart = 2 * comparison.MOST_APART
     most = samples * (3 + each + apart) + 1
-    if gold.solution(subject) is not None:
-        most += samples * each + gold.MOST_BESIDE * apart
-    if cheats.applies(subject):
-        most += cheats.MOST_TASKS * (1 + len(cheats.CHEATS))
+    if solutions.solution(subject) is not None:
+        most += samples * each + solutions.MOST_BESIDE * apart
+    if solutions.submits_files(subject):
+        most += solutions.MOST_CHEATED * (1 + len(solutions.CHEATS))
     if subject.cls is not None:
         most += leftovers.FEWEST_EPISODES + subject.plan.episodes
     return min(most, subject.plan.most)

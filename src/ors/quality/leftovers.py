@@ -4,6 +4,8 @@ import asyncio
 import gc
 import inspect
 import os
+import sys
+import tempfile
 import threading
 import time
 import tracemalloc
@@ -14,15 +16,15 @@ from pathlib import Path
 from typing import Any
 
 from ors import Environment
-from ors.errors import ORSError
-from ors.quality.files import below, files_made, own_tempdir, still_there
-from ors.quality.subject import EnvironmentUnderTest, Sample, Stuck, reason
+from ors.quality.subject import EnvironmentUnderTest, Sample
 
 OURS = ("ors-", "asyncio_", "AnyIO", "uvicorn")
 SETTLE_SECONDS = 2.0
 GROWTH_BYTES = 8 * 1024
 """More than this per episode, twice in a row, is growth."""
 FEWEST_EPISODES = 10
+WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
+NOT_FILES = ("/dev/", "/proc/", "/sys/")
 
 
 @dataclass
@@ -64,7 +66,6 @@ def watched(cls: type[Environment]) -> Iterator[Teardowns]:
 
 
 async def examine(subject: EnvironmentUnderTest) -> None:
-    """Plays episodes and looks for leftovers."""
     if subject.cls is None:
         for name in ("teardown", "threads, processes and files", "memory"):
             subject.report.not_tried[name] = "needs a TARGET"
@@ -73,10 +74,7 @@ async def examine(subject: EnvironmentUnderTest) -> None:
         subject.report.not_tried["leftovers"] = "no episode opens"
         return
     with own_tempdir() as home, watched(subject.cls) as teardowns, files_made() as made:
-        try:
-            await _leftovers(subject, home, teardowns, made)
-        except Stuck:
-            return
+        await _leftovers(subject, home, teardowns, made)
 
 
 async def _leftovers(subject: EnvironmentUnderTest, home: Path, teardowns: Teardowns, made: set[str]) -> None:
@@ -93,12 +91,7 @@ async def _leftovers(subject: EnvironmentUnderTest, home: Path, teardowns: Teard
 
 
 async def _episode(subject: EnvironmentUnderTest, sample: Sample) -> None:
-    try:
-        await subject.play(sample, subject.random_actions(subject.tools, subject.plan.seed))
-    except Stuck:
-        raise
-    except ORSError as error:
-        subject.report.found("episode", f"an episode broke off: {reason(error)}", "See the server's log.")
+    await subject.try_play(sample, subject.random_actions(subject.tools, subject.plan.seed))
 
 
 async def _settled(done: Callable[[], bool]) -> None:
@@ -187,7 +180,7 @@ async def _memory(subject: EnvironmentUnderTest) -> None:
     if min(growth) > GROWTH_BYTES:
         subject.report.found(
             "memory",
-            f"every episode keeps {min(growth) / 1024:.0f} KiB",
+            f"every episode leaks {min(growth) / 1024:.0f} KiB",
             "Release the memory of an episode: look for lists and caches in the class or module.",
         )
 
@@ -203,3 +196,67 @@ async def _round(subject: EnvironmentUnderTest, episodes: int, until: float) -> 
 def _traced() -> int:
     gc.collect()
     return tracemalloc.get_traced_memory()[0]
+
+
+# ── Files ────────────────────────────────────────────────────────────────────────────────────────
+
+
+@contextmanager
+def own_tempdir() -> Iterator[Path]:
+    """Replaces the temporary folder of this process while the block runs."""
+    before, variable = tempfile.tempdir, os.environ.get("TMPDIR")
+    with tempfile.TemporaryDirectory(prefix="ors-test-", ignore_cleanup_errors=True) as home:
+        tempfile.tempdir = os.environ["TMPDIR"] = home
+        try:
+            yield Path(home)
+        finally:
+            tempfile.tempdir = before
+            if variable is None:
+                del os.environ["TMPDIR"]
+            else:
+                os.environ["TMPDIR"] = variable
+
+
+def below(home: Path) -> set[str]:
+    return {str(path.relative_to(home)) for path in home.rglob("*")}
+
+
+@contextmanager
+def files_made() -> Iterator[set[str]]:
+    """Records the files and folders that this process creates anywhere while the block runs."""
+    made: set[str] = set()
+    watching = True
+
+    def hook(event: str, given: tuple[Any, ...]) -> None:
+        if watching and (path := _target(event, given)) and not os.path.lexists(path):
+            made.add(path)
+
+    sys.addaudithook(hook)  # hooks cannot be removed, only switched off
+    try:
+        yield made
+    finally:
+        watching = False
+
+
+def _target(event: str, given: tuple[Any, ...]) -> str | None:
+    """Path that an operation creates; None for other operations."""
+    if event == "open" and not (isinstance(given[2], int) and given[2] & WRITING):
+        return None
+    if event in ("open", "os.mkdir", "sqlite3.connect"):
+        path = given[0]
+    elif event in ("os.rename", "os.link", "os.symlink"):
+        path = given[1]
+    else:
+        return None
+    return os.path.abspath(os.fsdecode(path)) if isinstance(path, str | bytes | os.PathLike) else None
+
+
+def still_there(made: set[str], home: Path) -> set[str]:
+    """Paths that still exist, except those below `home`."""
+    return {
+        path
+        for path in made
+        if os.path.lexists(path)
+        and not path.startswith((f"{home}{os.sep}", *NOT_FILES))
+        and "__pycache__" not in path
+    }

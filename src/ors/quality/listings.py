@@ -1,4 +1,4 @@
-"""Examines splits and tasks: they can be listed, do not change, and do not reveal answers."""
+"""Examines what an environment lists: splits and tasks, which must be stable and hide answers, and tools."""
 
 import asyncio
 import inspect
@@ -6,18 +6,19 @@ import json
 import random
 from collections.abc import Iterator
 from itertools import islice
-from typing import Any
+from typing import Any, get_args
 
-from ors import JSONObject
-from ors.client import AsyncEnvironment
+from ors import JSONObject, ToolSpec
+from ors.client import AsyncEnvironment, Provider, convert_tools
 from ors.errors import BadRequest, ORSError
-from ors.quality.subject import EnvironmentUnderTest, Sample, Stuck, looks_like_answer, reason
+from ors.quality.subject import EnvironmentUnderTest, Sample, looks_like_answer, reason
+from ors.schemas import problems
 
 MOST_LISTED = 5_000
+PROVIDERS = get_args(Provider)
 
 
 async def examine(subject: EnvironmentUnderTest) -> None:
-    """Examines all splits and chooses the samples."""
     report = subject.report
     try:
         splits = await subject.within("list_splits()", subject.env.list_splits())
@@ -32,8 +33,6 @@ async def examine(subject: EnvironmentUnderTest) -> None:
             work = subject.env.num_tasks(split)
             counts[split] = await subject.within(f"counting the tasks of {split!r}", work)
             listed[split], whole[split] = await _split(subject, split, counts[split])
-        except Stuck:
-            return
         except ORSError as error:
             report.found(
                 "tasks",
@@ -115,8 +114,6 @@ async def _compare_elsewhere(
         return
     try:
         other = await subject.within(f"listing {split!r}", _listing(subject.elsewhere, split, count))
-    except Stuck:
-        raise
     except ORSError:
         other = []
     if _key(first) != _key(other):
@@ -201,3 +198,38 @@ def _chosen(count: int, size: int, source: random.Random) -> list[int]:
         return list(range(count))
     between = source.sample(range(1, count - 1), max(0, size - 2))
     return sorted({0, *between, count - 1})
+
+
+async def examine_tools(subject: EnvironmentUnderTest) -> None:
+    """Examines the tools that all tasks share, including the terminal one."""
+    try:
+        subject.tools = await subject.env.list_tools(terminal=True)
+    except ORSError as error:
+        subject.report.found("tools", f"tools cannot be listed: {reason(error)}", "Make list_tools() work.")
+        return
+    subject.report.figures["tools"] = len(subject.tools)
+    for tool in subject.tools:
+        examine_tool(subject, tool)
+
+
+def examine_tool(subject: EnvironmentUnderTest, tool: ToolSpec) -> None:
+    report = subject.report
+    wrong = problems(tool.input_schema)
+    for problem in wrong[:3]:
+        report.found("schema", f"the input schema of {tool.name!r}: {problem}", "Correct its input schema.")
+    if not tool.description.strip():
+        report.found(
+            "description",
+            f"the tool {tool.name!r} has no description",
+            "Write a docstring: models use it to decide when to call the tool.",
+            level="warning",
+        )
+    for provider in () if wrong else PROVIDERS:
+        try:
+            convert_tools([tool], provider)
+        except Exception as error:
+            report.found(
+                "format",
+                f"the tool {tool.name!r} cannot be converted for {provider}: {reason(error)}",
+                "Simplify its input until every provider accepts it.",
+            )

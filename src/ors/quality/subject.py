@@ -21,14 +21,12 @@ LONGEST_ENDING_SECONDS = 10.0
 """Longest time to end an episode, including teardown."""
 
 
-class Stuck(ORSError):
-    """Code of the environment took too long."""
+class Stuck(Exception):
+    """Code of the environment took too long, so that the examination cannot go on."""
 
 
 @dataclass(frozen=True)
 class Sample:
-    """A task to examine."""
-
     split: str
     index: int
     task: JSONObject
@@ -64,14 +62,11 @@ class ExaminationPlan:
 
     @property
     def ending_seconds(self) -> float:
-        """Longest time to end an episode."""
         return min(LONGEST_ENDING_SECONDS, self.patience)
 
 
 @dataclass(frozen=True)
 class Move:
-    """Result of one call."""
-
     reward: float | None
     finished: bool
     text: str
@@ -84,8 +79,6 @@ class Move:
 
 @dataclass(frozen=True)
 class OpenedEpisode:
-    """An open episode, with its tools and its prompt."""
-
     session: AsyncSession
     tools: list[ToolSpec]
     prompt: Blocks
@@ -149,11 +142,6 @@ class EnvironmentUnderTest:
                 raise self._give_up("teardown", "ending an episode", self.plan.ending_seconds)
 
     async def play(self, sample: Sample, actions: Sequence[Action]) -> list[Move]:
-        """Plays actions on a new session until the episode is finished.
-
-        Raises:
-            ORSError: the session does not open, or is lost.
-        """
         moves = []
         async with self.opened(sample) as episode:
             for action in actions:
@@ -161,6 +149,15 @@ class EnvironmentUnderTest:
                 if moves[-1].finished:
                     break
         return moves
+
+    async def try_play(self, sample: Sample, actions: Sequence[Action]) -> list[Move]:
+        """Plays actions; a session that does not open or is lost is reported, and has no moves."""
+        try:
+            return await self.play(sample, actions)
+        except ORSError as error:
+            text = f"an episode ended early: {reason(error)}"
+            self.report.found("episode", text, "See the server's log.", where=str(sample))
+            return []
 
     async def move(self, session: AsyncSession, action: Action) -> Move:
         """Makes one call; returns its result, also if it was refused or failed.

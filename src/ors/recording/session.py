@@ -1,19 +1,50 @@
-"""One session as its server sees it."""
+"""One session as its server sees it, and its record."""
 
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
-from ors._json import dumps
-from ors.server.observe.events import CallEnded, CallStarted, EpisodeStarted, PromptAsked, ToolsListed
-from ors.types import JSONObject, TextBlock, ToolSpec
+from pydantic import TypeAdapter
 
+from ors._json import dumps, loads
+from ors._protocol import CallReader, short_result
+from ors.client import ToolInvocation
+from ors.rollouts import (
+    AgentMessage,
+    EpisodeRecord,
+    Failed,
+    Message,
+    Outcome,
+    Scored,
+    TaskRef,
+    ToolMessage,
+    UserMessage,
+)
+from ors.rollouts.episodes.outcome import ended
+from ors.rollouts.episodes.rules import ReductionName, reducer
+from ors.server.observe.events import (
+    CallEnded,
+    CallStarted,
+    EpisodeStarted,
+    PromptAsked,
+    SessionEnded,
+    ToolsListed,
+)
+from ors.types import Blocks, JSONObject, TextBlock, ToolSpec
+
+REWARD: ReductionName = "sum"
+"""How rewards of a session become one, as in the list of sessions."""
+ENDINGS = ("deleted", "expired", "life", "shutdown")
+"""Reasons of a call that ended because its session did."""
 SESSION_BYTES = 1000
 """Memory of a session without its calls, roughly."""
 CALL_BYTES = 500
 """Memory of a call besides its input and its result, roughly."""
 POINTER_BYTES = 8
+
+_BLOCKS: TypeAdapter[Blocks] = TypeAdapter(Blocks)
 
 
 @dataclass(slots=True)
@@ -125,3 +156,138 @@ def _json(task: JSONObject) -> bytes | None:
         return dumps(task)
     except (TypeError, ValueError, RecursionError):
         return None
+
+
+class SeenStep(NamedTuple):
+    """One call, and the message that it became."""
+
+    call: SeenCall
+    message: ToolMessage
+    failed: bool
+    """Whether it ended without a result."""
+
+
+def record(session: SeenSession, end: SessionEnded, seconds: float) -> EpisodeRecord:
+    """The record of a session that has ended. The session's secrets are masked."""
+    start = session.start
+    steps = [_step(call) for call in session.calls]
+    outcome = _outcome(session, steps, end)
+    rewards = tuple(step.message.reward for step in steps)
+    given = [reward for reward in rewards if reward is not None]
+    task = None if session.task is None else loads(session.task)
+    made = EpisodeRecord(
+        session.id,
+        TaskRef(start.environment, start.split, start.task_index, task),
+        0,
+        outcome,
+        reducer(REWARD)(given) if isinstance(outcome, Scored) else None,
+        rewards,
+        (*_prompt(session), *_conversation(steps)),
+        tuple(session.tools),
+        session=start.sid,
+        started=session.at,
+        seconds=seconds,
+    )
+    return made if start.mask is None else made.masked(start.mask)
+
+
+# ── Outcome ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def _outcome(session: SeenSession, steps: Sequence[SeenStep], end: SessionEnded) -> Outcome:
+    """How the episode ended, as far as its server can know.
+
+    A client that deletes its session has ended the episode, whatever its reason was. A failed call is the
+    end only if no other call came after it.
+    """
+    rewards = [step.message.reward for step in steps]
+    if any(step.message.finished for step in steps):
+        return ended(rewards)
+    if not end.set_up:
+        return _never_opened(end)
+    last = max(steps, key=lambda step: step.call.ended, default=None)
+    if last is not None and last.failed:
+        return _failed_call(last, end)
+    if last is None and session.prompt is not None and session.prompt.error:
+        return Failed("environment", "prompt", "ServerFailed", session.prompt.error)
+    if end.reason != "deleted":
+        return Failed("infrastructure", "model", "SessionLost", end.message)
+    return ended(rewards)
+
+
+def _never_opened(end: SessionEnded) -> Outcome:
+    if not end.failure:
+        return Failed("infrastructure", "opening", "SessionLost", end.message)
+    return Failed(
+        "infrastructure" if end.failure_reason == "limit" else "environment",
+        "opening",
+        "ServerFailed",
+        end.failure,
+    )
+
+
+def _failed_call(last: SeenStep, end: SessionEnded) -> Outcome:
+    if last.message.reason in ENDINGS:
+        return Failed("infrastructure", "call", "SessionLost", end.message, may_have_run=True)
+    text = "".join(block.text for block in last.message.blocks if isinstance(block, TextBlock))
+    return Failed("environment", "call", "ToolFailed", text, may_have_run=True)
+
+
+# ── Messages ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def _prompt(session: SeenSession) -> list[Message]:
+    if session.prompt is None or session.prompt.error:
+        return []
+    return [UserMessage(session.prompt.blocks)]
+
+
+def _conversation(steps: Sequence[SeenStep]) -> list[Message]:
+    """The calls and their results. Calls that overlap are those of one message."""
+    messages: list[Message] = []
+    for group in _overlapping(steps):
+        calls = tuple(ToolInvocation(s.call.tool, loads(s.call.input), s.call.id) for s in group)
+        messages += [AgentMessage(calls=calls), *(step.message for step in group)]
+    return messages
+
+
+def _overlapping(steps: Sequence[SeenStep]) -> list[list[SeenStep]]:
+    groups: list[list[SeenStep]] = []
+    until = 0.0
+    for step in steps:
+        if groups and step.call.started < until:
+            groups[-1].append(step)
+        else:
+            groups.append([step])
+        until = max(until, step.call.ended)
+    return groups
+
+
+def _step(call: SeenCall) -> SeenStep:
+    text: bytes | str | None = short_result(call.events)
+    if text is None:
+        reader = CallReader()
+        reader.feed(call.events)
+        if reader.error is not None:
+            return SeenStep(call, _refusal(call, reader.error, reader.reason), failed=True)
+        text = reader.result or ""
+    return SeenStep(call, _result(call, loads(text)), failed=False)
+
+
+def _result(call: SeenCall, result: Mapping[str, Any]) -> ToolMessage:
+    if not result["ok"]:
+        return _refusal(call, result["error"], result["reason"])
+    output = result["output"]
+    # The server has checked it: only the blocks have types of ours.
+    blocks, reward = _BLOCKS.validate_python(output["blocks"]), output["reward"]
+    reward = None if reward is None else float(reward)
+    more = {"reward": reward, "finished": output["finished"], "metadata": output["metadata"]}
+    return _message(call, blocks, **more)
+
+
+def _refusal(call: SeenCall, text: str, reason: str | None) -> ToolMessage:
+    return _message(call, [TextBlock(text=text)], ok=False, reason=reason)
+
+
+def _message(call: SeenCall, blocks: Blocks, **more: Any) -> ToolMessage:
+    return ToolMessage(call.id, call.tool, blocks, started=call.started, seconds=call.seconds, **more)

@@ -40,12 +40,12 @@ class Inputs:
 
 def emptiest(schema: Mapping[str, Any] | None) -> Any:
     """The emptiest value that fits a schema: no optional fields, empty strings and lists, zeros."""
-    return {} if schema is None else _Emptiest(random.Random(0), schema).value(schema, 0)
+    return {} if schema is None else _Simplest(schema, shown=False).value(schema, 0)
 
 
 def sample(schema: Mapping[str, Any] | None) -> dict[str, Any]:
     """A simple input that fits a tool's schema: its examples and defaults, no optional fields."""
-    made = {} if schema is None else _Sample(random.Random(0), schema).value(schema, 0)
+    made = {} if schema is None else _Simplest(schema, shown=True).value(schema, 0)
     return dict(made) if isinstance(made, Mapping) else {}
 
 
@@ -203,7 +203,24 @@ class _Generator:
 
 
 class _Simplest(_Generator):
-    """Generates the simplest value: first choices, lower bounds, zeros, no optional fields."""
+    """Generates the simplest value: first choices, lower bounds, zeros, no optional fields.
+
+    With `shown`, it prefers what the author shows: examples, defaults. Without, it prefers null and empty
+    strings.
+    """
+
+    def __init__(self, root: Mapping[str, Any], *, shown: bool) -> None:
+        super().__init__(random.Random(0), root)
+        self._shown = shown
+
+    def value(self, schema: Any, depth: int) -> Any:
+        if not self._shown:
+            return super().value(schema, depth)
+        found = flattened(schema, self._root)
+        shown = [*(found.get("examples") or ()), *(found.get("enum") or ())]
+        if not shown and "default" in found:
+            shown = [found["default"]]
+        return shown[0] if shown else super().value(found, depth)
 
     def _pick(self, options: Sequence[T]) -> T:
         return options[0]
@@ -214,39 +231,21 @@ class _Simplest(_Generator):
     def _includes_optional(self) -> bool:
         return False
 
+    def _branch(self, branches: list[Any], depth: int) -> Mapping[str, Any]:
+        nulls = [each for each in branches if isinstance(each, Mapping) and each.get("type") == "null"]
+        return super()._branch(branches if self._shown else nulls or branches, depth)
+
     def _number(self, schema: Mapping[str, Any], whole: bool) -> int | float:
         above = schema.get("minimum", 0) <= 0 and schema.get("exclusiveMinimum", -1) < 0
         below = schema.get("maximum", 0) >= 0 and schema.get("exclusiveMaximum", 1) > 0
         return 0 if above and below else super()._number(schema, whole)
 
-
-class _Emptiest(_Simplest):
-    """Generates null and empty strings where the schema allows them."""
-
-    def _branch(self, branches: list[Any], depth: int) -> Mapping[str, Any]:
-        nulls = [each for each in branches if isinstance(each, Mapping) and each.get("type") == "null"]
-        return super()._branch(nulls or branches, depth)
-
     def _string(self, schema: Mapping[str, Any]) -> str:
-        if "pattern" in schema:
+        if self._shown and schema.get("format") not in _FORMATS:
+            length: int = schema.get("minLength", 1)
+            return "x" * max(1, length)
+        if self._shown or "pattern" in schema:
             return super()._string(schema)
         if schema.get("minLength", 0) or "format" in schema:
             return super()._string({key: rule for key, rule in schema.items() if key != "examples"})
         return ""
-
-
-class _Sample(_Simplest):
-    """Prefers the author's examples and defaults."""
-
-    def value(self, schema: Any, depth: int) -> Any:
-        found = flattened(schema, self._root)
-        shown = [*(found.get("examples") or ()), *(found.get("enum") or ())]
-        if not shown and "default" in found:
-            shown = [found["default"]]
-        return shown[0] if shown else super().value(found, depth)
-
-    def _string(self, schema: Mapping[str, Any]) -> str:
-        if schema.get("format") in _FORMATS:
-            return super()._string(schema)
-        length: int = schema.get("minLength", 1)
-        return "x" * max(1, length)

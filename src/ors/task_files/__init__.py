@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ors.task_files.dataset import DatasetRows
-from ors.task_files.rows import CSVRows, JSONLRows
+from ors.task_files.rows import CSVRows, DatasetRows, JSONLRows, parquet_rows
 from ors.types import JSONObject
 
 __all__ = ["tasks_from"]
@@ -36,8 +35,6 @@ def tasks_from(source: Any) -> Sequence[JSONObject]:
         case ".tsv":
             return CSVRows(path, "\t")
         case ".parquet":
-            from ors.task_files.parquet import parquet_rows
-
             return parquet_rows(path)
         case ".json":
             raise ValueError(f"{path} is one JSON value; write one task per line and name it .jsonl")

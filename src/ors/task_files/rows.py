@@ -1,16 +1,17 @@
-"""Rows of JSONL and CSV files as sequences that read one row at a time."""
+"""Rows of JSONL, CSV and Parquet files and of data sets, as sequences that read one row at a time."""
 
 import csv
 import os
 import weakref
 from abc import abstractmethod
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from io import StringIO
 from pathlib import Path
 from typing import IO, Any, overload
 
-from ors._json import loads
+from ors._json import dumps, loads, misfits
 from ors.task_files.cache import cached
 from ors.types import JSONObject
 
@@ -19,6 +20,10 @@ OFFSET = 8
 MOST_BUFFERED = 8192
 FIELD_CHARS = 64 * 2**20
 """Longest field of a CSV file: a quote that is never closed makes one field of the rest."""
+PARQUET_ROWS = 256
+"""Rows in memory at a time."""
+PARQUET_BYTES = 1 << 20
+"""Bytes that are read at a time, instead of a whole column."""
 BOM = b"\xef\xbb\xbf"
 
 
@@ -176,3 +181,69 @@ class CSVRows(FileRows):
         if csv.field_size_limit() < FIELD_CHARS:  # of the whole process; 131,072 by default
             csv.field_size_limit(FIELD_CHARS)
         return csv.reader(lines, delimiter=self._delimiter, strict=True)
+
+
+class DatasetRows(Rows):
+    """Rows of a data set with a length, which gives a dictionary for an index."""
+
+    def __init__(self, source: Any) -> None:
+        if isinstance(source, Mapping):
+            names = ", ".join(map(str, source))
+            raise TypeError(f"this data set has the parts {names}: pass one of them, as dataset['train']")
+        if not hasattr(source, "__len__") or not hasattr(source, "__getitem__"):
+            raise TypeError(
+                f"tasks come from a path or a data set with a length, not {type(source).__name__}; "
+                "load a streamed data set without streaming=True"
+            )
+        self._source = source
+
+    def __len__(self) -> int:
+        return len(self._source)
+
+    def row(self, index: int) -> JSONObject:
+        """The row at an index.
+
+        Raises:
+            TypeError: it is not a dictionary.
+        """
+        found: Any = self._source[index]
+        if not isinstance(found, Mapping):
+            raise TypeError(
+                f"row {index} of {type(self._source).__name__} is {type(found).__name__}, not a dictionary"
+            )
+        return found
+
+
+def parquet_rows(path: Path) -> JSONLRows:
+    """Rows of a Parquet file.
+
+    Raises:
+        ImportError: pyarrow is not installed. ValueError: the file is not valid, or a column is not JSON.
+    """
+    return JSONLRows(path, cached(str(path), os.stat(path), ".jsonl", partial(_write_parquet_rows, path)))
+
+
+def _write_parquet_rows(path: Path, file: IO[bytes]) -> None:
+    try:
+        # Late: it takes 45 MB, and not at all once the lines are written.
+        from pyarrow import ArrowInvalid, default_memory_pool
+        from pyarrow.parquet import ParquetFile
+    except ImportError:
+        raise ImportError(f"{path} needs pyarrow: pip install 'ors-kit[parquet]'") from None
+    try:
+        with ParquetFile(path, pre_buffer=False, buffer_size=PARQUET_BYTES) as source:
+            for batch in source.iter_batches(PARQUET_ROWS):
+                file.writelines(_line(path, row) for row in batch.to_pylist())
+    except ArrowInvalid as error:
+        raise ValueError(f"{path} is not a valid Parquet file: {error}") from None
+    default_memory_pool().release_unused()
+
+
+def _line(path: Path, row: dict[str, Any]) -> bytes:
+    try:
+        return dumps(row) + b"\n"
+    except (TypeError, ValueError):
+        wrong = ", ".join(map(repr, misfits(row)))
+        raise ValueError(
+            f"{path}: JSON cannot express the values of {wrong}; leave such columns out"
+        ) from None

@@ -1,9 +1,7 @@
 """Tools that work in a sandbox: list them in `Environment.toolsets`, and derive from `SandboxEnvironment`."""
 
-from ors.toolsets.bash import Bash
-from ors.toolsets.environment import SandboxEnvironment
+from ors.toolsets.environment import SandboxEnvironment, Submit
 from ors.toolsets.files import Files
-from ors.toolsets.python import Python
-from ors.toolsets.submit import Submit
+from ors.toolsets.programs import Bash, Python
 
 __all__ = ["Bash", "Files", "Python", "SandboxEnvironment", "Submit"]

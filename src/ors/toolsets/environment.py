@@ -1,12 +1,12 @@
-"""SandboxEnvironment: an environment whose episodes have a sandbox each."""
+"""SandboxEnvironment, whose episodes have a sandbox each, and the base of tools that work in it."""
 
 from typing import Any, ClassVar, Self
 
-from ors._authoring.copies import Copier
-from ors.environment import Environment, Toolset
-from ors.errors import InvalidEnvironment
+from ors.environment import Copier, Environment, Toolset, tool
+from ors.errors import InvalidEnvironment, SandboxLimit
 from ors.sandbox import Pool, Sandbox, SandboxSpec, open_sandbox
 from ors.toolsets.lasting import Lasting
+from ors.types import TextBlock, ToolOutput
 
 FORKED = "this is a fork, and the program a new one in /work: folder, variables and jobs were not copied"
 
@@ -82,3 +82,21 @@ class SandboxTools(Toolset):
         if self._program and made._program and (self._program.process or self._program.note):
             made._program.note = FORKED
         return made
+
+
+class Submit(Toolset):
+    """The tool `submit`: asks the environment's `grade()` for the reward.
+
+    Work that is over a limit of the sandbox, such as too many files, earns 0: that is the agent's doing.
+    """
+
+    @tool
+    async def submit(self) -> ToolOutput:
+        """Submit your work. It is graded, and the episode ends."""
+        try:
+            reward, text = float(await self.env.grade()), "Submitted."
+        except SandboxLimit as limit:
+            if limit.reason == "waiting":  # for a place in a pool
+                raise
+            reward, text = 0.0, f"Submitted, but it cannot be graded: {limit}"
+        return ToolOutput(blocks=[TextBlock(text=text)], reward=reward, finished=True)

@@ -1,4 +1,4 @@
-"""A program in a sandbox that takes one request after the other, such as a shell."""
+"""A program in a sandbox that takes one request after the other, and its output for an agent."""
 
 import asyncio
 import contextlib
@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from ors._sandbox_observer import SANDBOX_OBSERVER
 from ors.errors import SandboxLimit
 from ors.sandbox import Process, Sandbox
-from ors.toolsets.output import Bounded
 
 MOST_OUTPUT = 16 * 2**20
 """A request that prints more is stopped."""
@@ -19,8 +18,42 @@ LONGEST_REPORT = 1 << 16
 GRACE = 2.0
 """Seconds for a request to end after it was interrupted."""
 NOT_STARTED = "the program could not be started: the sandbox is over a limit of processes, memory or files"
+LONGEST = 16_000
+"""Most characters of one result."""
 
 Interrupt = Callable[[], Awaitable[None]]
+
+
+def shortened(text: str, longest: int = LONGEST) -> str:
+    """Cuts a long text in the middle, and says how much is missing."""
+    if len(text) <= longest:
+        return text
+    half = longest // 2
+    missing = text[half:-half]
+    lines = missing.count("\n")
+    return f"{text[:half]}\n[… {len(missing):,} characters, {lines:,} lines left out …]\n{text[-half:]}"
+
+
+class Bounded:
+    """Output of which the first and the last part are kept."""
+
+    def __init__(self, part: int = LONGEST * 4) -> None:
+        self._part = part
+        self._first, self._last = bytearray(), bytearray()
+        self.size = 0
+
+    def add(self, data: bytes) -> None:
+        self.size += len(data)
+        room = self._part - len(self._first)
+        self._first += data[:room]
+        self._last += data[room:]
+        del self._last[: -self._part]
+
+    def text(self) -> str:
+        """The kept output, as text of a bounded length."""
+        missing = self.size - len(self._first) - len(self._last)
+        note = f"\n[… {missing:,} bytes left out …]\n".encode() if missing else b""
+        return shortened((self._first + note + self._last).decode(errors="replace"))
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from ors._authoring.tool_outputs import Returned, checked
-from ors._authoring.tools import SPAWN, ToolDef, call, method
+from ors._authoring.tool_signatures import Returned, ToolDef, checked
+from ors._authoring.tools import SPAWN, call, method
 from ors._json import dumps
 from ors._masking import hidden
 from ors._protocol import result_events

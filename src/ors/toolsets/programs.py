@@ -1,8 +1,11 @@
-"""Bash: a shell that lasts."""
+"""Bash and Python: a shell and a session of Python that last for an episode."""
 
+import base64
 import contextlib
+import json
 import re
 import shlex
+from importlib.resources import files
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -11,7 +14,7 @@ from ors.environment import tool
 from ors.errors import SandboxLimit
 from ors.toolsets.environment import SandboxTools
 from ors.toolsets.lasting import Lasting, ProgramReply
-from ors.types import TextBlock, ToolOutput
+from ors.types import Blocks, ImageBlock, TextBlock, ToolOutput
 
 LONGEST_TIME = 600.0
 START_SECONDS = 20.0
@@ -20,6 +23,11 @@ START_SECONDS = 20.0
 BEGIN = "set -m; exec 9>&1 1>&3 2>&3 3>&-\n"
 # Without a terminal vim waits for ever, as the only editor; `vim -c ... -c wq` and `vim -es` go on working.
 NO_VIM = 'autocmd VimEnter * echo "vim needs a terminal, and there is none" | cquit'
+INTERRUPT = 2
+LARGEST_FIGURE = 4 * 2**20
+MOST_FIGURES = 8
+FIGURE = "/tmp/.ors-figure-%d.png"
+PNG = b"\x89PNG"
 
 
 class Bash(SandboxTools):
@@ -86,3 +94,51 @@ def _request(begin: str, command: str, number: int) -> bytes:
     run = f"\\builtin eval {shlex.quote(command)} </dev/null >&9 2>&9 9>&-"
     report = f"if (( {number} $$ $? )); then :; fi"
     return f"{begin}\\builtin jobs -p\n{run}\n{report}\n".encode(errors="surrogatepass")
+
+
+class Python(SandboxTools):
+    """The tool `python`: a session in the sandbox that lasts for the episode."""
+
+    def __init__(self, env: Any) -> None:
+        super().__init__(env)
+        program = files("ors.toolsets").joinpath("python_session.py").read_text(encoding="utf-8")
+        self._program = self._session = Lasting(
+            self._box, ["python3", "-u", "-c", program], {"MPLBACKEND": "Agg"}
+        )
+
+    @tool
+    async def python(
+        self,
+        code: Annotated[str, Field(description="Python code, of one or more lines.")],
+        timeout: Annotated[
+            float, Field(description="Seconds until the code is stopped.", gt=0, le=LONGEST_TIME)
+        ] = 60.0,
+    ) -> ToolOutput:
+        """Run Python code, and see what it prints and the value of its last expression.
+
+        The session lasts: variables and imports are there for the next call. Figures of matplotlib are shown.
+        Long output is cut in the middle.
+        """
+        await self._session.start()
+        reply = await self._session.ask(
+            lambda number: json.dumps([number, code, FIGURE]).encode() + b"\n", timeout, self._interrupt
+        )
+        ended = "the session has ended; the next call gets a new one, without its variables"
+        note, self._session.note = self._session.note, ""
+        text = reply.text(note, ended if reply.report is None else "")
+        return ToolOutput(blocks=[TextBlock(text=text), *await self._figures(*(reply.report or [0])[:1])])
+
+    async def _interrupt(self) -> None:
+        if self._session.process is not None:
+            self._session.process.kill(INTERRUPT)
+
+    async def _figures(self, count: int) -> Blocks:
+        blocks: Blocks = []
+        for each in range(min(count, MOST_FIGURES)):
+            try:
+                data = await self._box.read_file(FIGURE % each, LARGEST_FIGURE)
+            except (OSError, SandboxLimit):
+                continue  # the agent's code has removed it, or made it very large
+            if data.startswith(PNG):
+                blocks.append(ImageBlock(data=base64.b64encode(data).decode(), mimeType="image/png"))
+        return blocks
