@@ -5,7 +5,6 @@ import re
 import shlex
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ from ors.client import ORS
 from ors.rollouts.records import RunInfo, RunWriter
 from tests.support.commands import run, running, variables
 from tests.support.episode_records import episode
+from tests.support.waiting import wait_until
 
 # In one process: each would make a workshop of its own.
 pytestmark = [pytest.mark.long, pytest.mark.xdist_group("workshop")]
@@ -76,11 +76,7 @@ def record_episode(url: str, run: Path) -> None:
     """Plays an episode that the server records."""
     with ORS(url) as client, client.environment("adder").session(split="test", index=0) as session:
         session.call_tool("submit", {"answer": 2003})
-    for _ in range(2000):
-        if (run / "episodes.jsonl").stat().st_size:
-            return
-        time.sleep(0.01)
-    raise AssertionError("the episode was not recorded")
+    wait_until(lambda: (run / "episodes.jsonl").stat().st_size, "the episode is recorded")
 
 
 @pytest.fixture(scope="session")

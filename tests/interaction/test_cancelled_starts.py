@@ -15,6 +15,7 @@ from ors.client import AsyncORS, Options, Task
 from ors.types import Blocks, JSONObject
 from tests.support.live_server import serving
 from tests.support.raw_http import Raw
+from tests.support.waiting import until
 
 MOMENTS = 60
 
@@ -105,8 +106,7 @@ async def test_a_hundred_starts_cancelled_together_leave_no_session(raw: Raw) ->
             starts = [
                 asyncio.create_task(environment.session(Task("counted", {})).start()) for _ in range(100)
             ]
-            for _ in range(wave * 2):
-                await asyncio.sleep(0.001)
+            await asyncio.sleep(wave * 0.002)  # a real duration: each wave is cut off later than the last
             for start in starts:
                 start.cancel()
             ended = await asyncio.gather(*starts, return_exceptions=True)
@@ -160,10 +160,12 @@ async def test_a_cancelled_place_in_the_line_is_given_up() -> None:
             environment = client.environment("counted")
             async with environment.session(Task("counted", {})):
                 waiting = asyncio.create_task(environment.session(Task("counted", {})).start())
-                while "ors_creations_waiting 1" not in (
-                    await asyncio.to_thread(Raw(url).get, "/-/metrics")
-                ).body.decode().replace(".0\n", "\n"):
-                    await asyncio.sleep(0.01)
+
+                async def waits() -> bool:
+                    page = await asyncio.to_thread(Raw(url).get, "/-/metrics")
+                    return b"ors_creations_waiting 1.0\n" in page.body
+
+                await until(waits, "the creation waits")
                 await cancelled(waiting)
             assert left(Raw(url)) == 0
 

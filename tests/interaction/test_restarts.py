@@ -7,6 +7,7 @@ import pytest
 from ors.client import ORS, AsyncORS, Options, Task
 from ors.errors import CallOutcomeUnknown, SessionLost, TransportError
 from tests.support.server_process import server_elsewhere
+from tests.support.waiting import until
 
 QUICK = Options(backoff_seconds=0.01, backoff_limit_seconds=0.2, rejoins=4, retries=2, ping_seconds=0.2)
 LONG = {"seconds": 60}
@@ -51,8 +52,7 @@ async def test_a_server_killed_between_calls_is_noticed_by_pings() -> None:
             session = await client.environment("slow").session(Task("slow", {})).start()
             process.kill()
             process.wait()
-            while session.kept:
-                await asyncio.sleep(0.01)
+            await until(lambda: not session.kept, "the pings have given up")
             with pytest.raises(SessionLost, match="5 pings in a row failed") as caught:
                 await session.get_prompt()
             assert caught.value.reason == "unreachable"

@@ -1,8 +1,6 @@
 import os
 import re
 import signal
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,6 +10,7 @@ from tests.support import faulty_environments as park
 from tests.support.commands import Terminal, run, running
 from tests.support.live_server import serving
 from tests.support.unending_environment import PROCESSES
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.long
 
@@ -91,13 +90,6 @@ def test_nothing_is_left_when_the_terminal_is_closed(tmp_path: Path, monkeypatch
     def processes() -> set[int]:
         return {int(line) for line in noted.read_text().split()}
 
-    _wait(lambda: len(processes()) > 2)  # the command, the server beside it, an episode
+    wait_until(lambda: len(processes()) > 2, "the command, the server beside it and an episode run")
     assert terminal.hang_up() == 130
-    _wait(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in processes()))
-
-
-def _wait(done: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
-    while not done():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_until(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in processes()), "all have ended")

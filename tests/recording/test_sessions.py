@@ -5,7 +5,6 @@ import json
 import logging
 import shutil
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar, cast
@@ -18,7 +17,8 @@ from ors.types import Blocks, TextBlock
 from tests.support.environments import Lab
 from tests.support.live_server import serving
 from tests.support.raw_http import Raw
-from tests.support.recorded import recording
+from tests.support.recorded import Recorded, recording
+from tests.support.waiting import wait_until
 
 
 @pytest.fixture
@@ -26,12 +26,8 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "run"
 
 
-def until(holds: Callable[[], bool]) -> None:
-    for _ in range(2000):
-        if holds():
-            return
-        time.sleep(0.01)
-    raise AssertionError("it did not happen")
+def counted(lab: Recorded, written: int, dropped: int) -> None:
+    wait_until(lambda: lab.counts() == (written, dropped), f"{written} written, {dropped} dropped")
 
 
 def by_index(raw: Raw, split: str, index: int) -> str:
@@ -95,9 +91,9 @@ def test_forks_are_charged_once_for_the_memory_that_they_share(folder: Path) -> 
             sids += lab.raw.post("/-/fork", {"n": 10}, sid=sids[-1]).json()["sids"]
         for sid in sids:
             lab.raw.post("/delete", sid=sid)
-        until(lambda: lab.counts() == (21, 0))
+        counted(lab, 21, 0)
         called(echo, echo, echo, echo)(lab.raw)  # all of it is free again, also what was shared
-        until(lambda: lab.counts() == (22, 0))
+        counted(lab, 22, 0)
     assert {len(record.messages) for record in lab.records()} == {2, 8}
 
 
@@ -107,14 +103,14 @@ def test_what_forks_share_is_held_until_the_last_of_them_ends(folder: Path) -> N
         lab.raw.call(sid, "echo", {"text": "x" * 10_000})
         (fork,) = lab.raw.post("/-/fork", {"n": 1}, sid=sid).json()["sids"]
         lab.raw.post("/delete", sid=sid)
-        until(lambda: lab.counts() == (1, 0))
+        counted(lab, 1, 0)
         other = lab.raw.session()
         lab.raw.call(other, "echo", {"text": "x" * 5_000})  # 20 of 30 KB are still held
-        until(lambda: lab.counts() == (1, 1))
+        counted(lab, 1, 1)
         lab.raw.post("/delete", sid=fork)
-        until(lambda: lab.counts() == (2, 1))
+        counted(lab, 2, 1)
         called(("echo", {"text": "x" * 5_000}))(lab.raw)
-        until(lambda: lab.counts() == (3, 1))
+        counted(lab, 3, 1)
 
 
 class Secretive(Lab):
@@ -239,7 +235,7 @@ def test_a_session_that_its_client_forgets_has_failed(folder: Path) -> None:
     with recording(folder, [Lab], limits=Limits(idle_seconds=0.1)) as lab:
         sid = lab.raw.session()
         lab.raw.call(sid, "reward", {"value": 1.0})
-        until(lambda: lab.counts()[0] == 1)
+        wait_until(lambda: lab.counts()[0] == 1, "one is written")
         assert lab.record().outcome == Failed("infrastructure", "model", "SessionLost", "Session expired")
 
 
@@ -358,7 +354,7 @@ def test_a_session_that_needs_too_much_memory_is_dropped_and_counted_and_its_cal
                 )
             lab.raw.post("/delete", sid=sid)
         called(("reward", {"value": 1.0}))(lab.raw)
-        until(lambda: lab.counts() == (1, 2))
+        counted(lab, 1, 2)
     assert lab.record().rewards == (1.0,)
     assert [r.message for r in caplog.records if "dropped" in r.message] == [
         "episodes that wait to be recorded take over 0 MB: further ones are dropped",
@@ -374,11 +370,11 @@ def test_a_folder_that_cannot_be_written_any_more_is_said_once_and_never_fails_a
         folder.write_text("in the way")
         called(("reward", {"value": 1.0}))(lab.raw)
         called(("reward", {"value": 2.0}))(lab.raw)
-        until(lambda: lab.counts() == (0, 2))
+        counted(lab, 0, 2)
         assert sum("cannot be written" in record.message for record in caplog.records) == 1
         folder.unlink()
         called(("reward", {"value": 3.0}))(lab.raw)
-        until(lambda: lab.counts() == (1, 2))
+        counted(lab, 1, 2)
     assert lab.record().reward == 3.0
 
 
@@ -429,5 +425,5 @@ def test_a_watching_inspector_and_a_recorder_do_not_disturb_each_other(folder: P
         while b"event: ended" not in seen:
             seen += feed.read1(65536)
         connection.close()
-        until(lambda: not lab.server._app.runtime.observers.watched)
+        wait_until(lambda: not lab.server._app.runtime.observers.watched, "nobody watches")
     assert lab.record().reward == 1.0

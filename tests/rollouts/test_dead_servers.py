@@ -30,6 +30,7 @@ from ors.types import ToolSpec
 from tests.support.raw_http import Raw
 from tests.support.scripted_agents import Script, call, calls
 from tests.support.server_process import server_elsewhere
+from tests.support.waiting import until
 from tests.support.worker_command import crew
 
 DONE = AgentMessage("done")
@@ -67,8 +68,7 @@ async def test_a_server_killed_in_a_call_leaves_open_whether_it_ran(parallel: bo
         async with AsyncORS(url, options=QUICK) as client:
             session = client.environment("slow").session(TASK)
             playing = asyncio.create_task(play(session, agent, reward="sum", parallel=parallel))
-            while agent.asked < 2:
-                await asyncio.sleep(0.01)
+            await until(lambda: agent.asked == 2)
             await running(url, 2 if parallel else 1)
             killed(process)
             record = await playing
@@ -127,8 +127,7 @@ async def test_a_server_killed_while_the_agent_thinks_has_run_no_call() -> None:
 
             async def think(conversation: Conversation) -> AgentMessage:
                 killed(process)
-                while session.kept:  # until its pings give up
-                    await asyncio.sleep(0.01)
+                await until(lambda: not session.kept, "its pings have given up")
                 return calls(call("wait", seconds=0))
 
             record = await play(session, Script(think), reward="sum")
@@ -222,9 +221,11 @@ async def test_no_tool_runs_twice_when_workers_are_killed(tmp_path: Path, retrie
 
 async def running(url: str, count: int) -> None:
     """Waits until so many calls run, or wait for their turn."""
-    async with asyncio.timeout(20):
-        while f"\nors_calls_running {count}.0\n" not in await page(url, "/-/metrics"):
-            await asyncio.sleep(0.01)
+
+    async def run() -> bool:
+        return f"\nors_calls_running {count}.0\n" in await page(url, "/-/metrics")
+
+    await until(run, f"{count} calls run")
 
 
 async def sessions(url: str) -> int:

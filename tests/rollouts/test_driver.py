@@ -28,6 +28,7 @@ from ors.rollouts.episodes.task import GivenTask
 from ors.types import JSONObject, ToolSpec
 from tests.support.raw_http import Raw
 from tests.support.scripted_agents import WIN, Script, Thinker, call, calls, reward
+from tests.support.waiting import until
 
 TASK = ("train", 0)
 
@@ -50,12 +51,6 @@ class Crowd:
             await self._gate.wait()
         self.now -= 1
         return WIN
-
-
-async def until(reached: Any) -> None:
-    async with asyncio.timeout(30):
-        while not reached():
-            await asyncio.sleep(0.01)
 
 
 class Silent:
@@ -219,7 +214,7 @@ async def test_a_slow_consumer_stops_the_episodes(lab: AsyncEnvironment) -> None
     records = rollouts(lab, [TASK] * 100, crowd, concurrency=4, reward="sum")
     for taken in range(1, 4):
         await anext(records)
-        await until(lambda taken=taken: crowd.began == taken + 4)
+        await until(lambda: crowd.began == taken + 4)  # noqa: B023
         for _ in range(10):
             await lab.list_splits()  # as long as several episodes take
         assert crowd.began == taken + 4

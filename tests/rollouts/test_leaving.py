@@ -15,6 +15,7 @@ from tests.support.environments import Lab
 from tests.support.live_server import serving
 from tests.support.raw_http import Raw
 from tests.support.scripted_agents import STAY, WIN, Script, Thinker
+from tests.support.waiting import until
 
 
 @pytest.fixture
@@ -27,12 +28,6 @@ def raw() -> Iterator[Raw]:
 def open_sessions(raw: Raw) -> int:
     total: int = raw.get("/-/sessions?environment=lab").json()["total"]
     return total
-
-
-async def until(reached: Any) -> None:
-    async with asyncio.timeout(20):
-        while not await asyncio.to_thread(reached):
-            await asyncio.sleep(0.01)
 
 
 async def cancelled(playing: "asyncio.Task[Any]") -> None:

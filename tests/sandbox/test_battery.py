@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import subprocess
-import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -19,6 +18,7 @@ from ors.sandbox.battery.host import PlantedHost
 from ors.sandbox.battery.outside import NEVER_UNISOLATED, root_outside
 from ors.sandbox.box import open_box
 from tests.sandbox.conftest import NOBODY, SOURCE
+from tests.support.waiting import wait_until
 
 ROOT = os.getuid() == 0
 BWRAP = SandboxSpec(backend="bwrap")
@@ -129,10 +129,10 @@ def dockerd(folder: Path) -> Iterator[str]:
     command = ["dockerd", "--host", address, *plain, *(f"--{key}={path}" for key, path in options.items())]
     with (folder / "log").open("w") as log, subprocess.Popen(command, stdout=log, stderr=log) as daemon:
         try:
-            for _ in range(100):
-                if daemon.poll() is not None or answers("docker", DOCKER_HOST=address):
-                    break
-                time.sleep(0.1)
+            wait_until(
+                lambda: daemon.poll() is not None or answers("docker", DOCKER_HOST=address),
+                "dockerd answers or has ended",
+            )
             yield address
         finally:
             daemon.terminate()

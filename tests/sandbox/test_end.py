@@ -16,6 +16,7 @@ import uvloop
 
 from ors.sandbox import Sandbox, SandboxDead, SandboxSpec, SandboxUnavailable, open_sandbox
 from ors.sandbox.box import open_box
+from tests.support.waiting import until, wait_until
 
 SPEC = SandboxSpec(backend="bwrap")
 
@@ -52,14 +53,6 @@ def groups(pid: int) -> list[str]:
     return [folder for folder in folders if folder.startswith(f"ors-{pid}-")]
 
 
-def wait_until(true: Callable[[], bool]) -> None:
-    for _ in range(1000):
-        if true():
-            return
-        time.sleep(0.01)
-    raise AssertionError("it did not happen within ten seconds")
-
-
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_nothing_outlives_the_process_that_opened_it(how: signal.Signals) -> None:
     mark = f"mark-{secrets.token_hex(6)}"
@@ -71,8 +64,8 @@ def test_nothing_outlives_the_process_that_opened_it(how: signal.Signals) -> Non
         assert server.stdout.readline() == b"ready\n"
         assert len(processes(mark)) >= 3
         server.send_signal(how)
-        wait_until(lambda: not processes(mark))
-        wait_until(lambda: not groups(server.pid))
+        wait_until(lambda: not processes(mark), "the programs have ended")
+        wait_until(lambda: not groups(server.pid), "the control groups are gone")
 
 
 def test_nothing_outlives_a_process_whose_copy_goes_on() -> None:
@@ -89,8 +82,8 @@ def test_nothing_outlives_a_process_whose_copy_goes_on() -> None:
         (copy_of_server,) = [pid for pid in processes(mark) if pid > server.pid == os.getpgid(pid)]
         os.kill(server.pid, signal.SIGKILL)
         server.wait()
-        wait_until(lambda: processes(mark) == [copy_of_server])
-        wait_until(lambda: not groups(server.pid))
+        wait_until(lambda: processes(mark) == [copy_of_server], "only the copy of the server is left")
+        wait_until(lambda: not groups(server.pid), "the control groups are gone")
         os.kill(copy_of_server, signal.SIGKILL)
 
 
@@ -132,8 +125,8 @@ async def test_a_sandbox_whose_opening_is_cancelled_is_gone() -> None:
             continue
         with pytest.raises(asyncio.CancelledError):
             await opening
-    while groups(os.getpid()) != there or len(os.listdir("/proc/self/fd")) > before + 1:
-        await asyncio.sleep(0.01)
+    await until(lambda: groups(os.getpid()) == there, "the groups of the sandboxes are gone")
+    await until(lambda: len(os.listdir("/proc/self/fd")) <= before + 1, "their descriptors are closed")
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="control groups belong to root")

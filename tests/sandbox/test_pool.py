@@ -7,6 +7,7 @@ import signal
 import pytest
 
 from ors.sandbox import Pool, SandboxDead, SandboxLimit, SandboxSpec
+from tests.support.waiting import until
 
 SPEC = SandboxSpec(backend="bwrap")
 
@@ -16,8 +17,7 @@ async def test_a_warm_sandbox_is_there_at_once_and_is_replaced() -> None:
         before = set(pool.ready)
         box = await pool.take()
         assert box in before
-        while len(pool.ready) < 2:
-            await asyncio.sleep(0.01)
+        await until(lambda: len(pool.ready) == 2, "another one is warm")
         assert pool.open == 1
         await box.close()
         assert pool.open == 0

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from ors.sandbox import Sandbox, SandboxDead, SandboxLimit, SandboxSpec, SandboxUnavailable, open_sandbox
+from tests.support.waiting import until
 
 
 async def test_a_program_runs_and_its_output_comes_back_in_two_streams(box: Sandbox) -> None:
@@ -74,8 +75,11 @@ async def test_a_cancelled_program_is_killed(box: Sandbox) -> None:
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
-    while (await box.exec("ps -eo args | grep -q [s]leep")).returncode == 0:
-        await asyncio.sleep(0.01)
+
+    async def has_ended() -> bool:
+        return (await box.exec("ps -eo args | grep -q [s]leep")).returncode != 0
+
+    await until(has_ended, "the program has ended")
 
 
 async def test_only_given_variables_are_set(box: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,9 +2,7 @@
 
 import http.client
 import json
-import time
 import uuid
-from collections.abc import Callable
 from typing import Any
 
 from tests.support.raw_http import Answer, Raw
@@ -34,13 +32,6 @@ def told(raw: Raw, sid: str, tool: str, given: Any = None, env: str = "board") -
 
 def moved(raw: Raw, sid: str, name: str, env: str = "board") -> str:
     return told(raw, sid, "move", {"name": name}, env)
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
 
 
 def total(raw: Raw) -> int:

@@ -7,7 +7,6 @@ import shlex
 import signal
 import subprocess
 import sys
-import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,6 +27,7 @@ from tests.support.eval_environments import Quiz
 from tests.support.live_server import serving
 from tests.support.model_provider import ChatAnswers, providing
 from tests.support.scripted_server import Reply, answer
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.long
 
@@ -192,11 +192,9 @@ class Slow:
 
 
 def _wait_for(path: Path, lines: int) -> None:
-    for _ in range(4000):
-        if path.is_file() and len(path.read_text().splitlines()) >= lines:
-            return
-        time.sleep(0.01)
-    raise AssertionError(f"{path} has not {lines} lines")
+    wait_until(
+        lambda: path.is_file() and len(path.read_text().splitlines()) >= lines, f"{lines} lines of {path}"
+    )
 
 
 def test_ctrl_c_keeps_what_was_played_and_says_how_to_go_on(tmp_path: Path) -> None:

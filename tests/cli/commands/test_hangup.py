@@ -3,7 +3,6 @@
 import os
 import signal
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ import pytest
 from ors.client import ORS
 from tests.support.commands import ORS as COMMAND
 from tests.support.commands import Terminal, running
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="no SIGHUP here")
 
@@ -88,8 +88,7 @@ def test_a_worker_that_is_hung_up_tears_its_sessions_down(tidy: str, tmp_path: P
     with running("serve", tidy, "--port", "0", "--workers", "2", cwd=tmp_path) as server:
         client, pid = opened(server.line(r"Serving on (http://\S+)")[1])
         os.kill(pid, signal.SIGHUP)
-        while not (tmp_path / f"shutdown-{pid}").exists():
-            time.sleep(0.01)
+        wait_until((tmp_path / f"shutdown-{pid}").exists)
         assert (tmp_path / "teardown").read_text() == str(pid)
         client.close()
         assert server.stop().code == 0
@@ -105,8 +104,7 @@ def test_a_closed_terminal_ends_all_processes_and_sessions(
     url = terminal.until("\n").split()[0]
     client, pid = opened(url)
     terminal.hang_up()
-    while Path(f"/proc/{pid}").exists():
-        time.sleep(0.01)
+    wait_until(lambda: not Path(f"/proc/{pid}").exists(), "the server has ended")
     client.close()
     assert (tmp_path / "teardown").read_text() == str(pid)
     assert ended(tmp_path).count("shutdown") == (2 if workers else 1)

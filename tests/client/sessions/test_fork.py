@@ -26,6 +26,7 @@ from tests.support.cutting_proxy import Cutting, listening
 from tests.support.live_server import serving
 from tests.support.raw_http import Raw
 from tests.support.scripted_server import Reply, answer, head, scripted
+from tests.support.waiting import until
 
 QUICK = Options(backoff_seconds=0.001, backoff_limit_seconds=0.01, retries=3, cleanup_seconds=0.2)
 MOMENTS = 40
@@ -47,12 +48,6 @@ def new_task(env: str = "board", **task: Any) -> Task:
 
 async def moved(session: AsyncSession, name: str) -> str:
     return (await session.call_tool("move", {"name": name})).blocks[0].text  # type: ignore[union-attr]
-
-
-async def until(condition: Any) -> None:
-    async with asyncio.timeout(20):
-        while not await asyncio.to_thread(condition):
-            await asyncio.sleep(0.005)
 
 
 async def test_forks_are_open_independent_and_end_with_their_block(raw: Raw) -> None:
@@ -98,9 +93,7 @@ async def test_forks_are_pinged_on_their_own() -> None:
             first = await client.environment("board").session(new_task()).start()
             (fork,) = await first.fork(1)
             heard = fork.heard
-            async with asyncio.timeout(20):
-                while fork.heard == heard:
-                    await asyncio.sleep(0.01)
+            await until(lambda: fork.heard != heard, "the fork was pinged")
             await first.close()
             await fork.close()
 

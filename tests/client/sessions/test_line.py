@@ -13,6 +13,7 @@ from ors.errors import Unavailable
 from ors.rollouts import AgentMessage, rollouts
 from tests.support.live_server import serving
 from tests.support.scripted_server import answer, scripted
+from tests.support.waiting import until
 
 SESSIONS = 2
 FULL = answer({"detail": "full"}, 429, {"Retry-After": "0", "ORS-Reason": "limit"})
@@ -62,8 +63,7 @@ async def test_places_are_given_in_the_order_of_asking(url: str) -> None:
         waiting = []
         for index in range(20):
             waiting.append(asyncio.create_task(opened(small, index, order)))
-            while small.client.lines["small"].waiting <= index:
-                await asyncio.sleep(0.001)
+            await until(lambda: small.client.lines["small"].waiting > index)  # noqa: B023
         await holders[0].close()
         await asyncio.gather(*waiting)
         assert order == sorted(order)
@@ -76,8 +76,7 @@ async def test_a_full_environment_holds_no_other_up(url: str) -> None:
         small, large = client.environment("small"), client.environment("large")
         holders = [await small.session(split="train", index=n).start() for n in range(SESSIONS)]
         waiting = asyncio.create_task(opened(small, 3))
-        while not small.client.lines["small"].waiting:
-            await asyncio.sleep(0.001)
+        await until(lambda: small.client.lines["small"].waiting)
         await asyncio.gather(opened(large, 0), opened(large, 1))
         assert not waiting.done()
         for holder in holders:
@@ -106,8 +105,7 @@ async def test_who_waits_longer_than_the_time_limit_gives_up_only_if_the_line_st
     line.waiting += 1
     turn = Turn(Options(request_seconds=0.01), line)
     made = asyncio.create_task(turn.run(lambda: asyncio.sleep(0, "made")))
-    while asyncio.get_running_loop().time() <= turn.deadline:
-        await asyncio.sleep(0.001)
+    await until(lambda: asyncio.get_running_loop().time() > turn.deadline)
     line.refusal = None if moves else Unavailable("full", retry_after=1, reason="limit")
     line.turn.release()
     if moves:

@@ -5,8 +5,7 @@ import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
@@ -15,6 +14,7 @@ import pytest
 from tests.support import SUPPORT
 from tests.support.commands import ORS, PATIENCE, running, variables
 from tests.support.raw_http import Raw
+from tests.support.waiting import wait_until
 from tests.support.worker_command import YARD, Crew, alive, crew
 
 pytestmark = [
@@ -39,13 +39,6 @@ main()
 """
 
 
-def until(what: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not what():
-        assert time.monotonic() < deadline, "it is never so"
-        time.sleep(0.02)
-
-
 @contextmanager
 def still(pid: int) -> Iterator[None]:
     """A process that stands still."""
@@ -64,8 +57,8 @@ def test_a_worker_that_stands_still_does_not_stop_its_supervisor(tmp_path: Path)
             for _ in range(4):  # each tells all workers several times how things stand
                 known = set(two.living())
                 two.process.send_signal(signal.SIGHUP)
-                until(lambda: len(set(two.living()) - known) == 2)  # noqa: B023
-            until(lambda: not alive(second))
+                wait_until(lambda: len(set(two.living()) - known) == 2)  # noqa: B023
+            wait_until(lambda: not alive(second))
             assert two.stop() == 0
         assert not alive(first)
 
@@ -77,8 +70,8 @@ def test_a_worker_reads_its_newest_orders_when_it_goes_on(tmp_path: Path) -> Non
             for _ in range(3):
                 known = set(two.living())
                 two.process.send_signal(signal.SIGHUP)
-                until(lambda: len(set(two.living()) - known) == 2)  # noqa: B023
-        until(lambda: not alive(first))  # it is told to retire, and has no session
+                wait_until(lambda: len(set(two.living()) - known) == 2)  # noqa: B023
+        wait_until(lambda: not alive(first))  # it is told to retire, and has no session
         assert two.stop() == 0
 
 
@@ -131,7 +124,7 @@ def test_a_worker_that_retires_is_killed_at_twice_the_limit_of_memory(tmp_path: 
         one.until(lambda: one.pids() != [first])
         with suppress(OSError, AssertionError):  # its connection breaks
             one.told(sid, "swell" if blocked else "grow", megabytes=900)
-        until(lambda: not alive(first))
+        wait_until(lambda: not alive(first))
         assert one.said(r"Worker 0 has \d+ MiB: it is killed")
 
 
@@ -144,9 +137,9 @@ def test_a_replaced_worker_that_does_not_end_is_killed(tmp_path: Path) -> None:
         body, headers = '{"name": "stick", "input": {"name": "stuck"}}', {"X-Session-ID": one.session()}
         with closing(one.raw.connection()) as connection:
             connection.request("POST", "/yard/call", body, headers)
-            until(lambda: "stuck" in one.traces())
+            wait_until(lambda: "stuck" in one.traces())
             one.process.send_signal(signal.SIGHUP)
-            until(lambda: not alive(first))
+            wait_until(lambda: not alive(first))
 
 
 # ── A supervisor that is killed ──────────────────────────────────────────────────────────────────
@@ -172,8 +165,8 @@ def test_a_worker_whose_event_loop_is_blocked_ends_with_its_supervisor(words: tu
         server.errors("blocked")
         server.process.kill()
         try:
-            until(lambda: free(raw.port))
-            until(lambda: not alive(int(child)))
+            wait_until(lambda: free(raw.port))
+            wait_until(lambda: not alive(int(child)))
         finally:
             connection.close()
             with suppress(ProcessLookupError):
@@ -187,7 +180,7 @@ def test_a_worker_that_has_not_started_yet_ends_with_its_supervisor(tmp_path: Pa
         pid = int(server.errors(r"at (\d+)")[1])
         server.process.kill()
         try:
-            until(lambda: not alive(pid))
+            wait_until(lambda: not alive(pid))
         finally:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -197,11 +190,11 @@ def test_the_server_of_a_command_ends_with_it() -> None:
     with running("bench", CLINGING, "--seconds", "60") as bench:
         pid = bench.process.pid
         children = Path(f"/proc/{pid}/task/{pid}/children")
-        until(lambda: bool(children.read_text().split()))
+        wait_until(lambda: bool(children.read_text().split()))
         (child,) = map(int, children.read_text().split())
         bench.process.kill()
         try:
-            until(lambda: not alive(child))
+            wait_until(lambda: not alive(child))
         finally:
             with suppress(ProcessLookupError):
                 os.kill(child, signal.SIGKILL)
@@ -222,7 +215,7 @@ def test_the_next_start_removes_the_folder_of_a_killed_supervisor_and_no_other(
     with crew(tmp_path / "dead", 1, *QUICK) as dead:
         workers, (left,) = dead.living(), [path for path in folders(tmp_path) if path != foreign]
         dead.process.kill()
-        until(lambda: not any(map(alive, workers)))
+        wait_until(lambda: not any(map(alive, workers)))
     with crew(tmp_path / "living", 1) as living:
         assert not left.exists()
         (used,) = [path for path in folders(tmp_path) if path != foreign]

@@ -22,6 +22,7 @@ from ors.errors import ORSError, SessionLost
 from tests.support.call_ledger import Ledger
 from tests.support.commands import run
 from tests.support.raw_http import Answer
+from tests.support.waiting import until, wait_until
 from tests.support.worker_command import YARD, Crew, alive, crew
 
 pytestmark = [
@@ -127,8 +128,7 @@ async def test_of_fifty_calls_those_of_a_killed_worker_end_at_once_and_no_tool_r
             calls = [
                 asyncio.create_task(stays(client, session, f"c{n}")) for n, session in enumerate(sessions)
             ]
-            while sum(name.startswith("c") for name in two.traces()) < 50:
-                await asyncio.sleep(0.01)
+            await until(lambda: sum(name.startswith("c") for name in two.traces()) == 50)
             lost = [n for n, session in enumerate(sessions) if str(session.sid).startswith("0001")]
             killed = time.monotonic()
             os.kill(pids[1], signal.SIGKILL)
@@ -194,8 +194,7 @@ async def test_all_workers_are_replaced_under_load_without_a_failed_call(tmp_pat
         answer = await asyncio.to_thread(two.raw.call, long, "note", {"name": "long"}, "yard")
         assert answer.result()["output"]["blocks"][0]["text"] == str(before[0])
         assert (await asyncio.to_thread(two.raw.post, "/delete", sid=long)).status == 200
-        while any(alive(pid) for pid in before):
-            await asyncio.sleep(0.01)
+        await until(lambda: not any(alive(pid) for pid in before))
         stop.set()
         counts = await asyncio.gather(*load)
         assert min(counts) > 0
@@ -237,8 +236,7 @@ def test_workers_end_with_their_supervisor(tmp_path: Path) -> None:
     with crew(tmp_path, 2) as two:
         pids = two.pids()
         two.process.kill()
-        while any(alive(pid) for pid in pids):
-            time.sleep(0.01)
+        wait_until(lambda: not any(alive(pid) for pid in pids))
 
 
 def test_a_worker_that_keeps_dying_is_started_after_longer_and_longer_pauses(tmp_path: Path) -> None:

@@ -11,9 +11,10 @@ import pytest
 from ors import Limits
 from tests.requirements import proves
 from tests.support.board_environment import AsyncForking, Board, Forking
-from tests.support.forks import asking, fork, forked, moved, until
+from tests.support.forks import asking, fork, forked, moved
 from tests.support.in_process_cluster import ServerThread, linked_servers, minted, routing
 from tests.support.raw_http import Raw
+from tests.support.waiting import wait_until
 
 
 @pytest.fixture
@@ -65,9 +66,9 @@ def test_a_client_that_leaves_the_router_leaves_no_session_behind_it(pair: list[
         id = uuid.uuid4().hex
         sid = minted(pair, 1, "asyncforking", {"id": id, "stay": 3})
         connection = asking(router, sid, 5)
-        until(lambda: Board.counts[f"{id}.fork"] == 3)
+        wait_until(lambda: Board.counts[f"{id}.fork"] == 3)
         connection.close()
-        until(lambda: Board.counts[f"{id}.teardown"] == 2)
+        wait_until(lambda: Board.counts[f"{id}.teardown"] == 2)
         assert pair[1].sessions == 1
 
 
@@ -76,7 +77,7 @@ def test_a_server_that_dies_during_a_fork_is_told_as_a_lost_session(pair: list[S
     sid = minted(pair, 1, "asyncforking", {"id": id, "stay": 1})
     with ThreadPoolExecutor(1) as pool:
         asked = pool.submit(fork, pair[0].raw, sid, 2)
-        until(lambda: Board.counts[f"{id}.fork"] == 1)
+        wait_until(lambda: Board.counts[f"{id}.fork"] == 1)
         pair[1].cut()
         answer = asked.result(30)
     assert (answer.status, answer.headers["ors-reason"]) == (410, "worker_lost"), answer

@@ -16,6 +16,7 @@ from tests.support.environments import Lab
 from tests.support.feeds import following
 from tests.support.in_process_cluster import ServerThread, linked_servers, minted, routing
 from tests.support.raw_http import Raw
+from tests.support.waiting import until
 
 
 @pytest.fixture(scope="module")
@@ -152,8 +153,7 @@ async def _opened_as_links_break(member: Member) -> tuple[Feed, _ServerFeed]:
 
 
 async def _until(seen: _ServerFeed, total: int) -> None:
-    while seen.total != total:
-        await asyncio.sleep(0.01)
+    await until(lambda: seen.total == total, f"{total} sessions are seen")
 
 
 def test_a_feed_goes_on_when_links_to_other_servers_break(tmp_path_factory: pytest.TempPathFactory) -> None:

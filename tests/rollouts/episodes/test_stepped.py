@@ -21,15 +21,12 @@ from tests.rollouts.conftest import Opening
 from tests.support.environments import Lab
 from tests.support.raw_http import Raw
 from tests.support.scripted_agents import STAY, call, calls, reward
+from tests.support.waiting import until
 
 
 async def ended(id: str) -> None:
     """Waits until the session of a task has been torn down."""
-    for _ in range(2000):
-        if Lab.counts[f"{id}.teardown"]:
-            return
-        await asyncio.sleep(0.005)
-    raise AssertionError("the session was not ended")
+    await until(lambda: Lab.counts[f"{id}.teardown"], "the session has ended")
 
 
 async def test_the_caller_gets_the_prompt_and_the_results_of_each_reply(session: Opening) -> None:

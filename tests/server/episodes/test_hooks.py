@@ -3,7 +3,6 @@
 import asyncio
 import signal
 import threading
-import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar
@@ -18,6 +17,7 @@ from tests.support.commands import run, running
 from tests.support.environments import Lab, said
 from tests.support.live_server import hosted, serving
 from tests.support.raw_http import Raw
+from tests.support.waiting import wait_until
 
 
 class Shared(Lab):
@@ -298,7 +298,5 @@ def test_a_signal_ends_a_server_that_still_starts_with_exit_code_0(
     file.write_text(source.replace("def startup(cls):\n        pass", HANGING[hanging]))
     limits = ("--grace-seconds", "0.1", "--teardown-seconds", "0.2")
     with running("serve", str(file), "--port", "0", *limits, *how) as command:
-        until = time.monotonic() + 30
-        while not (tmp_path / "waits").exists() and time.monotonic() < until:
-            time.sleep(0.02)
+        wait_until((tmp_path / "waits").exists, "the startup hangs")
         assert command.stop(number).code == 0

@@ -5,8 +5,7 @@ import subprocess
 import sys
 import textwrap
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +20,7 @@ from tests.support.environments import Lab
 from tests.support.live_server import serving
 from tests.support.raw_http import Raw
 from tests.support.threads import no_new_thread
+from tests.support.waiting import until, wait_until
 
 CALLS = 12
 SERVER = textwrap.dedent(
@@ -95,12 +95,6 @@ def few() -> Iterator[tuple[subprocess.Popen[str], Raw]]:
         server.communicate()
 
 
-def until(true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
-    while not true():
-        assert time.monotonic() < deadline
-
-
 linux = pytest.mark.skipif(sys.platform != "linux", reason="limits of address space are Linux's")
 
 
@@ -116,7 +110,7 @@ def test_a_call_that_is_refused_for_want_of_a_thread_never_runs() -> None:
             return [int(n) for n in text.strip("[]").split(", ") if n]
 
         calls = [clients.submit(raw.call, sid, "hold", {"n": n}, "few") for n, sid in enumerate(sids)]
-        until(lambda: sum(call.done() for call in calls) + len(began()) >= CALLS)
+        wait_until(lambda: sum(call.done() for call in calls) + len(began()) >= CALLS)
         refused = [n for n, call in enumerate(calls) if call.done()]
         raw.call(looks, "release", env="few")
         events = [call.result() for call in calls]
@@ -140,9 +134,9 @@ def test_a_teardown_waits_for_a_thread() -> None:
         for sid in (ends, *sids):
             raw.get("/few/prompt", sid=sid)
         calls = [clients.submit(raw.call, sid, "hold", {"n": 1}, "few") for sid in sids]
-        until(lambda: any(call.done() for call in calls))  # one was refused: there are no more
+        wait_until(lambda: any(call.done() for call in calls))  # one was refused: there are no more
         deleted = clients.submit(raw.post, "/delete", None, sid=ends)
-        until(lambda: raw.post("/ping", sid=ends).status == 410)
+        wait_until(lambda: raw.post("/ping", sid=ends).status == 410)
         raw.call(looks, "release", env="few")
         assert deleted.result().status == 200
         assert server.stdout is not None
@@ -180,8 +174,7 @@ async def test_an_observer_that_finds_no_thread_to_close_in_keeps_nobody_from_cl
     first, second = First(), Second()
     app = Server([Lab], observers=[first, second])._app
     await app.threads.run(int)
-    while app.threads._free < 1:  # until its thread is free
-        await asyncio.sleep(0.001)
+    await until(lambda: app.threads._free, "its thread is free")
     with no_new_thread(), no_other_thread():
         await app.stop()
     assert (first.closed.is_set(), second.closed.is_set()) == (True, False)

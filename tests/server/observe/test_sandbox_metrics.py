@@ -11,9 +11,9 @@ from ors import Server, TextBlock, ToolOutput, tool
 from ors.sandbox import Pool, SandboxSpec
 from tests.server.observe.test_metrics_and_log import samples
 from tests.support import sandbox_environment
-from tests.support.forks import until
 from tests.support.live_server import serving
 from tests.support.raw_http import Raw
+from tests.support.waiting import wait_until
 
 WORDS = {
     "time": "while True: pass",
@@ -65,7 +65,7 @@ def test_sandboxes_are_counted_with_the_limits_that_ended_their_programs(
     assert 0 < found["ors_sandbox_open_seconds_sum",] < 30
     assert "program in a sandbox killed (time)" in caplog.text
     raw.post("/delete", sid=sid)
-    until(lambda: samples(raw)["ors_sandboxes_open",] == 0)
+    wait_until(lambda: samples(raw)["ors_sandboxes_open",] == 0)
 
 
 def test_callers_that_wait_for_a_sandbox_of_a_pool_are_counted(raw: Raw) -> None:
@@ -74,7 +74,7 @@ def test_callers_that_wait_for_a_sandbox_of_a_pool_are_counted(raw: Raw) -> None
     second = raw.session("crowded")
     waiting = Thread(target=raw.get, args=("/crowded/prompt",), kwargs={"sid": second})
     waiting.start()
-    until(lambda: samples(raw)["ors_sandboxes_waiting",] == 1)
+    wait_until(lambda: samples(raw)["ors_sandboxes_waiting",] == 1)
     raw.post("/delete", sid=first)
     waiting.join(20)
     found = samples(raw)

@@ -11,9 +11,10 @@ from ors import Limits, Server
 from ors.server.observe.events import Event, SessionClosed, SessionOpened, SessionReady
 from tests.requirements import proves
 from tests.support.board_environment import AsyncForking, Board, Forking
-from tests.support.forks import asking, fork, forked, moved, opened, running, told, total, until
+from tests.support.forks import asking, fork, forked, moved, opened, running, told, total
 from tests.support.live_server import serving
 from tests.support.raw_http import Raw
+from tests.support.waiting import wait_until
 
 ALL = (Board, Forking, AsyncForking)
 
@@ -84,9 +85,9 @@ def test_a_fork_waits_behind_the_running_call_and_before_the_next_one(raw: Raw) 
     with raw.opened(first, "hold", env="board"), ThreadPoolExecutor(2) as pool:
         assert Board.gates[f"{id}.held"].wait(20)
         fork_asked = pool.submit(forked, raw, first, 2)
-        until(lambda: running(raw, first) == 2)
+        wait_until(lambda: running(raw, first) == 2)
         next_call = pool.submit(moved, raw, first, "next")
-        until(lambda: running(raw, first) == 3)
+        wait_until(lambda: running(raw, first) == 3)
         Board.gates[f"{id}.hold"].set()
         assert next_call.result(20) == "held,next"
         assert [moved(raw, sid, "x") for sid in fork_asked.result(20)] == ["held,x"] * 2
@@ -96,7 +97,7 @@ def test_a_fork_during_the_setup_waits_for_it(raw: Raw) -> None:
     first, id = opened(raw, setup_gate=True)
     with ThreadPoolExecutor(1) as pool:
         asked = pool.submit(forked, raw, first)
-        until(lambda: running(raw, first) == 1)
+        wait_until(lambda: running(raw, first) == 1)
         Board.gates[f"{id}.setup"].set()
         assert moved(raw, asked.result(20)[0], "a") == "a"
 
@@ -175,7 +176,7 @@ def test_a_fork_over_the_time_limit_is_told_and_its_late_copy_is_torn_down() -> 
         with ThreadPoolExecutor(1) as pool:
             asked = pool.submit(fork, raw, sid)
             assert Board.gates[f"{id}.forking"].wait(20)
-            until(lambda: "ors_threads_lost 1" in raw.get("/-/metrics").body.decode())
+            wait_until(lambda: "ors_threads_lost 1" in raw.get("/-/metrics").body.decode())
             Board.gates[f"{id}.fork"].set()
             answer = asked.result(20)
         assert (answer.status, answer.headers["ors-reason"]) == (500, "tool_timeout")
@@ -214,11 +215,11 @@ def test_with_a_queue_a_fork_waits_for_its_places() -> None:
         first, second, third = (opened(raw)[0] for _ in range(3))
         admission = server._app.sessions.admission
         left = asking(raw, first, 2)
-        until(lambda: admission.waiting == 1)
+        wait_until(lambda: admission.waiting == 1)
         left.close()
-        until(lambda: admission.waiting == 0)
+        wait_until(lambda: admission.waiting == 0)
         asked = pool.submit(forked, raw, first, 3)
-        until(lambda: admission.waiting == 1)
+        wait_until(lambda: admission.waiting == 1)
         raw.post("/delete", sid=second)
         assert admission.waiting == 1
         raw.post("/delete", sid=third)
@@ -248,7 +249,7 @@ def test_as_many_forks_wait_for_their_turn_as_calls_may() -> None:
         with raw.opened(sid, "hold", env="board"):
             assert Board.gates[f"{id}.held"].wait(20)
             asked = pool.submit(forked, raw, sid)
-            until(lambda: running(raw, sid) == 2)
+            wait_until(lambda: running(raw, sid) == 2)
             assert fork(raw, sid).status == 429
             Board.gates[f"{id}.hold"].set()
             asked.result(20)

@@ -17,9 +17,10 @@ from ors.server.sessions.session import ServerSession
 from tests.requirements import proves
 from tests.server.sessions.test_session import runtime
 from tests.support.board_environment import AsyncForking, Bare, Board, Forking
-from tests.support.forks import asking, fork, forked, moved, opened, running, total, until
+from tests.support.forks import asking, fork, forked, moved, opened, running, total
 from tests.support.live_server import hosted, serving
 from tests.support.raw_http import Raw
+from tests.support.waiting import until, wait_until
 
 ALL = (Board, Forking, AsyncForking, Bare)
 
@@ -56,9 +57,9 @@ def test_a_fork_with_the_same_key_joins_the_running_one_also_when_the_first_clie
         waited_for = session.forks.by_key("k")
         assert waited_for is not None
         joined = pool.submit(forked, raw, first, 2, "k")
-        until(lambda: waited_for._wanted == 2)
+        wait_until(lambda: waited_for._wanted == 2)
         connection.close()
-        until(lambda: waited_for._wanted == 1)
+        wait_until(lambda: waited_for._wanted == 1)
         Board.gates[f"{id}.fork"].set()
         sids = joined.result(20)
         assert fork(raw, first, 2, key="k").json() == {"sids": sids}
@@ -82,10 +83,10 @@ def test_a_client_that_leaves_in_the_middle_leaves_no_session(serve: Any) -> Non
         raw = Raw(url)
         sid, id = opened(raw, "asyncforking", stay=3)
         connection = asking(raw, sid, 5, key="k")
-        until(lambda: Board.counts[f"{id}.fork"] == 3)
+        wait_until(lambda: Board.counts[f"{id}.fork"] == 3)
         connection.close()
-        until(lambda: Board.counts[f"{id}.teardown"] == 2)
-        until(lambda: running(raw, sid) == 0)
+        wait_until(lambda: Board.counts[f"{id}.teardown"] == 2)
+        wait_until(lambda: running(raw, sid) == 0)
         assert total(raw) == 1
         assert moved(raw, sid, "a", "asyncforking") == "a"
         assert len(forked(raw, sid, 2, key="k")) == 2
@@ -98,11 +99,11 @@ def test_a_copy_that_is_made_in_a_thread_when_the_client_leaves_is_torn_down() -
         with closing(asking(raw, sid, 2)):
             assert Board.gates[f"{id}.forking"].wait(20)
             assert raw.post("/create", {"task_spec": {}}, sid="x").status == 429
-        until(lambda: "ors_threads_lost 1" in raw.get("/-/metrics").body.decode())
+        wait_until(lambda: "ors_threads_lost 1" in raw.get("/-/metrics").body.decode())
         raw.get("/health")  # a turn of the loop later, the thread has been told to make no second copy
         Board.gates[f"{id}.fork"].set()
-        until(lambda: Board.counts[f"{id}.teardown"] == 1)
-        until(lambda: running(raw, sid) == 0)
+        wait_until(lambda: Board.counts[f"{id}.teardown"] == 1)
+        wait_until(lambda: running(raw, sid) == 0)
         assert (total(raw), Board.counts[f"{id}.fork"]) == (1, 1)
         assert len(forked(raw, sid, 2)) == 2
 
@@ -112,7 +113,7 @@ def test_a_fork_whose_session_is_deleted_is_gone_and_leaves_nothing(raw: Raw) ->
     before = total(raw)
     with ThreadPoolExecutor(1) as pool:
         asked = pool.submit(fork, raw, sid, 3)
-        until(lambda: Board.counts[f"{id}.fork"] == 2)
+        wait_until(lambda: Board.counts[f"{id}.fork"] == 2)
         assert raw.post("/delete", sid=sid).status == 200
         answer = asked.result(20)
     assert (answer.status, answer.headers["ors-reason"]) == (410, "deleted")
@@ -123,7 +124,7 @@ def test_a_fork_whose_session_is_deleted_is_gone_and_leaves_nothing(raw: Raw) ->
 def test_a_session_ends_after_the_copies_that_a_fork_has_made(raw: Raw) -> None:
     sid, id = opened(raw, "asyncforking", stay=2, teardown_gate=True)
     with closing(asking(raw, sid, 2)), ThreadPoolExecutor(1) as pool:
-        until(lambda: Board.counts[f"{id}.fork"] == 2)
+        wait_until(lambda: Board.counts[f"{id}.fork"] == 2)
         deleting = pool.submit(raw.post, "/delete", sid=sid)
         assert Board.gates[f"{id}.tearing"].wait(20)
         for _ in range(20):
@@ -139,7 +140,7 @@ def test_a_session_without_teardown_ends_after_the_thread_that_copies_it(raw: Ra
     with closing(asking(raw, sid, 2)), ThreadPoolExecutor(1) as pool:
         assert Board.gates[f"{id}.forking"].wait(20)
         deleting = pool.submit(raw.post, "/delete", sid=sid)
-        until(lambda: raw.post("/ping", sid=sid).status == 410)
+        wait_until(lambda: raw.post("/ping", sid=sid).status == 410)
         for _ in range(20):
             raw.get("/health")
         assert not deleting.done()
@@ -157,7 +158,7 @@ def test_a_server_that_drains_refuses_the_forks_that_wait_at_once() -> None:
             sid, "hold", env="board"
         ):  # its client leaves, and is waited for while there is grace
             asked = pool.submit(fork, raw, sid, 2)
-            until(lambda: running(raw, sid) == 2)
+            wait_until(lambda: running(raw, sid) == 2)
             loop = server._app.runtime.loop
             assert loop is not None
             draining = asyncio.run_coroutine_threadsafe(server._app.drain(), loop)
@@ -173,7 +174,7 @@ def test_a_server_that_ends_tears_down_what_a_fork_has_made() -> None:
         raw = Raw(url)
         sid, id = opened(raw, "asyncforking", stay=3)
         connection = asking(raw, sid, 5)
-        until(lambda: Board.counts[f"{id}.fork"] == 3)
+        wait_until(lambda: Board.counts[f"{id}.fork"] == 3)
     assert Board.counts[f"{id}.teardown"] == 3
     connection.close()
 
@@ -301,9 +302,9 @@ async def test_sessions_and_places_of_a_fork_without_a_client_are_given_back() -
         if cancelled_at_once:
             assert session.forks is not None
             session.forks.stop()
-        async with asyncio.timeout(20):
-            while sessions.admission.saturated or session.running:
-                await asyncio.sleep(0.005)
+        await until(
+            lambda: not sessions.admission.saturated and not session.running, "the forks have given up"
+        )
         assert [each.sid for each in sessions] == ["s"]
     await app.stop()
     assert Board.counts["s.teardown"] == 3
