@@ -106,7 +106,10 @@ async def test_a_hundred_starts_cancelled_together_leave_no_session(raw: Raw) ->
             starts = [
                 asyncio.create_task(environment.session(Task("counted", {})).start()) for _ in range(100)
             ]
-            await asyncio.sleep(wave * 0.002)  # a real duration: each wave is cut off later than the last
+            wanted = Counted.begun + wave * 10
+            async with asyncio.timeout(30):
+                while Counted.begun < wanted:  # turn by turn: each wave is cut off later than the last
+                    await asyncio.sleep(0)
             for start in starts:
                 start.cancel()
             ended = await asyncio.gather(*starts, return_exceptions=True)
