@@ -85,6 +85,8 @@ TRAINERS = Package(
     ),
     gigabytes=6.0,
 )
+# The rest of what it asks for is for GPUs; its generator takes what it needs from the trainers above.
+SKYRL = Package("skyrl", "0.3.0", "skyrl", ("--no-deps",), ("loguru", "jaxtyping"))
 GYMNASIUM = Package("gymnasium", "1.4.0", "gymnasium", beside=_ours())
 VERIFIERS = Package("verifiers", "0.4.0", "verifiers", beside=_ours(), gigabytes=2.0)
 

@@ -114,9 +114,9 @@ def told(url: str) -> None:
 
 
 @contextmanager
-def hunt_elsewhere() -> Iterator[tuple["subprocess.Popen[str]", str]]:
+def hunt_elsewhere(port: str = "0") -> Iterator[tuple["subprocess.Popen[str]", str]]:
     """A server in a process of its own, to be killed, and its URL."""
-    command = [sys.executable, "-m", "tests.support.training_environment"]
+    command = [sys.executable, "-m", "tests.support.training_environment", port]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     try:
@@ -128,4 +128,4 @@ def hunt_elsewhere() -> Iterator[tuple["subprocess.Popen[str]", str]]:
 
 
 if __name__ == "__main__":
-    Server([Hunt]).runner(port=0, on_start=told).run()
+    Server([Hunt]).runner(port=int(sys.argv[1]), on_start=told).run()

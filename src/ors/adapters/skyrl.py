@@ -1,6 +1,7 @@
 """SkyRL: a text environment for skyrl-gym."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from skyrl_gym.envs.base_text_env import BaseTextEnv, BaseTextEnvStepOutput
@@ -9,11 +10,13 @@ from ors.adapters.common.chat import text_of
 from ors.adapters.common.clients import shared_sync_client
 from ors.adapters.common.hermes import described_tools, parse_reply
 from ors.adapters.common.secrets import secrets_from
-from ors.adapters.common.training import NoReward, reward_of
+from ors.adapters.common.training import Account, NoReward, Training, TrainingArguments
+from ors.client import Session
 from ors.rollouts import (
     AgentMessage,
+    EpisodeLimits,
+    EpisodeRecord,
     Message,
-    PlayArguments,
     SteppedEpisodeSync,
     SystemMessage,
     ToolMessage,
@@ -24,8 +27,8 @@ from ors.rollouts import (
 class ORSTextEnv(BaseTextEnv):
     """One episode of the task that a row names in `extra_info`, by `split` and `index`.
 
-    `base_url`, `environment`, the `arguments` of `play`, `parse`, which reads a reply, and `secrets`, which
-    names variables of the process, are the `kwargs` of `skyrl_gym.register`.
+    `base_url`, `environment`, the `arguments` of the adapters, `parse`, which reads a reply, and `secrets`,
+    which names variables of the process, are the `kwargs` of `skyrl_gym.register`.
     """
 
     def __init__(
@@ -35,19 +38,29 @@ class ORSTextEnv(BaseTextEnv):
         *,
         base_url: str,
         environment: str,
-        arguments: PlayArguments,
+        arguments: TrainingArguments,
         parse: Callable[[str], AgentMessage] = parse_reply,
         secrets: Sequence[str] = (),
     ) -> None:
         super().__init__()
-        task = (extras or {})["extra_info"]
-        env = shared_sync_client(base_url).environment(environment)
-        given = secrets_from(secrets)
-        session = env.session(secrets=given, split=task["split"], index=int(task["index"]))
-        self._episode = SteppedEpisodeSync(session, **arguments)
-        self._parse = parse
-        self._by_step = arguments["reward"] == "sum"
-        self._paid = 0.0
+        extras = extras or {}
+        limits = arguments.get("limits", EpisodeLimits())
+        turns = min(filter(None, (limits.turns, extras.get("max_turns"))), default=None)
+        self.training = Training.of({**arguments, "limits": replace(limits, turns=turns)})
+        env, given, task = shared_sync_client(base_url), secrets_from(secrets), extras["extra_info"]
+
+        def session() -> Session:
+            named = env.environment(environment)
+            return named.session(secrets=given, split=task["split"], index=int(task["index"]))
+
+        self._session, self._parse, self._account = session, parse, Account(self.training)
+        self._episode: SteppedEpisodeSync | None = None
+        extras.get("ors_envs", []).append(self)  # of our generator, which asks for the record
+
+    @property
+    def record(self) -> EpisodeRecord | None:
+        """The record, once the episode has ended."""
+        return None if self._episode is None else self._episode.record
 
     def init(self, prompt: list[dict[str, str]]) -> tuple[list[dict[str, str]], dict[str, Any]]:
         """Opens the session; returns its prompt after the messages of the row, and the tools.
@@ -55,7 +68,7 @@ class ORSTextEnv(BaseTextEnv):
         Raises:
             NoReward: it cannot be opened.
         """
-        first = self._episode.start()
+        self._episode, first = self.training.begin(self._session)
         if self._episode.record is not None:
             raise NoReward(self._episode.record)
         own = [each.text for each in first if isinstance(each, SystemMessage)]
@@ -66,24 +79,36 @@ class ORSTextEnv(BaseTextEnv):
         return [{"role": "system", "content": system}, *rest, *_observations(first)], {}
 
     def step(self, action: str) -> BaseTextEnvStepOutput:
-        """Plays one reply. With the reduction "sum" each turn has its reward; otherwise the last has it.
+        """Plays one reply. The rewards of all steps so far are what the episode counts as if it is cut here.
 
         Raises:
-            NoReward: the episode has ended without a reward.
+            NoReward: the episode has ended, and is left out.
         """
+        return self._step(self._parse(action))
+
+    def cut_off(self, action: str) -> BaseTextEnvStepOutput:
+        """Truncates the episode, because the model's reply reached its length limit.
+
+        Raises:
+            NoReward: the episode is left out.
+        """
+        return self._step(AgentMessage(action, stop="length"))
+
+    def _step(self, reply: AgentMessage) -> BaseTextEnvStepOutput:
+        assert self._episode is not None, "init() comes first"
         self.turns += 1
-        new = self._episode.step(self._parse(action))
+        new = self._episode.step(reply)
         record = self._episode.record
-        if record is not None:
-            reward, metadata = reward_of(record) - self._paid, {"outcome": record.outcome.type}
-            return BaseTextEnvStepOutput(observations=[], reward=reward, done=True, metadata=metadata)
-        reward = sum(each.reward or 0.0 for each in new if isinstance(each, ToolMessage))
-        reward = reward if self._by_step else 0.0
-        self._paid += reward
-        return BaseTextEnvStepOutput(observations=_observations(new), reward=reward, done=False, metadata={})
+        return BaseTextEnvStepOutput(
+            observations=_observations(new) if record is None else [],
+            reward=self._account.pay(new, record),
+            done=record is not None,
+            metadata={} if record is None else {"outcome": record.outcome.type},
+        )
 
     def close(self) -> None:
-        self._episode.stop("the trainer ended the episode")
+        if self._episode is not None:
+            self._episode.stop("the trainer ended the episode")
 
 
 def _observations(messages: tuple[Message, ...]) -> list[dict[str, str]]:

@@ -8,6 +8,7 @@ import skyrl_gym
 from skyrl_gym.envs import registration
 
 from ors.adapters.common.training import NoReward
+from ors.rollouts import EpisodeLimits
 from tests.support.tiny_model import called
 from tests.support.training_environment import Hunt, hunt_elsewhere
 
@@ -62,23 +63,57 @@ def test_secrets_come_from_variables(made: Made, monkeypatch: pytest.MonkeyPatch
     assert env.step(called("guess", number=3))["reward"] == 1.0
 
 
-def test_another_reduction_is_paid_at_the_end(made: Made) -> None:
-    env = made(reward="max")
+@pytest.mark.parametrize(
+    ("reward", "paid"), [("sum", [0.25, 0.25, 0.0]), ("last", [0.25, 0.0, -0.25]), ("max", [0.25, 0.0, 0.0])]
+)
+def test_the_steps_so_far_have_paid_what_the_episode_counts_as_if_it_is_cut_off(
+    made: Made, reward: str, paid: list[float]
+) -> None:
+    env = made(reward=reward)
     env.init([])
-    assert env.step(called("hint"))["reward"] == 0.0
-    assert env.step(called("guess", number=4))["reward"] == 0.25
+    replies = (called("hint"), called("hint"), called("guess", number=4))
+    assert [env.step(each)["reward"] for each in replies] == paid
+
+
+def test_an_episode_that_earns_nothing_has_paid_what_that_counts_as(made: Made) -> None:
+    env = made(truncated_reward=-1.0)
+    env.init([])
+    replies = (called("look"), called("hint"), called("guess", number=3))
+    assert [env.step(each)["reward"] for each in replies] == [-1.0, 1.25, 1.0]
+
+
+def test_a_reduction_that_needs_the_whole_episode_is_paid_at_its_end(made: Made) -> None:
+    env = made(reward=lambda rewards: rewards[1])
+    env.init([])
+    assert [env.step(each)["reward"] for each in (called("hint"), called("guess", number=3))] == [0.0, 1.0]
+
+
+def test_the_turns_that_the_generator_allows_are_played(made: Made) -> None:
+    env = made()
+    env.init([])
+    assert [env.step(called("look"))["done"] for _ in range(4)] == [False, False, False, True]
+    env = made(limits=EpisodeLimits(turns=2))
+    env.init([])
+    assert [env.step(called("look"))["done"] for _ in range(2)] == [False, True]
 
 
 @pytest.mark.parametrize("bad", ["crash", "shrug"])
 def test_an_episode_without_reward_raises_instead_of_training_as_0(made: Made, bad: str) -> None:
-    env = made()
+    env = made(unscored_reward=None)
     env.init([])
     with pytest.raises(NoReward, match="has no reward"):
         env.step(called(bad))
 
 
+def test_giving_up_counts_as_in_an_evaluation(made: Made) -> None:
+    env = made()
+    env.init([])
+    ended = env.step("I give up.")
+    assert (ended["reward"], ended["done"], ended["metadata"]) == (0.0, True, {"outcome": "unscored"})
+
+
 def test_a_setup_that_fails_raises(made: Made) -> None:
-    with pytest.raises(NoReward, match="environment, ServerFailed"):
+    with pytest.raises(NoReward, match="environment, at the stage 'opening', ServerFailed"):
         made(split="broken").init([])
 
 
@@ -96,8 +131,9 @@ def test_refusals_and_calls_that_cannot_be_read_go_to_the_model(made: Made) -> N
     env = made()
     env.init([])
     assert env.step(called("refuse"))["observations"] == [{"role": "tool", "content": "not today"}]
-    unread = env.step("<tool_call>guess 3</tool_call>")["observations"]
-    assert unread == [{"role": "tool", "content": "The call is not a JSON object with a name and arguments."}]
+    error = [{"role": "tool", "content": "The call is not a JSON object with a name and arguments."}]
+    for text in ("[" * 100_000, '{"name": "guess", "arguments": {"number": "\ud83d"}}'):
+        assert env.step(f"<tool_call>{text}</tool_call>")["observations"] == error
 
 
 def test_images_are_named(made: Made) -> None:

@@ -1,10 +1,16 @@
+import typing
 from collections.abc import Iterator
+from importlib.util import find_spec
 
 import pytest
+import typing_extensions
 
 from ors import Server
 from tests.support.live_server import serving
 from tests.support.training_environment import Essay, Gallery, Hunt, Locked
+
+if find_spec("skyrl"):  # which is for Python 3.12: pydantic wants this one of it before
+    typing.TypedDict = typing_extensions.TypedDict
 
 
 @pytest.fixture(scope="module")

@@ -15,10 +15,11 @@ from ors.rollouts import (
     PlayArguments,
     SteppedEpisode,
     SteppedEpisodeSync,
+    ToolMessage,
     Truncated,
 )
 from ors.rollouts.episodes.outcome import Party, worth_retrying
-from ors.rollouts.episodes.rules import Rules
+from ors.rollouts.episodes.rules import Rules, reducer
 from ors.rollouts.episodes.scoring import BY_DEFAULT
 
 RETRIES = 2
@@ -80,6 +81,35 @@ class Training:
             if episode.record is None or not left or not worth_retrying(episode.record.outcome):
                 break
         return episode, first
+
+    def so_far(self, rewards: Sequence[float]) -> float | None:
+        """What an episode with these rewards counts as if it is cut off now."""
+        rules = Rules(**self.arguments)
+        try:
+            earned = reducer(rules.reward)(rewards) if rewards else None
+        except Exception:  # a function of the user's that needs the whole episode
+            earned = None
+        return rules.scoring().score(Truncated("tokens"), earned)
+
+
+class Account:
+    """Pays the reward of an episode in parts, for trainers that add up its steps and may cut it at any."""
+
+    def __init__(self, training: Training) -> None:
+        self.paid = 0.0
+        self._training, self._rewards = training, list[float]()
+
+    def pay(self, new: Sequence[Message], record: EpisodeRecord | None) -> float:
+        """The part of a step. With it, all that is paid is what the episode counts as if it ends here.
+
+        Raises:
+            NoReward: it has ended, and is left out.
+        """
+        results = [each for each in new if isinstance(each, ToolMessage)]
+        self._rewards += [each.reward for each in results if each.reward is not None]
+        due = reward_of(record) if record is not None else self._training.so_far(self._rewards) or 0.0
+        before, self.paid = self.paid, due
+        return due - before
 
 
 class NoReward(Exception):
@@ -185,4 +215,5 @@ def check_step(records: Sequence[EpisodeRecord]) -> None:
         (text, count), *_ = Counter(map(told, failed)).most_common(1)
         raise MostFailed(
             f"{len(failed)} of the {len(records)} episodes of this step failed; {count} of them {text}"
+            f" (environment {records[0].task.environment!r})"
         )
