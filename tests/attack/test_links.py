@@ -135,7 +135,7 @@ def test_a_server_that_lies_harms_no_router_and_no_other_server(
 ) -> None:
     liar = Liar(link.Noise(f"{scale.seed}.liar", "lied-to"), lies=10)
     count = scale.of(60, 2500)
-    with liar.lying() as lies, front("router", tmp_path, beside=[f"1={lies}"]) as where:
+    with liar.lying() as lies, front("router", tmp_path, beside=[lies]) as where:
         came = Counter(_came(where.raw) for _ in range(count))
         hung = [text for text in came if text.startswith("hangs")]
         assert not hung, f"{hung[:3]} of {came}"

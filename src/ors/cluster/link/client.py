@@ -141,10 +141,11 @@ class LinkClient(asyncio.Protocol):
             self.owner.hello(self, hello)
         elif kind == frames.FOUND:
             standing = frames.read_found(payload)
-            lookup = self._finds.pop(number, None)
-            if lookup is not None and not lookup.done():
-                lookup.set_result(standing)
-            self._close_if_idle()
+            asked = self._finds.pop(number, None)
+            if asked is not None and not asked.done():
+                asked.set_result(standing)
+            if self._closing:
+                self._close_if_idle()
         elif kind == frames.BYE:
             self._closing = True
             self.owner.goodbye()
@@ -155,7 +156,7 @@ class LinkClient(asyncio.Protocol):
                 request.take(kind, payload)
 
     def _close_if_idle(self) -> None:
-        if self._closing and not self._requests and not self._finds and self._transport is not None:
+        if not self._requests and not self._finds and self._transport is not None:
             self._transport.close()
 
     # ── Requests to the other server ─────────────────────────────────────────────────────────────
@@ -198,7 +199,8 @@ class LinkClient(asyncio.Protocol):
     def done(self, number: int) -> None:
         """Forgets a request that is answered."""
         self._requests.pop(number, None)
-        self._close_if_idle()
+        if self._closing:
+            self._close_if_idle()
 
     def cut(self) -> None:
         if self._transport is not None:
@@ -208,20 +210,26 @@ class LinkClient(asyncio.Protocol):
 class Forwarded(Stream):
     """One forwarded request, and its answer on the way to the client."""
 
-    __slots__ = ("_link", "_number", "_opened", "_paused", "_sink", "_streams", "_unread", "request")
+    __slots__ = (
+        "_link",
+        "_number",
+        "_opened",
+        "_paused",
+        "_sink",
+        "_streams",
+        "_unread",
+        "handover",
+        "request",
+    )
 
     def __init__(self, link: LinkClient, request: Request) -> None:
         self._link = link
+        self.handover = link.handover
         self.request = request
         self._sink: Sink | None = None
         self._number = 0
         self._opened = self._streams = self._paused = False
         self._unread = 0  # bytes read that the other server does not know of
-
-    @property
-    def handover(self) -> HandoverTarget | None:
-        """The other server, if it can take over clients' connections."""
-        return self._link.handover
 
     def begin(self, sink: Sink) -> None:
         self._sink = sink

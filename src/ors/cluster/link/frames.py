@@ -6,6 +6,7 @@ A frame is the length of its payload (4 bytes), its kind (1), the number of the 
 import re
 import struct
 from collections.abc import Iterator
+from itertools import chain
 from typing import NamedTuple
 
 from ors._json import dumps, loads
@@ -47,23 +48,19 @@ def request_frame(number: int, request: Request) -> bytes:
     Raises:
         BadRequest: the path, the query or a header does not fit into a frame.
     """
-    method, path = request.method.encode(), _encoded(request.path)
+    try:
+        method, path = request.method.encode(), request.path.encode()
+    except UnicodeEncodeError:
+        raise BadRequest("The request's path is not UTF-8") from None
     if len(path) > LONGEST_TARGET or len(request.query) > LONGEST_TARGET:
         raise BadRequest(f"The request's path or query is over {LONGEST_TARGET} bytes")
-    lines = b"\n".join([part for pair in request.headers.items() for part in pair])
+    lines = b"\n".join(chain.from_iterable(request.headers.items()))
     if lines.count(b"\n") != max(0, 2 * len(request.headers) - 1):
         raise BadRequest("A header contains a line break")
     lengths = _LENGTHS.pack(len(method), len(path), len(request.query), len(lines))
     size = _LENGTHS.size + len(method) + len(path) + len(request.query) + len(lines) + len(request.body)
     header = _HEADER.pack(size, REQUEST, number)
     return b"".join((header, lengths, method, path, request.query, lines, request.body))
-
-
-def _encoded(path: str) -> bytes:
-    try:
-        return path.encode()
-    except UnicodeEncodeError:
-        raise BadRequest("The request's path is not UTF-8") from None
 
 
 def read_request(payload: bytes) -> Request:
@@ -73,30 +70,25 @@ def read_request(payload: bytes) -> Request:
         BadRequest: the frame is valid, the request in it is not.
         ValueError, struct.error: the frame is malformed.
     """
-    method, path, query, lines = _LENGTHS.unpack_from(payload)
-    at = _LENGTHS.size
-    ends = [at := at + length for length in (method, path, query, lines)]
-    if ends[3] > len(payload):
+    method_length, path_length, query_length, lines_length = _LENGTHS.unpack_from(payload)
+    path_at = _LENGTHS.size + method_length
+    query_at = path_at + path_length
+    lines_at = query_at + query_length
+    body_at = lines_at + lines_length
+    if body_at > len(payload):
         raise ValueError("a request is shorter than it says")
-    parts = payload[ends[2] : ends[3]].split(b"\n") if lines else []
+    method, path = payload[_LENGTHS.size : path_at], payload[path_at:query_at]
+    query, lines = payload[query_at:lines_at], payload[lines_at:body_at]
+    parts = lines.split(b"\n") if lines else []
     headers = dict(zip(parts[::2], parts[1::2], strict=True))
-    target = payload[ends[0] : ends[1]], payload[ends[1] : ends[2]]
-    return Request(_method(payload[_LENGTHS.size : ends[0]]), *_target(*target), headers, payload[ends[3] :])
-
-
-def _method(method: bytes) -> str:
     if not method.replace(b"-", b"").isalpha():
         raise BadRequest("The request's method is invalid")
-    return method.decode()
-
-
-def _target(path: bytes, query: bytes) -> tuple[str, bytes]:
     if not path.startswith(b"/"):
         raise BadRequest("The request's path does not begin with a slash")
     if _BREAK.search(query):
         raise BadRequest("The request's query contains a line break")
     try:
-        return path.decode(), query
+        return Request(method.decode(), path.decode(), query, headers, payload[body_at:])
     except UnicodeDecodeError:
         raise BadRequest("The request's path is not UTF-8") from None
 
@@ -136,11 +128,7 @@ class Hello(NamedTuple):
 
 
 def read_hello(payload: bytes) -> Hello:
-    """Decodes how a server introduces itself.
-
-    Raises:
-        ValueError: the frame is malformed.
-    """
+    """Decodes how a server introduces itself. Raises ValueError."""
     match loads(payload):
         case {
             "slot": int(slot),
@@ -155,11 +143,7 @@ def read_hello(payload: bytes) -> Hello:
 
 
 def read_load(payload: bytes) -> tuple[int, bool]:
-    """Decodes how many sessions a server has, and whether it takes more.
-
-    Raises:
-        ValueError: the frame is malformed.
-    """
+    """Decodes how many sessions a server has, and whether it takes more. Raises ValueError."""
     match loads(payload):
         case [int(sessions), bool(taking)] if sessions >= 0:
             return sessions, taking
@@ -167,11 +151,7 @@ def read_load(payload: bytes) -> tuple[int, bool]:
 
 
 def read_found(payload: bytes) -> int:
-    """Decodes how a session stands with a server: 2 if it lives there, 1 if it has ended there, else 0.
-
-    Raises:
-        ValueError: the frame is malformed.
-    """
+    """Decodes where a session is: 2 if it lives there, 1 if it has ended there, else 0. Raises ValueError."""
     if payload not in (b"0", b"1", b"2"):
         raise ValueError("an answer to FIND is malformed")
     return int(payload)
@@ -183,16 +163,8 @@ def credit_frame(number: int, count: int) -> bytes:
 
 
 def read_credit(payload: bytes) -> int:
-    """Decodes how many bytes of an answer the client has read.
-
-    Raises:
-        struct.error: the frame is malformed.
-    """
+    """Decodes how many bytes of an answer the client has read. Raises struct.error."""
     return int(_COUNT.unpack(payload)[0])
-
-
-class TooLong(ValueError):
-    """A frame is longer than the limit."""
 
 
 class Frames:
@@ -207,7 +179,7 @@ class Frames:
         """Yields the frames that are complete now: kind, number, payload.
 
         Raises:
-            TooLong: one is over the limit.
+            ValueError: one is over the limit.
         """
         if self._rest:
             self._rest += data
@@ -219,16 +191,13 @@ class Frames:
         while size - at >= _HEADER.size:
             length, kind, number = _HEADER.unpack_from(data, at)
             if length > self._limit:
-                raise TooLong(f"a frame of {length} bytes")
+                raise ValueError(f"a frame of {length} bytes")
             end = at + _HEADER.size + length
             if end > size:
                 break
             yield kind, number, data[at + _HEADER.size : end]
             at = end
-        self._keep(data, at)
-
-    def _keep(self, data: bytes, at: int) -> None:
-        if at < len(data):
+        if at < size:
             self._rest += data[at:]
             known = len(self._rest) >= _HEADER.size
             self._need = _HEADER.size + (_HEADER.unpack_from(self._rest)[0] if known else 0)

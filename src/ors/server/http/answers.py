@@ -19,7 +19,7 @@ class Headers:
     @classmethod
     def read(cls, wire: bytes) -> "Headers":
         """Headers in the form that a peer has sent."""
-        made = cls()
+        made = cls.__new__(cls)
         made.wire = wire
         return made
 
