@@ -101,7 +101,7 @@ def test_routers_look_for_every_server_that_there_may_be(tmp_path: Path) -> None
     (port,) = service["spec"]["ports"]
     words = started("router", tmp_path)
     places = [after for word, after in pairwise(words) if word == "--to"]
-    assert places == [f"{n}=http://{host.format(n)}:{port['port']}" for n in range(most)]
+    assert places == [f"http://{host.format(n)}:{port['port']}" for n in range(most)]
 
 
 def probes() -> Iterator[Any]:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ors import Server, ToolOutput, tool
-from ors.cluster.member import Member
+from ors.cluster.servers.member import Member
 from tests.attack.link import UPGRADE
 from tests.support import SUPPORT
 from tests.support.commands import refused, run

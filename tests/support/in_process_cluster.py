@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from ors import Environment, Limits, Server
-from ors.cluster.member import Member
-from ors.cluster.router_server import RouterServer
 from ors.cluster.routing.peer import UNIX
+from ors.cluster.servers.member import Member
+from ors.cluster.servers.router_server import RouterServer
 from tests.support.raw_http import Raw
 
 

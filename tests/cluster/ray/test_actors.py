@@ -15,7 +15,7 @@ from tests.support.raw_http import Raw
 from tests.support.ray_cluster import clustered, until
 
 if TYPE_CHECKING:
-    from ors.cluster.ray.host import Host
+    from ors.cluster.ray.actors import Host
 
 Rows = Callable[[], list[HostInfo]]
 
@@ -31,7 +31,7 @@ NAMESPACE = "actors"
 @pytest.fixture(scope="module")
 def directory() -> Iterator[Any]:
     pytest.importorskip("ray", reason="Ray is not installed: pip install 'ors-kit[ray]'")
-    from ors.cluster.ray.actors import ActorPlan
+    from ors.cluster.ray.backend import ActorPlan
 
     with clustered(nodes=1):
         yield ActorPlan([Lab], {}, "127.0.0.1", 0, False, 0.1, 0, {}, {}, NAMESPACE).directory()
@@ -46,7 +46,7 @@ def rows(directory: Any) -> Rows:
 
 @contextmanager
 def host(slot: int) -> Iterator["Host"]:
-    from ors.cluster.ray.host import Host
+    from ors.cluster.ray.actors import Host
 
     made = Host(slot, [Lab], {"limits": Limits(grace_seconds=0.1)}, "127.0.0.1", False, NAMESPACE)
     try:
@@ -57,7 +57,7 @@ def host(slot: int) -> Iterator["Host"]:
 
 @contextmanager
 def router() -> Iterator[Raw]:
-    from ors.cluster.ray.router import RouterActor
+    from ors.cluster.ray.actors import RouterActor
 
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

@@ -8,8 +8,8 @@ from urllib.parse import urlsplit
 import pytest
 
 from ors import Limits
-from ors.cluster.member import Member
 from ors.cluster.routing.live import _ServerFeed
+from ors.cluster.servers.member import Member
 from ors.server.http.requests import Request
 from ors.server.http.streams import Feed
 from tests.support.environments import Lab

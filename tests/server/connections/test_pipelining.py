@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ors import Limits
-from ors.cluster.forwarding import MovableConnection
+from ors.cluster.servers.forwarding import MovableConnection
 from ors.errors import AuthenticationError, ORSError
 from ors.server.connections.listener import Listener
 from ors.server.http.answers import Answer, refusal

@@ -16,7 +16,7 @@ from ors.cluster.local.messages import (
     WorkerUpdate,
     memory,
 )
-from ors.cluster.member import Member
+from ors.cluster.servers.member import Member
 from ors.server import Server
 from ors.server.connections.clients import Acceptor
 from ors.server.identity import Identity

@@ -1,91 +1,185 @@
-"""How the actors of hosts, routers and the directory are made and placed."""
+"""The actors that run servers and routers, and how they report to the directory."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import logging
+import os
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import ray
-from ray.util.scheduling_strategies import (
-    NodeAffinitySchedulingStrategy,
-    NodeLabelSchedulingStrategy,
-    NotIn,
-)
 
-from ors import Environment, Limits
-from ors.cluster.hosting.backend import Directory
-from ors.cluster.ray.heartbeat import DIRECTORY
-from ors.cluster.ray.host import Host
-from ors.cluster.ray.router import RouterActor
-from ors.server.sessions.api_keys import Keys
+from ors import Environment, Server
+from ors.cluster.hosting.backend import SILENCE_SECONDS, HostInfo, HostURLs
+from ors.cluster.link.handover import listeners
+from ors.cluster.servers.member import Member
+from ors.cluster.servers.router_server import RouterServer
+from ors.limits import Limits
+from ors.server.identity import Identity
 
-LEAST_CPUS = 0.01
-"""Ray places an actor without any CPU anywhere, whatever else it asks for."""
-_SMALL: dict[str, Any] = {"num_cpus": LEAST_CPUS, "max_restarts": -1, "max_task_retries": -1}
-# Beside Ray's own record of the cluster, without which nothing could be placed either.
-_ON_HEAD = {"node:__internal_head__": 0.001}
+log = logging.getLogger("ors.cluster")
+
+DIRECTORY = "ors-directory"
+HEARTBEAT_SECONDS = 0.5
+START_SECONDS = 60.0
+LOOK_SECONDS = 0.5
 
 
-class NamespaceInUse(ValueError):
-    """The namespace has a deployment already; two would mix up their hosts."""
+def directory(namespace: str) -> Any:
+    """Returns Ray's handle of the directory of a namespace.
+
+    By its name: a handle among an actor's arguments would be kept in the memory of the driver's node, without
+    which the actor could not be started again.
+
+    Raises:
+        ValueError: nothing is deployed there.
+    """
+    return ray.get_actor(DIRECTORY, namespace=namespace)
 
 
-@dataclass(frozen=True, slots=True)
-class ActorPlan:
-    """The arguments of `deploy` that actors are made from."""
+class Host:
+    """Runs a server in a thread. When the process dies, Ray starts it again, as another incarnation."""
 
-    environments: Sequence[type[Environment]]
-    options: Mapping[str, Any]
-    host: str
-    port: int
-    insecure: bool
-    num_cpus: float
-    num_gpus: float
-    resources: Mapping[str, float]
-    runtime_env: Mapping[str, Any]
-    namespace: str
-
-    def __post_init__(self) -> None:
-        if not ray.is_initialized():  # or Ray would start a new cluster on this machine
-            raise RuntimeError("Not connected to a Ray cluster: call ray.init(address=...) first")
-        if self.num_cpus < LEAST_CPUS:
-            raise ValueError(f"num_cpus must be {LEAST_CPUS} or more: Ray places what needs none anywhere")
-
-    def directory(self) -> Any:
-        """Starts the one directory of the namespace.
-
-        Raises:
-            NamespaceInUse: there is one already.
-        """
-        known = ray.remote(Directory).options(
-            name=DIRECTORY, namespace=self.namespace, resources=_ON_HEAD, **_SMALL
+    def __init__(
+        self,
+        slot: int,
+        environments: Sequence[type[Environment]],
+        options: Mapping[str, Any],
+        host: str,
+        insecure: bool,
+        namespace: str,
+    ) -> None:
+        known = directory(namespace)
+        up = threading.Event()
+        self._node = ray.get_runtime_context().get_node_id()
+        self._member = Member(
+            Server(environments, **options),
+            host or ray.util.get_node_ip_address(),
+            0,
+            identity=Identity(slot),
+            insecure=insecure,
+            on_start=lambda url: up.set(),
         )
+        self._running = _Running(self._member.run, up)
+        self._url = self._member.url
+        self._heartbeat = _Heartbeat(lambda: known.heartbeat.remote(self.info()), self._update)
+
+    def info(self) -> HostInfo:
+        runtime = self._member.app.runtime
+        me, sessions = runtime.identity, len(self._member.app.sessions)
+        return HostInfo(me.slot, me.incarnation, self._url, sessions, self._node, runtime.retiring)
+
+    def pid(self) -> int:
+        return os.getpid()
+
+    def retire(self, whether: bool = True) -> int:
+        """Stops or resumes taking new sessions; returns how many sessions and forwarded requests it has."""
+        self._member.app.runtime.retiring = whether
+        return len(self._member.app.sessions) + len(self._member.forwarding.waiting())
+
+    def stop(self) -> None:
+        """Ends its sessions and the server."""
+        self._heartbeat.stop()
+        self._member.should_exit = True
+        self._running.join()
+
+    def _update(self, hosts: HostURLs) -> None:
+        others = [url for url in hosts.urls if url != self._url]
+        self._member.call_soon(partial(self._member.peers.update, others, complete=hosts.complete))
+
+
+class RouterActor:
+    """Runs a router in a thread, on a port that is the same on every node. Its death loses no session."""
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        limits: Limits,
+        api_key: str,
+        cors_origins: Sequence[str],
+        namespace: str,
+    ) -> None:
+        known = directory(namespace)
+        host = host or ray.util.get_node_ip_address()
+        up = threading.Event()
+        node = ray.get_runtime_context().get_node_id()
+        # A router that knows no hosts would refuse clients, so it learns of them before it listens.
+        hosts = [info.url for info in ray.get(known.hosts.remote(), timeout=START_SECONDS)]
+        self._runner = RouterServer(
+            hosts, host, port, limits, api_key, lambda url: up.set(), cors_origins=cors_origins
+        )
+        # Shared, so that several nodes on one machine can use one port.
+        sockets = listeners(host, port, 1, shared=True)
+        self._running = _Running(partial(self._runner.run, sockets=sockets), up)
+        url = self._runner.url
+        self._heartbeat = _Heartbeat(lambda: known.router_heartbeat.remote(node, url), self._update)
+
+    def pid(self) -> int:
+        return os.getpid()
+
+    def stop(self) -> None:
+        """Ends once the answers that it forwards are complete."""
+        self._heartbeat.stop()
+        self._runner.should_exit = True
+        self._running.join()
+
+    def _update(self, hosts: HostURLs) -> None:
+        self._runner.call_soon(partial(self._runner.app.peers.update, hosts.urls, complete=hosts.complete))
+
+
+class _Running:
+    """A server or router in its own thread: `up` is set once it listens.
+
+    Raises:
+        Exception: why it ended before that.
+    """
+
+    def __init__(self, run: Callable[[], None], up: threading.Event) -> None:
+        self._run = run
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._run_until_end, name="ors-server")
+        self._thread.start()
+        while not up.wait(LOOK_SECONDS):  # an environment may take long to start
+            if not self._thread.is_alive():
+                raise self._failure or RuntimeError("The server ended during startup")
+
+    def _run_until_end(self) -> None:
         try:
-            return known.remote()
-        except ValueError:
-            raise NamespaceInUse(f"there is a deployment in the namespace {self.namespace!r}") from None
+            self._run()
+        except BaseException as error:
+            self._failure = error
+            raise
 
-    def host_actor(self, slot: int, avoid: frozenset[str]) -> Any:
-        """Starts a host, on any node but these."""
-        where = NodeLabelSchedulingStrategy({"ray.io/node-id": NotIn(*avoid)}) if avoid else "SPREAD"
-        made = ray.remote(Host).options(
-            num_cpus=self.num_cpus,
-            num_gpus=self.num_gpus or None,  # zero would hide the GPUs that are there
-            resources=dict(self.resources),
-            runtime_env=dict(self.runtime_env) or None,
-            scheduling_strategy=where,
-            max_restarts=-1,
-            max_task_retries=-1,
-            max_concurrency=4,
-        )
-        return made.remote(
-            slot, list(self.environments), dict(self.options), self.host, self.insecure, self.namespace
-        )
+    def join(self) -> None:
+        self._thread.join()
 
-    def router_actor(self, node: str) -> Any:
-        there = NodeAffinitySchedulingStrategy(node, soft=False)
-        made = ray.remote(RouterActor).options(scheduling_strategy=there, max_concurrency=2, **_SMALL)
-        secrets = [key.secret for key in Keys(self.options.get("api_keys", ())).by_name.values()]
-        limits = self.options.get("limits") or Limits()
-        origins = tuple(self.options.get("cors_origins", ()))
-        key = secrets[0] if secrets else ""
-        return made.remote(self.host, self.port, limits, key, origins, self.namespace)
+
+class _Heartbeat:
+    """Reports to the directory from a thread, passes on where all hosts are, and ends with its raylet."""
+
+    def __init__(self, send: Callable[[], Any], on_urls: Callable[[HostURLs], None]) -> None:
+        self._send = send
+        self._on_urls = on_urls
+        self._raylet = os.getppid()
+        self._stopped = threading.Event()
+        # Two threads: the raylet is watched also while the directory cannot be reached.
+        for work in (self._report, self._watch):
+            threading.Thread(target=work, name="ors-heartbeat", daemon=True).start()
+
+    def stop(self) -> None:
+        self._stopped.set()
+
+    def _report(self) -> None:
+        while not self._stopped.is_set():
+            try:
+                self._on_urls(ray.get(self._send(), timeout=SILENCE_SECONDS))
+            except ray.exceptions.RayError as error:
+                # The directory is being restarted: what is known is still true.
+                log.debug("The directory does not answer: %s", error)
+            self._stopped.wait(HEARTBEAT_SECONDS)
+
+    def _watch(self) -> None:
+        while not self._stopped.wait(HEARTBEAT_SECONDS):
+            if os.getppid() != self._raylet:
+                os._exit(1)  # the raylet is dead: Ray starts this actor again elsewhere

@@ -3,12 +3,12 @@
 import socket
 from collections.abc import Callable, Iterator, Sequence
 
-from ors.cluster.forwarding import Forwarding, MovableConnection
 from ors.cluster.link.handover import HandoverServer
 from ors.cluster.link.server import upgrade
 from ors.cluster.routing.peer import LocalServer
 from ors.cluster.routing.peers import Peers
 from ors.cluster.routing.router import Router
+from ors.cluster.servers.forwarding import Forwarding, MovableConnection
 from ors.server import Server
 from ors.server.app import App
 from ors.server.identity import Identity

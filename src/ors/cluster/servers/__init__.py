@@ -1,0 +1,1 @@
+"""Servers that forward to each other, and routers, as processes."""
