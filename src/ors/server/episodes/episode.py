@@ -239,7 +239,7 @@ class Episode:
         reward, finished = output.reward, output.finished
         if reward is not None and not math.isfinite(reward):
             raise ValueError(f"{name!r} gave the reward {reward}; a reward is a finite number or None")
-        if self._was_last_step() and not finished:
+        if self._steps_left is not None and self._was_last_step() and not finished:
             output, finished = output.model_copy(update={"finished": True}), True
         result = dumps({"ok": True, "output": output.__dict__ if type(output) is ToolOutput else output})
         limit = self._limits.result_bytes

@@ -2,12 +2,39 @@
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 KEPT_BYTES = 64 * 2**20
 ENTRY_BYTES = 250
 """What an entry takes besides the prompt."""
+
+
+class _Asking:
+    """A request that asks an environment for its prompt, and an answer for others who want it meanwhile."""
+
+    __slots__ = ("_answer", "task")
+
+    def __init__(self) -> None:
+        self.task = asyncio.current_task()
+        self._answer: asyncio.Future[bytes] | None = None
+
+    async def shared(self) -> bytes:
+        if self._answer is None:
+            self._answer = asyncio.get_running_loop().create_future()
+        return await asyncio.shield(self._answer)
+
+    def succeeded(self, prompt: bytes) -> None:
+        if self._answer is not None:
+            self._answer.set_result(prompt)
+
+    def failed(self, error: BaseException) -> None:
+        if self._answer is None:
+            return
+        if isinstance(error, asyncio.CancelledError):
+            self._answer.cancel()
+        else:
+            self._answer.set_exception(error)
 
 
 class Prompts:
@@ -21,14 +48,14 @@ class Prompts:
         self._by_sid: OrderedDict[str, bytes] = OrderedDict()
         self._same: dict[bytes, tuple[bytes, int]] = {}
         """Each prompt once, and how many sessions have it: forks, and episodes on the same task."""
-        self._asking: dict[str, asyncio.Task[bytes]] = {}
+        self._asking: dict[str, _Asking] = {}
         self._bytes = 0
 
     def get(self, sid: str) -> bytes | None:
         """The prompt of a session, if it was asked for and is kept."""
         return self._by_sid.get(sid)
 
-    async def asked(self, sid: str, ask: Callable[[], Coroutine[Any, Any, bytes]]) -> bytes:
+    async def asked(self, sid: str, ask: Callable[[], Awaitable[bytes]]) -> bytes:
         """The kept prompt of a session, or what `ask` returns; those who come meanwhile share one run of it.
 
         Raises what `ask` raises, which is not kept.
@@ -36,20 +63,21 @@ class Prompts:
         kept = self._by_sid.get(sid)
         if kept is not None:
             return kept
-        asking = self._asking.get(sid)
-        if asking is None:
-            asking = self._asking[sid] = asyncio.create_task(self._ask(sid, ask()))
-        return await asyncio.shield(asking)
-
-    async def _ask(self, sid: str, coming: Coroutine[Any, Any, bytes]) -> bytes:
-        task = asyncio.current_task()
+        if sid in self._asking:
+            return await self._asking[sid].shared()
+        asking = self._asking[sid] = _Asking()
         try:
-            prompt = await coming
-            if self._asking.get(sid) is task:  # otherwise the session has ended meanwhile
+            prompt = await ask()
+            if self._asking.get(sid) is asking:  # otherwise the session has ended meanwhile
                 self.keep(sid, prompt)
+        except BaseException as error:
+            asking.failed(error)
+            raise
+        else:
+            asking.succeeded(prompt)
             return prompt
         finally:
-            if self._asking.get(sid) is task:
+            if self._asking.get(sid) is asking:
                 del self._asking[sid]
 
     def keep(self, sid: str, prompt: bytes) -> None:
@@ -63,14 +91,14 @@ class Prompts:
         while self._bytes > self._budget:
             self._drop(next(iter(self._by_sid)))
 
-    def end(self, sid: str) -> list[asyncio.Task[bytes]]:
+    def end(self, sid: str) -> list[asyncio.Task[Any]]:
         """Forgets the prompt of a session that ends; returns the cancelled task that asks for it, if any."""
         self._drop(sid)
         asking = self._asking.pop(sid, None)
-        if asking is None:
+        if asking is None or asking.task is None:
             return []
-        asking.cancel()
-        return [asking]
+        asking.task.cancel()
+        return [asking.task]
 
     def _drop(self, sid: str) -> None:
         prompt = self._by_sid.pop(sid, None)

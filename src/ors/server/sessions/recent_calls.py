@@ -44,7 +44,7 @@ class RecentCalls:
     def __init__(self) -> None:
         self._older: list[_Entry] = []
         self._newer: list[_Entry] = []
-        self._bytes = 0
+        self._room = BUDGET_BYTES // 2
 
     def add(
         self,
@@ -57,16 +57,15 @@ class RecentCalls:
         request: bytes | None,
         events: bytes,
     ) -> None:
+        kept: bytes | None = events
         size = len(events)
-        taken = ENTRY_BYTES + (0 if request is None else len(request))
-        if size <= MOST_BYTES:
-            self._newer.append((sid, key, id, tool, seconds, finished_at, request, events, size))
-            self._bytes += taken + size
-        else:
-            self._newer.append((sid, key, id, tool, seconds, finished_at, request, None, size))
-            self._bytes += taken
-        if self._bytes > BUDGET_BYTES // 2:
-            self._older, self._newer, self._bytes = self._newer, [], 0
+        if size > MOST_BYTES:
+            kept = None
+            self._room += size
+        self._newer.append((sid, key, id, tool, seconds, finished_at, request, kept, size))
+        self._room -= ENTRY_BYTES + size + (len(request) if request else 0)
+        if self._room < 0:
+            self._older, self._newer, self._room = self._newer, [], BUDGET_BYTES // 2
 
     def add_prompt(self, sid: str, key: str, prompt: bytes) -> None:
         self.add(sid, key, "", "", 0.0, inf, None, prompt)
