@@ -39,4 +39,5 @@ def task_ids() -> Iterator[str]:
 
 def valid_session_id(sid: str) -> bool:
     """Whether `sid` may name a session: printable Latin-1, not blank, and not over 256 characters."""
-    return 0 < len(sid) <= MAX_ID_CHARS and sid.isprintable() and not sid.isspace() and max(sid) <= "\xff"
+    latin = sid.isascii() or max(sid) <= "\xff"
+    return 0 < len(sid) <= MAX_ID_CHARS and latin and sid.isprintable() and not sid.isspace()

@@ -15,7 +15,7 @@ from ors.server.episodes.environments import ServedEnvironment
 from ors.server.episodes.hooks import ProcessHooks
 from ors.server.episodes.threads import NoThread, Threads
 from ors.server.http.answers import Answer, refusal
-from ors.server.http.body_values import SMALL_BODY, is_light
+from ors.server.http.body_values import SMALL_BODY, is_light, parsed
 from ors.server.http.endpoints import Endpoints
 from ors.server.http.heavy_bodies import HeavyBodies
 from ors.server.http.origin_check import LOOPBACK, OriginCheck, is_preflight
@@ -185,9 +185,11 @@ class App(Part):
                 if elsewhere is not None:
                     return elsewhere
             handler = self._routes.exact.get((request.method, request.path)) or self._routes.find(request)
-            if len(request.body) > SMALL_BODY and not is_light(request.body):
-                coming = self._heavy_bodies.answered(request, lambda: handler(request))
-                return Later(request, coming, self.tasks, self._failed)
+            if len(request.body) > SMALL_BODY:
+                if not is_light(request.body):
+                    coming = self._heavy_bodies.answered(request, lambda: handler(request))
+                    return Later(request, coming, self.tasks, self._failed)
+                request.parsed = parsed(request.body)
             outcome = handler(request)
         except Exception as error:
             return self._failed(request, error)

@@ -21,20 +21,14 @@ _BEGINNING, _SLICE = 4 * 2**20, 64 * 1024
 _REST = bytes(set(range(256)) - set(b'",:[{'))
 
 
-def parsed(body: bytes, count: int | None = None) -> object:
-    """The JSON value of a body; `count` is the number of its values, if that is known.
-
-    Raises:
-        TooLarge: it has too many values.
-        BadRequest: it is not JSON.
-    """
-    if len(body) > SMALL_BODY and (values(body) if count is None else count) > MOST_VALUES:
-        raise _too_many(body)
+def parsed(body: bytes, count: int = 0) -> tuple[object, ORSError | None]:
+    """The JSON value of a body, or what is wrong with it; `count` is the number of its values, if many."""
+    if count > MOST_VALUES:
+        return None, _too_many(body)
     try:
-        value: object = loads(body)
+        return loads(body), None
     except ValueError:
-        raise _no_json() from None
-    return value
+        return None, _no_json()
 
 
 def _too_many(body: bytes) -> ORSError:

@@ -20,7 +20,6 @@ from ors.server.observe.events import EpisodeStarted
 from ors.server.runtime import SHUTDOWN, Runtime
 from ors.server.sessions.api_keys import Keys
 from ors.server.sessions.calls import Call
-from ors.server.sessions.recent_calls import MOST_BYTES
 from ors.server.sessions.registry import Sessions
 from ors.server.sessions.session import ServerSession
 from ors.types import (
@@ -261,7 +260,7 @@ class Endpoints:
         key = request.idempotency_key() if IDEMPOTENCY_KEY in headers else None
         trace = request.trace() if TRACE in headers else ""
         name, given, task_id = request.tool_call()
-        body = request.body if len(request.body) <= MOST_BYTES else None
+        body = request.body if request.parsed is None else None  # a large one is not kept
         call = session.submit(name, given, loop, task_id, key, trace, body)
         if isinstance(call, Call):
             return CallStream(call, self._timers)

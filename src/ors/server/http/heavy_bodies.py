@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 
-from ors.errors import ORSError, Unavailable
+from ors.errors import Unavailable
 from ors.server.http.answers import Answer
 from ors.server.http.body_values import MOST_VALUES, VALUE_BYTES, parsed, values
 from ors.server.http.requests import Request
@@ -33,10 +33,7 @@ class HeavyBodies:
                 run = self._runtime.threads.run
                 count = await run(values, request.body)
                 taken += self._take(VALUE_BYTES * min(count, MOST_VALUES), taken)
-                try:
-                    request.parsed = await run(parsed, request.body, count), None
-                except ORSError as error:
-                    request.parsed = None, error  # for handlers that read the body
+                request.parsed = await run(parsed, request.body, count)
             outcome = answer()
             return outcome if isinstance(outcome, Answer | Stream) else await outcome
         finally:

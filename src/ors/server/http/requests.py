@@ -15,7 +15,7 @@ from ors._validation import problems
 from ors.errors import BadRequest, ORSError, ResponseError, TooLarge
 from ors.limits import Limits
 from ors.server.http.answers import Headers
-from ors.server.http.body_values import SMALL_BODY, parsed
+from ors.server.http.body_values import parsed
 from ors.types import ToolCall
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -56,7 +56,7 @@ class Request:
         self.headers = headers
         self.body = body
         self.parsed: tuple[object, ORSError | None] | None = None
-        """The value of its body, or what is wrong with it, if it was parsed in a thread."""
+        """The value of a large body, or what is wrong with it; None for a small one, not parsed yet."""
         self.key = ""
         """The name of its API key, once it is checked."""
         self.more: Headers | None = None
@@ -198,10 +198,10 @@ class Request:
         return value
 
     def _value(self) -> Any:
-        value, error = self.parsed or (None, None)
+        value, error = self.parsed or parsed(self.body)
         if error is not None:
             raise error
-        return value if self.parsed else parsed(self.body)
+        return value
 
     def model(self, model: type[Model]) -> Model:
         """The body as one of the wire's models.
@@ -218,7 +218,7 @@ class Request:
             BadRequest: it does not fit. TooLarge: it has too many values.
         """
         try:
-            value = loads(self.body) if len(self.body) <= SMALL_BODY else self._value()
+            value = loads(self.body) if self.parsed is None else self._value()
             name, given, task_id = value["name"], value["input"], value.get("task_id")
         except (ValueError, TypeError, LookupError, AttributeError):
             value = self.json_object()

@@ -13,28 +13,26 @@ ENTRY_BYTES = 250
 class _Asking:
     """A request that asks an environment for its prompt, and an answer for others who want it meanwhile."""
 
-    __slots__ = ("_answer", "task")
+    __slots__ = ("answer", "task")
 
     def __init__(self) -> None:
-        self.task = asyncio.current_task()
-        self._answer: asyncio.Future[bytes] | None = None
+        task = asyncio.current_task()
+        assert task is not None
+        self.task = task
+        self.answer: asyncio.Future[bytes] | None = None
 
     async def shared(self) -> bytes:
-        if self._answer is None:
-            self._answer = asyncio.get_running_loop().create_future()
-        return await asyncio.shield(self._answer)
-
-    def succeeded(self, prompt: bytes) -> None:
-        if self._answer is not None:
-            self._answer.set_result(prompt)
+        if self.answer is None:
+            self.answer = asyncio.get_running_loop().create_future()
+        return await asyncio.shield(self.answer)
 
     def failed(self, error: BaseException) -> None:
-        if self._answer is None:
+        if self.answer is None:
             return
         if isinstance(error, asyncio.CancelledError):
-            self._answer.cancel()
+            self.answer.cancel()
         else:
-            self._answer.set_exception(error)
+            self.answer.set_exception(error)
 
 
 class Prompts:
@@ -74,7 +72,8 @@ class Prompts:
             asking.failed(error)
             raise
         else:
-            asking.succeeded(prompt)
+            if asking.answer is not None:
+                asking.answer.set_result(prompt)
             return prompt
         finally:
             if self._asking.get(sid) is asking:
@@ -82,7 +81,8 @@ class Prompts:
 
     def keep(self, sid: str, prompt: bytes) -> None:
         """Keeps the prompt of a session, instead of an earlier one."""
-        self._drop(sid)
+        if sid in self._by_sid:
+            self._drop(sid)
         # A copy: orjson leaves 4 KB reserved behind a result.
         prompt, holders = self._same.get(prompt) or (bytes(memoryview(prompt)), 0)
         self._same[prompt] = prompt, holders + 1
@@ -93,17 +93,16 @@ class Prompts:
 
     def end(self, sid: str) -> list[asyncio.Task[Any]]:
         """Forgets the prompt of a session that ends; returns the cancelled task that asks for it, if any."""
-        self._drop(sid)
-        asking = self._asking.pop(sid, None)
-        if asking is None or asking.task is None:
+        if sid in self._by_sid:
+            self._drop(sid)
+        if sid not in self._asking:
             return []
-        asking.task.cancel()
-        return [asking.task]
+        task = self._asking.pop(sid).task
+        task.cancel()
+        return [task]
 
     def _drop(self, sid: str) -> None:
-        prompt = self._by_sid.pop(sid, None)
-        if prompt is None:
-            return
+        prompt = self._by_sid.pop(sid)
         _, holders = self._same.pop(prompt)
         if holders > 1:
             self._same[prompt] = prompt, holders - 1
