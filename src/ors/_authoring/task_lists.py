@@ -36,11 +36,9 @@ class Listing:
         return Listing, (self._owner,)
 
     def known(self, split: str) -> Sequence[JSONObject] | None:
-        """The tasks of a split, if they are listed already."""
         return self._known.get(split)
 
     async def tasks(self, split: str, spawn: Spawn | None = None) -> Sequence[JSONObject]:
-        """The tasks of a split, as `list_tasks` returns them."""
         import asyncio
         from concurrent.futures import Future
 

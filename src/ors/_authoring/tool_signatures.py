@@ -24,11 +24,6 @@ _BLOCKS = (TextBlock, ImageBlock)
 
 
 def check_annotation(where: str, function: Any, hints: dict[str, Any]) -> None:
-    """Checks the return annotation of a tool.
-
-    Raises:
-        InvalidEnvironment: there is none, it allows other values, or the function is a generator.
-    """
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise InvalidEnvironment(
             f"{where} is a generator: {ALLOWED}, all at once; replace `yield` by `return`"
@@ -63,11 +58,6 @@ def _shown(hint: Any) -> str:
 
 
 def checked(name: str, output: Any) -> ToolOutput:
-    """Makes a ToolOutput of what the tool `name` returned.
-
-    Raises:
-        TypeError: it returned something else than a ToolOutput, a string or a list of blocks.
-    """
     if isinstance(output, ToolOutput):
         return output
     if isinstance(output, str):
@@ -97,8 +87,6 @@ def _kind(value: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ToolDef:
-    """A tool as found on a class."""
-
     spec: ToolSpec
     shared: bool
     concurrent: bool
@@ -115,11 +103,6 @@ class ToolDef:
     """Parameters and their fields of the model; None if the tool takes the model itself."""
 
     def arguments(self, given: Mapping[str, Any]) -> dict[str, Any] | BaseModel | None:
-        """Validates the input; returns the model, or keyword arguments.
-
-        Raises:
-            ToolError: the input does not fit the tool's schema.
-        """
         if self.validator is None:
             return None
         try:

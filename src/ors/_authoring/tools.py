@@ -67,8 +67,6 @@ def terminal(fn: F) -> F:
 
 
 class Spawn(Protocol):
-    """Runs a sync function off the event loop."""
-
     def __call__(self, fn: Callable[..., Any], /, *args: Any) -> Awaitable[Any]: ...
 
 
@@ -143,7 +141,6 @@ class Toolbox:
         return len(self.by_name)
 
     def specs(self, *, shared: bool) -> list[ToolSpec]:
-        """The shared or the task-specific tools, as agents see them."""
         return [
             definition.spec
             for definition in self.by_name.values()
@@ -151,11 +148,6 @@ class Toolbox:
         ]
 
     def terminal(self) -> TerminalToolSpec | None:
-        """The `@terminal` tool, if there is one.
-
-        Raises:
-            InvalidEnvironment: there are two, or it takes more than the message.
-        """
         found = [definition for definition in self.by_name.values() if definition.terminal]
         if not found:
             return None

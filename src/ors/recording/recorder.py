@@ -79,7 +79,6 @@ class SessionRecorder:
         self._queue.drop()
 
     def counts(self) -> tuple[int, int]:
-        """The number of records that were written, and of those that were dropped."""
         return self._queue.written, self._queue.dropped
 
     def close(self) -> None:
@@ -145,7 +144,6 @@ class WriteQueue:
         return True
 
     def give_back(self, size: int) -> None:
-        """Gives back memory of what will not be written."""
         self._taken -= size
 
     def drop(self) -> None:

@@ -57,8 +57,6 @@ class SharedBytes:
 
 @dataclass(slots=True)
 class SeenCall:
-    """One call of a session."""
-
     tool: str
     id: str
     input: bytes
@@ -159,8 +157,6 @@ def _json(task: JSONObject) -> bytes | None:
 
 
 class SeenStep(NamedTuple):
-    """One call, and the message that it became."""
-
     call: SeenCall
     message: ToolMessage
     failed: bool

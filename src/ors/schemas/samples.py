@@ -34,7 +34,6 @@ class Inputs:
         self._random = source
 
     def make(self, schema: Mapping[str, Any] | None) -> Any:
-        """Generates a value for `schema`; {} for a tool without input."""
         return {} if schema is None else _Generator(self._random, schema).value(schema, 0)
 
 

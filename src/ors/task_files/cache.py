@@ -54,7 +54,6 @@ def cached(path: str, info: os.stat_result, ending: str, write: Write) -> int:
 
 
 def _made(home: Path, prefix: str, name: str, ending: str, write: Write) -> tuple[int, str]:
-    """Writes a cached file; returns its descriptor and its name."""
     with tempfile.NamedTemporaryFile(dir=home, prefix=prefix, delete=False) as made:
         try:
             write(made.file)

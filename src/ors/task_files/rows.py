@@ -77,11 +77,6 @@ class FileRows(Rows):
         """
 
     def row(self, index: int) -> JSONObject:
-        """The row at an index.
-
-        Raises:
-            ValueError: it is not valid; the text has file and line.
-        """
         start, end = self._span(index)
         try:
             return self.parsed(os.pread(self._file, end - start, start))
@@ -115,7 +110,6 @@ class JSONLRows(FileRows):
     """One JSON object per line. Blank lines do not count."""
 
     def starts(self, lines: Iterable[bytes]) -> Iterator[int]:
-        """Offsets of the lines that are not blank."""
         offset = 0
         for line in lines:
             if not line.isspace():
@@ -201,11 +195,6 @@ class DatasetRows(Rows):
         return len(self._source)
 
     def row(self, index: int) -> JSONObject:
-        """The row at an index.
-
-        Raises:
-            TypeError: it is not a dictionary.
-        """
         found: Any = self._source[index]
         if not isinstance(found, Mapping):
             raise TypeError(
@@ -215,11 +204,6 @@ class DatasetRows(Rows):
 
 
 def parquet_rows(path: Path) -> JSONLRows:
-    """Rows of a Parquet file.
-
-    Raises:
-        ImportError: pyarrow is not installed. ValueError: the file is not valid, or a column is not JSON.
-    """
     return JSONLRows(path, cached(str(path), os.stat(path), ".jsonl", partial(_write_parquet_rows, path)))
 
 

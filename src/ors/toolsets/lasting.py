@@ -50,7 +50,6 @@ class Bounded:
         del self._last[: -self._part]
 
     def text(self) -> str:
-        """The kept output, as text of a bounded length."""
         missing = self.size - len(self._first) - len(self._last)
         note = f"\n[… {missing:,} bytes left out …]\n".encode() if missing else b""
         return shortened((self._first + note + self._last).decode(errors="replace"))
@@ -69,7 +68,6 @@ class ProgramReply:
     """Status of a program that has ended by itself."""
 
     def text(self, *notes: str) -> str:
-        """The output, and notes about the end."""
         said = "; ".join(note for note in (self.stopped, *notes) if note)
         parts = (self.output.strip("\n"), said and f"[{said}]")
         return "\n".join(part for part in parts if part) or "[no output]"
@@ -94,7 +92,6 @@ class Lasting:
         return self._process
 
     async def start(self) -> None:
-        """Starts the program, if it does not run."""
         if self._process is None:
             self._process = await self._box.spawn(self._argv, env=self._env, reports=True)
 

@@ -68,7 +68,6 @@ class Bash(SandboxTools):
         return ToolOutput(blocks=[TextBlock(text=reply.text(note, *notes))], metadata={"exit_code": code})
 
     async def _ask(self, command: str, timeout: float, begin: str = "") -> ProgramReply:
-        """Runs a command; notes the shell's pid."""
         reply = await self._shell.ask(
             lambda number: _request(begin, command, number), timeout, self._interrupt
         )

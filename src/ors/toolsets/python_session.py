@@ -21,7 +21,6 @@ from typing import Any
 
 
 def main() -> None:
-    """Answers requests until standard input ends."""
     requests, report = os.fdopen(os.dup(0), "r", encoding="utf-8"), os.dup(3)
     os.close(3)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)

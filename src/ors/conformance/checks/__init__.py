@@ -7,9 +7,10 @@ from importlib import import_module
 from types import ModuleType
 from typing import Literal
 
-from ors.conformance.subject import ServerUnderTest
+from ors.conformance.subject import CheckedSession, ServerUnderTest
 
 Run = Callable[[ServerUnderTest], Awaitable[None]]
+RunInSession = Callable[[CheckedSession], Awaitable[None]]
 
 Need = Literal["probe", "probe_indexed", "several", "single", "slow"]
 
@@ -47,6 +48,19 @@ class Check:
 def check(id: str, *needs: Need) -> Callable[[Run], Check]:
     """Decorator that makes a function the check of a requirement."""
     return lambda run: Check(id, run, needs)
+
+
+def in_session(id: str, *needs: Need) -> Callable[[RunInSession], Check]:
+    """The same for a function that gets an open session of the environment to check."""
+
+    def checked(run: RunInSession) -> Check:
+        async def opened(server: ServerUnderTest) -> None:
+            async with server.session() as episode:
+                await run(episode)
+
+        return Check(id, opened, needs)
+
+    return checked
 
 
 @cache

@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from ors.conformance import expect
-from ors.conformance.checks import Check, check
+from ors.conformance.checks import Check, check, in_session
 from ors.conformance.events import RawStream
 from ors.conformance.requirements import Violation
-from ors.conformance.subject import ServerUnderTest
+from ors.conformance.subject import CheckedSession, ServerUnderTest
 
 TEXTS = (
     "",
@@ -21,70 +21,64 @@ TEXTS = (
 )
 
 
-@check("call.stream")
-async def stream(server: ServerUnderTest) -> None:
-    async with server.session() as episode:
-        given = await episode.some()
-        if given.head.status != 200:
-            raise Violation(f"answered {given.head.status} instead of 200", given.seen)
-        kind = (given.head.header("content-type") or "").split(";")[0].strip().lower()
-        if kind != "text/event-stream":
+@in_session("call.stream")
+async def stream(episode: CheckedSession) -> None:
+    given = await episode.some()
+    if given.head.status != 200:
+        raise Violation(f"answered {given.head.status} instead of 200", given.seen)
+    kind = (given.head.header("content-type") or "").split(";")[0].strip().lower()
+    if kind != "text/event-stream":
+        raise Violation("the answer is not text/event-stream", given.head.raw)
+
+
+@in_session("call.without-accept", "probe")
+async def without_accept(episode: CheckedSession) -> None:
+    for headers in ({}, {"Accept": "application/json"}):
+        given = await episode.call("echo", {"text": "x"}, headers=headers)
+        if "text/event-stream" not in (given.head.header("content-type") or ""):
             raise Violation("the answer is not text/event-stream", given.head.raw)
-
-
-@check("call.without-accept", "probe")
-async def without_accept(server: ServerUnderTest) -> None:
-    async with server.session() as episode:
-        for headers in ({}, {"Accept": "application/json"}):
-            given = await episode.call("echo", {"text": "x"}, headers=headers)
-            if "text/event-stream" not in (given.head.header("content-type") or ""):
-                raise Violation("the answer is not text/event-stream", given.head.raw)
-            given.output()
-
-
-@check("call.order")
-async def order(server: ServerUnderTest) -> None:
-    """Looks at a small result; with the probe also at a large one and an error."""
-    async with server.session() as episode:
-        streams = [await episode.some()]
-        if server.has_probe:
-            streams.append(await episode.call("big", {"characters": 10_000}))
-            streams.append(await episode.call("fail", {"text": "x"}))
-        for given in streams:
-            names = [event.name for event in given.events]
-            if names[:1] != ["task_id"]:
-                raise Violation("the first event is not task_id", given.seen)
-            if names[-1:] not in (["end"], ["error"]) or set(names[1:-1]) - {"chunk"}:
-                raise Violation(f"the events are {', '.join(names)}", given.seen)
-
-
-@check("call.task-id")
-async def task_id(server: ServerUnderTest) -> None:
-    async with server.session() as episode:
-        first, second = await episode.some(), await episode.some()
-        expect.uuid_format(first.task_id, first.seen)
-        if first.task_id == second.task_id:
-            raise Violation("two calls have the same task id", second.seen)
-
-
-@check("call.task-id-early", "probe")
-async def task_id_early(server: ServerUnderTest) -> None:
-    async with server.session() as episode:
-        given = await episode.call("slow", {"seconds": 1}, takes=1)
         given.output()
-        if given.events[0].at - given.started > 0.8:
-            raise Violation("the first event arrived only with the result", given.seen)
 
 
-@check("call.envelope")
-async def envelope(server: ServerUnderTest) -> None:
-    async with server.session() as episode:
-        given = await episode.some()
-        value = given.value()
-        good = value.get("ok") is True and isinstance(value.get("output"), dict)
-        bad = value.get("ok") is False and isinstance(value.get("error"), str)
-        if not good and not bad:
-            raise Violation("the result has neither of the two forms", given.seen)
+@in_session("call.order")
+async def order(episode: CheckedSession) -> None:
+    """Looks at a small result; with the probe also at a large one and an error."""
+    streams = [await episode.some()]
+    if episode.server.has_probe:
+        streams.append(await episode.call("big", {"characters": 10_000}))
+        streams.append(await episode.call("fail", {"text": "x"}))
+    for given in streams:
+        names = [event.name for event in given.events]
+        if names[:1] != ["task_id"]:
+            raise Violation("the first event is not task_id", given.seen)
+        if names[-1:] not in (["end"], ["error"]) or set(names[1:-1]) - {"chunk"}:
+            raise Violation(f"the events are {', '.join(names)}", given.seen)
+
+
+@in_session("call.task-id")
+async def task_id(episode: CheckedSession) -> None:
+    first, second = await episode.some(), await episode.some()
+    expect.uuid_format(first.task_id, first.seen)
+    if first.task_id == second.task_id:
+        raise Violation("two calls have the same task id", second.seen)
+
+
+@in_session("call.task-id-early", "probe")
+async def task_id_early(episode: CheckedSession) -> None:
+    given = await episode.call("slow", {"seconds": 1}, takes=1)
+    given.output()
+    if given.events[0].at - given.started > 0.8:
+        raise Violation("the first event arrived only with the result", given.seen)
+
+
+@in_session("call.envelope")
+async def envelope(episode: CheckedSession) -> None:
+    given = await episode.some()
+    value = given.value()
+    good = value.get("ok") is True and isinstance(value.get("output"), dict)
+    bad = value.get("ok") is False and isinstance(value.get("error"), str)
+    if not good and not bad:
+        raise Violation("the result has neither of the two forms", given.seen)
 
 
 def _check_output(given: RawStream) -> Mapping[str, Any]:
@@ -100,62 +94,56 @@ def _check_output(given: RawStream) -> Mapping[str, Any]:
     return output
 
 
-@check("call.output")
-async def output(server: ServerUnderTest) -> None:
-    async with server.session() as episode:
-        _check_output(await episode.some(accepted=True))
+@in_session("call.output")
+async def output(episode: CheckedSession) -> None:
+    _check_output(await episode.some(accepted=True))
 
 
-@check("call.all-keys")
-async def all_keys(server: ServerUnderTest) -> None:
-    async with server.session() as episode:
-        given = await episode.some(accepted=True)
+@in_session("call.all-keys")
+async def all_keys(episode: CheckedSession) -> None:
+    given = await episode.some(accepted=True)
+    output = _check_output(given)
+    if list(output) != ["blocks", "metadata", "reward", "finished"]:
+        raise Violation(f"the output has the keys {list(output)}", given.seen)
+    expect.block_keys(output["blocks"], given.seen)
+    if any(list(block)[-1] != "type" for block in output["blocks"]):
+        raise Violation("`type` is not the last key of a block", given.seen)
+
+
+@in_session("call.no-input", "probe")
+async def no_input(episode: CheckedSession) -> None:
+    (await episode.call("add", {})).output()
+
+
+@in_session("call.text", "probe")
+async def text(episode: CheckedSession) -> None:
+    for wanted in TEXTS:
+        given = await episode.call("echo", {"text": wanted})
+        if given.text() != wanted:
+            raise Violation(f"{wanted!r} arrived as {given.text()!r}", given.seen)
+
+
+@in_session("call.reward", "probe")
+async def reward(episode: CheckedSession) -> None:
+    for wanted in (
+        {"reward": None, "finished": False, "metadata": None},
+        {"reward": 0.0, "finished": False, "metadata": {}},
+        {"reward": -0.25, "finished": False, "metadata": {"a": [1, {"b": None}]}},
+        {"reward": 1.0, "finished": True, "metadata": {"ü": "漢"}},
+    ):
+        given = await episode.call("give", wanted)
         output = _check_output(given)
-        if list(output) != ["blocks", "metadata", "reward", "finished"]:
-            raise Violation(f"the output has the keys {list(output)}", given.seen)
-        expect.block_keys(output["blocks"], given.seen)
-        if any(list(block)[-1] != "type" for block in output["blocks"]):
-            raise Violation("`type` is not the last key of a block", given.seen)
+        for key, value in wanted.items():
+            if output.get(key) != value or type(output.get(key)) is bool is not type(value):
+                raise Violation(f"`{key}` is not {value!r}", given.seen)
 
 
-@check("call.no-input", "probe")
-async def no_input(server: ServerUnderTest) -> None:
-    async with server.session() as episode:
-        (await episode.call("add", {})).output()
-
-
-@check("call.text", "probe")
-async def text(server: ServerUnderTest) -> None:
-    async with server.session() as episode:
-        for wanted in TEXTS:
-            given = await episode.call("echo", {"text": wanted})
-            if given.text() != wanted:
-                raise Violation(f"{wanted!r} arrived as {given.text()!r}", given.seen)
-
-
-@check("call.reward", "probe")
-async def reward(server: ServerUnderTest) -> None:
-    async with server.session() as episode:
-        for wanted in (
-            {"reward": None, "finished": False, "metadata": None},
-            {"reward": 0.0, "finished": False, "metadata": {}},
-            {"reward": -0.25, "finished": False, "metadata": {"a": [1, {"b": None}]}},
-            {"reward": 1.0, "finished": True, "metadata": {"ü": "漢"}},
-        ):
-            given = await episode.call("give", wanted)
-            output = _check_output(given)
-            for key, value in wanted.items():
-                if output.get(key) != value or type(output.get(key)) is bool is not type(value):
-                    raise Violation(f"`{key}` is not {value!r}", given.seen)
-
-
-@check("call.image", "probe")
-async def image(server: ServerUnderTest) -> None:
-    async with server.session() as episode:
-        given = await episode.call("picture")
-        found = expect.blocks(given.output().get("blocks"), given.seen)
-        if [block["type"] for block in found] != ["text", "image"]:
-            raise Violation("the blocks are not a text and an image", given.seen)
+@in_session("call.image", "probe")
+async def image(episode: CheckedSession) -> None:
+    given = await episode.call("picture")
+    found = expect.blocks(given.output().get("blocks"), given.seen)
+    if [block["type"] for block in found] != ["text", "image"]:
+        raise Violation("the blocks are not a text and an image", given.seen)
 
 
 def _incomplete(id: str, body: Mapping[str, Any]) -> Check:
@@ -184,16 +172,14 @@ def _refused(given: RawStream, *statuses: int) -> None:
         raise Violation("the call was not refused", given.seen)
 
 
-@check("call.unknown-tool")
-async def unknown_tool(server: ServerUnderTest) -> None:
-    async with server.session() as episode:
-        _refused(await episode.call("no_such_tool"), 400, 404)
+@in_session("call.unknown-tool")
+async def unknown_tool(episode: CheckedSession) -> None:
+    _refused(await episode.call("no_such_tool"), 400, 404)
 
 
-@check("call.unknown-tool-recoverable")
-async def unknown_tool_recoverable(server: ServerUnderTest) -> None:
-    async with server.session() as episode:
-        _refusal(await episode.call("no_such_tool"), "not_found")
+@in_session("call.unknown-tool-recoverable")
+async def unknown_tool_recoverable(episode: CheckedSession) -> None:
+    _refusal(await episode.call("no_such_tool"), "not_found")
 
 
 def _refusal(given: RawStream, reason: str) -> str:
@@ -205,62 +191,54 @@ def _refusal(given: RawStream, reason: str) -> str:
     return str(value["error"])
 
 
-@check("call.bad-input", "probe")
-async def bad_input(server: ServerUnderTest) -> None:
-    async with server.session() as episode:
-        _refused(await episode.call("echo", {"text": [1]}), 400)
-        _refused(await episode.call("echo", {}), 400)
+@in_session("call.bad-input", "probe")
+async def bad_input(episode: CheckedSession) -> None:
+    _refused(await episode.call("echo", {"text": [1]}), 400)
+    _refused(await episode.call("echo", {}), 400)
 
 
-@check("call.bad-input-recoverable", "probe")
-async def bad_input_recoverable(server: ServerUnderTest) -> None:
-    async with server.session() as episode:
-        given = await episode.call("echo", {"text": [1]})
-        if not _refusal(given, "input_validation").startswith("Tool input validation error"):
-            raise Violation("the text does not begin with 'Tool input validation error'", given.seen)
+@in_session("call.bad-input-recoverable", "probe")
+async def bad_input_recoverable(episode: CheckedSession) -> None:
+    given = await episode.call("echo", {"text": [1]})
+    if not _refusal(given, "input_validation").startswith("Tool input validation error"):
+        raise Violation("the text does not begin with 'Tool input validation error'", given.seen)
 
 
-@check("call.raises", "probe")
-async def raises(server: ServerUnderTest) -> None:
-    async with server.session() as episode:
-        given = await episode.call("fail", {"text": "broken today"})
-        given.error()
-        if given.pieces:
-            raise Violation("the error event is not alone", given.seen)
+@in_session("call.raises", "probe")
+async def raises(episode: CheckedSession) -> None:
+    given = await episode.call("fail", {"text": "broken today"})
+    given.error()
+    if given.pieces:
+        raise Violation("the error event is not alone", given.seen)
 
 
-@check("call.raises-text", "probe")
-async def raises_text(server: ServerUnderTest) -> None:
-    async with server.session() as episode:
-        given = await episode.call("fail", {"text": "broken today\ncome back tomorrow"})
-        if given.error() != "Tool execution failed: broken today\ncome back tomorrow":
-            raise Violation("the message is different", given.seen)
+@in_session("call.raises-text", "probe")
+async def raises_text(episode: CheckedSession) -> None:
+    given = await episode.call("fail", {"text": "broken today\ncome back tomorrow"})
+    if given.error() != "Tool execution failed: broken today\ncome back tomorrow":
+        raise Violation("the message is different", given.seen)
 
 
-@check("call.raises-lives", "probe")
-async def raises_lives(server: ServerUnderTest) -> None:
-    async with server.session() as episode:
-        await episode.call("fail", {"text": "broken today"})
-        (await episode.call("add")).output()
+@in_session("call.raises-lives", "probe")
+async def raises_lives(episode: CheckedSession) -> None:
+    await episode.call("fail", {"text": "broken today"})
+    (await episode.call("add")).output()
 
 
-@check("call.strange-reward", "probe")
-async def strange_reward(server: ServerUnderTest) -> None:
-    async with server.session() as episode:
-        for name in (str(math.nan), str(math.inf), str(-math.inf)):
-            (await episode.call("strange_reward", {"name": name})).error()
+@in_session("call.strange-reward", "probe")
+async def strange_reward(episode: CheckedSession) -> None:
+    for name in (str(math.nan), str(math.inf), str(-math.inf)):
+        (await episode.call("strange_reward", {"name": name})).error()
 
 
-@check("call.after-finished", "probe")
-async def after_finished(server: ServerUnderTest) -> None:
-    async with server.session() as episode:
-        await episode.call("give", {"reward": 1.0, "finished": True})
-        _refusal(await episode.call("give", {"reward": 1.0}), "episode_finished")
+@in_session("call.after-finished", "probe")
+async def after_finished(episode: CheckedSession) -> None:
+    await episode.call("give", {"reward": 1.0, "finished": True})
+    _refusal(await episode.call("give", {"reward": 1.0}), "episode_finished")
 
 
-@check("call.environment-mismatch", "several")
-async def environment_mismatch(server: ServerUnderTest) -> None:
-    async with server.session() as episode:
-        body = {"name": "echo", "input": {"text": "x"}}
-        answer = await server.ask("POST", f"/{server.other}/call", body, sid=episode.sid)
-        expect.status(answer, 404)
+@in_session("call.environment-mismatch", "several")
+async def environment_mismatch(episode: CheckedSession) -> None:
+    body = {"name": "echo", "input": {"text": "x"}}
+    answer = await episode.server.ask("POST", f"/{episode.server.other}/call", body, sid=episode.sid)
+    expect.status(answer, 404)

@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 from ors.conformance import expect
-from ors.conformance.checks import Check, check
+from ors.conformance.checks import Check, check, in_session
 from ors.conformance.checks.opening import expect_notes
 from ors.conformance.requirements import Violation
 from ors.conformance.subject import CheckedSession, ServerUnderTest
@@ -13,10 +13,9 @@ UNKNOWN = "no-such-session"
 CALL: dict[str, Any] = {"name": "no_such_tool", "input": {}}
 
 
-@check("ping.ok")
-async def ping(server: ServerUnderTest) -> None:
-    async with server.session() as episode:
-        expect.value(await episode.post("/ping"), {"status": "ok"})
+@in_session("ping.ok")
+async def ping(episode: CheckedSession) -> None:
+    expect.value(await episode.post("/ping"), {"status": "ok"})
 
 
 @check("ping.unknown")
@@ -35,10 +34,9 @@ async def ping_gone(server: ServerUnderTest) -> None:
     expect.status(await (await _deleted(server)).post("/ping"), 410)
 
 
-@check("delete.ok")
-async def delete(server: ServerUnderTest) -> None:
-    async with server.session() as episode:
-        expect.value(await episode.post("/delete"), {"sid": episode.sid})
+@in_session("delete.ok")
+async def delete(episode: CheckedSession) -> None:
+    expect.value(await episode.post("/delete"), {"sid": episode.sid})
 
 
 @check("delete.unknown")
@@ -121,12 +119,11 @@ async def delete_session_unknown(server: ServerUnderTest) -> None:
     expect.value(await server.ask("POST", "/delete_session", sid=UNKNOWN), {"sid": UNKNOWN})
 
 
-@check("delete-session.deletes-nothing")
-async def delete_session_deletes_nothing(server: ServerUnderTest) -> None:
-    async with server.session() as episode:
-        await episode.post("/delete_session")
-        expect.status(await episode.post("/ping"), 200)
-        expect.status(await episode.get("prompt"), 200)
+@in_session("delete-session.deletes-nothing")
+async def delete_session_deletes_nothing(episode: CheckedSession) -> None:
+    await episode.post("/delete_session")
+    expect.status(await episode.post("/ping"), 200)
+    expect.status(await episode.get("prompt"), 200)
 
 
 def _absent(id: str, method: str, name: str, deleted: bool) -> Check:
@@ -194,39 +191,35 @@ def _surely(server: ServerUnderTest) -> float:
     return server.times.idle + server.times.slack
 
 
-@check("expiry.idle", "slow")
-async def idle(server: ServerUnderTest) -> None:
-    async with server.session() as episode:
-        await episode.get("prompt")
-        await asyncio.sleep(_surely(server))
-        expect.status(await episode.get("prompt"), 404, 410)
+@in_session("expiry.idle", "slow")
+async def idle(episode: CheckedSession) -> None:
+    await episode.get("prompt")
+    await asyncio.sleep(_surely(episode.server))
+    expect.status(await episode.get("prompt"), 404, 410)
 
 
-@check("expiry.not-before", "slow")
-async def not_before(server: ServerUnderTest) -> None:
-    async with server.session() as episode:
-        await episode.get("prompt")
-        await asyncio.sleep(_nearly(server))
-        expect.status(await episode.get("prompt"), 200)
+@in_session("expiry.not-before", "slow")
+async def not_before(episode: CheckedSession) -> None:
+    await episode.get("prompt")
+    await asyncio.sleep(_nearly(episode.server))
+    expect.status(await episode.get("prompt"), 200)
 
 
-@check("expiry.ping", "slow")
-async def pinged(server: ServerUnderTest) -> None:
-    async with server.session() as episode:
-        await episode.get("prompt")
-        for _ in range(3):
-            await asyncio.sleep(_surely(server) * 0.36)
-            expect.status(await episode.post("/ping"), 200)
+@in_session("expiry.ping", "slow")
+async def pinged(episode: CheckedSession) -> None:
+    await episode.get("prompt")
+    for _ in range(3):
+        await asyncio.sleep(_surely(episode.server) * 0.36)
+        expect.status(await episode.post("/ping"), 200)
 
 
-@check("expiry.any-request", "slow")
-async def any_request(server: ServerUnderTest) -> None:
-    async with server.session() as episode:
-        await episode.get("prompt")
-        for _ in range(3):
-            await asyncio.sleep(_surely(server) * 0.36)
-            await server.ask("GET", f"/{server.environment}/tools", sid=episode.sid)
-        expect.status(await episode.get("prompt"), 200)
+@in_session("expiry.any-request", "slow")
+async def any_request(episode: CheckedSession) -> None:
+    await episode.get("prompt")
+    for _ in range(3):
+        await asyncio.sleep(_surely(episode.server) * 0.36)
+        await episode.server.ask("GET", f"/{episode.server.environment}/tools", sid=episode.sid)
+    expect.status(await episode.get("prompt"), 200)
 
 
 @check("expiry.running-call", "probe", "slow")

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from ors.conformance import expect
-from ors.conformance.checks import Check, Run, check
+from ors.conformance.checks import Check, Run, check, in_session
 from ors.conformance.http import RawAnswer
 from ors.conformance.requirements import NotTried, Violation
-from ors.conformance.subject import ServerUnderTest
+from ors.conformance.subject import CheckedSession, ServerUnderTest
 
 MANY_BYTES = 64 * 2**30
 UNKNOWN = "no-such-environment"
@@ -168,13 +168,12 @@ async def bare_discovery(server: ServerUnderTest) -> None:
             raise Violation("the redirect does not go to the first environment", answer.raw)
 
 
-@check("http.bare-session", "several")
-async def bare_session(server: ServerUnderTest) -> None:
-    async with server.session() as episode:
-        for name in ("prompt", "task_tools"):
-            expect.status(await server.ask("GET", f"/{name}", sid=episode.sid), 200)
-        body = {"name": "no_such_tool", "input": {}}
-        expect.status(await server.ask("POST", "/call", body, sid=episode.sid), 200)
+@in_session("http.bare-session", "several")
+async def bare_session(episode: CheckedSession) -> None:
+    for name in ("prompt", "task_tools"):
+        expect.status(await episode.server.ask("GET", f"/{name}", sid=episode.sid), 200)
+    body = {"name": "no_such_tool", "input": {}}
+    expect.status(await episode.server.ask("POST", "/call", body, sid=episode.sid), 200)
 
 
 @check("http.environment-case")

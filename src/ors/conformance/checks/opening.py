@@ -6,11 +6,11 @@ import json
 from typing import Any
 
 from ors.conformance import expect
-from ors.conformance.checks import Check, check
+from ors.conformance.checks import Check, check, in_session
 from ors.conformance.events import EventReader
 from ors.conformance.http import RawAnswer
 from ors.conformance.requirements import Violation
-from ors.conformance.subject import EVENTS, ServerUnderTest
+from ors.conformance.subject import EVENTS, CheckedSession, ServerUnderTest
 
 SETUP_SECONDS = 1.5
 SECRET = "s3cr3t-v4lu3"
@@ -126,11 +126,10 @@ REFUSED = (
 )
 
 
-@check("create.exists")
-async def exists(server: ServerUnderTest) -> None:
-    async with server.session() as episode:
-        answer = await server.ask("POST", "/create", server.task(), sid=episode.sid)
-        expect.status(answer, 400)
+@in_session("create.exists")
+async def exists(episode: CheckedSession) -> None:
+    answer = await episode.server.ask("POST", "/create", episode.server.task(), sid=episode.sid)
+    expect.status(answer, 400)
 
 
 @check("create.race")
@@ -273,10 +272,9 @@ async def secrets_hidden(server: ServerUnderTest) -> None:
             raise Violation("the secret is in the error", stream.seen)
 
 
-@check("task-tools.shape")
-async def task_tools_shape(server: ServerUnderTest) -> None:
-    async with server.session() as episode:
-        expect.tools(await episode.get("task_tools"))
+@in_session("task-tools.shape")
+async def task_tools_shape(episode: CheckedSession) -> None:
+    expect.tools(await episode.get("task_tools"))
 
 
 @check("task-tools.shared-too")
@@ -289,12 +287,11 @@ async def shared_too(server: ServerUnderTest) -> None:
             raise Violation(f"{', '.join(sorted(missing))} not listed", answer.seen)
 
 
-@check("task-tools.specific", "probe")
-async def specific(server: ServerUnderTest) -> None:
-    async with server.session() as episode:
-        answer = await episode.get("task_tools")
-        if "hint" not in expect.names(expect.tools(answer)):
-            raise Violation("a tool with shared=False is not listed", answer.seen)
+@in_session("task-tools.specific", "probe")
+async def specific(episode: CheckedSession) -> None:
+    answer = await episode.get("task_tools")
+    if "hint" not in expect.names(expect.tools(answer)):
+        raise Violation("a tool with shared=False is not listed", answer.seen)
 
 
 def _indexed(index: int) -> dict[str, Any]:
@@ -321,18 +318,16 @@ async def override_stands(server: ServerUnderTest) -> None:
             raise Violation("a tool that this task does not have was run", refused.seen)
 
 
-@check("prompt.blocks")
-async def prompt_blocks(server: ServerUnderTest) -> None:
-    async with server.session() as episode:
-        answer = await episode.get("prompt")
-        expect.blocks(expect.array(answer), answer.seen)
+@in_session("prompt.blocks")
+async def prompt_blocks(episode: CheckedSession) -> None:
+    answer = await episode.get("prompt")
+    expect.blocks(expect.array(answer), answer.seen)
 
 
-@check("prompt.keys")
-async def prompt_keys(server: ServerUnderTest) -> None:
-    async with server.session() as episode:
-        answer = await episode.get("prompt")
-        expect.block_keys(expect.blocks(expect.array(answer), answer.seen), answer.seen)
+@in_session("prompt.keys")
+async def prompt_keys(episode: CheckedSession) -> None:
+    answer = await episode.get("prompt")
+    expect.block_keys(expect.blocks(expect.array(answer), answer.seen), answer.seen)
 
 
 @check("prompt.image", "probe")
@@ -345,10 +340,9 @@ async def prompt_image(server: ServerUnderTest) -> None:
         expect.block_keys(found, answer.seen)
 
 
-@check("prompt.any-environment", "several")
-async def any_environment(server: ServerUnderTest) -> None:
-    async with server.session() as episode:
-        answer = await server.ask("GET", f"/{server.other}/prompt", sid=episode.sid)
-        own = await episode.get("prompt")
-        if expect.array(answer) != expect.array(own):
-            raise Violation("this is not the prompt of the session", answer.seen)
+@in_session("prompt.any-environment", "several")
+async def any_environment(episode: CheckedSession) -> None:
+    answer = await episode.server.ask("GET", f"/{episode.server.other}/prompt", sid=episode.sid)
+    own = await episode.get("prompt")
+    if expect.array(answer) != expect.array(own):
+        raise Violation("this is not the prompt of the session", answer.seen)

@@ -5,7 +5,7 @@ import uuid
 from itertools import pairwise
 
 from ors.conformance import expect
-from ors.conformance.checks import check
+from ors.conformance.checks import check, in_session
 from ors.conformance.events import RawStream
 from ors.conformance.requirements import Violation
 from ors.conformance.subject import CheckedSession, ServerUnderTest
@@ -13,26 +13,24 @@ from ors.conformance.subject import CheckedSession, ServerUnderTest
 PATIENCE = 5.0
 
 
-@check("call.cancelled", "probe")
-async def cancelled(server: ServerUnderTest) -> None:
-    async with server.session() as episode:
-        try:
-            async with asyncio.timeout(PATIENCE):
-                given = await episode.call("cancel")
-        except TimeoutError:
-            raise Violation(f"the stream had not ended after {PATIENCE:g} s") from None
-        given.error()
+@in_session("call.cancelled", "probe")
+async def cancelled(episode: CheckedSession) -> None:
+    try:
+        async with asyncio.timeout(PATIENCE):
+            given = await episode.call("cancel")
+    except TimeoutError:
+        raise Violation(f"the stream had not ended after {PATIENCE:g} s") from None
+    given.error()
 
 
-@check("call.queued-after-finished", "probe")
-async def queued_after_finished(server: ServerUnderTest) -> None:
-    async with server.session() as episode:
-        async with episode.opened("give", {"reward": 1.0, "finished": True, "seconds": 0.4}) as first:
-            await first.first()
-            second = await episode.call("give", {"reward": 1.0}, takes=1)
-            (await first.rest()).output()
-        if second.value().get("ok") is not False:
-            raise Violation("the second call ran after the end of the episode", second.seen)
+@in_session("call.queued-after-finished", "probe")
+async def queued_after_finished(episode: CheckedSession) -> None:
+    async with episode.opened("give", {"reward": 1.0, "finished": True, "seconds": 0.4}) as first:
+        await first.first()
+        second = await episode.call("give", {"reward": 1.0}, takes=1)
+        (await first.rest()).output()
+    if second.value().get("ok") is not False:
+        raise Violation("the second call ran after the end of the episode", second.seen)
 
 
 @check("call.in-order", "probe")
@@ -133,82 +131,73 @@ def _same(first: RawStream, again: RawStream) -> None:
         raise Violation("the result is different", again.seen)
 
 
-@check("rejoin.finished", "probe")
-async def rejoin_finished(server: ServerUnderTest) -> None:
-    async with server.session() as episode:
-        first = await episode.call("add")
-        _same(first, await episode.call("add", task_id=first.task_id))
-        await _counted(episode, "1")
+@in_session("rejoin.finished", "probe")
+async def rejoin_finished(episode: CheckedSession) -> None:
+    first = await episode.call("add")
+    _same(first, await episode.call("add", task_id=first.task_id))
+    await _counted(episode, "1")
 
 
-@check("rejoin.running", "probe")
-async def rejoin_running(server: ServerUnderTest) -> None:
-    async with server.session() as episode:
-        async with episode.opened("slow", {"seconds": 0.5}) as live:
-            task_id = await live.first()
-            again = await episode.call("slow", {"seconds": 0.5}, task_id=task_id, takes=1)
-            _same(await live.rest(), again)
-        await _counted(episode, "1")
+@in_session("rejoin.running", "probe")
+async def rejoin_running(episode: CheckedSession) -> None:
+    async with episode.opened("slow", {"seconds": 0.5}) as live:
+        task_id = await live.first()
+        again = await episode.call("slow", {"seconds": 0.5}, task_id=task_id, takes=1)
+        _same(await live.rest(), again)
+    await _counted(episode, "1")
 
 
-@check("rejoin.dropped", "probe")
-async def dropped(server: ServerUnderTest) -> None:
-    async with server.session() as episode:
-        async with episode.opened("slow", {"seconds": 0.4}) as live:
-            task_id = await live.first()
-        again = await episode.call("slow", {"seconds": 0.4}, task_id=task_id, takes=1)
-        if again.text() != "1":
-            raise Violation("not the result of the call", again.seen)
-        await _counted(episode, "1")
+@in_session("rejoin.dropped", "probe")
+async def dropped(episode: CheckedSession) -> None:
+    async with episode.opened("slow", {"seconds": 0.4}) as live:
+        task_id = await live.first()
+    again = await episode.call("slow", {"seconds": 0.4}, task_id=task_id, takes=1)
+    if again.text() != "1":
+        raise Violation("not the result of the call", again.seen)
+    await _counted(episode, "1")
 
 
-@check("rejoin.task-id-first", "probe")
-async def task_id_first(server: ServerUnderTest) -> None:
-    async with server.session() as episode:
-        first = await episode.call("add")
-        again = await episode.call("add", task_id=first.task_id)
-        if not again.events or again.events[0].name != "task_id" or again.task_id != first.task_id:
-            raise Violation("the first event is not task_id with the same id", again.seen)
+@in_session("rejoin.task-id-first", "probe")
+async def task_id_first(episode: CheckedSession) -> None:
+    first = await episode.call("add")
+    again = await episode.call("add", task_id=first.task_id)
+    if not again.events or again.events[0].name != "task_id" or again.task_id != first.task_id:
+        raise Violation("the first event is not task_id with the same id", again.seen)
 
 
-@check("rejoin.whatever-input", "probe")
-async def whatever_input(server: ServerUnderTest) -> None:
-    async with server.session() as episode:
-        first = await episode.call("add")
-        _same(first, await episode.call("echo", {"text": "x"}, task_id=first.task_id))
+@in_session("rejoin.whatever-input", "probe")
+async def whatever_input(episode: CheckedSession) -> None:
+    first = await episode.call("add")
+    _same(first, await episode.call("echo", {"text": "x"}, task_id=first.task_id))
 
 
-@check("rejoin.error", "probe")
-async def rejoin_error(server: ServerUnderTest) -> None:
-    async with server.session() as episode:
-        first = await episode.call("fail", {"text": "broken today"})
-        again = await episode.call("fail", {"text": "broken today"}, task_id=first.task_id)
-        if first.error() != again.error():
-            raise Violation("the error event is different", again.seen)
+@in_session("rejoin.error", "probe")
+async def rejoin_error(episode: CheckedSession) -> None:
+    first = await episode.call("fail", {"text": "broken today"})
+    again = await episode.call("fail", {"text": "broken today"}, task_id=first.task_id)
+    if first.error() != again.error():
+        raise Violation("the error event is different", again.seen)
 
 
-@check("rejoin.unknown")
-async def rejoin_unknown(server: ServerUnderTest) -> None:
-    async with server.session() as episode:
-        given = await episode.call("echo", {"text": "x"}, task_id=uuid.uuid4().hex)
-        if given.error() != "unknown task_id":
-            raise Violation("the error is not 'unknown task_id'", given.seen)
+@in_session("rejoin.unknown")
+async def rejoin_unknown(episode: CheckedSession) -> None:
+    given = await episode.call("echo", {"text": "x"}, task_id=uuid.uuid4().hex)
+    if given.error() != "unknown task_id":
+        raise Violation("the error is not 'unknown task_id'", given.seen)
 
 
-@check("rejoin.unknown-echo")
-async def unknown_echo(server: ServerUnderTest) -> None:
-    async with server.session() as episode:
-        task_id = uuid.uuid4().hex
-        given = await episode.call("echo", {"text": "x"}, task_id=task_id)
-        if given.task_id != task_id or given.events[0].name != "task_id":
-            raise Violation("the stream does not begin with the same task_id", given.seen)
+@in_session("rejoin.unknown-echo")
+async def unknown_echo(episode: CheckedSession) -> None:
+    task_id = uuid.uuid4().hex
+    given = await episode.call("echo", {"text": "x"}, task_id=task_id)
+    if given.task_id != task_id or given.events[0].name != "task_id":
+        raise Violation("the stream does not begin with the same task_id", given.seen)
 
 
-@check("rejoin.unknown-runs-nothing", "probe")
-async def unknown_runs_nothing(server: ServerUnderTest) -> None:
-    async with server.session() as episode:
-        await episode.call("add", task_id=uuid.uuid4().hex)
-        await _counted(episode, "0")
+@in_session("rejoin.unknown-runs-nothing", "probe")
+async def unknown_runs_nothing(episode: CheckedSession) -> None:
+    await episode.call("add", task_id=uuid.uuid4().hex)
+    await _counted(episode, "0")
 
 
 @check("rejoin.other-session", "probe")
@@ -220,18 +209,16 @@ async def other_session(server: ServerUnderTest) -> None:
             raise Violation("the error is not 'unknown task_id'", stolen.seen)
 
 
-@check("rejoin.kept", "probe", "slow")
-async def rejoin_kept(server: ServerUnderTest) -> None:
-    async with server.session() as episode:
-        first = await episode.call("add")
-        await asyncio.sleep(server.times.kept * 0.9)
-        _same(first, await episode.call("add", task_id=first.task_id))
+@in_session("rejoin.kept", "probe", "slow")
+async def rejoin_kept(episode: CheckedSession) -> None:
+    first = await episode.call("add")
+    await asyncio.sleep(episode.server.times.kept * 0.9)
+    _same(first, await episode.call("add", task_id=first.task_id))
 
 
-@check("rejoin.expired", "probe", "slow")
-async def expired(server: ServerUnderTest) -> None:
-    async with server.session() as episode:
-        first = await episode.call("add")
-        await asyncio.sleep(server.times.kept + server.times.slack)
-        (await episode.call("add", task_id=first.task_id)).error()
-        await _counted(episode, "1")
+@in_session("rejoin.expired", "probe", "slow")
+async def expired(episode: CheckedSession) -> None:
+    first = await episode.call("add")
+    await asyncio.sleep(episode.server.times.kept + episode.server.times.slack)
+    (await episode.call("add", task_id=first.task_id)).error()
+    await _counted(episode, "1")

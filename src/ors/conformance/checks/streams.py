@@ -4,10 +4,10 @@ import json
 import re
 from typing import Any
 
-from ors.conformance.checks import check
+from ors.conformance.checks import in_session
 from ors.conformance.events import RawStream, lines_of
 from ors.conformance.requirements import Violation
-from ors.conformance.subject import CheckedSession, ServerUnderTest
+from ors.conformance.subject import CheckedSession
 
 CHUNK = 4096
 TRIES = 8
@@ -19,60 +19,55 @@ SEPARATORS = ("\u0085", "\u2028", "\u2029")  # white space for str.split()
 _LINE = re.compile(rb"(event|data): |:|\Z")
 
 
-@check("format.events")
-async def events(server: ServerUnderTest) -> None:
-    async with server.session() as episode:
-        given = await episode.some()
-        if given.unfinished or not given.events:
-            raise Violation("the last event does not end with a blank line", given.seen)
-        if any(event.name == "message" for event in given.events):
-            raise Violation("an event without a type", given.seen)
+@in_session("format.events")
+async def events(episode: CheckedSession) -> None:
+    given = await episode.some()
+    if given.unfinished or not given.events:
+        raise Violation("the last event does not end with a blank line", given.seen)
+    if any(event.name == "message" for event in given.events):
+        raise Violation("an event without a type", given.seen)
 
 
-@check("format.lines")
-async def lines(server: ServerUnderTest) -> None:
-    async with server.session() as episode:
-        given = await episode.some()
-        if b"\r" in given.body:
-            raise Violation("lines end with CR", given.seen)
-        for line in lines_of(given.body):
-            if not _LINE.match(line):
-                raise Violation("a line has another form", line)
+@in_session("format.lines")
+async def lines(episode: CheckedSession) -> None:
+    given = await episode.some()
+    if b"\r" in given.body:
+        raise Violation("lines end with CR", given.seen)
+    for line in lines_of(given.body):
+        if not _LINE.match(line):
+            raise Violation("a line has another form", line)
 
 
-@check("format.headers")
-async def headers(server: ServerUnderTest) -> None:
+@in_session("format.headers")
+async def headers(episode: CheckedSession) -> None:
     """These headers are for proxies."""
-    async with server.session() as episode:
-        given = await episode.some()
-        if "no-cache" not in (given.head.header("cache-control") or "").replace("no-store", "no-cache"):
-            raise Violation("no Cache-Control: no-cache", given.head.raw)
-        if given.head.header("x-accel-buffering") != "no":
-            raise Violation("no X-Accel-Buffering: no", given.head.raw)
+    given = await episode.some()
+    if "no-cache" not in (given.head.header("cache-control") or "").replace("no-store", "no-cache"):
+        raise Violation("no Cache-Control: no-cache", given.head.raw)
+    if given.head.header("x-accel-buffering") != "no":
+        raise Violation("no X-Accel-Buffering: no", given.head.raw)
 
 
-@check("format.at-once", "probe")
-async def at_once(server: ServerUnderTest) -> None:
+@in_session("format.at-once", "probe")
+async def at_once(episode: CheckedSession) -> None:
     """Tries several times: on a busy machine, a tool may not return immediately."""
-    async with server.session() as episode:
-        await episode.get("prompt")
-        for _ in range(TRIES):
-            given = await episode.call("echo", {"text": "x"})
-            if given.head.header("content-length") is not None:
-                return
-        raise Violation("no Content-Length", given.head.raw)
+    await episode.get("prompt")
+    for _ in range(TRIES):
+        given = await episode.call("echo", {"text": "x"})
+        if given.head.header("content-length") is not None:
+            return
+    raise Violation("no Content-Length", given.head.raw)
 
 
-@check("format.end-of-body", "probe")
-async def end_of_body(server: ServerUnderTest) -> None:
+@in_session("format.end-of-body", "probe")
+async def end_of_body(episode: CheckedSession) -> None:
     """Looks at a stream that was open for a while."""
-    async with server.session() as episode:
-        for _ in range(TRIES):
-            given = await episode.call("slow", {"seconds": 0.05})
-            given.output()
-            if given.arrivals_after_last == 0 or given.ended - given.events[-1].at < TOGETHER_SECONDS:
-                return
-        raise Violation("the end of the body arrived later than the last event", given.seen)
+    for _ in range(TRIES):
+        given = await episode.call("slow", {"seconds": 0.05})
+        given.output()
+        if given.arrivals_after_last == 0 or given.ended - given.events[-1].at < TOGETHER_SECONDS:
+            return
+    raise Violation("the end of the body arrived later than the last event", given.seen)
 
 
 async def _sized(episode: CheckedSession, size: int) -> RawStream:
@@ -84,21 +79,19 @@ async def _sized(episode: CheckedSession, size: int) -> RawStream:
     return given
 
 
-@check("format.small", "probe")
-async def small(server: ServerUnderTest) -> None:
-    async with server.session() as episode:
-        for size in (1000, CHUNK):
-            given = await _sized(episode, size)
-            if [event.name for event in given.pieces] != ["end"]:
-                raise Violation(f"{size} bytes were sent in {len(given.pieces)} pieces", given.seen)
+@in_session("format.small", "probe")
+async def small(episode: CheckedSession) -> None:
+    for size in (1000, CHUNK):
+        given = await _sized(episode, size)
+        if [event.name for event in given.pieces] != ["end"]:
+            raise Violation(f"{size} bytes were sent in {len(given.pieces)} pieces", given.seen)
 
 
-@check("format.large", "probe")
-async def large(server: ServerUnderTest) -> None:
-    async with server.session() as episode:
-        given = await _sized(episode, CHUNK + 1)
-        if [event.name for event in given.pieces] != ["chunk", "end"]:
-            raise Violation(f"4097 bytes were sent as {[event.name for event in given.pieces]}", given.seen)
+@in_session("format.large", "probe")
+async def large(episode: CheckedSession) -> None:
+    given = await _sized(episode, CHUNK + 1)
+    if [event.name for event in given.pieces] != ["chunk", "end"]:
+        raise Violation(f"4097 bytes were sent as {[event.name for event in given.pieces]}", given.seen)
 
 
 def _check_sizes(given: RawStream) -> None:
@@ -108,66 +101,58 @@ def _check_sizes(given: RawStream) -> None:
         raise Violation(f"a piece has {longest} bytes", given.seen)
 
 
-@check("format.chunk-size", "probe")
-async def chunk_size(server: ServerUnderTest) -> None:
-    async with server.session() as episode:
-        _check_sizes(await episode.call("big", {"characters": 50_000}))
+@in_session("format.chunk-size", "probe")
+async def chunk_size(episode: CheckedSession) -> None:
+    _check_sizes(await episode.call("big", {"characters": 50_000}))
 
 
-@check("format.chunk-size-utf8", "probe")
-async def chunk_size_utf8(server: ServerUnderTest) -> None:
-    async with server.session() as episode:
-        for character in "漢🎉":
-            _check_sizes(await episode.call("big", {"characters": 10_000, "character": character}))
+@in_session("format.chunk-size-utf8", "probe")
+async def chunk_size_utf8(episode: CheckedSession) -> None:
+    for character in "漢🎉":
+        _check_sizes(await episode.call("big", {"characters": 10_000, "character": character}))
 
 
-@check("format.reassembly", "probe")
-async def reassembly(server: ServerUnderTest) -> None:
+@in_session("format.reassembly", "probe")
+async def reassembly(episode: CheckedSession) -> None:
     """Requests a megabyte, and characters of all widths at every possible cut."""
-    async with server.session() as episode:
-        given = await episode.call("big", {"characters": 1_000_000})
-        if given.text() != "x" * 1_000_000:
-            raise Violation("a megabyte did not arrive unchanged", given.seen)
-        for shift in range(8):
-            text = "-" * shift + MIXED * 2_000
-            given = await episode.call("echo", {"text": text})
-            if given.text() != text:
-                raise Violation("the text did not arrive unchanged", given.seen)
-
-
-@check("format.no-edge-space", "probe")
-async def no_edge_space(server: ServerUnderTest) -> None:
-    async with server.session() as episode:
-        for character in SPACES:
-            given = await episode.call("big", {"characters": 10_000, "character": character})
-            if given.text() != character * 10_000:
-                raise Violation("white space was lost", given.seen)
-            for event in given.pieces:
-                if event.data != event.data.strip().strip("\ufeff"):
-                    raise Violation(
-                        "a piece begins or ends with white space", event.raw[:20] + event.raw[-20:]
-                    )
-
-
-@check("format.no-separators", "probe")
-async def no_separators(server: ServerUnderTest) -> None:
-    """Sends characters at which str.splitlines() splits."""
-    async with server.session() as episode:
-        text = "-".join(SEPARATORS)
+    given = await episode.call("big", {"characters": 1_000_000})
+    if given.text() != "x" * 1_000_000:
+        raise Violation("a megabyte did not arrive unchanged", given.seen)
+    for shift in range(8):
+        text = "-" * shift + MIXED * 2_000
         given = await episode.call("echo", {"text": text})
         if given.text() != text:
             raise Violation("the text did not arrive unchanged", given.seen)
-        if any(character in event.data for event in given.pieces for character in SEPARATORS):
-            raise Violation("a line separator is not escaped", given.seen)
 
 
-@check("format.surrogate", "probe")
-async def surrogate(server: ServerUnderTest) -> None:
-    async with server.session() as episode:
-        given = await episode.call("surrogate")
-        text = given.text()
-        if not text.startswith("before ") or not text.endswith(" after"):
-            raise Violation("the text around a lone surrogate is lost", given.seen)
+@in_session("format.no-edge-space", "probe")
+async def no_edge_space(episode: CheckedSession) -> None:
+    for character in SPACES:
+        given = await episode.call("big", {"characters": 10_000, "character": character})
+        if given.text() != character * 10_000:
+            raise Violation("white space was lost", given.seen)
+        for event in given.pieces:
+            if event.data != event.data.strip().strip("\ufeff"):
+                raise Violation("a piece begins or ends with white space", event.raw[:20] + event.raw[-20:])
+
+
+@in_session("format.no-separators", "probe")
+async def no_separators(episode: CheckedSession) -> None:
+    """Sends characters at which str.splitlines() splits."""
+    text = "-".join(SEPARATORS)
+    given = await episode.call("echo", {"text": text})
+    if given.text() != text:
+        raise Violation("the text did not arrive unchanged", given.seen)
+    if any(character in event.data for event in given.pieces for character in SEPARATORS):
+        raise Violation("a line separator is not escaped", given.seen)
+
+
+@in_session("format.surrogate", "probe")
+async def surrogate(episode: CheckedSession) -> None:
+    given = await episode.call("surrogate")
+    text = given.text()
+    if not text.startswith("before ") or not text.endswith(" after"):
+        raise Violation("the text around a lone surrogate is lost", given.seen)
 
 
 def python_example(body: str) -> Any:
@@ -200,15 +185,14 @@ def javascript_example(body: str) -> Any:
     return None
 
 
-@check("format.example-clients", "probe")
-async def example_clients(server: ServerUnderTest) -> None:
-    async with server.session() as episode:
-        for characters in (10, 20_000):
-            given = await episode.call("big", {"characters": characters})
-            for read in (python_example, javascript_example):
-                try:
-                    found = read(given.body.decode())
-                except ValueError as error:
-                    raise Violation(f"{read.__name__} fails: {error}", given.seen) from None
-                if found != given.value():
-                    raise Violation(f"{read.__name__} reads another result", given.seen)
+@in_session("format.example-clients", "probe")
+async def example_clients(episode: CheckedSession) -> None:
+    for characters in (10, 20_000):
+        given = await episode.call("big", {"characters": characters})
+        for read in (python_example, javascript_example):
+            try:
+                found = read(given.body.decode())
+            except ValueError as error:
+                raise Violation(f"{read.__name__} fails: {error}", given.seen) from None
+            if found != given.value():
+                raise Violation(f"{read.__name__} reads another result", given.seen)
