@@ -5,7 +5,7 @@ from pydantic import BaseModel, ValidationError
 
 from ors import types
 from ors._json import dumps, loads
-from ors.client.decode import blocks, tool_output
+from ors.client.requests.decode import blocks, tool_output
 from ors.types import Block, CreateSession, ImageBlock, RunToolError, Split, TextBlock, ToolOutput, ToolSpec
 
 

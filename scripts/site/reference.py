@@ -10,7 +10,7 @@ from scripts.site.outside import ROOT
 
 Pages = Mapping[str, str]
 PARTS: dict[str, Callable[[str, Pages], str]] = {
-    "client-options": lambda words, pages: configuration.fields("ors.client.options:Options"),
+    "client-options": lambda words, pages: configuration.fields("ors.client.transports.options:Options"),
     "commands": lambda words, pages: commands.text(),
     "contents": lambda words, pages: navigation.contents(words, pages),
     "endpoints": lambda words, pages: openapi.as_markdown(),

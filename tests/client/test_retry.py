@@ -3,7 +3,7 @@
 import pytest
 
 from ors.client import Options
-from ors.client.retry import Retry
+from ors.client.requests.retry import Retry
 from ors.client.transports.base import Broken, NotSent
 from ors.errors import TransportError, Unavailable
 

@@ -12,7 +12,7 @@ import pytest
 
 from ors import errors
 from ors.client import AsyncORS, Options, Task
-from ors.client.server import RemoteServer
+from ors.client.requests.server import RemoteServer
 from ors.errors import BadRequest
 from ors.rollouts import AgentMessage, SteppedEpisode, play, rollouts
 from tests.requirements import proves

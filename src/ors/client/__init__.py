@@ -1,12 +1,13 @@
 """The client of the Open Reward Standard, async and sync."""
 
-from ors.client.client import AsyncEnvironment, AsyncEnvironmentsAPI, AsyncORS, http_transport
-from ors.client.decode import Task
-from ors.client.options import Options
+from ors.client.client import AsyncEnvironmentsAPI, AsyncORS, http_transport
+from ors.client.requests.decode import Task
+from ors.client.sessions.environment import AsyncEnvironment
 from ors.client.sessions.session import AsyncSession
 from ors.client.sync import ORS, Environment, EnvironmentsAPI, Session
 from ors.client.transports.asgi import ASGITransport
 from ors.client.transports.base import Response, Transport
+from ors.client.transports.options import Options
 from ors.errors import AuthenticationError, ToolCallError
 from ors.providers import Provider
 from ors.providers.convert import (

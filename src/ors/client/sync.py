@@ -3,14 +3,14 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, Self, overload
 
-from ors.client.bound import Bound
-from ors.client.client import DEFAULT_BASE_URL, AsyncEnvironment, AsyncORS
-from ors.client.decode import Task
-from ors.client.options import Options
+from ors.client.client import DEFAULT_BASE_URL, AsyncORS
 from ors.client.portal import Portal
+from ors.client.requests.decode import Task
 from ors.client.sessions.call import OnTaskId
+from ors.client.sessions.environment import AsyncEnvironment
 from ors.client.sessions.session import AsyncSession
-from ors.client.transports.base import Transport
+from ors.client.transports.base import Bound, Transport
+from ors.client.transports.options import Options
 from ors.providers import Provider
 from ors.types import Blocks, JSONObject, TerminalToolSpec, ToolOutput, ToolSpec
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Unpack
 
 from ors.client import AsyncEnvironment
-from ors.client.bound import running_loop
+from ors.client.transports.base import running_loop
 from ors.providers.messages import Usage
 from ors.rollouts.episodes.episode import Agent, EpisodeRecord, TaskRef
 from ors.rollouts.episodes.outcome import Failed, worth_retrying

@@ -6,7 +6,7 @@ import weakref
 
 import pytest
 
-from ors.client.sessions.interrupt import Interruptible
+from ors.client.requests.keepalive import Interruptible
 from ors.errors import SessionLost
 
 

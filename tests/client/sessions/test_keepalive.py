@@ -5,8 +5,7 @@ import asyncio
 import pytest
 
 from ors.client import Options
-from ors.client.sessions.interrupt import Interruptible
-from ors.client.sessions.keepalive import KeepAlive
+from ors.client.requests.keepalive import Interruptible, KeepAlive
 from ors.client.transports.base import Broken
 from ors.errors import ServerFailed, Unavailable
 

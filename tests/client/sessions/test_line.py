@@ -8,7 +8,7 @@ import pytest
 
 from ors import Environment, JSONObject, Limits, Server, TextBlock, ToolOutput, tool
 from ors.client import AsyncEnvironment, AsyncORS, Options, ToolInvocation
-from ors.client.sessions.line import Line, Turn
+from ors.client.requests.line import RetryInLine, WaitingLine
 from ors.errors import Unavailable
 from ors.rollouts import AgentMessage, rollouts
 from tests.support.live_server import serving
@@ -100,10 +100,10 @@ async def test_only_the_first_in_the_line_asks_the_server() -> None:
 
 @pytest.mark.parametrize("moves", [True, False])
 async def test_who_waits_longer_than_the_time_limit_gives_up_only_if_the_line_stands(moves: bool) -> None:
-    line = Line()
+    line = WaitingLine()
     await line.turn.acquire()
     line.waiting += 1
-    turn = Turn(Options(request_seconds=0.01), line)
+    turn = RetryInLine(Options(request_seconds=0.01), line)
     made = asyncio.create_task(turn.run(lambda: asyncio.sleep(0, "made")))
     await until(lambda: asyncio.get_running_loop().time() > turn.deadline)
     line.refusal = None if moves else Unavailable("full", retry_after=1, reason="limit")

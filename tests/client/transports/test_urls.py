@@ -4,8 +4,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from ors.client.transports.headers import HeaderFields
-from ors.client.transports.urls import authorization, port_of
+from ors.client.transports.base import HeaderFields, authorization, port_of
 
 
 @pytest.mark.parametrize(

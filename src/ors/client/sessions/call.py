@@ -7,10 +7,10 @@ from typing import Any
 
 from ors._json import dumps
 from ors._protocol import CALL, IDEMPOTENCY_KEY, RESULT_GONE, SESSION_OVER, UNKNOWN_TASK_ID, CallReader
-from ors.client.retry import Retry
-from ors.client.server import RemoteServer, read_body
-from ors.client.sessions.interrupt import Interruptible
-from ors.client.status_errors import certainly_not_run, failure, too_large
+from ors.client.requests.keepalive import Interruptible
+from ors.client.requests.retry import Retry
+from ors.client.requests.server import RemoteServer, read_body
+from ors.client.requests.status_errors import certainly_not_run, failure, too_large
 from ors.client.transports.base import Broken, Response, read_rest
 from ors.errors import CallOutcomeUnknown, SessionLost, ToolFailed, TransportError
 

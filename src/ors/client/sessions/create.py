@@ -1,7 +1,8 @@
-"""Creates a session: first its id, then the episode under that id."""
+"""Creates a session on its server, and deletes it."""
 
 import asyncio
 import base64
+import logging
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,19 +10,20 @@ from ors._json import dumps
 from ors._protocol import (
     CREATE,
     CREATE_SESSION,
+    DELETE,
     EVENT_STREAM,
     IDLE_SECONDS,
     SECRETS,
+    SESSION_ID,
     CallReader,
     valid_session_id,
 )
-from ors.client.decode import field
-from ors.client.server import RemoteServer, Reply, parsed
-from ors.client.sessions.delete import delete
-from ors.client.sessions.line import Turn
-from ors.client.status_errors import certainly_not_run
+from ors.client.requests.decode import field
+from ors.client.requests.line import RetryInLine
+from ors.client.requests.server import RemoteServer, Reply, parsed
+from ors.client.requests.status_errors import certainly_not_run
 from ors.client.transports.base import Broken
-from ors.errors import BadRequest, ORSError, ResponseError, ServerFailed, TransportError
+from ors.errors import BadRequest, Gone, NotFound, ORSError, ResponseError, ServerFailed, TransportError
 
 
 async def new_sid(remote: RemoteServer, headers: Mapping[str, str]) -> str:
@@ -143,7 +145,7 @@ class _Creation:
             )
             await self._answered(self._attempt)
 
-        await Turn(self.remote.options, self.remote.lines[body["env_name"]]).run(attempt)
+        await RetryInLine(self.remote.options, self.remote.lines[body["env_name"]]).run(attempt)
 
     async def _answered(self, attempt: "asyncio.Task[Reply]") -> None:
         try:
@@ -161,3 +163,19 @@ class _Creation:
 def _secrets_header(secrets: Mapping[str, str]) -> str:
     wrapped = {name: {"value": value} for name, value in secrets.items()}
     return base64.b64encode(dumps(wrapped)).decode()
+
+
+logger = logging.getLogger("ors.client")
+
+
+async def delete(remote: RemoteServer, headers: Mapping[str, str], seconds: float | None = None) -> None:
+    """Deletes the session in `headers`. If that fails or takes over `seconds`, logs that it will expire."""
+    try:
+        await remote.ask(DELETE, headers=headers, seconds=seconds)
+    except (NotFound, Gone):
+        pass
+    except ORSError as error:
+        logger.warning("session %s could not be deleted, it will expire: %s", headers[SESSION_ID], error)
+        return
+    for line in remote.lines.values():
+        line.freed.set()

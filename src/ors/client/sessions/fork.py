@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
 from ors._protocol import FORK, IDEMPOTENCY_KEY, SESSION_ID, valid_session_id
-from ors.client.decode import field
-from ors.client.server import RemoteServer
-from ors.client.sessions.delete import delete
+from ors.client.requests.decode import field
+from ors.client.requests.server import RemoteServer
+from ors.client.sessions.create import delete
 from ors.errors import NotFound, ServerFailed
 
 

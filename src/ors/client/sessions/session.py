@@ -5,21 +5,20 @@ from collections.abc import Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, Self, overload
 
 from ors._protocol import CALL, EVENT_STREAM, PING, PROMPT, SESSION_ID, TASK_TOOLS, TOOLS, Endpoint
-from ors.client.bound import Bound
-from ors.client.decode import Task, blocks, terminal_tool, tool_output, tools
+from ors.client.requests.decode import Task, blocks, terminal_tool, tool_output, tools
+from ors.client.requests.keepalive import Interruptible
 from ors.client.sessions.call import OnTaskId, PendingCall
-from ors.client.sessions.create import checked_sid, create, new_sid
-from ors.client.sessions.delete import delete
+from ors.client.sessions.create import checked_sid, create, delete, new_sid
 from ors.client.sessions.fork import cannot_fork, fork
-from ors.client.sessions.interrupt import Interruptible
 from ors.client.sessions.transcript import Transcript
+from ors.client.transports.base import Bound
 from ors.errors import Gone, MethodNotAllowed, NotFound, ORSError, SessionLost, ToolCallError, TransportError
 from ors.providers import Provider
 from ors.providers.convert import convert_tool_response
 from ors.types import Blocks, JSONObject, TerminalToolSpec, ToolOutput, ToolSpec
 
 if TYPE_CHECKING:
-    from ors.client.client import AsyncEnvironment
+    from ors.client.sessions.environment import AsyncEnvironment
 
 
 class AsyncSession(Bound):

@@ -5,8 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Mutable
 from typing import Any, Self
 from urllib.parse import unquote, urlsplit
 
-from ors.client.transports.base import Broken, Response
-from ors.client.transports.headers import HeaderFields
+from ors.client.transports.base import Broken, HeaderFields, Response
 from ors.errors import StartupFailed
 
 Message = MutableMapping[str, Any]

@@ -1,8 +1,10 @@
-"""The interface of transports, and their errors."""
+"""The interface of transports, their errors, and what they share."""
 
 import asyncio
+import base64
 from collections.abc import AsyncIterator, Mapping
-from typing import Protocol
+from typing import NoReturn, Protocol
+from urllib.parse import SplitResult, unquote, urlsplit
 
 from ors.errors import TransportError
 
@@ -62,3 +64,69 @@ async def read_rest(response: Response) -> None:
                 pass
     except (TimeoutError, TransportError):
         response.close()
+
+
+class HeaderFields(dict[str, str]):
+    """Header fields by name, in any case; the last of several with one name wins."""
+
+    def __setitem__(self, name: str, value: str) -> None:
+        super().__setitem__(name.lower(), value)
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and super().__contains__(name.lower())
+
+    def __getitem__(self, name: str) -> str:
+        return super().__getitem__(name.lower())
+
+    def get(self, name: str, default: str = "") -> str:  # type: ignore[override]
+        return super().get(name.lower(), default)
+
+
+def port_of(url: SplitResult) -> int:
+    """The port of a URL, or the default of its scheme."""
+    return url.port or (443 if url.scheme == "https" else 80)
+
+
+def authorization(header: str, url: SplitResult) -> list[str]:
+    """The header line for the login in a URL, if it has one."""
+    login = url.netloc.rpartition("@")[0]
+    return [f"{header}: Basic {base64.b64encode(unquote(login).encode()).decode()}"] if login else []
+
+
+def proxy_of(url: SplitResult) -> SplitResult | None:
+    """The proxy for a server, from environment variables or system settings; None if there is none.
+
+    Raises:
+        ValueError: it is not an HTTP proxy.
+    """
+    from urllib.request import getproxies, proxy_bypass  # slow to import
+
+    names = (url.hostname or "", url.netloc.rpartition("@")[2])  # no_proxy may name a host, or host:port
+    proxy = None if any(map(proxy_bypass, names)) else getproxies().get(url.scheme)
+    if not proxy:
+        return None
+    parts = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError(
+            f"a proxy must be like http://host:port, not {parts.scheme}://{parts.hostname or ''}"
+        )
+    return parts
+
+
+class Bound:
+    """An object with connections, which can neither be pickled nor copied."""
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            f"{type(self).__name__} has open connections, and cannot be pickled or copied:"
+            " make a client in each process, and continue a session there with attach(sid)"
+        )
+
+
+def running_loop() -> asyncio.AbstractEventLoop:
+    """The running event loop, or a RuntimeError that says what to do without one, as under trio."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        why = "the async client needs a running asyncio event loop: without one, as under trio,"
+        raise RuntimeError(f"{why} use the sync client ors.client.ORS in a thread") from None

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Self, cast
 
 import httptools
 
-from ors.client.transports.base import Broken, NotSent
-from ors.client.transports.headers import HeaderFields
+from ors.client.transports.base import Broken, HeaderFields, NotSent
 
 if TYPE_CHECKING:
     from ors.client.transports.http import DirectTransport

@@ -8,11 +8,9 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 from urllib.parse import SplitResult
 
-from ors.client.bound import running_loop
-from ors.client.options import Options
-from ors.client.transports.base import NotSent, Response
+from ors.client.transports.base import NotSent, Response, authorization, port_of, running_loop
 from ors.client.transports.connection import HTTPConnection
-from ors.client.transports.urls import authorization, port_of
+from ors.client.transports.options import Options
 from ors.errors import BadRequest
 
 MAX_COOKIES = 64

@@ -3,10 +3,10 @@
 import asyncio
 from urllib.parse import SplitResult
 
-from ors.client.options import Options
+from ors.client.transports.base import authorization, port_of
 from ors.client.transports.connection import HTTPConnection
 from ors.client.transports.http import DirectTransport
-from ors.client.transports.urls import authorization, port_of
+from ors.client.transports.options import Options
 
 MAX_HEAD_BYTES = 2**16
 

@@ -10,9 +10,9 @@ from ors._json import dumps, loads
 from ors._masking import MASK, hidden, masked
 from ors._version import __version__
 from ors.client import Options, Transport, http_transport
-from ors.client.retry import Retry
-from ors.client.server import read_body
-from ors.client.status_errors import retry_after
+from ors.client.requests.retry import Retry
+from ors.client.requests.server import read_body
+from ors.client.requests.status_errors import retry_after
 from ors.errors import ResponseError, TransportError, Unavailable
 from ors.providers.base import ModelOptions
 from ors.providers.errors import ModelError, failure, repeatable, retry_delay, status_inside

@@ -12,7 +12,7 @@ from typing import Any, Unpack, get_args
 
 from ors._json import dumps
 from ors.client import AsyncSession, ToolInvocation
-from ors.client.bound import running_loop
+from ors.client.transports.base import running_loop
 from ors.errors import ORSError, ToolCallError
 from ors.providers.errors import ContextExceeded
 from ors.providers.messages import (

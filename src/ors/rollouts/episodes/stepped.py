@@ -6,7 +6,7 @@ from functools import partial
 from typing import Unpack
 
 from ors.client import AsyncSession
-from ors.client.bound import running_loop
+from ors.client.transports.base import running_loop
 from ors.providers.errors import ContextExceeded
 from ors.providers.messages import AgentMessage, Message
 from ors.rollouts.episodes.episode import Conversation, EpisodeRecord

@@ -5,12 +5,12 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from copy import copy
 
-from ors.client.options import Options
-from ors.client.retry import Retry, T, is_full
+from ors.client.requests.retry import Retry, T, is_full
+from ors.client.transports.options import Options
 from ors.errors import TransportError, Unavailable
 
 
-class Line:
+class WaitingLine:
     """Who waits for a place; `freed` is set when this client has deleted a session."""
 
     def __init__(self) -> None:
@@ -20,10 +20,10 @@ class Line:
         self.refusal: Unavailable | None = None  # of the last who asked
 
 
-class Turn(Retry):
+class RetryInLine(Retry):
     """The attempts to create one session. One that finds the server full, or a line, goes to its end."""
 
-    def __init__(self, options: Options, line: Line) -> None:
+    def __init__(self, options: Options, line: WaitingLine) -> None:
         super().__init__(options, limit=options.retries, seconds=options.request_seconds)
         self._line = line
         self._waits = self._first = False

@@ -4,25 +4,20 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 from urllib.parse import quote, urlsplit
 from weakref import WeakKeyDictionary, WeakSet
 
 from ors._json import dumps, loads
 from ors._protocol import API_KEY, SERVER_VERSION, Endpoint
 from ors._version import __version__
-from ors.client.bound import running_loop
-from ors.client.options import Options
-from ors.client.retry import Retry
-from ors.client.sessions.line import Line
-from ors.client.status_errors import failure, too_large
-from ors.client.transports.base import Broken, Response, Transport
+from ors.client.requests.keepalive import KeepAlive
+from ors.client.requests.line import WaitingLine
+from ors.client.requests.retry import Retry
+from ors.client.requests.status_errors import failure, too_large
+from ors.client.transports.base import Broken, Response, Transport, running_loop
+from ors.client.transports.options import Options
 from ors.errors import ResponseError
-
-if TYPE_CHECKING:
-    from ors.client.sessions.keepalive import KeepAlive
-    from ors.client.sessions.session import AsyncSession
-
 
 _REDIRECTS = frozenset({307, 308})
 _MAX_REDIRECTS = 3
@@ -35,11 +30,18 @@ _BASE_HEADERS = {
 }
 
 
+class Entered(Protocol):
+    """A session that was entered by `with`."""
+
+    def _abandon(self) -> None:
+        """Deletes it in the background."""
+
+
 class RemoteServer:
     """One server. Every request to it goes through here."""
 
     def __init__(
-        self, transport: Transport, options: Options, keepalive: "KeepAlive", api_key: str | None
+        self, transport: Transport, options: Options, keepalive: KeepAlive, api_key: str | None
     ) -> None:
         self.transport = transport
         self.options = options
@@ -47,9 +49,9 @@ class RemoteServer:
         self.api_key = api_key
         self.honours_keys = False
         self.reads_secrets_in_body = True
-        self._lines = WeakKeyDictionary[asyncio.AbstractEventLoop, defaultdict[str, Line]]()
+        self._lines = WeakKeyDictionary[asyncio.AbstractEventLoop, defaultdict[str, WaitingLine]]()
         self._background: set[asyncio.Task[None]] = set()
-        self.entered: WeakSet[AsyncSession] = WeakSet()
+        self.entered: WeakSet[Entered] = WeakSet()
         """Sessions that end with the client at the latest, as Ctrl-C may come where nobody can catch it."""
 
     def headers(self, api_key: str | None = None, **more: str) -> dict[str, str]:
@@ -131,9 +133,9 @@ class RemoteServer:
         return answer
 
     @property
-    def lines(self) -> defaultdict[str, Line]:
+    def lines(self) -> defaultdict[str, WaitingLine]:
         """Who waits for a place, by environment, since each may have a limit of its own."""
-        return self._lines.setdefault(running_loop(), defaultdict(Line))
+        return self._lines.setdefault(running_loop(), defaultdict(WaitingLine))
 
     def in_background(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
         """Runs `work` in a task that outlives its caller; closing the client waits for it."""

@@ -5,10 +5,9 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from ors.client.bound import running_loop
-from ors.client.options import Options
-from ors.client.status_errors import StillStarting
-from ors.client.transports.base import Broken, NotSent
+from ors.client.requests.status_errors import StillStarting
+from ors.client.transports.base import Broken, NotSent, running_loop
+from ors.client.transports.options import Options
 from ors.errors import TransportError, Unavailable
 
 T = TypeVar("T")
