@@ -127,7 +127,7 @@ async def _compare(on: Subject, off: Subject, rounds: int, seconds: float) -> No
 def _serve(kind: str) -> None:
     server = Server([Bench], api_keys=[f"team={SECRET}"] if kind == "on" else [])
     if kind == "off":
-        server._app.runtime.observers.all.clear()
+        server._app.shared.observers.all.clear()
     server.runner(port=0, on_start=lambda url: print(url, flush=True)).run()
 
 

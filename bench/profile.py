@@ -26,7 +26,7 @@ PARTS = {
     "ors/server/connections/connection.py": "HTTP: the connection",
     "ors/server/http/answers.py": "HTTP: routes, answers",
     "ors/server/http/timers.py": "pings",
-    "ors/server/observe/prometheus.py": "metrics, observers",
+    "ors/server/admin/metrics.py": "metrics, observers",
     "ors/server/observe/events.py": "metrics, observers",
     "prometheus_client/": "metrics, observers",
     "ors/server/sessions/api_keys.py": "keys, origins, admission",

@@ -4,7 +4,7 @@ import inspect
 
 from ors import errors
 from ors.errors import ORSError
-from ors.server.observe.metrics import METRICS, MetricRow
+from ors.server.admin.metrics import METRICS, MetricRow
 from scripts.site.markdown import code, table
 
 

@@ -7,6 +7,7 @@ from pydantic import BaseModel
 from ors import _protocol
 from ors._protocol import Endpoint
 from ors.server import routes
+from ors.server.http.routing import LIVE, READY
 from ors.types import (
     CreateSession,
     ForkSession,
@@ -117,9 +118,9 @@ OPERATIONS = (
         "Not of the standard.",
         (_protocol.IDEMPOTENCY_KEY,),
     ),
-    Operation(Endpoint(routes.LIVE.lstrip("/"), "GET"), "Says that the process runs. Needs no key.", STATUS),
+    Operation(Endpoint(LIVE.lstrip("/"), "GET"), "Says that the process runs. Needs no key.", STATUS),
     Operation(
-        Endpoint(routes.READY.lstrip("/"), "GET"),
+        Endpoint(READY.lstrip("/"), "GET"),
         "Says that new sessions are taken; 503 if not. Needs no key.",
         STATUS,
     ),

@@ -248,7 +248,7 @@ def test_with_nobody_looking_nobody_is_told() -> None:
     server = Server([Lab])
     with serving(server) as url:
         raw = Raw(url)
-        observers = server._app.runtime.observers
+        observers = server._app.shared.observers
         quiet = len(observers.all)
         sid = raw.session()
         with following(raw, "/-/api/live") as live, following(raw, f"/-/api/calls/{sid}") as calls:

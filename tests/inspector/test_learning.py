@@ -116,7 +116,7 @@ async def test_tasks_of_ended_episodes_are_let_go_when_sessions_are_reaped() -> 
 
     app, task = Server([Lab])._app, Task(n=1)
     app.begin()
-    app.runtime.observers.tell(EpisodeEnded("sid", "lab", "", "scored", 1.0, 1, 0.0, task))
+    app.shared.observers.tell(EpisodeEnded("sid", "lab", "", "scored", 1.0, 1, 0.0, task))
     left = weakref.ref(task)
     del task
     assert left() is not None  # its row is made later

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ors import Limits
-from ors.server.observe.metrics import METRICS
+from ors.server.admin.metrics import METRICS
 from tests.support.raw_http import Raw
 
 PAGE = (Path(__file__).parents[2] / "docs" / "guides" / "operating.md").read_text(encoding="utf-8")

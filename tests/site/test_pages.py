@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from ors.server.observe.metrics import METRICS
+from ors.server.admin.metrics import METRICS
 from scripts.site import code_tables, commands, navigation, outside, reference
 from scripts.site.__main__ import texts
 from scripts.site.outside import ROOT

@@ -118,7 +118,7 @@ def routing(urls: Sequence[str], api_key: str = "", **options: Any) -> Iterator[
 
 def minted(servers: Sequence[ServerThread], slot: int, environment: str = "lab", task: Any = None) -> str:
     """A new session on the server of that slot, created through the first server."""
-    sid = servers[slot].member.app.runtime.identity.new_session_id()
+    sid = servers[slot].member.app.sessions.identity.new_session_id()
     answer = servers[0].raw.post("/create", {"env_name": environment, "task_spec": task or {}}, sid=sid)
     assert answer.status == 200, answer
     return sid

@@ -13,14 +13,16 @@ from ors.environment import Environment
 from ors.limits import Limits
 from ors.server.app import App
 from ors.server.connections.asgi import ASGI
+from ors.server.episodes.author_code import AuthorCode
 from ors.server.episodes.environments import served_environments
 from ors.server.episodes.error_text import ErrorText, ReturnErrors
+from ors.server.episodes.threads import Threads
 from ors.server.http.origin_check import is_loopback as is_loopback
-from ors.server.identity import Identity
 from ors.server.observe.events import Observer, Observers, Recorder
+from ors.server.observe.sandbox_counts import SandboxCounts
 from ors.server.process.runner import Runner
-from ors.server.runtime import Runtime
 from ors.server.sessions.api_keys import ApiKey, Keys
+from ors.server.sessions.shared import Identity, Shared
 
 if TYPE_CHECKING:
     from ors.server.admin.pages import RecordedRuns
@@ -67,8 +69,15 @@ class Server:
     ) -> None:
         self.limits = limits or Limits()
         watching = Observers([*observers, *_telemetry()])
-        runtime = Runtime(self.limits, ErrorText(return_errors), watching, Identity(slot))
-        self._app = App(served_environments(environments, runtime), runtime, Keys(api_keys), cors_origins)
+        code = AuthorCode(Threads(), ErrorText(return_errors), SandboxCounts(watching))
+        self._app = App(
+            served_environments(environments, code, self.limits),
+            code,
+            Shared(self.limits, watching),
+            Keys(api_keys),
+            cors_origins,
+            Identity(slot),
+        )
         if not api_keys:
             _warn_of_open_sandboxes(environments)
         self._inspector = inspector

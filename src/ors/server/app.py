@@ -10,7 +10,9 @@ from ors._sandbox_observer import SANDBOX_OBSERVER
 from ors.errors import ORSError
 from ors.limits import Limits
 from ors.server.admin.live_sessions import LiveSessions
+from ors.server.admin.metrics import Metrics
 from ors.server.admin.pages import Inspector, Pages, RecordedRuns
+from ors.server.episodes.author_code import AuthorCode
 from ors.server.episodes.environments import ServedEnvironment
 from ors.server.episodes.hooks import ProcessHooks
 from ors.server.episodes.threads import NoThread, Threads
@@ -25,13 +27,13 @@ from ors.server.http.streams import CallTimers, Later, Outcome, Stream
 from ors.server.observe.events import Closing, EpisodeEnded, LoopHeld, Rejected
 from ors.server.observe.log import LOGGED, EventLog
 from ors.server.observe.loop_watch import LoopWatch
-from ors.server.observe.prometheus import Metrics
+from ors.server.process.forks import Copies
 from ors.server.process.runner import Part, Runner
 from ors.server.routes import INSPECTOR, PAGES, STANDARD, is_open
-from ors.server.runtime import SHUTDOWN, Runtime
 from ors.server.sessions.api_keys import Keys
 from ors.server.sessions.recent_calls import RecentCalls
 from ors.server.sessions.registry import Sessions
+from ors.server.sessions.shared import SHUTDOWN, Identity, Shared
 from ors.types import JSONObject
 
 log = logging.getLogger("ors.server")
@@ -60,52 +62,62 @@ class App(Part):
     """Takes requests, and starts, drains and stops the environments and sessions of a server."""
 
     def __init__(
-        self, environments: dict[str, ServedEnvironment], runtime: Runtime, keys: Keys, origins: Sequence[str]
+        self,
+        environments: dict[str, ServedEnvironment],
+        code: AuthorCode,
+        shared: Shared,
+        keys: Keys,
+        origins: Sequence[str],
+        identity: Identity,
     ) -> None:
-        self.limits: Limits = runtime.limits
-        self.runtime = runtime
+        self.limits: Limits = shared.limits
+        self._code = code
+        self.shared = shared
         self.keys = keys
         self._keyed = bool(keys)
         self._origins = origins
         self.origin_check = OriginCheck(None, origins, direct=self.is_local)
         self._environments = environments
-        self._hooks = ProcessHooks(environments.values(), runtime)
-        self.sessions = Sessions(runtime, keys)
+        self._hooks = ProcessHooks(environments.values(), code)
+        self.sessions = Sessions(shared, keys, identity)
         self.sessions.admission.per_environment = {
             name: environment.limits.sessions_per_environment for name, environment in environments.items()
         }
         self.timers = CallTimers(self.limits.ping_seconds)
         self.tasks: set[asyncio.Task[None]] = set()
         """Tasks that produce answers."""
-        self.metrics = Metrics(
-            runtime, self.sessions, {name: each.tool_names for name, each in environments.items()}
-        )
+        tools = {name: each.tool_names for name, each in environments.items()}
+        self.metrics = Metrics(shared, self.sessions, code, tools)
         self._watch = LoopWatch(
             {name: environment.cls for name, environment in environments.items()},
-            self._loop_held,
-            lambda: runtime.threads.idle,
+            shared.observers.tell,
+            lambda: code.threads.idle,
         )
-        self._live = LiveSessions(runtime, self.sessions, environments, keys)
+        self._live = LiveSessions(shared, self.sessions, environments, keys)
         self._subscribe()
         self.inspecting = False
         """Whether the inspector is offered."""
         self.inspector = Inspector(self._live, self.sessions, environments, keys)
         self._routes = self._all_routes()
-        self._heavy_bodies = HeavyBodies(runtime)
+        self._heavy_bodies = HeavyBodies(code.threads, self.limits.arriving_bytes)
         self.peers: Forwarding | None = None
         """The peers, if this server forwards requests to them."""
+        self.leaving = False
+        """Whether its last session has ended: its successor takes what comes now."""
+        self._copies = Copies(code.threads)
         self._runner: Runner | None = None
         self._reaping: asyncio.TimerHandle | None = None
 
     def _subscribe(self) -> None:
-        observers = self.runtime.observers
+        observers = self.shared.observers
         observers.subscribe(self.metrics.observe, self.metrics.events)
         observers.subscribe(EventLog(self._without_private).observe, LOGGED)
         observers.subscribe(self._live.ended.observe, [EpisodeEnded])
+        observers.subscribe(self._live.loop_held, [LoopHeld])
 
     def _all_routes(self) -> Routes:
         endpoints = Endpoints(
-            self._environments, self.runtime, self.keys, self.sessions, self.timers, self._new_session_id
+            self._environments, self.shared, self.keys, self.sessions, self.timers, self._new_session_id
         )
         routes = Routes(self._environments, self._is_visit, endpoints.environment_of)
         routes.add(endpoints, STANDARD)
@@ -128,7 +140,7 @@ class App(Part):
     def inspect(self, offered: bool) -> None:
         """Offers the inspector, and keeps for it what has happened; or neither."""
         self.inspecting = offered
-        self.runtime.recent = RecentCalls() if offered else None
+        self.shared.recent = RecentCalls() if offered else None
         self._routes = self._all_routes()
 
     def show_runs(self, runs: RecordedRuns) -> None:
@@ -144,7 +156,7 @@ class App(Part):
     @property
     def is_local(self) -> bool:
         """Whether it answers only programs of this machine, since it shows its source."""
-        return self.runtime.error_text.is_local
+        return self._code.error_text.is_local
 
     @property
     def environments(self) -> list[str]:
@@ -170,7 +182,7 @@ class App(Part):
         A request that a peer has `forwarded` is answered locally. The peer has checked its host and origin;
         the key is checked again, since this server knows which key owns a session.
         """
-        if self.runtime.loop is None:
+        if self.shared.loop is None:
             self.begin()
         try:
             if not forwarded and (
@@ -204,24 +216,24 @@ class App(Part):
     def refused(self, error: ORSError) -> Answer:
         """Returns the answer to a request that is refused, and counts it."""
         if error.reason in _REJECTIONS:
-            self.runtime.observers.tell(Rejected(error.reason))
+            self.shared.observers.tell(Rejected(error.reason))
         return refusal(error)
 
     def _failed(self, request: Request, error: Exception) -> Answer:
         if isinstance(error, ORSError):
             return self.refused(error)
         log.error("%s %s failed", request.method, request.path, exc_info=error)
-        return Answer(500, dumps({"detail": self.runtime.error_text.told("Internal Server Error", error)}))
+        return Answer(500, dumps({"detail": self._code.error_text.told("Internal Server Error", error)}))
 
     def _new_session_id(self) -> str:
-        return (self.peers or self.runtime.identity).new_session_id()
+        return (self.peers or self.sessions.identity).new_session_id()
 
     # ── Lifecycle ────────────────────────────────────────────────────────────────────────────────
 
     async def start(self, runner: Runner) -> None:
         """Starts the environments, then everything that needs the event loop."""
         self._runner = runner
-        self.runtime.copies.release = runner.release
+        self._copies.release = runner.release
         await self.prepare()
         self.begin()  # here, so that connections and their calls inherit its context
 
@@ -232,47 +244,42 @@ class App(Part):
     def begin(self) -> None:
         """Starts on the running loop, with the timer that expires sessions, unless that has been done."""
         loop = asyncio.get_running_loop()
-        if self._reaping is not None and self.runtime.loop is loop:
+        if self._reaping is not None and self.shared.loop is loop:
             return
         # A timer, not a task: without lifespan events nothing would end a task.
-        self.runtime.loop = self.runtime.threads.loop = loop
-        SANDBOX_OBSERVER.set(self.runtime.sandboxes)  # for all that this context starts
-        self.runtime.copies.begin(self.runtime.loop)
-        self.metrics.lag.start(self.runtime.loop)
-        self.timers.start(self.runtime.loop)
-        self._watch.start(self.runtime.loop)
-        self._live.start(self.runtime.loop)
+        self.shared.loop = self.threads.loop = loop
+        SANDBOX_OBSERVER.set(self._code.sandboxes)  # for all that this context starts
+        self._copies.begin(self.shared.loop)
+        self.metrics.lag.start(self.shared.loop)
+        self.timers.start(self.shared.loop)
+        self._watch.start(self.shared.loop)
+        self._live.start(self.shared.loop)
         self._schedule_reap()
 
-    def _loop_held(self, event: LoopHeld) -> None:
-        held = self.runtime.held.setdefault(event.environment, {})
-        held[event.method] = max(round(event.seconds, 3), held.get(event.method, 0.0))
-        self.runtime.observers.tell(event)
-
     def _reap(self) -> None:
-        assert self.runtime.loop is not None
-        now = self.runtime.loop.time()
+        assert self.shared.loop is not None
+        now = self.shared.loop.time()
         self.sessions.reap(now)
         self._live.ended.settle()
         self._reap_results()
         self._schedule_reap()
 
     def _reap_results(self) -> None:
-        assert self.runtime.loop is not None
-        if self.runtime.kept.reap(self.runtime.loop.time()):  # the loop runs others in between
-            self.runtime.loop.call_later(BETWEEN_SECONDS, self._reap_results)
+        assert self.shared.loop is not None
+        if self.shared.kept.reap(self.shared.loop.time()):  # the loop runs others in between
+            self.shared.loop.call_later(BETWEEN_SECONDS, self._reap_results)
 
     def _schedule_reap(self) -> None:
-        assert self.runtime.loop is not None
-        self._reaping = self.runtime.loop.call_later(REAP_SECONDS, self._reap)
+        assert self.shared.loop is not None
+        self._reaping = self.shared.loop.call_later(REAP_SECONDS, self._reap)
 
     def _is_ready(self) -> bool:
-        return self.runtime.taking and not self.sessions.admission.saturated
+        return self.sessions.taking and not self.sessions.admission.saturated
 
     @property
     def threads(self) -> Threads:
         """Run environment code that is not async."""
-        return self.runtime.threads
+        return self._code.threads
 
     @property
     def ending_seconds(self) -> float:
@@ -286,14 +293,13 @@ class App(Part):
         """Whether it has sessions."""
         return bool(len(self.sessions))
 
-    def retire(self) -> None:
-        self.runtime.retiring = True
+    def retire(self, whether: bool = True) -> None:
+        self.sessions.retiring = whether
 
     async def drain(self) -> None:
         """Takes no new work, lets calls run for the grace period, then stops them."""
         if self._runner is not None and not self.is_busy:
             await self._leave_peers(self._runner)
-        self.runtime.draining = True
         self.sessions.refuse_waiting(asyncio.get_running_loop().time(), SHUTDOWN)
         try:
             async with asyncio.timeout(self.limits.grace_seconds):
@@ -303,14 +309,13 @@ class App(Part):
 
     async def _leave_peers(self, runner: Runner) -> None:
         """Closes the links of peers: answers what they have sent, and makes them send elsewhere."""
-        self.runtime.leaving = True
+        self.leaving = True
         for link in runner.clients.links():
             link.goodbye()
         await runner.wait_until_none(runner.clients.links, LEAVE_SECONDS)
 
     async def stop(self) -> None:
         """Ends every session, and runs the `shutdown` hooks."""
-        self.runtime.draining = True
         self.metrics.lag.stop()
         self._watch.stop()
         self._live.stop()
@@ -319,13 +324,13 @@ class App(Part):
             self._reaping = None
         await self.sessions.close(asyncio.get_running_loop().time(), SHUTDOWN)
         await self._hooks.stop()
-        last = [task for observer in self.runtime.observers.closing if (task := self._closing(observer))]
+        last = [task for observer in self.shared.observers.closing if (task := self._closing(observer))]
         if last:
             await asyncio.wait(last, timeout=OBSERVER_CLOSE_SECONDS)
 
     def _closing(self, observer: Closing) -> asyncio.Future[None] | None:
         try:
-            return self.runtime.threads.run(observer.close)
+            return self.threads.run(observer.close)
         except NoThread as error:  # the other observers are still closed
             log.error("%s was not closed: %s", type(observer).__name__, error)
             return None

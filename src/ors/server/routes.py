@@ -10,10 +10,9 @@ from ors import _protocol
 from ors._protocol import Endpoint
 from ors.server.admin.pages import Inspector, Pages
 from ors.server.http.endpoints import Endpoints
-from ors.server.http.routing import HOME, AtRouter, Coming, Route, RouteTable
+from ors.server.http.routing import HOME, LIVE, READY, AtRouter, Coming, Route, RouteTable
 from ors.server.http.streams import Outcome
 
-LIVE, READY = "/-/health/live", "/-/health/ready"
 METRICS = "/-/metrics"
 SESSIONS = "/-/sessions"
 ABOUT = "/-/api/about"

@@ -205,7 +205,7 @@ def test_a_link_that_is_about_to_begin_stays(pair: list[ServerThread]) -> None:
 def test_nothing_moves_to_a_server_that_takes_no_new_sessions(pair: list[ServerThread]) -> None:
     sid = minted(pair, 1)
     (peer,) = pair[0].member.peers
-    pair[1].member.app.runtime.retiring = True
+    pair[1].member.app.sessions.retiring = True
     while peer.taking:
         assert pair[0].raw.post("/ping", sid=sid).status == 200
     with closing(pair[0].raw.connection()) as connection:
@@ -217,7 +217,7 @@ def test_nothing_moves_to_a_server_that_takes_no_new_sessions(pair: list[ServerT
 def test_what_is_encrypted_stays(tmp_path: Path) -> None:
     files = {"ssl_certfile": str(TLS / "cert.pem"), "ssl_keyfile": str(TLS / "key.pem")}
     with linked_servers(2, tmp_path, [Lab], tls=files) as made:
-        sid = made[1].member.app.runtime.identity.new_session_id()
+        sid = made[1].member.app.sessions.identity.new_session_id()
         trusted = ssl.create_default_context(cafile=files["ssl_certfile"])
         raw = made[0].raw
         with closing(http.client.HTTPSConnection("localhost", raw.port, context=trusted)) as connection:

@@ -15,7 +15,7 @@ import pytest
 from ors import Limits
 from ors.cluster.link.server import LinkServer
 from ors.cluster.routing import peer, peers, router
-from ors.server.identity import new_incarnation
+from ors.server.sessions.shared import new_incarnation
 from tests.support.commands import running
 from tests.support.environments import Lab, Other
 from tests.support.in_process_cluster import ServerThread, linked_servers, minted, routing
@@ -100,7 +100,7 @@ def test_servers_that_serve_something_else_keep_their_sessions_and_get_no_new_on
 
 def _later_than(one: ServerThread) -> None:
     """Waits until a server that starts now has a later life."""
-    while new_incarnation() <= one.member.app.runtime.identity.incarnation:
+    while new_incarnation() <= one.member.app.sessions.identity.incarnation:
         pass
 
 
@@ -130,7 +130,7 @@ def test_an_id_of_a_server_that_is_not_coming_back_may_be_used_elsewhere(
 ) -> None:
     monkeypatch.setattr(peers, "SUCCESSOR_SECONDS", 1000.0)
     with linked_servers(3, tmp_path, [Lab], limits=Limits(grace_seconds=0.1)) as made:
-        was, unused = minted(made, 2), made[2].member.app.runtime.identity.new_session_id()
+        was, unused = minted(made, 2), made[2].member.app.sessions.identity.new_session_id()
         made[2].cut()
         for one in made[:2]:
             while one.raw.post("/ping", sid=was).status != 410:
@@ -150,7 +150,7 @@ def test_a_session_that_began_elsewhere_is_found_when_its_server_is_back(
 ) -> None:
     monkeypatch.setattr(peers, "SUCCESSOR_SECONDS", -1.0)
     with linked_servers(3, tmp_path, [Lab], limits=Limits(grace_seconds=0.1)) as made:
-        was, sid = minted(made, 2), made[2].member.app.runtime.identity.new_session_id()
+        was, sid = minted(made, 2), made[2].member.app.sessions.identity.new_session_id()
         made[2].cut()
         while made[0].raw.post("/ping", sid=was).status != 410:
             pass

@@ -106,7 +106,7 @@ def _crowd(made: list[ServerThread], each: int) -> list[str]:
     async def fill(slot: int, now: float) -> None:
         app = made[slot].member.app
         for n in range(each):
-            sid = app.runtime.identity.new_session_id()
+            sid = app.sessions.identity.new_session_id()
             at = now + (n // 2) * 0.02 + slot * 0.01  # the servers' clocks differ by milliseconds
             app.sessions.reserve(sid, "lab", at, app.limits)
             sids.append((at, n, sid))
@@ -131,7 +131,7 @@ def test_a_session_is_watched_from_everywhere(pair: list[ServerThread], views: l
                 views[0].call(sid, "echo", {"text": "seen"})
                 assert feed.next("started")["input"] == {"text": "seen"}
                 assert "seen" in feed.next("ended")["stream"]
-            assert not pair[slot].member.app.runtime.observers.watched.keys() - {sid}
+            assert not pair[slot].member.app.shared.observers.watched.keys() - {sid}
             sandbox = raw.get(f"/-/api/sandbox/{sid}")
             assert (sandbox.status, sandbox.body) == (200, b"null")
 

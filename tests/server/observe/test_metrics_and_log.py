@@ -120,7 +120,7 @@ def test_ready_is_not_ready_while_draining() -> None:
     with serving(server) as url:
         raw = Raw(url)
         assert raw.get("/-/health/ready").json() == {"status": "ready"}
-        server._app.runtime.draining = True
+        server._app.shared.draining = True
         assert raw.get("/-/health/ready").status == 503
         assert raw.get("/-/health/live").status == 200
 

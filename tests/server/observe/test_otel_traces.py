@@ -151,5 +151,5 @@ def test_traces_can_be_switched_off(monkeypatch: pytest.MonkeyPatch, exporter: s
     with collector(monkeypatch, "OTEL_EXPORTER_OTLP_ENDPOINT"):
         server = Server([Lab])
         with serving(server):
-            found = server._app.runtime.observers.all
+            found = server._app.shared.observers.all
     assert [type(one) for one in found] == [OTelTraces] * observers

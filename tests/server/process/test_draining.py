@@ -29,7 +29,7 @@ class Listing(Lab):
 @contextmanager
 def draining(server: Server) -> Iterator[Future[None]]:
     """The server drains; it is through after the block, if not before."""
-    loop = server._app.runtime.loop
+    loop = server._app.shared.loop
     assert loop is not None
     over = asyncio.run_coroutine_threadsafe(server._app.drain(), loop)
     yield over
@@ -78,7 +78,7 @@ def test_a_finished_result_whose_client_was_cut_off_is_still_there_for_the_grace
             assert raw.get("/health").status == 200
         with draining(server) as over:
             Lab.gates["cut.hold"].set()
-            while server._app.runtime.running:
+            while server._app.shared.running:
                 pass
             for _ in range(20):
                 assert raw.get("/-/health/ready").status == 503

@@ -82,7 +82,7 @@ async def test_an_idle_session_is_told_to_have_expired() -> None:
 
 async def test_a_session_of_an_earlier_start_of_this_server_is_lost() -> None:
     sessions = store()
-    sid = new_session_id(0, sessions._runtime.identity.incarnation ^ 1)
+    sid = new_session_id(0, sessions.identity.incarnation ^ 1)
     with pytest.raises(Gone, match=r"^Session lost: its server was restarted$") as lost:
         sessions.find(sid, now=0)
     assert lost.value.reason == "worker_lost"

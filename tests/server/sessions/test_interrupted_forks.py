@@ -159,7 +159,7 @@ def test_a_server_that_drains_refuses_the_forks_that_wait_at_once() -> None:
         ):  # its client leaves, and is waited for while there is grace
             asked = pool.submit(fork, raw, sid, 2)
             wait_until(lambda: running(raw, sid) == 2)
-            loop = server._app.runtime.loop
+            loop = server._app.shared.loop
             assert loop is not None
             draining = asyncio.run_coroutine_threadsafe(server._app.drain(), loop)
             answer = asked.result(20)  # while the call still runs

@@ -8,13 +8,12 @@ from dataclasses import dataclass, field
 import pytest
 
 from ors.limits import Limits
-from ors.server.episodes.error_text import ErrorText
 from ors.server.episodes.result import Result
 from ors.server.observe.events import Observers
-from ors.server.runtime import Runtime
 from ors.server.sessions import kept_results
 from ors.server.sessions.calls import Call, Calls
 from ors.server.sessions.kept_results import RECORD_BYTES, KeptResults
+from ors.server.sessions.shared import Shared
 
 
 @dataclass
@@ -131,7 +130,7 @@ def test_one_byte_over_the_budget_is_too_much() -> None:
 
 
 async def test_every_listener_but_a_removed_one_hears_of_the_end() -> None:
-    runtime = Runtime(Limits(), ErrorText("none"), Observers())
+    runtime = Shared(Limits(), Observers())
     runtime.running = 3
     calls, heard = Calls(runtime, lambda call, result: None), list[str]()
     listeners = [lambda name=name: heard.append(name) for name in ("a", "b", "c")]
@@ -153,7 +152,7 @@ async def test_a_call_that_has_ended_lets_go_of_those_who_listened() -> None:
     class Reader:
         def heard(self) -> None: ...
 
-    runtime = Runtime(Limits(), ErrorText("none"), Observers())
+    runtime = Shared(Limits(), Observers())
     call = Call(Calls(runtime, lambda call, result: None), "tool", "id", None, "")
     readers = [Reader(), Reader()]
     for reader in readers:
@@ -165,7 +164,7 @@ async def test_a_call_that_has_ended_lets_go_of_those_who_listened() -> None:
 
 
 async def test_a_call_ends_at_the_time_of_its_loop() -> None:
-    runtime = Runtime(Limits(), ErrorText("none"), Observers())
+    runtime = Shared(Limits(), Observers())
     call = Call(Calls(runtime, lambda call, result: None), "tool", "id", None, "")
     time = asyncio.get_running_loop().time
     before = time()
@@ -174,7 +173,7 @@ async def test_a_call_ends_at_the_time_of_its_loop() -> None:
 
 
 async def test_a_result_that_did_not_reach_its_client_is_awaited_until_it_is_fetched() -> None:
-    runtime = Runtime(Limits(), ErrorText("none"), Observers())
+    runtime = Shared(Limits(), Observers())
     calls = Calls(runtime, lambda call, result: None)
     call = Call(calls, "tool", "id", None, "")
     call.listen(lambda: None)

@@ -10,7 +10,6 @@ import pytest
 from ors._protocol import error_event, task_id_event
 from ors.errors import Gone, NotFound, ServerFailed, Unavailable
 from ors.limits import Limits
-from ors.server.episodes.error_text import ErrorText
 from ors.server.episodes.result import Result, failed
 from ors.server.episodes.threads import NoThread
 from ors.server.observe.episode_counters import EpisodeTotals
@@ -29,10 +28,10 @@ from ors.server.observe.events import (
     SessionReady,
     ToolsListed,
 )
-from ors.server.runtime import Runtime
 from ors.server.sessions.calls import Call
 from ors.server.sessions.registry import Sessions
 from ors.server.sessions.session import ServerSession
+from ors.server.sessions.shared import Shared
 from ors.server.sessions.states import State
 from ors.types import ListToolsOutput
 from tests.server.sessions.test_session import settle
@@ -104,7 +103,7 @@ class Acting:
 
 
 def sessions_of(*observers: Any, **limits: Any) -> Sessions:
-    return Sessions(Runtime(Limits(**limits), ErrorText("none"), Observers(observers)))
+    return Sessions(Shared(Limits(**limits), Observers(observers)))
 
 
 def reserve(sessions: Sessions, age: float = 0) -> ServerSession:
@@ -136,9 +135,9 @@ async def test_observers_are_told_the_whole_life_of_a_session() -> None:
     session.place = ("train", 2)
     call = await called(session, trace="of the call")
     await called(session, task_id=call.id)
-    sessions._runtime.prompts.keep("a", b"prompt")
+    sessions._shared.prompts.keep("a", b"prompt")
     sessions.delete("a", now=0, key="key")
-    assert (len(sessions._runtime.kept), sessions._runtime.prompts.get("a")) == (0, None)
+    assert (len(sessions._shared.kept), sessions._shared.prompts.get("a")) == (0, None)
     ready, closed = (event for event in seen.events if isinstance(event, SessionReady | SessionClosed))
     bytes, task = len(SCORED.events), Acting.task
     assert seen.events == [
@@ -156,7 +155,7 @@ async def test_observers_are_told_the_whole_life_of_a_session() -> None:
 
 async def test_watchers_of_a_session_see_all_that_happens_in_it() -> None:
     watcher, sessions = Seen(), sessions_of()
-    sessions._runtime.observers.watch("a", watcher)
+    sessions._shared.observers.watch("a", watcher)
     session = opened(sessions, Acting())
     await session.prompt()
     await session.tools()
@@ -191,7 +190,7 @@ async def test_recorders_see_a_session_from_its_start_to_its_end() -> None:
 async def test_of_a_session_that_was_never_started_nobody_is_told() -> None:
     seen, watcher = Seen(), Seen()
     sessions = sessions_of(seen)
-    sessions._runtime.observers.watch("a", watcher)
+    sessions._shared.observers.watch("a", watcher)
     reserve(sessions)
     sessions.delete("a", now=0, key="key")
     assert (seen.events, watcher.events) == ([], [])
@@ -210,7 +209,7 @@ async def test_a_session_that_was_given_no_trace_has_none() -> None:
 
 async def test_watchers_see_that_a_prompt_and_a_setup_failed() -> None:
     watcher, sessions = Seen(), sessions_of()
-    sessions._runtime.observers.watch("a", watcher)
+    sessions._shared.observers.watch("a", watcher)
     episode = Acting()
     session = opened(sessions, episode)
     episode.error = ServerFailed("no prompt", reason="environment")
@@ -243,7 +242,7 @@ async def test_without_observers_only_the_log_asks_for_calls_that_went_well(
     result: Result, level: int, told: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     own, sessions = Seen(), sessions_of()
-    sessions._runtime.observers.subscribe(own.observe, [CallFinished])
+    sessions._shared.observers.subscribe(own.observe, [CallFinished])
     with caplog.at_level(level, "ors.server"):
         await called(opened(sessions, Acting(result)))
     assert len(own.events) == told
@@ -276,7 +275,7 @@ async def test_an_episode_that_was_cut_short_has_failed(
     (ended,) = (event for event in seen.events if isinstance(event, EpisodeEnded))
     assert ended.outcome == outcome
     assert ended.reward == (0.5 if outcome == "scored" else None)
-    assert {each for each, count in sessions._runtime.episodes.outcomes().items() if count} == {
+    assert {each for each, count in sessions._shared.episodes.outcomes().items() if count} == {
         ("env", outcome)
     }
 
@@ -329,7 +328,7 @@ async def test_an_episode_that_is_finished_twice_counts_once() -> None:
         await called(session)
     session.end("over", "deleted")
     assert len([event for event in seen.events if isinstance(event, EpisodeEnded)]) == 1
-    assert sessions._runtime.episodes.totals() == {"env": EpisodeTotals(ended=1, scored=1, reward=0.5)}
+    assert sessions._shared.episodes.totals() == {"env": EpisodeTotals(ended=1, scored=1, reward=0.5)}
 
 
 # ── Teardown ─────────────────────────────────────────────────────────────────────────────────────
@@ -509,7 +508,7 @@ async def test_a_fork_that_comes_as_the_setup_ends_overtakes_no_earlier_call() -
 async def test_calls_and_forks_over_a_limit_are_told_which() -> None:
     sessions = sessions_of(calls=2, queued_calls=0)
     session, loop = opened(sessions, Acting()), asyncio.get_running_loop()
-    runtime = sessions._runtime
+    runtime = sessions._shared
     session.submit("tool", {}, loop)
     of_session = "0 calls of this session wait for their turn already"
     of_server = "The server runs 2 calls, as many as it may"
@@ -526,7 +525,7 @@ async def test_calls_and_forks_over_a_limit_are_told_which() -> None:
 async def test_the_limit_of_the_server_holds_for_a_session_without_calls() -> None:
     sessions = sessions_of(calls=2)
     session = opened(sessions, Acting())
-    sessions._runtime.running = 2
+    sessions._shared.running = 2
     for ask in (lambda: session.submit("tool", {}, asyncio.get_running_loop()), session.check_room):
         with pytest.raises(Unavailable, match="as many as it may"):
             ask()
@@ -535,7 +534,7 @@ async def test_the_limit_of_the_server_holds_for_a_session_without_calls() -> No
 async def test_a_server_that_drains_takes_neither_calls_nor_forks() -> None:
     sessions = sessions_of()
     session, loop = opened(sessions, Acting()), asyncio.get_running_loop()
-    sessions._runtime.draining = True
+    sessions._shared.draining = True
     for ask in (lambda: session.submit("tool", {}, loop), session.check_room):
         with pytest.raises(Unavailable) as refused:
             ask()

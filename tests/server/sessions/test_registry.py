@@ -268,7 +268,7 @@ def test_shutdown_lets_running_calls_finish_and_takes_nothing_new() -> None:
             sid = raw.session(task={"id": id})
             running = pool.submit(raw.call, sid, "hold")
             assert Lab.gates[f"{id}.held"].wait(20)
-            server._app.runtime.draining = True
+            server._app.shared.draining = True
             refused = raw.post("/create", {"task_spec": {}}, sid=fresh())
             assert (refused.status, refused.headers["retry-after"]) == (503, "1")
             assert raw.call(sid, "echo", {"text": ""}).status == 503

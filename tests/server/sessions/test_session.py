@@ -11,25 +11,24 @@ from ors._protocol import error_event, task_ids
 from ors.errors import BadRequest, Gone, NotFound
 from ors.limits import Limits
 from ors.server.episodes.call_order import CallOrder
-from ors.server.episodes.error_text import ErrorText
 from ors.server.episodes.result import Result
 from ors.server.observe.events import Observers
-from ors.server.runtime import Runtime
 from ors.server.sessions.calls import Call, Calls
 from ors.server.sessions.kept_results import AT_ONCE, RECORD_BYTES
 from ors.server.sessions.registry import Sessions
 from ors.server.sessions.session import ServerSession
+from ors.server.sessions.shared import Shared
 from ors.server.sessions.states import TRANSITIONS, State
 from tests.requirements import proves
 
 IDS = task_ids()
 
 
-def runtime(**limits: Any) -> Runtime:
-    return Runtime(Limits(**limits), ErrorText("exception"), Observers())
+def runtime(**limits: Any) -> Shared:
+    return Shared(Limits(**limits), Observers())
 
 
-def calls_of(runtime: Runtime) -> Calls:
+def calls_of(runtime: Shared) -> Calls:
     return Calls(runtime, lambda call, outcome: None)
 
 

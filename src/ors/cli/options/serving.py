@@ -18,7 +18,7 @@ from ors.cli.options.ray import FLAGS as RAY_FLAGS
 from ors.cli.options.ray import OnRay
 from ors.cli.options.shared import F, Flags, Grouped, add_flags, field_docs, given, typed
 from ors.cluster.local.messages import WorkerConfig
-from ors.server.identity import MAX_SLOT
+from ors.server.sessions.shared import MAX_SLOT
 
 if TYPE_CHECKING:
     from ors.cluster.local.supervisor import Policy

@@ -69,11 +69,11 @@ class LinkServer(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport  # type: ignore[assignment]
         self._open.add(self)
-        me = self.app.runtime.identity
+        me = self.app.sessions.identity
         hello = frames.Hello(me.slot, me.incarnation, self.app.environments, self.app.limits.body_bytes)
         self.write(hello.frame())
         self._send_load()
-        if self.app.runtime.leaving:
+        if self.app.leaving:
             self.goodbye()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -115,7 +115,7 @@ class LinkServer(asyncio.Protocol):
             self._transport.resume_reading()
 
     def _take(self, kind: int, number: int, payload: bytes) -> None:
-        if kind == frames.REQUEST and self.app.runtime.leaving:
+        if kind == frames.REQUEST and self.app.leaving:
             self.write(frames.frame(frames.REFUSED, number))
         elif kind == frames.REQUEST:
             if number in self._replies:
@@ -137,7 +137,7 @@ class LinkServer(asyncio.Protocol):
                 reply.credit(frames.read_credit(payload))
 
     def _send_load(self) -> None:
-        load = (len(self.app.sessions), self.app.runtime.taking)
+        load = (len(self.app.sessions), self.app.sessions.taking)
         self._ticks += 1
         if not self.paused and (load != self._sent_load or self._ticks % HEARTBEAT_TICKS == 0):
             self._sent_load = load

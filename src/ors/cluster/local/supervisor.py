@@ -22,8 +22,8 @@ from ors.cluster.local.messages import (
     memory,
 )
 from ors.cluster.routing.peer import UNIX
-from ors.server.identity import new_incarnation
 from ors.server.process.folders import Folder, own_folder
+from ors.server.sessions.shared import new_incarnation
 
 QUICK_SECONDS = 10.0
 """After a worker that ended sooner than this, the next one of its slot waits a little."""

@@ -19,11 +19,11 @@ from ors.cluster.local.messages import (
 from ors.cluster.servers.member import Member
 from ors.server import Server
 from ors.server.connections.clients import Acceptor
-from ors.server.identity import Identity
 from ors.server.observe.events import Event, SessionOpened
 from ors.server.process.forks import disown
 from ors.server.process.lifeline import Lifeline
 from ors.server.process.runner import TICKS_A_SECOND, Part, Runner
+from ors.server.sessions.shared import Identity
 
 REPORT_SECONDS = 1.0
 SUCCESSOR_SECONDS = 1.0
@@ -69,7 +69,7 @@ class Worker(Part):
             parts=[self],
         )
         self._app = self._member.app
-        self._app.runtime.observers.all.append(self)
+        self._app.shared.observers.all.append(self)
         lifeline.end = self._orphaned
 
     def run(self) -> None:
@@ -143,7 +143,7 @@ class Worker(Part):
         own = f"{self._config.slot}-{self._config.incarnation}."
         self._member.peers.update(address for address in update.addresses if own not in address)
         self._adopt(set(update.empty_slots) - {self._config.slot} if not update.retire else set())
-        if update.retire and not self._app.runtime.retiring:
+        if update.retire and not self._app.sessions.retiring:
             self._app.retire()
             self._retired = asyncio.get_running_loop().time()
             self._member.servers[0].close()  # its successor accepts new clients

@@ -15,7 +15,7 @@ from ors.cluster.link.handover import listeners
 from ors.cluster.servers.member import Member
 from ors.cluster.servers.router_server import RouterServer
 from ors.limits import Limits
-from ors.server.identity import Identity
+from ors.server.sessions.shared import Identity
 
 log = logging.getLogger("ors.cluster")
 
@@ -65,16 +65,16 @@ class Host:
         self._heartbeat = _Heartbeat(lambda: known.heartbeat.remote(self.info()), self._update)
 
     def info(self) -> HostInfo:
-        runtime = self._member.app.runtime
-        me, sessions = runtime.identity, len(self._member.app.sessions)
-        return HostInfo(me.slot, me.incarnation, self._url, sessions, self._node, runtime.retiring)
+        sessions = self._member.app.sessions
+        me, count = sessions.identity, len(sessions)
+        return HostInfo(me.slot, me.incarnation, self._url, count, self._node, sessions.retiring)
 
     def pid(self) -> int:
         return os.getpid()
 
     def retire(self, whether: bool = True) -> int:
         """Stops or resumes taking new sessions; returns how many sessions and forwarded requests it has."""
-        self._member.app.runtime.retiring = whether
+        self._member.app.retire(whether)
         return len(self._member.app.sessions) + len(self._member.forwarding.waiting())
 
     def stop(self) -> None:

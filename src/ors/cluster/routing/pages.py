@@ -16,8 +16,9 @@ from ors.errors import Unavailable
 from ors.server.admin.pages import MAX_PAGE, PAGE
 from ors.server.http.answers import TEXT, Answer, Headers, answer, refusal
 from ors.server.http.requests import Request
+from ors.server.http.routing import READY
 from ors.server.http.streams import Feed, Later, Outcome, Stream
-from ors.server.routes import ABOUT, LIVE_FEED, METRICS, READY, SESSIONS
+from ors.server.routes import ABOUT, LIVE_FEED, METRICS, SESSIONS
 
 ANSWER_SECONDS = 2.0
 """A server that takes longer is left out: it may be frozen."""

@@ -51,7 +51,7 @@ class LocalServer:
 
     def __init__(self, app: App) -> None:
         self._app = app
-        self.identity = app.runtime.identity
+        self.identity = app.sessions.identity
         self.prefix = id_prefix(self.identity.slot, self.identity.incarnation)
 
     def has(self, sid: str) -> bool:
@@ -68,12 +68,12 @@ class LocalServer:
     @property
     def taking(self) -> bool:
         """Whether it takes new sessions."""
-        return self._app.runtime.taking
+        return self._app.sessions.taking
 
     @property
     def leaving(self) -> bool:
         """Whether the other servers know that it is about to end, and ask its successor."""
-        return self._app.runtime.leaving
+        return self._app.leaving
 
     @property
     def sessions(self) -> int:

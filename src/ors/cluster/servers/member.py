@@ -11,8 +11,8 @@ from ors.cluster.routing.router import Router
 from ors.cluster.servers.forwarding import Forwarding, MovableConnection
 from ors.server import Server
 from ors.server.app import App
-from ors.server.identity import Identity
 from ors.server.process.runner import Part, Runner
+from ors.server.sessions.shared import Identity
 
 
 class Member(Runner):
@@ -36,7 +36,7 @@ class Member(Runner):
         if self.app.is_local:
             raise ValueError('return_errors="line" shows source code: a server with peers cannot have it')
         server._guard(host, insecure)
-        self.app.runtime.identity = identity or self.app.runtime.identity
+        self.app.sessions.identity = identity or self.app.sessions.identity
         keys = list(self.app.keys.by_name.values())
         self.peers = Peers(self.app.environments, keys[0].secret if keys else "")
         self.app.peers = Router(self.peers, LocalServer(self.app))

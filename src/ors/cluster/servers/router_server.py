@@ -19,10 +19,10 @@ from ors.server.http.answers import Answer, answer, refusal
 from ors.server.http.endpoints import new_session
 from ors.server.http.origin_check import LOOPBACK, OriginCheck, is_preflight, preflight
 from ors.server.http.requests import KEYLESS_BODY_BYTES, Request
-from ors.server.http.routing import AtRouter
+from ors.server.http.routing import LIVE, AtRouter
 from ors.server.http.streams import Outcome, failed
 from ors.server.process.runner import Part, Runner
-from ors.server.routes import AT_ROUTER, LIVE
+from ors.server.routes import AT_ROUTER
 from ors.server.sessions.api_keys import digest
 
 log = logging.getLogger("ors.cluster")

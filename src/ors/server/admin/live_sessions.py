@@ -13,13 +13,13 @@ from ors.server.admin.tasks import TaskPreviews
 from ors.server.episodes.environments import ServedEnvironment
 from ors.server.http.answers import STREAM, Answer
 from ors.server.http.streams import Feed, event
-from ors.server.observe.events import CallEnded, CallStarted, PromptAsked, Watched
-from ors.server.runtime import Runtime
+from ors.server.observe.events import CallEnded, CallStarted, LoopHeld, PromptAsked, Watched
 from ors.server.sessions.api_keys import Keys
 from ors.server.sessions.calls import Call
 from ors.server.sessions.recent_calls import RecentCall
 from ors.server.sessions.registry import Sessions
 from ors.server.sessions.session import ServerSession
+from ors.server.sessions.shared import Shared
 
 TICK_SECONDS = 1.0
 PING_TICKS = 10
@@ -48,14 +48,15 @@ class LiveSessions:
     """All feeds of sessions. The traffic is summed up also without readers, for those who come later."""
 
     def __init__(
-        self, runtime: Runtime, sessions: Sessions, environments: Mapping[str, ServedEnvironment], keys: Keys
+        self, shared: Shared, sessions: Sessions, environments: Mapping[str, ServedEnvironment], keys: Keys
     ) -> None:
-        self._runtime = runtime
+        self._shared = shared
         self._sessions = sessions
         self._previews = TaskPreviews(environments, keys)
-        self.ended = EndedEpisodes(runtime, self._previews)
+        self.ended = EndedEpisodes(shared, self._previews)
         """Observes the server, also without readers."""
-        self._traffic = Traffic(runtime)
+        self._traffic = Traffic(shared)
+        self._held: dict[str, dict[str, float]] = {}  # by environment: methods, with the longest time of each
         self._views: dict[Feed, View] = {}
         self._watches: dict[Feed, SessionFeed] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -75,14 +76,14 @@ class LiveSessions:
 
     def calls(self, session: ServerSession) -> Feed:
         """The calls of a session: kept, running and following ones."""
-        observers = self._runtime.observers
+        observers = self._shared.observers
 
         def begin(feed: Feed) -> None:
             watch = self._watches[feed] = SessionFeed(feed, session)
             observers.watch(session.sid, watch)
-            recent = self._runtime.recent
+            recent = self._shared.recent
             calls = [] if recent is None else recent.of(session.sid, session.key)
-            watch.begin(self._row(session, whole=True), self._runtime.prompts.get(session.sid), calls)
+            watch.begin(self._row(session, whole=True), self._shared.prompts.get(session.sid), calls)
 
         def end(feed: Feed) -> None:
             observers.unwatch(session.sid, self._watches.pop(feed))
@@ -91,7 +92,7 @@ class LiveSessions:
 
     def ended_calls(self, sid: str, key: str) -> Answer | None:
         """The calls of a session that has ended, as far as they are kept, in the form of `calls`."""
-        episode, recent = self.ended.find(sid, key), self._runtime.recent
+        episode, recent = self.ended.find(sid, key), self._shared.recent
         if episode is None or recent is None:
             return None
         created = round(episode["ended"] - episode["seconds"], 3)
@@ -99,6 +100,11 @@ class LiveSessions:
         calls = [_recent_call(call) for call in recent.of(sid, key)]
         told = (event("session", row), _prompt_event(recent.prompt(sid, key)), event("before", calls))
         return Answer(200, b"".join((*told, event("over", None))), STREAM)
+
+    def loop_held(self, event: LoopHeld) -> None:
+        """Shows with its environment that a method has held the event loop."""
+        held = self._held.setdefault(event.environment, {})
+        held[event.method] = max(round(event.seconds, 3), held.get(event.method, 0.0))
 
     # ── Contents ─────────────────────────────────────────────────────────────────────────────
 
@@ -117,7 +123,7 @@ class LiveSessions:
         if view.sent_episodes == self.ended.changes:
             return
         view.sent_episodes = self.ended.changes
-        totals = {name: each._asdict() for name, each in self._runtime.episodes.totals().items()}
+        totals = {name: each._asdict() for name, each in self._shared.episodes.totals().items()}
         ended = self.ended.shown(view.key, view.environment)
         feed.tell(event("episodes", {"totals": totals, "ended": ended}))
 
@@ -137,7 +143,7 @@ class LiveSessions:
             "reward": session.score.so_far,
             "finished": session.episode is not None and session.episode.finished,
             "task": seen(task, session.environment, session.key),
-            "held": self._runtime.held.get(session.environment, {}),
+            "held": self._held.get(session.environment, {}),
         }
 
     # ── The clock ────────────────────────────────────────────────────────────────────────────────

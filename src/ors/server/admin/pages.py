@@ -11,13 +11,13 @@ from typing import Any, Protocol
 from ors._version import __version__
 from ors.errors import Forbidden, Gone, NotFound, SandboxDead, SandboxLimit
 from ors.server.admin.live_sessions import LiveSessions, View
+from ors.server.admin.metrics import Metrics
 from ors.server.admin.tasks import TaskSearch
 from ors.server.episodes.environments import ServedEnvironment
 from ors.server.http.answers import STREAM, TEXT, Answer, Headers, Redirect, answer
 from ors.server.http.requests import Request
 from ors.server.http.routing import HOME, Coming, Route
 from ors.server.http.streams import Feed, Outcome
-from ors.server.observe.prometheus import Metrics
 from ors.server.sessions.api_keys import Keys
 from ors.server.sessions.forks import Fork
 from ors.server.sessions.registry import Sessions

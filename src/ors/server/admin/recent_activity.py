@@ -9,7 +9,7 @@ from typing import Any
 from ors.server.admin.tasks import TaskPreviews
 from ors.server.observe.episode_counters import EpisodeTotals
 from ors.server.observe.events import EpisodeEnded
-from ors.server.runtime import Runtime
+from ors.server.sessions.shared import Shared
 
 MINUTES = 5
 MOST_SAMPLES = 2000
@@ -22,8 +22,8 @@ SHOWN = 50
 class Traffic:
     """Sums up every second. It reads counters that are kept anyway, so a call pays nothing for it."""
 
-    def __init__(self, runtime: Runtime) -> None:
-        self._runtime = runtime
+    def __init__(self, shared: Shared) -> None:
+        self._shared = shared
         self._calls: Counter[str] = Counter()
         self._episodes: dict[str, EpisodeTotals] = {}
         self._since = float("-inf")
@@ -31,15 +31,15 @@ class Traffic:
 
     def sum_up(self, at: float, sessions: int) -> dict[str, Any]:
         """Ends a second: returns its point, and starts the next."""
-        before, self._calls = self._calls, self._runtime.calls.outcomes()
+        before, self._calls = self._calls, self._shared.calls.outcomes()
         calls = self._calls - before
-        since, self._since = self._since, self._runtime.now()
-        recent = () if self._runtime.recent is None else self._runtime.recent.since(since)
+        since, self._since = self._since, self._shared.now()
+        recent = () if self._shared.recent is None else self._shared.recent.since(since)
         ordered = sorted(call.seconds for call in islice(recent, MOST_SAMPLES))
         point = {
             "at": round(at, 3),
             "sessions": sessions,
-            "running": self._runtime.running,
+            "running": self._shared.running,
             "calls": calls.total(),
             "refused": calls["refused"],
             "failed": calls["failed"],
@@ -51,7 +51,7 @@ class Traffic:
 
     def _ended(self) -> dict[str, dict[str, float]]:
         """The episodes of the last second, by environment."""
-        before, self._episodes = self._episodes, self._runtime.episodes.totals()
+        before, self._episodes = self._episodes, self._shared.episodes.totals()
         none = EpisodeTotals()
         return {
             name: total.since(before.get(name, none))._asdict()
@@ -70,8 +70,8 @@ class EndedEpisodes:
     Their rows are made when somebody looks, or by `settle`: a busy server ends thousands in a second.
     """
 
-    def __init__(self, runtime: Runtime, previews: TaskPreviews) -> None:
-        self._runtime = runtime
+    def __init__(self, shared: Shared, previews: TaskPreviews) -> None:
+        self._shared = shared
         self._previews = previews
         self._fresh: dict[str, deque[tuple[EpisodeEnded, float, float]]] = {}  # with the times of their ends
         self._kept: dict[str, deque[tuple[str, dict[str, Any]]]] = {}
@@ -84,7 +84,7 @@ class EndedEpisodes:
         if fresh is None:
             fresh = self._fresh[event.environment] = deque(maxlen=KEPT)
             self._kept[event.environment] = deque(maxlen=KEPT)
-        loop = self._runtime.loop
+        loop = self._shared.loop
         fresh.append((event, time.time(), 0.0 if loop is None else loop.time() - event.created))
 
     def settle(self) -> None:

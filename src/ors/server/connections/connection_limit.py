@@ -12,8 +12,8 @@ from ors.limits import Limits
 from ors.server.connections.listener import LAST_READ_SECONDS, STATUS, Listener, Responder
 from ors.server.http.answers import Answer
 from ors.server.http.requests import Request
+from ors.server.http.routing import LIVE, READY
 from ors.server.http.streams import Outcome
-from ors.server.routes import LIVE, READY
 
 log = logging.getLogger("ors.server")
 

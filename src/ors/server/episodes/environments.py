@@ -17,11 +17,11 @@ from ors._protocol import RESERVED_NAMES
 from ors.environment import Environment
 from ors.errors import BadRequest, InvalidEnvironment, ServerFailed
 from ors.limits import Limits
+from ors.server.episodes.author_code import AuthorCode
 from ors.server.episodes.class_checks import check_class, overrides
 from ors.server.episodes.episode import Episode, failure_reason
 from ors.server.episodes.error_text import trace
 from ors.server.process.forks import end_copy
-from ors.server.runtime import Runtime
 from ors.types import JSONObject, ListToolsOutput, Split
 
 _AT_HAND = (list, tuple)
@@ -38,11 +38,11 @@ INDEX_BASED = (
 class ServedEnvironment:
     """One checked environment class, with everything that needs no session."""
 
-    def __init__(self, cls: type[Environment], runtime: Runtime) -> None:
+    def __init__(self, cls: type[Environment], code: AuthorCode, limits: Limits) -> None:
         self.cls = cls
         check_class(cls)
         self.name = _checked_name(cls)
-        self._runtime = runtime
+        self._code = code
         self.description = inspect.cleandoc(cls.__doc__ or "")
         self.required_secrets = _required_secrets(cls)
         self.tools = _listed_tools(cls)
@@ -50,7 +50,7 @@ class ServedEnvironment:
             self.tools = self.tools.model_copy(update={"required_secrets": self.required_secrets})
         self.task_tools = cls._tools().specs(shared=False)
         self.splits = _listed_splits(cls)
-        self.limits = _own_limits(cls, runtime.limits)
+        self.limits = _own_limits(cls, limits)
         self._makes_tasks = overrides(cls, "get_task")
         self._private = _private_fields(cls)
         self._split_names = {split.name for split in self.splits}
@@ -72,7 +72,7 @@ class ServedEnvironment:
             raise BadRequest(f"{self.name!r} needs the {words} {names}", reason="missing_secrets")
 
     def episode(self, task: JSONObject, secrets: dict[str, str]) -> Episode:
-        return Episode(self._runtime, self.limits, self.cls, task, secrets)
+        return Episode(self._code, self.limits, self.cls, task, secrets)
 
     def without_private(self, tasks: Sequence[Any]) -> Sequence[Any]:
         if not self._private:
@@ -97,11 +97,11 @@ class ServedEnvironment:
         if isinstance(tasks, list | tuple):
             return tasks[which]
         # Other sequences may read a file for it, or run the author's code.
-        return await self._guarded("list_tasks", self._runtime.threads.run(getitem, tasks, which))
+        return await self._guarded("list_tasks", self._code.threads.run(getitem, tasks, which))
 
     async def _listed(self, split: str) -> Sequence[JSONObject]:
         # In our own threads, which do not keep the process alive when a listing hangs.
-        listing = self.cls._listing.tasks(split, self._runtime.threads.run)
+        listing = self.cls._listing.tasks(split, self._code.threads.run)
         tasks: Sequence[JSONObject] = await self._guarded("list_tasks", listing)
         return tasks
 
@@ -191,7 +191,7 @@ class ServedEnvironment:
             raise BadRequest(f"Invalid split; the splits are {names}")
 
     async def _call(self, fn: Any, *args: Any) -> Any:
-        SPAWN.set(self._runtime.threads.run)
+        SPAWN.set(self._code.threads.run)
         return await self._guarded(fn.__name__, call(fn, *args))
 
     async def _guarded(self, what: str, work: Awaitable[Any]) -> Any:
@@ -200,15 +200,15 @@ class ServedEnvironment:
         except (asyncio.CancelledError, IndexError, NotImplementedError):
             raise
         except BaseException as error:  # SystemExit too: an author's listing must not end the server
-            if self._runtime.threads.copied:
+            if self._code.threads.copied:
                 end_copy(error)
             log.error("environment %s: %s failed\n%s", self.cls.name(), what, trace(error))
-            words = self._runtime.error_text.told(f"Environment failed in {what}", error, cls=self.cls)
+            words = self._code.error_text.told(f"Environment failed in {what}", error, cls=self.cls)
             raise ServerFailed(words, reason=failure_reason(error)) from None
 
 
 def served_environments(
-    environments: Iterable[type[Environment]], runtime: Runtime
+    environments: Iterable[type[Environment]], code: AuthorCode, limits: Limits
 ) -> dict[str, ServedEnvironment]:
     """Every environment by its name in URLs, in the given order.
 
@@ -223,7 +223,7 @@ def served_environments(
         cls = given if inspect.isclass(given) else type(given)
         if not issubclass(cls, Environment):
             raise TypeError(f"{given!r} is not an Environment class")
-        environment = ServedEnvironment(cls, runtime)
+        environment = ServedEnvironment(cls, code, limits)
         if environment.name in found:
             both = " and ".join(_whereabouts(one) for one in (found[environment.name].cls, cls))
             raise InvalidEnvironment(

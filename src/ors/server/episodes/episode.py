@@ -18,15 +18,14 @@ from ors._sandbox_observer import SANDBOX_OBSERVER
 from ors.environment import Environment, Secrets
 from ors.errors import BadRequest, Gone, SandboxLimit, ServerFailed, ToolError
 from ors.limits import Limits
+from ors.server.episodes.author_code import AuthorCode, OutOfTime, within
 from ors.server.episodes.call_order import CallOrder
 from ors.server.episodes.copies import EnvironmentCopies
 from ors.server.episodes.error_text import trace
 from ors.server.episodes.result import Result, already_finished, failed, finished_meanwhile, refused
 from ors.server.episodes.threads import NoThread
-from ors.server.episodes.time_limit import OutOfTime, within
 from ors.server.episodes.truncation import cut
 from ors.server.process.forks import end_copy
-from ors.server.runtime import Runtime
 from ors.types import (
     Blocks,
     JSONObject,
@@ -56,11 +55,11 @@ class Episode:
     __slots__ = (
         "_busy",
         "_cls",
+        "_code",
         "_env",
         "_finished",
         "_limits",
         "_order",
-        "_runtime",
         "_secrets",
         "_steps_left",
         "_tools",
@@ -70,13 +69,13 @@ class Episode:
 
     def __init__(
         self,
-        runtime: Runtime,
+        code: AuthorCode,
         limits: Limits,
         cls: type[Environment],
         task: JSONObject,
         secrets: dict[str, str],
     ) -> None:
-        self._runtime = runtime
+        self._code = code
         self._limits = limits  # the server's, overridden by those of the class
         self._cls = cls
         self._tools = cls._tools()
@@ -103,7 +102,7 @@ class Episode:
             raise
 
     async def _open(self) -> None:
-        SANDBOX_OBSERVER.set(self._runtime.sandboxes)
+        SANDBOX_OBSERVER.set(self._code.sandboxes)
         if self._has_default_constructor():
             self._make()
         else:
@@ -119,8 +118,8 @@ class Episode:
     async def _in_thread(self, fn: Callable[..., Any], *args: Any) -> Any:
         # Resources of a constructor or setup must be released even when nobody waits for it any more:
         # the teardown waits until its thread has ended.
-        running = self._runtime.threads.run(fn, *args)
-        self._busy = self._runtime.threads.over(running)
+        running = self._code.threads.run(fn, *args)
+        self._busy = self._code.threads.over(running)
         return await running
 
     def _make(self) -> None:
@@ -211,19 +210,19 @@ class Episode:
             # Its thread cannot be stopped, and may change the environment while the next call runs.
             message += " and still runs in its thread, so the session has failed"
             self.broken = message
-            log.error("%s; %d threads are lost now", message, self._runtime.threads.lost)
+            log.error("%s; %d threads are lost now", message, self._code.threads.lost)
         return failed(message, "tool_timeout")
 
     def _run(self, name: str, definition: ToolDef | None, given: dict[str, Any]) -> Awaitable[Returned]:
-        if SANDBOX_OBSERVER.get() is not self._runtime.sandboxes:  # most calls inherit it; `set` takes 0.2 µs
-            SANDBOX_OBSERVER.set(self._runtime.sandboxes)
+        if SANDBOX_OBSERVER.get() is not self._code.sandboxes:  # most calls inherit it; `set` takes 0.2 µs
+            SANDBOX_OBSERVER.set(self._code.sandboxes)
         # An author who overrides _call_tool gets all calls; otherwise they go straight to the tools.
         if self._tools.overridden:
             return self._run_by_author(name, given)
-        return self._tools.run(self._env, name, definition, given, self._runtime.threads.run)
+        return self._tools.run(self._env, name, definition, given, self._code.threads.run)
 
     async def _run_by_author(self, name: str, given: dict[str, Any]) -> ToolOutput:
-        SPAWN.set(self._runtime.threads.run)
+        SPAWN.set(self._code.threads.run)
         result = await self._call(method(self._ready, "_call_tool"), name, given)
         result = result.root if isinstance(result, RunToolOutput) else result
         if isinstance(result, RunToolSuccess):
@@ -284,7 +283,7 @@ class Episode:
             raise BadRequest(text, reason="episode_finished")
 
     async def _copies(self, count: int) -> list["Episode"]:
-        SANDBOX_OBSERVER.set(self._runtime.sandboxes)
+        SANDBOX_OBSERVER.set(self._code.sandboxes)
         copies = EnvironmentCopies(self._ready, count, self._in_thread)
         try:
             await self._ask("fork", copies.make)
@@ -297,7 +296,7 @@ class Episode:
         return [self._with(env) for env in copies.made]
 
     def _with(self, env: Environment) -> "Episode":
-        made = Episode(self._runtime, self._limits, self._cls, self.task, self._secrets or {})
+        made = Episode(self._code, self._limits, self._cls, self.task, self._secrets or {})
         made._env, made._finished, made._steps_left = env, self._finished, self._steps_left
         return made
 
@@ -316,6 +315,11 @@ class Episode:
     def failure(self, error: BaseException) -> str:
         """The error text for a client whose setup has failed."""
         return self._words("Environment setup failed", error)
+
+    @property
+    def lost_threads(self) -> int:
+        """How many threads of the server run a job that nobody waits for."""
+        return self._code.threads.lost
 
     @property
     def finished(self) -> bool:
@@ -344,14 +348,14 @@ class Episode:
         # An episode must release its resources, even if no thread can be started at the moment.
         while True:
             try:
-                running = self._runtime.threads.run(fn, *args)
+                running = self._code.threads.run(fn, *args)
             except NoThread:
                 await asyncio.sleep(AGAIN_SECONDS)
             else:
                 return await running
 
     def _call(self, fn: Callable[..., Any], *args: Any) -> Any:
-        return call(fn, *args, spawn=self._runtime.threads.run)
+        return call(fn, *args, spawn=self._code.threads.run)
 
     async def _ask(self, what: str, fn: Callable[..., Any]) -> Any:
         seconds = self._limits.tool_seconds
@@ -373,10 +377,10 @@ class Episode:
             raise ServerFailed(words, reason=failure_reason(error)) from None
 
     def _words(self, what: str, error: BaseException) -> str:
-        return self._runtime.error_text.told(what, error, (self._secrets or {}).values(), self._cls)
+        return self._code.error_text.told(what, error, (self._secrets or {}).values(), self._cls)
 
     def _log(self, what: str, error: BaseException) -> None:
-        if self._runtime.threads.copied:
+        if self._code.threads.copied:
             end_copy(error)
         secrets = (self._secrets or {}).values()
         log.error("environment %s: %s\n%s", self._cls.name(), what, hidden(trace(error), secrets))

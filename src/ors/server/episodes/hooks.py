@@ -8,10 +8,9 @@ from inspect import getattr_static
 from ors._authoring.tools import call
 from ors.environment import Environment
 from ors.errors import StartupFailed
+from ors.server.episodes.author_code import AuthorCode, OutOfTime, within
 from ors.server.episodes.environments import ServedEnvironment
 from ors.server.episodes.error_text import author_line, message, trace
-from ors.server.episodes.time_limit import OutOfTime, within
-from ors.server.runtime import Runtime
 
 log = logging.getLogger("ors.server")
 
@@ -19,9 +18,9 @@ log = logging.getLogger("ors.server")
 class ProcessHooks:
     """The hooks of all environments of a server: started in their order, and shut down in reverse."""
 
-    def __init__(self, environments: Iterable[ServedEnvironment], runtime: Runtime) -> None:
+    def __init__(self, environments: Iterable[ServedEnvironment], code: AuthorCode) -> None:
         self._environments = list(environments)
-        self._runtime = runtime
+        self._code = code
         self._starting: asyncio.Task[None] | None = None
         self._started: list[ServedEnvironment] = []
 
@@ -47,7 +46,7 @@ class ProcessHooks:
 
     async def _run_startup(self, environment: ServedEnvironment) -> None:
         try:
-            await within(None, call(environment.cls.startup, spawn=self._runtime.threads.run))
+            await within(None, call(environment.cls.startup, spawn=self._code.threads.run))
         except asyncio.CancelledError:
             raise
         except BaseException as error:  # SystemExit too, which says that the environment cannot be served
@@ -66,7 +65,7 @@ class ProcessHooks:
     async def _run_shutdown(self, environment: ServedEnvironment) -> None:
         seconds = environment.limits.teardown_seconds
         try:
-            await within(seconds, call(environment.cls.shutdown, spawn=self._runtime.threads.run))
+            await within(seconds, call(environment.cls.shutdown, spawn=self._code.threads.run))
         except asyncio.CancelledError:
             raise
         except OutOfTime:

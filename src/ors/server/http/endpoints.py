@@ -17,11 +17,11 @@ from ors.server.http.requests import IDEMPOTENCY_KEY, TRACE, Request
 from ors.server.http.routing import Coming, unknown_environment
 from ors.server.http.streams import CallStream, CallTimers, Outcome
 from ors.server.observe.events import EpisodeStarted
-from ors.server.runtime import SHUTDOWN, Runtime
 from ors.server.sessions.api_keys import Keys
 from ors.server.sessions.calls import Call
 from ors.server.sessions.registry import Sessions
 from ors.server.sessions.session import ServerSession
+from ors.server.sessions.shared import SHUTDOWN, Shared
 from ors.types import (
     CreateSession,
     GetTask,
@@ -41,15 +41,15 @@ class Endpoints:
     def __init__(
         self,
         environments: dict[str, ServedEnvironment],
-        runtime: Runtime,
+        shared: Shared,
         keys: Keys,
         sessions: Sessions,
         timers: CallTimers,
         new_session_id: Callable[[], str],
     ) -> None:
         self._environments = environments
-        self._runtime = runtime
-        self._limits = runtime.limits
+        self._shared = shared
+        self._limits = shared.limits
         self._keys = keys
         self._sessions = sessions
         self._timers = timers
@@ -122,7 +122,7 @@ class Endpoints:
     def create_session(self, request: Request) -> Answer:
         sid = self._new_session_id()
         # Sessions with ids given out before are still taken.
-        if self._runtime.retiring and self._runtime.identity.made(sid):
+        if self._sessions.retiring and self._sessions.identity.made(sid):
             raise Unavailable(SHUTDOWN, retry_after=1, reason="shutdown")
         return new_session(request, sid)
 
@@ -132,7 +132,7 @@ class Endpoints:
         secrets = {**(given.secrets or {}), **request.secrets()}
         environment = self._environment_named(given.env_name)
         environment.check_secrets(secrets)
-        self._runtime.check_open()
+        self._shared.check_open()
         if not self._sessions.admission.enter(environment.name, request.key):
             if not self._limits.queue:
                 raise self._sessions.admission.full()
@@ -150,9 +150,9 @@ class Endpoints:
         request.waiting = True
         await self._sessions.admission.wait(environment.name, request.key)
         request.waiting = False
-        if self._runtime.draining:
+        if self._shared.draining:
             self._sessions.admission.leave(environment.name, request.key)
-            self._runtime.check_open()
+            self._shared.check_open()
         created = self._create_now(request, sid, environment, given, secrets)
         return created if isinstance(created, Answer) else await created
 
@@ -166,7 +166,7 @@ class Endpoints:
     ) -> Answer | Coming:
         try:
             limits = request.limits(environment.limits)
-            session = self._sessions.reserve(sid, environment.name, self._runtime.now(), limits, request.key)
+            session = self._sessions.reserve(sid, environment.name, self._shared.now(), limits, request.key)
         except ORSError:
             self._sessions.admission.leave(environment.name, request.key)
             raise
@@ -192,7 +192,7 @@ class Endpoints:
             self._start(session, environment, given, task, secrets, trace)
         except BaseException:
             self._sessions.release(session)
-            self._runtime.check_open()
+            self._shared.check_open()
             raise
         return answer({"sid": session.sid})
 
@@ -206,7 +206,7 @@ class Endpoints:
         trace: str,
     ) -> None:
         started = None
-        if self._runtime.observers.recorders:
+        if self._shared.observers.recorders:
             shown = environment.without_private([task])[0] if given.task_spec is None else task
             mask = partial(hidden, secrets=list(secrets.values())) if secrets else None
             name = environment.name
@@ -226,7 +226,7 @@ class Endpoints:
 
     def delete(self, request: Request) -> Answer | Coming:
         sid = request.session_id()
-        ending = self._sessions.delete(sid, self._runtime.now(), request.key)
+        ending = self._sessions.delete(sid, self._shared.now(), request.key)
         return answer({"sid": sid}) if ending is None else self._deleted(sid, ending)
 
     async def _deleted(self, sid: str, ending: asyncio.Task[None]) -> Answer:
@@ -252,7 +252,7 @@ class Endpoints:
         return _tools(await self._session(request).tools())
 
     def call(self, environment: ServedEnvironment, request: Request) -> Outcome:
-        loop = self._runtime.loop or asyncio.get_running_loop()
+        loop = self._shared.loop or asyncio.get_running_loop()
         session = self._sessions.find(request.session_id(), loop.time(), request.key)
         if environment.name != session.environment:
             raise NotFound(f"This session is of the environment {session.environment!r}")
@@ -270,12 +270,12 @@ class Endpoints:
     # ── Shared ───────────────────────────────────────────────────────────────────────────────────
 
     def _session(self, request: Request) -> ServerSession:
-        return self._sessions.find(request.session_id(), self._runtime.now(), request.key)
+        return self._sessions.find(request.session_id(), self._shared.now(), request.key)
 
     def _touch(self, request: Request) -> None:
         sid = request.maybe_session_id()
         if sid:
-            self._sessions.touch(sid, self._runtime.now(), request.key)
+            self._sessions.touch(sid, self._shared.now(), request.key)
 
     def environment_of(self, request: Request) -> ServedEnvironment:
         """The environment of the session that a request names."""

@@ -4,19 +4,20 @@ import asyncio
 from collections.abc import Callable
 
 from ors.errors import Unavailable
+from ors.server.episodes.threads import Threads
 from ors.server.http.answers import Answer
 from ors.server.http.body_values import MOST_VALUES, VALUE_BYTES, parsed, values
 from ors.server.http.requests import Request
 from ors.server.http.routing import Coming
 from ors.server.http.streams import Outcome, Stream
-from ors.server.runtime import Runtime
 
 
 class HeavyBodies:
     """Parses such bodies. Parsing holds the interpreter's lock: more threads would only hold up the loop."""
 
-    def __init__(self, runtime: Runtime) -> None:
-        self._runtime = runtime
+    def __init__(self, threads: Threads, limit: int) -> None:
+        self._threads = threads
+        self._limit = limit  # of memory, in bytes
         self._bytes = 0
         self._turn = asyncio.Lock()
 
@@ -30,7 +31,7 @@ class HeavyBodies:
         try:
             taken += self._take(len(request.body), taken)
             async with self._turn:
-                run = self._runtime.threads.run
+                run = self._threads.run
                 count = await run(values, request.body)
                 taken += self._take(VALUE_BYTES * min(count, MOST_VALUES), taken)
                 request.parsed = await run(parsed, request.body, count)
@@ -41,7 +42,7 @@ class HeavyBodies:
 
     def _take(self, size: int, taken: int) -> int:
         """Takes memory for a request that has `taken` some already. The only one gets what it needs."""
-        limit, others = self._runtime.limits.arriving_bytes, self._bytes - taken
+        limit, others = self._limit, self._bytes - taken
         if others and self._bytes + size > limit:
             text = f"Request bodies of many values take over {limit} bytes of memory; try again later"
             raise Unavailable(text, retry_after=1, reason="limit")

@@ -12,8 +12,8 @@ from ors.errors import ORSError
 from ors.server.http.answers import STREAM, Answer, Headers, failure, refusal
 from ors.server.http.requests import Request
 from ors.server.http.timers import IntervalTimer
-from ors.server.runtime import start_task
 from ors.server.sessions.calls import Call
+from ors.server.sessions.shared import start_task
 
 log = logging.getLogger("ors.server")
 

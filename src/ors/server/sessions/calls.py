@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from ors._protocol import RESULT_GONE, UNKNOWN_TASK_ID, error_event, task_id_event
 from ors.server.episodes.result import Result, failed
-from ors.server.runtime import Runtime, start_task
+from ors.server.sessions.shared import Shared, start_task
 
 log = logging.getLogger("ors.server")
 
@@ -138,11 +138,11 @@ class Calls:
     """All calls of one session."""
 
     __slots__ = (
-        "_by_id", "_by_key", "_runtime", "_spent", "_spent_before", "_watch", "owner_number", "running",
+        "_by_id", "_by_key", "_shared", "_spent", "_spent_before", "_watch", "owner_number", "running",
     )  # fmt: skip
 
-    def __init__(self, runtime: Runtime, watch: Watch) -> None:
-        self._runtime = runtime
+    def __init__(self, shared: Shared, watch: Watch) -> None:
+        self._shared = shared
         self._watch = watch  # called with each finished call
         self._by_id: dict[str, Call | int] | None = None  # a finished call as the second it is kept under
         self._by_key: dict[str, str] | None = None  # most clients send no keys
@@ -167,7 +167,7 @@ class Calls:
     def _call(self, id: str, known: Call | int) -> Call:
         if isinstance(known, Call):
             return known
-        tail, tool, seconds, key = self._runtime.kept.get(id, known) or (GONE, "", 0.0, None)
+        tail, tool, seconds, key = self._shared.kept.get(id, known) or (GONE, "", 0.0, None)
         call = Call(self, tool, id, key, "")
         call.tail, call.seconds = tail, seconds
         return call
@@ -200,7 +200,7 @@ class Calls:
                 self._by_key = {}
             self._by_key[key] = id
         self.running += 1
-        self._runtime.running += 1
+        self._shared.running += 1
         call.task = start_task(_run(call, work, name, given), loop or asyncio.get_running_loop(), id)
         return call
 
@@ -212,10 +212,10 @@ class Calls:
 
     def finished(self, call: Call, result: Result) -> None:
         self.running -= 1
-        self._runtime.running -= 1
+        self._shared.running -= 1
         if self._by_id is None:
             self._by_id = {}
-        self._by_id[call.id] = self._runtime.kept.add(call, self, result.events)
+        self._by_id[call.id] = self._shared.kept.add(call, self, result.events)
         self._watch(call, result)
 
     def stop(self, message: str, reason: str) -> list[asyncio.Task[None]]:
@@ -232,19 +232,19 @@ class Calls:
     def close(self) -> None:
         for id, known in (self._by_id or {}).items():
             if isinstance(known, int):
-                self._runtime.kept.remove(id, known)
-        self._runtime.kept.leave(self)
+                self._shared.kept.remove(id, known)
+        self._shared.kept.leave(self)
         self._by_id = self._by_key = self._spent = self._spent_before = None
 
     # ── For KeptResults ───────────────────────────────────────────────────────────────────────
 
     def taken(self, id: str) -> None:
         """Marks a result as delivered."""
-        self._runtime.kept.taken(id)
+        self._shared.kept.taken(id)
 
     def missed(self, id: str) -> None:
         """Marks a result as not delivered."""
-        self._runtime.kept.missed(id)
+        self._shared.kept.missed(id)
 
     def forget(self, id: str, key: str | None) -> None:
         """Forgets a call whose result has expired."""

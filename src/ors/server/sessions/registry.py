@@ -12,11 +12,11 @@ from ors.errors import BadRequest, Gone, NotFound, ORSError
 from ors.limits import Limits
 from ors.server.episodes.episode import Episode
 from ors.server.observe.events import EpisodeForked
-from ors.server.runtime import Runtime
 from ors.server.sessions.admission import Admission
 from ors.server.sessions.api_keys import Keys
 from ors.server.sessions.forks import Fork, Forks
 from ors.server.sessions.session import ServerSession
+from ors.server.sessions.shared import Identity, Shared
 from ors.server.sessions.states import State
 
 COMING_BACK_SECONDS = 0.05
@@ -40,10 +40,13 @@ class _Tombstone(NamedTuple):
 class Sessions:
     """All sessions of a server, and the tombstones of those that ended."""
 
-    def __init__(self, runtime: Runtime, keys: Keys | None = None) -> None:
-        self._runtime = runtime
-        self._limits = runtime.limits
-        self.admission = Admission(runtime.limits, keys or Keys())
+    def __init__(self, shared: Shared, keys: Keys | None = None, identity: Identity | None = None) -> None:
+        self._shared = shared
+        self.identity = identity or Identity()
+        self.retiring = False
+        """Whether the server takes no new sessions and ends with its last one."""
+        self._limits = shared.limits
+        self.admission = Admission(shared.limits, keys or Keys())
         self._live: dict[str, ServerSession] = {}
         # Not a plain dict, where finding the first item gets slow after many were removed from the front.
         self._ended: OrderedDict[str, _Tombstone] = OrderedDict()
@@ -55,6 +58,10 @@ class Sessions:
     def __iter__(self) -> Iterator[ServerSession]:
         return iter(self._live.values())
 
+    @property
+    def taking(self) -> bool:
+        return not self._shared.draining and not self.retiring
+
     def reserve(self, sid: str, environment: str, now: float, limits: Limits, key: str = "") -> ServerSession:
         """Creates a session under that id, which is taken from now on.
 
@@ -64,7 +71,7 @@ class Sessions:
         if sid in self._live:
             raise BadRequest("Session already exists")
         self._ended.pop(sid, None)
-        session = self._live[sid] = ServerSession(self._runtime, limits, sid, environment, key, now)
+        session = self._live[sid] = ServerSession(self._shared, limits, sid, environment, key, now)
         return session
 
     def release(self, session: ServerSession) -> None:
@@ -107,7 +114,7 @@ class Sessions:
             episodes = await session.fork(count)
         except asyncio.CancelledError:
             session.check()  # if the session has ended, that is the reason
-            self._runtime.check_open()
+            self._shared.check_open()
             raise
         fork.places = 0  # the new sessions have them
         session.seen = now = asyncio.get_running_loop().time()
@@ -115,15 +122,15 @@ class Sessions:
 
     def _open_copy(self, first: ServerSession, episode: Episode, now: float, trace: str) -> str:
         # Leads here, wherever the id of the first one came from.
-        sid = self._runtime.identity.new_session_id()
-        started = EpisodeForked(sid, first.sid) if self._runtime.observers.recorders else None
+        sid = self.identity.new_session_id()
+        started = EpisodeForked(sid, first.sid) if self._shared.observers.recorders else None
         made = self.reserve(sid, first.environment, now, first.limits, first.key)
         made.place = first.place
-        prompt = self._runtime.prompts.get(first.sid)
+        prompt = self._shared.prompts.get(first.sid)
         if prompt is not None:  # the fork goes on from it
-            self._runtime.prompts.keep(sid, prompt)
-            if self._runtime.recent is not None:
-                self._runtime.recent.add_prompt(sid, first.key, prompt)
+            self._shared.prompts.keep(sid, prompt)
+            if self._shared.recent is not None:
+                self._shared.recent.add_prompt(sid, first.key, prompt)
         made.start(episode, trace, started)
         return sid
 
@@ -201,7 +208,8 @@ class Sessions:
             self._ended.popitem(last=False)
 
     def refuse_waiting(self, now: float, message: str) -> None:
-        """Refuses queued creations and running forks, and ends sessions that are not set up yet."""
+        """Refuses new work, queued creations and running forks; ends sessions that are not set up yet."""
+        self._shared.draining = True
         self.admission.refuse_waiting(message, "shutdown")
         for session in list(self._live.values()):
             if session.forks is not None:
@@ -211,7 +219,7 @@ class Sessions:
 
     async def drain(self) -> None:
         """Waits until every call has ended and every result was delivered: clients may return for them."""
-        while self._runtime.running or self._runtime.kept.awaited:
+        while self._shared.running or self._shared.kept.awaited:
             tasks = [task for session in self._live.values() for task in session.call_tasks()]
             if tasks:
                 await asyncio.wait(tasks)
@@ -234,7 +242,7 @@ class Sessions:
         tombstone = self._ended.get(sid)
         if tombstone is not None and tombstone.until > now and tombstone.key == key:
             return Gone(ENDED.get(tombstone.reason, "Session deleted"), reason=tombstone.reason)
-        if self._runtime.identity.lost(sid):
+        if self.identity.lost(sid):
             return Gone("Session lost: its server was restarted", reason="worker_lost")
         return NotFound("Session not found")
 

@@ -27,10 +27,10 @@ from ors.server.observe.events import (
     ThreadLost,
     ToolsListed,
 )
-from ors.server.runtime import Runtime
 from ors.server.sessions.calls import GONE, UNKNOWN, Call, Calls, EarlyCalls, NoCall
 from ors.server.sessions.forks import Forks
 from ors.server.sessions.score import Score
+from ors.server.sessions.shared import Shared
 from ors.server.sessions.states import CREATING, DELETED, FAILED, READY, TRANSITIONS, State
 from ors.types import Blocks, JSONObject, ListToolsOutput
 
@@ -45,8 +45,8 @@ class ServerSession:
         "_early",
         "_ended",
         "_opening",
-        "_runtime",
         "_settled",
+        "_shared",
         "created",
         "environment",
         "episode",
@@ -62,14 +62,14 @@ class ServerSession:
     )
 
     def __init__(
-        self, runtime: Runtime, limits: Limits, sid: str, environment: str, key: str, now: float
+        self, shared: Shared, limits: Limits, sid: str, environment: str, key: str, now: float
     ) -> None:
-        self._runtime = runtime
+        self._shared = shared
         self.limits = limits
         self.sid = sid
         self.environment = environment
         self.key = key
-        self._calls = Calls(runtime, self._call_finished)
+        self._calls = Calls(shared, self._call_finished)
         self.created = self.seen = now
         self.state = CREATING
         self.failure: ServerFailed | None = None
@@ -109,8 +109,8 @@ class ServerSession:
         self.check()
         self.episode = episode
         if started is not None:
-            self._runtime.observers.record(started)
-        self._runtime.observers.tell(SessionOpened(self.sid, self.environment, self.key, trace))
+            self._shared.observers.record(started)
+        self._shared.observers.tell(SessionOpened(self.sid, self.environment, self.key, trace))
         if episode.set_up_at_once():
             self._opened(None)
         else:
@@ -136,9 +136,9 @@ class ServerSession:
     def _opened(self, failure: ServerFailed | None) -> None:
         self.failure = failure
         self._set_state(READY if failure is None else FAILED)
-        seconds = self._runtime.now() - self.created
+        seconds = self._shared.now() - self.created
         reason = (failure.reason or "") if failure else ""
-        self._runtime.observers.tell(SessionReady(self.sid, self.environment, seconds, reason))
+        self._shared.observers.tell(SessionReady(self.sid, self.environment, seconds, reason))
 
     def _set_state(self, state: State) -> None:
         if state not in TRANSITIONS[self.state]:
@@ -169,7 +169,7 @@ class ServerSession:
         """The prompt, as JSON. Raises as `ready` does, and ServerFailed if the environment failed."""
         episode = await self.ready()
         try:
-            return await self._runtime.prompts.asked(self.sid, partial(self._ask_prompt, episode))
+            return await self._shared.prompts.asked(self.sid, partial(self._ask_prompt, episode))
         except asyncio.CancelledError:
             self.check()  # if the session has ended, that is the reason
             raise
@@ -179,20 +179,20 @@ class ServerSession:
             prompt: Blocks = await episode.prompt()
         except ServerFailed as error:
             self.score.failed |= not self.score.calls
-            self._runtime.observers.show(PromptAsked(self.sid, [], str(error)))
+            self._shared.observers.show(PromptAsked(self.sid, [], str(error)))
             raise
         self.score.failed &= bool(self.score.calls)
-        if self._runtime.observers.watched:
-            self._runtime.observers.show(PromptAsked(self.sid, prompt))
+        if self._shared.observers.watched:
+            self._shared.observers.show(PromptAsked(self.sid, prompt))
         told = dumps(prompt)
-        if self._runtime.recent is not None:
-            self._runtime.recent.add_prompt(self.sid, self.key, told)
+        if self._shared.recent is not None:
+            self._shared.recent.add_prompt(self.sid, self.key, told)
         return told
 
     async def tools(self) -> ListToolsOutput:
         """The tools of the task. Raises as `prompt` does."""
         listed = await (await self.ready()).tools()
-        self._runtime.observers.show(ToolsListed(self.sid, listed.tools))
+        self._shared.observers.show(ToolsListed(self.sid, listed.tools))
         return listed
 
     async def _ready_in_turn(self) -> None:
@@ -225,38 +225,38 @@ class ServerSession:
         Raises:
             Unavailable: the server or the session takes no further call now.
         """
-        calls, runtime = self._calls, self._runtime
+        calls, shared = self._calls, self._shared
         if task_id is not None:
             known = calls.by_id(task_id)
             return NoCall(task_id, UNKNOWN) if known is None else self._rejoined(known)
         if key is not None:
             if calls.spent(key):
-                return NoCall(next(runtime.task_ids), GONE)
+                return NoCall(next(shared.task_ids), GONE)
             known = calls.by_key(key)
             if known is not None:
                 return self._rejoined(known)
         if (
-            runtime.draining
-            or runtime.running >= runtime.most_running
+            shared.draining
+            or shared.running >= shared.most_running
             or calls.running > self.limits.queued_calls
         ):
             self._refuse_call()
         episode, early = self.episode, self.state is not READY or self._early is not None
         work = self._call_early if early or episode is None else episode.call
-        call = calls.start(work, name, given, next(runtime.task_ids), key, trace, loop, request)
-        watched = runtime.observers.watched
+        call = calls.start(work, name, given, next(shared.task_ids), key, trace, loop, request)
+        watched = shared.observers.watched
         if watched and self.sid in watched:
-            runtime.observers.show(CallStarted(self.sid, name, call.id, given))
+            shared.observers.show(CallStarted(self.sid, name, call.id, given))
         return call
 
     def _rejoined(self, call: Call) -> Call:
-        self._runtime.observers.tell(CallReplayed(self.sid, self.environment, call.id))
+        self._shared.observers.tell(CallReplayed(self.sid, self.environment, call.id))
         return call
 
     def _refuse_call(self) -> NoReturn:
-        self._runtime.check_open()
-        if self._runtime.running >= self._runtime.most_running:
-            text = f"The server runs {self._runtime.limits.calls} calls, as many as it may"
+        self._shared.check_open()
+        if self._shared.running >= self._shared.most_running:
+            text = f"The server runs {self._shared.limits.calls} calls, as many as it may"
         else:
             text = f"{self.limits.queued_calls} calls of this session wait for their turn already"
         raise Unavailable(text, retry_after=1, status=429, reason="limit")
@@ -268,9 +268,9 @@ class ServerSession:
 
     def check_room(self) -> None:
         """Raises the error for a fork that may not wait for its turn: the server or the session is busy."""
-        runtime = self._runtime
-        full = runtime.running >= runtime.most_running or self.running > self.limits.queued_calls
-        if runtime.draining or full:
+        shared = self._shared
+        full = shared.running >= shared.most_running or self.running > self.limits.queued_calls
+        if shared.draining or full:
             self._refuse_call()
 
     async def fork(self, count: int) -> list[Episode]:
@@ -308,8 +308,8 @@ class ServerSession:
     def _fail(self, why: str, tool: str) -> None:
         self._set_state(FAILED)
         self.failure = ServerFailed(why, reason="tool_timeout")
-        lost = self._runtime.threads.lost
-        self._runtime.observers.tell(ThreadLost(self.sid, self.environment, tool, lost))
+        lost = 0 if self.episode is None else self.episode.lost_threads
+        self._shared.observers.tell(ThreadLost(self.sid, self.environment, tool, lost))
 
     def _call_finished(self, call: Call, result: Result) -> None:
         if result.reason == "tool_timeout" and self.state is READY:
@@ -319,13 +319,13 @@ class ServerSession:
         self.seen = call.finished_at  # a running call counts as activity, up to its end
         self.score.add(result)
         labels = (self.environment, call.tool, result.kind, result.reason)
-        runtime, events = self._runtime, result.events
-        runtime.calls.add(labels, call.seconds, len(events))
-        if runtime.recent is not None:
-            runtime.recent.add(
+        shared, events = self._shared, result.events
+        shared.calls.add(labels, call.seconds, len(events))
+        if shared.recent is not None:
+            shared.recent.add(
                 self.sid, self.key, call.id, call.tool, call.seconds, call.finished_at, call.request, events
             )
-        observers = runtime.observers
+        observers = shared.observers
         if observers.all or result.kind != "ok" or log.isEnabledFor(logging.DEBUG):
             observers.tell(
                 CallFinished(
@@ -350,9 +350,9 @@ class ServerSession:
     def _episode_ended(self, failed: bool) -> None:
         self.score.end(failed)
         outcome, reward = self.score.outcome, self.score.result
-        self._runtime.episodes.add(self.environment, outcome, reward)
+        self._shared.episodes.add(self.environment, outcome, reward)
         task, calls = self.episode.task if self.episode else None, self.score.calls
-        self._runtime.observers.tell(
+        self._shared.observers.tell(
             EpisodeEnded(self.sid, self.environment, self.key, outcome, reward, calls, self.created, task)
         )
 
@@ -373,13 +373,13 @@ class ServerSession:
         self._ended = (message, reason)
         self.failure = None
         forking = [] if self.forks is None else self.forks.stop()
-        stopped: list[asyncio.Task[Any]] = [*forking, *self._runtime.prompts.end(self.sid)]
+        stopped: list[asyncio.Task[Any]] = [*forking, *self._shared.prompts.end(self.sid)]
         at_once = self._opening is None and not stopped
         if self._calls.running:
             stopped += self.stop_calls(message, reason)
         if self.episode is not None and not self.score.counted:
             self._episode_ended(before is not READY or self.score.failed or reason != "deleted")
-        if self.episode is not None and self.sid in self._runtime.observers.watched:
+        if self.episode is not None and self.sid in self._shared.observers.watched:
             self._show_end(before is READY or bool(self.episode.broken), failure)
         if at_once and (self.episode is None or not self.episode.needs_teardown):
             self._calls.close()
@@ -390,30 +390,30 @@ class ServerSession:
     def _show_end(self, set_up: bool, failure: ServerFailed | None) -> None:
         message, reason = self._ended
         why = ("", "") if failure is None else (str(failure), failure.reason or "")
-        self._runtime.observers.end(SessionEnded(self.sid, reason, message, set_up, *why))
+        self._shared.observers.end(SessionEnded(self.sid, reason, message, set_up, *why))
 
     async def _end(self, reason: str, stopped: list[asyncio.Task[Any]]) -> None:
         # Cancelled code may clean up first, but not for ever.
         waiting = [task for task in (*stopped, self._opening) if task is not None]
         if waiting:
             await asyncio.wait(waiting, timeout=self.limits.teardown_seconds)
-        began = self._runtime.now()
+        began = self._shared.now()
         if self.episode is not None:
             await self.episode.teardown()
         self._calls.close()
-        self._closed(reason, self._runtime.now() - began)
+        self._closed(reason, self._shared.now() - began)
 
     def _closed(self, reason: str, teardown_seconds: float) -> None:
         if self.episode is None:
             return
         score = self.score
-        self._runtime.observers.tell(
+        self._shared.observers.tell(
             SessionClosed(
                 self.sid,
                 self.environment,
                 self.key,
                 reason,
-                self._runtime.now() - self.created,
+                self._shared.now() - self.created,
                 teardown_seconds,
                 score.outcome,
                 score.result,

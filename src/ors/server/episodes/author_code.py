@@ -1,11 +1,25 @@
-"""A time limit for authors' code that may refuse to be cancelled."""
+"""How a server runs the code of environments."""
 
 import asyncio
 from collections.abc import Coroutine
+from dataclasses import dataclass
 from typing import Any
+
+from ors.server.episodes.error_text import ErrorText
+from ors.server.episodes.threads import Threads
+from ors.server.observe.sandbox_counts import SandboxCounts
 
 CLEAN_UP_SECONDS = 1.0
 """How long cancelled code may still clean up."""
+
+
+@dataclass(frozen=True, slots=True)
+class AuthorCode:
+    """What the code of all environments of a server runs with."""
+
+    threads: Threads
+    error_text: ErrorText
+    sandboxes: SandboxCounts
 
 
 class OutOfTime(Exception):

@@ -1,21 +1,19 @@
-"""State that all parts of one server share."""
+"""What all sessions of a server share, and the server's identity, which is part of their ids."""
 
 import asyncio
 import math
+import time
 from collections.abc import Coroutine
+from dataclasses import dataclass, field
 from typing import Any
 
-from ors._protocol import task_ids
+from ors import _protocol
+from ors._protocol import MAX_SLOT as MAX_SLOT
 from ors.errors import Unavailable
 from ors.limits import Limits
-from ors.server.episodes.error_text import ErrorText
-from ors.server.episodes.threads import Threads
-from ors.server.identity import Identity
 from ors.server.observe.call_counters import CallCounters
 from ors.server.observe.episode_counters import EpisodeCounters
 from ors.server.observe.events import Observers
-from ors.server.observe.sandbox_counts import SandboxCounts
-from ors.server.process.forks import Copies
 from ors.server.sessions.kept_results import KeptResults
 from ors.server.sessions.prompts import Prompts
 from ors.server.sessions.recent_calls import RecentCalls
@@ -33,51 +31,30 @@ def start_task(
     return loop.create_task(work, name=name)
 
 
-class Runtime:
-    """Limits, error texts, threads, kept results, observers, identity and counters of one server."""
+class Shared:
+    """Counters, kept results and observers of all sessions. In one object, since every call uses most."""
 
-    def __init__(
-        self,
-        limits: Limits,
-        error_text: ErrorText,
-        observers: Observers,
-        identity: Identity | None = None,
-    ) -> None:
+    def __init__(self, limits: Limits, observers: Observers) -> None:
         self.limits = limits
-        self.error_text = error_text
         self.observers = observers
-        self.identity = identity or Identity()
-        self.threads = Threads()
-        self.copies = Copies(self.threads)
         self.calls = CallCounters()
         self.episodes = EpisodeCounters()
-        self.sandboxes = SandboxCounts(observers)
         self.kept = KeptResults(limits.kept_seconds, limits.kept_bytes)
         self.recent: RecentCalls | None = None
         """Kept for the inspector, where it is offered."""
         self.prompts = Prompts()
         self.loop: asyncio.AbstractEventLoop | None = None
         """The event loop; finding the running one takes a system call in CPython 3.11."""
-        self.held: dict[str, dict[str, float]] = {}
-        """By environment: methods that have held the event loop, with the longest time of each."""
-        self.task_ids = task_ids()
+        self.task_ids = _protocol.task_ids()
         self.running = 0
         """Calls that run or are queued."""
         self.most_running: float = math.inf if limits.calls is None else limits.calls
         self.draining = False
-        """Whether it shuts down: no new work begins."""
-        self.retiring = False
-        """Whether it takes no new sessions and ends with its last one."""
-        self.leaving = False
-        """Whether its last session has ended: its successor takes what comes now."""
+        """Whether the server shuts down: no new work begins."""
 
     def now(self) -> float:
         """The time of the event loop."""
         return (self.loop or asyncio.get_running_loop()).time()
-
-    @property
-    def taking(self) -> bool:
-        return not self.draining and not self.retiring
 
     def check_open(self) -> None:
         """Checks that new work may begin.
@@ -87,3 +64,29 @@ class Runtime:
         """
         if self.draining:
             raise Unavailable(SHUTDOWN, retry_after=1, reason="shutdown")
+
+
+def new_incarnation() -> int:
+    """Returns a number that no earlier start of this server had: tenths of a second, unique for 13 years."""
+    return time.time_ns() // 10**8 & 0xFFFFFFFF
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """A server's slot and incarnation (one start of it), which are part of its session ids."""
+
+    slot: int = 0
+    incarnation: int = field(default_factory=new_incarnation)
+
+    def new_session_id(self) -> str:
+        """Returns a session id that leads to this server."""
+        return _protocol.new_session_id(self.slot, self.incarnation)
+
+    def made(self, sid: str) -> bool:
+        """Whether the id leads to this server."""
+        return _protocol.session_id_route(sid) == (self.slot, self.incarnation)
+
+    def lost(self, sid: str) -> bool:
+        """Whether the id is from an earlier start of this server, whose sessions are lost."""
+        route = _protocol.session_id_route(sid)
+        return route is not None and route[0] == self.slot and route[1] != self.incarnation

@@ -1,0 +1,265 @@
+"""Every metric of a server: a row of name, help, kind, labels and value. Add new ones here."""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from functools import cached_property
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from ors.server.episodes.author_code import AuthorCode
+from ors.server.observe.events import (
+    CallFinished,
+    CallReplayed,
+    Event,
+    LoopHeld,
+    Rejected,
+    SandboxKilled,
+    SandboxOpened,
+    SessionClosed,
+    SessionOpened,
+    SessionReady,
+)
+from ors.server.observe.histogram import Histogram
+from ors.server.observe.loop_lag import LoopLag
+from ors.server.sessions.kept_results import RECORD_BYTES
+from ors.server.sessions.registry import Sessions
+from ors.server.sessions.shared import Shared
+from ors.server.sessions.states import READY
+
+if TYPE_CHECKING:
+    from prometheus_client.core import CollectorRegistry, Metric
+
+Labels = tuple[str, ...]
+Values = Mapping[Labels, Any]
+"""Numbers, or `Histogram` of a histogram, by the values of the labels."""
+
+
+class MetricSource(NamedTuple):
+    """Where metrics read their values."""
+
+    shared: Shared
+    sessions: Sessions
+    code: AuthorCode
+    environments: list[str]
+    lag: LoopLag
+
+
+class MetricRow(NamedTuple):
+    """One metric. Its value is read from the server, or counted from events whose fields are its labels."""
+
+    name: str
+    help: str
+    kind: Literal["counter", "gauge", "histogram"]
+    labels: Labels = ()
+    read: Callable[[MetricSource], Values] | None = None
+    event: type[Event] | None = None
+    seconds: str = "seconds"
+    """The field of the event that a histogram measures."""
+
+
+def _sessions(source: MetricSource) -> Values:
+    # Report a zero too: autoscalers must see the difference between none and no answer.
+    found: Counter[Labels] = Counter({(environment, READY.value): 0 for environment in source.environments})
+    found.update((session.environment, session.state.value) for session in list(source.sessions))
+    return found
+
+
+def _records(source: MetricSource) -> Values:
+    counts = [recorder.counts() for recorder in source.shared.observers.recorders]
+    return {
+        (result,): sum(numbers) for result, numbers in zip(_RESULTS, zip(*counts, strict=True), strict=False)
+    }
+
+
+def _gauge(name: str, help: str, value: Callable[[MetricSource], float]) -> MetricRow:
+    return MetricRow(name, help, "gauge", read=lambda now: {(): value(now)})
+
+
+_ENV = ("environment",)
+_REASON = ("environment", "reason")
+_TOOL = ("environment", "tool")
+_CALL = ("environment", "tool", "outcome", "reason")
+_RESULTS = ("written", "dropped")
+METRICS = (
+    MetricRow("ors_calls", "Tool calls", "counter", _CALL, lambda now: now.shared.calls.counts()),
+    MetricRow("ors_result_bytes", "Bytes of results", "counter", _ENV, lambda now: now.shared.calls.sizes()),
+    MetricRow(
+        "ors_call_seconds",
+        "Time of a call",
+        "histogram",
+        _TOOL,
+        lambda now: now.shared.calls.times(),
+        CallFinished,
+    ),
+    MetricRow(
+        "ors_episodes",
+        "Episodes that ended",
+        "counter",
+        (*_ENV, "outcome"),
+        lambda now: now.shared.episodes.outcomes(),
+    ),
+    MetricRow(
+        "ors_episodes_solved",
+        "Episodes with a reward of 1 or more",
+        "counter",
+        _ENV,
+        lambda now: now.shared.episodes.solved(),
+    ),
+    MetricRow(
+        "ors_episode_reward",
+        "Rewards of scored episodes, those above and below zero apart",
+        "counter",
+        (*_ENV, "sign"),
+        lambda now: now.shared.episodes.rewards(),
+    ),
+    MetricRow("ors_sessions_created", "Sessions created", "counter", _ENV, event=SessionOpened),
+    MetricRow("ors_sessions_closed", "Sessions ended", "counter", _REASON, event=SessionClosed),
+    MetricRow("ors_setups_failed", "Setups that failed", "counter", _REASON, event=SessionReady),
+    MetricRow("ors_calls_replayed", "Calls that clients came back for", "counter", _ENV, event=CallReplayed),
+    MetricRow("ors_requests_rejected", "Requests turned away", "counter", ("reason",), event=Rejected),
+    MetricRow("ors_records", "Episode records", "counter", ("result",), _records),
+    MetricRow("ors_setup_seconds", "Time to set up", "histogram", _ENV, event=SessionReady),
+    MetricRow(
+        "ors_teardown_seconds",
+        "Time to tear down",
+        "histogram",
+        _ENV,
+        None,
+        SessionClosed,
+        "teardown_seconds",
+    ),
+    MetricRow(
+        "ors_sandbox_kills",
+        "Programs in sandboxes that a limit has ended",
+        "counter",
+        ("limit",),
+        event=SandboxKilled,
+    ),
+    MetricRow("ors_sandbox_open_seconds", "Time to open a sandbox", "histogram", event=SandboxOpened),
+    _gauge("ors_sandboxes_open", "Sandboxes that are open", lambda now: now.code.sandboxes.open),
+    _gauge(
+        "ors_sandboxes_waiting",
+        "Callers that wait for a sandbox of a pool",
+        lambda now: now.code.sandboxes.in_line,
+    ),
+    MetricRow("ors_sessions", "Sessions now", "gauge", (*_ENV, "state"), _sessions),
+    _gauge("ors_calls_running", "Calls that run or wait for their turn", lambda now: now.shared.running),
+    _gauge(
+        "ors_creations_waiting", "Creations that wait for a place", lambda now: now.sessions.admission.waiting
+    ),
+    _gauge(
+        "ors_threads_lost",
+        "Threads stuck in tools that nobody waits for",
+        lambda now: now.code.threads.lost,
+    ),
+    _gauge("ors_results_kept", "Finished results that are kept", lambda now: len(now.shared.kept)),
+    _gauge(
+        "ors_results_kept_bytes",
+        f"Bytes of finished results that are kept, with {RECORD_BYTES} more for each",
+        lambda now: now.shared.kept.bytes,
+    ),
+    _gauge(
+        "ors_event_loop_lag_seconds",
+        "How late the event loop was, at worst, in half a minute",
+        lambda now: now.lag.seconds,
+    ),
+    MetricRow(
+        "ors_event_loop_held",
+        "Times that a method held the event loop",
+        "counter",
+        ("environment", "method"),
+        event=LoopHeld,
+    ),
+)
+
+
+class _Count(NamedTuple):
+    """A metric that is counted from events. How to read them is found out once, not for every session."""
+
+    labels: Callable[[Any], Labels]
+    measure: Callable[[Any], float] | None
+    """Reads what a histogram measures."""
+    values: defaultdict[Labels, Any]
+
+
+def _count(row: MetricRow) -> _Count:
+    assert row.event is not None
+    places = [row.event._fields.index(name) for name in row.labels]
+    if row.kind == "histogram":
+        measure = itemgetter(row.event._fields.index(row.seconds))
+        return _Count(_reader(places), measure, defaultdict(Histogram))
+    return _Count(_reader(places), None, defaultdict(int))
+
+
+def _reader(places: list[int]) -> Callable[[Any], Labels]:
+    if not places:
+        return lambda event: ()
+    if len(places) > 1:
+        return itemgetter(*places)
+    (place,) = places
+    return lambda event: (event[place],)
+
+
+class Metrics:
+    """Counts events, and reads the other values when asked."""
+
+    def __init__(
+        self, shared: Shared, sessions: Sessions, code: AuthorCode, tools: Mapping[str, Set[str]]
+    ) -> None:
+        self.lag = LoopLag()
+        self._source = MetricSource(shared, sessions, code, list(tools), self.lag)
+        self._counts = {row.name: _count(row) for row in METRICS if row.read is None}
+        self._by_event: defaultdict[type[Event], list[_Count]] = defaultdict(list)
+        for row in METRICS:
+            if row.read is None and row.event is not None:
+                self._by_event[row.event].append(self._counts[row.name])
+        shared.calls.know(tools)
+
+    @cached_property
+    def _registry(self) -> "CollectorRegistry":
+        # prometheus-client is imported when metrics are asked for: 25 ms of a server's start.
+        from prometheus_client import CollectorRegistry, ProcessCollector
+
+        registry = CollectorRegistry(auto_describe=False)
+        registry.register(self)
+        ProcessCollector(registry=registry)
+        return registry
+
+    def text(self) -> bytes:
+        """All metrics, in the format that Prometheus scrapes."""
+        from prometheus_client import generate_latest
+
+        return generate_latest(self._registry)
+
+    @property
+    def events(self) -> Iterable[type[Event]]:
+        return self._by_event
+
+    def observe(self, event: Event) -> None:
+        """Counts an event. Calls are counted elsewhere, as they end."""
+        for read, measure, values in self._by_event[type(event)]:
+            labels = read(event)
+            if measure is not None:
+                values[labels].add(measure(event))
+            elif "" not in labels:  # without a reason, a setup has not failed
+                values[labels] += 1
+
+    def collect(self) -> "Iterator[Metric]":
+        """The server's own metrics, as they are now."""
+        for row in METRICS:
+            yield _family(row, self._counts[row.name].values if row.read is None else row.read(self._source))
+
+
+def _family(row: MetricRow, values: Values) -> "Metric":
+    from prometheus_client import core
+
+    if row.kind == "histogram":
+        histogram = core.HistogramMetricFamily(row.name, row.help, labels=row.labels)
+        for labels, times in sorted(values.items()):
+            histogram.add_metric(labels, times.cumulative(), times.seconds)
+        return histogram
+    kind = core.CounterMetricFamily if row.kind == "counter" else core.GaugeMetricFamily
+    family = kind(row.name, row.help, labels=row.labels)
+    for labels, value in sorted(values.items()):
+        family.add_metric(labels, value)
+    return family
