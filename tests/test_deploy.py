@@ -74,15 +74,11 @@ def test_pods_start_with_options_and_variables_that_exist(part: str, tmp_path: P
     }
     (container,) = pods()[part]["containers"]
     ours = {each["name"] for each in container["env"] if each["name"].startswith("ORS_")}
-    assert ours <= {name for param in command.params for name in as_list(param.envvar)}
-
-
-def as_list(names: Any) -> list[str]:
-    return [names] if isinstance(names, str) else list(names or ())
+    assert ours <= {param.envvar for param in command.params}
 
 
 def test_a_pod_is_not_told_of_services_in_variables_that_are_ours() -> None:
-    # The Service `ors` would be ORS_PORT=tcp://10.0.0.1:80, which `ors serve` takes for its --port.
+    # The Service `ors` would be ORS_PORT=tcp://10.0.0.1:80, which looks like a setting of ours.
     assert all(pod["enableServiceLinks"] is False for pod in pods().values())
 
 

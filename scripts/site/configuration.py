@@ -21,12 +21,9 @@ def settings(name: str) -> str:
     rows = []
     for option in settable(command):
         key = label(option)
-        variables = [option.envvar] if isinstance(option.envvar, str) else list(option.envvar or ())
         held = "" if key in SECRET or str(option.name) in SECRET else key
         shown = (option.get_help_record(context) or ("", ""))[1].replace("[", "(").replace("]", ")")
-        rows.append(
-            (code(max(option.opts, key=len)), code(variables[0] if variables else ""), code(held), shown)
-        )
+        rows.append((code(max(option.opts, key=len)), code(str(option.envvar)), code(held), shown))
     return table(("option", "variable", "key in the file", "meaning"), rows)
 
 

@@ -26,25 +26,20 @@ def test_a_setting_says_where_it_came_from(tmp_path: Path) -> None:
     below = tmp_path / "a" / "b"
     below.mkdir(parents=True)
     (below / "pyproject.toml").write_text("[project]\nname = 'unrelated'\n")
-    found = settings(run("config", "tasks", "--json", cwd=below, env={"ORS_TASKS_PAGE": "4", "ORS_ENV": "x"}))
+    found = settings(run("config", "tasks", "--json", cwd=below, env={"ORS_TASKS_PAGE": "4", "ORS_TASKS_ENV": "x"}))
     assert found["page-size"] == (7, str(tmp_path / "pyproject.toml"))
     assert found["split"] == ("odd", str(tmp_path / "pyproject.toml"))
     assert found["page"] == (4, "ORS_TASKS_PAGE")
-    assert found["env"] == ("x", "ORS_ENV")
+    assert found["env"] == ("x", "ORS_TASKS_ENV")
     assert found["index"] == (None, "default")
 
 
-def test_the_commands_own_variable_goes_before_the_shared_one_and_both_before_the_file(
-    tmp_path: Path,
-) -> None:
+def test_each_option_has_one_variable_which_goes_before_the_file(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text("[tool.ors.serve]\nport = 1\n")
     assert settings(run("config", "serve", "--json", cwd=tmp_path))["port"] == (1, "pyproject.toml")
-    shared = settings(run("config", "serve", "--json", cwd=tmp_path, env={"ORS_PORT": "2"}))
-    assert shared["port"] == (2, "ORS_PORT")
-    own = settings(
-        run("config", "serve", "--json", cwd=tmp_path, env={"ORS_PORT": "2", "ORS_SERVE_PORT": "3"})
-    )
-    assert own["port"] == (3, "ORS_SERVE_PORT")
+    # Kubernetes sets ORS_PORT for a Service with the name `ors`.
+    env = {"ORS_PORT": "tcp://10.0.0.1:80", "ORS_SERVE_PORT": "3"}
+    assert settings(run("config", "serve", "--json", cwd=tmp_path, env=env))["port"] == (3, "ORS_SERVE_PORT")
 
 
 def test_settings_are_used_and_the_command_line_goes_first(url: str, tmp_path: Path) -> None:
@@ -52,9 +47,8 @@ def test_settings_are_used_and_the_command_line_goes_first(url: str, tmp_path: P
     assert run("tasks", url, "--json", cwd=tmp_path).json["split"] == "odd"
     done = run("tasks", url, "--json", "--split", "train", cwd=tmp_path).json
     assert [task["index"] for task in done["tasks"]] == list(range(7))
-    assert (
-        run("tasks", url, cwd=tmp_path, env={"ORS_JSON": "1", "ORS_SPLIT": "train"}).json["split"] == "train"
-    )
+    env = {"ORS_TASKS_JSON": "1", "ORS_TASKS_SPLIT": "train"}
+    assert run("tasks", url, cwd=tmp_path, env=env).json["split"] == "train"
 
 
 def test_a_key_is_never_shown(tmp_path: Path, url: str) -> None:
@@ -69,7 +63,7 @@ def test_a_key_is_never_shown(tmp_path: Path, url: str) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("[tool.ors]\napi-key = 'x'\n", "'api_key' must not be in a file; set ORS_API_KEY instead"),
+        ("[tool.ors]\napi-key = 'x'\n", "'api_key' must not be in a file; set a variable instead"),
         ("[tool.ors.list]\napi_key = 'x'\n", "'api_key' must not be in a file"),
         ("[tool\n", "is not valid TOML"),
         ("[tool]\nors = 3\n", "[tool.ors] must be a table"),
@@ -84,7 +78,7 @@ def test_a_file_that_is_wrong_is_told(tmp_path: Path, url: str, text: str, said:
 
 
 def test_a_value_of_the_wrong_type_is_told(url: str) -> None:
-    done = run("tasks", url, env={"ORS_PAGE": "many"})
+    done = run("tasks", url, env={"ORS_TASKS_PAGE": "many"})
     assert done.code == 2
     assert "'many' is not a valid integer" in done.err
 

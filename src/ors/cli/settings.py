@@ -16,11 +16,6 @@ SECRET = frozenset({"api_key", "secret"})
 _SECRET_VARIABLE = re.compile(r"ORS_(\w+_)?(API_KEYS?|SECRET)")
 
 
-def variables(command_name: str, option: str) -> list[str]:
-    """Variables that set an option: one for this command, one for all commands that have it."""
-    return [f"ORS_{command_name}_{option}".upper().replace(" ", "_"), f"ORS_{option}".upper()]
-
-
 def settable(command: click.Command) -> list[click.Option]:
     """Options of a command that variables and files may set."""
     return [
@@ -43,11 +38,11 @@ def commands_of(name: str, command: click.Command) -> dict[str, click.Command]:
 
 
 def name_variables(command_name: str, command: click.Command) -> None:
-    """Gives every option of a command, or of the commands of a group, its environment variables."""
+    """Gives every option of a command, or of the commands of a group, its variable: ORS_SERVE_PORT."""
     for name, each in commands_of(command_name, command).items():
         for option in settable(each):
             if option.envvar is None:
-                option.envvar = variables(name, label(option))
+                option.envvar = f"ORS_{name}_{label(option)}".upper().replace(" ", "_")
 
 
 def defaults(command_name: str, command: click.Command) -> dict[str, Any]:
@@ -112,9 +107,7 @@ def _with_underscores(table: dict[str, Any], path: Path) -> dict[str, Any]:
     named = {key.replace("-", "_"): value for key, value in table.items()}
     for key, value in named.items():
         if key in SECRET:
-            raise WrongUsage(
-                f"{shown_path(path)}: {key!r} must not be in a file; set {variables('', key)[1]} instead"
-            )
+            raise WrongUsage(f"{shown_path(path)}: {key!r} must not be in a file; set a variable instead")
         if isinstance(value, dict):
             named[key] = _with_underscores(value, path)
     return named

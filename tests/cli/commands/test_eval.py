@@ -441,7 +441,7 @@ async def test_neither_secrets_nor_the_providers_key_are_recorded_or_printed(
         provider.on(chat.path, told, refused)
         how = ["--base-url", provider.url + chat.prefix, "--secret", "token=very-secret", "--out", "run"]
         words = ["eval", "leak.py", "--model", "openai:some-model", *how]
-        env = {"OPENAI_API_KEY": KEY, "ORS_LOG_LEVEL": "debug"}
+        env = {"OPENAI_API_KEY": KEY, "ORS_SERVE_LOG_LEVEL": "debug"}
         done = await asyncio.to_thread(run, *words, cwd=tmp_path, env=env)
         shown = await asyncio.to_thread(run, "runs", "show", "run", "0", cwd=tmp_path)
     assert "may not go on" in done.out

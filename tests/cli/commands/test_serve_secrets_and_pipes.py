@@ -181,7 +181,7 @@ def test_programs_of_tools_do_not_see_the_keys_of_the_server(looking: str, how: 
 
 
 def test_programs_of_tools_do_not_inherit_what_a_command_was_given_for_its_server(looking: str) -> None:
-    given = {"ORS_API_KEY": KEY, "ORS_CALL_API_KEY": KEY, "ORS_SECRET": f"a={KEY}", "ORS_API_KEYS": KEY}
+    given = {"ORS_API_KEY": KEY, "ORS_CALL_SECRET": f"a={KEY}", "ORS_API_KEYS": KEY}
     done = run("call", looking, "inherit", env={**given, "PATIENT": "seen"})
     assert done.code == 0, done.err
     assert "PATIENT=seen" in done.out

@@ -1,7 +1,6 @@
 """`ors config` and `ors completion`: settings and where they come from, and completion for shells."""
 
 import json
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
@@ -40,7 +39,7 @@ class Setting:
         return str(self.value) if isinstance(self.value, str | Path) else json.dumps(self.value)
 
 
-@click.command(cls=Command, examples=["ors config serve", "ORS_PORT=9000 ors config --json"])
+@click.command(cls=Command, examples=["ors config serve", "ORS_SERVE_PORT=9000 ors config --json"])
 @click.argument("command", required=False, type=click.Choice([*COMMANDS]), metavar="[COMMAND]")
 @as_json
 @click.pass_context
@@ -50,7 +49,7 @@ def config(ctx: click.Context, command: str | None, as_json: bool) -> None:
     \b
     The first of these that sets an option wins:
       the command line        ors serve --port 9000
-      a variable              ORS_SERVE_PORT for this command, ORS_PORT for all
+      a variable              ORS_SERVE_PORT=9000
       pyproject.toml          [tool.ors.serve] port = 9000, or [tool.ors] for all
       its default
     The nearest pyproject.toml, here or in a parent folder, with a table [tool.ors] is used.
@@ -98,8 +97,7 @@ def _setting(ctx: click.Context, name: str, option: click.Option) -> Setting:
 
 def _from(option: click.Option, source: ParameterSource | None) -> str:
     if source is ParameterSource.ENVIRONMENT:
-        names = [option.envvar] if isinstance(option.envvar, str) else option.envvar or ()
-        return next(name for name in names if os.environ.get(name))
+        return str(option.envvar)
     if source is ParameterSource.DEFAULT_MAP:
         return shown_path(file_settings()[0] or "pyproject.toml")
     return "default"

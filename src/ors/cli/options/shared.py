@@ -189,9 +189,8 @@ def as_json(command: F) -> F:
 
 
 def api_key(command: F) -> F:
-    return click.option("--api-key", metavar="KEY", help="API key of the server. Safer: ORS_API_KEY.")(
-        command
-    )
+    text = "API key of the server. Safer: ORS_API_KEY."
+    return click.option("--api-key", metavar="KEY", envvar="ORS_API_KEY", help=text)(command)
 
 
 def address_flags(command: F) -> F:
