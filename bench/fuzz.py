@@ -28,7 +28,6 @@ LIMITS = {
     "sessions": 300,
     "idle_seconds": 2,
     "kept_seconds": 2,
-    "tombstones": 1000,
     "tool_seconds": 1,
     "calls": 500,
     "body_bytes": 2**20,

@@ -27,7 +27,6 @@ LIMITS = {
     "setup_seconds": 1,
     "teardown_seconds": 1,
     "kept_bytes": 128 * 2**20,
-    "tombstones": 5000,
 }
 
 

@@ -226,7 +226,9 @@ def test_an_attribute_called_limits_may_be_the_authors_own(own: Any) -> None:
 
 
 def test_a_limit_that_is_misspelt_is_told() -> None:
-    with pytest.raises(InvalidEnvironment, match=r"Made\.limits: 'tool_second' is none of .*tool_seconds"):
+    with pytest.raises(
+        InvalidEnvironment, match=r"Made\.limits: unknown limit 'tool_second'; valid limits: .*tool_seconds"
+    ):
         Server([type("Made", (Short,), {"limits": {"tool_second": 3}})])
 
 

@@ -34,8 +34,10 @@ def fields(place: str, flags: bool = False) -> str:
     texts = docstrings(kind)
     rows = []
     for field in dataclasses.fields(kind):
-        named = [code(field.name), *([code(f"--{field.name.replace('_', '-')}")] if flags else [])]
-        rows.append((*named, code(shown(field.default)), texts[field.name]))
+        option = f"--{field.name.replace('_', '-')}" if field.metadata.get("is_option") else ""
+        named = [code(field.name), *([code(option)] if flags else [])]
+        text = field.metadata.get("help") or texts[field.name]
+        rows.append((*named, code(shown(field.default)), text))
     return table(("field", *(["option"] if flags else []), "default", "meaning"), rows)
 
 

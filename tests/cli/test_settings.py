@@ -26,7 +26,9 @@ def test_a_setting_says_where_it_came_from(tmp_path: Path) -> None:
     below = tmp_path / "a" / "b"
     below.mkdir(parents=True)
     (below / "pyproject.toml").write_text("[project]\nname = 'unrelated'\n")
-    found = settings(run("config", "tasks", "--json", cwd=below, env={"ORS_TASKS_PAGE": "4", "ORS_TASKS_ENV": "x"}))
+    found = settings(
+        run("config", "tasks", "--json", cwd=below, env={"ORS_TASKS_PAGE": "4", "ORS_TASKS_ENV": "x"})
+    )
     assert found["page-size"] == (7, str(tmp_path / "pyproject.toml"))
     assert found["split"] == ("odd", str(tmp_path / "pyproject.toml"))
     assert found["page"] == (4, "ORS_TASKS_PAGE")

@@ -157,7 +157,7 @@ async def test_a_second_cancellation_does_not_stop_the_deletion(raw: Raw) -> Non
 
 
 async def test_a_cancelled_place_in_the_line_is_given_up() -> None:
-    limits = Limits(sessions=1, queue=5, queue_seconds=60)
+    limits = Limits(sessions=1, queue=5)
     with serving(Server([Counted], limits=limits)) as url:
         async with AsyncORS(url, options=Options(cleanup_seconds=0.4)) as client:
             environment = client.environment("counted")

@@ -99,7 +99,7 @@ class App(Part):
         """Whether the inspector is offered."""
         self.inspector = Inspector(self._live, self.sessions, environments, keys)
         self._routes = self._all_routes()
-        self._heavy_bodies = HeavyBodies(code.threads, self.limits.arriving_bytes)
+        self._heavy_bodies = HeavyBodies(code.threads)
         self.peers: Forwarding | None = None
         """The peers, if this server forwards requests to them."""
         self.leaving = False

@@ -145,15 +145,18 @@ def test_a_key_that_is_none_is_used_wrongly(park: str) -> None:
     assert "hidden" not in done.err
 
 
-@pytest.mark.parametrize("field", dataclasses.fields(Limits), ids=lambda field: field.name)
-def test_every_limit_is_a_flag_with_its_words_and_its_default(field: "dataclasses.Field[object]") -> None:
+OPTIONS = [field for field in dataclasses.fields(Limits) if field.metadata["is_option"]]
+
+
+@pytest.mark.parametrize("field", OPTIONS, ids=lambda field: field.name)
+def test_a_limit_is_an_option_with_its_help_and_its_default(field: "dataclasses.Field[object]") -> None:
     from click import Context
 
     from ors.cli.commands.serve import serve
 
     option = next(param for param in serve.params if param.name == field.name)
     assert f"--{field.name.replace('_', '-')}" in option.opts
-    assert option.to_info_dict()["help"]
+    assert option.to_info_dict()["help"] == field.metadata["help"]
     assert option.type_cast_value(Context(serve), option.default) == field.default
 
 

@@ -12,8 +12,13 @@ from ors.server.connections.body_limits import (
 )
 
 
+@pytest.fixture(autouse=True)
+def few_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ors.server.connections.body_limits.ARRIVING_BYTES", 100)
+
+
 def test_bytes_up_to_the_limit_are_taken_and_more_are_refused() -> None:
-    arriving = ArrivingBodies(100)
+    arriving = ArrivingBodies()
     arriving.add(60)
     arriving.add(40)
     with pytest.raises(Unavailable, match="over 100 bytes") as error:
@@ -22,7 +27,7 @@ def test_bytes_up_to_the_limit_are_taken_and_more_are_refused() -> None:
 
 
 def test_bytes_that_were_refused_are_counted_until_they_are_removed() -> None:
-    arriving = ArrivingBodies(100)
+    arriving = ArrivingBodies()
     with pytest.raises(Unavailable):
         arriving.add(150)
     with pytest.raises(Unavailable):

@@ -17,7 +17,7 @@ from typing import cast
 
 import pytest
 
-from ors import Limits, Server
+from ors import Server
 from ors.server.connections.connection_limit import MAX_OVERFLOW, ConnectionLimit
 from tests.support.environments import Lab
 from tests.support.live_server import hosted, serving
@@ -57,9 +57,10 @@ def told(connection: socket.socket) -> bytes:
 
 @pytest.mark.parametrize("host", [serving, hosted], ids=["server", "asgi"])
 def test_bodies_that_are_arriving_are_bounded_over_all_connections(
-    host: Callable[[Server], AbstractContextManager[str]],
+    host: Callable[[Server], AbstractContextManager[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    server = Server([Lab], limits=Limits(arriving_bytes=1_000_000))
+    monkeypatch.setattr("ors.server.connections.body_limits.ARRIVING_BYTES", 1_000_000)
+    server = Server([Lab])
     with host(server) as url, connected(Raw(url), 4) as connections:
         for connection in connections:
             connection.sendall(post("/lab/num_tasks", b"x" * 300_000, 900_000))
@@ -74,9 +75,10 @@ def test_bodies_that_are_arriving_are_bounded_over_all_connections(
         until(lambda: Raw(url).post("/lab/num_tasks", body).status == 200)
 
 
-def test_bodies_that_wait_for_their_turn_count_too() -> None:
+def test_bodies_that_wait_for_their_turn_count_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ors.server.connections.body_limits.ARRIVING_BYTES", 1_000_000)
     Lab.gates["ahead.hold"].clear()
-    with serving(Server([Lab], limits=Limits(arriving_bytes=1_000_000))) as url:
+    with serving(Server([Lab])) as url:
         raw = Raw(url)
         sid = raw.session(task={"id": "ahead"})
         call = b'{"name": "hold", "input": {}}'
@@ -94,9 +96,10 @@ def test_bodies_that_wait_for_their_turn_count_too() -> None:
 
 
 def test_one_connection_too_many_is_told_so_and_health_is_told_all_the_same(
-    caplog: pytest.LogCaptureFixture,
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with serving(Server([Lab], limits=Limits(connections=3))) as url:
+    monkeypatch.setattr("ors.server.connections.connection_limit.CONNECTIONS", 3)
+    with serving(Server([Lab])) as url:
         raw = Raw(url)
         with connected(raw, 3) as first:
             for connection in first:
@@ -106,7 +109,7 @@ def test_one_connection_too_many_is_told_so_and_health_is_told_all_the_same(
                 answer = raw.get("/list_environments")
                 assert (answer.status, answer.headers["ors-reason"]) == (503, "limit")
                 assert (answer.headers["retry-after"], answer.headers["connection"]) == ("1", "close")
-                assert "connections" in answer.detail
+                assert "connection limit" in answer.detail
             for path in ("/health", "/health/", "/-/health/live", "/-/health/ready"):
                 assert raw.get(path).status == 200
             first[0].sendall(GET % b"/list_environments")
@@ -116,14 +119,17 @@ def test_one_connection_too_many_is_told_so_and_health_is_told_all_the_same(
         assert counted is not None
         assert int(counted[1]) >= 3
     assert [record.levelno for record in caplog.records] == [logging.WARNING]
-    assert "--connections" in caplog.text
+    assert "at most 3 connections" in caplog.text
 
 
-def test_many_connections_too_many_are_refused_at_once() -> None:
-    with (
-        serving(Server([Lab], limits=Limits(connections=0))) as url,
-        connected(Raw(url), MAX_OVERFLOW + 5) as all,
-    ):
+@pytest.fixture
+def no_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every connection is one too many."""
+    monkeypatch.setattr("ors.server.connections.connection_limit.CONNECTIONS", 0)
+
+
+def test_many_connections_too_many_are_refused_at_once(no_connections: None) -> None:
+    with serving(Server([Lab])) as url, connected(Raw(url), MAX_OVERFLOW + 5) as all:
         ready: set[socket.socket] = set()
         while len(ready) < 5:
             ready |= set(select.select(set(all) - ready, [], [], 20)[0])
@@ -142,8 +148,10 @@ BEHIND = {
 
 
 @pytest.mark.parametrize("behind", BEHIND.values(), ids=BEHIND)
-def test_nothing_behind_the_last_answer_is_read(caplog: pytest.LogCaptureFixture, behind: bytes) -> None:
-    with serving(Server([Lab], limits=Limits(connections=0))) as url, connected(Raw(url)) as (one,):
+def test_nothing_behind_the_last_answer_is_read(
+    caplog: pytest.LogCaptureFixture, behind: bytes, no_connections: None
+) -> None:
+    with serving(Server([Lab])) as url, connected(Raw(url)) as (one,):
         one.sendall(GET % b"/health" + behind)
         received = b""
         while part := one.recv(2**16):
@@ -152,8 +160,8 @@ def test_nothing_behind_the_last_answer_is_read(caplog: pytest.LogCaptureFixture
     assert [record.levelno for record in caplog.records] == [logging.WARNING]
 
 
-def test_no_body_is_taken_from_one_connection_too_many() -> None:
-    with serving(Server([Lab], limits=Limits(connections=0))) as url, connected(Raw(url)) as (one,):
+def test_no_body_is_taken_from_one_connection_too_many(no_connections: None) -> None:
+    with serving(Server([Lab])) as url, connected(Raw(url)) as (one,):
         one.sendall(post("/create", b"{", 1000))
         assert told(one).startswith(b"HTTP/1.1 503 ")
 
@@ -166,7 +174,6 @@ def test_a_reserve_of_files_is_kept_for_tools(connections: int, files: int | Non
     room = ConnectionLimit(connections, files)
     assert room.has_room(most - 1, most - 1)
     assert not room.has_room(most, most)
-    assert ConnectionLimit(None, None).has_room(10**6, 10**6)
 
 
 SERVER = textwrap.dedent(

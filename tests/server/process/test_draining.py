@@ -48,7 +48,7 @@ def told(answer: Answer) -> tuple[int, str]:
 
 
 def test_creations_in_line_are_refused_while_a_call_still_has_its_grace() -> None:
-    server = Server([Lab], limits=Limits(sessions=1, queue=5, queue_seconds=1000, grace_seconds=1000))
+    server = Server([Lab], limits=Limits(sessions=1, queue=5, grace_seconds=1000))
     with serving(server) as url, ThreadPoolExecutor(3) as pool:
         raw = Raw(url)
         with raw.opened(set_up(raw, "draining"), "hold") as call:

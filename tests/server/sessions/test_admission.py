@@ -25,7 +25,7 @@ def create(raw: Raw, env: str = "lab", key: str = "", sid: str = "") -> tuple[in
     answer = raw.post("/create", {"env_name": env, "task_spec": {}}, sid=sid, headers=headers)
     if answer.status == 429:
         assert (answer.headers["retry-after"], answer.headers["ors-reason"]) == ("1", "limit")
-        assert answer.detail == "The server has as many sessions as it may; try again later"
+        assert answer.detail == "The server is at its session limit. Try again later."
     return answer.status, sid
 
 
@@ -147,8 +147,9 @@ async def test_one_place_may_let_two_in() -> None:
     assert admission.waiting == 0
 
 
-async def test_patience_ends_and_a_full_line_refuses() -> None:
-    admission = Admission(Limits(sessions=1, queue=1, queue_seconds=0.01), Keys())
+async def test_patience_ends_and_a_full_line_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ors.server.sessions.admission.QUEUE_SECONDS", 0.01)
+    admission = Admission(Limits(sessions=1, queue=1), Keys())
     assert admission.enter("env", "")
     waiting = asyncio.create_task(admission.wait("env", ""))
     await settle()
@@ -162,18 +163,19 @@ async def test_patience_ends_and_a_full_line_refuses() -> None:
     assert admission.enter("env", "")
 
 
-def test_calls_at_once_and_in_line_are_limited() -> None:
+def test_calls_at_once_and_in_line_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ors.server.sessions.session.QUEUED_CALLS", 1)
     id = uuid.uuid4().hex
-    with serving(Server([Lab], limits=Limits(calls=3, queued_calls=1, grace_seconds=0.1))) as url:
+    with serving(Server([Lab], limits=Limits(calls=3, grace_seconds=0.1))) as url:
         raw = Raw(url)
         sid = raw.session(task={"id": id})
         with raw.opened(sid, "hold"), raw.opened(sid, "nothing"):
             in_line = raw.call(sid, "nothing")
             assert (in_line.status, in_line.headers["ors-reason"]) == (429, "limit")
-            assert "of this session" in in_line.detail
+            assert "This session" in in_line.detail
             other = raw.session()
             with raw.opened(other, "stay"):
-                assert "as many as it may" in raw.call(raw.session(), "nothing").detail
+                assert "concurrent calls" in raw.call(raw.session(), "nothing").detail
                 Lab.gates[f"{id}.hold"].set()
 
 
@@ -214,24 +216,19 @@ def test_an_environment_has_limits_of_its_own() -> None:
         Lab.gates["tight-setup.setup"].set()
 
 
-def test_an_environment_has_limits_of_its_own_to_sessions_calls_and_tasks() -> None:
+def test_an_environment_has_a_limit_of_its_own_to_sessions() -> None:
     class Small(Lab):
-        limits = {"sessions_per_environment": 1, "queued_calls": 0, "reply_tasks": 2}
+        limits = {"sessions_per_environment": 1}
 
     with serving(Server([Small, Lab], limits=Limits(sessions_per_environment=2, grace_seconds=0.1))) as url:
         raw = Raw(url)
         assert [create(raw)[0] for _ in range(3)] == [200, 200, 429]
-        sid = raw.session("small", {"id": "small"})
-        assert create(raw, "small")[0] == 429
-        with raw.opened(sid, "hold", env="small"):
-            assert raw.call(sid, "nothing", env="small").headers["ors-reason"] == "limit"
-            Lab.gates["small.hold"].set()
-        assert raw.post("/small/tasks", {"split": "train"}).headers["ors-reason"] == "limit"
-        assert raw.post("/lab/tasks", {"split": "train"}).status == 200
+        assert [create(raw, "small")[0] for _ in range(2)] == [200, 429]
 
 
-def test_more_tasks_than_a_reply_may_have_are_400() -> None:
-    with serving(Server([Lab], limits=Limits(reply_tasks=3))) as url:
+def test_more_tasks_than_a_reply_may_have_are_400(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ors.server.episodes.environments.REPLY_TASKS", 3)
+    with serving(Server([Lab])) as url:
         raw = Raw(url)
         assert "too many" in raw.post("/lab/tasks", {"split": "train"}).detail
         assert raw.post("/lab/task_range", {"split": "train"}).status == 400

@@ -28,7 +28,7 @@ from tests.support.raw_http import Raw
 
 @proves("gone.tombstones", "session.key")
 async def test_a_tombstone_is_of_its_key() -> None:
-    sessions = store(tombstone_seconds=900)
+    sessions = store()
     assert sessions.admission.enter("env", "one")
     sessions.reserve("a", "env", 0.0, sessions._limits, "one")
     for look in (sessions.find, sessions.peek, sessions.delete):
@@ -51,7 +51,7 @@ async def test_a_tombstone_is_of_its_key() -> None:
 
 @proves("gone.tombstones")
 async def test_a_tombstone_lasts_to_its_last_moment_whether_old_ones_were_removed_or_not() -> None:
-    sessions = store(tombstone_seconds=900)
+    sessions = store()
     reserve(sessions, "a")
     assert ("a" in sessions, sessions.standing("a", now=0)) == (True, 2)
     assert sessions.peek("a", now=0) is sessions.find("a", now=0)
@@ -254,8 +254,9 @@ async def test_a_drain_waits_for_a_client_that_has_to_come_back_for_its_result(
 
 
 @pytest.mark.untraced
-async def test_a_reap_does_not_touch_the_tombstones_that_last() -> None:
-    sessions = store(tombstone_seconds=900, tombstones=20_000)
+async def test_a_reap_does_not_touch_the_tombstones_that_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ors.server.sessions.registry.TOMBSTONES", 20_000)
+    sessions = store()
     for n in range(25_000):
         reserve(sessions, str(n))
         sessions.delete(str(n), now=n / 100)

@@ -242,8 +242,9 @@ def test_forks_belong_to_the_key_of_the_first_and_count_for_it() -> None:
         assert raw.post("/create", {"task_spec": {}}, sid="t", headers=b).status == 200
 
 
-def test_as_many_forks_wait_for_their_turn_as_calls_may() -> None:
-    with serving(Server(ALL, limits=Limits(queued_calls=1))) as url, ThreadPoolExecutor(1) as pool:
+def test_as_many_forks_wait_for_their_turn_as_calls_may(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ors.server.sessions.session.QUEUED_CALLS", 1)
+    with serving(Server(ALL)) as url, ThreadPoolExecutor(1) as pool:
         raw = Raw(url)
         sid, id = opened(raw)
         with raw.opened(sid, "hold", env="board"):

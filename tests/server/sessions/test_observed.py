@@ -505,13 +505,14 @@ async def test_a_fork_that_comes_as_the_setup_ends_overtakes_no_earlier_call() -
 # ── Refused ──────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_calls_and_forks_over_a_limit_are_told_which() -> None:
-    sessions = sessions_of(calls=2, queued_calls=0)
+async def test_calls_and_forks_over_a_limit_are_told_which(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ors.server.sessions.session.QUEUED_CALLS", 0)
+    sessions = sessions_of(calls=2)
     session, loop = opened(sessions, Acting()), asyncio.get_running_loop()
     runtime = sessions._shared
     session.submit("tool", {}, loop)
-    of_session = "0 calls of this session wait for their turn already"
-    of_server = "The server runs 2 calls, as many as it may"
+    of_session = "This session already has 0 queued calls."
+    of_server = "The server is at its limit of 2 concurrent calls."
     for running, text in ((1, of_session), (2, of_server), (3, of_server)):
         runtime.running = running
         for ask in (lambda: session.submit("tool", {}, loop), session.check_room):
@@ -527,7 +528,7 @@ async def test_the_limit_of_the_server_holds_for_a_session_without_calls() -> No
     session = opened(sessions, Acting())
     sessions._shared.running = 2
     for ask in (lambda: session.submit("tool", {}, asyncio.get_running_loop()), session.check_room):
-        with pytest.raises(Unavailable, match="as many as it may"):
+        with pytest.raises(Unavailable, match="at its limit of 2 concurrent calls"):
             ask()
 
 

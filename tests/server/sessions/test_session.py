@@ -77,7 +77,7 @@ async def settle() -> None:
 
 @proves("expiry.idle", "gone.tombstones")
 async def test_idle_sessions_expire_and_their_tombstones_too() -> None:
-    sessions = store(idle_seconds=900, tombstone_seconds=900)
+    sessions = store(idle_seconds=900)
     reserve(sessions, "a")
     sessions.reap(now=900)
     assert sessions.find("a", now=900).sid == "a"
@@ -148,8 +148,9 @@ async def test_unknown_ids_leave_no_trace() -> None:
 
 
 @proves("gone.tombstones")
-async def test_tombstones_are_bounded_in_number() -> None:
-    sessions = store(tombstones=10)
+async def test_tombstones_are_bounded_in_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ors.server.sessions.registry.TOMBSTONES", 10)
+    sessions = store()
     for n in range(25):
         reserve(sessions, f"id-{n}")
         sessions.delete(f"id-{n}", now=0)

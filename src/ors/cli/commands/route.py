@@ -34,13 +34,6 @@ from ors.cluster import RouterServer
     show_default=True,
     help="Time for open streams at shutdown; then clients reconnect through another router.",
 )
-@click.option(
-    "--connections",
-    type=click.IntRange(1),
-    default=Limits().connections,
-    show_default=True,
-    help="Most open connections, if the system allows as many files; further ones get 503.",
-)
 @log_flags
 @listen_flags
 @api_key
@@ -50,7 +43,6 @@ def route(
     host: str,
     port: int,
     grace_seconds: float,
-    connections: int,
     log_level: str,
     log_json: bool,
     listening: Listening,
@@ -67,7 +59,7 @@ def route(
         urls,
         host,
         port,
-        Limits(grace_seconds=grace_seconds, connections=connections),
+        Limits(grace_seconds=grace_seconds),
         api_key or "",
         lambda url: click.echo(f"Routing on {url} (stop with Ctrl-C)"),
         cors_origins=listening.cors_origin,

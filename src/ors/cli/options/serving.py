@@ -16,7 +16,7 @@ from ors.cli.errors import WrongUsage
 from ors.cli.options.listening import Access
 from ors.cli.options.ray import FLAGS as RAY_FLAGS
 from ors.cli.options.ray import OnRay
-from ors.cli.options.shared import F, Flags, Grouped, add_flags, field_docs, given, typed
+from ors.cli.options.shared import F, Flags, Grouped, add_flags, given, typed
 from ors.cluster.local.messages import WorkerConfig
 from ors.server.sessions.shared import MAX_SLOT
 
@@ -154,19 +154,19 @@ class _Number(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no su
 
 
 def limit_flags(command: F) -> F:
-    """Adds a flag for each field of `ors.Limits`, with the field's docstring as its help."""
-    hints, docs = get_type_hints(Limits), field_docs(Limits)
+    """Adds an option for each limit that operators set."""
+    hints = get_type_hints(Limits)
     for field in reversed(dataclasses.fields(Limits)):
-        flag = click.option(
-            f"--{field.name.replace('_', '-')}",
-            cls=Grouped,
-            group="Limits",
-            type=_Number(hints[field.name]),
-            default="none" if field.default is None else field.default,
-            show_default=True,
-            help=docs.get(field.name, ""),
-        )
-        command = flag(command)
+        if field.metadata["is_option"]:
+            command = click.option(
+                f"--{field.name.replace('_', '-')}",
+                cls=Grouped,
+                group="Limits",
+                type=_Number(hints[field.name]),
+                default="none" if field.default is None else field.default,
+                show_default=True,
+                help=field.metadata["help"],
+            )(command)
     return command
 
 

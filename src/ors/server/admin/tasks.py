@@ -8,6 +8,7 @@ from typing import Any
 
 from ors._json import dumps
 from ors.errors import BadRequest
+from ors.limits import REPLY_TASKS
 from ors.server.episodes.environments import ServedEnvironment
 from ors.server.sessions.api_keys import Keys
 
@@ -75,7 +76,7 @@ class TaskSearch:
             BadRequest: no such split, or an environment that refuses ranges.
         """
         total = await self._total()
-        most = min(self._environment.limits.reply_tasks, MOST_TASKS)
+        most = min(REPLY_TASKS, MOST_TASKS)
         size, at = min(FIRST_TASKS, most), start
         began = now = perf_counter()
         while now - began < MOST_SECONDS and len(self._found) < MOST_FOUND and (total is None or at < total):

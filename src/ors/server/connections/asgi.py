@@ -63,7 +63,7 @@ class ASGI:
 
     def __init__(self, app: Application) -> None:
         self._app = app
-        self._arriving = ArrivingBodies(app.limits.arriving_bytes)
+        self._arriving = ArrivingBodies()
         self._prepared = False
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:

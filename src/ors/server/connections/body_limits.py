@@ -1,6 +1,7 @@
 """Limits of size and time for request bodies that are still arriving."""
 
 from ors.errors import ResponseError, Unavailable
+from ors.limits import ARRIVING_BYTES
 
 BODY_SECONDS = 30.0
 """Time for any body ..."""
@@ -11,8 +12,7 @@ LEAST_BYTES_A_SECOND = 8 * 1024
 class ArrivingBodies:
     """Counts the bytes of incomplete bodies over all connections."""
 
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
+    def __init__(self) -> None:
         self.bytes = 0
 
     def add(self, count: int) -> None:
@@ -22,10 +22,8 @@ class ArrivingBodies:
             Unavailable: the limit is exceeded; the bytes are counted all the same, until they are removed.
         """
         self.bytes += count
-        if self.bytes > self._limit:
-            text = (
-                f"The bodies of all requests that are arriving are over {self._limit} bytes; try again later"
-            )
+        if self.bytes > ARRIVING_BYTES:
+            text = f"Arriving request bodies take over {ARRIVING_BYTES} bytes; try again later"
             raise Unavailable(text, retry_after=1, reason="limit")
 
     def remove(self, count: int) -> None:

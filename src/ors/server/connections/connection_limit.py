@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from ors import _protocol
 from ors.errors import ORSError, Unavailable
-from ors.limits import Limits
+from ors.limits import CONNECTIONS, Limits
 from ors.server.connections.listener import LAST_READ_SECONDS, STATUS, Listener, Responder
 from ors.server.http.answers import Answer
 from ors.server.http.requests import Request
@@ -29,8 +29,8 @@ _HEALTH = frozenset({_protocol.HEALTH.path(), LIVE, READY})
 class ConnectionLimit:
     """Bounds the number of connections by the configured limit and by free file descriptors."""
 
-    def __init__(self, connections: int | None, files: int | None) -> None:
-        self._connections = math.inf if connections is None else connections
+    def __init__(self, connections: int, files: int | None) -> None:
+        self._connections = connections
         self._files = math.inf if files is None else files - _reserve(files)
 
     def has_room(self, connections: int, descriptor: int) -> bool:
@@ -39,10 +39,7 @@ class ConnectionLimit:
         return connections < self._connections and descriptor < self._files
 
     def __str__(self) -> str:
-        most = "any number of" if self._connections == math.inf else f"{self._connections:.0f}"
-        return (
-            f"there may be {most} connections (--connections), and {self._files:.0f} open files (ulimit -n)"
-        )
+        return f"at most {self._connections} connections, and {self._files:.0f} open files (ulimit -n)"
 
 
 class HealthOnly:
@@ -74,7 +71,7 @@ class OverflowListener(Listener):
     def __init__(self, app: Responder, count: Callable[[], int]) -> None:
         super().__init__(HealthOnly(app))
         self.leaving = True
-        self._limit = ConnectionLimit(app.limits.connections, _most_files())
+        self._limit = ConnectionLimit(CONNECTIONS, _most_files())
         self._count = count  # of all connections
         self._connections = 0  # over the limit
         self._refused_at = -math.inf  # the last refusal
@@ -112,7 +109,7 @@ class OverflowListener(Listener):
 
 def no_room() -> Unavailable:
     """The error for a connection over the limit."""
-    text = "The server has as many connections as it may; try again later"
+    text = "The server is at its connection limit. Try again later."
     return Unavailable(text, retry_after=1, reason="limit")
 
 

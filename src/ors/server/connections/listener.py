@@ -101,7 +101,7 @@ class Listener:
 
     def __init__(self, app: Responder) -> None:
         self.app = app
-        self.arriving = ArrivingBodies(app.limits.arriving_bytes)
+        self.arriving = ArrivingBodies()
         self._tasks = app.tasks
         self.date = b""
         self.stream_heads = StreamHeads()

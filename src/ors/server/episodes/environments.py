@@ -16,7 +16,7 @@ from ors._authoring.tools import SPAWN, call
 from ors._protocol import RESERVED_NAMES
 from ors.environment import Environment
 from ors.errors import BadRequest, InvalidEnvironment, ServerFailed
-from ors.limits import Limits
+from ors.limits import REPLY_TASKS, Limits
 from ors.server.episodes.author_code import AuthorCode
 from ors.server.episodes.class_checks import check_class, overrides
 from ors.server.episodes.episode import Episode, failure_reason
@@ -167,10 +167,9 @@ class ServedEnvironment:
         return tasks
 
     def _check_count(self, count: int) -> None:
-        limit = self.limits.reply_tasks
-        if count > limit:
+        if count > REPLY_TASKS:
             raise BadRequest(
-                f"{count} tasks are too many for one reply; ask for at most {limit} by task_range",
+                f"{count} tasks are too many for one reply; ask for at most {REPLY_TASKS} by task_range",
                 reason="limit",
             )
 
@@ -247,8 +246,6 @@ def _whereabouts(cls: type[Environment]) -> str:
 OWN_LIMITS = (
     "idle_seconds",
     "life_seconds",
-    "queued_calls",
-    "reply_tasks",
     "result_bytes",
     "sessions_per_environment",
     "setup_seconds",
@@ -266,7 +263,9 @@ def _own_limits(cls: type[Environment], limits: Limits) -> Limits:
         return limits
     unknown = sorted(set(cls.limits) - set(OWN_LIMITS))
     if unknown:
-        raise InvalidEnvironment(f"{cls.__name__}.limits: {unknown[0]!r} is none of {', '.join(OWN_LIMITS)}")
+        raise InvalidEnvironment(
+            f"{cls.__name__}.limits: unknown limit {unknown[0]!r}; valid limits: {', '.join(OWN_LIMITS)}"
+        )
     return replace(limits, **cls.limits)  # type: ignore[arg-type]
 
 

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 
 from ors.errors import Unavailable
+from ors.limits import ARRIVING_BYTES
 from ors.server.episodes.threads import Threads
 from ors.server.http.answers import Answer
 from ors.server.http.body_values import MOST_VALUES, VALUE_BYTES, parsed, values
@@ -15,9 +16,8 @@ from ors.server.http.streams import Outcome, Stream
 class HeavyBodies:
     """Parses such bodies. Parsing holds the interpreter's lock: more threads would only hold up the loop."""
 
-    def __init__(self, threads: Threads, limit: int) -> None:
+    def __init__(self, threads: Threads) -> None:
         self._threads = threads
-        self._limit = limit  # of memory, in bytes
         self._bytes = 0
         self._turn = asyncio.Lock()
 
@@ -42,9 +42,8 @@ class HeavyBodies:
 
     def _take(self, size: int, taken: int) -> int:
         """Takes memory for a request that has `taken` some already. The only one gets what it needs."""
-        limit, others = self._limit, self._bytes - taken
-        if others and self._bytes + size > limit:
-            text = f"Request bodies of many values take over {limit} bytes of memory; try again later"
+        if self._bytes > taken and self._bytes + size > ARRIVING_BYTES:
+            text = f"Bodies of many values take over {ARRIVING_BYTES} bytes of memory; try again later"
             raise Unavailable(text, retry_after=1, reason="limit")
         self._bytes += size
         return size

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 
 from ors.errors import Unavailable
-from ors.limits import Limits
+from ors.limits import QUEUE_SECONDS, Limits
 from ors.server.sessions.api_keys import Keys
 
 RETRY_SECONDS = 1
@@ -52,7 +52,7 @@ class Admission:
     def full(self) -> Unavailable:
         """The error for a creation that finds no place."""
         return Unavailable(
-            "The server has as many sessions as it may; try again later",
+            "The server is at its session limit. Try again later.",
             retry_after=RETRY_SECONDS,
             status=429,
             reason="limit",
@@ -79,7 +79,7 @@ class Admission:
         self._queues.setdefault(key, deque()).append(waiting)
         self.waiting += 1
         try:
-            async with asyncio.timeout(self._limits.queue_seconds):
+            async with asyncio.timeout(QUEUE_SECONDS):
                 await waiting.turn
         except BaseException as error:
             if _granted(waiting.turn):  # in the moment in which the wait ended

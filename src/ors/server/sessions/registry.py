@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from ors.errors import BadRequest, Gone, NotFound, ORSError
-from ors.limits import Limits
+from ors.limits import TOMBSTONE_SECONDS, TOMBSTONES, Limits
 from ors.server.episodes.episode import Episode
 from ors.server.observe.events import EpisodeForked
 from ors.server.sessions.admission import Admission
@@ -261,6 +261,6 @@ class Sessions:
             del self._ending[sid]
 
     def _add_tombstone(self, session: ServerSession, now: float, reason: str) -> None:
-        self._ended[session.sid] = _Tombstone(now + self._limits.tombstone_seconds, reason, session.key)
-        if len(self._ended) > self._limits.tombstones:
+        self._ended[session.sid] = _Tombstone(now + TOMBSTONE_SECONDS, reason, session.key)
+        if len(self._ended) > TOMBSTONES:
             self._ended.popitem(last=False)

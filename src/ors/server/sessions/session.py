@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 from ors._json import dumps
 from ors.errors import Gone, NotFound, ORSError, ServerFailed, Unavailable
-from ors.limits import Limits
+from ors.limits import QUEUED_CALLS, Limits
 from ors.server.episodes.episode import Episode, SetupTimeout, failure_reason
 from ors.server.episodes.result import Result, failed
 from ors.server.observe.events import (
@@ -235,11 +235,7 @@ class ServerSession:
             known = calls.by_key(key)
             if known is not None:
                 return self._rejoined(known)
-        if (
-            shared.draining
-            or shared.running >= shared.most_running
-            or calls.running > self.limits.queued_calls
-        ):
+        if shared.draining or shared.running >= shared.most_running or calls.running > QUEUED_CALLS:
             self._refuse_call()
         episode, early = self.episode, self.state is not READY or self._early is not None
         work = self._call_early if early or episode is None else episode.call
@@ -256,9 +252,9 @@ class ServerSession:
     def _refuse_call(self) -> NoReturn:
         self._shared.check_open()
         if self._shared.running >= self._shared.most_running:
-            text = f"The server runs {self._shared.limits.calls} calls, as many as it may"
+            text = f"The server is at its limit of {self._shared.limits.calls} concurrent calls."
         else:
-            text = f"{self.limits.queued_calls} calls of this session wait for their turn already"
+            text = f"This session already has {QUEUED_CALLS} queued calls."
         raise Unavailable(text, retry_after=1, status=429, reason="limit")
 
     @property
@@ -269,7 +265,7 @@ class ServerSession:
     def check_room(self) -> None:
         """Raises the error for a fork that may not wait for its turn: the server or the session is busy."""
         shared = self._shared
-        full = shared.running >= shared.most_running or self.running > self.limits.queued_calls
+        full = shared.running >= shared.most_running or self.running > QUEUED_CALLS
         if shared.draining or full:
             self._refuse_call()
 
