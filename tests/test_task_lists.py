@@ -10,6 +10,7 @@ import pytest
 
 from ors._authoring.task_lists import Listing
 from ors.types import JSONObject
+from tests.support.waiting import until
 
 
 class Numbers:
@@ -38,8 +39,7 @@ def numbers() -> Iterator[type[Numbers]]:
 
 
 async def until_asked(numbers: type[Numbers]) -> None:
-    while not numbers.asked:
-        await asyncio.sleep(0)
+    await until(lambda: numbers.asked)
 
 
 async def test_concurrent_requests_from_several_loops_list_once(numbers: type[Numbers]) -> None:

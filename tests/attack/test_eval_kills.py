@@ -9,6 +9,7 @@ from ors.rollouts.records import read_run
 from tests.attack.conftest import Scale, Tally
 from tests.support import SUPPORT
 from tests.support.commands import ORS, run, variables
+from tests.support.waiting import wait_until
 
 QUIZ = str(SUPPORT / "eval_environments.py")
 TASKS, SAMPLES = 10, 3
@@ -37,9 +38,8 @@ def _killed_and_resumed(folder: Path, name: str, moment: float) -> int:
         stderr=subprocess.DEVNULL,
     )
     try:
-        while not (folder / name / "episodes.jsonl").is_file():
-            assert process.poll() is None
-            time.sleep(0.005)
+        wait_until(lambda: process.poll() is not None or (folder / name / "episodes.jsonl").is_file())
+        assert process.poll() is None
         time.sleep(moment * 0.05 * len(WANTED) / 3)
     finally:
         process.kill()

@@ -3,9 +3,8 @@
 import re
 import socket
 import subprocess
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ import ors.conformance.probe
 from ors.conformance import Report, check
 from ors.conformance.checks import all_checks
 from tests.support.side_venvs import OPENREWARD, ORS_SDK, Package, environ
+from tests.support.waiting import wait_until
 
 DOCS = Path(__file__).parents[2] / "docs" / "conformance.md"
 BY_CHANCE = {"create.race"}
@@ -50,14 +50,14 @@ def probed(package: Package, home: Path) -> Iterator[str]:
 
 
 def _wait(port: int, process: "subprocess.Popen[bytes]") -> None:
-    until = time.monotonic() + 60
-    while time.monotonic() < until and process.poll() is None:
-        try:
+    def listens() -> bool:
+        assert process.poll() is None, "the server has ended"
+        with suppress(OSError):
             socket.create_connection(("127.0.0.1", port), 1).close()
-            return
-        except OSError:
-            time.sleep(0.1)  # nobody tells us when another package's server listens
-    raise AssertionError("the server did not start")
+            return True
+        return False
+
+    wait_until(listens, "the server of another package, which does not tell when it listens")
 
 
 def recorded(package: Package) -> set[str]:

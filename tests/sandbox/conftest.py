@@ -15,6 +15,10 @@ SOURCE = Path(__file__).parents[2] / "src"
 NOBODY = 65534
 
 
+async def exists(box: Sandbox, path: str) -> bool:
+    return (await box.exec(["test", "-e", path])).returncode == 0
+
+
 @pytest_asyncio.fixture
 async def box() -> AsyncIterator[Sandbox]:
     async with await open_sandbox(SandboxSpec(backend="bwrap")) as opened:

@@ -21,7 +21,9 @@ from ors.sandbox.battery import SMALL
 from ors.sandbox.battery.outside import FULL
 from ors.sandbox.box import open_box
 from ors.toolsets import SandboxEnvironment, Submit
+from tests.sandbox.conftest import exists
 from tests.sandbox.test_end import family
+from tests.support.waiting import until
 
 ROOT = os.getuid() == 0
 SPEC = SandboxSpec(backend="bwrap")
@@ -51,8 +53,7 @@ async def test_a_sandbox_that_programs_kill_by_its_memory_has_hit_a_limit() -> N
 
 async def test_a_sandbox_that_ends_from_inside_has_hit_a_limit(real: Sandbox) -> None:
     running = asyncio.ensure_future(real.exec("echo begun; touch begun; sleep 600"))
-    while (await real.exec(["test", "-e", "begun"])).returncode:
-        await asyncio.sleep(0)
+    await until(lambda: exists(real, "begun"))
     os.kill(family(real.cell.pid)[1], signal.SIGKILL)  # the agent, as if a program had found a way
     result = await running
     assert (result.returncode, result.stdout, result.limit) == (None, b"begun\n", "killed")

@@ -8,6 +8,7 @@ import pytest
 
 from ors.sandbox.channel import HEAD, LARGEST, AgentChannel
 from ors.sandbox.inside.archive import pack, record, unpack
+from tests.support.waiting import until
 
 
 async def connected() -> tuple[AgentChannel, socket.socket]:
@@ -51,8 +52,7 @@ async def test_answers_in_any_pieces_reach_who_waits_for_them() -> None:
     for byte in message:
         agent.send(bytes([byte]))
         await asyncio.sleep(0)
-    while len(got) < 2:
-        await asyncio.sleep(0)
+    await until(lambda: len(got) == 2)
     assert got == [(b"O", b"hello"), (b"X", b"0 ")]
     channel.close()
     agent.close()

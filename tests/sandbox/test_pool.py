@@ -42,8 +42,7 @@ async def test_the_rest_wait_in_the_order_in_which_they_came() -> None:
                 order.append(number)
 
         waiting = [asyncio.ensure_future(come(number)) for number in range(4)]
-        while pool.waiting < 4:
-            await asyncio.sleep(0)
+        await until(lambda: pool.waiting == 4)
         assert pool.open == 1
         await first.close()
         await asyncio.gather(*waiting)
@@ -64,8 +63,7 @@ async def test_who_leaves_the_line_takes_no_place() -> None:
     async with Pool(SPEC, limit=1, warm=0) as pool:
         first = await pool.take()
         gone = asyncio.ensure_future(pool.take())
-        while not pool.waiting:
-            await asyncio.sleep(0)
+        await until(lambda: pool.waiting)
         gone.cancel()
         await first.close()
         async with asyncio.timeout(20), await pool.take():

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from ors.sandbox import Sandbox, SandboxDead, SandboxLimit, SandboxSpec, SandboxUnavailable, open_sandbox
+from tests.sandbox.conftest import exists
 from tests.support.waiting import until
 
 
@@ -70,8 +71,7 @@ async def test_many_programs_run_beside_each_other(box: Sandbox) -> None:
 
 async def test_a_cancelled_program_is_killed(box: Sandbox) -> None:
     running = asyncio.ensure_future(box.exec("touch started; exec sleep 600"))
-    while (await box.exec(["test", "-e", "started"])).returncode:
-        await asyncio.sleep(0)
+    await until(lambda: exists(box, "started"))
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
@@ -248,8 +248,7 @@ async def test_the_grader_imports_nothing_from_its_folders_by_accident(box: Sand
 
 async def test_after_the_end_everything_is_a_typed_error(box: Sandbox) -> None:
     running = asyncio.ensure_future(box.exec("touch started; sleep 600"))
-    while (await box.exec(["test", "-e", "started"])).returncode:
-        await asyncio.sleep(0)
+    await until(lambda: exists(box, "started"))
     await box.close()
     await box.close()
     with pytest.raises(SandboxDead):

@@ -9,6 +9,7 @@ from pathlib import Path
 from ors._protocol import session_id_route
 from ors.client import AsyncORS, AsyncSession
 from ors.errors import ORSError
+from tests.support.waiting import until
 
 ALLOWED = {"ok", "SessionLost", "ToolFailed"}
 """How a call may end when its server may die. None may stay open."""
@@ -50,9 +51,8 @@ class Ledger:
     async def more(self, count: int) -> None:
         """Waits until this many more calls have succeeded."""
         wanted = self._well() + count
-        while self._well() < wanted:
-            assert not any(player.done() for player in self._players)
-            await asyncio.sleep(0.01)
+        await until(lambda: self._well() >= wanted or any(player.done() for player in self._players))
+        assert not any(player.done() for player in self._players)
 
     async def end(self) -> None:
         """Ends the players, each after its episode."""

@@ -11,6 +11,7 @@ from pydantic import BaseModel
 
 from ors import Environment, ImageBlock, Split, TextBlock, ToolError, ToolOutput, tool
 from ors.types import Blocks, JSONObject, ListToolsOutput, ToolSpec
+from tests.support.waiting import until
 
 
 def said(text: str, **kwargs: Any) -> ToolOutput:
@@ -172,8 +173,7 @@ class Lab(Environment):
     async def finish(self, given: Reward) -> ToolOutput:
         """Waits for the test's word, then ends the episode."""
         self.gates[f"{self.id}.held"].set()
-        while not self.gates[f"{self.id}.hold"].is_set():
-            await asyncio.sleep(0.005)
+        await until(self.gates[f"{self.id}.hold"].is_set, "the test's word")
         return said("finished", reward=given.value, finished=True)
 
     @tool(concurrent=True)
@@ -188,7 +188,7 @@ class Lab(Environment):
         """Notes that it started and ended, with a pause between."""
         log = self.task_log(self.id)
         log.append(f"+{name}")
-        time.sleep(0.01)
+        time.sleep(0.01)  # a real duration: calls that overlap would show it
         log.append(f"-{name}")
         return said("ok")
 

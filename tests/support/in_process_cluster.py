@@ -13,6 +13,7 @@ from ors.cluster.routing.peer import UNIX
 from ors.cluster.servers.member import Member
 from ors.cluster.servers.router_server import RouterServer
 from tests.support.raw_http import Raw
+from tests.support.waiting import until
 
 
 class ServerThread:
@@ -51,8 +52,7 @@ class ServerThread:
 
     async def _meet(self, others: list[str]) -> None:
         self.member.peers.update(others)
-        while {peer.address for peer in self.member.peers if peer.taking} != set(others):
-            await asyncio.sleep(0)
+        await until(lambda: {peer.address for peer in self.member.peers if peer.taking} == set(others))
 
     def stop(self) -> None:
         self.member.should_exit = True

@@ -2,13 +2,13 @@
 
 import os
 import signal
-import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from tests.support.call_ledger import Place
 from tests.support.raw_http import Raw
+from tests.support.waiting import wait_until, written
 from tests.support.worker_command import alive
 
 if TYPE_CHECKING:
@@ -28,15 +28,15 @@ HEALTH = {
 
 def until(what: Callable[[], Any]) -> Any:
     """Waits until `what()` is true; returns its value."""
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        try:
-            if found := what():
-                return found
-        except OSError:
-            pass
-        time.sleep(0.05)
-    raise AssertionError("it is never so")
+    found: list[Any] = []
+
+    def holds() -> bool:
+        with suppress(OSError):
+            found[:] = [what()]
+        return any(found)
+
+    wait_until(holds, written(what))
+    return found[0]
 
 
 def gone(pid: int) -> None:

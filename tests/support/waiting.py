@@ -30,6 +30,10 @@ async def until(holds: Callable[[], object | Awaitable[object]], what: str = "")
         await asyncio.sleep(PAUSE)
 
 
+def written(condition: Callable[[], object]) -> str:
+    """A condition as it is written in its test."""
+    return inspect.getsource(condition).strip() if inspect.isfunction(condition) else repr(condition)
+
+
 def _in_vain(holds: Callable[[], object], what: str) -> str:
-    written = inspect.getsource(holds).strip() if inspect.isfunction(holds) else repr(holds)
-    return f"waited {PATIENCE:g} s in vain for: {what or written}"
+    return f"waited {PATIENCE:g} s in vain for: {what or written(holds)}"

@@ -5,7 +5,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -13,8 +12,8 @@ from pathlib import Path
 from tests.support import SUPPORT
 from tests.support.commands import ORS, PATIENCE, variables
 from tests.support.raw_http import Raw
+from tests.support.waiting import wait_until, written
 
-BETWEEN_SECONDS = 0.02
 YARD = f"{SUPPORT / 'traced_environment.py'}:Yard"
 
 
@@ -85,10 +84,13 @@ class Crew:
 
     def until(self, what: Callable[[], bool]) -> None:
         """Waits until `what()` is true, sending requests meanwhile."""
-        while not what():
+
+        def holds() -> bool:
             with suppress(OSError):  # a worker that is killed takes its connections with it
                 self.raw.get("/health")
-            time.sleep(BETWEEN_SECONDS)
+            return what()
+
+        wait_until(holds, written(what))
 
     def stop(self) -> int:
         self.process.send_signal(signal.SIGTERM)

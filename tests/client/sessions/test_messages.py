@@ -25,6 +25,7 @@ from ors.client import ORS, AsyncORS, Options, Provider
 from ors.errors import SessionLost, ToolCallError, ToolFailed
 from tests.support.live_server import serving
 from tests.support.provider_types import message_problems
+from tests.support.waiting import until
 
 # The providers' packages take seconds to import: in one process.
 pytestmark = pytest.mark.xdist_group("providers")
@@ -51,8 +52,7 @@ class Gallery(Environment):
     async def show(self, name: str) -> ToolOutput:
         """Shows a picture, once two have been asked for."""
         self.asked = getattr(self, "asked", 0) + 1
-        while self.asked < 2:
-            await asyncio.sleep(0.001)
+        await until(lambda: self.asked == 2)
         image = ImageBlock(data=IMAGE, mimeType="image/png")
         return ToolOutput(blocks=[TextBlock(text=f"This is {name}."), image])
 

@@ -20,6 +20,7 @@ from ors.server.http.requests import Request
 from tests.cluster.link.test_frames import Speaker, asked
 from tests.support.environments import Lab
 from tests.support.in_process_cluster import ServerThread, linked_servers
+from tests.support.waiting import until
 
 HELLO = {"slot": 3, "incarnation": 7, "environments": ["lab"], "body_bytes": 1000}
 SWITCHED = b"HTTP/1.1 101 Switching Protocols\r\n\r\n"
@@ -91,8 +92,7 @@ async def test_a_peer_that_introduces_itself_wrongly_loses_its_link_with_one_lin
 ) -> None:
     with caplog.at_level(logging.INFO):
         async with peered(greeting) as peers:
-            while "is closed" not in caplog.text:
-                await asyncio.sleep(0)
+            await until(lambda: "is closed" in caplog.text)
             (first, *_) = [record for record in caplog.records if record.levelno >= logging.WARNING]
             assert first.getMessage().startswith("The link to http://127.0.0.1:")
             assert "breaks its protocol: " in first.getMessage()
@@ -154,8 +154,7 @@ async def test_an_answer_in_its_order_is_passed_on() -> None:
 
 
 async def _connected(peers: Peers) -> Peer:
-    while not list(peers):
-        await asyncio.sleep(0)
+    await until(lambda: list(peers))
     return next(iter(peers))
 
 

@@ -27,6 +27,7 @@ from tests.support import TLS
 from tests.support.environments import Lab
 from tests.support.in_process_cluster import ServerThread, linked_servers, minted
 from tests.support.raw_http import Answer, Raw
+from tests.support.waiting import until
 from tests.support.worker_command import crew
 
 
@@ -152,12 +153,10 @@ async def test_connections_that_this_process_has_no_descriptors_for_wait_and_are
         with _few_files(free=2):
             assert client.give(*(end.fileno() for end in ends[::2]))
             async with asyncio.timeout(20):
-                while not (caplog.records or taken):
-                    await asyncio.sleep(0)
+                await until(lambda: caplog.records or taken)
             assert taken == []
         async with asyncio.timeout(20):
-            while len(taken) < 5:
-                await asyncio.sleep(0)
+            await until(lambda: len(taken) == 5)
         assert [record.getMessage() for record in caplog.records] == [
             "Connections from other servers wait: this process can open no more files"
         ]

@@ -12,6 +12,7 @@ from ors.cluster.routing.peers import Peers
 from tests.support.environments import Lab
 from tests.support.live_server import serving
 from tests.support.threads import no_new_thread
+from tests.support.waiting import until
 
 
 async def test_names_that_are_looked_up_for_long_keep_no_server_waiting(
@@ -33,8 +34,7 @@ async def test_names_that_are_looked_up_for_long_keep_no_server_waiting(
         )
         try:
             async with asyncio.timeout(20):
-                while [peer.slot for peer in peers] != [3]:
-                    await asyncio.sleep(0)
+                await until(lambda: [peer.slot for peer in peers] == [3])
             assert len(peers.missing()) == 64
         finally:
             over.set()
@@ -49,11 +49,9 @@ async def test_a_server_is_found_though_its_name_could_not_be_looked_up_at_first
                 peers.update([url.replace("127.0.0.1", "localhost")])
                 (peer,) = peers._by_address.values()
                 async with asyncio.timeout(20):
-                    while not peer.tried:
-                        await asyncio.sleep(0)
+                    await until(lambda: peer.tried)
             assert not peer.greeted
             async with asyncio.timeout(20):
-                while [peer.slot for peer in peers] != [3]:
-                    await asyncio.sleep(0)
+                await until(lambda: [peer.slot for peer in peers] == [3])
         finally:
             await peers.close()

@@ -9,7 +9,6 @@ import socket
 import subprocess
 import sys
 import textwrap
-import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
@@ -22,16 +21,10 @@ from ors.server.connections.connection_limit import MAX_OVERFLOW, ConnectionLimi
 from tests.support.environments import Lab
 from tests.support.live_server import hosted, serving
 from tests.support.raw_http import Raw
+from tests.support.waiting import wait_until
 
 HOST = b"Host: 127.0.0.1\r\n"
 GET = b"GET %b HTTP/1.1\r\n" + HOST + b"\r\n"
-
-
-def until(what: Callable[[], bool]) -> None:
-    """Asks again and again until it is so."""
-    deadline = time.monotonic() + 30
-    while not what():
-        assert time.monotonic() < deadline, "it is never so"
 
 
 def post(path: str, body: bytes, size: int, more: bytes = b"") -> bytes:
@@ -72,7 +65,7 @@ def test_bodies_that_are_arriving_are_bounded_over_all_connections(
         for connection in connections:
             connection.close()
         body = b'{"split": "train", "more": "%b"}' % (b"x" * 900_000)
-        until(lambda: Raw(url).post("/lab/num_tasks", body).status == 200)
+        wait_until(lambda: Raw(url).post("/lab/num_tasks", body).status == 200)
 
 
 def test_bodies_that_wait_for_their_turn_count_too(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,11 +81,11 @@ def test_bodies_that_wait_for_their_turn_count_too(monkeypatch: pytest.MonkeyPat
             assert Lab.gates["ahead.held"].wait(20)
             first.sendall(post("/lab/num_tasks", body, len(body)))
             # As long as the first one's has not come, the second one's has its place.
-            until(lambda: raw.post("/lab/num_tasks", body).status == 503)
+            wait_until(lambda: raw.post("/lab/num_tasks", body).status == 503)
             Lab.gates["ahead.hold"].set()
             second.sendall(GET % b"/health")
             assert told(second).startswith(b"HTTP/1.1 200 ")
-            until(lambda: raw.post("/lab/num_tasks", body).status == 200)
+            wait_until(lambda: raw.post("/lab/num_tasks", body).status == 200)
 
 
 def test_one_connection_too_many_is_told_so_and_health_is_told_all_the_same(
@@ -114,7 +107,7 @@ def test_one_connection_too_many_is_told_so_and_health_is_told_all_the_same(
                 assert raw.get(path).status == 200
             first[0].sendall(GET % b"/list_environments")
             assert told(first[0]).startswith(b"HTTP/1.1 200 ")
-        until(lambda: raw.get("/list_environments").status == 200)
+        wait_until(lambda: raw.get("/list_environments").status == 200)
         counted = re.search(rb'rejected_total{reason="limit"} (\d+)', raw.get("/-/metrics").body)
         assert counted is not None
         assert int(counted[1]) >= 3

@@ -408,7 +408,7 @@ async def test_copies_that_nobody_waits_for_are_deleted_also_if_one_has_ended_be
     sessions = Sessions(runtime())
     first = started(sessions, Copying())
     sessions.fork(first, 2)
-    while len(sessions) == 1:
+    while len(sessions) == 1:  # turn by turn: they are there for a few turns only
         await asyncio.sleep(0)
     one, other = (session for session in sessions if session is not first)
     sessions.delete(one.sid, now=0)

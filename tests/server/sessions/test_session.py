@@ -20,6 +20,7 @@ from ors.server.sessions.session import ServerSession
 from ors.server.sessions.shared import Shared
 from ors.server.sessions.states import TRANSITIONS, State
 from tests.requirements import proves
+from tests.support.waiting import until
 
 IDS = task_ids()
 
@@ -353,8 +354,7 @@ async def test_when_the_only_early_call_has_run_the_next_one_is_not_early() -> N
     session.submit("early", {}, asyncio.get_running_loop())
     await settle()
     episode.go.set()
-    while session.running:
-        await asyncio.sleep(0)
+    await until(lambda: not session.running)
     assert episode.called == ["early"]
     assert session._early is None
 
@@ -368,8 +368,7 @@ async def test_a_call_that_comes_as_the_setup_ends_overtakes_no_earlier_one() ->
             episode.go.set()
         session.submit(f"{number:02}", {}, asyncio.get_running_loop())
         await asyncio.sleep(0)
-    while session.running:
-        await asyncio.sleep(0)
+    await until(lambda: not session.running)
     assert episode.called == sorted(episode.called)
     assert len(episode.called) == 30
     assert session._early is None
