@@ -8,41 +8,27 @@ from verifiers.v1.runtimes import ProgramResult
 
 from ors.adapters.common.clients import shared_client
 from ors.adapters.common.secrets import secrets_from
-from ors.adapters.common.training import NoReward
+from ors.adapters.common.training import RETRIES, Training
+from ors.adapters.verifiers_task import ORSData, ORSTask
 from ors.client import ORS
-from ors.rollouts import AgentMessage, ContextExceeded, Conversation, ModelError, PlayArguments, play
+from ors.rollouts import (
+    AgentMessage,
+    ContextExceeded,
+    Conversation,
+    EpisodeRecord,
+    ModelError,
+    PlayArguments,
+    ToolMessage,
+    play,
+)
 from ors.rollouts.agents import ModelAgent
+from ors.rollouts.episodes.outcome import Party, worth_retrying
 from ors.types import ToolSpec
 
 __all__ = ["ORSHarness", "ORSTaskset"]
 
 
-class ORSData(vf.TaskData):
-    """Where a task is, and how its episodes are played."""
-
-    base_url: str
-    environment: str
-    split: str
-    index: int
-    arguments: dict[str, Any]
-    secrets: list[str] = []
-
-
-class ORSState(vf.State):
-    """Outcome of an episode."""
-
-    reward: float | None = None
-    rewards: list[float | None] = []
-    outcome: str = ""
-
-
-class ORSTask(vf.Task[ORSData, ORSState]):
-    """A task of an environment, which scores it itself."""
-
-    @vf.reward(weight=1.0)
-    async def environment_reward(self, trace: vf.Trace) -> float:
-        assert trace.state.reward is not None, "the harness raises if there is none"
-        return float(trace.state.reward)
+_ARGUMENTS = {"reward", "truncated_reward", "unscored_reward", "failed_reward", "retries", "nudge"}
 
 
 class ORSTasksetConfig(vf.TasksetConfig):
@@ -53,8 +39,10 @@ class ORSTasksetConfig(vf.TasksetConfig):
     split: str = ""
     reward: Literal["last", "sum", "max"] | None = None
     """How the rewards of the steps become one."""
-    truncated_reward: float | None = None
-    unscored_reward: float | None = None
+    truncated_reward: float | None = 0.0
+    unscored_reward: float | None = 0.0
+    failed_reward: dict[Party, float] = {}
+    retries: int = RETRIES
     nudge: str | None = None
     secrets: list[str] = []
     """Names of those that the environment gets, from the variables of the process."""
@@ -77,7 +65,7 @@ class ORSTaskset(vf.Taskset[ORSTask, ORSTasksetConfig]):
             raise ValueError(f"The taskset needs {', '.join(missing)}: set env.taskset.{missing[0]}")
         with ORS(config.base_url) as client:
             count = client.environment(config.environment).num_tasks(config.split)
-        arguments = config.model_dump(include={"reward", "truncated_reward", "unscored_reward", "nudge"})
+        arguments = config.model_dump(include=_ARGUMENTS)
         for index in range(count):
             name = f"{config.environment}/{config.split}/{index}"
             where = {"environment": config.environment, "split": config.split, "index": index}
@@ -106,25 +94,27 @@ class ORSHarness(vf.Harness[ORSHarnessConfig]):
         secret: str,
         mcp_urls: dict[str, str],
         data: ORSData,
-        **_: Any,
+        **more: Any,
     ) -> ProgramResult:
-        """Plays one episode.
-
-        Raises:
-            NoReward: it failed, or is unscored. The trace then has an error, and is left out.
-        """
+        """Plays one episode; begins anew if the infrastructure fails before the model is asked."""
         env = shared_client(data.base_url).environment(data.environment)
-        arguments: PlayArguments = {**data.arguments, "system": data.system_prompt}  # type: ignore[typeddict-item]
+        training = Training.of(data.arguments)  # type: ignore[arg-type]
+        arguments: PlayArguments = {**training.arguments, "system": data.system_prompt}
         model = ModelAgent("openai", ctx.model, base_url=endpoint, api_key=secret)
-        try:
+
+        async def attempt() -> EpisodeRecord:
             session = env.session(secrets=secrets_from(data.secrets), split=data.split, index=data.index)
-            record = await play(session, _Intercepted(model, trace), **arguments)
+            return await play(session, _Intercepted(model, trace), **arguments)
+
+        try:
+            record = await attempt()
+            for _ in range(training.retries):
+                if trace.calls or not worth_retrying(record.outcome):
+                    break
+                record = await attempt()
         finally:
             await model.close()
-        trace.state.reward, trace.state.rewards = record.reward, list(record.rewards)
-        trace.state.outcome = record.outcome.type
-        if record.reward is None:
-            raise NoReward(record)
+        trace.state.note(record)
         return ProgramResult(exit_code=0, stdout="", stderr="")
 
 
@@ -135,6 +125,9 @@ class _Intercepted:
         self._model, self._trace = model, trace
 
     async def reply(self, conversation: Conversation, tools: Sequence[ToolSpec]) -> AgentMessage:
+        # If time is up, nobody gets a record.
+        steps = [each for each in conversation.messages if isinstance(each, ToolMessage)]
+        self._trace.state.rewards = [each.reward for each in steps]
         try:
             return await self._model.reply(conversation, tools)
         except ModelError:

@@ -1,31 +1,25 @@
 """verifiers: a toolset, for the harnesses that have a loop of their own."""
 
 import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import verifiers.v1 as vf
 
 from ors.adapters.common.chat import text_of, tool_schemas
+from ors.adapters.common.clients import OPTIONS
 from ors.adapters.common.methods import tool_method
 from ors.adapters.common.secrets import secrets_from
-from ors.adapters.verifiers import ORSData, ORSState, ORSTask, ORSTaskset
+from ors.adapters.common.training import Training
+from ors.adapters.verifiers import ORSTaskset
+from ors.adapters.verifiers_task import ORSData, ORSState, ORSTask
 from ors.client import ORS, AsyncORS, ToolInvocation
-from ors.rollouts import AgentMessage, Failed, SteppedEpisode, ToolMessage
+from ors.rollouts import AgentMessage, ToolMessage
 
 __all__ = ["ORSToolTaskset", "ORSToolset"]
 
-_REDUCTIONS: Mapping[str, Any] = {"last": lambda given: given[-1], "sum": sum, "max": max}
 
-
-class ORSToolState(ORSState):
-    """Outcome of an episode so far: what it is if the harness stops now."""
-
-    ended: bool = False
-    why: str = ""
-
-
-class ORSToolset(vf.Toolset[vf.ToolsetConfig, ORSToolState]):
+class ORSToolset(vf.Toolset[vf.ToolsetConfig, ORSState]):
     """The tools of one episode: a server that verifiers starts for each rollout. Images are named in text."""
 
     TOOL_PREFIX = None
@@ -35,14 +29,13 @@ class ORSToolset(vf.Toolset[vf.ToolsetConfig, ORSToolState]):
         # verifiers stops this process by SIGTERM. uvicorn sends it again when it has stopped serving, which
         # by default would end the process before the session is closed.
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        client = await self._exit_stack.enter_async_context(AsyncORS(task.base_url))
+        client = await self._exit_stack.enter_async_context(AsyncORS(task.base_url, options=OPTIONS))
         env, secrets = client.environment(task.environment), secrets_from(task.secrets)
-        session = env.session(secrets=secrets, split=task.split, index=task.index)
-        self._arguments = task.arguments
-        self._rewards: list[float | None] = []
-        self._episode = SteppedEpisode(session, **task.arguments)
+        training = Training.of(task.arguments)  # type: ignore[arg-type]
+        self._episode, _ = await training.begin_async(
+            lambda: env.session(secrets=secrets, split=task.split, index=task.index)
+        )
         self._exit_stack.push_async_callback(self._episode.stop, "the harness ended the episode")
-        await self._episode.start()
         self._note(self.state)
         await self._push_state(b"")
 
@@ -61,7 +54,7 @@ class ORSToolset(vf.Toolset[vf.ToolsetConfig, ORSToolState]):
         made = {key: value for key, value in given.items() if value is not None}
         new = await self._episode.step(AgentMessage(calls=(ToolInvocation(name, made),)))
         result = next((each for each in new if isinstance(each, ToolMessage)), None)
-        self._rewards += [] if result is None else [result.reward]
+        self.state.rewards += [] if result is None else [result.reward]
         self._note(self.state)
         if result is None:
             return "The environment failed."
@@ -69,21 +62,12 @@ class ORSToolset(vf.Toolset[vf.ToolsetConfig, ORSToolState]):
             raise ValueError(text_of(result.blocks))
         return text_of(result.blocks)
 
-    def _note(self, state: ORSToolState) -> None:
-        record = self._episode.record
-        state.ended, state.rewards = record is not None, list(self._rewards)
-        if record is None:
-            given = [reward for reward in self._rewards if reward is not None]
-            state.outcome = "scored" if given else "truncated"
-            reduced = _REDUCTIONS[self._arguments["reward"]](given) if given else None
-            state.reward = self._arguments.get("truncated_reward") if reduced is None else float(reduced)
-            return
-        state.reward, state.outcome = record.reward, record.outcome.type
-        if isinstance(record.outcome, Failed):
-            state.why = f": {record.outcome.who}, {record.outcome.error}: {record.outcome.message}"
+    def _note(self, state: ORSState) -> None:
+        if self._episode.record is not None:
+            state.note(self._episode.record)
 
 
-class ORSToolTask(ORSTask, vf.Task[ORSData, ORSToolState]):
+class ORSToolTask(ORSTask, vf.Task[ORSData, ORSState]):
     """A task whose tools any harness calls."""
 
     @classmethod
@@ -94,19 +78,7 @@ class ORSToolTask(ORSTask, vf.Task[ORSData, ORSToolState]):
     @vf.stop
     async def episode_ended(self, trace: vf.Trace) -> bool:
         """Whether `finished`, a limit or a failure has ended the episode."""
-        return bool(trace.state.ended)
-
-    @vf.reward(weight=1.0)
-    async def environment_reward(self, trace: vf.Trace) -> float:
-        """The reward of the episode.
-
-        Raises:
-            RuntimeError: it has none. The trace then has an error, and is left out.
-        """
-        state = trace.state
-        if state.reward is None:
-            raise RuntimeError(f"the episode is {state.outcome or 'not begun'} and has no reward{state.why}")
-        return float(state.reward)
+        return trace.state.result is not None
 
 
 class ORSToolTaskset(ORSTaskset):
@@ -120,8 +92,10 @@ class ORSToolTaskset(ORSTaskset):
         """All tasks of the split.
 
         Raises:
-            ValueError: the configuration lacks something, or the environment scores the last message.
+            ValueError: the configuration does not fit, or the environment scores the last message.
         """
+        if self.config.nudge is not None:
+            raise ValueError("The harness runs the loop, and sends no nudge: use ORSHarness")
         with ORS(self.config.base_url or "http://127.0.0.1") as client:
             for task in super().load():
                 data = task.data

@@ -5,6 +5,7 @@ import json
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,20 @@ import pytest
 import verifiers.v1 as vf
 from verifiers.v1.runtimes import SubprocessConfig
 
+from ors.adapters import verifiers
+from ors.adapters.common import clients
+from ors.client import Options
+from ors.rollouts import Failed, play
 from tests.support.training_environment import hunt_elsewhere
 
-Reply = tuple[str, dict[str, Any]] | str
+Reply = tuple[str, dict[str, Any] | str] | str
+"""A call with its arguments, also as text; or a message."""
+
+
+class Cut(str):
+    """A message that is cut off at the length limit."""
+
+
 RIGHT: Reply = ("guess", {"number": 3})
 HINT: Reply = ("hint", {})
 
@@ -36,12 +48,12 @@ class Completions(BaseHTTPRequestHandler):
         self.server.before_reply(len(self.server.requests))
         self.server.requests.append(body)
         reply = self.server.script.pop(0)
-        call = None if isinstance(reply, str) else {"name": reply[0], "arguments": json.dumps(reply[1])}
+        call = None if isinstance(reply, str) else _call(*reply)
         message: dict[str, Any] = {"role": "assistant", "content": reply if call is None else None}
         if call is not None:
             id = f"call_{len(self.server.requests)}"
             message["tool_calls"] = [{"id": id, "type": "function", "function": call}]
-        reason = "stop" if call is None else "tool_calls"
+        reason = ("length" if isinstance(reply, Cut) else "stop") if call is None else "tool_calls"
         answer = {
             "id": "a",
             "object": "chat.completion",
@@ -60,6 +72,10 @@ class Completions(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: Any) -> None:
         pass
+
+
+def _call(name: str, given: dict[str, Any] | str) -> dict[str, str]:
+    return {"name": name, "arguments": given if isinstance(given, str) else json.dumps(given)}
 
 
 def _stream(answer: dict[str, Any]) -> bytes:
@@ -104,8 +120,12 @@ async def played(
 ) -> Any:
     """The trace of one episode, run by verifiers."""
     model.script = list(script)
-    limits = {key: options.pop(key) for key in ("max_turns",) if key in options}
-    where = {"base_url": url, "environment": options.pop("environment", "hunt"), "split": split}
+    limits: dict[str, Any] = {key: options.pop(key) for key in ("max_turns", "timeout") if key in options}
+    where: dict[str, Any] = {
+        "base_url": url,
+        "environment": options.pop("environment", "hunt"),
+        "split": split,
+    }
     config = vf.SingleAgentEnvConfig.model_validate(
         {
             "taskset": {"id": "ors_tasks", **where, "reward": "sum", **options},
@@ -146,11 +166,65 @@ async def test_secrets_come_from_variables(model: Model, url: str, monkeypatch: 
 async def test_an_episode_without_reward_is_an_error_and_has_no_score(
     model: Model, url: str, bad: str
 ) -> None:
-    trace = await played(model, url, [(bad, {})])
+    trace = await played(model, url, [(bad, {})], unscored_reward=None)
     assert not trace.ok
     assert trace.has_error
     assert not any(trace.rewards.values())
     assert "has no reward" in trace.last_error.message
+    kind = "failed_environment" if bad == "crash" else "unscored"
+    assert (trace.metrics["ors/left_out"], trace.metrics[f"ors/{kind}"]) == (1.0, 1.0)
+    told = "environment, at the stage 'call', ToolFailed" if bad == "crash" else "is unscored"
+    assert told in trace.info["ors"]
+
+
+async def test_crashes_are_losses_if_the_user_says_so(model: Model, url: str) -> None:
+    trace = await played(model, url, [HINT, ("crash", {})], failed_reward={"environment": 0.0})
+    assert (trace.ok, trace.reward, trace.state.outcome) == (True, 0.0, "failed")
+
+
+async def test_giving_up_is_a_loss_by_default(model: Model, url: str) -> None:
+    trace = await played(model, url, ["I give up."])
+    assert (trace.ok, trace.reward, trace.state.outcome) == (True, 0.0, "unscored")
+
+
+async def test_a_reply_that_is_cut_off_is_truncated_and_not_graded(model: Model, url: str) -> None:
+    trace = await played(model, url, [Cut("It is 3")], environment="essay", truncated_reward=-1.0)
+    assert (trace.ok, trace.reward, trace.state.outcome) == (True, -1.0, "truncated")
+
+
+async def test_a_call_that_cannot_be_read_goes_back_to_the_model(model: Model, url: str) -> None:
+    trace = await played(model, url, [("guess", '{"number": '), RIGHT])
+    assert (trace.ok, trace.reward) == (True, 1.0)
+    assert model.requests[1]["messages"][-1]["role"] == "tool"
+
+
+async def test_an_episode_that_runs_out_of_time_has_what_it_earned(model: Model, url: str) -> None:
+    waiting = threading.Event()
+    model.before_reply = lambda turn: waiting.wait(60) if turn == 1 else None
+    trace = await played(model, url, [HINT, RIGHT], timeout={"rollout": 4.0})
+    waiting.set()
+    assert (trace.ok, trace.reward, trace.state.outcome) == (True, 0.25, "truncated"), trace.last_error
+
+
+async def test_an_episode_that_fails_before_the_model_is_asked_is_played_again(
+    model: Model, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attempts = []
+
+    async def lost_at_first(*args: Any, **arguments: Any) -> Any:
+        attempts.append(args)
+        record = await play(*args, **arguments)
+        lost = Failed("infrastructure", "opening", "SessionLost", "the server is gone")
+        return record if len(attempts) > 1 else replace(record, outcome=lost, reward=None)
+
+    monkeypatch.setattr(verifiers, "play", lost_at_first)
+    trace = await played(model, url, [], split="broken")
+    assert len(attempts) == 2
+    assert "the setup is broken" in trace.last_error.message
+    attempts.clear()
+    trace = await played(model, url, [RIGHT, RIGHT])
+    assert (len(attempts), trace.ok) == (1, False)  # its trace has a reply of the model
+    assert "the server is gone" in trace.last_error.message
 
 
 async def test_a_setup_that_fails_is_an_error(model: Model, url: str) -> None:
@@ -160,7 +234,9 @@ async def test_a_setup_that_fails_is_an_error(model: Model, url: str) -> None:
     assert model.requests == []
 
 
-async def test_a_server_that_is_killed_is_an_error(model: Model) -> None:
+async def test_a_server_that_is_killed_is_an_error(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    impatient = Options(ping_seconds=0.2, ping_failures=2, retries=1)
+    monkeypatch.setattr(clients, "OPTIONS", impatient)
     with hunt_elsewhere() as (process, address):
 
         def kill(turn: int) -> None:

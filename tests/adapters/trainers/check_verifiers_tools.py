@@ -15,7 +15,7 @@ import verifiers.v1 as vf
 from verifiers.v1.runtimes import SubprocessConfig
 from verifiers.v1.runtimes.base import Runtime
 
-from tests.adapters.trainers.check_verifiers import HINT, RIGHT, Model, Reply, model
+from tests.adapters.trainers.check_verifiers import HINT, RIGHT, Cut, Model, Reply, model
 from tests.support.training_environment import Hunt, hunt_elsewhere
 
 pytestmark = pytest.mark.timeout(200)  # each starts three processes, one after the other
@@ -81,7 +81,8 @@ async def test_an_episode_that_fails_is_an_error_and_has_no_score(model: Model, 
     trace = await played(model, url, [("crash", {}), RIGHT])
     assert not trace.ok
     assert not any(trace.rewards.values())
-    assert "has no reward: environment" in trace.last_error.message
+    assert "failed: environment, at the stage 'call'" in trace.last_error.message
+    assert trace.metrics["ors/failed_environment"] == trace.metrics["ors/left_out"] == 1.0
 
 
 async def test_a_server_that_is_killed_is_an_error(model: Model) -> None:
@@ -101,6 +102,21 @@ async def test_a_server_that_is_killed_is_an_error(model: Model) -> None:
 async def test_a_model_that_stops_has_the_rewards_so_far(model: Model, url: str) -> None:
     trace = await played(model, url, [HINT, "I give up."])
     assert (trace.ok, trace.reward) == (True, 0.25), trace.last_error
+
+
+async def test_a_model_that_gives_up_is_unscored(model: Model, url: str) -> None:
+    trace = await played(model, url, ["I give up."], unscored_reward=-1.0, truncated_reward=-2.0)
+    assert (trace.ok, trace.reward, trace.state.outcome) == (True, -1.0, "unscored"), trace.last_error
+
+
+async def test_a_reply_that_is_cut_off_is_truncated(model: Model, url: str) -> None:
+    trace = await played(model, url, [Cut("I th")], unscored_reward=-1.0, truncated_reward=-2.0)
+    assert (trace.ok, trace.reward, trace.state.outcome) == (True, -2.0, "truncated"), trace.last_error
+
+
+async def test_a_nudge_that_nobody_would_send_is_refused(model: Model, url: str) -> None:
+    with pytest.raises(ValueError, match="sends no nudge: use ORSHarness"):
+        await played(model, url, [], nudge="Go on.")
 
 
 async def test_an_environment_that_scores_the_last_message_is_refused(model: Model, url: str) -> None:

@@ -4,6 +4,7 @@ import logging
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Self, get_args
 
 from ors.client import AsyncSession, Session
@@ -181,6 +182,12 @@ class Watch:
                     " a loss",
                     *(key, *rise),
                 )
+
+
+@lru_cache
+def shared_watch() -> Watch:
+    """The watch of this process, for adapters that are made anew for each episode."""
+    return Watch()
 
 
 class _Share:

@@ -7,7 +7,6 @@ import time
 from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from math import isfinite
 from typing import Any, Unpack, get_args
 
 from ors._json import dumps
@@ -36,7 +35,7 @@ from ors.rollouts.episodes.outcome import (
     ended,
     session_failed,
 )
-from ors.rollouts.episodes.rules import PlayArguments, Rules, reducer
+from ors.rollouts.episodes.rules import PlayArguments, Rules
 from ors.rollouts.episodes.task import mask_of, task_of
 from ors.types import ToolOutput, ToolSpec
 
@@ -271,7 +270,7 @@ class PlayedEpisode:
 
     def _record(self, outcome: Outcome, seconds: float) -> EpisodeRecord:
         try:
-            reward = self._reward(outcome)
+            reward = self._rules.score(outcome, self._rewards)
         except Exception as error:
             who: Party = "agent" if callable(self._rules.reward) else "environment"
             outcome = Failed(who, "closing", type(error).__name__, f"the rewards cannot be reduced: {error}")
@@ -293,16 +292,6 @@ class PlayedEpisode:
         )
         mask = mask_of(self._session)
         return record if mask is None else record.masked(mask)
-
-    def _reward(self, outcome: Outcome) -> float | None:
-        given = [reward for reward in self._rewards if reward is not None]
-        earned = None
-        if given and not isinstance(outcome, Failed):
-            earned = reducer(self._rules.reward)(given)
-            if not isfinite(earned):  # raises for None, and for text, which float() might take
-                raise ValueError(f"{earned} is not a finite number")
-            earned = float(earned)
-        return self._rules.scoring().score(outcome, earned)
 
     def _elapsed(self) -> float:
         return time.perf_counter() - self._began

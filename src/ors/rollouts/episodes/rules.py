@@ -1,11 +1,12 @@
 """Rules: how episodes are played, when they are truncated, and how rewards become one number."""
 
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from math import isfinite
 from typing import Literal, Required, TypedDict, get_args
 
 from ors.providers.messages import Usage
-from ors.rollouts.episodes.outcome import Party, Truncated
+from ors.rollouts.episodes.outcome import Failed, Outcome, Party, Truncated
 from ors.rollouts.episodes.scoring import Scoring
 from ors.rollouts.episodes.task import EpisodeKey
 
@@ -107,6 +108,21 @@ class Rules:
     def scoring(self) -> Scoring:
         """What episodes without a reward get."""
         return Scoring(self.unscored_reward, self.truncated_reward, self.failed_reward)
+
+    def score(self, outcome: Outcome, rewards: Iterable[float | None]) -> float | None:
+        """What an episode with these rewards of its steps counts as; None if it is left out.
+
+        Raises:
+            Exception: the reduction raises, or its result is not a finite number.
+        """
+        given = [reward for reward in rewards if reward is not None]
+        earned = None
+        if given and not isinstance(outcome, Failed):
+            earned = reducer(self.reward)(given)
+            if not isfinite(earned):  # raises for None, and for text, which float() might take
+                raise ValueError(f"{earned} is not a finite number")
+            earned = float(earned)
+        return self.scoring().score(outcome, earned)
 
 
 class PlayArguments(TypedDict, total=False):
