@@ -1,31 +1,27 @@
 """OpenEnv: resource sessions, for `AsyncGRPOTrainer` of TRL and other users of OpenEnv's harness."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Unpack
 
 from openenv.core.env_server.mcp_types import Tool
 from openenv.core.harness import ResourceSession, ResourceSessionFactory, ToolResult, VerifyResult
 
 from ors.adapters.common.chat import by_tools, text_of
-from ors.adapters.common.clients import OPTIONS
+from ors.adapters.common.clients import OPTIONS, exit_on_sigterm
+from ors.adapters.common.hermes import parse_reply
 from ors.adapters.common.secrets import secrets_from
-from ors.adapters.common.training import NoReward
+from ors.adapters.common.training import NoReward, Training, TrainingArguments, Watch, told
 from ors.client import ORS, Environment, Session, ToolInvocation
-from ors.rollouts import (
-    AgentMessage,
-    PlayArguments,
-    SteppedEpisodeSync,
-    SystemMessage,
-    ToolMessage,
-    UserMessage,
-)
+from ors.rollouts import AgentMessage, SteppedEpisodeSync, SystemMessage, ToolMessage, UserMessage
 
 
 class ORSResourceSession(ResourceSession):
     """One episode. Images are named in text, which is all that the harness hands on."""
 
-    def __init__(self, session: Session, **arguments: Unpack[PlayArguments]) -> None:
-        self._episode = SteppedEpisodeSync(session, **arguments)
+    def __init__(self, session: Callable[[], Session], training: Training, watch: Watch) -> None:
+        self._session, self._training, self._watch = session, training, watch
+        self._episode: SteppedEpisodeSync | None = None
 
     def initial_messages(self) -> list[dict[str, Any]]:
         """Opens the session; returns the prompt.
@@ -33,8 +29,9 @@ class ORSResourceSession(ResourceSession):
         Raises:
             NoReward: it cannot be opened.
         """
-        first = self._episode.start()
+        self._episode, first = self._training.begin(self._session)
         if self._episode.record is not None:
+            self._watch.count([self._episode.record])
             raise NoReward(self._episode.record)
         system = [
             {"role": "system", "content": each.text} for each in first if isinstance(each, SystemMessage)
@@ -43,14 +40,15 @@ class ORSResourceSession(ResourceSession):
         return system + [{"role": "user", "content": text_of(each.blocks)} for each in prompts]
 
     def list_tools(self) -> list[Tool]:
-        return list(_tools(self._episode.tools))
+        return list(_tools(self._begun.tools))
 
     def call_tool(self, name: str, arguments: dict[str, Any]) -> ToolResult:
         """Calls a tool; `done` if that ended the episode."""
-        if self._episode.record is not None:
+        episode = self._begun
+        if episode.record is not None:
             return ToolResult(done=True, error="the episode has ended")
-        new = self._episode.step(AgentMessage(calls=(ToolInvocation(name, arguments),)))
-        done = self._episode.record is not None
+        new = episode.step(AgentMessage(calls=(ToolInvocation(name, arguments),)))
+        done = episode.record is not None
         result = next((each for each in new if isinstance(each, ToolMessage)), None)
         if result is None:  # the episode failed, and has no reward
             return ToolResult(done=done, error="the environment failed")
@@ -60,14 +58,22 @@ class ORSResourceSession(ResourceSession):
 
     def verify(self, transcript: list[dict[str, Any]], final_state: Any = None) -> VerifyResult:
         """Ends the episode; its reward is None if the trainer must leave it out."""
-        last = transcript[-1] if transcript else {}
-        if self._episode.record is None and last.get("role") == "assistant" and not last.get("tool_calls"):
-            self._episode.step(AgentMessage(text=str(last.get("content") or "")))
-        record = self._episode.stop("the harness ended the episode")
-        return VerifyResult(record.reward, done=True, artifacts={"outcome": record.outcome.type})
+        last, episode = transcript[-1] if transcript else {}, self._begun
+        if episode.record is None and last.get("role") == "assistant" and not last.get("tool_calls"):
+            episode.step(parse_reply(str(last.get("content") or "")))  # a call in it could not be read
+        record = episode.stop("the harness ended the episode")
+        self._watch.count([record])
+        ended = {"outcome": record.outcome.type, "told": told(record.outcome)}
+        return VerifyResult(record.reward, done=True, artifacts=ended)
 
     def close(self) -> None:
-        self._episode.stop("the harness ended the episode")
+        if self._episode is not None:
+            self._episode.stop("the harness ended the episode")
+
+    @property
+    def _begun(self) -> SteppedEpisodeSync:
+        assert self._episode is not None, "initial_messages() comes first"
+        return self._episode
 
 
 class ORSSessionFactory(ResourceSessionFactory):
@@ -86,17 +92,21 @@ class ORSSessionFactory(ResourceSessionFactory):
         indices: Sequence[int] | None = None,
         *,
         secrets: Sequence[str] = (),
-        **arguments: Unpack[PlayArguments],
+        **arguments: Unpack[TrainingArguments],
     ) -> None:
+        self._training, self._watch = Training.of(arguments), Watch()
+        if arguments.get("nudge") is not None:
+            raise ValueError("The harness ends with the first reply without a call: it cannot send a nudge")
+        exit_on_sigterm()
         self._env: Environment = ORS(base_url, options=OPTIONS).environment(environment)
-        self._split, self._secrets, self._arguments = split, secrets_from(secrets), arguments
+        self._split, self._secrets = split, secrets_from(secrets)
         self._indices = range(self._env.num_tasks(split)) if indices is None else indices
 
     def create(self, task: Any, seed: int | None = None, episode_id: str | None = None) -> ORSResourceSession:
         """A session of the task that the seed chooses."""
         index = self._indices[(seed or 0) % len(self._indices)]
-        session = self._env.session(secrets=self._secrets, split=self._split, index=index)
-        return ORSResourceSession(session, **self._arguments)
+        session = partial(self._env.session, secrets=self._secrets, split=self._split, index=index)
+        return ORSResourceSession(session, self._training, self._watch)
 
 
 @by_tools

@@ -15,7 +15,9 @@ from datasets import Dataset
 from openenv.core.harness import MCPHarnessAdapter
 from trl.experimental.async_grpo.openenv_harness import _HarnessRolloutLoop
 
+from ors.adapters import openenv
 from ors.adapters.openenv import ORSSessionFactory
+from ors.client import Options
 from tests.support.tiny_model import called, tiny_tokenizer
 from tests.support.training_environment import Hunt, hunt_elsewhere
 
@@ -122,7 +124,7 @@ def test_done_ends_the_episode_and_ids_are_those_that_were_sampled(url: str) -> 
 
 @pytest.mark.parametrize("bad", [CRASH, SHRUG], ids=["raises", "no-reward"])
 def test_an_episode_without_reward_is_in_neither_gradient_nor_baseline(url: str, bad: str) -> None:
-    with_bad = played(url, [RIGHT, RIGHT, WRONG, bad])
+    with_bad = played(url, [RIGHT, RIGHT, WRONG, bad], unscored_reward=None)
     without = played(url, [RIGHT, RIGHT, WRONG])
     left_out = [sample for sample in with_bad.scored if np.isnan(sample.metrics["reward"])]
     assert [sample.advantage for sample in left_out] == [0.0]
@@ -136,7 +138,25 @@ def test_a_setup_that_fails_is_left_out(url: str) -> None:
     assert loop.scored == []
 
 
-def test_a_server_that_is_killed_leaves_its_episodes_out() -> None:
+def test_crashes_are_losses_if_the_user_says_so(url: str) -> None:
+    loop = played(url, [RIGHT, CRASH], failed_reward={"environment": 0.0})
+    assert by_reward(loop) == [(0.0, -1.0), (1.0, 1.0)]
+
+
+def test_giving_up_is_a_loss_by_default_and_a_call_that_cannot_be_read_is_no_answer(url: str) -> None:
+    assert by_reward(played(url, [RIGHT, "I give up.<|im_end|>"])) == [(0.0, -1.0), (1.0, 1.0)]
+    broken = '<tool_call>\n{"name": "guess", "arguments": {"number": 3\n</tool_call><|im_end|>'
+    assert played(url, [broken], environment="essay").rewards == [0.0]
+
+
+def test_a_nudge_that_nobody_would_send_is_refused(url: str) -> None:
+    with pytest.raises(ValueError, match="cannot send a nudge"):
+        ORSSessionFactory(url, "hunt", "train", reward="last", nudge="Go on.")
+
+
+def test_a_server_that_is_killed_leaves_its_episodes_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    impatient = Options(ping_seconds=0.2, ping_failures=2, retries=1)
+    monkeypatch.setattr(openenv, "OPTIONS", impatient)
     with hunt_elsewhere() as (process, address):
 
         def kill(turn: int) -> None:
