@@ -9,7 +9,7 @@ from typing import Any
 
 from skyrl.train.generators.skyrl_gym_generator import SkyRLGymGenerator, StepWiseOutput, TrajectoryOutput
 
-from ors.adapters.common.training import NoReward, Watch, check_step, kind
+from ors.adapters.common.training import NoReward, Watch, check_recent
 from ors.adapters.skyrl import ORSTextEnv
 from ors.rollouts import EpisodeRecord
 from ors.rollouts.episodes.outcome import worth_retrying
@@ -45,8 +45,7 @@ class ORSGymGenerator(SkyRLGymGenerator):
         _played.set(records)
         made = await super().generate(input_batch, *args, **kwargs)
         metrics = self._watch.count(records)
-        one_task = len({(each.task.split, each.task.index) for each in records}) == 1  # perhaps it is broken
-        check_step([each for each in records if not one_task or kind(each.outcome) != "failed_environment"])
+        check_recent(records)
         made["rollout_metrics"] = (made["rollout_metrics"] or {}) | metrics
         ids = made.get("trajectory_ids") or input_batch.get("trajectory_ids")
         if ids is not None:

@@ -1,37 +1,29 @@
 """verl: an agent loop."""
 
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Awaitable
+from functools import lru_cache
 from typing import Any
-from uuid import uuid4
 
 from omegaconf import OmegaConf
-from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetrics, AgentLoopOutput
-from verl.experimental.agent_loop.tool_parser import ToolParser
-from verl.tools.schemas import OpenAIFunctionToolSchema
+from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopOutput
 
-from ors.adapters.common.chat import by_tools, call_of, chat_message, images_of, reply_message
 from ors.adapters.common.clients import shared_client
 from ors.adapters.common.secrets import secrets_from
-from ors.rollouts import (
-    AgentMessage,
-    ContextExceeded,
-    Conversation,
-    EpisodeRecord,
-    Failed,
-    Message,
-    PlayArguments,
-    ToolMessage,
-    Usage,
-    play,
-)
-from ors.types import ToolSpec
+from ors.adapters.common.training import Training, Watch, check_recent, logger, told
+from ors.adapters.verl_tokens import TokenAgent
+from ors.rollouts import EpisodeRecord, Failed, Outcome, play
+from ors.rollouts.driver import with_retries
+from ors.rollouts.episodes.outcome import worth_retrying
+
+_ENOUGH, _RECENT = 8, 32
 
 
 class ORSAgentLoop(AgentLoopBase):
     """Plays the task that a row names in `extra_info`, by `split` and `index`. The row's prompt is not used.
 
-    `base_url`, `environment`, the `arguments` of `play` and `secrets`, which names variables of the process,
-    come from the file at `agent_loop_config_path`.
+    `base_url`, `environment`, the `arguments` of the adapters and `secrets`, which names variables of the
+    process, come from the file at `agent_loop_config_path`.
     """
 
     def __init__(
@@ -39,114 +31,71 @@ class ORSAgentLoop(AgentLoopBase):
     ):
         super().__init__(*args, **kwargs)
         self._base_url, self._environment, self._secrets = base_url, environment, secrets_from(secrets)
-        self._arguments: PlayArguments = OmegaConf.to_object(arguments)
+        self._training = Training.of(OmegaConf.to_object(arguments))
 
     async def run(self, sampling_params: dict[str, Any], **row: Any) -> AgentLoopOutput:
         """Plays one episode. One without reward is masked: `grpo_ors` leaves it out of the baseline too.
 
         Raises:
-            RuntimeError: the model's servers, or this loop, failed.
+            ValueError: the estimator would count episodes without a reward as 0.
+            RuntimeError: the model's servers, or this loop, failed; or every other episode would fail too.
         """
-        env = shared_client(self._base_url).environment(self._environment)
-        agent, task = _TokenAgent(self, sampling_params), row["extra_info"]
-        session = env.session(secrets=self._secrets, split=task["split"], index=int(task["index"]))
-        record = await play(session, agent, **self._arguments)
-        if isinstance(record.outcome, Failed) and record.outcome.who in ("agent", "model"):
-            raise RuntimeError(f"the model's turn failed: {record.outcome.error}: {record.outcome.message}")
-        return agent.output(record, row.get("global_steps"))
+        _check_estimator(str(OmegaConf.select(self.config, "algorithm.adv_estimator")))
+        env, task = shared_client(self._base_url).environment(self._environment), row["extra_info"]
+        agents: list[TokenAgent] = []
+
+        def attempt() -> Awaitable[EpisodeRecord]:
+            agents.append(TokenAgent(self, sampling_params))
+            session = env.session(secrets=self._secrets, split=task["split"], index=int(task["index"]))
+            return play(session, agents[-1], **self._training.arguments)
+
+        record = await with_retries(attempt, self._training.retries)
+        if record.reward is None and _is_hopeless(record.outcome):
+            raise RuntimeError(f"the episode {told(record.outcome)} (environment {self._environment!r})")
+        metrics = _worker(self._base_url, self._environment).count(record)
+        return agents[-1].output(record, row.get("global_steps"), metrics)
 
 
-@by_tools
-def _typed_tools(schemas: list[Any]) -> tuple[list[dict[str, Any]], list[OpenAIFunctionToolSchema]]:
-    return schemas, [OpenAIFunctionToolSchema.model_validate(each) for each in schemas]
+class _Worker:
+    """What a process of verl has played. verl tells nobody in it which episodes a step has."""
+
+    def __init__(self) -> None:
+        self._watch, self._recent = Watch(), deque[EpisodeRecord](maxlen=_RECENT)
+
+    def count(self, record: EpisodeRecord) -> dict[str, float]:
+        """Logs why an episode failed; returns its metrics.
+
+        Raises:
+            MostFailed: most of the recent ones did.
+        """
+        metrics = self._watch.count([record])
+        self._recent.append(record)
+        if len(self._recent) >= _ENOUGH:
+            check_recent(self._recent)
+        return metrics
 
 
-class _TokenAgent:
-    """Replies with the tokens that verl's servers sample, and keeps them. Plays one episode."""
+@lru_cache
+def _worker(base_url: str, environment: str) -> _Worker:
+    return _Worker()
 
-    def __init__(self, loop: ORSAgentLoop, sampling_params: dict[str, Any]) -> None:
-        self._loop, self._config = loop, loop.rollout_config
-        self._parser = ToolParser.get_tool_parser(self._config.multi_turn.format, loop.tokenizer)
-        stops = {*(sampling_params.get("stop_token_ids") or ()), *self._parser.stop_token_ids}
-        self._sampling = sampling_params | ({"stop_token_ids": sorted(stops)} if stops else {})
-        self._messages: list[dict[str, Any]] = []
-        self._request, self._seen = uuid4().hex, 0
-        self._images: list[Any] = []
-        self._ids, self._mask = list[int](), list[int]()
-        self._logprobs: list[float] | None = [] if sampling_params.get("logprobs") else None
-        self._extra: dict[str, Any] = {}
-        self._experts: Any = None
-        self._schemas, self._typed = list[dict[str, Any]](), list[OpenAIFunctionToolSchema]()
 
-    async def reply(self, conversation: Conversation, tools: Sequence[ToolSpec]) -> AgentMessage:
-        if not self._messages:  # the tools are the same in all turns
-            self._schemas, self._typed = _typed_tools(tools)
-        await self._read(conversation.messages[self._seen :])
-        sampled = await self._loop.server_manager.generate(
-            request_id=self._request,
-            prompt_ids=self._ids,
-            sampling_params=self._sampling,
-            image_data=self._images or None,
+@lru_cache
+def _check_estimator(name: str) -> None:
+    if name == "grpo":
+        raise ValueError(
+            "algorithm.adv_estimator=grpo counts episodes without a reward as 0 in the baseline: set it"
+            " to grpo_ors, and VERL_USE_EXTERNAL_MODULES to ors.adapters.verl_grpo"
         )
-        usage, self._seen = Usage(len(self._ids), len(sampled.token_ids)), len(conversation.messages) + 1
-        await self._keep(sampled)
-        if len(self._mask) >= self._config.response_length:
-            return AgentMessage(stop="length", usage=usage)
-        text, found = await self._parser.extract_tool_calls(sampled.token_ids, self._typed)
-        found, turn = found[: self._config.multi_turn.max_parallel_calls], len(self._messages)
-        calls = tuple(
-            call_of(each.name, each.arguments, each.tool_call_id or f"call_{turn}_{number}")
-            for number, each in enumerate(found)
+    if name not in ("grpo_ors", "gae", "None"):
+        logger.warning(
+            "algorithm.adv_estimator=%s may count episodes without a reward as 0; grpo_ors does not", name
         )
-        self._messages.append(reply_message(text, calls))
-        return AgentMessage(text, calls, usage=usage)
 
-    async def _read(self, new: Sequence[Message]) -> None:
-        """Adds the tokens of new messages, which are never the model's."""
-        updated = self._messages + [chat_message(message) for message in new]
-        images = [image for each in updated[len(self._messages) :] for image in images_of(each["content"])]
-        self._loop._assert_mm_supported(bool(images))
-        if not self._messages:
-            built = self._loop.ct_build_initial_tokens
-            self._ids = await built(updated, tools=self._schemas, images=images or None)
-        else:
-            merged, mask, logprobs = await self._loop.ct_merge_context_msg(
-                self._messages, updated, self._ids, self._mask, self._logprobs, tools=self._schemas
-            )
-            if len(mask) >= self._config.response_length:
-                raise ContextExceeded(f"the response is over {self._config.response_length} tokens")
-            self._ids, self._mask, self._logprobs = merged.token_ids, mask, logprobs
-        self._messages, self._images = updated, self._images + images
 
-    async def _keep(self, sampled: Any) -> None:
-        merged, self._mask, self._logprobs = await self._loop.ct_merge_assistant_token(
-            self._ids, sampled.token_ids, self._mask, self._logprobs, assistant_logprobs=sampled.log_probs
-        )
-        self._ids, self._experts = merged.token_ids, sampled.routed_experts
-        newest = {key: value for key, value in sampled.extra_fields.items() if key == "max_global_steps"}
-        self._extra = (self._extra or sampled.extra_fields) | newest
-
-    def output(self, record: EpisodeRecord, step: int | None) -> AgentLoopOutput:
-        """The rollout for verl: the reward is at its last token."""
-        cut, pad = self._config.response_length, self._loop.tokenizer.pad_token_id
-        start = len(self._ids) - len(self._mask)
-        # Attention needs a token, also where the episode ended before any was sampled.
-        response, mask = self._ids[start:] or [pad], self._mask or [0]
-        logprobs = None if self._logprobs is None else self._logprobs or [0.0]
-        steps = [reward for reward in record.rewards if reward is not None]
-        calls = [each.seconds for each in record.messages if isinstance(each, ToolMessage)]
-        # verl asks for the versions of the model that sampled, also where none did: it is the last one then.
-        last = {} if step is None else {"min_global_steps": step - 1, "max_global_steps": step - 1}
-        outcome = {"tool_rewards": steps, "ors_outcome": record.outcome.type, "ors_calls": len(calls)}
-        return AgentLoopOutput(
-            prompt_ids=self._ids[:start] or [pad],
-            response_ids=response[:cut],
-            response_mask=(mask if record.reward is not None else [0] * len(mask))[:cut],
-            response_logprobs=None if logprobs is None else logprobs[:cut],
-            routed_experts=self._experts,
-            multi_modal_data={"images": self._images} if self._images else {},
-            reward_score=record.reward or 0.0,
-            num_turns=len(record.messages),
-            metrics=AgentLoopMetrics(generate_sequences=record.seconds - sum(calls), tool_calls=sum(calls)),
-            extra_fields=last | self._extra | outcome,
-        )
+def _is_hopeless(outcome: Outcome) -> bool:
+    """Whether the model or this loop failed, or the server knows no such environment, task or key."""
+    if not isinstance(outcome, Failed):
+        return False
+    refused = outcome.who == "infrastructure" and outcome.stage == "opening" and not worth_retrying(outcome)
+    return refused or outcome.who in ("agent", "model")

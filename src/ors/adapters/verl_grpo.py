@@ -1,12 +1,21 @@
-"""GRPO of verl without the rollouts that have no reward: `algorithm.adv_estimator=grpo_ors`."""
+"""For verl's trainer, by `VERL_USE_EXTERNAL_MODULES=ors.adapters.verl_grpo`: rollouts without a reward.
 
+The estimator `grpo_ors` leaves them out of the baseline, and verl's own metrics are without them.
+"""
+
+import sys
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import torch
+from verl.trainer.ppo import metric_utils
 from verl.trainer.ppo.core_algos import compute_grpo_outcome_advantage, register_adv_est
+
+from ors.adapters.common.training import MostFailed
+
+_verls_metrics = metric_utils.compute_data_metrics
 
 
 @register_adv_est("grpo_ors")
@@ -30,3 +39,27 @@ def grpo_ors(
         token_level_rewards, mask, np.array(alone, dtype=object), norm_adv_by_std_in_grpo=by_std
     )
     return advantages, returns
+
+
+def compute_data_metrics(batch: Any, use_critic: bool = True) -> dict[str, Any]:
+    """verl's metrics of a step, over the rollouts that are not left out, and the share of each outcome.
+
+    Raises:
+        MostFailed: all are left out.
+    """
+    live = batch.batch["response_mask"].bool().any(-1)
+    if not live.any():
+        raise MostFailed(
+            f"all {len(live)} rollouts of this step are left out: verl's workers have logged why"
+        )
+    told = {name: values for name, values in batch.non_tensor_batch.items() if name.startswith("ors/")}
+    shares = {name: float(np.mean(values.astype(float))) for name, values in told.items()}
+    shares["ors/left_out"] = 1 - live.float().mean().item()
+    metrics: dict[str, Any] = _verls_metrics(batch.select_idxs(live), use_critic)
+    return metrics | shares
+
+
+# verl has no hook for it: its modules call their own function of this name.
+for module in [each for name, each in sys.modules.items() if name.startswith("verl.")]:
+    if getattr(module, "compute_data_metrics", None) is _verls_metrics:
+        setattr(module, "compute_data_metrics", compute_data_metrics)  # noqa: B010

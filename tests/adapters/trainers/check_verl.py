@@ -1,6 +1,8 @@
 """verl's own agent loop worker on our environments, with a token server that samples by a script."""
 
+import logging
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +13,13 @@ import verl
 from omegaconf import OmegaConf
 from verl import DataProto
 from verl.experimental.agent_loop.agent_loop import AgentLoopWorker
+from verl.trainer.ppo import metric_utils, ray_trainer
 from verl.trainer.ppo.ray_trainer import compute_advantage
 from verl.workers.rollout.replica import TokenOutput
 
-import ors.adapters.verl_grpo  # noqa: F401 - registers grpo_ors
+import ors.adapters.verl
+import ors.adapters.verl_grpo
+from ors.adapters.common.training import MostFailed
 from tests.support.tiny_model import called, tiny_model, tiny_processor, tiny_tokenizer
 from tests.support.training_environment import hunt_elsewhere
 
@@ -33,6 +38,13 @@ LOOP = """
 """
 
 
+@pytest.fixture(autouse=True)
+def new_process() -> None:
+    """As if nothing had been played before."""
+    ors.adapters.verl._worker.cache_clear()
+    ors.adapters.verl._check_estimator.cache_clear()
+
+
 class TokenServer:
     """Samples the replies of a script, one after the other for each request; notes what it was sent."""
 
@@ -49,16 +61,18 @@ class TokenServer:
         self, request_id: str, *, prompt_ids: list[int], sampling_params: dict[str, Any], **rest: Any
     ) -> TokenOutput:
         if request_id not in self.requests:
-            self.requests[request_id] = self.scripts[len(self.requests)]
+            self.requests[request_id] = self.scripts[len(self.requests) % len(self.scripts)]
         script = self.requests[request_id]
         sampled = self.sampled.setdefault(request_id, [])
         self.prompts.setdefault(request_id, []).append(list(prompt_ids))
         self.images.append(rest.get("image_data"))
         self.before_reply(len(sampled))
-        ids = self.tokenizer.encode(script[len(sampled)], add_special_tokens=False)
+        text = script[len(sampled)]
+        ids = self.tokenizer.encode(text, add_special_tokens=False)
         sampled.append(ids)
         logprobs = [-0.5] * len(ids) if sampling_params["logprobs"] else None
-        return TokenOutput(token_ids=ids, log_probs=logprobs, stop_reason="completed")
+        stop = "completed" if text.endswith("<|im_end|>") else "length"
+        return TokenOutput(token_ids=ids, log_probs=logprobs, stop_reason=stop)
 
 
 Rollout = Callable[..., Any]
@@ -76,9 +90,14 @@ def rollout(tmp_path: Path) -> Rollout:
         split: str = "train",
         environment: str = "hunt",
         processor: Any = None,
+        arguments: str = "",
+        estimator: str = "grpo_ors",
         **rollout: Any,
     ) -> tuple[DataProto, TokenServer]:
-        (tmp_path / "loop.yaml").write_text(LOOP.format(url=url, environment=environment))
+        written = LOOP.format(url=url, environment=environment) + "".join(
+            f"    {line}\n" for line in arguments.splitlines()
+        )
+        (tmp_path / "loop.yaml").write_text(written)
         config = OmegaConf.load(Path(verl.__file__).parent / "trainer/config/_generated_ppo_trainer.yaml")
         config.actor_rollout_ref.model.path = str(tmp_path / "model")
         settings = {
@@ -89,6 +108,7 @@ def rollout(tmp_path: Path) -> Rollout:
         }
         config.actor_rollout_ref.rollout.update(settings | rollout)
         config.actor_rollout_ref.rollout.multi_turn.format = "hermes"
+        config.algorithm.adv_estimator = estimator
         config.actor_rollout_ref.rollout.agent.agent_loop_config_path = str(tmp_path / "loop.yaml")
         server = TokenServer(tiny_tokenizer(), scripts)
         server.before_reply = before_reply[0] if before_reply else server.before_reply
@@ -164,7 +184,7 @@ async def test_the_reward_is_reduced_and_stands_at_the_last_token(url: str, roll
 async def test_an_episode_without_reward_is_in_neither_gradient_nor_baseline(
     url: str, rollout: Rollout, bad: Sequence[str]
 ) -> None:
-    with_bad, _ = await rollout(url, [RIGHT, RIGHT, WRONG, bad])
+    with_bad, _ = await rollout(url, [RIGHT, RIGHT, WRONG, bad], arguments="unscored_reward: null")
     without, _ = await rollout(url, [RIGHT, RIGHT, WRONG])
     (row,) = [n for n, outcome in enumerate(with_bad.non_tensor_batch["ors_outcome"]) if outcome != "scored"]
     assert not with_bad.batch["response_mask"][row].any()
@@ -199,8 +219,28 @@ async def test_a_server_that_is_killed_leaves_its_episodes_out(rollout: Rollout)
                 process.wait()
 
         rollout.before_reply.append(kill)  # type: ignore[attr-defined]
-        done, _ = await rollout(address, [(called("hint"), called("guess", number=3))])
+        hinted = (called("hint"), called("guess", number=3))
+        done, _ = await rollout(address, [hinted], arguments="retries: 0")
     assert not done.batch["response_mask"].any()
+
+
+async def test_an_episode_that_the_infrastructure_lost_is_played_again(rollout: Rollout) -> None:
+    with ExitStack() as servers:
+        process, address = servers.enter_context(hunt_elsewhere())
+
+        def restart(turn: int) -> None:
+            if turn == 1 and process.poll() is None:
+                process.kill()
+                process.wait()
+                servers.enter_context(hunt_elsewhere(address.rpartition(":")[2]))
+
+        rollout.before_reply.append(restart)  # type: ignore[attr-defined]
+        hinted = (called("hint"), called("guess", number=3))
+        done, server = await rollout(address, [hinted])
+    assert done.batch["rm_scores"].sum() == 1.25
+    # What was sampled in the first attempt is not trained on.
+    ids, mask = done.batch["responses"][0], done.batch["response_mask"][0].bool()
+    assert ids[mask].tolist() == [id for ids in list(server.sampled.values())[1] for id in ids]
 
 
 async def test_finished_ends_the_episode(url: str, rollout: Rollout) -> None:
@@ -243,3 +283,106 @@ async def test_images_of_the_prompt_and_of_results_reach_the_model(url: str, rol
 async def test_images_for_a_model_without_vision_are_an_error(url: str, rollout: Rollout) -> None:
     with pytest.raises(RuntimeError, match="Multimodal inputs require"):
         await rollout(url, [(called("look"), called("guess", number=3))])
+
+
+async def test_a_group_with_two_crashes_has_the_advantages_of_the_others(url: str, rollout: Rollout) -> None:
+    done, _ = await rollout(url, [RIGHT, RIGHT, WRONG, RIGHT, CRASH, CRASH, WRONG, WRONG])
+    # Of six: the mean is 0.5, the deviation sqrt(6 * 0.25 / 5) = 0.5477, and 0.5 / 0.5477 = 0.9129.
+    up, down = 0.9129, -0.9129
+    expected = {1.0: up, 0.0: down}
+    live = done.batch["response_mask"].bool().any(-1)
+    scores = done.batch["rm_scores"].sum(-1).tolist()
+    made = advantages(done).tolist()
+    by_hand = [expected[score] if alive else 0.0 for score, alive in zip(scores, live.tolist(), strict=True)]
+    assert made == pytest.approx(by_hand, abs=1e-4)
+    assert int(live.sum()) == 6
+
+
+async def test_the_metrics_of_verl_are_those_of_episodes_with_a_reward(url: str, rollout: Rollout) -> None:
+    done, _ = await rollout(url, [RIGHT, RIGHT, RIGHT, WRONG, CRASH, CRASH, CRASH, CRASH])
+    advantages(done)
+    done.batch["token_level_scores"] = done.batch["rm_scores"]
+    metrics = ray_trainer.compute_data_metrics(done, use_critic=False)
+    assert (metrics["critic/score/mean"], metrics["critic/rewards/mean"]) == (0.75, 0.75)
+    assert (metrics["ors/left_out"], metrics["ors/failed_environment"]) == (0.5, 0.5)
+    assert metric_utils.compute_data_metrics is ors.adapters.verl_grpo.compute_data_metrics
+
+
+async def test_a_step_in_which_every_episode_failed_ends_the_training(url: str, rollout: Rollout) -> None:
+    done, _ = await rollout(url, [CRASH, CRASH])
+    assert advantages(done).tolist() == [0.0, 0.0]
+    done.batch["token_level_scores"] = done.batch["rm_scores"]
+    with pytest.raises(MostFailed, match="all 2 rollouts of this step are left out"):
+        ray_trainer.compute_data_metrics(done, use_critic=False)
+
+
+async def test_a_worker_whose_episodes_are_mostly_lost_ends_the_training(rollout: Rollout) -> None:
+    with pytest.raises(MostFailed, match=r"8 of the 8 episodes .* infrastructure, at the stage 'opening'"):
+        await rollout("http://127.0.0.1:9", [RIGHT] * 8, arguments="retries: 0")
+
+
+async def test_a_wrong_environment_ends_the_training_with_its_name(url: str, rollout: Rollout) -> None:
+    with pytest.raises(RuntimeError, match=r"NotFound: Unknown environment; .*\(environment 'hnut'\)"):
+        await rollout(url, [RIGHT], environment="hnut")
+
+
+async def test_why_an_episode_failed_is_logged(
+    url: str, rollout: Rollout, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING, "ors.adapters"):
+        await rollout(url, [CRASH])
+    assert "failed: environment, at the stage 'call', ToolFailed: " in caplog.text
+
+
+async def test_a_crash_can_be_made_a_loss(url: str, rollout: Rollout) -> None:
+    done, _ = await rollout(url, [RIGHT, CRASH], arguments="failed_reward: {environment: -1.0}")
+    assert sorted(done.batch["rm_scores"].sum(-1).tolist()) == [-1.0, 1.0]
+    assert done.batch["response_mask"].bool().any(-1).all()
+
+
+async def test_giving_up_is_a_loss(url: str, rollout: Rollout) -> None:
+    done, _ = await rollout(url, [RIGHT, ("I give up.<|im_end|>",)], arguments="unscored_reward: -0.5")
+    assert sorted(done.batch["rm_scores"].sum(-1).tolist()) == [-0.5, 1.0]
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        f"<tool_call>{'[' * 600}</tool_call>",
+        "<tool_call>guess 3</tool_call>",
+        '<tool_call>{"name": "guess", "arguments": "[3]"}</tool_call>',
+        '<tool_call>{"name": "guess", "arguments": {"number": "\\ud83d"}}</tool_call>',
+        '<tool_call>{"name": "\\ud83d", "arguments": {}}</tool_call>',
+    ],
+    ids=["deep", "no-json", "no-object", "half-a-character", "half-a-name"],
+)
+async def test_a_call_that_cannot_be_read_goes_back_to_the_model(
+    url: str, rollout: Rollout, bad: str
+) -> None:
+    done, server = await rollout(url, [(f"{bad}<|im_end|>", *RIGHT)])
+    assert done.batch["rm_scores"].sum() == 1.0
+    ((_, second),) = server.prompts.values()
+    assert server.tokenizer.decode(second).count("<tool_response>") == 1
+
+
+async def test_a_reply_that_is_cut_off_truncates_and_is_not_graded(url: str, rollout: Rollout) -> None:
+    cut = ("It is 3, and because",)
+    done, _ = await rollout(url, [cut, cut], environment="essay", arguments="truncated_reward: -1.0")
+    assert list(done.non_tensor_batch["ors_outcome"]) == ["truncated"] * 2
+    assert done.batch["rm_scores"].sum(-1).tolist() == [-1.0, -1.0]
+    # A server that does not say so: the reply is as long as it may be.
+    long = ("It is 3" + "." * 393 + "<|im_end|>",)
+    done, _ = await rollout(url, [long], environment="essay", max_model_len=3000)
+    assert list(done.non_tensor_batch["ors_outcome"]) == ["scored"]
+    done, _ = await rollout(url, [long], environment="essay", max_model_len=1000)
+    assert list(done.non_tensor_batch["ors_outcome"]) == ["truncated"]
+
+
+async def test_an_estimator_that_counts_failures_as_0_is_refused(
+    url: str, rollout: Rollout, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(ValueError, match="adv_estimator=grpo counts episodes without a reward as 0"):
+        await rollout(url, [RIGHT], estimator="grpo")
+    with caplog.at_level(logging.WARNING, "ors.adapters"):
+        await rollout(url, [RIGHT, RIGHT], estimator="rloo")
+    assert caplog.text.count("adv_estimator=rloo may count episodes without a reward as 0") == 1

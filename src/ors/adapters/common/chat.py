@@ -2,6 +2,7 @@
 
 import base64
 import io
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -26,7 +27,12 @@ def content_of(blocks: Blocks) -> Content:
 def text_of(blocks: Blocks) -> str:
     """The text of blocks, for models without vision: images are named."""
     named = [each.text if isinstance(each, TextBlock) else f"[image: {each.mimeType}]" for each in blocks]
-    return "\n".join(named)
+    return whole("\n".join(named))
+
+
+def whole(text: str) -> str:
+    """The text, with a replacement for half a character, which tokenizers refuse."""
+    return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def images_of(content: Content) -> list[Any]:
@@ -38,7 +44,8 @@ def chat_message(message: Message) -> dict[str, Any]:
         return {"role": "system", "content": message.text}
     if isinstance(message, ToolMessage):
         content = content_of(message.blocks)
-        return {"role": "tool", "tool_call_id": message.call, "name": message.name, "content": content}
+        name = whole(message.name)
+        return {"role": "tool", "tool_call_id": message.call, "name": name, "content": content}
     assert isinstance(message, UserMessage)
     return {"role": "user", "content": content_of(message.blocks)}
 
@@ -48,7 +55,9 @@ def reply_message(text: str, calls: Sequence[ToolInvocation]) -> dict[str, Any]:
         {"type": "function", "id": call.id, "function": {"name": call.name, "arguments": call.input}}
         for call in calls
     ]
-    return {"role": "assistant", "content": text, **({"tool_calls": made} if made else {})}
+    message = {"role": "assistant", "content": text, **({"tool_calls": made} if made else {})}
+    said: dict[str, Any] = json.loads(whole(json.dumps(message, ensure_ascii=False)))
+    return said
 
 
 def by_tools(make: Callable[[list[dict[str, Any]]], T]) -> Callable[[Sequence[ToolSpec]], T]:
@@ -94,7 +103,7 @@ def call_of(name: str, arguments: Any, id: str) -> ToolInvocation:
 
 def _part(block: Block) -> dict[str, Any]:
     if isinstance(block, TextBlock):
-        return {"type": "text", "text": block.text}
+        return {"type": "text", "text": whole(block.text)}
     from PIL import Image  # trainers of models with vision have it
 
     return {"type": "image", "image": Image.open(io.BytesIO(base64.b64decode(block.data)))}

@@ -224,3 +224,13 @@ def check_step(records: Sequence[EpisodeRecord]) -> None:
             f"{len(failed)} of the {len(records)} episodes of this step failed; {count} of them {text}"
             f" (environment {records[0].task.environment!r})"
         )
+
+
+def check_recent(records: Sequence[EpisodeRecord]) -> None:
+    """The same for episodes that may all be of one task, which may be broken alone.
+
+    Raises:
+        MostFailed: as `check_step`.
+    """
+    several = len({(each.task.split, each.task.index) for each in records}) > 1
+    check_step([each for each in records if several or kind(each.outcome) != "failed_environment"])
