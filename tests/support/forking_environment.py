@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 from ors import Blocks, Environment, JSONObject, TextBlock, ToolOutput, tool
 
@@ -22,15 +21,6 @@ print(*(name for name in os.environ if name.startswith("ORS_")))
 
 def said(text: object) -> ToolOutput:
     return ToolOutput(blocks=[TextBlock(text=str(text))])
-
-
-def ends(how: str) -> ToolOutput:
-    """What a copy does that is done."""
-    if how == "exits":
-        sys.exit(3)
-    if how == "raises":
-        raise ValueError("in the copy")
-    return said("the copy has returned")
 
 
 class Forking(Environment):
@@ -87,31 +77,19 @@ class Forking(Environment):
         return said(pid)
 
     @tool
-    def copy(self, how: str) -> ToolOutput:
+    def copy(self) -> ToolOutput:
         """Makes a copy that is done at once; gives its exit code."""
         pid = os.fork()
-        return said(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])) if pid else ends(how)
+        return said(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) if pid else "the copy has returned")
 
     @tool
-    async def copy_on_the_loop(self, how: str) -> ToolOutput:
+    async def copy_on_the_loop(self) -> ToolOutput:
         """The same in the event loop's thread."""
         pid = os.fork()
-        if not pid and how == "waits":
-            await asyncio.sleep(0)
         if not pid:
-            return ends(how)
+            return said("the copy has returned")
         _, status = await asyncio.to_thread(os.waitpid, pid, 0)
         return said(os.waitstatus_to_exitcode(status))
-
-    @tool
-    async def tick(self, file: str) -> ToolOutput:
-        """Notes in every step of the event loop which process this is, while there is such a file."""
-        Path(file).touch()
-        while Path(file).exists():
-            with Path(file + ".pids").open("a") as pids:
-                pids.write(f"{os.getpid()}\n")
-            await asyncio.sleep(0)
-        return said(os.getpid())
 
     @tool
     def terminate(self) -> ToolOutput:

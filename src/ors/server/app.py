@@ -10,7 +10,7 @@ from ors._sandbox_observer import SANDBOX_OBSERVER
 from ors.errors import ORSError
 from ors.limits import Limits
 from ors.server.admin.live_sessions import LiveSessions
-from ors.server.admin.metrics import Metrics
+from ors.server.admin.metrics import Metrics, MetricSource
 from ors.server.admin.pages import Inspector, Pages, RecordedRuns
 from ors.server.episodes.author_code import AuthorCode
 from ors.server.episodes.environments import ServedEnvironment
@@ -27,7 +27,6 @@ from ors.server.http.streams import CallTimers, Later, Outcome, Stream
 from ors.server.observe.events import Closing, EpisodeEnded, LoopHeld, Rejected
 from ors.server.observe.log import LOGGED, EventLog
 from ors.server.observe.loop_watch import LoopWatch
-from ors.server.process.forks import Copies
 from ors.server.process.runner import Part, Runner
 from ors.server.routes import INSPECTOR, PAGES, STANDARD, is_open
 from ors.server.sessions.api_keys import Keys
@@ -86,12 +85,14 @@ class App(Part):
         self.timers = CallTimers(self.limits.ping_seconds)
         self.tasks: set[asyncio.Task[None]] = set()
         """Tasks that produce answers."""
-        tools = {name: each.tool_names for name, each in environments.items()}
-        self.metrics = Metrics(shared, self.sessions, code, tools)
         self._watch = LoopWatch(
             {name: environment.cls for name, environment in environments.items()},
             shared.observers.tell,
             lambda: code.threads.idle,
+        )
+        self.metrics = Metrics(
+            MetricSource(shared, self.sessions, code, list(environments), self._watch),
+            {name: each.tool_names for name, each in environments.items()},
         )
         self._live = LiveSessions(shared, self.sessions, environments, keys)
         self._subscribe()
@@ -104,7 +105,6 @@ class App(Part):
         """The peers, if this server forwards requests to them."""
         self.leaving = False
         """Whether its last session has ended: its successor takes what comes now."""
-        self._copies = Copies(code.threads)
         self._runner: Runner | None = None
         self._reaping: asyncio.TimerHandle | None = None
 
@@ -233,7 +233,6 @@ class App(Part):
     async def start(self, runner: Runner) -> None:
         """Starts the environments, then everything that needs the event loop."""
         self._runner = runner
-        self._copies.release = runner.release
         await self.prepare()
         self.begin()  # here, so that connections and their calls inherit its context
 
@@ -249,8 +248,6 @@ class App(Part):
         # A timer, not a task: without lifespan events nothing would end a task.
         self.shared.loop = self.threads.loop = loop
         SANDBOX_OBSERVER.set(self._code.sandboxes)  # for all that this context starts
-        self._copies.begin(self.shared.loop)
-        self.metrics.lag.start(self.shared.loop)
         self.timers.start(self.shared.loop)
         self._watch.start(self.shared.loop)
         self._live.start(self.shared.loop)
@@ -316,7 +313,6 @@ class App(Part):
 
     async def stop(self) -> None:
         """Ends every session, and runs the `shutdown` hooks."""
-        self.metrics.lag.stop()
         self._watch.stop()
         self._live.stop()
         if self._reaping is not None:

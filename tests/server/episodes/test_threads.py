@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 
 from ors import Server
-from ors.server.episodes.default_executor import Executor
-from ors.server.episodes.threads import Threads
+from ors.server.episodes.threads import Executor, Threads
 from ors.server.observe.events import Event
 from tests.support.environments import Lab
 from tests.support.live_server import serving

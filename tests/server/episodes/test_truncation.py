@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from ors import Limits, Server, TextBlock, ToolOutput, tool
-from ors.server.episodes.truncation import cut
+from ors.server.episodes.result import cut
 from ors.types import Blocks
 from tests.support.environments import Lab
 from tests.support.live_server import serving

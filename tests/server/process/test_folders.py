@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from ors.server.episodes.threads import describe_thread
 from ors.server.process.folders import own_folder, remove_dead
-from ors.server.process.lifeline import Lifeline
-from ors.server.process.malloc import FreedMemory
-from ors.server.process.shutdown import describe_thread
+from ors.server.process.system import FreedMemory, Lifeline
 
 
 def test_only_folders_whose_lock_is_free_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,13 +1,9 @@
-"""Processes that tools start, and copies that they make: they have nothing of the server, and are none."""
+"""Processes that tools start or fork: they have nothing of the server, and are none."""
 
 import os
-import re
 import signal
 import socket
-import subprocess
-import sys
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -72,49 +68,9 @@ def test_a_child_of_a_tool_inherits_nothing_but_the_standard_streams(words: tupl
 
 
 @pytest.mark.parametrize("tool", ["copy", "copy_on_the_loop"])
-@pytest.mark.parametrize(("how", "code"), [("returns", "0"), ("exits", "3"), ("raises", "1")])
-def test_a_copy_that_a_tool_makes_ends_where_the_tool_does(raw: Raw, tool: str, how: str, code: str) -> None:
-    assert told(raw, tool, how=how) == code
+def test_a_forked_child_ends_where_the_tool_does(raw: Raw, tool: str) -> None:
+    assert told(raw, tool) == "0"
 
 
-def test_a_copy_that_waits_for_the_event_loop_ends(raw: Raw) -> None:
-    assert told(raw, "copy_on_the_loop", how="waits") == "0"
-
-
-@pytest.mark.parametrize("how", ["returns", "waits"])
-def test_other_sessions_do_not_go_on_in_a_copy(raw: Raw, how: str, tmp_path: Path) -> None:
-    going = tmp_path / "going"
-    with ThreadPoolExecutor(1) as pool:
-        ticking = pool.submit(told, raw, "tick", file=str(going))
-        try:
-            while not going.exists():
-                assert not ticking.done()
-            for _ in range(20):
-                assert told(raw, "copy_on_the_loop", how=how) == "0"
-        finally:
-            going.unlink(missing_ok=True)
-        pid = ticking.result()
-    assert set((tmp_path / "going.pids").read_text().split()) == {pid}
-
-
-def test_a_copy_can_be_terminated(raw: Raw) -> None:
+def test_a_child_of_multiprocessing_can_be_terminated(raw: Raw) -> None:
     assert told(raw, "terminate") == str(-signal.SIGTERM)
-
-
-@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
-@pytest.mark.parametrize("tool", ["copy", "copy_on_the_loop"])
-def test_a_copy_ends_under_another_asgi_server_too(loop: str, tool: str) -> None:
-    script = (
-        "import uvicorn; from ors import Server; from tests.support.forking_environment import Forking;"
-        f"uvicorn.run(Server([Forking]).app, port=0, loop={loop!r})"
-    )
-    process = subprocess.Popen([sys.executable, "-c", script], stderr=subprocess.PIPE, text=True)
-    assert process.stderr is not None
-    try:
-        found = (re.search(r"running on (http://\S+)", line) for line in process.stderr)
-        raw = Raw(next(url[1] for url in found if url))
-        assert told(raw, tool, how="returns") == "0"
-        assert told(raw, tool, how="exits") == "3"
-    finally:
-        process.terminate()
-        process.communicate(timeout=40)

@@ -26,8 +26,8 @@ from ors.cli.targets.reload import Inherited, Reloaded, refusing, started, super
 from ors.cli.targets.resolve import built, environments, roots
 from ors.cluster.local.messages import VARIABLE, WorkerConfig
 from ors.server import ApiKey, is_loopback
-from ors.server.process.lifeline import Lifeline
 from ors.server.process.shutdown import leave
+from ors.server.process.system import Lifeline
 
 if TYPE_CHECKING:
     from ors.recording import SessionRecorder

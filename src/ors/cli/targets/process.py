@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import click
 
 from ors.cli.settings import erase_secrets
-from ors.server.process.lifeline import LIFELINE, tied
+from ors.server.process.system import LIFELINE, tied
 
 STOP_SECONDS = 15.0
 SETTINGS = {

@@ -22,8 +22,8 @@ from ors.cluster.local.messages import WorkerConfig
 from ors.errors import Unavailable
 from ors.server.http.answers import Answer, refusal
 from ors.server.http.requests import Request
-from ors.server.process.lifeline import LIFELINE, Lifeline, tied
 from ors.server.process.runner import Runner
+from ors.server.process.system import LIFELINE, Lifeline, tied
 
 POLL_SECONDS = 0.3
 AT_ONCE_SECONDS = 5.0

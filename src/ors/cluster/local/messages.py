@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
-from ors.server.process.lifeline import Lifeline
+from ors.server.process.system import Lifeline
 
 VARIABLE = "ORS_SERVE_WORKER_CONFIG"
 """The environment variable that holds the configuration of a worker process."""

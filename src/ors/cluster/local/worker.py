@@ -20,9 +20,8 @@ from ors.cluster.servers.member import Member
 from ors.server import Server
 from ors.server.connections.clients import Acceptor
 from ors.server.observe.events import Event, SessionOpened
-from ors.server.process.forks import disown
-from ors.server.process.lifeline import Lifeline
 from ors.server.process.runner import TICKS_A_SECOND, Part, Runner
+from ors.server.process.system import Lifeline, disown
 from ors.server.sessions.shared import Identity
 
 REPORT_SECONDS = 1.0

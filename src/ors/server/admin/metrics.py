@@ -20,7 +20,7 @@ from ors.server.observe.events import (
     SessionReady,
 )
 from ors.server.observe.histogram import Histogram
-from ors.server.observe.loop_lag import LoopLag
+from ors.server.observe.loop_watch import LoopWatch
 from ors.server.sessions.kept_results import RECORD_BYTES
 from ors.server.sessions.registry import Sessions
 from ors.server.sessions.shared import Shared
@@ -41,7 +41,7 @@ class MetricSource(NamedTuple):
     sessions: Sessions
     code: AuthorCode
     environments: list[str]
-    lag: LoopLag
+    watch: LoopWatch
 
 
 class MetricRow(NamedTuple):
@@ -161,7 +161,7 @@ METRICS = (
     _gauge(
         "ors_event_loop_lag_seconds",
         "How late the event loop was, at worst, in half a minute",
-        lambda now: now.lag.seconds,
+        lambda now: now.watch.lag,
     ),
     MetricRow(
         "ors_event_loop_held",
@@ -203,17 +203,14 @@ def _reader(places: list[int]) -> Callable[[Any], Labels]:
 class Metrics:
     """Counts events, and reads the other values when asked."""
 
-    def __init__(
-        self, shared: Shared, sessions: Sessions, code: AuthorCode, tools: Mapping[str, Set[str]]
-    ) -> None:
-        self.lag = LoopLag()
-        self._source = MetricSource(shared, sessions, code, list(tools), self.lag)
+    def __init__(self, source: MetricSource, tools: Mapping[str, Set[str]]) -> None:
+        self._source = source
         self._counts = {row.name: _count(row) for row in METRICS if row.read is None}
         self._by_event: defaultdict[type[Event], list[_Count]] = defaultdict(list)
         for row in METRICS:
             if row.read is None and row.event is not None:
                 self._by_event[row.event].append(self._counts[row.name])
-        shared.calls.know(tools)
+        source.shared.calls.know(tools)
 
     @cached_property
     def _registry(self) -> "CollectorRegistry":

@@ -1,10 +1,14 @@
-"""How a server runs the code of environments."""
+"""How a server runs the code of environments: within a time, and their forks."""
 
 import asyncio
-from collections.abc import Coroutine
+import inspect
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+from ors._authoring.tools import Spawn
+from ors.environment import Environment, fork_toolsets, own_fork
 from ors.server.episodes.error_text import ErrorText
 from ors.server.episodes.threads import Threads
 from ors.server.observe.sandbox_counts import SandboxCounts
@@ -46,3 +50,55 @@ async def within(seconds: float | None, work: Coroutine[Any, Any, Any]) -> None:
         task.result()
     except (asyncio.CancelledError, asyncio.InvalidStateError) as error:
         raise OutOfTime if late else asyncio.CancelledError from error
+
+
+class EnvironmentForks:
+    """Forks of one environment, made one after the other. `made` has those that exist so far."""
+
+    def __init__(self, env: Environment, count: int, in_thread: Spawn) -> None:
+        self.made: list[Environment] = []
+        self._env = env
+        self._count = count
+        self._in_thread = in_thread
+        self._stopped = False
+
+    async def make(self) -> None:
+        """Makes all copies, with their toolsets.
+
+        Raises:
+            TypeError: an attribute cannot be copied, or `fork` returns no new environment.
+        """
+        fork = own_fork(self._env) or partial(Environment.fork, self._env)
+        together = getattr(fork, "together", None)  # a class that overrides such a fork has none
+        if together is not None:
+            for made in await together(self._env, self._count):
+                self._keep(made)
+        elif inspect.iscoroutinefunction(fork):
+            for _ in range(self._count):
+                self._keep(await fork())
+        else:
+            # All in one thread: changing threads takes longer than a small copy.
+            for late in await self._in_thread(self._make, fork):
+                self._keep(await late)
+        for copy in self.made:
+            await fork_toolsets(self._env, copy, self._in_thread)
+
+    def stop(self) -> None:
+        """Lets a thread that makes copies make no more."""
+        self._stopped = True
+
+    def _make(self, fork: Callable[[], Any]) -> list[Any]:
+        late = []  # a `def` may return an awaitable
+        for _ in range(self._count):
+            if self._stopped:
+                break
+            made = fork()
+            late.append(made) if inspect.isawaitable(made) else self._keep(made)
+        return late
+
+    def _keep(self, made: Any) -> None:
+        cls = type(self._env)
+        if made is self._env or not isinstance(made, cls):
+            returned = "itself" if made is self._env else type(made).__name__
+            raise TypeError(f"{cls.__name__}.fork returned {returned}; expected a new {cls.__name__}")
+        self.made.append(made)

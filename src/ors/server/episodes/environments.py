@@ -21,7 +21,6 @@ from ors.server.episodes.author_code import AuthorCode
 from ors.server.episodes.class_checks import check_class, overrides
 from ors.server.episodes.episode import Episode, failure_reason
 from ors.server.episodes.error_text import trace
-from ors.server.process.forks import end_copy
 from ors.types import JSONObject, ListToolsOutput, Split
 
 _AT_HAND = (list, tuple)
@@ -199,8 +198,6 @@ class ServedEnvironment:
         except (asyncio.CancelledError, IndexError, NotImplementedError):
             raise
         except BaseException as error:  # SystemExit too: an author's listing must not end the server
-            if self._code.threads.copied:
-                end_copy(error)
             log.error("environment %s: %s failed\n%s", self.cls.name(), what, trace(error))
             words = self._code.error_text.told(f"Environment failed in {what}", error, cls=self.cls)
             raise ServerFailed(words, reason=failure_reason(error)) from None

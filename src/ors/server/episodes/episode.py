@@ -18,14 +18,11 @@ from ors._sandbox_observer import SANDBOX_OBSERVER
 from ors.environment import Environment, Secrets
 from ors.errors import BadRequest, Gone, SandboxLimit, ServerFailed, ToolError
 from ors.limits import Limits
-from ors.server.episodes.author_code import AuthorCode, OutOfTime, within
+from ors.server.episodes.author_code import AuthorCode, EnvironmentForks, OutOfTime, within
 from ors.server.episodes.call_order import CallOrder
-from ors.server.episodes.copies import EnvironmentCopies
 from ors.server.episodes.error_text import trace
-from ors.server.episodes.result import Result, already_finished, failed, finished_meanwhile, refused
+from ors.server.episodes.result import Result, already_finished, cut, failed, finished_meanwhile, refused
 from ors.server.episodes.threads import NoThread
-from ors.server.episodes.truncation import cut
-from ors.server.process.forks import end_copy
 from ors.types import (
     Blocks,
     JSONObject,
@@ -284,7 +281,7 @@ class Episode:
 
     async def _copies(self, count: int) -> list["Episode"]:
         SANDBOX_OBSERVER.set(self._code.sandboxes)
-        copies = EnvironmentCopies(self._ready, count, self._in_thread)
+        copies = EnvironmentForks(self._ready, count, self._in_thread)
         try:
             await self._ask("fork", copies.make)
         except BaseException:
@@ -380,8 +377,6 @@ class Episode:
         return self._code.error_text.told(what, error, (self._secrets or {}).values(), self._cls)
 
     def _log(self, what: str, error: BaseException) -> None:
-        if self._code.threads.copied:
-            end_copy(error)
         secrets = (self._secrets or {}).values()
         log.error("environment %s: %s\n%s", self._cls.name(), what, hidden(trace(error), secrets))
 

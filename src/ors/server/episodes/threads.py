@@ -1,21 +1,28 @@
-"""Threads for authors' sync code: started as needed, and reused."""
+"""Threads for authors' sync code, also that of `asyncio.to_thread`: started as needed, and reused."""
 
 import asyncio
 import contextvars
+import os
 import sys
+import sysconfig
 import threading
 from collections import deque
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import Any, NoReturn
+from types import FrameType
+from typing import Any, TypeVar
 
-from ors.server.process.shutdown import describe_thread
+T = TypeVar("T")
 
 _Job = tuple[asyncio.Future[Any], contextvars.Context, Callable[..., Any], tuple[Any, ...]]
 _Result = tuple[asyncio.Future[Any], Any, BaseException | None]
 
 IDLE_SECONDS = 30.0
+_OURS = str(Path(__file__).parents[1])
+_STDLIB = sysconfig.get_path("stdlib")
 
 
 class NoThread(RuntimeError):
@@ -41,15 +48,15 @@ class Threads:
         """The event loop; finding the running one takes a system call in CPython 3.11."""
         self._jobs: SimpleQueue[_Job] = SimpleQueue()
         self._results: deque[_Result] = deque()
-        self._lock: AbstractContextManager[Any] = threading.Lock()
+        self._lock = threading.Lock()
         self._free = 0  # idle threads minus waiting jobs
         self._waking = False
         self._number = 0
         self._running: set[asyncio.Future[Any]] = set()
         self._overs: dict[asyncio.Future[Any], asyncio.Future[None]] = {}
         self._all: set[threading.Thread] = set()
-        self.copied = False
-        """Whether this process is a forked copy of the one that started the threads."""
+        self.in_child = False
+        """Whether a job has forked this process, which ends with the job."""
 
     def run(self, fn: Callable[..., Any], /, *args: Any) -> asyncio.Future[Any]:
         """Runs `fn(*args)` in a thread, and returns a future. If cancelled before its start, it never runs.
@@ -106,12 +113,6 @@ class Threads:
             describe_thread(thread, frame) for thread, frame in found if frame and frame.f_code is not idle
         ]
 
-    def end_with_job(self, end: Callable[[BaseException | None], NoReturn]) -> None:
-        """Ends this process, a forked copy, when the job in its only thread ends."""
-        self.copied = True
-        self._results.clear()  # of other threads' jobs
-        self._lock = _EndOfProcess(self._results, end)
-
     def _work(self, loop: asyncio.AbstractEventLoop) -> None:
         self._all.add(threading.current_thread())
         while True:
@@ -144,6 +145,8 @@ class Threads:
             self._results.append((future, result, None))
         except BaseException as error:  # also SystemExit: a tool must not end the server
             self._results.append((future, None, error))
+        if self.in_child:
+            os._exit(0)
         with self._lock:
             wake, self._waking = not self._waking, True
         if wake:
@@ -170,15 +173,50 @@ class Threads:
                 future.set_exception(error)
 
 
-class _EndOfProcess(AbstractContextManager[None]):
-    """Replaces the lock in a forked copy: ends the process after its last job."""
+class Executor(ThreadPoolExecutor):
+    """Our threads, as the event loop's default executor.
 
-    def __init__(self, results: deque[_Result], end: Callable[[BaseException | None], NoReturn]) -> None:
-        self._results = results
-        self._end = end
+    asyncio's own has six threads on two cores, so six jobs that hang would block those of every session.
+    It also waits for all its threads when the loop ends, however long they take.
+    """
 
-    def __enter__(self) -> None:
-        self._end(self._results[-1][2] if self._results else None)
+    def __init__(self, threads: Threads) -> None:
+        super().__init__(1)  # it never starts a thread of its own
+        self._ors_threads = threads
 
-    def __exit__(self, *error: object) -> None:
-        """Never runs."""
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+        """Starts `fn` in one of our threads."""
+        future: Future[T] = Future()
+        job = self._ors_threads.run(partial(fn, *args, **kwargs))
+        job.add_done_callback(partial(_copy_result, future))
+        future.add_done_callback(partial(_cancel_job, job))
+        return future
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Waits for nothing: the threads are daemons."""
+
+
+def _copy_result(future: Future[Any], job: asyncio.Future[Any]) -> None:
+    if job.cancelled() or future.cancelled():
+        return
+    error = job.exception()
+    if error is None:
+        future.set_result(job.result())
+    else:
+        future.set_exception(error)
+
+
+def _cancel_job(job: asyncio.Future[Any], future: Future[Any]) -> None:
+    if future.cancelled():  # nobody waits for it, so its thread counts as lost
+        job.cancel()
+
+
+def describe_thread(thread: threading.Thread, frame: FrameType) -> str:
+    """The name of a thread and the line that it runs."""
+    # The author's own line says more than a lock deep in a library.
+    place: FrameType | None = frame
+    while place is not None and place.f_code.co_filename.startswith((_OURS, _STDLIB)):
+        place = place.f_back
+    place = place or frame
+    code = place.f_code
+    return f"thread {thread.name} in {code.co_name} ({code.co_filename}:{place.f_lineno})"

@@ -1,39 +1,31 @@
-"""Finds authors' methods that hold the event loop: an `async def` that sleeps or computes."""
+"""Measures the lag of the event loop, and names authors' methods that hold it up."""
 
 import asyncio
 import inspect
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from functools import partial
+from contextlib import suppress
 from os.path import basename
 from types import CodeType, FrameType
 
 from ors.server.observe.events import LoopHeld
 
 EVERY_SECONDS = 0.1
+LOOK_SECONDS = 0.05
 HELD_SECONDS = 0.25
 """Shorter holds are not reported: a busy machine delays every program that long."""
+SAMPLES = 300
+"""Half a minute, so that no scrape misses a peak since the previous one."""
 _OURS = ("abc", "builtins", "ors.environment", "typing")
-
-
-@dataclass(slots=True)
-class _Hold:
-    """A step of an author's coroutine that has not ended when the thread looked."""
-
-    frame: FrameType
-    method: tuple[str, str]
-    where: str
-    seconds: float
 
 
 class LoopWatch:
     """A timer that beats ten times a second, and a thread that looks at the loop's stack if it does not.
 
-    Calls pay nothing for it. The first look queues an answer for the loop. What is on the stack at the next
-    look too, before that answer, is one step of a coroutine: its next step would be queued behind the answer.
+    Calls pay nothing for it. A method that two looks find, with no beat in between, runs one long step.
     """
 
     def __init__(
@@ -44,78 +36,61 @@ class LoopWatch:
         self._is_alone = is_alone  # whether no other thread runs authors' code
         self._codes = {code: name for name, cls in environments.items() for code in _codes_of(cls)}
         self._known: set[tuple[str, str]] = set()
+        self._lags: deque[float] = deque(maxlen=SAMPLES)
         self._stopping = threading.Event()
-        self._thread: threading.Thread | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._beaten = 0.0
-        self._answered: float | None = None
-        self._hold: _Hold | None = None
+        self._seen: FrameType | None = None  # by the last look
+        self._found: tuple[str, str, str] | None = None  # environment, method and line of a long step
+
+    @property
+    def lag(self) -> float:
+        """How late the event loop was, at worst, in half a minute."""
+        return max(list(self._lags), default=0.0)
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Starts to watch the loop that runs in this thread."""
-        self._stopping.clear()
-        self._beat(loop)
-        run = partial(self._run, loop, threading.get_ident())
-        self._thread = threading.Thread(target=run, name="ors-loop-watch", daemon=True)
-        try:
-            self._thread.start()
-        except RuntimeError:  # no thread can be started: the server works without
-            self._thread = None
+        self._stopping = threading.Event()
+        self._beaten = time.monotonic()
+        self._timer = loop.call_later(EVERY_SECONDS, self._beat, loop)
+        arguments = (self._stopping, threading.get_ident())
+        with suppress(RuntimeError):  # no thread can be started: the server works without
+            threading.Thread(target=self._run, args=arguments, name="ors-loop-watch", daemon=True).start()
 
     def stop(self) -> None:
         self._stopping.set()
         if self._timer is not None:
             self._timer.cancel()
-        if self._thread is not None:
-            self._thread.join(EVERY_SECONDS)
 
     def _beat(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._beaten = time.monotonic()
+        before, self._beaten = self._beaten, time.monotonic()
+        lag = max(0.0, self._beaten - before - EVERY_SECONDS)
+        self._lags.append(lag)
         self._timer = loop.call_later(EVERY_SECONDS, self._beat, loop)
+        found, self._found = self._found, None
+        if found is not None and lag + EVERY_SECONDS / 2 >= HELD_SECONDS:
+            environment, method, where = found
+            first = (environment, method) not in self._known
+            self._known.add((environment, method))
+            self._tell(LoopHeld(environment, method, lag + EVERY_SECONDS / 2, where, first))
 
-    def _answer(self) -> None:
-        self._answered = time.monotonic()
+    def _run(self, stopping: threading.Event, ident: int) -> None:
+        looked, used = time.monotonic(), time.process_time()
+        while not stopping.wait(LOOK_SECONDS):
+            before, used_before, looked, used = looked, used, time.monotonic(), time.process_time()
+            took = looked - before
+            # One call into C that keeps Python's lock delays a look until just after it. A look that is late
+            # while the process did not compute says nothing: other programs had the processor.
+            computed = used - used_before > min(took / 2, HELD_SECONDS)
+            self._look(ident, took > 2 * EVERY_SECONDS and computed and self._is_alone())
 
-    def _run(self, loop: asyncio.AbstractEventLoop, ident: int) -> None:
-        clock = _cpu_clock(ident)
-        at, used = time.monotonic(), clock()
-        try:
-            while not self._stopping.wait(EVERY_SECONDS):
-                before, used_before, at, used = at, used, time.monotonic(), clock()
-                if self._hold is not None and self._answered is not None:
-                    self._close(loop, max(0.0, self._answered - before))
-                if at - self._beaten > 1.5 * EVERY_SECONDS:
-                    self._look(loop, ident, at - before, used - used_before)
-        except RuntimeError:  # the loop has closed
-            pass
-        finally:
-            self._hold = None
-
-    def _look(self, loop: asyncio.AbstractEventLoop, ident: int, took: float, used: float) -> None:
-        # A look that is late counts only if the loop's thread was computing: then it was one call into C that
-        # kept this thread from looking. Otherwise other threads or programs had the processor.
-        late = took > 2 * EVERY_SECONDS
-        if late and used < min(took / 2, HELD_SECONDS):
-            self._hold = None
-            return
-        frame = self._author_frame(ident)
-        if self._hold is not None and self._hold.frame is frame:
-            self._hold.seconds += took
-            return
-        self._close(loop, 0.0)
-        # The method that made a call into C is still on the stack, unless a third thread was quicker.
-        if frame is not None and (not late or self._is_alone()):
-            self._answered = None
-            loop.call_soon_threadsafe(self._answer)
-            self._open(ident)
-
-    def _open(self, ident: int) -> None:
-        # Looks again: the step seen before the answer was queued may have ended.
-        frame = self._author_frame(ident)
-        if frame is not None:
-            seconds = time.monotonic() - self._beaten - EVERY_SECONDS / 2
-            where = _line(frame, sys._current_frames().get(ident))
-            self._hold = _Hold(frame, self._name(frame), where, seconds)
+    def _look(self, ident: int, is_late: bool) -> None:
+        before, self._seen = self._seen, None
+        if time.monotonic() - self._beaten > EVERY_SECONDS + LOOK_SECONDS / 2:
+            self._seen = frame = self._author_frame(ident)
+            if frame is not None and (frame is before or is_late):
+                where = _line(frame, sys._current_frames().get(ident))
+                self._found = (*self._name(frame), where)
 
     def _author_frame(self, ident: int) -> FrameType | None:
         """The outermost frame of an author's method: the method that the server called."""
@@ -135,15 +110,6 @@ class LoopWatch:
         environment = self._names.get(cls) or self._names.get(owner) or self._codes[code]
         method = code.co_qualname if first is None else f"{cls.__name__}.{code.co_name}"
         return environment, method
-
-    def _close(self, loop: asyncio.AbstractEventLoop, tail: float) -> None:
-        hold, self._hold = self._hold, None
-        if hold is None or hold.seconds + tail < HELD_SECONDS:
-            return
-        first = hold.method not in self._known
-        self._known.add(hold.method)
-        event = LoopHeld(*hold.method, hold.seconds + tail, hold.where, first)
-        loop.call_soon_threadsafe(self._tell, event)
 
 
 def _codes_of(cls: type) -> Iterator[CodeType]:
@@ -165,10 +131,3 @@ def _line(method: FrameType, frame: FrameType | None) -> str:
     while frame is not None and frame is not method and frame.f_code.co_filename != file:
         frame = frame.f_back
     return f"{basename(file)}:{(frame or method).f_lineno}"
-
-
-def _cpu_clock(ident: int) -> Callable[[], float]:
-    """The processor time that a thread has used."""
-    if not hasattr(time, "pthread_getcpuclockid"):  # as on macOS: then only looks that are on time count
-        return lambda: 0.0
-    return partial(time.clock_gettime, time.pthread_getcpuclockid(ident))

@@ -8,6 +8,7 @@ import asyncio
 import gc
 import logging
 import math
+import os
 import signal
 import socket
 import ssl
@@ -22,11 +23,9 @@ from ors.limits import Limits
 from ors.server.connections.clients import Acceptor, Clients
 from ors.server.connections.connection import Connection
 from ors.server.connections.listener import Responder
-from ors.server.episodes.default_executor import Executor
-from ors.server.episodes.threads import Threads
-from ors.server.process.forks import disown, disown_signals
-from ors.server.process.malloc import FreedMemory
+from ors.server.episodes.threads import Executor, Threads
 from ors.server.process.shutdown import Deadline, leave_threads
+from ors.server.process.system import FreedMemory, disown, disown_signals, handle_forks
 
 log = logging.getLogger("ors.server")
 
@@ -126,6 +125,7 @@ class Runner:
         self._retires_until = math.inf
         self._last_busy = 0.0  # while it retires
         self._memory = FreedMemory()
+        self._thread = 0  # of the event loop
 
     def run(self, sockets: Sequence[socket.socket] | None = None) -> None:
         """Serves until it is told to stop. Logs what authors' code left running, and does not wait for it.
@@ -140,6 +140,8 @@ class Runner:
             # would take 20 ms each time even without data.
             gc.freeze()
         loop = self.loop = _new_loop()
+        self._thread = threading.get_ident()
+        handle_forks(self)
         try:
             asyncio.set_event_loop(loop)
             with self._signals():
@@ -307,12 +309,15 @@ class Runner:
         """Ends the process, if threads of authors' code would keep it alive."""
         leave_threads(self._app.limits.grace_seconds)
 
-    def release(self) -> None:
-        """Closes all sockets and restores the signals, in a forked child."""
+    def in_child(self) -> None:
+        """Lets a forked child keep no socket and no signal handler, and end when its tool ends."""
         disown(self.clients.descriptors())
         for part in self.parts:
             disown(part.descriptors())
         disown_signals(self.handle_exit)
+        self._app.threads.in_child = True
+        if threading.get_ident() == self._thread and self.loop.is_running():
+            self.loop.call_soon(os._exit, 0)
 
     def _owns_process(self) -> bool:
         """Whether the process seems to exist for this server alone."""

@@ -5,21 +5,18 @@ import logging
 import math
 import os
 import sys
-import sysconfig
 import threading
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from queue import Empty, SimpleQueue
 from types import FrameType
+
+from ors.server.episodes.threads import describe_thread
 
 log = logging.getLogger("ors.server")
 
 LAST_ACTS_SECONDS = 5.0
 """Time for functions registered with atexit, such as sending the last spans."""
-
-_OURS = str(Path(__file__).parents[1])
-_STDLIB = sysconfig.get_path("stdlib")
 
 
 class Deadline:
@@ -90,17 +87,6 @@ def leave_threads(seconds: float) -> None:
 
 def other_threads() -> list[str]:
     return [describe_thread(thread, frame) for thread, frame in _others(main=True)]
-
-
-def describe_thread(thread: threading.Thread, frame: FrameType) -> str:
-    """The name of a thread and the line that it runs."""
-    # The author's own line says more than a lock deep in a library.
-    place: FrameType | None = frame
-    while place is not None and place.f_code.co_filename.startswith((_OURS, _STDLIB)):
-        place = place.f_back
-    place = place or frame
-    code = place.f_code
-    return f"thread {thread.name} in {code.co_name} ({code.co_filename}:{place.f_lineno})"
 
 
 def _others(*, main: bool = False) -> Iterator[tuple[threading.Thread, FrameType]]:
