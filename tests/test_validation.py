@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ValidationError, model_validator
 
-from ors._validation import problems
+from ors._json import problems
 
 
 class Form(BaseModel):

@@ -1,4 +1,4 @@
-"""JSON encoding and decoding that keeps every value exact."""
+"""JSON encoding and decoding that keeps every value exact, and what is wrong with a value."""
 
 import json
 import math
@@ -7,13 +7,16 @@ from collections.abc import Mapping
 from typing import Any, get_args
 
 import orjson
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json, to_jsonable_python
 
 from ors.types import Block, ListToolsOutput, RunToolError, Split, TerminalToolSpec, ToolOutput, ToolSpec
 
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
 _OURS = {*get_args(Block), ToolOutput, ToolSpec, TerminalToolSpec, ListToolsOutput, RunToolError, Split}
+
+_ARRAY = "('json-or-python["
+"""Beginning of pydantic's name for a JSON array, in a tuple."""
 
 
 def dumps(value: Any) -> bytes:
@@ -88,3 +91,21 @@ def _loads_surrogates(data: bytes | str) -> Any:
         return json.loads(data)
     except ValueError:
         raise ValueError("not valid JSON, or nested too deeply") from None
+
+
+def problems(error: ValidationError, root: str = "") -> str:
+    """Lists the invalid fields and what is wrong with each; `root` is the name of the whole value.
+
+    Values are left out: they may be secrets.
+    """
+    wrong = error.errors(include_url=False, include_context=False, include_input=False)
+    # A value that is no JSON fits none of its kinds, and pydantic names each of them.
+    values = {problem["loc"][:-1] for problem in wrong if str(problem["loc"][-1:]).startswith(_ARRAY)}
+    found: dict[str, None] = {}
+    for problem in wrong:
+        place, text = problem["loc"], problem["msg"].removeprefix("Value error, ")
+        if place[:-1] in values:
+            place, text = place[:-1], "JSON cannot express this value"
+        where = ".".join(map(str, place)) or root
+        found[f"{where}: {text}" if where else text] = None
+    return "; ".join(found)

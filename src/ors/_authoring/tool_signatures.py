@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic.fields import FieldInfo
 
 from ors._json import dumps
-from ors._validation import problems
+from ors._json import problems
 from ors.errors import InvalidEnvironment, ToolError
 from ors.types import Block, ImageBlock, TextBlock, ToolOutput, ToolSpec
 

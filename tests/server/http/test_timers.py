@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from ors.server.http.timers import IntervalTimer
+from ors.server.http.streams import IntervalTimer
 
 SECONDS = 40.0
 

@@ -10,8 +10,8 @@ from typing import Literal, get_args
 
 from pydantic import ValidationError
 
+from ors._json import problems
 from ors._masking import hidden
-from ors._validation import problems
 
 ReturnErrors = Literal["none", "exception", "line", "stacktrace"]
 

@@ -10,8 +10,7 @@ from urllib.parse import parse_qs
 from pydantic import BaseModel, ValidationError
 
 from ors import _protocol
-from ors._json import loads
-from ors._validation import problems
+from ors._json import loads, problems
 from ors.errors import BadRequest, ORSError, ResponseError, TooLarge
 from ors.limits import Limits
 from ors.server.http.answers import Headers
