@@ -76,10 +76,12 @@ check: install ## formatting, lint, types, import rules
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	@scripts/page-tools check
 
 format: install ## format the code and mend what ruff can mend
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+	@scripts/page-tools format
 
 package: install ## a wheel and an sdist in dist, as an index would take them
 	rm -rf dist

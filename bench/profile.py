@@ -25,7 +25,6 @@ PARTS = {
     "ors/server/episodes/threads.py": "threads",
     "ors/server/connections/connection.py": "HTTP: the connection",
     "ors/server/http/answers.py": "HTTP: routes, answers",
-    "ors/server/http/timers.py": "pings",
     "ors/server/admin/metrics.py": "metrics, observers",
     "ors/server/observe/events.py": "metrics, observers",
     "prometheus_client/": "metrics, observers",

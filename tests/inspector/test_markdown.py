@@ -15,7 +15,7 @@ pytestmark = pytest.mark.xdist_group("browser")
 
 RENDER = """
     const [text, done] = arguments;
-    import("/-/page/markdown.js").then(({ markdown }) => {
+    import("/-/page/widgets/markdown.js").then(({ markdown }) => {
         const made = markdown(text);
         document.querySelector("main").replaceChildren(made);
         done(made.outerHTML);

@@ -170,7 +170,7 @@ def test_a_block_of_an_unknown_kind_is_shown_as_data_and_not_as_an_image(page: P
     shown = page.driver.execute_async_script("""
         const done = arguments[0];
         const block = { type: "audio", data: "UklGRg==", mimeType: "audio/wav" };
-        import("/-/page/show.js").then(({ blocks }) => done(blocks([block])[0].textContent));
+        import("/-/page/widgets/show.js").then(({ blocks }) => done(blocks([block])[0].textContent));
     """)
     assert isinstance(shown, str)
     assert "audio/wav" in shown

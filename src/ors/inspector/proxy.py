@@ -9,7 +9,7 @@ from typing import Any
 from ors import __version__
 from ors.client import Response, Transport
 from ors.errors import Forbidden, ORSError, TransportError
-from ors.server.admin.pages import page_file
+from ors.server.admin.pages import page_file, page_files
 from ors.server.http.answers import Answer, Redirect, answer, refusal
 from ors.server.http.origin_check import LOOPBACK, OriginCheck
 from ors.server.http.requests import Request
@@ -94,6 +94,8 @@ class InspectorProxy:
         return page_file("index.html")
 
     async def file(self, name: str, request: Request) -> Answer:
+        if name not in page_files():
+            self._check_token(request)
         return page_file(name)
 
     async def about(self, request: Request) -> Answer:

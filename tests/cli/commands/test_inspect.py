@@ -93,7 +93,7 @@ def test_no_other_process_of_the_machine_can_use_its_key(plain: str) -> None:
                 answer = raw(method, path, b"{}" if method == "POST" else None, sid=sid, headers=headers)
                 assert answer.status == 403, (method, path)
                 assert method == "HEAD" or "open the address that `ors inspect` printed" in answer.detail
-        for path in ("/-/", "/-/page/app.js", "/-/page/server.js"):  # the page tells nobody what it needs
+        for path in ("/-/", "/-/page/app.js", "/-/page/api/server.js"):  # the page tells nobody what it needs
             answer = raw.get(path)
             assert answer.status == 200
             assert own.token["ORS-Inspect-Token"].encode() not in answer.body

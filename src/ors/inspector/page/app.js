@@ -1,19 +1,37 @@
+// @ts-check
 // The page: views by the hash of the address, the state of the server, and its API key.
 
-import { forget } from "./catalogue.js";
-import * as compare from "./compare.js";
-import { failure, fill, h, labelled } from "./dom.js";
-import * as environments from "./environments.js";
-import * as live from "./live.js";
-import * as play from "./play.js";
-import * as runs from "./runs.js";
-import { about, Away, beat, meet, Refusal, serverUrl, setKey, state, whyAway } from "./server.js";
-import * as tasks from "./tasks.js";
-import * as watch from "./watch.js";
-import * as wire from "./wire.js";
+import { forget } from "./api/catalogue.js";
+import * as compare from "./views/compare.js";
+import { failure, fill, h, labelled } from "./widgets/dom.js";
+import * as environments from "./views/environments.js";
+import * as live from "./views/live.js";
+import * as play from "./views/play.js";
+import * as runs from "./views/runs.js";
+import {
+  about,
+  Away,
+  keepChecking,
+  loadAbout,
+  Refusal,
+  serverUrl,
+  setKey,
+  state,
+  whyAway,
+} from "./api/server.js";
+import * as tasks from "./views/tasks.js";
+import * as watch from "./views/session.js";
+import * as wire from "./views/wire.js";
 
 const VIEWS = { environments, tasks, play, live, session: watch, wire, runs, compare };
-const LINKS = [["environments", "Environments"], ["tasks", "Tasks"], ["play", "Play"], ["live", "Live"], ["runs", "Runs"], ["wire", "Wire"]];
+const LINKS = [
+  ["environments", "Environments"],
+  ["tasks", "Tasks"],
+  ["play", "Play"],
+  ["live", "Live"],
+  ["runs", "Runs"],
+  ["wire", "Wire"],
+];
 const WITHIN = { session: "live", compare: "runs" };
 const main = document.getElementById("main");
 const notice = document.getElementById("notice");
@@ -30,13 +48,18 @@ function decoded(part) {
 }
 
 /** Which links there are: a folder of runs has no environments, and most servers have no runs. */
-const links = () => LINKS.filter(([view]) => (view === "runs" ? about.runs : about.serves !== false));
+const links = () =>
+  LINKS.filter(([view]) => (view === "runs" ? about.runs : about.serves !== false));
 
 function route() {
   const [path, asked = ""] = location.hash.replace(/^#\/?/, "").split("?", 2);
   const [name, ...rest] = path.split("/").map(decoded);
   const home = about.serves === false ? "runs" : "environments";
-  return [VIEWS[name] ? name : home, rest.filter((part) => part !== ""), new URLSearchParams(asked)];
+  return [
+    VIEWS[name] ? name : home,
+    rest.filter((part) => part !== ""),
+    new URLSearchParams(asked),
+  ];
 }
 
 async function render() {
@@ -46,8 +69,15 @@ async function render() {
   failed = false;
   const [name, parts, asked] = route();
   const current = WITHIN[name] ?? name;
-  fill(document.getElementById("nav"), links().map(([view, label]) => h("a", { href: `#/${view}`, "aria-current": view === current ? "page" : null }, label)));
-  document.querySelector("#nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" }); // on a phone
+  fill(
+    document.getElementById("nav"),
+    links().map(([view, label]) =>
+      h("a", { href: `#/${view}`, "aria-current": view === current ? "page" : null }, label),
+    ),
+  );
+  document
+    .querySelector("#nav [aria-current]")
+    ?.scrollIntoView({ block: "nearest", inline: "nearest" }); // on a phone
   document.title = `${[name[0].toUpperCase() + name.slice(1), ...parts].join(" · ")} – ORS inspector`;
   const view = h("div", { class: `view ${name}` });
   fill(main, view);
@@ -66,7 +96,12 @@ async function render() {
 }
 
 function tellServer() {
-  fill(document.getElementById("server"), h("span", { class: `dot ${whyAway() ? "away" : "there"}`, "aria-hidden": "true" }), h("span", { class: "address" }, serverUrl().replace(/^https?:\/\//, "")), about.version ? h("span", { class: "muted" }, ` ${about.version}`) : null);
+  fill(
+    document.getElementById("server"),
+    h("span", { class: `dot ${whyAway() ? "away" : "there"}`, "aria-hidden": "true" }),
+    h("span", { class: "address" }, serverUrl().replace(/^https?:\/\//, "")),
+    about.version ? h("span", { class: "muted" }, ` ${about.version}`) : null,
+  );
 }
 
 function askForKey() {
@@ -74,7 +109,14 @@ function askForKey() {
   leave?.();
   leave = null;
   const key = h("input", { type: "password", autocomplete: "current-password" });
-  const form = h("form", { class: "card key" }, h("h1", null, "This server needs an API key"), labelled("API key", key), h("div", { class: "actions" }, h("button", { type: "submit", class: "primary" }, "Unlock")), h("p", { class: "hint" }, "The key is kept until this tab is closed."));
+  const form = h(
+    "form",
+    { class: "card key" },
+    h("h1", null, "This server needs an API key"),
+    labelled("API key", key),
+    h("div", { class: "actions" }, h("button", { type: "submit", class: "primary" }, "Unlock")),
+    h("p", { class: "hint" }, "The key is kept until this tab is closed."),
+  );
   form.addEventListener("submit", (event) => {
     event.preventDefault();
     setKey(key.value);
@@ -89,7 +131,7 @@ function askForKey() {
 
 async function start() {
   try {
-    await meet();
+    await loadAbout();
   } catch (error) {
     if (error instanceof Away) failed = true;
     else if (error.status !== 401) fill(main, failure(error));
@@ -100,7 +142,15 @@ async function start() {
 }
 
 state.addEventListener("away", () => {
-  fill(notice, h("p", { class: "away" }, h("b", null, "The server cannot be reached. "), `${whyAway()} Retrying every second.`));
+  fill(
+    notice,
+    h(
+      "p",
+      { class: "away" },
+      h("b", null, "The server cannot be reached. "),
+      `${whyAway()} Retrying every second.`,
+    ),
+  );
   tellServer();
 });
 state.addEventListener("back", async () => {
@@ -120,4 +170,4 @@ document.querySelector(".skip").addEventListener("click", (event) => {
   main.focus();
 });
 await start();
-beat();
+keepChecking();

@@ -1,10 +1,11 @@
 """Pages below `/-/`: health, metrics, sessions and their forks, and the inspector with its interface."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import cache
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 from pathlib import PurePosixPath
 from typing import Any, Protocol
 
@@ -207,9 +208,16 @@ class Inspector:
 
 @cache
 def page_files() -> Mapping[str, Answer]:
-    """The files of the page, read once."""
-    folder = files("ors").joinpath("inspector", "page")
-    return {file.name: _file(file.name, file.read_bytes()) for file in folder.iterdir()}
+    """The files of the page by their path in its folder, read once."""
+    return dict(_files_in(files("ors").joinpath("inspector", "page"), ""))
+
+
+def _files_in(folder: Traversable, path: str) -> Iterator[tuple[str, Answer]]:
+    for file in folder.iterdir():
+        if file.is_dir():
+            yield from _files_in(file, f"{path}{file.name}/")
+        else:
+            yield path + file.name, _file(file.name, file.read_bytes())
 
 
 def page_file(name: str) -> Answer:

@@ -1,0 +1,50 @@
+// Rules for the inspector's page. They need no plugin, so no node_modules beside this file.
+// tsc finds names that are not defined.
+
+export default [
+  {
+    files: ["src/ors/inspector/page/**/*.js"],
+    languageOptions: { sourceType: "module" },
+    linterOptions: { reportUnusedDisableDirectives: "error" },
+    rules: {
+      "array-callback-return": "error",
+      "constructor-super": "error",
+      eqeqeq: "error",
+      "max-len": ["error", { code: 110, ignoreRegExpLiterals: true }],
+      "getter-return": "error",
+      "no-cond-assign": "error",
+      "no-const-assign": "error",
+      "no-constant-condition": ["error", { checkLoops: false }],
+      "no-dupe-args": "error",
+      "no-dupe-class-members": "error",
+      "no-dupe-else-if": "error",
+      "no-dupe-keys": "error",
+      "no-duplicate-imports": "error",
+      "no-empty": "error",
+      "no-eval": "error",
+      "no-fallthrough": "error",
+      "no-implied-eval": "error",
+      "no-redeclare": "error",
+      "no-restricted-properties": [
+        "error",
+        ...["innerHTML", "outerHTML", "insertAdjacentHTML"].map((property) => ({
+          property,
+          message: "Text is inserted as text, never as markup: use h() of widgets/dom.js.",
+        })),
+      ],
+      "no-self-assign": "error",
+      "no-self-compare": "error",
+      "no-sparse-arrays": "error",
+      "no-this-before-super": "error",
+      "no-unreachable": "error",
+      "no-unsafe-finally": "error",
+      "no-unused-private-class-members": "error",
+      "no-unused-vars": ["error", { ignoreRestSiblings: true, caughtErrors: "none" }],
+      "no-use-before-define": ["error", { functions: false, classes: false, variables: false }],
+      "no-var": "error",
+      "prefer-const": "error",
+      "use-isnan": "error",
+      "valid-typeof": "error",
+    },
+  },
+];

@@ -1,0 +1,247 @@
+// @ts-check
+// The live view, updated every second: plots of learning and load, sessions, and episodes that ended.
+
+import { failure, fill, h, labelled, select } from "../widgets/dom.js";
+import { EndedTable } from "../widgets/ended-table.js";
+import { blockedLoopNote } from "../widgets/blocked-loop.js";
+import {
+  busiest,
+  curves,
+  LearningTable,
+  mean,
+  percent,
+  RECENT_SECONDS,
+  recentTotals,
+  share,
+} from "../widgets/learning.js";
+import { legend, plot } from "../widgets/plot.js";
+import { about, ask, follow } from "../api/server.js";
+import { PAGE, SessionTable } from "../widgets/session-table.js";
+import { count, plural, reward, seconds } from "../widgets/words.js";
+
+const SPAN = 300;
+const STATES = [["", "any"], "creating", "ready", "failed"];
+const QUIET = {
+  sessions: 0,
+  running: 0,
+  calls: 0,
+  failed: 0,
+  refused: 0,
+  p50: null,
+  p95: null,
+  p99: null,
+};
+
+export const ABSENT =
+  "This server does not show its sessions: it is another implementation, its inspector is off, " +
+  "or it needs another key.";
+
+export async function show(main) {
+  main.append(h("h1", null, "Live"));
+  if (!about.live) {
+    main.append(h("p", { class: "note" }, ABSENT));
+    return null;
+  }
+  const names = await ask("GET", "list_environments", { log: false });
+  const view = new LiveView(names);
+  main.append(view.element);
+  view.begin();
+  return () => view.stop();
+}
+
+class LiveView {
+  /** @type {import("../api/types.js").Point[]} */
+  #points = [];
+  /** @type {Record<string, import("../api/types.js").EpisodeTotals>} */
+  #totals = {};
+  #plots = h("div", { class: "plots" });
+  #held = h("div");
+  #learning = new LearningTable();
+  #ended = new EndedTable();
+  #sessions = new SessionTable((offset) => this.#want({ offset }));
+  #wanted = { environment: "", state: "", offset: 0 };
+  #stop = null;
+  #clock = null;
+  #ahead = 0; // seconds that the server's clock is ahead of ours
+
+  constructor(names) {
+    const choose = (key) => (value) => this.#want({ [key]: value, offset: 0 });
+    const bar = h(
+      "div",
+      { class: "bar" },
+      labelled("Environment", select([["", "all"], ...names], "", choose("environment"))),
+      labelled("State", select(STATES, "", choose("state"))),
+      this.#sessions.pager,
+    );
+    this.element = h(
+      "div",
+      null,
+      this.#plots,
+      this.#held,
+      this.#learning.element,
+      h(
+        "section",
+        { class: "card", "aria-label": "Sessions" },
+        h("h2", null, "Sessions"),
+        bar,
+        this.#sessions.element,
+      ),
+      this.#ended.element,
+    );
+  }
+
+  begin() {
+    this.#want({});
+    this.#clock = setInterval(() => this.#tick(), 1000);
+  }
+
+  stop() {
+    this.#stop?.();
+    clearInterval(this.#clock);
+  }
+
+  #want(change) {
+    Object.assign(this.#wanted, change);
+    this.#stop?.();
+    this.#ended.draw([]);
+    const query = new URLSearchParams({
+      ...this.#wanted,
+      limit: String(PAGE),
+      offset: String(this.#wanted.offset),
+    });
+    this.#stop = follow(
+      `-/api/live?${query}`,
+      (name, value) => this.#told(name, value),
+      (error) => fill(this.#plots, failure(error)),
+    );
+  }
+
+  #told(name, value) {
+    if (name === "history") this.#points = value;
+    if (name === "point") {
+      this.#points.push(value);
+      this.#points = this.#points.slice(-SPAN);
+      this.#ahead = value.at - Date.now() / 1000;
+    }
+    if (name === "sessions") {
+      this.#sessions.draw(value);
+      fill(this.#held, blockedLoopNote(value.sessions));
+    }
+    if (name === "episodes") {
+      this.#totals = value.totals;
+      this.#ended.draw(value.ended);
+    }
+    if (name !== "sessions") this.#plot();
+    this.#tick();
+  }
+
+  #tick() {
+    const now = Date.now() / 1000 + this.#ahead;
+    this.#sessions.tick(now);
+    this.#ended.tick(now);
+  }
+
+  #plot() {
+    const { environment } = this.#wanted;
+    const now = this.#points.at(-1) ?? { ...QUIET, at: Date.now() / 1000 };
+    const last = recentTotals(this.#points, environment, now.at);
+    const span = Math.min(
+      RECENT_SECONDS,
+      Math.max(1, now.at - (this.#points[0]?.at ?? now.at) + 1),
+    );
+    this.#learning.draw(this.#points, this.#totals);
+    const { shown, more } = environment ? { shown: [environment], more: 0 } : busiest(this.#points);
+    const names = shown.length ? shown : ["episodes"];
+    const rest = more ? `and ${plural(more, "more environment")}` : "";
+    const of = (key, scale = 1) =>
+      this.#points.map((point) => [point.at, point[key] === null ? null : point[key] * scale]);
+    const line = (name, key, tone, scale) => ({ name, tone, points: of(key, scale) });
+    const ms = (y) => `${brief(y)} ms`;
+    fill(
+      this.#plots,
+      this.#tile(
+        "Episodes per second",
+        (last.ended / span).toFixed(1),
+        rest || "in the last minute",
+        curves(this.#points, names, (sum, seconds) => sum.ended / seconds),
+        brief,
+      ),
+      this.#tile(
+        "Mean reward",
+        mean(last) === null ? "–" : reward(Number(mean(last).toPrecision(3))),
+        "in the last minute",
+        curves(this.#points, names, mean),
+        brief,
+      ),
+      this.#tile(
+        "Solved",
+        percent(share(last)),
+        "reward of 1 or more",
+        curves(this.#points, names, share),
+        percent,
+        1,
+      ),
+      this.#tile(
+        "Sessions",
+        count(now.sessions),
+        "",
+        [line("sessions", "sessions", "a"), line("calls running", "running", "b")],
+        brief,
+      ),
+      this.#tile(
+        "Calls per second",
+        count(now.calls),
+        `${count(now.failed)} failed · ${count(now.refused)} refused`,
+        [
+          line("calls", "calls", "a"),
+          line("refused", "refused", "b"),
+          line("failed", "failed", "d"),
+        ],
+        brief,
+      ),
+      this.#tile(
+        "Latency",
+        now.p50 === null ? "–" : seconds(now.p50),
+        now.p50 === null ? "" : `p95 ${seconds(now.p95)} · p99 ${seconds(now.p99)}`,
+        [
+          line("p99", "p99", "c", 1000),
+          line("p95", "p95", "b", 1000),
+          line("p50", "p50", "a", 1000),
+        ],
+        ms,
+      ),
+    );
+  }
+
+  #tile(title, value, sub, series, format, most = 0) {
+    const end = this.#points.at(-1)?.at ?? Date.now() / 1000;
+    const xFormat = (at) => (at === end ? "now" : "5 min ago");
+    const drawn = plot({
+      label: `${title} over the last five minutes`,
+      series,
+      xs: [end - SPAN, end],
+      gap: 3,
+      height: 110,
+      width: 330,
+      format,
+      xFormat,
+      most,
+    });
+    return h(
+      "figure",
+      { class: "tile card" },
+      h(
+        "figcaption",
+        null,
+        h("span", { class: "title" }, title),
+        h("b", null, value),
+        h("span", { class: "muted" }, sub),
+      ),
+      drawn,
+      legend(series),
+    );
+  }
+}
+
+const brief = (y) =>
+  y >= 1000 ? `${Number((y / 1000).toPrecision(3))}k` : String(Number(y.toPrecision(3)));

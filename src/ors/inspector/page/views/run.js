@@ -1,0 +1,225 @@
+// @ts-check
+// One run: figures, a histogram of its rewards, and its episodes to sort and filter.
+
+import { button, fill, h, loading, select } from "../widgets/dom.js";
+import { histogram } from "../widgets/histogram.js";
+import { Listing } from "../widgets/listing.js";
+import {
+  crumbs,
+  meter,
+  outcomeBadge,
+  outcomeStrip,
+  rounded,
+  runState,
+  tile,
+  unreadable,
+  unrewarded,
+  withError,
+} from "../widgets/recorded.js";
+import { count, plural, reward, seconds, when } from "../widgets/words.js";
+
+const OUTCOMES = [
+  ["", "any"],
+  "scored",
+  "unscored",
+  "truncated",
+  "truncated turns",
+  "truncated tokens",
+  "truncated cost",
+  "truncated seconds",
+  "refused",
+  "failed",
+  "failed agent",
+  "failed model",
+  "failed environment",
+  "failed infrastructure",
+];
+const FILTERS = ["sort", "outcome", "task", "reward_from", "reward_to", "calls_from", "calls_to"];
+
+/** The order and the filters in the query of an address. */
+export const filtersOf = (state) =>
+  Object.fromEntries(
+    FILTERS.map((name) => [name, state.get(name) ?? (name === "sort" ? "started" : "")]),
+  );
+
+/** #/runs/RUN?FILTERS&row=N */
+export async function show(main, [name], state) {
+  main.append(crumbs(["Runs", "#/runs"], [name]), loading("the run"));
+  const view = new RunView(name, filtersOf(state), Number(state.get("row") ?? 0));
+  const stop = await view.listing.begin();
+  main.lastChild.remove();
+  main.append(view.element);
+  view.listing.restore();
+  return stop;
+}
+
+class RunView {
+  #tiles = h("div", { class: "tiles" });
+  #spread = h("section", { class: "card spread", "aria-label": "Rewards" });
+  #found = h("span", { class: "where", "aria-live": "polite" });
+  #scale = [0, 1];
+
+  constructor(name, filters, row) {
+    this.listing = new Listing({
+      what: "/episodes",
+      fixed: { run: name },
+      parts: ["runs", name],
+      filters,
+      row,
+      label: "Episodes",
+      columns: this.#columns(),
+      told: (answer) => this.#draw(answer),
+      empty: "No episode matches.",
+    });
+    this.element = h(
+      "div",
+      null,
+      h("div", { class: "columns run" }, this.#tiles, this.#spread),
+      h(
+        "section",
+        { class: "card episodes", "aria-label": "Episodes" },
+        this.#controls(),
+        this.listing.problem,
+        this.listing.element,
+      ),
+    );
+  }
+
+  #controls() {
+    const bound = (name, label, end) =>
+      this.listing.field(
+        `${name}_${end}`,
+        h("input", {
+          type: "number",
+          step: "any",
+          "aria-label": `${label} ${end}`,
+          placeholder: end === "from" ? "least" : "most",
+        }),
+      );
+    const range = (name, label) =>
+      h(
+        "div",
+        { class: "labelled" },
+        h("span", { "aria-hidden": "true" }, label),
+        h(
+          "div",
+          { class: "range" },
+          bound(name, label, "from"),
+          h("span", { class: "muted", "aria-hidden": "true" }, "–"),
+          bound(name, label, "to"),
+        ),
+      );
+    return h(
+      "div",
+      { class: "bar filters", role: "search", "aria-label": "Episodes" },
+      this.listing.control(
+        "task",
+        "Search",
+        h("input", { type: "search", placeholder: "task, agent or id" }),
+      ),
+      this.listing.control(
+        "outcome",
+        "Outcome",
+        select(OUTCOMES, "", () => {}),
+      ),
+      range("reward", "Reward"),
+      range("calls", "Calls"),
+      h(
+        "div",
+        { class: "found" },
+        this.#found,
+        button("Clear", () => this.listing.clear(), { class: "small" }),
+      ),
+    );
+  }
+
+  #draw({ run, found, histogram: spread }) {
+    const ended = ["scored", "unscored", "truncated", "refused", "failed"]
+      .filter((what) => run.outcomes[what])
+      .map((what) => `${count(run.outcomes[what])} ${what}`);
+    this.#found.textContent =
+      found === run.episodes
+        ? plural(found, "episode")
+        : `${count(found)} of ${plural(run.episodes, "episode")}`;
+    fill(
+      this.#tiles,
+      tile(
+        "Episodes",
+        [count(run.episodes), " ", runState(run)],
+        [plural(run.tasks, "task"), ...run.agents.slice(0, 2)].join(" · "),
+      ),
+      tile(
+        "Mean reward",
+        withError(run.mean, run.error),
+        [
+          unrewarded(run),
+          ...(run.passes.length
+            ? run.passes.map(({ k, any }) => `pass@${k} ${rounded(any)}`)
+            : [run.error === null ? null : "± standard error, clustered by task"]),
+        ]
+          .filter(Boolean)
+          .join(" · "),
+      ),
+      tile("Outcomes", outcomeStrip(run.outcomes, run.mean), ended.join(" · ")),
+      tile(
+        "Tokens",
+        count(run.tokens),
+        [
+          run.unknown
+            ? `unknown for ${plural(run.unknown, "request")}`
+            : run.cost === null
+              ? null
+              : `cost ${run.cost.toFixed(2)}`,
+          run.episodes ? `${seconds(run.seconds / run.episodes)} an episode` : null,
+        ]
+          .filter(Boolean)
+          .join(" · "),
+      ),
+    );
+    const bars = () => [...this.#spread.querySelectorAll("button")];
+    const focused = bars().indexOf(document.activeElement);
+    fill(this.#spread, h("h2", null, "Rewards"), this.#histogram(spread), unreadable(run));
+    bars()[focused]?.focus({ preventScroll: true });
+    const values = spread.bars.flatMap((bar) => [bar.from, bar.to]);
+    this.#scale = [Math.min(0, ...values), Math.max(0, ...values)];
+  }
+
+  #histogram(spread) {
+    const { reward_from: from, reward_to: to } = this.listing.filters;
+    const none = from === "" && to === "";
+    const within = (bar) =>
+      bar.most !== null &&
+      bar.most >= (from === "" ? -Infinity : Number(from)) &&
+      bar.least <= (to === "" ? Infinity : Number(to));
+    const choose = (bar) => {
+      const same = from === String(bar.least) && to === String(bar.most);
+      return this.listing.filter({
+        reward_from: same ? "" : String(bar.least),
+        reward_to: same ? "" : String(bar.most),
+      });
+    };
+    return histogram({ ...spread, chosen: (bar) => (none ? null : within(bar)), choose });
+  }
+
+  /** @returns {import("../widgets/table.js").Column<import("../api/types.js").EpisodeRow>[]} */
+  #columns() {
+    const link = (one) => this.listing.link([one.id], one.task);
+    const earned = (one) => [reward(one.reward), meter(one.reward, this.#scale)];
+    return [
+      { title: "Task", class: "task", order: "task", cell: (one) => [link(one), where(one)] },
+      { title: "Outcome", class: "outcome", order: "outcome", cell: ending },
+      { title: "Reward", class: "num reward", order: "reward", cell: earned },
+      { title: "Calls", class: "num wide", order: "calls", cell: (one) => count(one.calls) },
+      { title: "Tokens", class: "num wide", order: "tokens", cell: (one) => count(one.tokens) },
+      { title: "Time", class: "num wide", order: "seconds", cell: (one) => seconds(one.seconds) },
+      { title: "Began", class: "num wide began", order: "started", cell: began },
+    ];
+  }
+}
+
+const where = ({ sample, environment }) => [
+  sample ? h("span", { class: "muted" }, ` #${sample}`) : null,
+  h("span", { class: "muted environment" }, environment),
+];
+const ending = ({ outcome, detail, reward: earned }) => outcomeBadge(outcome, detail, earned);
+const began = ({ started }) => h("span", { class: "muted" }, when(started));

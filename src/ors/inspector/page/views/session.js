@@ -1,0 +1,201 @@
+// @ts-check
+// Read-only view of another client's session: its calls as they happen.
+
+import { endButton, failure, fill, h, reachable } from "../widgets/dom.js";
+import { decodeAll } from "../api/events.js";
+import { outcomeOfText } from "../api/episode.js";
+import { ABSENT } from "./live.js";
+import { Panels } from "../widgets/panels.js";
+import { outcomeBadge } from "../widgets/recorded.js";
+import { SandboxPanel } from "../widgets/sandbox.js";
+import { about, follow } from "../api/server.js";
+import { endSession, stateOf } from "../widgets/session-table.js";
+import { rewardPlot, stepItem, tickRunning } from "../widgets/steps.js";
+import { age, bytes, clock, plural, reward } from "../widgets/words.js";
+import { beginForeign } from "../api/wire-log.js";
+
+const MOST_SHOWN = 500;
+const ENDED = new Set(["deleted", "ended"]);
+
+/** #/session/SID */
+export async function show(main, [sid]) {
+  main.append(h("h1", null, "Session ", h("code", { class: "sid" }, sid ?? "")));
+  if (!about.live || !sid) {
+    main.append(h("p", { class: "note" }, ABSENT));
+    return null;
+  }
+  const view = new SessionView(sid, main);
+  return view.begin();
+}
+
+class SessionView {
+  #session = null;
+  #steps = [];
+  #items = new Map();
+  #list = h("ol", { class: "steps", "aria-label": "Calls" });
+  #side = h("div", { class: "summary" });
+  #panels = new Panels();
+  #prompt = null;
+  #empty = h("p", { class: "muted note" }, "No calls yet. They appear here as they happen.");
+
+  constructor(sid, main) {
+    this.sid = sid;
+    this.sandbox = new SandboxPanel(sid);
+    this.end = h(
+      "div",
+      { class: "actions" },
+      endButton("End this session", () => endSession(sid)),
+    );
+    this.place = h(
+      "div",
+      { class: "columns play" },
+      h("div", null, this.#panels.element, this.sandbox.node, this.#empty, this.#list),
+      reachable(
+        h("section", { class: "card side", "aria-label": "Session" }, this.#side, this.end),
+      ),
+    );
+    main.append(this.place);
+  }
+
+  begin() {
+    const stop = follow(
+      `-/api/calls/${encodeURIComponent(this.sid)}`,
+      (name, value) => (name === "over" ? stop() : this.#told(name, value)),
+      (error) => this.#refused(error),
+    );
+    const timer = setInterval(() => this.#tick(), 200);
+    return () => {
+      stop();
+      clearInterval(timer);
+      this.sandbox.stop();
+    };
+  }
+
+  #told(name, value) {
+    if (name === "session") this.#session = value;
+    else if (name === "prompt") this.#prompt = value ?? this.#prompt;
+    else if (name === "before") value.forEach((call) => this.#begun(call, true));
+    else if (name === "started") this.#begun(value, false);
+    else if (name === "ended") this.#ended(value);
+    else if (name === "missed")
+      this.#list.append(
+        h("li", { class: "note" }, `${plural(value, "event")} skipped: this page was too slow.`),
+      );
+    this.#draw();
+  }
+
+  /** The session is not there, or no longer: what was seen of it stays. */
+  #refused(error) {
+    const live = h("p", null, h("a", { class: "button", href: "#/live" }, "All sessions"));
+    if (this.#session) {
+      this.#side.before(failure(error));
+      this.#session = { ...this.#session, state: "deleted" };
+      this.#draw();
+    } else this.place.replaceWith(failure(error), live);
+  }
+
+  #begun(call, before) {
+    if (this.#steps.some((step) => step.taskId === call.task_id)) return;
+    const wire = beginForeign(
+      this.#session.environment,
+      this.sid,
+      call.tool,
+      call.input ?? undefined,
+    );
+    const step = {
+      n: this.#steps.length + 1,
+      tool: call.tool,
+      input: call.input,
+      taskId: call.task_id,
+      status: "running",
+      pings: 0,
+      at: call.at ?? Date.now() / 1000 - call.seconds,
+      began: performance.now() - (before ? call.seconds * 1000 : 0),
+      exchanges: [wire],
+    };
+    this.#steps.push(step);
+    if (call.bytes !== undefined) this.#finish(step, call);
+    this.#put(step);
+  }
+
+  #ended(call) {
+    const step = this.#steps.find((one) => one.taskId === call.task_id);
+    if (!step) {
+      this.#begun(call, true);
+      return;
+    }
+    this.#finish(step, call);
+    this.#put(step);
+  }
+
+  #finish(step, call) {
+    const unseen = {
+      status: "ok",
+      output: {
+        blocks: [
+          { type: "text", text: `A result of ${bytes(call.bytes)}, too large to show here.` },
+        ],
+      },
+    };
+    Object.assign(step, call.stream === null ? unseen : outcomeOfText(call.stream), {
+      seconds: call.seconds,
+    });
+    const wire = step.exchanges[0];
+    if (call.stream !== null)
+      for (const event of decodeAll(call.stream)) wire.part(`${event.raw}\n\n`, event.name);
+    wire.seconds = call.seconds;
+    wire.changed();
+  }
+
+  #put(step) {
+    const item = stepItem(step);
+    if (this.#items.has(step)) this.#items.get(step).replaceWith(item);
+    else this.#list.append(item);
+    this.#items.set(step, item);
+    if (this.#list.childElementCount > MOST_SHOWN) this.#list.firstElementChild.remove();
+  }
+
+  #draw() {
+    const session = this.#session;
+    this.#empty.hidden = this.#steps.length > 0;
+    if (!session) return;
+    if (ENDED.has(session.state))
+      this.#empty.textContent = session.calls
+        ? "The server no longer keeps the calls of this episode."
+        : "The episode ended without a call.";
+    const state = stateOf(session);
+    this.#panels.draw({ ...session, prompt: this.#prompt });
+    this.sandbox.follow(session);
+    const now = Date.now() / 1000;
+    const fact = (name, ...value) => [h("dt", null, name), h("dd", null, value)];
+    fill(
+      this.#side,
+      h("h2", null, "Session"),
+      h(
+        "dl",
+        { class: "facts" },
+        fact("State", h("span", { class: `state ${state}` }, state)),
+        session.failure ? fact("Why", session.failure) : null,
+        fact("Environment", session.environment),
+        session.outcome ? fact("Outcome", outcomeBadge(session.outcome, "", session.reward)) : null,
+        fact("Reward", h("b", { class: "total" }, reward(session.reward))),
+        fact("Calls", String(session.calls)),
+        fact("Opened", `${clock(session.created)}, ${age(now - session.created)} ago`),
+      ),
+      rewardPlot(this.#steps),
+      h(
+        "p",
+        { class: "hint" },
+        ENDED.has(session.state)
+          ? "This episode has ended. The server keeps the newest calls; older ones may be missing."
+          : "Read-only: another client plays this session.",
+      ),
+    );
+    this.end.hidden = ENDED.has(session.state);
+  }
+
+  #tick() {
+    for (const step of this.#steps)
+      if (step.status === "running") tickRunning(this.#items.get(step), step);
+  }
+}

@@ -1,0 +1,165 @@
+// @ts-check
+// Steps of a trajectory: calls with inputs and results, and the plot of their rewards.
+
+import { button, h } from "./dom.js";
+import { isObject, pretty } from "../api/json.js";
+import { legend, plot } from "./plot.js";
+import { blocks, text, tree } from "./show.js";
+import { clock, plural, reward, seconds } from "./words.js";
+
+const LOOKS = { ok: "ok", refused: "refused", failed: "error", running: "running" };
+
+/** One call as an item of the trajectory; `again` fills the form with it. */
+export function stepItem(step, again = null) {
+  const wire = step.exchanges?.at(-1);
+  const head = h(
+    "div",
+    { class: "step-head" },
+    h("span", { class: "n" }, String(step.n)),
+    h("code", { class: "tool-name" }, step.tool),
+    h("span", { class: `badge ${step.status}` }, LOOKS[step.status]),
+    marks(step),
+    step.started === undefined
+      ? null
+      : h("span", { class: "elapsed muted" }, `at ${seconds(step.started)}`),
+    h("span", { class: "elapsed muted" }, step.status === "running" ? "" : seconds(step.seconds)),
+    h("span", { class: "grow" }),
+    h(
+      "span",
+      { class: "acts" },
+      again
+        ? button("Again", again, { class: "small quiet", title: "Fill the form with this input" })
+        : null,
+      wire ? h("a", { class: "small button quiet", href: `#/wire/${wire.id}` }, "Wire") : null,
+    ),
+  );
+  return h(
+    "li",
+    { class: `step ${step.status}`, "data-step": step.n },
+    head,
+    given(step),
+    result(step),
+  );
+}
+
+function marks(step) {
+  const output = step.output ?? {};
+  return [
+    typeof output.reward === "number"
+      ? h(
+          "span",
+          {
+            class: `badge reward ${output.reward > 0 ? "plus" : output.reward < 0 ? "minus" : ""}`,
+          },
+          `reward ${reward(output.reward)}`,
+        )
+      : null,
+    output.finished ? h("span", { class: "badge finished" }, "finished") : null,
+  ];
+}
+
+function given(step) {
+  if (step.input === null || step.input === undefined)
+    return h("p", { class: "muted input" }, "The input was not recorded, or is too large to show.");
+  const entries = Object.entries(step.input);
+  if (entries.length === 0) return null;
+  const plain = entries.every(([, value]) => typeof value !== "object" || value === null);
+  if (!plain) return h("div", { class: "input" }, text(pretty(step.input)));
+  return h(
+    "dl",
+    { class: "input" },
+    entries.map(([key, value]) => [
+      h("dt", null, key),
+      h(
+        "dd",
+        null,
+        typeof value === "string" && (value.length > 100 || value.includes("\n"))
+          ? text(value)
+          : h("code", null, typeof value === "string" ? value : JSON.stringify(value)),
+      ),
+    ]),
+  );
+}
+
+function result(step) {
+  if (step.status === "running")
+    return h(
+      "p",
+      { class: "waiting" },
+      h("span", { class: "spinner", "aria-hidden": "true" }),
+      h("span", { class: "since" }, "Running"),
+    );
+  if (step.status === "ok") {
+    const { blocks: list = [], metadata } = step.output;
+    return h(
+      "div",
+      { class: "result" },
+      list.length ? blocks(list, step.load) : h("p", { class: "muted" }, "No blocks."),
+      metadata
+        ? h(
+            "div",
+            { class: "metadata" },
+            h("span", { class: "muted" }, "metadata "),
+            flat(metadata) ?? tree(metadata),
+          )
+        : null,
+    );
+  }
+  const who = step.status === "refused" ? "The tool refused the call" : "The call failed";
+  return h(
+    "div",
+    { class: "result" },
+    h("p", { class: "verdict" }, who, step.reason ? h("code", null, step.reason) : null),
+    step.error === null ? null : text(step.error),
+  );
+}
+
+/** Shows a few simple values in one line; null for anything else. */
+function flat(value) {
+  const entries = isObject(value) ? Object.entries(value) : [];
+  const plain = ([, item]) =>
+    typeof item === "number" ||
+    typeof item === "boolean" ||
+    (typeof item === "string" && item.length < 40);
+  if (entries.length === 0 || entries.length > 6 || !entries.every(plain)) return null;
+  return entries.map(([key, item]) =>
+    h(
+      "span",
+      { class: "pair" },
+      h("span", { class: "key" }, `${key} `),
+      h("code", null, String(item)),
+    ),
+  );
+}
+
+/** Updates the time and the pings of a running call. */
+export function tickRunning(item, step) {
+  const since = item?.querySelector(".since");
+  if (!since) return;
+  const elapsed = (performance.now() - step.began) / 1000;
+  const pings = step.pings ? `, ${plural(step.pings, "ping")}` : "";
+  since.textContent = `Running for ${elapsed.toFixed(1)} s, since ${clock(step.at)}${pings}`;
+}
+
+/** Reward per step as bars, their sum as a line. */
+export function rewardPlot(steps) {
+  const done = steps.filter((step) => step.status !== "running");
+  if (done.length === 0) return h("p", { class: "muted" }, "Rewards are plotted here.");
+  let sum = 0;
+  const each = done.map((step) => [step.n, step.output?.reward ?? null]);
+  const total = done.map((step) => [step.n, Number((sum += step.output?.reward ?? 0).toFixed(9))]);
+  const series = [
+    { name: "per step", points: each, kind: "bars", tone: "a" },
+    { name: "cumulative", points: total, kind: "line", tone: "b" },
+  ];
+  const drawn = plot({
+    label: `Reward per step and in total; total ${reward(sum)} after ${plural(done.length, "step")}`,
+    series,
+    xs: [0.5, done.at(-1).n + 0.5],
+    xFormat: (x) => (x < 1 ? "step 1" : String(Math.floor(x))),
+    format: (y) => String(Number(y.toPrecision(3))),
+    width: 360,
+    height: 130,
+  });
+  return h("figure", { class: "rewards" }, drawn, h("figcaption", null, legend(series)));
+}
