@@ -9,8 +9,7 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic.fields import FieldInfo
 
-from ors._json import dumps
-from ors._json import problems
+from ors._json import dumps, problems
 from ors.errors import InvalidEnvironment, ToolError
 from ors.types import Block, ImageBlock, TextBlock, ToolOutput, ToolSpec
 
