@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ors import Server, ToolOutput, tool
-from ors.cluster.servers.member import Member
+from ors.cluster.servers.linked_server import LinkedServer
 from tests.attack.link import UPGRADE
 from tests.support import SUPPORT
 from tests.support.commands import refused, run
@@ -109,7 +109,7 @@ def test_it_listens_on_loopback_alone(where: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="shows source code"):
         Server([Lab], "line", api_keys=["k" * 32]).runner(port=0, **where)
     with pytest.raises(ValueError, match="a server with peers"):
-        Member(Server([Lab], "line"), "127.0.0.1", 0)
+        LinkedServer(Server([Lab], "line"), "127.0.0.1", 0)
 
 
 @pytest.mark.parametrize("words", [["--host", "0.0.0.0", "--insecure"], ["--workers", "2"], ["--insecure"]])

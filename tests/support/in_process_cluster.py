@@ -10,7 +10,7 @@ from typing import Any
 
 from ors import Environment, Limits, Server
 from ors.cluster.routing.peer import UNIX
-from ors.cluster.servers.member import Member
+from ors.cluster.servers.linked_server import LinkedServer
 from ors.cluster.servers.router_server import RouterServer
 from tests.support.raw_http import Raw
 from tests.support.waiting import until
@@ -33,8 +33,8 @@ class ServerThread:
         self._up = threading.Event()
         self._urls: list[str] = []
         server = Server(environments, slot=slot, **options)
-        self.member = Member(server, "127.0.0.1", 0, on_start=self._started, link=link, **(tls or {}))
-        self._thread = threading.Thread(target=self.member.run)
+        self.server = LinkedServer(server, "127.0.0.1", 0, on_start=self._started, link=link, **(tls or {}))
+        self._thread = threading.Thread(target=self.server.run)
 
     def _started(self, url: str) -> None:
         self._urls.append(url)
@@ -46,16 +46,16 @@ class ServerThread:
 
     def meet(self, addresses: Sequence[str]) -> None:
         """Sets the other servers, and waits for the links to them."""
-        loop = self.member.loop
+        loop = self.server.loop
         others = [address for address in addresses if address != self.address]
         asyncio.run_coroutine_threadsafe(self._meet(others), loop).result(20)
 
     async def _meet(self, others: list[str]) -> None:
-        self.member.peers.update(others)
-        await until(lambda: {peer.address for peer in self.member.peers if peer.taking} == set(others))
+        self.server.peers.update(others)
+        await until(lambda: {peer.address for peer in self.server.peers if peer.taking} == set(others))
 
     def stop(self) -> None:
-        self.member.should_exit = True
+        self.server.should_exit = True
         self._thread.join(30)
         assert not self._thread.is_alive()
 
@@ -63,12 +63,12 @@ class ServerThread:
         """Breaks all its connections, as its death would."""
 
         def abort() -> None:
-            for server in self.member.clients.servers:
+            for server in self.server.clients.servers:
                 server.close()
-            for connection in list(self.member.clients.open):
+            for connection in list(self.server.clients.open):
                 connection._transport.abort()  # type: ignore[union-attr]
 
-        self.member.loop.call_soon_threadsafe(abort)
+        self.server.loop.call_soon_threadsafe(abort)
 
     @property
     def raw(self) -> Raw:
@@ -76,7 +76,7 @@ class ServerThread:
 
     @property
     def sessions(self) -> int:
-        return len(self.member.app.sessions)
+        return len(self.server.app.sessions)
 
 
 @contextmanager
@@ -118,7 +118,7 @@ def routing(urls: Sequence[str], api_key: str = "", **options: Any) -> Iterator[
 
 def minted(servers: Sequence[ServerThread], slot: int, environment: str = "lab", task: Any = None) -> str:
     """A new session on the server of that slot, created through the first server."""
-    sid = servers[slot].member.app.sessions.identity.new_session_id()
+    sid = servers[slot].server.app.sessions.identity.new_session_id()
     answer = servers[0].raw.post("/create", {"env_name": environment, "task_spec": task or {}}, sid=sid)
     assert answer.status == 200, answer
     return sid

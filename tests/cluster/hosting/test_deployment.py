@@ -198,7 +198,7 @@ def test_the_thread_of_a_deployment_survives_failures_of_its_backend(
             pass
         made.stop()
     assert "The cluster does not answer: busy" in caplog.text
-    assert "Hosts could not be placed; trying again" in caplog.text
+    assert "Failed to start or stop hosts; trying again" in caplog.text
     assert backend.stopping == {0, 1, 2}
     assert backend.closed
 

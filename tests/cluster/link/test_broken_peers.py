@@ -95,7 +95,7 @@ async def test_a_peer_that_introduces_itself_wrongly_loses_its_link_with_one_lin
             await until(lambda: "is closed" in caplog.text)
             (first, *_) = [record for record in caplog.records if record.levelno >= logging.WARNING]
             assert first.getMessage().startswith("The link to http://127.0.0.1:")
-            assert "breaks its protocol: " in first.getMessage()
+            assert "protocol error: " in first.getMessage()
             assert first.exc_info is None
             assert not [record for record in caplog.records if record.levelno > logging.WARNING]
             await peers.settle(20)
@@ -124,7 +124,7 @@ async def test_an_answer_that_breaks_the_protocol_is_not_passed_on(
         peer = await _connected(peers)
         found = await answer_of(peer, Request("GET", "/lab/tools", b"", {}, b""))
         assert (found.status, found.body) == (503, b"elsewhere")
-        assert "breaks its protocol" in caplog.text
+        assert "protocol error" in caplog.text
 
 
 AFTER_HEAD = {
@@ -143,7 +143,7 @@ async def test_an_answer_that_begins_twice_is_broken_off(
         found = await answer_of(peer, Request("GET", "/lab/tools", b"", {}, b""))
         assert found.status == 503
         assert b"has died" in found.body
-        assert "breaks its protocol" in caplog.text
+        assert "protocol error" in caplog.text
 
 
 async def test_an_answer_in_its_order_is_passed_on() -> None:

@@ -134,8 +134,8 @@ def test_what_fits_into_no_frame_is_refused(pair: list[ServerThread], path: str,
     request = Request("GET", path, query, {}, b"")
     with pytest.raises(BadRequest):
         request_frame(1, request)
-    (peer,) = pair[0].member.peers
-    loop = pair[0].member.loop
+    (peer,) = pair[0].server.peers
+    loop = pair[0].server.loop
     assert asyncio.run_coroutine_threadsafe(answer_of(peer, request), loop).result(20).status == 400
 
 
@@ -163,8 +163,8 @@ def test_a_path_that_is_long_once_it_is_quoted_harms_no_link(pair: list[ServerTh
 def test_a_fault_of_ours_while_forwarding_is_answered(
     pair: list[ServerThread], caplog: pytest.LogCaptureFixture
 ) -> None:
-    (peer,) = pair[0].member.peers
-    loop = pair[0].member.loop
+    (peer,) = pair[0].server.peers
+    loop = pair[0].server.loop
     faulty = Request("GET", "/health", b"", None, b"")  # type: ignore[arg-type]
     assert asyncio.run_coroutine_threadsafe(answer_of(peer, faulty), loop).result(20).status == 500
     assert "was not forwarded" in caplog.text

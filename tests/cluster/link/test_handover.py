@@ -39,7 +39,7 @@ def pair(tmp_path: Path) -> Iterator[list[ServerThread]]:
 
 def clients(one: ServerThread) -> int:
     """How many clients are connected."""
-    return len(list(one.member.clients))
+    return len(list(one.server.clients))
 
 
 def told(connection: http.client.HTTPConnection, sid: str, text: str) -> str:
@@ -62,7 +62,7 @@ def test_a_connection_moves_to_the_server_that_it_keeps_asking(pair: list[Server
             assert told(connection, sid, f"{n}") == f"{n}"
         assert connection.sock is used
         assert (clients(pair[0]), clients(pair[1])) == (0, 1)
-        (moved,) = pair[1].member.clients
+        (moved,) = pair[1].server.clients
         assert isinstance(moved, MovableConnection)
         assert moved.spare is not None
         assert not os.get_inheritable(moved.spare)  # no process that a tool starts holds it open
@@ -158,7 +158,7 @@ async def test_connections_that_this_process_has_no_descriptors_for_wait_and_are
         async with asyncio.timeout(20):
             await until(lambda: len(taken) == 5)
         assert [record.getMessage() for record in caplog.records] == [
-            "Connections from other servers wait: this process can open no more files"
+            "Connections from other servers are waiting: this process has too many open files"
         ]
         for given, end in zip(taken, ends[1::2], strict=True):
             with given:
@@ -167,8 +167,8 @@ async def test_connections_that_this_process_has_no_descriptors_for_wait_and_are
 
 
 def _hand_over(pair: list[ServerThread]) -> None:
-    (successor,) = pair[0].member.peers
-    pair[0].member.loop.call_soon_threadsafe(pair[0].member.forwarding.hand_over, successor, 100)
+    (successor,) = pair[0].server.peers
+    pair[0].server.loop.call_soon_threadsafe(pair[0].server.forwarding.hand_over, successor, 100)
     _let_run(pair)
 
 
@@ -176,7 +176,7 @@ def _let_run(pair: list[ServerThread]) -> None:
     """Lets the servers do what they are about to do."""
     for one in pair:
         for _ in range(3):
-            asyncio.run_coroutine_threadsafe(asyncio.sleep(0), one.member.loop).result(20)
+            asyncio.run_coroutine_threadsafe(asyncio.sleep(0), one.server.loop).result(20)
 
 
 def _call(sid: str, text: str) -> bytes:
@@ -203,8 +203,8 @@ def test_a_link_that_is_about_to_begin_stays(pair: list[ServerThread]) -> None:
 
 def test_nothing_moves_to_a_server_that_takes_no_new_sessions(pair: list[ServerThread]) -> None:
     sid = minted(pair, 1)
-    (peer,) = pair[0].member.peers
-    pair[1].member.app.sessions.retiring = True
+    (peer,) = pair[0].server.peers
+    pair[1].server.app.sessions.retiring = True
     while peer.taking:
         assert pair[0].raw.post("/ping", sid=sid).status == 200
     with closing(pair[0].raw.connection()) as connection:
@@ -216,7 +216,7 @@ def test_nothing_moves_to_a_server_that_takes_no_new_sessions(pair: list[ServerT
 def test_what_is_encrypted_stays(tmp_path: Path) -> None:
     files = {"ssl_certfile": str(TLS / "cert.pem"), "ssl_keyfile": str(TLS / "key.pem")}
     with linked_servers(2, tmp_path, [Lab], tls=files) as made:
-        sid = made[1].member.app.sessions.identity.new_session_id()
+        sid = made[1].server.app.sessions.identity.new_session_id()
         trusted = ssl.create_default_context(cafile=files["ssl_certfile"])
         raw = made[0].raw
         with closing(http.client.HTTPSConnection("localhost", raw.port, context=trusted)) as connection:

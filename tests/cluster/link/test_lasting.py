@@ -43,7 +43,7 @@ def test_a_server_that_ends_breaks_what_it_forwards_and_the_client_comes_back(tm
     with linked_servers(2, tmp_path, [Lab], limits=Limits(grace_seconds=0.1)) as made:
         sid = minted(made, 1, task={"id": id})
         with made[0].raw.opened(sid, "hold_async") as call:
-            made[0].member.should_exit = True
+            made[0].server.should_exit = True
             with pytest.raises(http.client.IncompleteRead) as broken:
                 call.rest()
             assert b"event: error" not in broken.value.partial
@@ -100,7 +100,7 @@ def test_servers_that_serve_something_else_keep_their_sessions_and_get_no_new_on
 
 def _later_than(one: ServerThread) -> None:
     """Waits until a server that starts now has a later life."""
-    while new_incarnation() <= one.member.app.sessions.identity.incarnation:
+    while new_incarnation() <= one.server.app.sessions.identity.incarnation:
         pass
 
 
@@ -113,13 +113,13 @@ def test_a_link_that_breaks_is_made_again_and_no_session_is_called_lost(tmp_path
         sid = router.session()
         for _ in range(40):
             cut = threading.Event()
-            one.member.loop.call_soon_threadsafe(_cut_links, one, cut)
+            one.server.loop.call_soon_threadsafe(_cut_links, one, cut)
             assert cut.wait(20)
             assert router.post("/ping", sid=sid).status == 200
 
 
 def _cut_links(one: ServerThread, cut: threading.Event) -> None:
-    for each in list(one.member.clients.open):
+    for each in list(one.server.clients.open):
         if isinstance(each, LinkServer):
             each._transport.abort()  # type: ignore[union-attr]
     cut.set()
@@ -130,7 +130,7 @@ def test_an_id_of_a_server_that_is_not_coming_back_may_be_used_elsewhere(
 ) -> None:
     monkeypatch.setattr(peers, "SUCCESSOR_SECONDS", 1000.0)
     with linked_servers(3, tmp_path, [Lab], limits=Limits(grace_seconds=0.1)) as made:
-        was, unused = minted(made, 2), made[2].member.app.sessions.identity.new_session_id()
+        was, unused = minted(made, 2), made[2].server.app.sessions.identity.new_session_id()
         made[2].cut()
         for one in made[:2]:
             while one.raw.post("/ping", sid=was).status != 410:
@@ -150,7 +150,7 @@ def test_a_session_that_began_elsewhere_is_found_when_its_server_is_back(
 ) -> None:
     monkeypatch.setattr(peers, "SUCCESSOR_SECONDS", -1.0)
     with linked_servers(3, tmp_path, [Lab], limits=Limits(grace_seconds=0.1)) as made:
-        was, sid = minted(made, 2), made[2].member.app.sessions.identity.new_session_id()
+        was, sid = minted(made, 2), made[2].server.app.sessions.identity.new_session_id()
         made[2].cut()
         while made[0].raw.post("/ping", sid=was).status != 410:
             pass
@@ -172,8 +172,8 @@ def test_who_is_heard_of_is_not_dropped_because_somebody_has_not_heard_of_it(tmp
     with linked_servers(2, tmp_path, [Lab]) as made:
         sid = minted(made, 1, task={"id": id})
         with made[0].raw.opened(sid, "hold_async") as call:
-            loop = made[0].member.loop
-            loop.call_soon_threadsafe(made[0].member.peers.update, [])
+            loop = made[0].server.loop
+            loop.call_soon_threadsafe(made[0].server.peers.update, [])
             assert made[0].raw.post("/ping", sid=sid).status == 200
             Lab.gates[f"{id}.hold"].set()
             assert call.rest().result()["ok"] is True
@@ -232,12 +232,12 @@ def test_a_server_that_stands_still_holds_up_nobody_else(
     go = threading.Event()
     with linked_servers(2, tmp_path, [Lab]) as made:
         raw = made[0].raw
-        made[1].member.loop.call_soon_threadsafe(go.wait, 60)
+        made[1].server.loop.call_soon_threadsafe(go.wait, 60)
         try:
             assert raw.get("/-/health/ready").status == 200
             assert raw.get("/-/sessions").json() == {"total": 0, "offset": 0, "sessions": []}
             assert b'server="0"' in raw.get("/-/metrics").body
-            (other,) = made[0].member.peers
+            (other,) = made[0].server.peers
             while other.taking:
                 assert raw.get("/health").status == 200
             for n in range(10):  # some of them would have been the other's

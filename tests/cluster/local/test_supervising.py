@@ -125,7 +125,7 @@ def test_a_worker_that_retires_is_killed_at_twice_the_limit_of_memory(tmp_path: 
         with suppress(OSError, AssertionError):  # its connection breaks
             one.told(sid, "swell" if blocked else "grow", megabytes=900)
         wait_until(lambda: not alive(first))
-        assert one.said(r"Worker 0 has \d+ MiB: it is killed")
+        assert one.said(r"Killing worker 0: it uses \d+ MiB")
 
 
 def test_a_replaced_worker_that_does_not_end_is_killed(tmp_path: Path) -> None:

@@ -248,7 +248,7 @@ def test_a_worker_that_keeps_dying_is_started_after_longer_and_longer_pauses(tmp
         for pause in ("0.1", "0.2", "0.4", "0.5", "0.5"):
             killed = time.monotonic()
             os.kill(victim, signal.SIGKILL)
-            death = rf"Worker 1 \(process {victim}\) ended with -9; the next starts in (.*) s"
+            death = rf"Worker 1 \(process {victim}\) exited with -9; restarting in (.*) s"
             two.until(lambda: two.said(death) != [])  # noqa: B023
             assert two.said(death) == [pause]
             assert int(two.told(kept, "note", name="kept")) == first

@@ -58,7 +58,7 @@ def ways(keyed: list[ServerThread]) -> Iterator[list[Raw]]:
 
 def test_a_session_belongs_to_its_key_wherever_it_lives(keyed: list[ServerThread], ways: list[Raw]) -> None:
     for slot in (0, 1):
-        sid = keyed[slot].member.app.sessions.identity.new_session_id()
+        sid = keyed[slot].server.app.sessions.identity.new_session_id()
         assert ways[0].post("/create", {"task_spec": {}}, sid=sid, headers=TWO).status == 200
         for raw in ways:
             assert raw.call(sid, "nothing", headers=TWO).result()["ok"] is True
@@ -79,7 +79,7 @@ def test_a_session_belongs_to_its_key_after_its_end_too(
     for number, raw in enumerate(ways):
         sid = f"ended-{number}"
         if made == "by-us":
-            sid = keyed[1].member.app.sessions.identity.new_session_id()
+            sid = keyed[1].server.app.sessions.identity.new_session_id()
         assert raw.post("/create", {"task_spec": {}}, sid=sid, headers=TWO).status == 200
         assert raw.post("/delete", sid=sid, headers=TWO).status == 200
         for way in ways:
@@ -102,7 +102,7 @@ def test_private_fields_stay_private_at_every_server(ways: list[Raw]) -> None:
 
 
 def test_chosen_origins_may_call_what_another_server_has(keyed: list[ServerThread], ways: list[Raw]) -> None:
-    sid = keyed[1].member.app.sessions.identity.new_session_id()
+    sid = keyed[1].server.app.sessions.identity.new_session_id()
     assert ways[0].post("/create", {"task_spec": {}}, sid=sid, headers=TWO).status == 200
     for raw in ways:
         asked = {"Origin": ORIGIN, "Access-Control-Request-Method": "POST"}

@@ -43,7 +43,7 @@ def test_forks_live_where_the_first_one_lives_whoever_is_asked(pair: list[Server
 def test_forks_of_a_session_whose_id_the_client_made_are_found_too(pair: list[ServerThread]) -> None:
     for _ in range(4):
         sid = pair[0].raw.session("board")
-        (home,) = (slot for slot, one in enumerate(pair) if sid in one.member.app.sessions)
+        (home,) = (slot for slot, one in enumerate(pair) if sid in one.server.app.sessions)
         sids = forked(pair[1 - home].raw, sid, 2)
         assert slots(sids) == {home}
         for one in pair:

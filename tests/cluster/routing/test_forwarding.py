@@ -71,7 +71,7 @@ def test_an_id_of_a_server_that_is_not_known_yet_waits_for_it(tmp_path: Path) ->
         late = ServerThread(5, tmp_path, [Lab])
         late.start()
         try:
-            sid = late.member.app.sessions.identity.new_session_id()
+            sid = late.server.app.sessions.identity.new_session_id()
             made = pool.submit(one.raw.post, "/create", {"task_spec": {}}, sid=sid)
             with pytest.raises(TimeoutError):
                 made.result(0.3)

@@ -9,7 +9,7 @@ import pytest
 
 from ors import Limits
 from ors.cluster.routing.live import _ServerFeed
-from ors.cluster.servers.member import Member
+from ors.cluster.servers.linked_server import LinkedServer
 from ors.server.http.requests import Request
 from ors.server.http.streams import Feed
 from tests.support.environments import Lab
@@ -104,7 +104,7 @@ def _crowd(made: list[ServerThread], each: int) -> list[str]:
     sids: list[tuple[float, int, str]] = []
 
     async def fill(slot: int, now: float) -> None:
-        app = made[slot].member.app
+        app = made[slot].server.app
         for n in range(each):
             sid = app.sessions.identity.new_session_id()
             at = now + (n // 2) * 0.02 + slot * 0.01  # the servers' clocks differ by milliseconds
@@ -113,13 +113,13 @@ def _crowd(made: list[ServerThread], each: int) -> list[str]:
 
     now = time.monotonic() - each * 0.01
     for slot, one in enumerate(made):
-        asyncio.run_coroutine_threadsafe(fill(slot, now), one.member.loop).result(20)
+        asyncio.run_coroutine_threadsafe(fill(slot, now), one.server.loop).result(20)
     return [sid for _, _, sid in sorted(sids, reverse=True)]
 
 
 def _leave(made: list[ServerThread]) -> None:
     for one in made:
-        one.member.app.sessions._live.clear()
+        one.server.app.sessions._live.clear()
 
 
 def test_a_session_is_watched_from_everywhere(pair: list[ServerThread], views: list[Raw]) -> None:
@@ -131,23 +131,23 @@ def test_a_session_is_watched_from_everywhere(pair: list[ServerThread], views: l
                 views[0].call(sid, "echo", {"text": "seen"})
                 assert feed.next("started")["input"] == {"text": "seen"}
                 assert "seen" in feed.next("ended")["stream"]
-            assert not pair[slot].member.app.shared.observers.watched.keys() - {sid}
+            assert not pair[slot].server.app.shared.observers.watched.keys() - {sid}
             sandbox = raw.get(f"/-/api/sandbox/{sid}")
             assert (sandbox.status, sandbox.body) == (200, b"null")
 
 
-def _cut(member: Member) -> None:
-    for peer in member.peers:
+def _cut(server: LinkedServer) -> None:
+    for peer in server.peers:
         assert peer.link is not None
         peer.link.cut()
 
 
-async def _opened_as_links_break(member: Member) -> tuple[Feed, _ServerFeed]:
+async def _opened_as_links_break(server: LinkedServer) -> tuple[Feed, _ServerFeed]:
     """Opens a feed in the moment in which all links are found broken."""
-    host = urlsplit(member.url).netloc.encode()
-    feed, seen = member.app.take(Request("GET", "/-/api/live", b"", {b"host": host}, b"")), _ServerFeed()
+    host = urlsplit(server.url).netloc.encode()
+    feed, seen = server.app.take(Request("GET", "/-/api/live", b"", {b"host": host}, b"")), _ServerFeed()
     assert isinstance(feed, Feed)
-    _cut(member)
+    _cut(server)
     feed.begin(seen)
     return feed, seen
 
@@ -158,12 +158,12 @@ async def _until(seen: _ServerFeed, total: int) -> None:
 
 def test_a_feed_goes_on_when_links_to_other_servers_break(tmp_path_factory: pytest.TempPathFactory) -> None:
     with linked_servers(4, tmp_path_factory.mktemp("links"), [Lab], limits=Limits(grace_seconds=0.1)) as made:
-        member, loop = made[0].member, made[0].member.loop
+        server, loop = made[0].server, made[0].server.loop
         for slot in range(4):
             minted(made, slot)
-        feed, seen = asyncio.run_coroutine_threadsafe(_opened_as_links_break(member), loop).result(20)
+        feed, seen = asyncio.run_coroutine_threadsafe(_opened_as_links_break(server), loop).result(20)
         asyncio.run_coroutine_threadsafe(_until(seen, 4), loop).result(20)
-        loop.call_soon_threadsafe(_cut, member)
+        loop.call_soon_threadsafe(_cut, server)
         minted(made[3:], 0)
         asyncio.run_coroutine_threadsafe(_until(seen, 5), loop).result(20)
         loop.call_soon_threadsafe(feed.leave)

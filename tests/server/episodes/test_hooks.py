@@ -249,7 +249,7 @@ def test_a_worker_whose_startup_fails_ends_the_command_and_is_not_started_again(
     done = run(*words)
     assert done.code == 3
     assert done.err.count("Room.startup failed: FileExistsError") == 1
-    assert "the next starts in" not in done.err
+    assert "restarting in" not in done.err
 
 
 @pytest.mark.long

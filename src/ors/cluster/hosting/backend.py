@@ -111,12 +111,10 @@ class Directory:
         return HostURLs(urls, time.monotonic() - self._started > SILENCE_SECONDS)
 
     def hosts(self) -> list[HostInfo]:
-        """Returns the hosts that were heard from recently."""
         since = time.monotonic() - SILENCE_SECONDS
         return [info for _, (at, info) in sorted(self._hosts.items()) if at >= since]
 
     def routers(self) -> dict[str, str]:
-        """Returns the URLs of the routers that were heard from recently, by node."""
         since = time.monotonic() - SILENCE_SECONDS
         return {node: url for node, (at, url) in self._routers.items() if at >= since}
 

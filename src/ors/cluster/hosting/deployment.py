@@ -98,7 +98,6 @@ class Deployment:
             time.sleep(TICK_SECONDS / 5)
 
     def stop(self) -> None:
-        """Ends all hosts with their sessions."""
         self._stopped.set()
         if self._thread.is_alive():
             self._thread.join()
@@ -116,7 +115,7 @@ class Deployment:
                 log.warning("The cluster does not answer: %s", error)
             except Exception:
                 # Without this thread, no host would ever be started or ended again.
-                log.exception("Hosts could not be placed; trying again")
+                log.exception("Failed to start or stop hosts; trying again")
 
     def tick(self, now: float) -> None:
         """Compares what runs with what is needed; starts, retires and ends hosts."""
@@ -165,7 +164,7 @@ class Deployment:
     def _retire(self, slot: int, now: float) -> None:
         host = self._hosts.get(slot)
         if host is not None and host.until is None:
-            log.info("Host %d takes no new sessions and ends with its last one", slot)
+            log.info("Host %d is retiring: it takes no new sessions and ends with its last one", slot)
             host.until = now + self._bounds.drain_seconds
 
     def _end_if_due(self, slot: int, now: float) -> None:

@@ -86,7 +86,6 @@ class LinkClient(asyncio.Protocol):
         self._transport.write(self._upgrade)  # type: ignore[union-attr]
 
     def data_received(self, data: bytes) -> None:
-        """Decodes frames; closes the link if they make no sense."""
         self.heard = self._loop.time()
         if not self._switched:
             self._head, end, data = (self._head + data).partition(b"\r\n\r\n")
@@ -101,11 +100,7 @@ class LinkClient(asyncio.Protocol):
             for kind, number, payload in self._frames.feed(data):
                 self._take(kind, number, payload)
         except (ValueError, struct.error) as error:
-            log.warning(
-                "The link to %s is closed, since the server breaks its protocol: %s",
-                self.owner.address,
-                error,
-            )
+            log.warning("Closing the link to %s, protocol error: %s", self.owner.address, error)
             self.cut()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -186,7 +181,7 @@ class LinkClient(asyncio.Protocol):
             self._notify_closed()  # so that no other request is sent here
             return 0
         if self._transport.get_write_buffer_size() > MOST_UNSENT_BYTES:
-            raise Unavailable("The server of this session is busy", retry_after=1, reason="limit")
+            raise Unavailable("The session's server is overloaded", retry_after=1, reason="limit")
         number = self._number = self._number + 1 & 0xFFFFFFFF or 1
         self._transport.write(frames.request_frame(number, request))
         self._requests[number] = forwarded
@@ -197,7 +192,6 @@ class LinkClient(asyncio.Protocol):
             self._transport.write(frame)
 
     def done(self, number: int) -> None:
-        """Forgets a request that is answered."""
         self._requests.pop(number, None)
         if self._closing:
             self._close_if_idle()
@@ -289,16 +283,13 @@ class Forwarded(Stream):
             sink.abort()
 
     def pause(self) -> None:
-        """Gives the other server no more credit: the client is slower than the answer."""
         self._paused = True
 
     def resume(self) -> None:
-        """Gives credit again: the client has caught up."""
         self._paused = False
         self._read(0)
 
     def leave(self) -> None:
-        """Tells the other server that the client has left."""
         self._sink = None
         if self._number:
             self._link.send(frames.frame(frames.LEAVE, self._number))

@@ -168,8 +168,6 @@ def read_credit(payload: bytes) -> int:
 
 
 class Frames:
-    """Decodes frames: bytes in, frames out."""
-
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._rest = bytearray()

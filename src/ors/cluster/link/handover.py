@@ -43,7 +43,6 @@ class HandoverClient:
         self._socket.setblocking(False)
 
     def give(self, *connections: int) -> bool:
-        """Sends connections by their file descriptors; False if the other server takes none now."""
         rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack(f"{len(connections)}i", *connections))
         try:
             self._socket.sendmsg([b"\0"], [rights], 0, self._path)
@@ -91,7 +90,7 @@ class HandoverServer:
             os.close(number)
         if not complete:
             if not self._logged:
-                log.error("Connections from other servers wait: this process can open no more files")
+                log.error("Connections from other servers are waiting: this process has too many open files")
             self._logged = True
             self._loop.remove_reader(self._socket)
             self._retry = self._loop.call_later(RETRY_SECONDS, self._listen)

@@ -87,7 +87,6 @@ class LinkServer(asyncio.Protocol):
         self._replies.clear()
 
     def data_received(self, data: bytes) -> None:
-        """Decodes frames; closes the link if they make no sense."""
         self._take_all(self._frames.feed(data))
 
     def _take_all(self, decoded: Iterator[tuple[int, int, bytes]]) -> None:
@@ -149,7 +148,6 @@ class LinkServer(asyncio.Protocol):
             self._transport.write(data)
 
     def done(self, number: int) -> None:
-        """Forgets a request that is answered."""
         self._replies.pop(number, None)
         if self._ending and not self._replies and self._transport is not None:
             self._transport.close()
@@ -165,7 +163,6 @@ class LinkServer(asyncio.Protocol):
             reply.hold()
 
     def resume_writing(self) -> None:
-        """Goes on: the other server has caught up."""
         self.paused = False
         self._go_on()
         for reply in list(self._replies.values()):
@@ -224,7 +221,6 @@ class _Reply:
         self.answer(self._link.app.take(request, forwarded=True))
 
     def leave(self) -> None:
-        """Drops the answer: its client has left."""
         stream, self._stream = self._stream, None
         if stream is not None:
             stream.leave()
@@ -236,7 +232,6 @@ class _Reply:
             self._stream.stop()
 
     def hold(self) -> None:
-        """Sends no more for now."""
         if self._stream is not None:
             self._stream.pause()
 
@@ -312,7 +307,7 @@ class _Reply:
 
 
 def _too_many() -> Unavailable:
-    text = f"{MAX_REQUESTS} requests of this link are open already"
+    text = f"This link already has {MAX_REQUESTS} open requests"
     return Unavailable(text, retry_after=1, reason="limit")
 
 

@@ -77,7 +77,6 @@ class JSONLines:
         self._rest = b""
 
     def feed(self, data: bytes) -> list[dict[str, Any]]:
-        """Returns the objects that are complete now."""
         *lines, self._rest = (self._rest + data).split(b"\n")
         return [json.loads(line) for line in lines]
 
@@ -100,7 +99,6 @@ class Channel:
         self.flush()
 
     def flush(self) -> None:
-        """Sends as much as there is room for."""
         try:
             while self.waiting:
                 if not self._line:

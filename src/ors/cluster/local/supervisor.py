@@ -261,7 +261,7 @@ class Supervisor:
     def _check_limits(self, worker: _Worker, used: int) -> None:
         report, policy = worker.report, self._policy
         if policy.max_memory is not None and used > 2 * policy.max_memory:
-            self._say(f"Worker {worker.slot} has {used >> 20} MiB: it is killed")
+            self._say(f"Killing worker {worker.slot}: it uses {used >> 20} MiB")
             _kill(worker, signal.SIGKILL)
             return
         if report is None or self._current.get(worker.slot) is not worker:
@@ -308,16 +308,14 @@ class Supervisor:
 
     def _restart_later(self, worker: _Worker, code: int) -> None:
         if worker.slot in self._current:  # a replacement that was never ready
-            self._say(f"A new worker {worker.slot} ended with {code} before it was ready; the old one stays")
+            self._say(f"New worker {worker.slot} exited with {code} before it was ready; keeping the old one")
             return
         now = time.monotonic()
         quick = now - worker.began < QUICK_SECONDS
         deaths = self._deaths[worker.slot] = self._deaths.get(worker.slot, 0) + 1 if quick else 0
         wait = min(FIRST_BACKOFF * 2 ** (deaths - 1), LONGEST_BACKOFF) if deaths else 0.0
         self._due[worker.slot] = now + wait
-        self._say(
-            f"Worker {worker.slot} (process {worker.pid}) ended with {code}; the next starts in {wait:g} s"
-        )
+        self._say(f"Worker {worker.slot} (process {worker.pid}) exited with {code}; restarting in {wait:g} s")
 
     def _do_due(self, now: float) -> None:
         self._check_memory(now)

@@ -16,7 +16,7 @@ from ors.cluster.local.messages import (
     WorkerUpdate,
     memory,
 )
-from ors.cluster.servers.member import Member
+from ors.cluster.servers.linked_server import LinkedServer
 from ors.server import Server
 from ors.server.connections.clients import Acceptor
 from ors.server.observe.events import Event, SessionOpened
@@ -56,7 +56,7 @@ class Worker(Part):
         self._adopted: dict[int, Acceptor | asyncio.Server] = {}
         self._created = 0
         self._retired: float | None = None  # since when
-        self._member = Member(
+        self._server = LinkedServer(
             server,
             host,
             0,
@@ -67,14 +67,14 @@ class Worker(Part):
             link=socket.socket(fileno=config.link),
             parts=[self],
         )
-        self._app = self._member.app
+        self._app = self._server.app
         self._app.shared.observers.all.append(self)
         lifeline.end = self._orphaned
 
     def run(self) -> None:
         """Serves until the process is told to end, and then ends it."""
-        self._member.run(sockets=[self._sockets[self._config.slot].dup()])
-        self._member.leave()
+        self._server.run(sockets=[self._sockets[self._config.slot].dup()])
+        self._server.leave()
 
     def observe(self, event: Event) -> None:
         """Counts sessions: a worker may be replaced after a number of them."""
@@ -95,7 +95,6 @@ class Worker(Part):
             self._give_way(asyncio.get_running_loop().time() - self._retired)
 
     async def drain(self) -> None:
-        """Ignores the supervisor's messages from now on."""
         asyncio.get_running_loop().remove_reader(self._control)
 
     def descriptors(self) -> Iterator[int]:
@@ -103,24 +102,24 @@ class Worker(Part):
 
     def _orphaned(self) -> None:
         disown(self._config.listeners)
-        self._member.orphaned()
+        self._server.orphaned()
 
     def _give_way(self, seconds: float) -> None:
         """Hands clients to another worker, so that none is closed just as a request arrives. Then ends."""
-        member = self._member
-        successors = [peer for peer in member.peers if peer.taking]
-        if successors and member.tls is None:
+        server = self._server
+        successors = [peer for peer in server.peers if peer.taking]
+        if successors and server.tls is None:
             own = [peer for peer in successors if peer.slot == self._config.slot]
-            member.forwarding.hand_over((own or successors)[0], MAX_CONNECTIONS)
+            server.forwarding.hand_over((own or successors)[0], MAX_CONNECTIONS)
         elif seconds > SUCCESSOR_SECONDS:
-            member.clients.say_goodbye()
-        if not member.is_busy and (not any(member.clients) or seconds > LAST_CLIENTS_SECONDS):
-            member.should_exit = True
+            server.clients.say_goodbye()
+        if not server.is_busy and (not any(server.clients) or seconds > LAST_CLIENTS_SECONDS):
+            server.should_exit = True
 
     def _report(self) -> None:
         used = memory(os.getpid()) or _most_memory()
         app = self._app
-        report = WorkerReport(self._member.url, app.environments, len(app.sessions), self._created, used)
+        report = WorkerReport(self._server.url, app.environments, len(app.sessions), self._created, used)
         self._channel.send(report)
 
     # ── Messages of the supervisor ───────────────────────────────────────────────────────────────
@@ -140,25 +139,24 @@ class Worker(Part):
 
     def _apply(self, update: WorkerUpdate) -> None:
         own = f"{self._config.slot}-{self._config.incarnation}."
-        self._member.peers.update(address for address in update.addresses if own not in address)
+        self._server.peers.update(address for address in update.addresses if own not in address)
         self._adopt(set(update.empty_slots) - {self._config.slot} if not update.retire else set())
         if update.retire and not self._app.sessions.retiring:
             self._app.retire()
             self._retired = asyncio.get_running_loop().time()
-            self._member.servers[0].close()  # its successor accepts new clients
+            self._server.servers[0].close()  # its successor accepts new clients
 
     def _adopt(self, slots: set[int]) -> None:
         for slot in self._adopted.keys() - slots:
             self._adopted.pop(slot).close()
         for slot in slots - self._adopted.keys():
-            self._member.clients.listener.start_task(self._take_over(slot))
+            self._server.clients.listener.start_task(self._take_over(slot))
 
     async def _take_over(self, slot: int) -> None:
-        member = self._member
-        self._adopted[slot] = await member.clients.listen(self._sockets[slot].dup(), member.tls)
+        server = self._server
+        self._adopted[slot] = await server.clients.listen(self._sockets[slot].dup(), server.tls)
 
 
 def _most_memory() -> int:
-    """Returns the peak memory of this process in bytes."""
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return most if sys.platform == "darwin" else most * 1024

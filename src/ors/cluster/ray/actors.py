@@ -12,7 +12,7 @@ import ray
 from ors import Environment, Server
 from ors.cluster.hosting.backend import SILENCE_SECONDS, HostInfo, HostURLs
 from ors.cluster.link.handover import listeners
-from ors.cluster.servers.member import Member
+from ors.cluster.servers.linked_server import LinkedServer
 from ors.cluster.servers.router_server import RouterServer
 from ors.limits import Limits
 from ors.server.sessions.shared import Identity
@@ -52,7 +52,7 @@ class Host:
         known = directory(namespace)
         up = threading.Event()
         self._node = ray.get_runtime_context().get_node_id()
-        self._member = Member(
+        self._server = LinkedServer(
             Server(environments, **options),
             host or ray.util.get_node_ip_address(),
             0,
@@ -60,12 +60,12 @@ class Host:
             insecure=insecure,
             on_start=lambda url: up.set(),
         )
-        self._running = _Running(self._member.run, up)
-        self._url = self._member.url
+        self._running = _Running(self._server.run, up)
+        self._url = self._server.url
         self._heartbeat = _Heartbeat(lambda: known.heartbeat.remote(self.info()), self._update)
 
     def info(self) -> HostInfo:
-        sessions = self._member.app.sessions
+        sessions = self._server.app.sessions
         me, count = sessions.identity, len(sessions)
         return HostInfo(me.slot, me.incarnation, self._url, count, self._node, sessions.retiring)
 
@@ -74,18 +74,18 @@ class Host:
 
     def retire(self, whether: bool = True) -> int:
         """Stops or resumes taking new sessions; returns how many sessions and forwarded requests it has."""
-        self._member.app.retire(whether)
-        return len(self._member.app.sessions) + len(self._member.forwarding.waiting())
+        self._server.app.retire(whether)
+        return len(self._server.app.sessions) + len(self._server.forwarding.waiting())
 
     def stop(self) -> None:
         """Ends its sessions and the server."""
         self._heartbeat.stop()
-        self._member.should_exit = True
+        self._server.should_exit = True
         self._running.join()
 
     def _update(self, hosts: HostURLs) -> None:
         others = [url for url in hosts.urls if url != self._url]
-        self._member.call_soon(partial(self._member.peers.update, others, complete=hosts.complete))
+        self._server.call_soon(partial(self._server.peers.update, others, complete=hosts.complete))
 
 
 class RouterActor:

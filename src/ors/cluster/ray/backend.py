@@ -62,7 +62,7 @@ class ActorPlan:
         if not ray.is_initialized():  # or Ray would start a new cluster on this machine
             raise RuntimeError("Not connected to a Ray cluster: call ray.init(address=...) first")
         if self.num_cpus < LEAST_CPUS:
-            raise ValueError(f"num_cpus must be {LEAST_CPUS} or more: Ray places what needs none anywhere")
+            raise ValueError(f"num_cpus must be at least {LEAST_CPUS}: Ray puts hosts without CPUs anywhere")
 
     def directory(self) -> Any:
         """Starts the one directory of the namespace.
@@ -79,7 +79,6 @@ class ActorPlan:
             raise NamespaceInUse(f"there is a deployment in the namespace {self.namespace!r}") from None
 
     def host_actor(self, slot: int, avoid: frozenset[str]) -> Any:
-        """Starts a host, on any node but these."""
         where = NodeLabelSchedulingStrategy({"ray.io/node-id": NotIn(*avoid)}) if avoid else "SPREAD"
         made = ray.remote(Host).options(
             num_cpus=self.num_cpus,

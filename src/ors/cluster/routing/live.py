@@ -57,7 +57,6 @@ class _ServerFeed:
             outcome.leave()
 
     def whole(self, status: int, headers: Headers, body: bytes, rest: bytes = b"") -> bool:
-        """Ignores an answer that is no feed."""
         return True
 
     def head(self, status: int, headers: Headers, body: bytes = b"") -> None:
@@ -76,7 +75,6 @@ class _ServerFeed:
                 self.episodes = loads(each.data.encode())
 
     def end(self, data: bytes) -> bool:
-        """Ends: the server is about to end, or the link is broken."""
         self.over = True
         return True
 
@@ -177,7 +175,6 @@ def _sum(points: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _added(every: list[_Totals]) -> _Totals:
-    """Adds up the numbers of all servers, environment by environment."""
     found: dict[str, Counter[str]] = {}
     for totals in every:
         for name, numbers in totals.items():

@@ -60,7 +60,6 @@ class MergedPages:
         return live(request, self._peers, None) if answers[0].status == 200 else answers[0]
 
     async def _all(self, request: Request) -> list[tuple[str, Answer]]:
-        """Asks all servers; returns their answers by name."""
         asked = self._asked()
         answers = await asyncio.gather(*(ask(request) for ask in asked.values()))
         return list(zip(asked, answers, strict=True))
@@ -123,8 +122,6 @@ def _first(answers: list[tuple[str, Answer]]) -> Answer:
 
 
 class _Collected:
-    """A sink that collects a whole answer."""
-
     def __init__(self) -> None:
         self.whole_answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._status = 0
@@ -160,7 +157,6 @@ class _Collected:
 
 
 async def answer_of(peer: Peer, request: Request) -> Answer:
-    """Asks one server; returns its whole answer."""
     if peer.link is None:
         return refusal(Unavailable("The server has died", retry_after=1))
     return await _collected(Forwarded(peer.link, request))
@@ -178,7 +174,7 @@ async def _collected(stream: Stream) -> Answer:
         return await asyncio.wait_for(sink.whole_answer, ANSWER_SECONDS)
     except TimeoutError:
         stream.leave()
-        return refusal(Unavailable("The server does not answer", retry_after=1))
+        return refusal(Unavailable("The server did not answer in time", retry_after=1))
 
 
 def merged_metrics(texts: list[tuple[str, bytes]]) -> bytes:

@@ -36,7 +36,6 @@ PREFIX_CHARS = 13
 
 
 def id_prefix(slot: int, incarnation: int) -> str:
-    """Returns how the session ids of a server begin."""
     return _protocol.new_session_id(slot, incarnation)[:PREFIX_CHARS]
 
 
@@ -62,7 +61,6 @@ class LocalServer:
         return self._app.sessions.standing(sid, asyncio.get_running_loop().time())
 
     def take(self, request: Request) -> Outcome:
-        """Answers a request on this server."""
         return self._app.take(request, forwarded=True)
 
     @property
@@ -119,12 +117,10 @@ class Peer:
         self._peers.connected(self)
 
     def load(self, sessions: int, taking: bool) -> None:
-        """Records how many sessions it has, and whether it takes more."""
         self.sessions, self._taking = sessions, taking
 
     @property
     def taking(self) -> bool:
-        """Whether it may get new sessions."""
         return self._taking and not self.quiet and self._peers.serves_the_same(self)
 
     @property
@@ -133,7 +129,6 @@ class Peer:
         return self.link is None or self._loop.time() - self.link.heard > QUIET_SECONDS
 
     def goodbye(self) -> None:
-        """Records that it is about to end and has no session left."""
         self._said_goodbye = True
         self._taking = False
         self.link = None
@@ -229,7 +224,7 @@ class Peer:
                         await self._closed.wait()
                 silent = self._loop.time() - link.heard
                 if silent > SILENCE_SECONDS and not self.address.startswith(UNIX):
-                    log.warning("%s has been silent for %.0f s: the link is cut", self.address, silent)
+                    log.warning("No data from %s for %.0f s: closing the link", self.address, silent)
                     link.cut()
         except asyncio.CancelledError:
             link.cut()
@@ -240,7 +235,6 @@ class Peer:
         return self.taking and self._handover is not None and self._handover.give(*connections)
 
     def held(self) -> Iterator[int]:
-        """Yields the file descriptors of the sockets to it."""
         if self._handover is not None:
             yield self._handover.fileno()
         if self._made is not None:

@@ -28,8 +28,6 @@ class _End(NamedTuple):
 
 
 class Peers:
-    """All other servers that are known."""
-
     def __init__(self, environments: Iterable[str] = (), api_key: str = "") -> None:
         self._api_key = api_key
         self._by_address: dict[str, Peer] = {}
@@ -87,11 +85,9 @@ class Peers:
         return [address[0] for *_, address in found]
 
     def missing(self) -> list[str]:
-        """Returns the addresses that have not answered yet."""
         return sorted(address for address, peer in self._by_address.items() if not peer.greeted)
 
     def connected(self, peer: Peer) -> None:
-        """Records that the link to a server is up."""
         self.by_prefix[peer.prefix] = peer
         self._update_environments()
         if not self.serves_the_same(peer):
@@ -114,11 +110,9 @@ class Peers:
             self.environments = max(lists, key=lists.count)  # of equally frequent ones, the newest
 
     def notify(self) -> None:
-        """Wakes up tasks that wait for a change."""
         self._changed.set()
 
     def disconnected(self, peer: Peer) -> None:
-        """Records that the link to a server is down."""
         if self.by_prefix.get(peer.prefix) is peer:
             del self.by_prefix[peer.prefix]
             self._update_environments()
@@ -141,11 +135,9 @@ class Peers:
         self._changed.set()
 
     def is_dead(self, slot: int, incarnation: int) -> bool:
-        """Whether that incarnation is known to have ended."""
         return id_prefix(slot, incarnation) in self._dead or incarnation < self._latest.get(slot, 0)
 
     def was_drained(self, slot: int, incarnation: int) -> bool:
-        """Whether that incarnation has ended, and had no session left."""
         end = self._dead.get(id_prefix(slot, incarnation))
         return end is not None and end.drained
 
@@ -157,15 +149,12 @@ class Peers:
         return end.drained or asyncio.get_running_loop().time() - end.at > SUCCESSOR_SECONDS
 
     def newest(self, slot: int) -> Peer | None:
-        """Returns the newest server of a slot, if one is up."""
         return self._newest.get(slot)
 
     def knows(self, slot: int) -> bool:
-        """Whether the slot is or was used by one of these servers."""
         return slot in self._newest
 
     def record(self, slot: int, incarnation: int) -> None:
-        """Records an incarnation; older ones are dead."""
         self._latest[slot] = max(incarnation, self._latest.get(slot, 0))
 
     async def wait_for(self, slot: int, incarnation: int, seconds: float) -> Peer | None:
@@ -196,7 +185,6 @@ class Peers:
                     await self._changed.wait()
 
     def held(self) -> Iterator[int]:
-        """Yields the file descriptors of all sockets to other servers."""
         for peer in list(self._by_address.values()):
             yield from peer.held()
 

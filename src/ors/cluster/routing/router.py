@@ -132,9 +132,8 @@ class Router:
 
     async def _find(self, request: Request, sid: str) -> Outcome:
         made = _protocol.session_id_route(sid)
-        await self._peers.settle(
-            ARRIVAL_SECONDS
-        )  # a router that has just started does not know all slots yet
+        # A router that has just started does not know all slots yet.
+        await self._peers.settle(ARRIVAL_SECONDS)
         if made is not None:
             slot, incarnation = made
             peer = await self._peers.wait_for(slot, incarnation, ARRIVAL_SECONDS)
@@ -180,7 +179,7 @@ class Router:
         if standing == LIVES or (standing and not creating):
             return self._to(found, request, sid)
         if creating:
-            return self._place(request, sid)
+            return self._create(request, sid)
         if known is not None and _needs_session(request):
             return _lost(request) if self._peers.is_dead(*prefix_route(known)) else _unreachable()
         if made is not None and _needs_session(request) and self._peers.has_no_successor(*made):
@@ -195,13 +194,13 @@ class Router:
         here = self._local.standing(sid) if self._local is not None else 0
         return max(zip([None, *peers], [here, *standings], strict=True), key=lambda each: each[1])
 
-    def _place(self, request: Request, sid: str) -> Outcome:
+    def _create(self, request: Request, sid: str) -> Outcome:
         """Chooses a server by a hash of the id, so that of concurrent creations only one succeeds."""
         choices: dict[str, Peer | None] = {peer.prefix: peer for peer in self._peers if peer.taking}
         if self._local is not None and self._local.taking:
             choices[self._own] = None
         if not choices:
-            return refusal(Unavailable("No server takes new sessions now", retry_after=1, reason="shutdown"))
+            return refusal(Unavailable("No server accepts new sessions", retry_after=1, reason="shutdown"))
         chosen = max(choices, key=lambda prefix: hashlib.blake2b(f"{prefix}{sid}".encode()).digest())
         return self._to(choices[chosen], request, sid)
 
@@ -238,7 +237,6 @@ class _Promised:
         return max(sessions, self._before + self._count) if self._count else sessions
 
     def add(self, sessions: int) -> None:
-        """Records that an id was handed out, at this number of sessions."""
         if not self._count:
             self._before = sessions
             self._until = asyncio.get_running_loop().time() + PROMISE_SECONDS
@@ -246,7 +244,6 @@ class _Promised:
 
 
 def _route_of(request: Request) -> Route[Any] | None:
-    """The row of a request in the table of paths."""
     found = AT_ROUTER.find(request.method, request.path)
     return None if found is None else found[0]
 
@@ -268,7 +265,6 @@ def _needs_session(request: Request) -> bool:
 
 
 def _lost(request: Request) -> Answer:
-    """Answers a request that has not run, since its server is gone."""
     error: ORSError = Unavailable("The server is being restarted", retry_after=1, reason=WORKER_LOST)
     if _at_router(request) is AtRouter.SESSION:
         error = Gone(LOST, reason=WORKER_LOST)
@@ -276,10 +272,9 @@ def _lost(request: Request) -> Answer:
 
 
 def _ended() -> Answer:
-    """Answers a request whose server has ended after its last session."""
-    return refusal(Gone("The session has ended, and its server after it", reason="shutdown"))
+    return refusal(Gone("The session has ended, and its server has shut down", reason="shutdown"))
 
 
 def _unreachable() -> Answer:
-    text = "The server of this session cannot be reached now"
+    text = "The session's server is unreachable"
     return refusal(Unavailable(text, retry_after=1, reason="unreachable"))

@@ -19,8 +19,6 @@ Forwarding costs two wake-ups per call, moving costs one, once."""
 
 
 class Streak(NamedTuple):
-    """The server that gave the last answers of a connection, and how many in a row."""
-
     server: HandoverTarget
     length: int
 
@@ -100,7 +98,6 @@ class Forwarding(Part):
 
     @property
     def is_busy(self) -> bool:
-        """Whether clients wait for forwarded answers."""
         return bool(self.waiting())
 
     def waiting(self, *, feeds: bool = False) -> list[Connection]:

@@ -19,7 +19,7 @@ from ors.server.http.answers import Answer, answer, refusal
 from ors.server.http.endpoints import new_session
 from ors.server.http.origin_check import LOOPBACK, OriginCheck, is_preflight, preflight
 from ors.server.http.requests import KEYLESS_BODY_BYTES, Request
-from ors.server.http.routing import LIVE, AtRouter
+from ors.server.http.routing import LIVE
 from ors.server.http.streams import Outcome, failed
 from ors.server.process.runner import Part, Runner
 from ors.server.routes import AT_ROUTER
@@ -69,19 +69,18 @@ class RouterApp(Part):
 
     def take(self, request: Request) -> Outcome:
         """Answers a client's request. Never raises. The servers check the key."""
+        headers = request.headers
         try:
-            self._origin_check.check(request)
-            return self._taken(request)
+            if headers.get(b"host", b"") not in self._origin_check.good or b"origin" in headers:
+                self._origin_check.check(request)
+                if is_preflight(request):
+                    return preflight(request)
+            own = self._own.get(f"/{request.path.strip('/')}")
+            if own is not None and AT_ROUTER.find(request.method, request.path) is not None:
+                return own(request)
+            outcome = self._router.elsewhere(request)
         except Exception as error:
             return failed(request, error)
-
-    def _taken(self, request: Request) -> Outcome:
-        if is_preflight(request):
-            return preflight(request)
-        found = AT_ROUTER.find(request.method, request.path)
-        if found is not None and found[0].at_router is AtRouter.ROUTER:
-            return self._own[found[0].pattern](request)
-        outcome = self._router.elsewhere(request)
         return refusal(_no_server()) if outcome is None else outcome
 
     def refused(self, error: ORSError) -> Answer:
@@ -158,7 +157,6 @@ class _KnownKeys:
         self._known = {digest(api_key.encode())}
 
     def knows(self, request: Request) -> bool:
-        """Whether a server has accepted the key of a request."""
         return not self._keyed or digest(request.api_key()) in self._known
 
     async def ask(self, request: Request) -> int:
@@ -181,4 +179,4 @@ class _KnownKeys:
 
 
 def _no_server() -> Unavailable:
-    return Unavailable("No server takes new sessions now", retry_after=1, reason="worker_lost")
+    return Unavailable("No server accepts new sessions", retry_after=1, reason="worker_lost")

@@ -15,7 +15,7 @@ from ors.server.process.runner import Part, Runner
 from ors.server.sessions.shared import Identity
 
 
-class Member(Runner):
+class LinkedServer(Runner):
     """Runs a server that forwards requests to its peers, and answers those that they forward."""
 
     def __init__(
@@ -34,7 +34,7 @@ class Member(Runner):
     ) -> None:
         self.app: App = server._app
         if self.app.is_local:
-            raise ValueError('return_errors="line" shows source code: a server with peers cannot have it')
+            raise ValueError('return_errors="line" exposes source code and cannot be used with peers')
         server._guard(host, insecure)
         self.app.sessions.identity = identity or self.app.sessions.identity
         keys = list(self.app.keys.by_name.values())
