@@ -108,7 +108,7 @@ def test_no_router_can_link_to_it(raw: Raw, telling: Raw) -> None:
 def test_it_listens_on_loopback_alone(where: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="shows source code"):
         Server([Lab], "line", api_keys=["k" * 32]).runner(port=0, **where)
-    with pytest.raises(ValueError, match="a server with peers"):
+    with pytest.raises(ValueError, match="cannot be used with peers"):
         LinkedServer(Server([Lab], "line"), "127.0.0.1", 0)
 
 

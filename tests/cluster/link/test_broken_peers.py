@@ -92,9 +92,9 @@ async def test_a_peer_that_introduces_itself_wrongly_loses_its_link_with_one_lin
 ) -> None:
     with caplog.at_level(logging.INFO):
         async with peered(greeting) as peers:
-            await until(lambda: "is closed" in caplog.text)
+            await until(lambda: "Closing the link" in caplog.text)
             (first, *_) = [record for record in caplog.records if record.levelno >= logging.WARNING]
-            assert first.getMessage().startswith("The link to http://127.0.0.1:")
+            assert first.getMessage().startswith("Closing the link to http://127.0.0.1:")
             assert "protocol error: " in first.getMessage()
             assert first.exc_info is None
             assert not [record for record in caplog.records if record.levelno > logging.WARNING]
