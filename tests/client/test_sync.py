@@ -22,6 +22,7 @@ from tests.support.environments import Lab
 from tests.support.live_server import serving
 from tests.support.raw_http import Raw
 from tests.support.scripted_server import Reply, scripted
+from tests.support.waiting import wait_until
 
 PRELUDE = """
 import os, sys, threading
@@ -81,12 +82,7 @@ async def test_it_works_inside_a_running_loop(raw: Raw) -> None:
 def test_a_session_is_pinged_while_the_caller_thinks(env: Environment) -> None:
     with env.session(new_task()) as session:
         before = session._async.heard
-        waited = threading.Event()
-        for _ in range(100):
-            if session._async.heard > before:
-                break
-            waited.wait(0.05)
-        assert session._async.heard > before
+        wait_until(lambda: session._async.heard > before)
 
 
 def test_a_closed_client_says_so(raw: Raw) -> None:

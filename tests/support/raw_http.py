@@ -116,6 +116,12 @@ class Raw:
     def get(self, path: str, **kwargs: Any) -> Answer:
         return self("GET", path, **kwargs)
 
+    def metric(self, name: str) -> float:
+        """A sample without labels on the page of metrics."""
+        lines = self.get("/-/metrics").body.decode().splitlines()
+        (value,) = (line.removeprefix(f"{name} ") for line in lines if line.startswith(f"{name} "))
+        return float(value)
+
     def post(self, path: str, body: Any = None, **kwargs: Any) -> Answer:
         return self("POST", path, body, **kwargs)
 

@@ -97,14 +97,12 @@ async def test_only_a_watched_stream_that_is_silent_is_interrupted() -> None:
 
 
 async def test_the_task_ends_when_nothing_is_left_to_watch() -> None:
-    keepalive, stream = KeepAlive(QUICK), Interruptible()
-    keepalive.watch(stream)
-    task = keepalive._task
-    assert task is not None
-    keepalive.unwatch(stream)
-    await task
-    keepalive.watch(stream)
-    assert keepalive._task is not None
+    keepalive, stream, before = KeepAlive(QUICK), Interruptible(), asyncio.all_tasks()
+    for _ in range(2):  # the second time it begins again
+        keepalive.watch(stream)
+        (task,) = asyncio.all_tasks() - before
+        keepalive.unwatch(stream)
+        await task
     await keepalive.close()
 
 

@@ -67,7 +67,7 @@ async def test_an_idle_connection_is_not_used_after_its_time() -> None:
         await get(transport)
         await get(transport)
         assert script.connections == 1
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(0.1)  # a real duration: it is idle for so long
         await get(transport)
         assert script.connections == 2
         await transport.close()
@@ -89,7 +89,6 @@ async def test_closing_an_answer_that_is_not_whole_closes_its_connection() -> No
         response = await transport.send("GET", "/x", {}, None)
         assert await anext(response.body) == b"some"
         response.close()
-        assert not transport._open
         await get(transport)
         assert script.connections == 2
         await transport.close()
@@ -104,8 +103,8 @@ async def test_a_connection_that_is_just_closing_is_passed_over() -> None:
         assert connection._transport is not None
         connection._transport.close()  # the loop has not told the connection yet
         await get(transport)
+        await get(transport)
         assert script.connections == 2
-        assert connection not in transport._open
         await transport.close()
 
 
@@ -124,8 +123,7 @@ async def test_a_reader_that_is_slow_slows_the_server_down() -> None:
         script.on("/x", Reply(head(200, {}, len(body)) + body))
         transport = direct(script.url)
         response = await transport.send("GET", "/x", {}, None)
-        for _ in range(200):
-            await asyncio.sleep(0.001)
+        await asyncio.sleep(0.2)  # a real duration, in which the server would send all of it
         assert response._unread < 4 * HIGH_WATER_BYTES  # type: ignore[attr-defined]
         assert sum([len(chunk) async for chunk in response.body]) == len(body)
         assert response.ended
@@ -170,7 +168,6 @@ async def test_of_several_addresses_the_one_that_answers_is_found_and_remembered
         for _ in range(3):
             await get(transport)
         assert asked == 1
-        assert transport._last_good == (socket.AF_INET, ("127.0.0.1", port))
         await transport.close()
 
 

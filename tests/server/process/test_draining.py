@@ -11,6 +11,7 @@ from ors.types import JSONObject
 from tests.support.environments import Lab
 from tests.support.live_server import serving
 from tests.support.raw_http import Answer, Raw
+from tests.support.waiting import wait_until
 
 
 class Listing(Lab):
@@ -55,12 +56,11 @@ def test_creations_in_line_are_refused_while_a_call_still_has_its_grace() -> Non
             waiting = [
                 pool.submit(raw.post, "/create", {"task_spec": {}}, sid=str(number)) for number in range(3)
             ]
-            while server._app.sessions.admission.waiting < 3:
-                pass
+            wait_until(lambda: raw.metric("ors_creations_waiting") == 3)
             with draining(server):
                 assert [told(one.result(20)) for one in waiting] == [(503, "shutdown")] * 3
                 assert waiting[0].result().headers["retry-after"] == "1"
-                assert server._app.sessions.admission.waiting == 0
+                assert raw.metric("ors_creations_waiting") == 0
                 Lab.gates["draining.hold"].set()
             assert call.rest().result()["ok"]
         text = raw.get("/-/metrics").body.decode()
@@ -78,8 +78,7 @@ def test_a_finished_result_whose_client_was_cut_off_is_still_there_for_the_grace
             assert raw.get("/health").status == 200
         with draining(server) as over:
             Lab.gates["cut.hold"].set()
-            while server._app.shared.running:
-                pass
+            wait_until(lambda: raw.metric("ors_calls_running") == 0)
             for _ in range(20):
                 assert raw.get("/-/health/ready").status == 503
             assert not over.done()
@@ -109,7 +108,7 @@ def test_a_creation_that_waits_for_the_list_of_tasks_is_refused() -> None:
         assert Listing.asked.wait(20)
         with draining(server):
             assert told(creation.result(20)) == (503, "shutdown")
-            assert len(server._app.sessions) == 0
+            assert raw.get("/-/sessions").json()["total"] == 0
         Listing.gate.set()
 
 

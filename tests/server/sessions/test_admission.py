@@ -17,6 +17,7 @@ from ors.server.sessions.api_keys import ApiKey, Keys
 from tests.support.environments import Lab, Other
 from tests.support.live_server import serving
 from tests.support.raw_http import Raw
+from tests.support.waiting import wait_until
 
 
 def create(raw: Raw, env: str = "lab", key: str = "", sid: str = "") -> tuple[int, str]:
@@ -67,13 +68,11 @@ def test_failed_creations_give_their_place_back() -> None:
 
 
 def test_in_line_a_creation_waits_for_a_place() -> None:
-    server = Server([Lab], limits=Limits(sessions=1, queue=1))
-    with serving(server) as url, ThreadPoolExecutor(1) as pool:
+    with serving(Server([Lab], limits=Limits(sessions=1, queue=1))) as url, ThreadPoolExecutor(1) as pool:
         raw = Raw(url)
         first = create(raw)
         waiting = pool.submit(create, raw)
-        while server._app.sessions.admission.waiting == 0:
-            pass
+        wait_until(lambda: raw.metric("ors_creations_waiting") == 1)
         assert create(raw)[0] == 429  # the line is full
         assert not waiting.done()
         raw.post("/delete", sid=first[1])
@@ -81,17 +80,14 @@ def test_in_line_a_creation_waits_for_a_place() -> None:
 
 
 def test_a_creation_whose_client_leaves_gives_up_its_place_in_line() -> None:
-    server = Server([Lab], limits=Limits(sessions=1, queue=5))
-    with serving(server) as url:
+    with serving(Server([Lab], limits=Limits(sessions=1, queue=5))) as url:
         raw = Raw(url)
         _, sid = create(raw)
         connection = raw.connection()
         connection.request("POST", "/create", '{"task_spec": {}}', {"X-Session-ID": "left"})
-        while server._app.sessions.admission.waiting == 0:
-            pass
+        wait_until(lambda: raw.metric("ors_creations_waiting") == 1)
         connection.close()
-        while server._app.sessions.admission.waiting:
-            pass
+        wait_until(lambda: raw.metric("ors_creations_waiting") == 0)
         raw.post("/delete", sid=sid)
         assert raw.post("/ping", sid="left").status == 404
         assert create(raw)[0] == 200

@@ -213,15 +213,14 @@ def test_with_a_queue_a_fork_waits_for_its_places() -> None:
     with serving(server) as url, ThreadPoolExecutor(1) as pool:
         raw = Raw(url)
         first, second, third = (opened(raw)[0] for _ in range(3))
-        admission = server._app.sessions.admission
         left = asking(raw, first, 2)
-        wait_until(lambda: admission.waiting == 1)
+        wait_until(lambda: raw.metric("ors_creations_waiting") == 1)
         left.close()
-        wait_until(lambda: admission.waiting == 0)
+        wait_until(lambda: raw.metric("ors_creations_waiting") == 0)
         asked = pool.submit(forked, raw, first, 3)
-        wait_until(lambda: admission.waiting == 1)
+        wait_until(lambda: raw.metric("ors_creations_waiting") == 1)
         raw.post("/delete", sid=second)
-        assert admission.waiting == 1
+        assert raw.metric("ors_creations_waiting") == 1
         raw.post("/delete", sid=third)
         asked.result(20)
         assert total(raw) == 4
