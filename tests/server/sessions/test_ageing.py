@@ -30,7 +30,7 @@ from tests.support.raw_http import Raw
 async def test_a_tombstone_is_of_its_key() -> None:
     sessions = store()
     assert sessions.admission.enter("env", "one")
-    sessions.reserve("a", "env", 0.0, sessions._limits, "one")
+    sessions.reserve("a", "env", 0.0, sessions.shared.limits, "one")
     for look in (sessions.find, sessions.peek, sessions.delete):
         with pytest.raises(NotFound, match=r"^Session not found$"):
             look("a", 1, "two")
@@ -44,7 +44,7 @@ async def test_a_tombstone_is_of_its_key() -> None:
         sessions.delete("a", now=2, key="two")
     sessions.delete("a", now=2, key="one")
     assert sessions.admission.enter("env", "two")
-    assert sessions.reserve("a", "env", 3.0, sessions._limits, "two").key == "two"
+    assert sessions.reserve("a", "env", 3.0, sessions.shared.limits, "two").key == "two"
     with pytest.raises(NotFound):
         sessions.find("a", 4, "one")
 
@@ -92,7 +92,7 @@ async def test_a_session_that_has_ended_gives_its_places_back() -> None:
     sessions = store(sessions_per_environment=1, sessions_per_key=1)
     for end in (lambda session: sessions.delete("a", 0, "key"), sessions.release):
         assert sessions.admission.enter("env", "key")
-        end(sessions.reserve("a", "env", 0.0, sessions._limits, "key"))
+        end(sessions.reserve("a", "env", 0.0, sessions.shared.limits, "key"))
     assert sessions.admission.enter("env", "key")
 
 
@@ -204,7 +204,7 @@ async def test_all_calls_can_be_stopped_and_their_sessions_stay() -> None:
 async def test_a_session_lives_as_long_as_it_may_from_its_creation_however_much_it_is_used() -> None:
     sessions = store(life_seconds=100, idle_seconds=900)
     assert sessions.admission.enter("env", "")
-    sessions.reserve("a", "env", 50.0, sessions._limits)
+    sessions.reserve("a", "env", 50.0, sessions.shared.limits)
     sessions.reap(now=150)
     assert sessions.find("a", now=150).sid == "a"
     sessions.reap(now=150.1)

@@ -336,7 +336,7 @@ class NotCopied(Copying):
 
 def started(sessions: Sessions, episode: Copying, env: str = "env", key: str = "") -> ServerSession:
     assert sessions.admission.enter(env, key)
-    session = sessions.reserve(f"{env} {key}", env, 0.0, sessions._limits, key)
+    session = sessions.reserve(f"{env} {key}", env, 0.0, sessions.shared.limits, key)
     session.start(episode)  # type: ignore[arg-type]
     return session
 

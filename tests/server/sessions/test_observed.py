@@ -109,7 +109,7 @@ def sessions_of(*observers: Any, **limits: Any) -> Sessions:
 def reserve(sessions: Sessions, age: float = 0) -> ServerSession:
     assert sessions.admission.enter("env", "key")
     now = asyncio.get_running_loop().time()
-    return sessions.reserve("a", "env", now - age, sessions._limits, "key")
+    return sessions.reserve("a", "env", now - age, sessions.shared.limits, "key")
 
 
 def opened(sessions: Sessions, episode: Acting, trace: str = "", age: float = 0) -> ServerSession:
@@ -135,9 +135,9 @@ async def test_observers_are_told_the_whole_life_of_a_session() -> None:
     session.place = ("train", 2)
     call = await called(session, trace="of the call")
     await called(session, task_id=call.id)
-    sessions._shared.prompts.keep("a", b"prompt")
+    sessions.shared.prompts.keep("a", b"prompt")
     sessions.delete("a", now=0, key="key")
-    assert (len(sessions._shared.kept), sessions._shared.prompts.get("a")) == (0, None)
+    assert (len(sessions.shared.kept), sessions.shared.prompts.get("a")) == (0, None)
     ready, closed = (event for event in seen.events if isinstance(event, SessionReady | SessionClosed))
     bytes, task = len(SCORED.events), Acting.task
     assert seen.events == [
@@ -155,7 +155,7 @@ async def test_observers_are_told_the_whole_life_of_a_session() -> None:
 
 async def test_watchers_of_a_session_see_all_that_happens_in_it() -> None:
     watcher, sessions = Seen(), sessions_of()
-    sessions._shared.observers.watch("a", watcher)
+    sessions.shared.observers.watch("a", watcher)
     session = opened(sessions, Acting())
     await session.prompt()
     await session.tools()
@@ -190,7 +190,7 @@ async def test_recorders_see_a_session_from_its_start_to_its_end() -> None:
 async def test_of_a_session_that_was_never_started_nobody_is_told() -> None:
     seen, watcher = Seen(), Seen()
     sessions = sessions_of(seen)
-    sessions._shared.observers.watch("a", watcher)
+    sessions.shared.observers.watch("a", watcher)
     reserve(sessions)
     sessions.delete("a", now=0, key="key")
     assert (seen.events, watcher.events) == ([], [])
@@ -209,7 +209,7 @@ async def test_a_session_that_was_given_no_trace_has_none() -> None:
 
 async def test_watchers_see_that_a_prompt_and_a_setup_failed() -> None:
     watcher, sessions = Seen(), sessions_of()
-    sessions._shared.observers.watch("a", watcher)
+    sessions.shared.observers.watch("a", watcher)
     episode = Acting()
     session = opened(sessions, episode)
     episode.error = ServerFailed("no prompt", reason="environment")
@@ -242,7 +242,7 @@ async def test_without_observers_only_the_log_asks_for_calls_that_went_well(
     result: Result, level: int, told: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     own, sessions = Seen(), sessions_of()
-    sessions._shared.observers.subscribe(own.observe, [CallFinished])
+    sessions.shared.observers.subscribe(own.observe, [CallFinished])
     with caplog.at_level(level, "ors.server"):
         await called(opened(sessions, Acting(result)))
     assert len(own.events) == told
@@ -275,7 +275,7 @@ async def test_an_episode_that_was_cut_short_has_failed(
     (ended,) = (event for event in seen.events if isinstance(event, EpisodeEnded))
     assert ended.outcome == outcome
     assert ended.reward == (0.5 if outcome == "scored" else None)
-    assert {each for each, count in sessions._shared.episodes.outcomes().items() if count} == {
+    assert {each for each, count in sessions.shared.episodes.outcomes().items() if count} == {
         ("env", outcome)
     }
 
@@ -328,7 +328,7 @@ async def test_an_episode_that_is_finished_twice_counts_once() -> None:
         await called(session)
     session.end("over", "deleted")
     assert len([event for event in seen.events if isinstance(event, EpisodeEnded)]) == 1
-    assert sessions._shared.episodes.totals() == {"env": EpisodeTotals(ended=1, scored=1, reward=0.5)}
+    assert sessions.shared.episodes.totals() == {"env": EpisodeTotals(ended=1, scored=1, reward=0.5)}
 
 
 # ── Teardown ─────────────────────────────────────────────────────────────────────────────────────
@@ -509,7 +509,7 @@ async def test_calls_and_forks_over_a_limit_are_told_which(monkeypatch: pytest.M
     monkeypatch.setattr("ors.server.sessions.session.QUEUED_CALLS", 0)
     sessions = sessions_of(calls=2)
     session, loop = opened(sessions, Acting()), asyncio.get_running_loop()
-    runtime = sessions._shared
+    runtime = sessions.shared
     session.submit("tool", {}, loop)
     of_session = "This session already has 0 queued calls."
     of_server = "The server is at its limit of 2 concurrent calls."
@@ -526,7 +526,7 @@ async def test_calls_and_forks_over_a_limit_are_told_which(monkeypatch: pytest.M
 async def test_the_limit_of_the_server_holds_for_a_session_without_calls() -> None:
     sessions = sessions_of(calls=2)
     session = opened(sessions, Acting())
-    sessions._shared.running = 2
+    sessions.shared.running = 2
     for ask in (lambda: session.submit("tool", {}, asyncio.get_running_loop()), session.check_room):
         with pytest.raises(Unavailable, match="at its limit of 2 concurrent calls"):
             ask()
@@ -535,7 +535,7 @@ async def test_the_limit_of_the_server_holds_for_a_session_without_calls() -> No
 async def test_a_server_that_drains_takes_neither_calls_nor_forks() -> None:
     sessions = sessions_of()
     session, loop = opened(sessions, Acting()), asyncio.get_running_loop()
-    sessions._shared.draining = True
+    sessions.shared.draining = True
     for ask in (lambda: session.submit("tool", {}, loop), session.check_room):
         with pytest.raises(Unavailable) as refused:
             ask()

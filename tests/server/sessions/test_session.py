@@ -68,7 +68,7 @@ def store(**limits: Any) -> Sessions:
 
 def reserve(sessions: Sessions, sid: str) -> ServerSession:
     assert sessions.admission.enter("env", "")
-    return sessions.reserve(sid, "env", 0.0, sessions._limits)
+    return sessions.reserve(sid, "env", 0.0, sessions.shared.limits)
 
 
 async def settle() -> None:

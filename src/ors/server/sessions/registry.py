@@ -41,11 +41,10 @@ class Sessions:
     """All sessions of a server, and the tombstones of those that ended."""
 
     def __init__(self, shared: Shared, keys: Keys | None = None, identity: Identity | None = None) -> None:
-        self._shared = shared
+        self.shared = shared
         self.identity = identity or Identity()
         self.retiring = False
         """Whether the server takes no new sessions and ends with its last one."""
-        self._limits = shared.limits
         self.admission = Admission(shared.limits, keys or Keys())
         self._live: dict[str, ServerSession] = {}
         # Not a plain dict, where finding the first item gets slow after many were removed from the front.
@@ -60,7 +59,7 @@ class Sessions:
 
     @property
     def taking(self) -> bool:
-        return not self._shared.draining and not self.retiring
+        return not self.shared.draining and not self.retiring
 
     def reserve(self, sid: str, environment: str, now: float, limits: Limits, key: str = "") -> ServerSession:
         """Creates a session under that id, which is taken from now on.
@@ -71,7 +70,7 @@ class Sessions:
         if sid in self._live:
             raise BadRequest("Session already exists")
         self._ended.pop(sid, None)
-        session = self._live[sid] = ServerSession(self._shared, limits, sid, environment, key, now)
+        session = self._live[sid] = ServerSession(self.shared, limits, sid, environment, key, now)
         return session
 
     def release(self, session: ServerSession) -> None:
@@ -114,7 +113,7 @@ class Sessions:
             episodes = await session.fork(count)
         except asyncio.CancelledError:
             session.check()  # if the session has ended, that is the reason
-            self._shared.check_open()
+            self.shared.check_open()
             raise
         fork.places = 0  # the new sessions have them
         session.seen = now = asyncio.get_running_loop().time()
@@ -123,14 +122,14 @@ class Sessions:
     def _open_copy(self, first: ServerSession, episode: Episode, now: float, trace: str) -> str:
         # Leads here, wherever the id of the first one came from.
         sid = self.identity.new_session_id()
-        started = EpisodeForked(sid, first.sid) if self._shared.observers.recorders else None
+        started = EpisodeForked(sid, first.sid) if self.shared.observers.recorders else None
         made = self.reserve(sid, first.environment, now, first.limits, first.key)
         made.place = first.place
-        prompt = self._shared.prompts.get(first.sid)
+        prompt = self.shared.prompts.get(first.sid)
         if prompt is not None:  # the fork goes on from it
-            self._shared.prompts.keep(sid, prompt)
-            if self._shared.recent is not None:
-                self._shared.recent.add_prompt(sid, first.key, prompt)
+            self.shared.prompts.keep(sid, prompt)
+            if self.shared.recent is not None:
+                self.shared.recent.add_prompt(sid, first.key, prompt)
         made.start(episode, trace, started)
         return sid
 
@@ -209,7 +208,7 @@ class Sessions:
 
     def refuse_waiting(self, now: float, message: str) -> None:
         """Refuses new work, queued creations and running forks; ends sessions that are not set up yet."""
-        self._shared.draining = True
+        self.shared.draining = True
         self.admission.refuse_waiting(message, "shutdown")
         for session in list(self._live.values()):
             if session.forks is not None:
@@ -219,7 +218,7 @@ class Sessions:
 
     async def drain(self) -> None:
         """Waits until every call has ended and every result was delivered: clients may return for them."""
-        while self._shared.running or self._shared.kept.awaited:
+        while self.shared.running or self.shared.kept.awaited:
             tasks = [task for session in self._live.values() for task in session.call_tasks()]
             if tasks:
                 await asyncio.wait(tasks)
