@@ -4,7 +4,7 @@ import functools
 import itertools
 import queue
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,6 +18,7 @@ from trl.experimental.async_grpo.openenv_harness import _HarnessRolloutLoop
 from ors.adapters import openenv
 from ors.adapters.openenv import ORSSessionFactory
 from ors.client import Options
+from tests.support.outcome_cases import CASES, Case, check
 from tests.support.tiny_model import called, tiny_tokenizer
 from tests.support.training_environment import Hunt, hunt_elsewhere
 
@@ -29,6 +30,7 @@ class Scripted(_HarnessRolloutLoop):
     """Samples the first replies of a script, and afterwards the right guess. Ends after the first group."""
 
     script: list[str]
+    later: Sequence[str] = (RIGHT,)
     prompts: list[list[int]]
     sampled: list[list[int]]
     before_reply: Callable[[int], object] = staticmethod(lambda turn: None)
@@ -36,7 +38,9 @@ class Scripted(_HarnessRolloutLoop):
     async def _generate_one_turn(self, prompt_ids: list[int]) -> tuple[list[int], list[float]]:
         turn = self.tokenizer.decode(prompt_ids).count("<tool_response>")
         self.before_reply(turn)
-        ids = self.tokenizer.encode(RIGHT if turn else self.script.pop(0), add_special_tokens=False)
+        ids = self.tokenizer.encode(
+            self.later[turn - 1] if turn else self.script.pop(0), add_special_tokens=False
+        )
         self.prompts.append(prompt_ids)
         self.sampled.append(ids)
         return ids, [-0.5] * len(ids)
@@ -141,6 +145,21 @@ def test_a_setup_that_fails_is_left_out(url: str) -> None:
 def test_crashes_are_losses_if_the_user_says_so(url: str) -> None:
     loop = played(url, [RIGHT, CRASH], failed_reward={"environment": 0.0})
     assert by_reward(loop) == [(0.0, -1.0), (1.0, 1.0)]
+
+
+def test_every_outcome_counts_as_the_table_says(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def play(
+        url: str, environment: str, cases: Sequence[Case], options: Mapping[str, Any]
+    ) -> Sequence[float | None]:
+        rewards = []
+        for case in cases:
+            replies = [each.hermes() for each in case.replies]
+            monkeypatch.setattr(Scripted, "later", replies[1:])
+            rewards += played(url, replies[:1], environment, **options).rewards
+        return rewards
+
+    unknown = [case.name for case in CASES if case.replies[-1].cut]  # the harness does not tell
+    check(url, play, ends=True, skip=unknown)
 
 
 def test_giving_up_is_a_loss_by_default_and_a_call_that_cannot_be_read_is_no_answer(url: str) -> None:

@@ -1,6 +1,7 @@
 """TRL's GRPOTrainer on our environments: real optimiser steps, replies by a script."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from math import isnan
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from ors.adapters.common.training import MostFailed
 from ors.adapters.trl import TRLEnvironments
 from ors.client import ORS, Options
 from ors.rollouts import Truncated
+from tests.support.outcome_cases import Case, check
 from tests.support.tiny_model import called, tiny_model, tiny_tokenizer
 from tests.support.training_environment import Hunt, hunt_elsewhere
 
@@ -225,6 +227,22 @@ def test_giving_up_is_a_loss_by_default(client: ORS, tmp_path: Path) -> None:
     trainer = trained(environments, tmp_path, [RIGHT, (END, END)[:1]])
     assert trainer.rewards.flatten().tolist() == [1.0, 0.0]
     assert trainer.state.log_history[0]["ors/unscored"] == 0.5
+
+
+def test_every_outcome_counts_as_the_table_says(client: ORS, url: str, tmp_path: Path) -> None:
+    def play(
+        url: str, environment: str, cases: Sequence[Case], options: Mapping[str, Any]
+    ) -> Sequence[float | None]:
+        environments = TRLEnvironments(client.environment(environment), **options)
+        script = []
+        for case in cases:
+            replies = [each.hermes() for each in (case.replies[:1] if case.ended else case.replies)]
+            # TRL samples once more after every result, also after the last.
+            script.append([*replies, END] if case.replies[-1].call and not case.ended else replies)
+        rewards = trained(environments, tmp_path, script).rewards.flatten().tolist()
+        return [None if isnan(each) else each for each in rewards]
+
+    check(url, play, ends=True)
 
 
 def test_setups_that_fail_are_left_out_and_the_training_goes_on(client: ORS, tmp_path: Path) -> None:

@@ -1,10 +1,11 @@
 """verifiers' own run of episodes on our environments, with a model by a script behind its interception."""
 
+import asyncio
 import itertools
 import json
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -18,6 +19,7 @@ from ors.adapters import verifiers
 from ors.adapters.common import clients
 from ors.client import Options
 from ors.rollouts import Failed, play
+from tests.support.outcome_cases import Case, check
 from tests.support.training_environment import hunt_elsewhere
 
 Reply = tuple[str, dict[str, Any] | str] | str
@@ -128,7 +130,7 @@ async def played(
     }
     config = vf.SingleAgentEnvConfig.model_validate(
         {
-            "taskset": {"id": "ors_tasks", **where, "reward": "sum", **options},
+            "taskset": {"id": "ors_tasks", **where, **({"reward": "sum"} | options)},
             "agent": {"runtime": SubprocessConfig().model_dump(), **limits},
         }
     )
@@ -177,19 +179,26 @@ async def test_an_episode_without_reward_is_an_error_and_has_no_score(
     assert told in trace.info["ors"]
 
 
-async def test_crashes_are_losses_if_the_user_says_so(model: Model, url: str) -> None:
-    trace = await played(model, url, [HINT, ("crash", {})], failed_reward={"environment": 0.0})
-    assert (trace.ok, trace.reward, trace.state.outcome) == (True, 0.0, "failed")
+def scripted(case: Case) -> list[Reply]:
+    """The replies of a case for the model."""
+    return [
+        (each.call, each.given) if each.call else Cut(each.text) if each.cut else each.text
+        for each in case.replies
+    ]
 
 
-async def test_giving_up_is_a_loss_by_default(model: Model, url: str) -> None:
-    trace = await played(model, url, ["I give up."])
-    assert (trace.ok, trace.reward, trace.state.outcome) == (True, 0.0, "unscored")
+def test_every_outcome_counts_as_the_table_says(model: Model, url: str) -> None:
+    def play(
+        url: str, environment: str, cases: Sequence[Case], options: Mapping[str, Any]
+    ) -> Sequence[float | None]:
+        async def rewards() -> list[float | None]:
+            scripts = [scripted(case) for case in cases]
+            traces = [await played(model, url, each, environment=environment, **options) for each in scripts]
+            return [trace.reward if trace.ok else None for trace in traces]
 
+        return asyncio.run(rewards())
 
-async def test_a_reply_that_is_cut_off_is_truncated_and_not_graded(model: Model, url: str) -> None:
-    trace = await played(model, url, [Cut("It is 3")], environment="essay", truncated_reward=-1.0)
-    assert (trace.ok, trace.reward, trace.state.outcome) == (True, -1.0, "truncated")
+    check(url, play)
 
 
 async def test_a_call_that_cannot_be_read_goes_back_to_the_model(model: Model, url: str) -> None:

@@ -15,7 +15,8 @@ import verifiers.v1 as vf
 from verifiers.v1.runtimes import SubprocessConfig
 from verifiers.v1.runtimes.base import Runtime
 
-from tests.adapters.trainers.check_verifiers import HINT, RIGHT, Cut, Model, Reply, model
+from tests.adapters.trainers.check_verifiers import HINT, RIGHT, Model, Reply, model, scripted
+from tests.support.outcome_cases import CASES, OPTIONS
 from tests.support.training_environment import Hunt, hunt_elsewhere
 
 pytestmark = pytest.mark.timeout(200)  # each starts three processes, one after the other
@@ -104,14 +105,11 @@ async def test_a_model_that_stops_has_the_rewards_so_far(model: Model, url: str)
     assert (trace.ok, trace.reward) == (True, 0.25), trace.last_error
 
 
-async def test_a_model_that_gives_up_is_unscored(model: Model, url: str) -> None:
-    trace = await played(model, url, ["I give up."], unscored_reward=-1.0, truncated_reward=-2.0)
-    assert (trace.ok, trace.reward, trace.state.outcome) == (True, -1.0, "unscored"), trace.last_error
-
-
-async def test_a_reply_that_is_cut_off_is_truncated(model: Model, url: str) -> None:
-    trace = await played(model, url, [Cut("I th")], unscored_reward=-1.0, truncated_reward=-2.0)
-    assert (trace.ok, trace.reward, trace.state.outcome) == (True, -2.0, "truncated"), trace.last_error
+@pytest.mark.parametrize("name", ["gave up", "cut off", "crashed after earning"])
+async def test_outcomes_count_as_the_table_says(model: Model, url: str, name: str) -> None:
+    (case,) = [each for each in CASES if each.name == name]  # each takes ten seconds, so not all
+    trace = await played(model, url, scripted(case), **OPTIONS)
+    assert (trace.ok, trace.reward) == (True, case.chosen), trace.last_error
 
 
 async def test_a_nudge_that_nobody_would_send_is_refused(model: Model, url: str) -> None:
