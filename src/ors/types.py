@@ -29,6 +29,7 @@ __all__ = [
     "ToolCall",
     "ToolOutput",
     "ToolSpec",
+    "described",
     "text_and_images",
 ]
 
@@ -89,6 +90,21 @@ Block = TextBlock | ImageBlock
 # A list, not a Sequence: pydantic validates it in 60% of the time, and accepts any sequence as well.
 Blocks = TypeAliasType("Blocks", list[Block])
 """A prompt, or the content of a tool's output."""
+
+
+def described(blocks: Sequence[Block]) -> str:
+    """All blocks as text, one below the other. Those that are none are named."""
+    return "\n".join(map(_described, blocks))
+
+
+def _described(block: Block) -> str:
+    match block:
+        case TextBlock():
+            return block.text
+        case ImageBlock():
+            return f"[image of type {block.mimeType}]"
+        case _:
+            assert_never(block)
 
 
 def text_and_images(blocks: Sequence[Block]) -> tuple[str, list[ImageBlock]]:

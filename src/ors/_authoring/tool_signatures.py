@@ -11,7 +11,7 @@ from pydantic.fields import FieldInfo
 
 from ors._json import dumps, problems
 from ors.errors import InvalidEnvironment, ToolError
-from ors.types import Block, ImageBlock, TextBlock, ToolOutput, ToolSpec
+from ors.types import Block, TextBlock, ToolOutput, ToolSpec
 
 Returned = ToolOutput | str | Sequence[Block]
 """What an author's tool may return."""
@@ -19,7 +19,7 @@ Run = Returned | Awaitable[Returned]
 """The same of a tool that may be `async def`."""
 
 ALLOWED = "a tool returns a ToolOutput, a str or a list of blocks"
-_BLOCKS = (TextBlock, ImageBlock)
+_BLOCKS = get_args(Block)
 
 
 def check_annotation(where: str, function: Any, hints: dict[str, Any]) -> None:

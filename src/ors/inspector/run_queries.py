@@ -4,10 +4,10 @@ import math
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, TypeVar, assert_never
 
 from ors.errors import BadRequest
-from ors.rollouts import Failed, TaskKey, Truncated
+from ors.rollouts import Failed, Refused, Scored, TaskKey, Truncated, Unscored
 from ors.rollouts.records import Entry
 from ors.rollouts.records.statistics import mean_of
 from ors.server.http.requests import Request
@@ -39,9 +39,15 @@ def tokens(entry: Entry) -> int:
 def detail(entry: Entry) -> str:
     """The limit of a truncated episode; of a failed one, who failed and at which stage."""
     outcome = entry.outcome
-    if isinstance(outcome, Truncated):
-        return outcome.limit
-    return f"{outcome.who} {outcome.stage}" if isinstance(outcome, Failed) else ""
+    match outcome:
+        case Scored() | Unscored() | Refused():
+            return ""
+        case Truncated():
+            return outcome.limit
+        case Failed():
+            return f"{outcome.who} {outcome.stage}"
+        case _:
+            assert_never(outcome)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ors import Blocks, JSONObject, TextBlock, ToolSpec
+from ors import Blocks, JSONObject, ToolSpec
 from ors.errors import ORSError
 from ors.quality.comparison import examine_apart, plays, rewards_alike
 from ors.quality.listings import examine_tool
@@ -20,6 +20,7 @@ from ors.quality.subject import (
     short,
 )
 from ors.schemas import emptiest, fits_patterns, needs_choice
+from ors.types import text_and_images
 
 SURE_LENGTH = 4
 """A shorter answer may be in a prompt by chance."""
@@ -60,7 +61,8 @@ async def _opens(subject: EnvironmentUnderTest, sample: Sample, leaks: list[bool
             source=parted(str(error))[1],
         )
         return None
-    if not prompt or not any(not isinstance(block, TextBlock) or block.text.strip() for block in prompt):
+    text, images = text_and_images(prompt)
+    if not text.strip() and not images:
         report.found(
             "prompt",
             "the prompt is empty",
@@ -77,7 +79,7 @@ async def _opens(subject: EnvironmentUnderTest, sample: Sample, leaks: list[bool
 def _looks_for_answers(
     subject: EnvironmentUnderTest, sample: Sample, prompt: Blocks, leaks: list[bool]
 ) -> None:
-    text = "\n".join(block.text for block in prompt if isinstance(block, TextBlock))
+    text, _ = text_and_images(prompt)
     task = sample.task
     wanted = [each for each in answers(task) if _stands_in(each, text) and not _is_choice(each, task)]
     leaks.append(bool(wanted))

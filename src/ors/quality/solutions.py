@@ -7,7 +7,6 @@ import re
 import shlex
 from typing import Any
 
-from ors import TextBlock
 from ors.errors import ORSError
 from ors.quality.comparison import examine_apart, plays, rewards_alike
 from ors.quality.subject import (
@@ -20,6 +19,7 @@ from ors.quality.subject import (
     reason,
     short,
 )
+from ors.types import text_and_images
 
 BOUND = (classmethod, staticmethod)
 MOST_BESIDE = 2
@@ -136,7 +136,7 @@ async def _work_earns(subject: EnvironmentUnderTest, sample: Sample, program: st
 
 async def _plant(subject: EnvironmentUnderTest, sample: Sample, episode: OpenedEpisode, program: str) -> None:
     """Writes the program to every module of the work."""
-    text = " ".join(block.text for block in episode.prompt if isinstance(block, TextBlock))
+    text, _ = text_and_images(episode.prompt)
     if solve := solution(subject):  # it names the files that the agent has to write
         with contextlib.suppress(Exception):  # of an author's code: the step before reports it
             text += str(await solved(solve, sample))

@@ -8,11 +8,12 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from ors import Blocks, Environment, JSONObject, TextBlock, ToolSpec
+from ors import Blocks, Environment, JSONObject, ToolSpec
 from ors.client import AsyncEnvironment, AsyncSession
 from ors.errors import ORSError, ToolCallError, ToolFailed
 from ors.quality.findings import QualityReport
 from ors.schemas import Inputs
+from ors.types import text_and_images
 
 Action = tuple[str, JSONObject]
 T = TypeVar("T")
@@ -171,8 +172,7 @@ class EnvironmentUnderTest:
             return Move(None, False, "", error=str(refusal), reason=refusal.reason or "refused")
         except ToolFailed as failure:
             return Move(None, False, "", error=str(failure), failed=True)
-        text = "\n".join(block.text for block in output.blocks if isinstance(block, TextBlock))
-        return Move(output.reward, output.finished, text)
+        return Move(output.reward, output.finished, text_and_images(output.blocks)[0])
 
     def _give_up(self, id: str, what: str, seconds: float) -> Stuck:
         self.stuck = f"{what} takes longer than {seconds:g} s"

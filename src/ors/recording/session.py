@@ -4,7 +4,7 @@ import time
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, assert_never
 
 from pydantic import TypeAdapter
 
@@ -32,7 +32,7 @@ from ors.server.observe.events import (
     SessionEnded,
     ToolsListed,
 )
-from ors.types import Blocks, JSONObject, TextBlock, ToolSpec
+from ors.types import Blocks, JSONObject, TextBlock, ToolSpec, described, text_and_images
 
 REWARD: ReductionName = "sum"
 """How rewards of a session become one, as in the list of sessions."""
@@ -119,14 +119,17 @@ class SeenSession:
 
     def see(self, event: PromptAsked | ToolsListed | CallStarted | CallEnded) -> int:
         """Adds an event; returns how much memory it takes."""
-        if isinstance(event, CallStarted):
-            size = self._call_started(event)
-        elif isinstance(event, CallEnded):
-            size = self._call_ended(event)
-        elif isinstance(event, ToolsListed):
-            self.tools, size = event.tools, 0
-        else:
-            size = self._prompt_asked(event)
+        match event:
+            case CallStarted():
+                size = self._call_started(event)
+            case CallEnded():
+                size = self._call_ended(event)
+            case ToolsListed():
+                self.tools, size = event.tools, 0
+            case PromptAsked():
+                size = self._prompt_asked(event)
+            case _:
+                assert_never(event)
         self.bytes += size
         return size
 
@@ -145,7 +148,8 @@ class SeenSession:
         if self.prompt is not None and not self.prompt.error:
             return 0
         self.prompt = event
-        return sum(len(each.text if isinstance(each, TextBlock) else each.data) for each in event.blocks)
+        text, images = text_and_images(event.blocks)
+        return len(text) + sum(len(image.data) for image in images)
 
 
 def _json(task: JSONObject) -> bytes | None:
@@ -225,8 +229,7 @@ def _never_opened(end: SessionEnded) -> Outcome:
 def _failed_call(last: SeenStep, end: SessionEnded) -> Outcome:
     if last.message.reason in ENDINGS:
         return Failed("infrastructure", "call", "SessionLost", end.message, may_have_run=True)
-    text = "".join(block.text for block in last.message.blocks if isinstance(block, TextBlock))
-    return Failed("environment", "call", "ToolFailed", text, may_have_run=True)
+    return Failed("environment", "call", "ToolFailed", described(last.message.blocks), may_have_run=True)
 
 
 # ── Messages ─────────────────────────────────────────────────────────────────────────────────────

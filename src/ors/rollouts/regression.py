@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, assert_never
 
 from ors._masking import masked
 from ors.client import AsyncEnvironment, AsyncSession, ToolInvocation
 from ors.errors import ORSError, ServerFailed, ToolCallError, ToolFailed
-from ors.providers.messages import AgentMessage, ToolMessage, UserMessage, text_blocks
+from ors.providers.messages import AgentMessage, SystemMessage, ToolMessage, UserMessage, text_blocks
 from ors.rollouts.episodes.episode import EpisodeRecord
 from ors.rollouts.episodes.outcome import Failed, is_lost, session_failed
 from ors.rollouts.episodes.task import mask_of, session_for
@@ -129,12 +129,17 @@ def _steps(record: EpisodeRecord) -> Iterator[ReplayStep]:
     calls: list[ToolInvocation] = []
     text = ""
     for message in record.messages:
-        if isinstance(message, AgentMessage):
-            calls, text = list(message.calls), message.text
-        elif isinstance(message, ToolMessage):
-            invocation = _taken(calls, message)
-            if invocation is None or invocation.error is None:
-                yield ReplayStep(invocation, text, message)
+        match message:
+            case SystemMessage() | UserMessage():
+                pass
+            case AgentMessage():
+                calls, text = list(message.calls), message.text
+            case ToolMessage():
+                invocation = _taken(calls, message)
+                if invocation is None or invocation.error is None:
+                    yield ReplayStep(invocation, text, message)
+            case _:
+                assert_never(message)
     failed = isinstance(record.outcome, Failed) and record.outcome.stage == "call"
     if failed and calls and calls[0].error is None:
         yield ReplayStep(calls[0], text, None)

@@ -139,7 +139,7 @@ def test_refusals_and_calls_that_cannot_be_read_go_to_the_model(made: Made) -> N
 def test_images_are_named(made: Made) -> None:
     env = made()
     env.init([])
-    assert env.step(called("look"))["observations"][0]["content"] == "A pixel:\n[image: image/png]"
+    assert env.step(called("look"))["observations"][0]["content"] == "A pixel:\n[image of type image/png]"
 
 
 def test_the_last_message_goes_to_the_terminal_tool(made: Made) -> None:

@@ -98,7 +98,10 @@ async def test_each_turn_shows_what_is_new() -> None:
     agent = HumanAgent(terminal.read, terminal.write)
     talk = episode()
     talk.messages.append(await agent.reply(talk, TOOLS))
-    assert "board train 5\nMark row 3.\n[image/png]\n  mark(row: integer (optional), " in terminal.text
+    assert (
+        "board train 5\nMark row 3.\n[image of type image/png]\n  mark(row: integer (optional), "
+        in terminal.text
+    )
     assert "more: any (optional))  Marks a row\n  wait()" in terminal.text
     terminal.text = ""
     talk.messages += [

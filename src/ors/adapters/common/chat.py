@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from reprlib import repr as short
-from typing import Any, TypeVar
+from typing import Any, TypeVar, assert_never
 
 from ors.client import ToolCallError, ToolInvocation, convert_tools, parse_tool_call
-from ors.rollouts import Message, SystemMessage, ToolMessage, UserMessage
-from ors.types import Block, Blocks, TextBlock, ToolSpec
+from ors.rollouts import AgentMessage, Message, SystemMessage, ToolMessage, UserMessage
+from ors.types import Block, Blocks, ImageBlock, TextBlock, ToolSpec, described, text_and_images
 
 Content = str | list[dict[str, Any]]
 T = TypeVar("T")
@@ -19,15 +19,13 @@ T = TypeVar("T")
 
 def content_of(blocks: Blocks) -> Content:
     """A string if there are no images, as many chat templates want it; otherwise parts."""
-    if all(isinstance(block, TextBlock) for block in blocks):
-        return text_of(blocks)
-    return [_part(block) for block in blocks]
+    text, images = text_and_images(blocks)
+    return [_part(block) for block in blocks] if images else whole(text)
 
 
 def text_of(blocks: Blocks) -> str:
     """The text of blocks, for models without vision: images are named."""
-    named = [each.text if isinstance(each, TextBlock) else f"[image: {each.mimeType}]" for each in blocks]
-    return whole("\n".join(named))
+    return whole(described(blocks))
 
 
 def whole(text: str) -> str:
@@ -40,14 +38,19 @@ def images_of(content: Content) -> list[Any]:
 
 
 def chat_message(message: Message) -> dict[str, Any]:
-    if isinstance(message, SystemMessage):
-        return {"role": "system", "content": message.text}
-    if isinstance(message, ToolMessage):
-        content = content_of(message.blocks)
-        name = whole(message.name)
-        return {"role": "tool", "tool_call_id": message.call, "name": name, "content": content}
-    assert isinstance(message, UserMessage)
-    return {"role": "user", "content": content_of(message.blocks)}
+    match message:
+        case SystemMessage():
+            return {"role": "system", "content": message.text}
+        case UserMessage():
+            return {"role": "user", "content": content_of(message.blocks)}
+        case AgentMessage():
+            return reply_message(message.text, message.calls)
+        case ToolMessage():
+            content = content_of(message.blocks)
+            name = whole(message.name)
+            return {"role": "tool", "tool_call_id": message.call, "name": name, "content": content}
+        case _:
+            assert_never(message)
 
 
 def reply_message(text: str, calls: Sequence[ToolInvocation]) -> dict[str, Any]:
@@ -102,8 +105,12 @@ def call_of(name: str, arguments: Any, id: str) -> ToolInvocation:
 
 
 def _part(block: Block) -> dict[str, Any]:
-    if isinstance(block, TextBlock):
-        return {"type": "text", "text": whole(block.text)}
-    from PIL import Image  # trainers of models with vision have it
+    match block:
+        case TextBlock():
+            return {"type": "text", "text": whole(block.text)}
+        case ImageBlock():
+            from PIL import Image  # trainers of models with vision have it
 
-    return {"type": "image", "image": Image.open(io.BytesIO(base64.b64decode(block.data)))}
+            return {"type": "image", "image": Image.open(io.BytesIO(base64.b64decode(block.data)))}
+        case _:
+            assert_never(block)

@@ -73,12 +73,13 @@ def _print_drawn(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 def print_blocks(blocks: Iterable[Block], folder: Path | None, stem: str, *, err: bool = False) -> None:
     """Prints text blocks, and saves images in `folder`, by default a temporary one."""
     for block in blocks:
-        if isinstance(block, TextBlock):
-            click.echo(clean(block.text), err=err)
-        elif isinstance(block, ImageBlock):
-            save_image(block, folder, stem, err=err)
-        else:
-            assert_never(block)
+        match block:
+            case TextBlock():
+                click.echo(clean(block.text), err=err)
+            case ImageBlock():
+                save_image(block, folder, stem, err=err)
+            case _:
+                assert_never(block)
 
 
 def print_outcome(output: ToolOutput, *, err: bool = False) -> None:

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Any, assert_never
 
 import click
 
@@ -13,15 +13,18 @@ from ors.rollouts import (
     AgentMessage,
     EpisodeRecord,
     Failed,
+    Refused,
+    Scored,
     SystemMessage,
     ToolMessage,
     Truncated,
+    Unscored,
     UserMessage,
     task_key,
 )
 from ors.rollouts.records import Comparison, Entry, Estimate, Row, Run, Summary, TaskChange
 from ors.rollouts.records.statistics import counted
-from ors.types import Block, TextBlock
+from ors.types import Block, described
 
 MOST_CHANGES = 10
 LONGEST_BLOCK = 2000
@@ -32,9 +35,15 @@ LATENCIES = {"episode": "episode", "model": "model request", "call": "call"}
 def outcome(entry: Entry | EpisodeRecord) -> str:
     """Formats an outcome: "scored", or "failed: infrastructure, call"."""
     found = entry.outcome
-    if isinstance(found, Truncated):
-        return f"truncated: {found.limit}"
-    return f"failed: {found.who}, {found.stage}" if isinstance(found, Failed) else found.type
+    match found:
+        case Scored() | Unscored() | Refused():
+            return found.type
+        case Truncated():
+            return f"truncated: {found.limit}"
+        case Failed():
+            return f"failed: {found.who}, {found.stage}"
+        case _:
+            assert_never(found)
 
 
 def warn_of_skipped(reasons: Sequence[str], what: str, done: str = "skipped") -> None:
@@ -179,14 +188,17 @@ def print_episode(record: EpisodeRecord) -> None:
         click.echo(f"task: {clean(shortened(record.task.spec, LONGEST_BLOCK))}")
     for message in record.messages:
         click.echo()
-        if isinstance(message, SystemMessage):
-            click.echo(f"system: {clean(message.text)}")
-        elif isinstance(message, UserMessage):
-            click.echo(f"user: {_blocks(message.blocks)}")
-        elif isinstance(message, AgentMessage):
-            _print_reply(message)
-        else:
-            _print_result(message)
+        match message:
+            case SystemMessage():
+                click.echo(f"system: {clean(message.text)}")
+            case UserMessage():
+                click.echo(f"user: {_blocks(message.blocks)}")
+            case AgentMessage():
+                _print_reply(message)
+            case ToolMessage():
+                _print_result(message)
+            case _:
+                assert_never(message)
 
 
 def _print_reply(message: AgentMessage) -> None:
@@ -207,12 +219,8 @@ def _print_result(message: ToolMessage) -> None:
 
 
 def _blocks(blocks: Sequence[Block]) -> str:
-    text = clean("\n".join(map(_block, blocks)))
+    text = clean(described(blocks))
     return text if len(text) <= LONGEST_BLOCK else text[: LONGEST_BLOCK - 1] + "…"
-
-
-def _block(block: Block) -> str:
-    return block.text if isinstance(block, TextBlock) else f"[image of type {block.mimeType}]"
 
 
 def print_comparison(found: Comparison) -> None:

@@ -55,7 +55,7 @@ class ProviderEndpoint:
         seconds = (limit + 1) * (self._options.request_seconds + 2 * longest)
         try:
             return await Retry(pauses, limit=limit, seconds=seconds).run(lambda: self._attempt(path, data))
-        except _Repeatable as last:
+        except _RetryableError as last:
             raise last.error from None
 
     async def close(self) -> None:
@@ -65,7 +65,7 @@ class ProviderEndpoint:
         """One request, and its answer.
 
         Raises:
-            _Repeatable: the same request may succeed later. ModelError: it will not.
+            _RetryableError: the same request may succeed later. ModelError: it will not.
         """
         seconds = self._options.request_seconds
         try:
@@ -73,9 +73,11 @@ class ProviderEndpoint:
                 response = await self._transport.send("POST", path, self._headers, data)
                 body = await read_body(response, MAX_ANSWER_BYTES)
         except TimeoutError:
-            raise _Repeatable(ModelError(f"{self._where} has not answered within {seconds:g} s")) from None
+            raise _RetryableError(
+                ModelError(f"{self._where} has not answered within {seconds:g} s")
+            ) from None
         except TransportError as error:
-            raise _Repeatable(ModelError(f"no answer of {self._where}: {error}")) from None
+            raise _RetryableError(ModelError(f"no answer of {self._where}: {error}")) from None
         except ResponseError:
             raise ModelError(f"the answer of {self._where} is over {MAX_ANSWER_BYTES} bytes") from None
         return self._read(response.status, response.headers, body)
@@ -86,7 +88,7 @@ class ProviderEndpoint:
                 answer = loads(body)
             except ValueError:
                 error = ModelError(f"the answer of {self._where} is not JSON", status=status)
-                raise _Repeatable(error) from None
+                raise _RetryableError(error) from None
             inside = status_inside(answer)
             if inside is None:
                 return self._without_key(answer)
@@ -95,7 +97,7 @@ class ProviderEndpoint:
         asked = retry_after(headers) if headers.get("Retry-After") else retry_delay(body)
         if not repeatable(status, body) or (asked or 0.0) > self._options.longest_pause_seconds:
             raise error
-        raise _Repeatable(error, asked)
+        raise _RetryableError(error, asked)
 
     def _without_key(self, answer: Any) -> Any:
         # The whole at once: most answers have no key in them, and a search has a cost of its own.
@@ -111,7 +113,7 @@ class ProviderEndpoint:
         return hidden(self._hidden(text), parts) if self._key else text
 
 
-class _Repeatable(Unavailable):
+class _RetryableError(Unavailable):
     """A request failed that may succeed later."""
 
     def __init__(self, error: ModelError, retry_after: float | None = None) -> None:

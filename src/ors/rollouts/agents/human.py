@@ -6,12 +6,13 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from itertools import takewhile
+from typing import assert_never
 
 from ors.client import ToolInvocation
-from ors.providers.messages import AgentMessage, Message, ToolMessage
+from ors.providers.messages import AgentMessage, Message, SystemMessage, ToolMessage, UserMessage
 from ors.rollouts.episodes.episode import Conversation
 from ors.schemas import find_tool, is_open, typed_call, unquoted, usage
-from ors.types import Blocks, TextBlock, ToolSpec
+from ors.types import ToolSpec, described
 
 HELP = 'Type a tool with its input (NAME key=value, or NAME {"key": value}), or: say TEXT'
 
@@ -54,15 +55,17 @@ def _news(conversation: Conversation, tools: Sequence[ToolSpec], turn: int) -> l
 
 
 def _told(message: Message) -> list[str]:
-    if isinstance(message, ToolMessage):
-        notes = [] if message.ok else ["refused"]
-        notes += [] if message.reward is None else [f"reward {message.reward:g}"]
-        return [f"{message.name}: {', '.join(notes)}".rstrip(": "), *_lines(message.blocks)]
-    return _lines(message.blocks) if message.role == "user" else [message.text]
-
-
-def _lines(blocks: Blocks) -> list[str]:
-    return [block.text if isinstance(block, TextBlock) else f"[{block.mimeType}]" for block in blocks]
+    match message:
+        case SystemMessage() | AgentMessage():
+            return [message.text]
+        case UserMessage():
+            return [described(message.blocks)]
+        case ToolMessage():
+            notes = [] if message.ok else ["refused"]
+            notes += [] if message.reward is None else [f"reward {message.reward:g}"]
+            return [f"{message.name}: {', '.join(notes)}".rstrip(": "), described(message.blocks)]
+        case _:
+            assert_never(message)
 
 
 def _understood(line: str, tools: Sequence[ToolSpec], id: str) -> AgentMessage:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, get_args
 
 from ors.errors import (
     AuthenticationError,
@@ -81,6 +81,12 @@ class Failed:
 
 
 Outcome = Scored | Unscored | Truncated | Refused | Failed
+OUTCOMES: tuple[type[Outcome], ...] = get_args(Outcome)
+
+
+def name_of(kind: type[Outcome]) -> str:
+    """The name of a kind of outcome: its `type`."""
+    return str(kind.__dataclass_fields__["type"].default)
 
 
 def ended(rewards: Iterable[float | None]) -> Scored | Unscored:

@@ -4,7 +4,7 @@ import base64
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar, assert_never, get_args
 
 from pydantic import Field, TypeAdapter, ValidationError
 
@@ -23,7 +23,7 @@ from ors.providers.messages import (
 from ors.rollouts.episodes.episode import EpisodeRecord, TaskRef
 from ors.rollouts.episodes.outcome import Outcome
 from ors.rollouts.records.files import BLOB_NAME, Blobs, NewerSchema, RunError
-from ors.types import Block, JSONObject, TextBlock, ToolSpec
+from ors.types import Block, ImageBlock, JSONObject, TextBlock, ToolSpec
 
 T = TypeVar("T")
 SCHEMA = 1
@@ -35,8 +35,8 @@ LARGEST_TASK = 4 * 1024
 """Bytes of JSON of a task by index that stay in the line: the index reads past them."""
 BlobName = Annotated[str, Field(pattern=BLOB_NAME)]
 _TOOLS = tuple[ToolSpec, ...]
-_CONTENT = {"text": "text", "image": "data"}
-_BLOCK_KEYS = {"type", "text", "data", "mimeType", "detail"}
+_KINDS: tuple[type[Block], ...] = get_args(Block)
+_BLOCK_KEYS = {key for kind in _KINDS for key in kind.model_fields}
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,27 +167,48 @@ def _times(messages: Sequence[Message]) -> LineTimes:
 
 
 def _message(message: Message, blobs: Blobs | None) -> Any:
-    if isinstance(message, SystemMessage):
-        return message
     # `__slots__` has the fields in their order. asdict() would copy every value.
-    fields = {name: getattr(message, name) for name in message.__slots__ if name != "native"}
-    if isinstance(message, UserMessage | ToolMessage):
-        fields["blocks"] = [_block(each, blobs) for each in message.blocks]
+    fields = {name: getattr(message, name) for name in message.__slots__}
+    match message:
+        case SystemMessage():
+            pass
+        case AgentMessage():
+            del fields["native"]
+        case UserMessage() | ToolMessage():
+            fields["blocks"] = [_block(each, blobs) for each in message.blocks]
+        case _:
+            assert_never(message)
     return fields
 
 
 def _block(block: Block, blobs: Blobs | None) -> dict[str, Any]:
     detail = {} if block.detail is None else {"detail": block.detail}
-    if isinstance(block, TextBlock):
-        if blobs is not None and len(block.text) > LARGEST_TEXT:
-            content = block.text.encode(errors="surrogatepass")
-            return {"type": "text", "blob": blobs.put(content), **detail}
-        return {"type": "text", "text": block.text, **detail}
-    image = {"type": "image", "mimeType": block.mimeType, **detail}
-    data = _decoded(block.data) if blobs is not None and len(block.data) > LARGEST_IMAGE else None
-    if blobs is None or data is None:
-        return {**image, "data": block.data}
-    return {**image, "blob": blobs.put(data)}
+    content: bytes | None = None
+    match block:
+        case TextBlock():
+            whole = {"type": "text", "text": block.text, **detail}
+            if blobs is not None and len(block.text) > LARGEST_TEXT:
+                content = block.text.encode(errors="surrogatepass")
+        case ImageBlock():
+            whole = {"type": "image", "mimeType": block.mimeType, **detail, "data": block.data}
+            if blobs is not None and len(block.data) > LARGEST_IMAGE:
+                content = _decoded(block.data)
+        case _:
+            assert_never(block)
+    if blobs is None or content is None:
+        return whole
+    field, _ = _stored(type(block))
+    del whole[field]
+    return {**whole, "blob": blobs.put(content)}
+
+
+def _stored(kind: type[Block]) -> tuple[str, Callable[[bytes], str]]:
+    """The field of a block whose content may be a blob, and how that is read."""
+    if issubclass(kind, TextBlock):
+        return "text", lambda content: content.decode(errors="surrogatepass")
+    if issubclass(kind, ImageBlock):
+        return "data", lambda content: base64.b64encode(content).decode()
+    assert_never(kind)
 
 
 def _decoded(data: str) -> bytes | None:
@@ -313,12 +334,10 @@ def _filled_block(block: Any, blobs: Blobs | None) -> Any:
     if not isinstance(block, dict):
         return block
     kept = {key: value for key, value in block.items() if key in _BLOCK_KEYS}
-    if isinstance(name := block.get("blob"), str) and kept.get("type") in _CONTENT:
-        content = b"" if blobs is None else blobs.get(name)
-        is_text = kept["type"] == "text"
-        kept[_CONTENT[kept["type"]]] = (
-            content.decode(errors="surrogatepass") if is_text else base64.b64encode(content).decode()
-        )
+    kind = next((each for each in _KINDS if each.model_fields["type"].default == kept.get("type")), None)
+    if isinstance(name := block.get("blob"), str) and kind is not None:
+        field, read = _stored(kind)
+        kept[field] = read(b"" if blobs is None else blobs.get(name))
     return kept
 
 
@@ -330,8 +349,8 @@ def line_schema() -> dict[str, Any]:
     schema = adapter(Line).json_schema()
     definitions = schema["$defs"]
     definitions["AgentMessage"]["properties"].pop("native")
-    _by_reference(definitions["TextBlock"], "text")
-    _by_reference(definitions["ImageBlock"], "data")
+    for kind in _KINDS:
+        _by_reference(definitions[kind.__name__], _stored(kind)[0])
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": f"An episode of a run, schema {SCHEMA}",

@@ -3,8 +3,19 @@
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import assert_never
 from xml.sax.saxutils import escape
 
+from ors.rollouts.episodes.outcome import (
+    OUTCOMES,
+    Failed,
+    Outcome,
+    Refused,
+    Scored,
+    Truncated,
+    Unscored,
+    name_of,
+)
 from ors.rollouts.records.files import write_whole
 from ors.rollouts.records.reader import Entry, Run
 from ors.rollouts.records.statistics import Estimate, Row, Summary, counted, summarize
@@ -17,13 +28,6 @@ HISTOGRAM = 180
 ROW = 26
 MOST_SPLITS = 12
 BINS = 20
-COLORS = {
-    "scored": "#2f7d5b",
-    "unscored": "#8a94a0",
-    "truncated": "#d49a2a",
-    "refused": "#7d5ba6",
-    "failed": "#c0453f",
-}
 BAR = "#3b6ea5"
 _STYLE = (
     "text{font:13px system-ui,sans-serif;fill:#1f2933}.small{font-size:11px;fill:#5f6b76}"
@@ -67,7 +71,8 @@ def _heading(title: str, summary: Summary) -> str:
 def _outcomes(summary: Summary, top: int) -> str:
     """One bar, divided by outcome, with its legend."""
     x, label, parts = float(MARGIN), MARGIN, []
-    for outcome, color in COLORS.items():
+    for kind in OUTCOMES:
+        outcome, color = name_of(kind), _color(kind)
         count = summary.outcomes.get(outcome, 0)
         if not count:
             continue
@@ -77,6 +82,20 @@ def _outcomes(summary: Summary, top: int) -> str:
         parts.append(_text(label + 15, top + 31, f"{outcome} {count:,}", "small"))
         x, label = x + width, label + 130
     return "".join(parts)
+
+
+def _color(kind: type[Outcome]) -> str:
+    if issubclass(kind, Scored):
+        return "#2f7d5b"
+    if issubclass(kind, Unscored):
+        return "#8a94a0"
+    if issubclass(kind, Truncated):
+        return "#d49a2a"
+    if issubclass(kind, Refused):
+        return "#7d5ba6"
+    if issubclass(kind, Failed):
+        return "#c0453f"
+    assert_never(kind)
 
 
 def _axis(rewards: Sequence[float]) -> tuple[float, float]:

@@ -2,10 +2,11 @@
 
 import logging
 from collections.abc import Callable
-from typing import get_args
+from typing import assert_never, get_args
 
 from ors.server.observe.events import (
     CallFinished,
+    CallReplayed,
     EpisodeEnded,
     Event,
     LoopHeld,
@@ -69,27 +70,36 @@ _LEVELS: dict[type[Event], int] = {
 
 
 def _line(event: Event, task: str) -> str:
-    if isinstance(event, CallFinished):
-        why = f" ({event.reason})" if event.reason else ""
-        return f"call of {_short(event.tool)!r} {event.outcome}{why} after {event.seconds:.3f} s"
-    if isinstance(event, SessionOpened):
-        return f"session of {event.environment} opened"
-    if isinstance(event, SessionReady):
-        return f"session of {event.environment} {'failed in setup' if event.reason else 'is ready'}"
-    if isinstance(event, SessionClosed):
-        calls = "1 call" if event.calls == 1 else f"{event.calls} calls"
-        reward = "" if event.reward is None else f"reward {event.reward:g}, "
-        how = f"{event.outcome}, {reward}{calls}, {event.seconds:.1f} s, {event.reason}"
-        return f"episode {event.sid} of {event.environment} ({task}): {how}"
-    if isinstance(event, ThreadLost):
-        return f"a thread is lost in {_short(event.tool)!r}; {event.lost} are stuck now"
-    if isinstance(event, LoopHeld):
-        return f"{event.method} held the event loop for {event.seconds:.1f} s ({event.where}); {MAKE_IT_SYNC}"
-    if isinstance(event, SandboxOpened):
-        return f"sandbox opened after {event.seconds:.3f} s"
-    if isinstance(event, SandboxKilled):
-        return f"program in a sandbox killed ({event.limit})"
-    return f"request rejected: {event.reason}" if isinstance(event, Rejected) else "call rejoined"
+    match event:
+        case CallFinished():
+            why = f" ({event.reason})" if event.reason else ""
+            return f"call of {_short(event.tool)!r} {event.outcome}{why} after {event.seconds:.3f} s"
+        case CallReplayed():
+            return "call rejoined"
+        case SessionOpened():
+            return f"session of {event.environment} opened"
+        case SessionReady():
+            return f"session of {event.environment} {'failed in setup' if event.reason else 'is ready'}"
+        case SessionClosed():
+            calls = "1 call" if event.calls == 1 else f"{event.calls} calls"
+            reward = "" if event.reward is None else f"reward {event.reward:g}, "
+            how = f"{event.outcome}, {reward}{calls}, {event.seconds:.1f} s, {event.reason}"
+            return f"episode {event.sid} of {event.environment} ({task}): {how}"
+        case EpisodeEnded():
+            return f"episode {event.sid} of {event.environment}: {event.outcome}"
+        case ThreadLost():
+            return f"a thread is lost in {_short(event.tool)!r}; {event.lost} are stuck now"
+        case LoopHeld():
+            held = f"{event.method} held the event loop for {event.seconds:.1f} s ({event.where})"
+            return f"{held}; {MAKE_IT_SYNC}"
+        case SandboxOpened():
+            return f"sandbox opened after {event.seconds:.3f} s"
+        case SandboxKilled():
+            return f"program in a sandbox killed ({event.limit})"
+        case Rejected():
+            return f"request rejected: {event.reason}"
+        case _:
+            assert_never(event)
 
 
 def _short(tool: str) -> str:

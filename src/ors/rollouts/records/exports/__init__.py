@@ -10,6 +10,8 @@ from typing import Literal, get_args
 from ors._json import dumps
 from ors._version import __version__
 from ors.rollouts.episodes.episode import EpisodeRecord
+from ors.rollouts.episodes.outcome import OUTCOMES as KINDS
+from ors.rollouts.episodes.outcome import name_of
 from ors.rollouts.records.exports.atif import atif_trajectory
 from ors.rollouts.records.exports.openai import openai_example
 from ors.rollouts.records.files import write_whole
@@ -17,7 +19,7 @@ from ors.rollouts.records.reader import Entry, Run
 
 ExportFormat = Literal["openai", "atif"]
 FORMATS: tuple[ExportFormat, ...] = get_args(ExportFormat)
-OUTCOMES = ("scored", "unscored", "truncated", "refused", "failed")
+OUTCOMES = tuple(map(name_of, KINDS))
 IMAGES = "images"
 
 

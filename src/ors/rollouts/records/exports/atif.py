@@ -4,13 +4,13 @@ import base64
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, assert_never
 
 from ors.client import ToolInvocation
 from ors.providers.messages import SystemMessage, Usage, UserMessage
 from ors.rollouts.episodes.episode import EpisodeRecord
 from ors.rollouts.records.exports.openai import Turn, turns
-from ors.types import Block, ImageBlock, TextBlock, ToolSpec
+from ors.types import Block, ImageBlock, TextBlock, ToolSpec, described, text_and_images
 
 VERSION = "ATIF-v1.8"
 ENDINGS = {"image/jpeg": ".jpg", "image/png": ".png", "image/gif": ".gif", "image/webp": ".webp"}
@@ -58,10 +58,18 @@ def _tool(tool: ToolSpec) -> dict[str, Any]:
 
 
 def _step(part: SystemMessage | UserMessage | Turn, record: EpisodeRecord, save: SaveImage) -> dict[str, Any]:
-    if isinstance(part, SystemMessage):
-        return {"source": "system", "message": part.text}
-    if isinstance(part, UserMessage):
-        return {"source": "user", "message": _content(part.blocks, save)}
+    match part:
+        case SystemMessage():
+            return {"source": "system", "message": part.text}
+        case UserMessage():
+            return {"source": "user", "message": _content(part.blocks, save)}
+        case Turn():
+            return _turn(part, record, save)
+        case _:
+            assert_never(part)
+
+
+def _turn(part: Turn, record: EpisodeRecord, save: SaveImage) -> dict[str, Any]:
     calls = [
         {"tool_call_id": id, "function_name": call.name, "arguments": _arguments(call)}
         for id, call in part.calls.items()
@@ -106,17 +114,24 @@ def _counts(usage: Usage, prefix: str = "") -> dict[str, Any]:
 
 
 def _content(blocks: Sequence[Block], save: SaveImage) -> str | list[dict[str, Any]]:
-    if not any(isinstance(block, ImageBlock) for block in blocks):
-        return "\n".join(block.text for block in blocks if isinstance(block, TextBlock))
-    return [_part(block, save) for block in blocks]
+    text, images = text_and_images(blocks)
+    return [_part(block, save) for block in blocks] if images else text
 
 
 def _part(block: Block, save: SaveImage) -> dict[str, Any]:
-    if isinstance(block, TextBlock):
-        return {"type": "text", "text": block.text}
+    match block:
+        case TextBlock():
+            return {"type": "text", "text": block.text}
+        case ImageBlock():
+            return _image(block, save)
+        case _:
+            assert_never(block)
+
+
+def _image(image: ImageBlock, save: SaveImage) -> dict[str, Any]:
     try:
-        content = base64.b64decode(block.data, validate=True)
-        path = save(content, ENDINGS[block.mimeType])
+        content = base64.b64decode(image.data, validate=True)
+        path = save(content, ENDINGS[image.mimeType])
     except (KeyError, ValueError):  # another type, or not base64: the format has no place for it
-        return {"type": "text", "text": f"[image of type {block.mimeType}]"}
-    return {"type": "image", "source": {"media_type": block.mimeType, "path": path}}
+        return {"type": "text", "text": described([image])}
+    return {"type": "image", "source": {"media_type": image.mimeType, "path": path}}
