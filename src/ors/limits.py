@@ -36,7 +36,9 @@ class Limits:
     sessions_per_environment: int | None = _limit(
         None, "Maximum concurrent sessions per environment.", is_option=False
     )
-    queue: int = _limit(0, "Session creations that may wait at the limit, up to 60 s; beyond it, 429.")
+    queue: int = _limit(
+        0, "Session creations that may wait at the limit, up to 60 s; beyond it, 429.", is_option=False
+    )
     calls: int | None = _limit(None, "Maximum concurrent calls; beyond it, 429.")
     idle_seconds: float = _limit(900.0, "A session expires after this long without a request.")
     life_seconds: float | None = _limit(

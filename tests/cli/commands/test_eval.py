@@ -95,7 +95,7 @@ async def test_a_model_plays_and_its_tokens_are_counted(quiz_url: str, tmp_path:
         right = chat("So it is.", [("call_1", "submit", '{"answer": 7}')])
         wrong = chat("", [("call_1", "submit", '{"answer": "seven"}')])
         provider.on(chat.path, answer(wrong), answer(right))
-        prices = ["--price-input", "1", "--price-output", "10", "--price-cached", "0.5"]
+        prices = ["--prices", '{"input": 1, "output": 10, "cached": 0.5}']
         how = ["--base-url", provider.url + chat.prefix, "--tasks", "1", "--temperature", "0.5", *prices]
         words = ["eval", quiz_url, "--model", "openai:some-model", *how, "--out", "run", "--json"]
         done = await asyncio.to_thread(run, *words, cwd=tmp_path, env={"OPENAI_API_KEY": KEY})
@@ -119,7 +119,12 @@ async def test_a_provider_that_hangs_is_given_up_after_the_time_that_was_asked_f
     chat = ChatAnswers()
     async with providing(chat) as provider:
         provider.on(chat.path, *[Reply(b"", hold=asyncio.Event())] * 2)
-        how = ["--base-url", provider.url + chat.prefix, "--model-timeout", "2", "--model-retries", "1"]
+        how = [
+            "--base-url",
+            provider.url + chat.prefix,
+            "--model-options",
+            '{"request_seconds": 2, "retries": 1}',
+        ]
         words = ["eval", quiz_url, "--model", "openai:some-model", *how, "--tasks", "1", "--out", "run"]
         await asyncio.to_thread(run, *words, cwd=tmp_path, env={"OPENAI_API_KEY": KEY})
         assert len(provider.requests) == 2
@@ -282,7 +287,7 @@ def test_a_terminal_shows_a_table_while_it_runs(quiz_url: str, tmp_path: Path) -
         ([QUIZ, "--model", "noop", "--tasks", "99"], "There is no task 99 in train, which has 30 tasks"),
         ([QUIZ, "--model", "noop", "--split", "tests"], "There is no split 'tests'. Splits: train, test"),
         ([QUIZ, "--model", "noop", "--max-cost", "1"], "--max-cost needs prices"),
-        ([QUIZ, "--model", "noop", "--price-input", "1"], "Prices need both input and output"),
+        ([QUIZ, "--model", "noop", "--prices", '{"input": 1}'], "--prices has no prices of noop"),
         (["http://127.0.0.1:9", "--model", "gold"], "The gold agent needs a TARGET"),
         (["--resume", "nowhere"], "nowhere is not a run"),
         ([QUIZ, "--model", "noop", "--retry", "model"], "--retry is for --resume FOLDER"),

@@ -142,7 +142,14 @@ async def test_a_provider_that_refuses_the_key_or_the_model_stops_the_run_at_onc
 
 async def test_a_run_whose_provider_was_down_is_no_success_and_can_be_resumed(place: Path) -> None:
     chat = ChatAnswers()
-    how = ["--model", "openai:some-model", "--base-url", "http://127.0.0.1:9/v1", "--model-retries", "0"]
+    how = [
+        "--model",
+        "openai:some-model",
+        "--base-url",
+        "http://127.0.0.1:9/v1",
+        "--model-options",
+        '{"retries": 0}',
+    ]
     done = run("eval", "riddles.py", *how, "--out", "run", cwd=place, env=KEY)
     assert done.code == 3
     assert "6 of 6 episodes failed (model 6); to try them again: ors eval --resume run" in done.err
@@ -174,15 +181,15 @@ def test_too_many_setups_that_fail_are_exit_code_3_and_are_played_again(place: P
 
 def test_failures_in_a_row_stop_the_run(place: Path) -> None:
     (place / "broken").write_text("6")
-    done = evaluated(place, "Wrong", "--stop-after", "3", "--concurrency", "1")
+    done = evaluated(place, "Wrong", "--concurrency", "1", "--samples", "4")
     assert done.code == 3
-    assert len(read_run(place / "Wrong").entries) == 3
+    assert len(read_run(place / "Wrong").entries) == 20
     (last,) = [line for line in done.err.splitlines() if line.startswith("Error: ")]
-    assert last.startswith("Error: Stopped after 3 failures in a row: environment: ")
+    assert last.startswith("Error: Stopped after 20 failures in a row: environment: ")
     assert last.endswith("To go on: ors eval --resume Wrong")
     (place / "broken").write_text("0")
     done = run("eval", "--resume", "Wrong", "--json", cwd=place)
-    assert (done.code, done.json["episodes"], done.json["outcomes"]) == (0, 6, {"scored": 6})
+    assert (done.code, done.json["episodes"], done.json["outcomes"]) == (0, 24, {"scored": 24})
 
 
 def test_failures_of_the_agents_own_code_are_played_again_only_if_that_is_asked_for(place: Path) -> None:
@@ -203,7 +210,7 @@ async def test_a_limit_of_cost_without_usage_stops_the_run_and_reports_say_that_
 ) -> None:
     chat = ChatAnswers()
     right = {**chat("", [("call_1", "solve", '{"right": true}')]), "usage": None}
-    prices = ["--price-input", "1", "--price-output", "2"]
+    prices = ["--prices", '{"openai:some-model": {"input": 1, "output": 2}}']
     async with providing(chat) as provider:
         provider.on(chat.path, *[answer(right)] * 7)
         how = ["--model", "openai:some-model", "--base-url", provider.url + chat.prefix, *prices]

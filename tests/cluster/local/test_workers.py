@@ -214,13 +214,6 @@ def test_a_drain_deadline_ends_a_replaced_worker(tmp_path: Path) -> None:
         assert two.raw.post("/ping", sid=sid).status == 410
 
 
-def test_a_worker_is_replaced_after_so_many_sessions(tmp_path: Path) -> None:
-    with crew(tmp_path, 2, "--max-worker-sessions", "30") as two:
-        before = two.pids()
-        while any(alive(pid) for pid in before):
-            assert two.raw.post("/delete", sid=two.session()).status == 200
-
-
 @pytest.mark.untraced
 def test_a_worker_that_has_grown_is_replaced_and_one_that_has_grown_much_is_killed(tmp_path: Path) -> None:
     with crew(tmp_path, 2, "--max-worker-memory", "300M", "--drain-seconds", "0") as two:

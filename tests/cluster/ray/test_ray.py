@@ -193,18 +193,7 @@ def test_hosts_at_the_start_their_gpus_and_the_log_are_as_the_command_says(fleet
 
     words = ["--ray", fleet.cluster.address, "--ray-namespace", "second"]
     serve = ["serve", f"{lab.__file__}:Lab", *words, "--host", "127.0.0.1", "--json", "--log-json"]
-    serve += [
-        "--num-cpus",
-        "0.2",
-        "--num-gpus",
-        "0.5",
-        "--hosts",
-        "2",
-        "--min-hosts",
-        "1",
-        "--max-hosts",
-        "3",
-    ]
+    serve += ["--num-cpus", "0.2", "--num-gpus", "0.5", "--hosts", "2:3"]
     with running(*serve, env={"PYTHONUNBUFFERED": "1"}) as serving:
         told = json.loads(serving.line("^{.*}$")[0])
         assert [Raw(url).get("/health").status for url in told["urls"]] == [200, 200]

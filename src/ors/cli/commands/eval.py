@@ -1,16 +1,16 @@
 """`ors eval`: lets an agent play tasks of an environment, and reports how well it did."""
 
 import asyncio
-import json
 import re
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import click
+from pydantic import TypeAdapter, ValidationError
 
 from ors.cli.errors import INTERRUPTED, Unreachable, WrongUsage, shown_path
 from ors.cli.evaluation.agents import agent_of
@@ -27,16 +27,14 @@ from ors.cli.targets.connect import completed_secrets, greet
 from ors.cli.targets.process import served
 from ors.cli.targets.resolve import as_url, roots
 from ors.rollouts.agents import Prices
-from ors.rollouts.episodes.outcome import Party
 from ors.rollouts.records import Run, RunError, RunInfo, RunWriter, draw, read_run
 from ors.rollouts.records.info import read_info
 
 ON_RESUME = frozenset((
-    "resume", "retry", "allow_changed", "api_key", "base_url", "secret", "concurrency", "model_requests",
-    "retries", "fail_under", "max_failed", "stop_after", "as_json",
+    "resume", "retry", "allow_changed", "api_key", "base_url", "secret", "concurrency", "retries",
+    "fail_under", "max_failed", "as_json",
 ))  # fmt: skip
 """Options that `--resume` takes anew. All others are those of the run."""
-RETRIED: tuple[Party, ...] = ("model", "environment", "infrastructure")
 
 
 @click.command(
@@ -66,13 +64,6 @@ RETRIED: tuple[Party, ...] = ("model", "environment", "infrastructure")
     "--resume", type=click.Path(file_okay=False, path_type=Path), metavar="FOLDER",
     help="Resume: play missing episodes, and those that failed (--retry).",
 )  # fmt: skip
-@click.option(
-    "--retry", type=click.Choice(get_args(Party)), multiple=True, default=RETRIED, show_default=True,
-    help="With --resume: play episodes again that failed because of this; repeatable.",
-)  # fmt: skip
-@click.option(
-    "--allow-changed", is_flag=True, help="With --resume: go on although the environment's code has changed."
-)
 @environment
 @secrets
 @api_key
@@ -86,8 +77,8 @@ def eval_command(where: str | None, **given: Any) -> None:
     show` shows a run again, `ors view` in the browser. A TARGET is served by a child process.
 
     Exit codes: 0 success, 1 if the mean reward is below --fail-under, 2 for wrong usage, 3 if more than
-    --max-failed of the episodes failed or all did, if the run was stopped early (--stop-after failures in a
-    row, or 401, 403 or 404 from the model provider), or if the server was not reached.
+    --max-failed of the episodes failed or all did, if the run was stopped early (20 failures in a row, or
+    401, 403 or 404 from the model provider), or if the server was not reached.
     """
     if given["resume"] is None:
         if resuming := [name for name in ("retry", "allow_changed") if typed(name)]:
@@ -115,17 +106,17 @@ def _new_plan(where: str | None, given: Mapping[str, Any]) -> EvalPlan:
         raise WrongUsage("Give a URL or TARGET and --model AGENT, or --resume FOLDER")
     rules, prices = rules_of(given), _prices(given)
     if rules["limits"].cost is not None and prices is None:
-        raise WrongUsage("--max-cost needs prices: give --price-input and --price-output, or --prices FILE")
+        raise WrongUsage("--max-cost needs prices: give --prices")
     return EvalPlan(
         target=where,
         environment=given["env"],
         model=given["model"],
         base_url=given["base_url"],
         model_options=_model_options(given),
+        retries=given["retries"],
         prices=prices,
         tasks=TaskChoice(tuple(given["split"]), given["tasks"], given["limit"], given["seed"]),
         samples=given["samples"],
-        retries=given["retries"],
         secrets=tuple(name for name, _ in given["secret"]),
         **rules,
     )
@@ -134,44 +125,19 @@ def _new_plan(where: str | None, given: Mapping[str, Any]) -> EvalPlan:
 def _model_options(given: Mapping[str, Any]) -> dict[str, Any]:
     options = {
         "temperature": given["temperature"],
-        "top_p": given["top_p"],
-        "max_tokens": given["max_output_tokens"],
-        "reasoning_effort": given["reasoning_effort"],
         "seed": given["model_seed"],
-        "request_seconds": given["model_timeout"],
-        "retries": given["model_retries"],
-        "stop": given["stop"] or None,
-        "images": False if given["no_images"] else None,
     }
-    return {name: value for name, value in options.items() if value is not None}
+    return dict(given["model_options"] or {}) | {k: v for k, v in options.items() if v is not None}
 
 
 def _prices(given: Mapping[str, Any]) -> Prices | None:
-    typed_prices = {name: given[f"price_{name}"] for name in ("input", "output", "cached")}
-    file: Path | None = given["prices"]
-    if file is not None:
-        typed_prices = {
-            **_priced(file, given["model"]),
-            **{k: v for k, v in typed_prices.items() if v is not None},
-        }
-    found = {name: value for name, value in typed_prices.items() if value is not None}
-    if not found:
+    if given["prices"] is None:
         return None
-    if not {"input", "output"} <= found.keys():
-        raise WrongUsage("Prices need both input and output: give --price-input and --price-output")
-    return Prices(**found)
-
-
-def _priced(file: Path, model: str) -> dict[str, float]:
     try:
-        table = json.loads(file.read_text(encoding="utf-8"))
-        prices = table[model]
-        return {name: float(prices[name]) for name in ("input", "output", "cached") if name in prices}
-    except KeyError:
-        raise WrongUsage(f"{shown_path(file)} has no prices of {model!r}") from None
-    except (ValueError, TypeError, AttributeError):
-        wanted = '{"openai:NAME": {"input": 1.0, "output": 4.0, "cached": 0.1}}'
-        raise WrongUsage(f"{shown_path(file)} is not a table of prices, such as {wanted}") from None
+        return TypeAdapter(Prices).validate_python(given["prices"].get(given["model"], given["prices"]))
+    except ValidationError:
+        text = 'give {"input": 1.0, "output": 4.0, "cached": 0.1}, or an object of these by model'
+        raise WrongUsage(f"--prices has no prices of {given['model']}: {text}") from None
 
 
 def _resumed_plan(where: str | None, given: Mapping[str, Any]) -> EvalPlan:
@@ -205,7 +171,7 @@ def _played(run: EvalRun, folder: Path, given: Mapping[str, Any]) -> bool:
             return RunWriter.create(folder, _info(run.plan))
         return _continued(folder, _info(run.plan), changed=given["allow_changed"])
 
-    how = {name: given[name] for name in ("concurrency", "model_requests", "retry", "stop_after")}
+    how = {name: given[name] for name in ("concurrency", "retry")}
     try:
         asyncio.run(stopped_by_signals(run.play(opened, **how, quiet=given["as_json"])))
     except RunError as error:

@@ -8,22 +8,8 @@ from typing import Any
 import click
 
 from ors.cli.errors import Unreachable
-from ors.cli.options.ray import connected
+from ors.cli.options.ray import BOUNDS, connected
 from ors.cli.options.shared import Command, as_json
-
-
-class _Bounds(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no such arguments
-    """A number of hosts, or MIN:MAX."""
-
-    name = "N|MIN:MAX"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Reads the lowest and highest number."""
-        least, _, most = str(value).partition(":")
-        numbers = [int(word) for word in (least, most or least) if word.isdigit()]
-        if len(numbers) < 2 or not 1 <= numbers[0] <= numbers[1]:
-            self.fail(f"{value!r} is neither a number of 1 or more nor MIN:MAX", param, ctx)
-        return numbers[0], numbers[1]
 
 
 @click.command(cls=Command, examples=["ors hosts", "ors hosts --scale 4:16", "ors hosts --drain 1d2c3b"])
@@ -36,7 +22,7 @@ class _Bounds(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no su
     help="Address of the Ray cluster.",
 )
 @click.option("--ray-namespace", default="ors", show_default=True, help="Name of the deployment.")
-@click.option("--scale", type=_Bounds(), help="New number of hosts, or bounds for autoscaling.")
+@click.option("--scale", type=BOUNDS, help="New number of hosts, or bounds for autoscaling.")
 @click.option("--drain", multiple=True, metavar="NODE", help="Retire the hosts of this node. Repeatable.")
 @click.option("--undrain", multiple=True, metavar="NODE", help="Allow hosts on this node again. Repeatable.")
 @as_json

@@ -16,8 +16,8 @@ from ors.rollouts.episodes.scoring import Scoring
 
 LIMITS = EpisodeLimits(turns=100)
 """Limits of an episode of `ors eval`, unless others are given."""
-NOT_OFFERED = ("agent_name", "failed_reward")
-"""Rules that are no options: the name is the model's, and failures count in no evaluation."""
+NOT_OFFERED = ("agent_name", "failed_reward", "parallel")
+"""Rules that are no options: the model is the name, failures have no reward, and calls run in turn."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,6 +20,9 @@ from ors.rollouts import Agent, EpisodeKey, EpisodeRecord, Failed, Outcome, Task
 from ors.rollouts.episodes.scoring import Scoring
 from ors.rollouts.records import Run, RunWriter, read_run
 
+STOP_AFTER = 20
+"""So many failures in a row stop a run: the next would fail too, and cost as much."""
+
 
 @dataclass
 class EvalRun:
@@ -39,16 +42,14 @@ class EvalRun:
         self,
         opened: Callable[[], RunWriter],
         concurrency: int,
-        model_requests: int | None,
         retry: Container[str],
-        stop_after: int,
         *,
         quiet: bool,
     ) -> None:
         """Plays what the run lacks, and what `retry` failed; appends each episode to the run as it ends.
 
-        `opened` opens the run, once it is certain that there is something to play. So many failures in a row
-        as `stop_after`, or one that all others would share, stop the run.
+        `opened` opens the run, once it is certain that there is something to play. Many failures in a row,
+        or one that all others would share, stop the run.
 
         Raises:
             WrongUsage: a task or the environment does not exist.
@@ -63,10 +64,10 @@ class EvalRun:
                 tally = EvalTally(len(tasks) * self.plan.samples, Scoring.of(self.plan.as_json()))
                 skip = _played(read_run(writer.folder), tasks, self.plan.samples, tally, retry)
                 how: dict[str, Any] = {**self.plan.playing(), "concurrency": concurrency}
-                how |= {"model_requests": model_requests, "secrets": self.secrets, "skip": skip}
+                how |= {"secrets": self.secrets, "skip": skip}
                 how["keep_tasks"] = True
                 with nullcontext() if quiet else live_table(tally, concurrency):
-                    await self._play(env, tasks, writer, tally, how, stop_after)
+                    await self._play(env, tasks, writer, tally, how)
 
     async def _play(
         self,
@@ -75,7 +76,6 @@ class EvalRun:
         writer: RunWriter,
         tally: EvalTally,
         how: dict[str, Any],
-        stop_after: int,
     ) -> None:
         in_a_row = 0
         try:
@@ -88,7 +88,7 @@ class EvalRun:
                         await append(writer, record)
                     tally.add(record)
                     in_a_row = in_a_row + 1 if isinstance(record.outcome, Failed) else 0
-                    self.stopped = _reason_to_stop(record.outcome, in_a_row, stop_after)
+                    self.stopped = _reason_to_stop(record.outcome, in_a_row)
                     if self.stopped:
                         break
         finally:
@@ -104,9 +104,9 @@ def _without_content(record: EpisodeRecord, error: Exception) -> EpisodeRecord:
     return EpisodeRecord(record.id, task, record.sample, outcome, None, (), (), agent=record.agent)
 
 
-def _reason_to_stop(outcome: Outcome, in_a_row: int, stop_after: int) -> str:
+def _reason_to_stop(outcome: Outcome, in_a_row: int) -> str:
     """Why no more episodes are worth playing, in one line; empty if they are."""
-    if not isinstance(outcome, Failed) or not (outcome.final or in_a_row >= stop_after):
+    if not isinstance(outcome, Failed) or not (outcome.final or in_a_row >= STOP_AFTER):
         return ""
     text = clean(shortened(f"{outcome.who}: {outcome.message or outcome.error}", LONGEST_LINE))
     return f"Stopped: {text}" if outcome.final else f"Stopped after {in_a_row:,} failures in a row: {text}"

@@ -9,8 +9,9 @@ from typing import Any, get_args, get_type_hints
 import click
 
 from ors.cli.evaluation.plan import LIMITS, NOT_OFFERED, EvalPlan
-from ors.cli.options.shared import F, Flags, add_flags, field_docs
+from ors.cli.options.shared import JSON, F, Flags, add_flags, field_docs
 from ors.rollouts import EpisodeLimits, Reduction, Rules
+from ors.rollouts.episodes.outcome import Party
 from ors.rollouts.episodes.rules import ReductionName
 
 
@@ -39,6 +40,7 @@ class _Number(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no su
 NUMBER = _Number()
 POSITIVE = _Finite(min=0, min_open=True)
 COUNT = click.IntRange(min=1)
+RETRIED: tuple[Party, ...] = ("model", "environment", "infrastructure")
 
 
 class _Text(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no such arguments
@@ -60,34 +62,52 @@ class _Text(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no such
 
 TEXT = _Text()
 
-TASKS: Flags = (
+COMMON: Flags = (
     ("--split", {"multiple": True, "metavar": "NAME", "help": "Split; repeatable.  [default: the first]"}),
     ("--tasks", {
         "metavar": "INDICES", "help": "Indices of tasks, such as 0:100 or 0,3,7:9.  [default: all]",
     }),
     ("--limit", {"type": COUNT, "help": "Maximum tasks to play, chosen at random."}),
-    ("--seed", {"type": int, "default": 0, "show_default": True, "help": "Seed of the random choice."}),
     ("--samples", {"type": COUNT, "default": 1, "show_default": True, "help": "Episodes of each task."}),
+    ("--concurrency", {"type": COUNT, "default": 32, "show_default": True, "help": "Concurrent episodes."}),
+    ("--fail-under", {"type": NUMBER, "help": "Exit with 1 if the mean reward is below this."}),
+    ("--max-failed", {
+        "type": _Finite(0, 1), "default": 0.2, "show_default": True,
+        "help": "Exit with 3 if more than this share of the episodes failed.",
+    }),
 )  # fmt: skip
 
-AGENT: Flags = (
+MODEL: Flags = (
     ("--base-url", {
         "metavar": "URL", "help": "Address of the model provider, such as http://127.0.0.1:8000/v1.",
     }),
     ("--temperature", {"type": _Finite(min=0), "help": "Sampling temperature."}),
-    ("--top-p", {"type": _Finite(0, 1), "help": "Nucleus sampling."}),
-    ("--max-output-tokens", {"type": COUNT, "help": "Maximum tokens of one reply."}),
-    ("--reasoning-effort", {"metavar": "LEVEL", "help": "Reasoning effort, such as low, medium or high."}),
     ("--model-seed", {"type": int, "help": "Seed for the model; each episode gets its own, made from it."}),
-    ("--stop", {"multiple": True, "metavar": "TEXT", "help": "Text that ends a reply; repeatable."}),
-    ("--model-timeout", {
-        "type": POSITIVE, "metavar": "SECONDS", "help": "Time limit of one model request.  [default: 600]",
+    ("--model-options", {
+        "type": JSON, "help": "Further options of the agent: JSON or @file, such as "
+        '{"reasoning_effort": "low", "top_p": 0.9, "max_tokens": 1000, "images": false}.',
     }),
-    ("--model-retries", {
-        "type": click.IntRange(min=0), "help": "Further attempts of a model request.  [default: 8]",
+    ("--prices", {
+        "type": JSON, "help": "Prices of a million tokens: JSON or @file, such as "
+        '{"input": 1.0, "output": 4.0, "cached": 0.1}, or an object of these by model.',
     }),
-    ("--no-images", {
-        "is_flag": True, "help": "Replace images with a text placeholder, for text-only models.",
+)  # fmt: skip
+
+EPISODES: Flags = (
+    ("--retries", {
+        "type": click.IntRange(min=0), "default": 2, "show_default": True,
+        "help": "Further attempts of an episode lost to an infrastructure failure.",
+    }),
+    ("--seed", {"type": int, "default": 0, "show_default": True, "help": "Seed of the choice by --limit."}),
+)  # fmt: skip
+
+RESUMING: Flags = (
+    ("--retry", {
+        "type": click.Choice(get_args(Party)), "multiple": True, "default": RETRIED, "show_default": True,
+        "help": "With --resume: play episodes again that failed because of this; repeatable.",
+    }),
+    ("--allow-changed", {
+        "is_flag": True, "help": "With --resume: continue although the environment's code has changed.",
     }),
 )  # fmt: skip
 
@@ -132,43 +152,10 @@ def rules_of(given: Mapping[str, Any]) -> dict[str, Any]:
     return {**chosen, "limits": EpisodeLimits(**limits)}
 
 
-PRICES: Flags = (
-    ("--price-input", {"type": POSITIVE, "help": "Price of a million input tokens."}),
-    ("--price-cached", {"type": POSITIVE, "help": "Price of a million cached tokens.  [default: as input]"}),
-    ("--price-output", {"type": POSITIVE, "help": "Price of a million output tokens."}),
-    ("--prices", {
-        "type": click.Path(exists=True, dir_okay=False, path_type=Path), "metavar": "FILE",
-        "help": 'Prices by model, as JSON: {"openai:NAME": {"input": 1.0, "output": 4.0}}.',
-    }),
-)  # fmt: skip
-
-RUNNING: Flags = (
-    ("--concurrency", {"type": COUNT, "default": 32, "show_default": True, "help": "Concurrent episodes."}),
-    ("--model-requests", {"type": COUNT, "help": "Concurrent requests to the model.  [default: no limit]"}),
-    ("--retries", {
-        "type": click.IntRange(min=0), "default": 2, "show_default": True,
-        "help": "Further attempts of an episode that failed for infrastructure.",
-    }),
-    ("--fail-under", {"type": NUMBER, "help": "Exit with 1 if the mean reward is below this."}),
-    ("--max-failed", {
-        "type": _Finite(0, 1), "default": 0.2, "show_default": True,
-        "help": "Exit with 3 if more than this share of the episodes failed.",
-    }),
-    ("--stop-after", {
-        "type": COUNT, "default": 20, "show_default": True, "help": "Stop after this many failures in a row.",
-    }),
-)  # fmt: skip
-
-
 def eval_flags(command: F) -> F:
-    """All options of an evaluation but those of the run folder."""
-    groups = {
-        "Running": RUNNING,
-        "Prices": PRICES,
-        "Episodes": _rule_flags(),
-        "Agent": AGENT,
-        "Tasks": TASKS,
-    }
+    """All options of an evaluation but the agent, the run folder and those of the server."""
+    episodes = (*_rule_flags(), *EPISODES)
+    groups = {"Resuming": RESUMING, "Episodes": episodes, "Model": MODEL, "Options": COMMON}
     for title, flags in groups.items():
         command = add_flags(title, flags)(command)
     return command

@@ -1,18 +1,16 @@
 """`ors serve --ray`: serves in a Ray cluster until Ctrl-C."""
 
-import json
 import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import click
 
 from ors import Environment
 from ors.cli.errors import Unreachable, WrongUsage, one_line
-from ors.cli.options.shared import Flags, add_flags
+from ors.cli.options.shared import JSON, Flags, add_flags
 
 MISSING = "--ray needs Ray: pip install 'ors-kit[ray]'"
 USUAL_HOSTS = 2
@@ -40,22 +38,20 @@ class _Amount(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no su
         return name, amount
 
 
-class _Mapping(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no such arguments
-    """A JSON object, or a file with one."""
+class _Bounds(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no such arguments
+    """A number of hosts, or MIN:MAX."""
 
-    name = "JSON|FILE"
+    name = "N|MIN:MAX"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        try:
-            text = str(value) if str(value).startswith("{") else Path(value).read_text(encoding="utf-8")
-            found = json.loads(text)
-        except (OSError, ValueError) as error:
-            self.fail(f"{value!r} is neither JSON nor a JSON file: {error}", param, ctx)
-        if not isinstance(found, dict):
-            self.fail(f"{value!r} is not a JSON object", param, ctx)
-        return found
+        least, _, most = str(value).partition(":")
+        numbers = [int(word) for word in (least, most or least) if word.isdigit()]
+        if len(numbers) < 2 or not 1 <= numbers[0] <= numbers[1]:
+            self.fail(f"{value!r} is neither a number of 1 or more nor MIN:MAX", param, ctx)
+        return numbers[0], numbers[1]
 
 
+BOUNDS = _Bounds()
 FLAGS: Flags = (
     (
         "--ray",
@@ -68,15 +64,12 @@ FLAGS: Flags = (
     ),
     (
         "--hosts",
-        {"type": click.IntRange(1), "help": "Number of hosts at start.  [default: --min-hosts, or 2]"},
-    ),
-    (
-        "--min-hosts",
-        {"type": click.IntRange(1), "help": "Lowest number of hosts when autoscaling."},
-    ),
-    (
-        "--max-hosts",
-        {"type": click.IntRange(1), "help": "Highest number of hosts when autoscaling."},
+        {
+            "type": BOUNDS,
+            "default": str(USUAL_HOSTS),
+            "show_default": True,
+            "help": "Number of hosts, or bounds for autoscaling.",
+        },
     ),
     (
         "--sessions-per-host",
@@ -123,7 +116,7 @@ FLAGS: Flags = (
     ),
     (
         "--runtime-env",
-        {"type": _Mapping(), "help": "Ray runtime environment of the hosts: packages, variables."},
+        {"type": JSON, "help": "Ray runtime environment of the hosts: JSON or @file."},
     ),
 )
 ray_flags = add_flags("Ray", FLAGS)
@@ -134,9 +127,7 @@ class OnRay:
     """Values of the flags."""
 
     ray: str | None
-    hosts: int | None
-    min_hosts: int | None
-    max_hosts: int | None
+    hosts: tuple[int, int]
     sessions_per_host: int
     routers: int
     num_cpus: float
@@ -144,21 +135,6 @@ class OnRay:
     resource: Sequence[tuple[str, float]]
     ray_namespace: str
     runtime_env: Mapping[str, Any] | None
-
-    def numbers(self) -> dict[str, int]:
-        """Number of hosts at start, at least and at most.
-
-        Raises:
-            WrongUsage: the numbers contradict each other.
-        """
-        if self.min_hosts is not None and self.max_hosts is None:
-            raise WrongUsage("--min-hosts needs --max-hosts")
-        first = self.hosts or self.min_hosts or min(USUAL_HOSTS, self.max_hosts or USUAL_HOSTS)
-        least, most = self.min_hosts or first, self.max_hosts or first
-        if not least <= first <= most:
-            given = f"--min-hosts {least}, --hosts {first}, --max-hosts {most}"
-            raise WrongUsage(f"{given}: these numbers must not decrease")
-        return {"hosts": first, "min_hosts": least, "max_hosts": most}
 
     def serve(
         self,
@@ -168,7 +144,6 @@ class OnRay:
     ) -> None:
         """Runs hosts in the cluster until a signal arrives. `options` go to `deploy`."""
         assert self.ray is not None
-        options |= self.numbers()
         ray = connected(self.ray)
         try:
             for module in {cls.__module__ for cls in classes}:
@@ -181,9 +156,13 @@ class OnRay:
     def _deployed(self, ray: Any, classes: Sequence[type[Environment]], options: Mapping[str, Any]) -> Any:
         from ors.cluster.ray import NamespaceInUse, deploy
 
+        least, most = self.hosts
         try:
             return deploy(
                 classes,
+                hosts=least,
+                min_hosts=least,
+                max_hosts=most,
                 sessions_per_host=self.sessions_per_host,
                 routers=self.routers,
                 num_cpus=self.num_cpus,

@@ -58,7 +58,6 @@ class Workers:
 
     workers: int
     max_worker_memory: int | None
-    max_worker_sessions: int | None
     drain_seconds: float
     slot: int
 
@@ -68,7 +67,6 @@ class Workers:
         asked = {
             "--workers": given("workers"),
             "--max-worker-memory": self.max_worker_memory is not None,
-            "--max-worker-sessions": self.max_worker_sessions is not None,
             "--drain-seconds": given("drain_seconds"),
         }
         return next((flag for flag, so in asked.items() if so), "")
@@ -81,7 +79,6 @@ class Workers:
             retire_seconds=limits.retire_seconds,
             grace_seconds=limits.grace_seconds,
             max_memory=self.max_worker_memory,
-            max_sessions=self.max_worker_sessions,
         )
 
 
@@ -103,10 +100,6 @@ FLAGS: Flags = (
     (
         "--max-worker-memory",
         {"type": _Bytes(), "help": "Replace a worker that uses more memory; kill it at twice as much."},
-    ),
-    (
-        "--max-worker-sessions",
-        {"type": click.IntRange(1), "help": "Replace a worker after this number of sessions."},
     ),
     (
         "--drain-seconds",
@@ -170,9 +163,6 @@ def limit_flags(command: F) -> F:
     return command
 
 
-PROCESSES = ("--max-worker-memory", "--max-worker-sessions")
-
-
 def check_together(on_ray: OnRay, workers: Workers, access: Access, reloading: bool) -> None:
     """Checks that every flag on the command line has an effect.
 
@@ -186,9 +176,12 @@ def check_together(on_ray: OnRay, workers: Workers, access: Access, reloading: b
         only = [name for name, _ in RAY_FLAGS if name != "--ray"]
         _refuse(only, "works only with --ray")
     else:
-        _check_ray(on_ray, access)
+        _check_ray(access)
     if reloading:
-        _refuse([*PROCESSES, "--drain-seconds"], "cannot be combined with --reload, which runs one process")
+        _refuse(
+            ["--max-worker-memory", "--drain-seconds"],
+            "cannot be combined with --reload, which runs one process",
+        )
         _refuse(["--retire-seconds"], "cannot be combined with --reload, which does not wait for sessions")
         if workers.workers > 1:
             raise WrongUsage("--workers cannot be combined with --reload, which runs one process")
@@ -198,12 +191,14 @@ def check_together(on_ray: OnRay, workers: Workers, access: Access, reloading: b
         )
 
 
-def _check_ray(on_ray: OnRay, access: Access) -> None:
-    on_ray.numbers()
+def _check_ray(access: Access) -> None:
     _refuse(["--reload"], "cannot be combined with --ray")
     if given("record"):
         raise WrongUsage("--record cannot be combined with --ray: each node has its own files")
-    _refuse(["--workers", *PROCESSES], "cannot be combined with --ray: use --hosts for the number of servers")
+    _refuse(
+        ["--workers", "--max-worker-memory"],
+        "cannot be combined with --ray: use --hosts for the number of servers",
+    )
     _refuse(["--slot"], "cannot be combined with --ray: each host gets its own slot")
     _refuse(["--retire-seconds"], "cannot be combined with --ray: use --drain-seconds")
     if access.ssl_certfile is not None:

@@ -47,8 +47,6 @@ class Policy:
     """On shutdown, running calls may go on for this long."""
     max_memory: int | None = None
     """Bytes: a worker above this is replaced; above twice this it is killed, also if it retires."""
-    max_sessions: int | None = None
-    """A worker is replaced after this many sessions."""
 
 
 @dataclass(eq=False, slots=True)
@@ -259,16 +257,14 @@ class Supervisor:
                 self._check_limits(worker, used)
 
     def _check_limits(self, worker: _Worker, used: int) -> None:
-        report, policy = worker.report, self._policy
+        policy = self._policy
         if policy.max_memory is not None and used > 2 * policy.max_memory:
             self._say(f"Killing worker {worker.slot}: it uses {used >> 20} MiB")
             _kill(worker, signal.SIGKILL)
             return
-        if report is None or self._current.get(worker.slot) is not worker:
+        if worker.report is None or self._current.get(worker.slot) is not worker:
             return
-        heavy = policy.max_memory is not None and used > policy.max_memory
-        worn = policy.max_sessions is not None and report.created >= policy.max_sessions
-        if heavy or worn:
+        if policy.max_memory is not None and used > policy.max_memory:
             self._replace_later(worker.slot)
 
     def _replace_later(self, slot: int) -> None:
