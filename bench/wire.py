@@ -103,7 +103,7 @@ class Wires:
 async def ours(connections: int) -> Wires:
     """Our server, with all that it is by default."""
     clients = Server([Bench]).runner("127.0.0.1", 0).clients
-    return Wires(lambda: Connection(clients.listener, clients.open), connections)
+    return Wires(lambda: Connection(clients.context, clients.open), connections)
 
 
 def run(main: Callable[[], Any]) -> Any:

@@ -137,7 +137,7 @@ class Server:
         app = self._app
         runner = Runner(app, host, port, on_start, ssl_certfile, ssl_keyfile, parts=[app])
         if not app.is_local:  # a router is a proxy
-            runner.clients.listener.upgrades.update([resolve_name(LINK)(app)])
+            runner.clients.context.upgrades.update([resolve_name(LINK)(app)])
         return runner
 
     def _guard(self, host: str, insecure: bool) -> None:

@@ -60,6 +60,15 @@ class Forwarding(Protocol):
 class App(Part):
     """Takes requests, and starts, drains and stops the environments and sessions of a server."""
 
+    inspecting = False
+    """Whether the inspector is offered."""
+    peers: Forwarding | None = None
+    """The peers, if this server forwards requests to them."""
+    leaving = False
+    """Whether its last session has ended: its successor takes what comes now."""
+    _runner: Runner | None = None
+    _reaping: asyncio.TimerHandle | None = None
+
     def __init__(
         self,
         environments: dict[str, ServedEnvironment],
@@ -96,17 +105,9 @@ class App(Part):
         )
         self._live = LiveSessions(shared, self.sessions, environments, keys)
         self._subscribe()
-        self.inspecting = False
-        """Whether the inspector is offered."""
         self.inspector = Inspector(self._live, self.sessions, environments, keys)
         self._routes = self._all_routes()
         self._heavy_bodies = HeavyBodies(code.threads)
-        self.peers: Forwarding | None = None
-        """The peers, if this server forwards requests to them."""
-        self.leaving = False
-        """Whether its last session has ended: its successor takes what comes now."""
-        self._runner: Runner | None = None
-        self._reaping: asyncio.TimerHandle | None = None
 
     def _subscribe(self) -> None:
         observers = self.shared.observers

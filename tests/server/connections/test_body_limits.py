@@ -3,7 +3,7 @@
 import pytest
 
 from ors.errors import Unavailable
-from ors.server.connections.body_limits import (
+from ors.server.connections.context import (
     BODY_SECONDS,
     LEAST_BYTES_A_SECOND,
     ArrivingBodies,
@@ -14,7 +14,7 @@ from ors.server.connections.body_limits import (
 
 @pytest.fixture(autouse=True)
 def few_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ors.server.connections.body_limits.ARRIVING_BYTES", 100)
+    monkeypatch.setattr("ors.server.connections.context.ARRIVING_BYTES", 100)
 
 
 def test_bytes_up_to_the_limit_are_taken_and_more_are_refused() -> None:

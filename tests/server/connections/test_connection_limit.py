@@ -17,7 +17,7 @@ from typing import cast
 import pytest
 
 from ors import Server
-from ors.server.connections.connection_limit import MAX_OVERFLOW, ConnectionLimit
+from ors.server.connections.clients import MAX_OVERFLOW, ConnectionLimit
 from tests.support.environments import Lab
 from tests.support.live_server import hosted, serving
 from tests.support.raw_http import Raw
@@ -52,7 +52,7 @@ def told(connection: socket.socket) -> bytes:
 def test_bodies_that_are_arriving_are_bounded_over_all_connections(
     host: Callable[[Server], AbstractContextManager[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ors.server.connections.body_limits.ARRIVING_BYTES", 1_000_000)
+    monkeypatch.setattr("ors.server.connections.context.ARRIVING_BYTES", 1_000_000)
     server = Server([Lab])
     with host(server) as url, connected(Raw(url), 4) as connections:
         for connection in connections:
@@ -69,7 +69,7 @@ def test_bodies_that_are_arriving_are_bounded_over_all_connections(
 
 
 def test_bodies_that_wait_for_their_turn_count_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ors.server.connections.body_limits.ARRIVING_BYTES", 1_000_000)
+    monkeypatch.setattr("ors.server.connections.context.ARRIVING_BYTES", 1_000_000)
     Lab.gates["ahead.hold"].clear()
     with serving(Server([Lab])) as url:
         raw = Raw(url)
@@ -91,7 +91,7 @@ def test_bodies_that_wait_for_their_turn_count_too(monkeypatch: pytest.MonkeyPat
 def test_one_connection_too_many_is_told_so_and_health_is_told_all_the_same(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ors.server.connections.connection_limit.CONNECTIONS", 3)
+    monkeypatch.setattr("ors.server.connections.clients.CONNECTIONS", 3)
     with serving(Server([Lab])) as url:
         raw = Raw(url)
         with connected(raw, 3) as first:
@@ -118,7 +118,7 @@ def test_one_connection_too_many_is_told_so_and_health_is_told_all_the_same(
 @pytest.fixture
 def no_connections(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every connection is one too many."""
-    monkeypatch.setattr("ors.server.connections.connection_limit.CONNECTIONS", 0)
+    monkeypatch.setattr("ors.server.connections.clients.CONNECTIONS", 0)
 
 
 def test_many_connections_too_many_are_refused_at_once(no_connections: None) -> None:

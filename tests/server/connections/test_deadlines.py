@@ -4,8 +4,13 @@ import pytest
 
 from ors import Server
 from ors.server.connections import connection as wire
-from ors.server.connections.body_limits import BODY_SECONDS, LEAST_BYTES_A_SECOND
-from ors.server.connections.listener import LAST_READ_SECONDS, REQUEST_SECONDS, Listener
+from ors.server.connections.context import (
+    BODY_SECONDS,
+    LAST_READ_SECONDS,
+    LEAST_BYTES_A_SECOND,
+    REQUEST_SECONDS,
+    ConnectionContext,
+)
 from tests.requirements import proves
 from tests.support.environments import Lab
 
@@ -50,7 +55,7 @@ class Pipe:
 @pytest.fixture
 def ends() -> tuple[wire.Connection, Pipe, Clock]:
     clock, pipe = Clock(), Pipe()
-    connection = wire.Connection(Listener(Server([Lab])._app), set(), clock)  # type: ignore[arg-type]
+    connection = wire.Connection(ConnectionContext(Server([Lab])._app), set(), clock)  # type: ignore[arg-type]
     connection.connection_made(pipe)  # type: ignore[arg-type]
     return connection, pipe, clock
 
@@ -188,7 +193,7 @@ def test_trailers_over_the_limit_are_431_wherever_they_are_cut(
 
 async def test_the_first_byte_of_a_next_request_is_not_taken_for_a_body() -> None:
     pipe, clock = Pipe(), Clock()
-    listener = Listener(Server([Lab], api_keys=["secret"])._app)
+    listener = ConnectionContext(Server([Lab], api_keys=["secret"])._app)
     connection = wire.Connection(listener, set(), clock)  # type: ignore[arg-type]
     connection.connection_made(pipe)  # type: ignore[arg-type]
     connection.data_received(b"GET /health HTTP/1.1\r\n\r\nG")  # which needs no key

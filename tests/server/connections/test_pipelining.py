@@ -9,7 +9,7 @@ import pytest
 from ors import Limits
 from ors.cluster.servers.forwarding import MovableConnection
 from ors.errors import AuthenticationError, ORSError
-from ors.server.connections.listener import Listener
+from ors.server.connections.context import ConnectionContext
 from ors.server.http.answers import Answer, refusal
 from ors.server.http.requests import Request
 from ors.server.http.streams import Outcome, Sink, Stream
@@ -104,7 +104,7 @@ class Client:
     def __init__(self) -> None:
         self.app = App()
         self.pipe = Pipe()
-        self.listener = Listener(self.app)
+        self.listener = ConnectionContext(self.app)
         self.connection = self.pipe.protocol = MovableConnection(self.listener, set())
         self.connection.connection_made(self.pipe)  # type: ignore[arg-type]
 

@@ -9,7 +9,7 @@ import ors.cluster.link.frames as frames
 from ors._json import dumps
 from ors.errors import BadRequest, Unavailable
 from ors.server.app import App
-from ors.server.connections.listener import REQUEST_SECONDS, Open, Upgrade
+from ors.server.connections.context import REQUEST_SECONDS, Open, Upgrade
 from ors.server.http.answers import Answer, Headers, failure, refusal
 from ors.server.http.streams import Outcome, Stream
 

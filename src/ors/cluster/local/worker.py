@@ -150,7 +150,7 @@ class Worker(Part):
         for slot in self._adopted.keys() - slots:
             self._adopted.pop(slot).close()
         for slot in slots - self._adopted.keys():
-            self._server.clients.listener.start_task(self._take_over(slot))
+            self._server.clients.context.start_task(self._take_over(slot))
 
     async def _take_over(self, slot: int) -> None:
         server = self._server

@@ -8,7 +8,7 @@ from ors.cluster.link.client import Forwarded
 from ors.cluster.link.handover import HandoverTarget
 from ors.cluster.routing.router import is_feed
 from ors.server.connections.connection import Connection
-from ors.server.connections.listener import Responder
+from ors.server.connections.context import Responder
 from ors.server.http.streams import Later, Stream
 from ors.server.process.runner import Part, Runner
 
@@ -58,7 +58,7 @@ class Forwarding(Part):
 
     async def start(self, runner: Runner) -> None:
         self._runner = runner
-        runner.clients.listener.after_answer = self._answered
+        runner.clients.context.after_answer = self._answered
 
     # ── Moving connections ───────────────────────────────────────────────────────────────────────
 

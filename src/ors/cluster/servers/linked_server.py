@@ -51,7 +51,7 @@ class LinkedServer(Runner):
             parts=[self.app, _Links(self.peers, link), self.forwarding, *parts],
             connection_type=MovableConnection,
         )
-        self.clients.listener.upgrades.update([upgrade(self.app)])
+        self.clients.context.upgrades.update([upgrade(self.app)])
 
 
 class _Links(Part):
@@ -67,7 +67,7 @@ class _Links(Part):
         if self._link is not None:
             clients = runner.clients
             self._handover = HandoverServer(
-                self._link.getsockname(), lambda client: clients.listener.start_task(clients.serve(client))
+                self._link.getsockname(), lambda client: clients.context.start_task(clients.serve(client))
             )
             await clients.listen(self._link)
 

@@ -8,8 +8,7 @@ from contextlib import suppress
 from typing import Any, Protocol
 
 from ors.errors import Forbidden, ORSError, StartupFailed, Unavailable
-from ors.server.connections.body_limits import ArrivingBodies, seconds_for, too_slow
-from ors.server.connections.listener import Responder
+from ors.server.connections.context import ArrivingBodies, Responder, seconds_for, too_slow
 from ors.server.http.answers import Answer, Headers, failure
 from ors.server.http.origin_check import is_loopback
 from ors.server.http.requests import (

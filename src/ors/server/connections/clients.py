@@ -1,7 +1,9 @@
-"""The connections of one server, and the sockets on which they are accepted."""
+"""The connections of one server, their limit, and the sockets on which they are accepted."""
 
 import asyncio
 import errno
+import logging
+import math
 import socket
 import ssl
 import sys
@@ -10,9 +12,25 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import suppress
 from typing import Any
 
+from ors import _protocol
+from ors.errors import ORSError, Unavailable
+from ors.limits import CONNECTIONS, Limits
 from ors.server.connections.connection import Connection
-from ors.server.connections.connection_limit import OverflowListener
-from ors.server.connections.listener import REQUEST_SECONDS, Listener, Open, Responder, Upgraded
+from ors.server.connections.context import (
+    LAST_READ_SECONDS,
+    REQUEST_SECONDS,
+    STATUS,
+    ConnectionContext,
+    Open,
+    Responder,
+    Upgraded,
+)
+from ors.server.http.answers import Answer
+from ors.server.http.requests import Request
+from ors.server.http.routing import LIVE, READY
+from ors.server.http.streams import Outcome
+
+log = logging.getLogger("ors.server")
 
 AT_ONCE = 32
 """Connections accepted in one turn of the event loop."""
@@ -21,9 +39,96 @@ PAUSE_SECONDS = 0.5
 BACKLOG = 2048
 LAST_WRITES_SECONDS = 5
 """How long the last answers may take at the end."""
+LEAST_RESERVE, MOST_RESERVE = 128, 4096
+"""File descriptors kept free for tools and the server itself: a quarter of all, within these bounds."""
+MAX_OVERFLOW = 16
+"""Connections over the limit that may still ask for the server's health."""
+QUIET_SECONDS = 60.0
+"""Refusals that are closer together than this are logged once."""
+_HEALTH = frozenset({_protocol.HEALTH.path(), LIVE, READY})
 _EXHAUSTED = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
 Opening = Callable[[socket.socket, ssl.SSLContext | None, bool], Coroutine[Any, Any, None]]
+
+
+class ConnectionLimit:
+    """Bounds the number of connections by the configured limit and by free file descriptors."""
+
+    def __init__(self, connections: int, files: int | None) -> None:
+        self._connections = connections
+        self._files = math.inf if files is None else files - _reserve(files)
+
+    def has_room(self, connections: int, descriptor: int) -> bool:
+        """Whether one more connection, with that file descriptor, is within the limits."""
+        # The system gives the lowest free number: it tells how many files are open.
+        return connections < self._connections and descriptor < self._files
+
+    def __str__(self) -> str:
+        return f"at most {self._connections} connections, and {self._files:.0f} open files (ulimit -n)"
+
+
+class HealthOnly:
+    """Answers connections over the limit: health checks, and a refusal of everything else."""
+
+    def __init__(self, app: Responder) -> None:
+        self._app = app
+        self.limits: Limits = app.limits
+        self.tasks = app.tasks
+
+    def admit(self, request: Request) -> int:
+        raise no_room()
+
+    def take(self, request: Request) -> Outcome:
+        """Answers health checks, since an orchestrator that gets no answer may end the server."""
+        is_health = request.path.rstrip("/") in _HEALTH
+        return self._app.take(request) if is_health else self._app.refused(no_room())
+
+    def refused(self, error: ORSError) -> Answer:
+        return self._app.refused(error)
+
+
+class OverflowContext(ConnectionContext):
+    """For the few connections over the limit: one request each, and that soon."""
+
+    idle_seconds = LAST_READ_SECONDS
+
+    def __init__(self, app: Responder, count: Callable[[], int]) -> None:
+        super().__init__(HealthOnly(app))
+        self.leaving = True
+        self._limit = ConnectionLimit(CONNECTIONS, _most_files())
+        self._count = count  # of all connections
+        self._connections = 0  # over the limit
+        self._refused_at = -math.inf  # the last refusal
+        self.opening = 0
+        """Connections that are accepted and not yet counted, such as those in a TLS handshake."""
+
+    def has_room(self, descriptor: int) -> bool:
+        """Whether a connection with that file descriptor is within the limits."""
+        return self._limit.has_room(self._count() + self.opening, descriptor)
+
+    def takes(self) -> bool:
+        self.log_refusals()
+        return self._connections + self.opening < MAX_OVERFLOW
+
+    def log_refusals(self) -> None:
+        """Logs that connections are refused, once for many."""
+        now, before = time.monotonic(), self._refused_at
+        self._refused_at = now
+        if now - before > QUIET_SECONDS:
+            log.warning("connections are refused, since the limit is reached: %s", self._limit)
+
+    def connected(self) -> None:
+        self._connections += 1
+
+    def disconnected(self) -> None:
+        """Counts a connection that has ended."""
+        self._connections -= 1
+
+    def refusal(self) -> bytes:
+        """The bytes for a client that gets no connection either."""
+        answer = self.app.refused(no_room())
+        length = b"content-length: %d\r\nconnection: close\r\n\r\n" % len(answer.body)
+        return b"".join((STATUS[answer.status], self.date, answer.headers.wire, length, answer.body))
 
 
 class Clients:
@@ -33,8 +138,8 @@ class Clients:
         self._app = app
         self._type = connection_type
         self.open: Open = set()
-        self.listener = Listener(app)
-        self._overflow = OverflowListener(app, lambda: len(self.open))
+        self.context = ConnectionContext(app)
+        self._overflow = OverflowContext(app, lambda: len(self.open))
         self.servers: list[Acceptor | asyncio.Server] = []
         self._date()
 
@@ -51,7 +156,7 @@ class Clients:
             loop = asyncio.get_running_loop()
             server = await loop.create_server(self._connection, sock=listening, backlog=BACKLOG, ssl=tls)
         else:
-            start_task = self.listener.start_task
+            start_task = self.context.start_task
             server = Acceptor(listening, self._overflow, self._accepted, start_task, tls)
         self.servers.append(server)
         return server
@@ -61,12 +166,12 @@ class Clients:
         await asyncio.get_running_loop().connect_accepted_socket(self._connection, client)
 
     def _connection(self) -> Connection:
-        return self._type(self.listener, self.open)
+        return self._type(self.context, self.open)
 
     async def _accepted(self, client: socket.socket, tls: ssl.SSLContext | None, fits: bool) -> None:
-        listener = self.listener if fits else self._overflow
+        context = self.context if fits else self._overflow
         await asyncio.get_running_loop().connect_accepted_socket(
-            lambda: self._type(listener, self.open),
+            lambda: self._type(context, self.open),
             client,
             ssl=tls,
             ssl_handshake_timeout=REQUEST_SECONDS if tls is not None else None,
@@ -89,12 +194,12 @@ class Clients:
             connection.sweep(now)
 
     def _date(self) -> None:
-        self.listener.tick(time.time())
+        self.context.tick(time.time())
         self._overflow.tick(time.time())
 
     def say_goodbye(self) -> None:
         """Asks every client, with its next answer, to reconnect."""
-        self.listener.leaving = True
+        self.context.leaving = True
 
     # ── The end ──────────────────────────────────────────────────────────────────────────────────
 
@@ -130,7 +235,7 @@ class Acceptor:
     def __init__(
         self,
         listening: socket.socket,
-        overflow: OverflowListener,
+        overflow: OverflowContext,
         open_: Opening,
         start_task: Callable[[Coroutine[Any, Any, None]], None],
         tls: ssl.SSLContext | None = None,
@@ -191,3 +296,21 @@ class Acceptor:
         self._overflow.log_refusals()
         self._loop.remove_reader(self.sockets[0])
         self._loop.call_later(PAUSE_SECONDS, self._resume)
+
+
+def no_room() -> Unavailable:
+    text = "The server is at its connection limit. Try again later."
+    return Unavailable(text, retry_after=1, reason="limit")
+
+
+def _reserve(files: int) -> int:
+    return min(max(files // 4, LEAST_RESERVE), MOST_RESERVE, files // 2)
+
+
+def _most_files() -> int | None:
+    if sys.platform == "win32":
+        return None
+    import resource
+
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return None if soft == resource.RLIM_INFINITY else soft

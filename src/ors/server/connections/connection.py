@@ -9,7 +9,7 @@ import asyncio
 import logging
 
 from ors.errors import BadRequest, ORSError
-from ors.server.connections.listener import ONE_WRITE_BYTES, STATUS, Listener, Open, Upgrade
+from ors.server.connections.context import ONE_WRITE_BYTES, STATUS, ConnectionContext, Open, Upgrade
 from ors.server.connections.parser import RequestParser
 from ors.server.http.answers import STREAM, Answer, Headers, failure
 from ors.server.http.requests import Request
@@ -24,9 +24,9 @@ class Connection(RequestParser):
     __slots__ = ("_bodyless", "_chunked", "_headed", "_keep_alive", "_more", "_open", "stream")
 
     def __init__(
-        self, listener: Listener, open_: Open, loop: asyncio.AbstractEventLoop | None = None
+        self, context: ConnectionContext, open_: Open, loop: asyncio.AbstractEventLoop | None = None
     ) -> None:
-        super().__init__(listener, loop or asyncio.get_running_loop())
+        super().__init__(context, loop or asyncio.get_running_loop())
         self._open = open_  # all connections of the server
         self._keep_alive = True
         self._chunked = True  # for HTTP/1.0, the end of the connection ends a stream
@@ -42,7 +42,7 @@ class Connection(RequestParser):
         """Begins, with a new client."""
         self._transport = transport  # type: ignore[assignment]
         self._open.add(self)
-        self._listener.connected()
+        self._context.connected()
 
     def connection_lost(self, error: Exception | None) -> None:
         """Ends, without the client. Its calls go on: it may come back for them."""
@@ -50,7 +50,7 @@ class Connection(RequestParser):
         self._transport = None
         self._stop_reading()
         self._drop_waiting()
-        self._listener.disconnected()
+        self._context.disconnected()
         stream, self.stream = self.stream, None
         if stream is not None:
             stream.leave()
@@ -79,7 +79,7 @@ class Connection(RequestParser):
             return
         self._busy = True
         self._chunked = modern
-        self._keep_alive = keep_alive and not self._listener.leaving
+        self._keep_alive = keep_alive and not self._context.leaving
         self._bodyless = request.method == "HEAD"
         outcome = self._app.take(request)
         self._more = b"" if request.more is None else request.more.wire
@@ -119,7 +119,7 @@ class Connection(RequestParser):
             return False
         size = len(body) + len(rest)
         if headers is STREAM and self._keep_alive and not self._more and not self._bodyless:
-            begin = self._listener.stream_heads[size]
+            begin = self._context.stream_heads[size]
         elif self._bodyless:
             begin, body, rest = self._head(status, headers.wire, size), b"", b""
         else:
@@ -173,7 +173,7 @@ class Connection(RequestParser):
         return b"".join(
             (
                 STATUS.get(status, STATUS[500]),
-                self._listener.date,
+                self._context.date,
                 headers,
                 self._more,
                 framing,
@@ -203,7 +203,7 @@ class Connection(RequestParser):
         if self._transport is not None:
             self._open.discard(self)
             self._stop_reading()
-            self._listener.disconnected()
+            self._context.disconnected()
             transport, self._transport = self._transport, None
             upgrade.take_over(transport, self._open, rest)
 
@@ -215,8 +215,8 @@ class Connection(RequestParser):
 
     def _next(self) -> None:
         self._busy = False
-        if self._listener.after_answer is not None:
-            self._listener.after_answer(self)
+        if self._context.after_answer is not None:
+            self._context.after_answer(self)
         self.stream = None
         if self._transport is None:
             return

@@ -11,8 +11,14 @@ from urllib.parse import unquote
 import httptools
 
 from ors.errors import BadRequest, ORSError
-from ors.server.connections.body_limits import seconds_for, too_slow
-from ors.server.connections.listener import LAST_READ_SECONDS, REQUEST_SECONDS, Listener, Upgrade
+from ors.server.connections.context import (
+    LAST_READ_SECONDS,
+    REQUEST_SECONDS,
+    ConnectionContext,
+    Upgrade,
+    seconds_for,
+    too_slow,
+)
 from ors.server.http.answers import Answer
 from ors.server.http.requests import (
     MAX_HEADER_BYTES,
@@ -41,15 +47,38 @@ class RequestParser(asyncio.Protocol):
 
     # CPython reads attributes quickly only of classes with slots, or with at most 30 attributes.
     __slots__ = (
-        "_app", "_arriving", "_arriving_since", "_asking", "_body", "_body_bytes", "_busy", "_counted",
-        "_fields", "_header_bytes", "_headers", "_in_headers", "_listener", "_loop", "_max_body",
-        "_parser", "_parts", "_paused", "_progressed", "_reading", "_refusal_headers", "_since",
-        "_transport", "_unread", "_upgrades", "_url", "_waiting",
+        "_app",
+        "_arriving",
+        "_arriving_since",
+        "_asking",
+        "_body",
+        "_body_bytes",
+        "_busy",
+        "_context",
+        "_counted",
+        "_fields",
+        "_header_bytes",
+        "_headers",
+        "_in_headers",
+        "_loop",
+        "_max_body",
+        "_parser",
+        "_parts",
+        "_paused",
+        "_progressed",
+        "_reading",
+        "_refusal_headers",
+        "_since",
+        "_transport",
+        "_unread",
+        "_upgrades",
+        "_url",
+        "_waiting",
     )  # fmt: skip
 
-    def __init__(self, listener: Listener, loop: asyncio.AbstractEventLoop) -> None:
-        self._listener = listener
-        self._app = listener.app
+    def __init__(self, context: ConnectionContext, loop: asyncio.AbstractEventLoop) -> None:
+        self._context = context
+        self._app = context.app
         self._loop = loop
         self._transport: asyncio.Transport | None = None
         self._busy = False  # a request is being answered
@@ -73,7 +102,7 @@ class RequestParser(asyncio.Protocol):
         self._max_body = self._app.limits.body_bytes
         self._arriving = False  # the headers are complete, the body is not
         self._arriving_since = 0.0
-        self._counted = 0  # bytes of the body that the listener has counted
+        self._counted = 0  # bytes of the body that the context has counted
         self._refusal_headers = b""  # what a refusal of this request sends besides
 
     @abstractmethod
@@ -147,7 +176,7 @@ class RequestParser(asyncio.Protocol):
             if not self._arriving:
                 self._admit()
             grown, self._counted = self._body_bytes - self._counted, self._body_bytes
-            self._listener.arriving.add(grown)
+            self._context.arriving.add(grown)
 
     def _admit(self) -> None:
         """Checks whether the body may be sent, and how long it may be."""
@@ -168,7 +197,7 @@ class RequestParser(asyncio.Protocol):
             self._asking += 1
             if self._transport is not None:
                 self._transport.pause_reading()
-            self._listener.start_task(self._await_admission(request.headers, limit))
+            self._context.start_task(self._await_admission(request.headers, limit))
 
     async def _await_admission(self, headers: dict[bytes, bytes], asking: Coroutine[Any, Any, int]) -> None:
         try:
@@ -184,7 +213,7 @@ class RequestParser(asyncio.Protocol):
 
     def _stop_counting(self) -> None:
         """Removes the body from the count: it is complete, or will never be."""
-        self._listener.arriving.remove(self._counted)
+        self._context.arriving.remove(self._counted)
         self._counted = 0
         self._arriving = False
         self._refusal_headers = b""
@@ -199,7 +228,7 @@ class RequestParser(asyncio.Protocol):
     def _upgrade(self, rest: bytes) -> None:
         """Switches to a protocol that is served here, and ignores requests for others (RFC 9110, 7.8)."""
         method, version = self._parser.get_method(), self._parser.get_http_version().encode()
-        upgrade = self._listener.upgrades.get(self._headers.get(b"upgrade", b""))
+        upgrade = self._context.upgrades.get(self._headers.get(b"upgrade", b""))
         if upgrade is not None and (method, self._url) == (b"GET", upgrade.path):
             self._switch_protocol(upgrade, rest)
             return
@@ -285,7 +314,7 @@ class RequestParser(asyncio.Protocol):
     def _queue(self, request: Request, modern: bool, keep_alive: bool) -> None:
         size = len(request.body)
         self._waiting.append((partial(self._answer_queued, request, modern, keep_alive), size))
-        self._listener.arriving.bytes += size
+        self._context.arriving.bytes += size
         if self._transport is not None:
             self._transport.pause_reading()
 
@@ -294,7 +323,7 @@ class RequestParser(asyncio.Protocol):
         if self._waiting and not self._busy and not self._paused and self._is_open:
             self._busy = True
             answer, size = self._waiting.popleft()
-            self._listener.arriving.remove(size)
+            self._context.arriving.remove(size)
             # Not called here, or a thousand pipelined requests would be a thousand frames deep.
             self._loop.call_soon(answer)
             self._resume_reading()
@@ -304,7 +333,7 @@ class RequestParser(asyncio.Protocol):
         self._received(request, modern, keep_alive)
 
     def _drop_waiting(self) -> None:
-        self._listener.arriving.remove(sum(size for _, size in self._waiting))
+        self._context.arriving.remove(sum(size for _, size in self._waiting))
         self._waiting.clear()
 
     def _refuse(self, error: ORSError) -> None:
@@ -357,7 +386,7 @@ class RequestParser(asyncio.Protocol):
     def _idle_limit(self) -> float:
         if self._parser is None:
             return LAST_READ_SECONDS
-        return REQUEST_SECONDS if self._reading else self._listener.idle_seconds
+        return REQUEST_SECONDS if self._reading else self._context.idle_seconds
 
 
 class _Trailers(dict[bytes, bytes]):

@@ -22,7 +22,7 @@ from typing import Any, Protocol
 from ors.limits import Limits
 from ors.server.connections.clients import Acceptor, Clients
 from ors.server.connections.connection import Connection
-from ors.server.connections.listener import Responder
+from ors.server.connections.context import Responder
 from ors.server.episodes.threads import Executor, Threads
 from ors.server.process.shutdown import Deadline, leave_threads
 from ors.server.process.system import FreedMemory, disown, disown_signals, handle_forks

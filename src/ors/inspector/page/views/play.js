@@ -6,6 +6,7 @@ import {
   button,
   copyButton,
   endButton,
+  fact,
   failure,
   fill,
   h,
@@ -328,8 +329,6 @@ function summed(episode, rewards) {
     ),
   ];
 }
-
-const fact = (name, value) => [h("dt", null, name), h("dd", null, value)];
 
 /** What to do after the end of an episode: the next task, or the same one again. */
 class Over {

@@ -1,7 +1,7 @@
 // @ts-check
 // One recorded episode: its conversation, and beside it its outcome, rewards and times.
 
-import { button, copyButton, failure, fill, h, loading, reachable } from "../widgets/dom.js";
+import { button, copyButton, fact, failure, fill, h, loading, reachable } from "../widgets/dom.js";
 import { conversation, ending, stepOf } from "../widgets/conversation.js";
 import { pretty } from "../api/json.js";
 import { address, blob, crumbs, outcomeBadge, recorded } from "../widgets/recorded.js";
@@ -143,7 +143,6 @@ export class EpisodeColumn {
 
 /** Outcome, reward, tokens and times of an episode. */
 export function facts({ episode, detail }) {
-  const fact = (name, ...value) => [h("dt", null, name), h("dd", null, value)];
   const { outcome, tokens, rewards } = episode;
   return h(
     "dl",

@@ -1,7 +1,7 @@
 // @ts-check
 // Read-only view of another client's session: its calls as they happen.
 
-import { endButton, failure, fill, h, reachable } from "../widgets/dom.js";
+import { endButton, fact, failure, fill, h, reachable } from "../widgets/dom.js";
 import { decodeAll } from "../api/events.js";
 import { outcomeOfText } from "../api/episode.js";
 import { ABSENT } from "./live.js";
@@ -167,7 +167,6 @@ class SessionView {
     this.#panels.draw({ ...session, prompt: this.#prompt });
     this.sandbox.follow(session);
     const now = Date.now() / 1000;
-    const fact = (name, ...value) => [h("dt", null, name), h("dd", null, value)];
     fill(
       this.#side,
       h("h2", null, "Session"),

@@ -138,6 +138,9 @@ export function labelled(label, control) {
   return h("label", { class: "labelled" }, h("span", null, label), control);
 }
 
+/** A name and its value, in a list of facts. */
+export const fact = (name, ...value) => [h("dt", null, name), h("dd", null, value)];
+
 /** Texts shown while something loads, and when that fails. */
 export const loading = (what) => h("p", { class: "muted" }, `Loading ${what}…`);
 export const failure = (error) =>

@@ -1,7 +1,7 @@
 // @ts-check
 // The sandbox of a watched session: its processes, memory and files. Read-only.
 
-import { fill, h } from "./dom.js";
+import { fact, fill, h } from "./dom.js";
 import { ask, Away, Refusal } from "../api/server.js";
 import { bytes, plural, seconds } from "./words.js";
 
@@ -60,7 +60,6 @@ export class SandboxPanel {
   }
 
   #show(box) {
-    const fact = (name, ...value) => [h("dt", null, name), h("dd", null, value)];
     const cells = (...values) =>
       h(
         "tr",

@@ -1,4 +1,4 @@
-"""State that all connections of one server share: the application, limits, the date."""
+"""What all connections of one server share: the application, limits of arriving bodies, the date."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -6,9 +6,8 @@ from email.utils import formatdate
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Union, runtime_checkable
 
-from ors.errors import ORSError
-from ors.limits import Limits
-from ors.server.connections.body_limits import ArrivingBodies
+from ors.errors import ORSError, ResponseError, Unavailable
+from ors.limits import ARRIVING_BYTES, Limits
 from ors.server.http.answers import STREAM, Answer
 from ors.server.http.requests import Request
 from ors.server.http.streams import Outcome
@@ -25,6 +24,10 @@ LAST_READ_SECONDS = 5.0
 ONE_WRITE_BYTES = 64 * 1024
 """Up to this size, joining is cheaper than writing twice."""
 CACHED_HEADS = 1024
+BODY_SECONDS = 30.0
+"""Time for any body ..."""
+LEAST_BYTES_A_SECOND = 8 * 1024
+"""... and one more second for this many bytes received, so that long bodies have time and drips do not."""
 
 STATUS = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
 
@@ -93,8 +96,40 @@ class StreamHeads(dict[int, bytes]):
         return head
 
 
-class Listener:
-    """Shared state of the connections to one server."""
+class ArrivingBodies:
+    """Counts the bytes of incomplete bodies over all connections."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+
+    def add(self, count: int) -> None:
+        """Counts more bytes.
+
+        Raises:
+            Unavailable: the limit is exceeded; the bytes are counted all the same, until they are removed.
+        """
+        self.bytes += count
+        if self.bytes > ARRIVING_BYTES:
+            text = f"Arriving request bodies take over {ARRIVING_BYTES} bytes; try again later"
+            raise Unavailable(text, retry_after=1, reason="limit")
+
+    def remove(self, count: int) -> None:
+        self.bytes -= count
+
+
+def seconds_for(count: int) -> float:
+    """Returns the time for a body of which `count` bytes have arrived."""
+    return BODY_SECONDS + count / LEAST_BYTES_A_SECOND
+
+
+def too_slow() -> ResponseError:
+    """The error for a body that takes too long."""
+    text = f"The request body comes too slowly: it has {BODY_SECONDS:.0f} s, and 1 s for each "
+    return ResponseError(f"{text}{LEAST_BYTES_A_SECOND} bytes", status=408, reason="limit")
+
+
+class ConnectionContext:
+    """What the connections of one server share."""
 
     idle_seconds = KEEP_ALIVE_SECONDS
     """How long a connection may be without a request."""
