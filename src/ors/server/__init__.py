@@ -18,9 +18,9 @@ from ors.server.episodes.environments import served_environments
 from ors.server.episodes.error_text import ErrorText, ReturnErrors
 from ors.server.episodes.threads import Threads
 from ors.server.http.origin_check import is_loopback as is_loopback
+from ors.server.observe.counters import SandboxCounts
 from ors.server.observe.events import Observer, Observers, Recorder
-from ors.server.observe.sandbox_counts import SandboxCounts
-from ors.server.process.runner import Runner
+from ors.server.process.runner import Runner, bound
 from ors.server.sessions.api_keys import ApiKey, Keys
 from ors.server.sessions.shared import Identity, Shared
 
@@ -181,8 +181,7 @@ def _telemetry() -> Sequence[Observer]:
 def _listener(host: str, port: int) -> socket.socket:
     """Opens the socket to serve on, or ends the program with a line that says what to do."""
     try:
-        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        return socket.create_server((host, port), family=family)
+        return bound(host, port)
     except OSError as error:
         taken = error.errno == errno.EADDRINUSE
         why = f"the port is in use; pass another, such as run(port={port + 1})" if taken else error.strerror

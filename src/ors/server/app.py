@@ -276,7 +276,6 @@ class App(Part):
 
     @property
     def threads(self) -> Threads:
-        """Run environment code that is not async."""
         return self._code.threads
 
     @property
@@ -288,7 +287,6 @@ class App(Part):
 
     @property
     def is_busy(self) -> bool:
-        """Whether it has sessions."""
         return bool(len(self.sessions))
 
     def retire(self, whether: bool = True) -> None:

@@ -12,7 +12,7 @@ from ors.errors import Gone, NotFound, ServerFailed, Unavailable
 from ors.limits import Limits
 from ors.server.episodes.result import Result, failed
 from ors.server.episodes.threads import NoThread
-from ors.server.observe.episode_counters import EpisodeTotals
+from ors.server.observe.counters import EpisodeTotals
 from ors.server.observe.events import (
     CallEnded,
     CallFinished,

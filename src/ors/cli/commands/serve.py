@@ -241,7 +241,7 @@ def _serve(
 ) -> None:
     """Serves in a Ray cluster, as one of several workers, or alone."""
     if on_ray.ray is None:
-        for number in (signal.SIGINT, signal.SIGTERM):  # until uvicorn sets its own handlers
+        for number in (signal.SIGINT, signal.SIGTERM):  # until the server sets its own handlers
             signal.signal(number, lambda number, frame: leave())
     classes = environments(serving.targets)
     if on_ray.ray is not None:

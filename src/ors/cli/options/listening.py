@@ -13,6 +13,7 @@ import click
 from ors.cli.errors import Unreachable, WrongUsage
 from ors.cli.options.shared import Flags, add_flags
 from ors.server import ApiKey, is_loopback
+from ors.server.process.runner import bound
 
 EXPOSED = (
     "On {host}, anyone who can reach this machine could list all tasks with their answers and run the tools. "
@@ -137,8 +138,7 @@ def listener(host: str, port: int) -> socket.socket:
         Unreachable: the address cannot be used; the text says why.
     """
     with in_words(host, port):
-        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        return socket.create_server((host, port), family=family)
+        return bound(host, port)
 
 
 @contextmanager

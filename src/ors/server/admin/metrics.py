@@ -7,6 +7,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from ors.server.episodes.author_code import AuthorCode
+from ors.server.observe.counters import Histogram
 from ors.server.observe.events import (
     CallFinished,
     CallReplayed,
@@ -19,7 +20,6 @@ from ors.server.observe.events import (
     SessionOpened,
     SessionReady,
 )
-from ors.server.observe.histogram import Histogram
 from ors.server.observe.loop_watch import LoopWatch
 from ors.server.sessions.kept_results import RECORD_BYTES
 from ors.server.sessions.registry import Sessions
@@ -107,7 +107,7 @@ METRICS = (
     ),
     MetricRow(
         "ors_episode_reward",
-        "Rewards of scored episodes, those above and below zero apart",
+        "Sum of episode rewards, split by sign",
         "counter",
         (*_ENV, "sign"),
         lambda now: now.shared.episodes.rewards(),
@@ -116,7 +116,7 @@ METRICS = (
     MetricRow("ors_sessions_closed", "Sessions ended", "counter", _REASON, event=SessionClosed),
     MetricRow("ors_setups_failed", "Setups that failed", "counter", _REASON, event=SessionReady),
     MetricRow("ors_calls_replayed", "Calls that clients came back for", "counter", _ENV, event=CallReplayed),
-    MetricRow("ors_requests_rejected", "Requests turned away", "counter", ("reason",), event=Rejected),
+    MetricRow("ors_requests_rejected", "Requests refused", "counter", ("reason",), event=Rejected),
     MetricRow("ors_records", "Episode records", "counter", ("result",), _records),
     MetricRow("ors_setup_seconds", "Time to set up", "histogram", _ENV, event=SessionReady),
     MetricRow(
@@ -143,10 +143,8 @@ METRICS = (
         lambda now: now.code.sandboxes.in_line,
     ),
     MetricRow("ors_sessions", "Sessions now", "gauge", (*_ENV, "state"), _sessions),
-    _gauge("ors_calls_running", "Calls that run or wait for their turn", lambda now: now.shared.running),
-    _gauge(
-        "ors_creations_waiting", "Creations that wait for a place", lambda now: now.sessions.admission.waiting
-    ),
+    _gauge("ors_calls_running", "Calls that run or are queued", lambda now: now.shared.running),
+    _gauge("ors_creations_waiting", "Creations that are queued", lambda now: now.sessions.admission.waiting),
     _gauge(
         "ors_threads_lost",
         "Threads stuck in tools that nobody waits for",
@@ -223,7 +221,6 @@ class Metrics:
         return registry
 
     def text(self) -> bytes:
-        """All metrics, in the format that Prometheus scrapes."""
         from prometheus_client import generate_latest
 
         return generate_latest(self._registry)
@@ -242,7 +239,6 @@ class Metrics:
                 values[labels] += 1
 
     def collect(self) -> "Iterator[Metric]":
-        """The server's own metrics, as they are now."""
         for row in METRICS:
             yield _family(row, self._counts[row.name].values if row.read is None else row.read(self._source))
 

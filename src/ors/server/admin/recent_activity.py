@@ -7,7 +7,7 @@ from itertools import islice
 from typing import Any
 
 from ors.server.admin.tasks import TaskPreviews
-from ors.server.observe.episode_counters import EpisodeTotals
+from ors.server.observe.counters import EpisodeTotals
 from ors.server.observe.events import EpisodeEnded
 from ors.server.sessions.shared import Shared
 

@@ -162,7 +162,6 @@ class Clients:
         return server
 
     async def serve(self, client: socket.socket) -> None:
-        """Serves a connection that another server has accepted."""
         await asyncio.get_running_loop().connect_accepted_socket(self._connection, client)
 
     def _connection(self) -> Connection:
@@ -184,7 +183,6 @@ class Clients:
         return iter([each for each in list(self.open) if isinstance(each, Connection)])
 
     def links(self) -> list[Upgraded]:
-        """Returns the connections of other servers."""
         return [each for each in list(self.open) if isinstance(each, Upgraded)]
 
     def sweep(self, now: float) -> None:
@@ -224,7 +222,6 @@ class Clients:
             yield from (each.fileno() for each in server.sockets)
 
     def descriptors(self) -> Iterator[int]:
-        """Yields the file descriptors of all sockets."""
         yield from self.listening()
         yield from (number for each in list(self.open) if (number := each.fileno()) is not None)
 

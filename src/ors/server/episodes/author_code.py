@@ -11,7 +11,7 @@ from ors._authoring.tools import Spawn
 from ors.environment import Environment, fork_toolsets, own_fork
 from ors.server.episodes.error_text import ErrorText
 from ors.server.episodes.threads import Threads
-from ors.server.observe.sandbox_counts import SandboxCounts
+from ors.server.observe.counters import SandboxCounts
 
 CLEAN_UP_SECONDS = 1.0
 """How long cancelled code may still clean up."""
@@ -84,7 +84,6 @@ class EnvironmentForks:
             await fork_toolsets(self._env, copy, self._in_thread)
 
     def stop(self) -> None:
-        """Lets a thread that makes copies make no more."""
         self._stopped = True
 
     def _make(self, fork: Callable[[], Any]) -> list[Any]:

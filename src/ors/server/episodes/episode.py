@@ -87,7 +87,6 @@ class Episode:
         """Why no further call can run; empty if calls can run."""
 
     async def setup(self) -> None:
-        """Makes the environment and prepares it."""
         seconds = self._limits.setup_seconds
         limit = asyncio.timeout(seconds)
         try:
@@ -137,7 +136,6 @@ class Episode:
 
     @property
     def needs_teardown(self) -> bool:
-        """Whether author's code has to run at the end."""
         return self._env is not None and self._cls.teardown is not Environment.teardown
 
     async def prompt(self) -> Any:

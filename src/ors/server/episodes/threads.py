@@ -101,11 +101,9 @@ class Threads:
 
     @property
     def idle(self) -> bool:
-        """Whether no job runs or waits."""
         return not self._running
 
     def busy(self) -> list[str]:
-        """Describes each thread that runs a job."""
         frames = sys._current_frames()
         found = [(thread, frames.get(thread.ident or 0)) for thread in list(self._all)]
         idle = Threads._work.__code__
@@ -185,7 +183,6 @@ class Executor(ThreadPoolExecutor):
         self._ors_threads = threads
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
-        """Starts `fn` in one of our threads."""
         future: Future[T] = Future()
         job = self._ors_threads.run(partial(fn, *args, **kwargs))
         job.add_done_callback(partial(_copy_result, future))

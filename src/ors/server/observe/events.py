@@ -290,7 +290,6 @@ class Observers:
         return [observer for observer in (*self.all, *self.recorders) if isinstance(observer, Closing)]
 
     def record(self, event: EpisodeStarted | EpisodeForked) -> None:
-        """Lets the recorders watch a session."""
         for recorder in self.recorders:
             self.watch(event.sid, recorder)
         self.show(event)

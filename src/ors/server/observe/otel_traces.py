@@ -35,7 +35,6 @@ class OTelTraces:
         self._sessions: dict[str, Span] = {}
 
     def observe(self, event: Event) -> None:
-        """Starts or ends a span."""
         if isinstance(event, CallFinished):
             self._call(event)
         elif isinstance(event, SessionOpened):

@@ -145,7 +145,7 @@ class Runner:
         try:
             asyncio.set_event_loop(loop)
             with self._signals():
-                loop.run_until_complete(self._serve(sockets or [_bound(*self._address)]))
+                loop.run_until_complete(self._serve(sockets or [bound(*self._address)]))
         except _Interrupted:
             log.warning("interrupted during startup")
         finally:
@@ -278,7 +278,6 @@ class Runner:
         await asyncio.gather(*(part.drain() for part in self.parts))
 
     async def wait_until_none(self, left: Callable[[], Sized], seconds: float) -> None:
-        """Waits until nothing is left, for `seconds` at most."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds
         # Polls: there is no event for it.
@@ -347,7 +346,8 @@ def _new_loop() -> asyncio.AbstractEventLoop:
     return loop
 
 
-def _bound(host: str, port: int) -> socket.socket:
+def bound(host: str, port: int) -> socket.socket:
+    """Opens a listening socket. Raises OSError if the address cannot be used."""
     family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
     return socket.create_server((host, port), family=family)
 

@@ -129,7 +129,6 @@ class FreedMemory:
         self._not_before = 0.0
 
     def give_back(self, now: float) -> None:
-        """Trims the heap, unless that was done just now."""
         if self._trim is None or now < self._not_before:
             return
         began = time.perf_counter()

@@ -11,8 +11,7 @@ from ors import _protocol
 from ors._protocol import MAX_SLOT as MAX_SLOT
 from ors.errors import Unavailable
 from ors.limits import Limits
-from ors.server.observe.call_counters import CallCounters
-from ors.server.observe.episode_counters import EpisodeCounters
+from ors.server.observe.counters import CallCounters, EpisodeCounters
 from ors.server.observe.events import Observers
 from ors.server.sessions.kept_results import KeptResults
 from ors.server.sessions.prompts import Prompts
