@@ -204,21 +204,10 @@ class LinkClient(asyncio.Protocol):
 class Forwarded(Stream):
     """One forwarded request, and its answer on the way to the client."""
 
-    __slots__ = (
-        "_link",
-        "_number",
-        "_opened",
-        "_paused",
-        "_sink",
-        "_streams",
-        "_unread",
-        "handover",
-        "request",
-    )
+    __slots__ = ("_number", "_opened", "_paused", "_sink", "_streams", "_unread", "link", "request")
 
     def __init__(self, link: LinkClient, request: Request) -> None:
-        self._link = link
-        self.handover = link.handover
+        self.link = link
         self.request = request
         self._sink: Sink | None = None
         self._number = 0
@@ -228,7 +217,7 @@ class Forwarded(Stream):
     def begin(self, sink: Sink) -> None:
         self._sink = sink
         try:
-            self._number = self._link.open(self, self.request)
+            self._number = self.link.open(self, self.request)
         except ORSError as error:
             self._sink = None
             sink.answer(refusal(error))
@@ -268,7 +257,7 @@ class Forwarded(Stream):
             sink.end(payload)
         elif kind == frames.REFUSED:
             self._over()
-            sink.answer(self._link.owner.refused(self.request))
+            sink.answer(self.link.owner.refused(self.request))
 
     def lost(self) -> None:
         """Answers instead of the other server, which is gone."""
@@ -276,7 +265,7 @@ class Forwarded(Stream):
         if sink is None:
             return
         if not self._opened:
-            sink.answer(self._link.owner.lost(self.request, sent=bool(self._number)))
+            sink.answer(self.link.owner.lost(self.request, sent=bool(self._number)))
         elif self._streams:
             sink.end(_protocol.error_event(LOST, WORKER_LOST))
         else:
@@ -292,18 +281,18 @@ class Forwarded(Stream):
     def leave(self) -> None:
         self._sink = None
         if self._number:
-            self._link.send(frames.frame(frames.LEAVE, self._number))
-            self._link.done(self._number)
+            self.link.send(frames.frame(frames.LEAVE, self._number))
+            self.link.done(self._number)
 
     def _read(self, count: int) -> None:
         self._unread += count
         if not self._paused and self._unread >= frames.WINDOW_BYTES // 2:
-            self._link.send(frames.credit_frame(self._number, self._unread))
+            self.link.send(frames.credit_frame(self._number, self._unread))
             self._unread = 0
 
     def _over(self) -> None:
         self._sink = None
-        self._link.done(self._number)
+        self.link.done(self._number)
 
 
 def _upgrade(host: str, api_key: str, prefix: str) -> bytes:

@@ -33,7 +33,6 @@ class Peers:
         self._by_address: dict[str, Peer] = {}
         self._wanted: set[str] = set()
         self.by_prefix: dict[str, Peer] = {}
-        self._newest: dict[int, Peer | None] = {}  # of each slot ever seen, the newest server that is up
         self._dead: OrderedDict[str, _End] = OrderedDict()  # by the prefix of their session ids
         self._latest: dict[int, int] = {}  # of each slot, its latest incarnation
         self._updated = False
@@ -95,9 +94,6 @@ class Peers:
             log.error("%s serves %s, not %s: it gets no new sessions", peer.address, there, here)
         self._latest[peer.slot] = max(peer.incarnation, self._latest.get(peer.slot, 0))
         self._dead.pop(peer.prefix, None)
-        newest = self._newest.get(peer.slot)
-        if newest is None or newest.incarnation < peer.incarnation:
-            self._newest[peer.slot] = peer
         self._changed.set()
 
     def serves_the_same(self, peer: Peer) -> bool:
@@ -116,9 +112,6 @@ class Peers:
         if self.by_prefix.get(peer.prefix) is peer:
             del self.by_prefix[peer.prefix]
             self._update_environments()
-        if self._newest.get(peer.slot) is peer:
-            others = [one for one in self.by_prefix.values() if one.slot == peer.slot]
-            self._newest[peer.slot] = max(others, key=lambda one: one.incarnation, default=None)
         self._changed.set()
 
     def drop_if_unwanted(self, peer: Peer) -> None:
@@ -144,15 +137,16 @@ class Peers:
     def has_no_successor(self, slot: int, incarnation: int) -> bool:
         """Whether a server has ended and its slot stays empty: others may use its session ids."""
         end = self._dead.get(id_prefix(slot, incarnation))
-        if end is None or self._newest.get(slot) is not None:
+        if end is None or self.newest(slot) is not None:
             return False
         return end.drained or asyncio.get_running_loop().time() - end.at > SUCCESSOR_SECONDS
 
     def newest(self, slot: int) -> Peer | None:
-        return self._newest.get(slot)
+        up = [peer for peer in self.by_prefix.values() if peer.slot == slot]
+        return max(up, key=lambda peer: peer.incarnation, default=None)
 
     def knows(self, slot: int) -> bool:
-        return slot in self._newest
+        return slot in self._latest
 
     def record(self, slot: int, incarnation: int) -> None:
         self._latest[slot] = max(incarnation, self._latest.get(slot, 0))

@@ -143,7 +143,7 @@ class Router:
                 found, standing = await self._ask_all(sid)  # it may have been created elsewhere meanwhile
                 if standing == LIVES:
                     return self._to(found, request, sid)
-            if self._peers.knows(slot) or self._is_own(slot):
+            if self._peers.knows(slot):
                 return self._of_slot(request, slot, incarnation, peer)
         return await self._of_client(request, sid)  # a client made it, even if it looks like ours
 

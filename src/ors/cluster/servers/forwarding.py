@@ -65,7 +65,7 @@ class Forwarding(Part):
     def _answered(self, connection: Connection) -> None:
         assert isinstance(connection, MovableConnection)
         stream, streak = connection.stream, connection.streak
-        server = stream.handover if isinstance(stream, Forwarded) else None
+        server = stream.link.handover if isinstance(stream, Forwarded) else None
         if server is None:
             streak = None
         else:
