@@ -66,7 +66,13 @@ FILES = {
         "adapters/common/chat.py",
         "cli/output/runs.py",
     },
-    "Postponed": {"rollouts/records/picture.py", "cli/output/runs.py", "inspector/run_queries.py"},
+    "Postponed": {
+        "rollouts/episodes/scoring.py",
+        "rollouts/records/picture.py",
+        "adapters/common/training.py",
+        "cli/output/runs.py",
+        "inspector/run_queries.py",
+    },
     "Overheated": {"server/observe/log.py"},
 }
 NEVER = re.compile(

@@ -81,8 +81,8 @@ async def test_it_works_inside_a_running_loop(raw: Raw) -> None:
 
 def test_a_session_is_pinged_while_the_caller_thinks(env: Environment) -> None:
     with env.session(new_task()) as session:
-        before = session._async.heard
-        wait_until(lambda: session._async.heard > before)
+        before = session.wrapped.heard
+        wait_until(lambda: session.wrapped.heard > before)
 
 
 def test_a_closed_client_says_so(raw: Raw) -> None:
@@ -143,7 +143,7 @@ try:
     session.call_tool("hold_async", on_task_id=lambda _: print("running", flush=True))
 except KeyboardInterrupt:
     client.health()
-    print("interrupted", len(session._async._pending), flush=True)
+    print("interrupted", len(session.wrapped._pending), flush=True)
 session.close()
 """
     process = script(raw, code, key)

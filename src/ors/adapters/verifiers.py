@@ -8,7 +8,7 @@ from verifiers.v1.runtimes import ProgramResult
 
 from ors.adapters.common.clients import shared_client
 from ors.adapters.common.secrets import secrets_from
-from ors.adapters.common.training import RETRIES, Training
+from ors.adapters.common.training import RETRIES, Training, TrainingArguments
 from ors.adapters.verifiers_task import ORSData, ORSTask
 from ors.client import ORS
 from ors.rollouts import (
@@ -26,9 +26,6 @@ from ors.rollouts.episodes.outcome import Party, worth_retrying
 from ors.types import ToolSpec
 
 __all__ = ["ORSHarness", "ORSTaskset"]
-
-
-_ARGUMENTS = {"reward", "truncated_reward", "unscored_reward", "failed_reward", "retries", "nudge"}
 
 
 class ORSTasksetConfig(vf.TasksetConfig):
@@ -65,7 +62,7 @@ class ORSTaskset(vf.Taskset[ORSTask, ORSTasksetConfig]):
             raise ValueError(f"The taskset needs {', '.join(missing)}: set env.taskset.{missing[0]}")
         with ORS(config.base_url) as client:
             count = client.environment(config.environment).num_tasks(config.split)
-        arguments = config.model_dump(include=_ARGUMENTS)
+        arguments = config.model_dump(include=set(TrainingArguments.__annotations__))
         for index in range(count):
             name = f"{config.environment}/{config.split}/{index}"
             where = {"environment": config.environment, "split": config.split, "index": index}

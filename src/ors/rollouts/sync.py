@@ -1,4 +1,4 @@
-"""The same from sync code, on the client's background loop."""
+"""Sync wrappers for `play` and `rollouts`."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
@@ -20,7 +20,7 @@ def play_sync(
     session: Session, agent: Agent, *, sample: int = 0, **arguments: Unpack[PlayArguments]
 ) -> EpisodeRecord:
     """Plays one episode: see `play`. The agent runs on another thread."""
-    return session._loop.run(lambda: play(session._async, agent, sample=sample, **arguments))
+    return session.portal.run(lambda: play(session.wrapped, agent, sample=sample, **arguments))
 
 
 def rollouts_sync(
@@ -30,7 +30,7 @@ def rollouts_sync(
 
     Leaving the iteration cancels what runs.
     """
-    return env._loop.iterate(rollouts(env._async, _in_thread(tasks), agent, **arguments))
+    return env.portal.iterate(rollouts(env.wrapped, _in_thread(tasks), agent, **arguments))
 
 
 class SteppedEpisodeSync:
@@ -40,8 +40,8 @@ class SteppedEpisodeSync:
     """
 
     def __init__(self, session: Session, **arguments: Unpack[PlayArguments]) -> None:
-        self._loop = session._loop
-        self._session = session._async
+        self._loop = session.portal
+        self._session = session.wrapped
         self._arguments = arguments
         self._async: SteppedEpisode | None = None
 

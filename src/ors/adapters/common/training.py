@@ -5,7 +5,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Self, get_args
+from typing import Any, Self, assert_never, get_args
 
 from ors.client import AsyncSession, Session
 from ors.rollouts import (
@@ -14,10 +14,13 @@ from ors.rollouts import (
     Message,
     Outcome,
     PlayArguments,
+    Refused,
+    Scored,
     SteppedEpisode,
     SteppedEpisodeSync,
     ToolMessage,
     Truncated,
+    Unscored,
 )
 from ors.rollouts.episodes.outcome import Party, worth_retrying
 from ors.rollouts.episodes.rules import Rules, reducer
@@ -134,10 +137,16 @@ def reward_of(record: EpisodeRecord) -> float:
 
 def told(outcome: Outcome) -> str:
     """What became of an episode: who failed, at which stage, and with what text."""
-    if isinstance(outcome, Failed):
-        return f"failed: {outcome.who}, at the stage {outcome.stage!r}, {outcome.error}: {outcome.message}"
-    limit = f" by {outcome.limit}: {outcome.detail}" if isinstance(outcome, Truncated) else ""
-    return f"is {outcome.type}{limit}"
+    match outcome:
+        case Scored() | Unscored() | Refused():
+            return f"is {outcome.type}"
+        case Truncated():
+            return f"is truncated by {outcome.limit}: {outcome.detail}"
+        case Failed():
+            where = f"{outcome.who}, at the stage {outcome.stage!r}"
+            return f"failed: {where}, {outcome.error}: {outcome.message}"
+        case _:
+            assert_never(outcome)
 
 
 def kind(outcome: Outcome) -> str:

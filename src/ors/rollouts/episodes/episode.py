@@ -73,13 +73,11 @@ class EpisodeRecord:
     seconds: float = 0.0
     attempts: int = 1
     """How often it was begun: failures of the infrastructure may be tried again."""
-    metadata: JSONObject | None = None
-    """Further facts about the episode, of whoever wrote the record."""
     earlier: "tuple[EpisodeRecord, ...]" = ()
     """The attempts before this one, which failed. `usage` includes theirs."""
 
     def masked(self, mask: Mask | None) -> Self:
         """The same without the secrets that `mask` hides. What finds it again stays: task, agent and ids."""
-        names = ("outcome", "messages", "tools", "metadata")
+        names = ("outcome", "messages", "tools")
         told = {name: masked(getattr(self, name), mask) for name in names}
         return replace(self, task=replace(self.task, spec=masked(self.task.spec, mask)), **told)

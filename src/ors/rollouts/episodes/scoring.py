@@ -18,9 +18,9 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import isfinite
-from typing import Any, Self, TypeGuard, get_args
+from typing import Any, Self, TypeGuard, assert_never, get_args
 
-from ors.rollouts.episodes.outcome import Failed, Outcome, Party, Truncated
+from ors.rollouts.episodes.outcome import Failed, Outcome, Party, Refused, Scored, Truncated, Unscored
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +58,16 @@ class Scoring:
 
     def score(self, outcome: Outcome, earned: float | None) -> float | None:
         """What an episode counts as; None if it is left out. `earned` is the reduction of its rewards."""
-        if isinstance(outcome, Failed):
-            return self.failed_reward.get(outcome.who)
-        if earned is not None:
-            return earned
-        return self.truncated_reward if isinstance(outcome, Truncated) else self.unscored_reward
+        match outcome:
+            case Failed():
+                return self.failed_reward.get(outcome.who)
+            case Truncated():
+                otherwise = self.truncated_reward
+            case Scored() | Unscored() | Refused():
+                otherwise = self.unscored_reward
+            case _:
+                assert_never(outcome)
+        return otherwise if earned is None else earned
 
 
 BY_DEFAULT = Scoring()

@@ -71,7 +71,6 @@ class Line:
     task: JSONObject | None = None
     task_blob: BlobName | None = None
     """The same, if it is large."""
-    metadata: JSONObject | None = None
     messages: tuple[Annotated[Message, Field(discriminator="role")], ...]
     earlier: tuple[JSONObject, ...] = ()
     """Lines of earlier attempts."""
@@ -116,7 +115,6 @@ def _line(record: EpisodeRecord, blobs: Blobs | None) -> dict[str, Any]:
     tools: Any = record.tools
     if blobs is not None:
         tools = _put(record.tools, _TOOLS, blobs) if record.tools else None
-    metadata = {} if record.metadata is None else {"metadata": record.metadata}
     earlier = {"earlier": [_line(each, blobs) for each in record.earlier]} if record.earlier else {}
     return {
         "schema": SCHEMA,
@@ -137,7 +135,6 @@ def _line(record: EpisodeRecord, blobs: Blobs | None) -> dict[str, Any]:
         "times": _times(record.messages),
         "tools": tools,
         **_task(record.task, blobs),
-        **metadata,
         "messages": [_message(each, blobs) for each in record.messages],
         **earlier,
     }
@@ -253,7 +250,6 @@ def _record(found: Mapping[str, Any], blobs: Blobs) -> EpisodeRecord:
         seconds=read.seconds,
         attempts=read.attempts,
         earlier=tuple(_record({**each, "earlier": ()}, blobs) for each in read.earlier),
-        metadata=read.metadata,
     )
 
 
