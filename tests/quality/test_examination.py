@@ -147,7 +147,7 @@ def test_an_environments_class_is_as_it_was_after_the_examination() -> None:
 
 def test_a_report_never_steers_the_terminal() -> None:
     report = Report("x")
-    report.found("id", "red \x1b[31m", "fix")
+    report.found("id", "red \x1b[31m", fix="fix")
     assert "\x1b" not in as_text(report)
 
 

@@ -28,7 +28,6 @@ def rewards_alike(
                 subject.report.found(
                     "not-deterministic",
                     f"{tool} rewards the same actions differently: {one.reward}, {other.reward}",
-                    "Seed all randomness from the task. A grader must not depend on time.",
                     where=str(sample),
                 )
                 return False
@@ -52,11 +51,10 @@ async def examine_apart(
             if _comparable(again, alone) != _comparable(alone[0], alone):
                 rewards_alike(subject, sample, actions, [alone[0], again])
             elif await _changes(subject, sample, actions, alone, companion, others):
-                _found_not_apart(subject, sample)
+                text = "a session changes the results of another session"
+                subject.report.found("not-apart", text, where=str(sample))
         except ORSError as error:
-            subject.report.found(
-                "episode", f"two concurrent episodes ended early: {reason(error)}", "See the server's log."
-            )
+            subject.report.found("episode", f"two concurrent episodes ended early: {reason(error)}")
             return
 
 
@@ -106,12 +104,3 @@ def _comparable(moves: Sequence[Move], alone: Sequence[Sequence[Move]]) -> list[
     texts = [[move.text for move in again] for again in alone]
     stable = len(texts) > 1 and all(text == texts[0] for text in texts)
     return [(*_gain(move), move.text if stable else "") for move in moves]
-
-
-def _found_not_apart(subject: EnvironmentUnderTest, sample: Sample) -> None:
-    subject.report.found(
-        "not-apart",
-        "a session changes the results of another session",
-        "Keep state in the instance (self.…), not in the class, in a module or in shared files.",
-        where=str(sample),
-    )

@@ -22,6 +22,7 @@ from ors.quality.subject import (
 from ors.schemas import emptiest, fits_patterns, needs_choice
 from ors.types import text_and_images
 
+ANSWER_SHOWN = "the answer is in the prompt"
 SURE_LENGTH = 4
 """A shorter answer may be in a prompt by chance."""
 
@@ -37,7 +38,7 @@ async def examine(subject: EnvironmentUnderTest) -> None:
         earnings["do-nothing earns"].append(await _does_nothing(subject, sample, tools))
         earnings["random earns"].append(await _plays_by_chance(subject, sample, tools))
     if len(leaks) > 2 and all(leaks):
-        _found_answer(subject, "every sampled task")
+        subject.report.found("answer-in-prompt", ANSWER_SHOWN, where="every sampled task")
     _always_pays(subject, earnings["do-nothing earns"])
     for name, rewards in earnings.items():
         if rewards:
@@ -56,19 +57,13 @@ async def _opens(subject: EnvironmentUnderTest, sample: Sample, leaks: list[bool
         report.found(
             "opens",
             f"an episode does not open: {reason(error)}",
-            "Make __init__, setup() and get_prompt() work for every task.",
             where=str(sample),
             source=parted(str(error))[1],
         )
         return None
     text, images = text_and_images(prompt)
     if not text.strip() and not images:
-        report.found(
-            "prompt",
-            "the prompt is empty",
-            "Explain the task in get_prompt().",
-            where=str(sample),
-        )
+        report.found("prompt", "the prompt is empty", where=str(sample))
     for tool in tools:
         if tool.name not in {known.name for known in subject.tools}:
             examine_tool(subject, tool)
@@ -84,7 +79,7 @@ def _looks_for_answers(
     wanted = [each for each in answers(task) if _stands_in(each, text) and not _is_choice(each, task)]
     leaks.append(bool(wanted))
     if any(len(answer.strip()) >= SURE_LENGTH for answer in wanted):
-        _found_answer(subject, str(sample))
+        subject.report.found("answer-in-prompt", ANSWER_SHOWN, where=str(sample))
 
 
 def _stands_in(answer: str, text: str) -> bool:
@@ -98,15 +93,6 @@ def _is_choice(answer: str, task: Any) -> bool:
     return isinstance(task, list) and len(task) > 1 and answer in map(str, task)
 
 
-def _found_answer(subject: EnvironmentUnderTest, where: str) -> None:
-    subject.report.found(
-        "answer-in-prompt",
-        "the answer is in the prompt",
-        "Remove it from get_prompt(), unless the prompt lists choices.",
-        where=where,
-    )
-
-
 # ── Doing nothing ────────────────────────────────────────────────────────────────────────────────
 
 
@@ -116,12 +102,7 @@ async def _does_nothing(subject: EnvironmentUnderTest, sample: Sample, tools: Se
     chosen = any(needs_choice(tool.input_schema) for tool in tools)
     total = earned(await _played(subject, sample, actions, tools))
     if total > 0 and not chosen:
-        subject.report.found(
-            "do-nothing",
-            f"calls with empty inputs earn {total:g}",
-            "Give reward for a result, not for a call. Check how empty answers are graded.",
-            where=str(sample),
-        )
+        subject.report.found("do-nothing", f"calls with empty inputs earn {total:g}", where=str(sample))
     return total
 
 
@@ -132,7 +113,7 @@ def _always_pays(subject: EnvironmentUnderTest, rewards: Sequence[float]) -> Non
         subject.report.found(
             "do-nothing",
             f"the same first choice earns {sum(rewards) / len(rewards):.2g} on every sampled task",
-            "Check that the reward depends on the choice.",
+            fix="Check that the reward depends on the choice.",
             level="warning",
         )
 
@@ -171,22 +152,15 @@ def _judge(
         subject.report.found(
             "raises",
             f"{tool} raised for an input that fits its schema: {short(message)}",
-            f"Correct the tool, or refuse this input with ToolError: {short(str(given))}.",
+            fix=f"Correct the tool, or refuse this input with ToolError: {short(str(given))}.",
             source=source,
         )
     elif made.reason == "not_found":
         subject.report.found(
-            "not-there",
-            f"{tool} is listed, but a call of it is refused: {short(made.error)}",
-            "Add a method of that name with @tool, or handle it in _call_tool().",
+            "not-there", f"{tool} is listed, but a call of it is refused: {short(made.error)}"
         )
     elif made.reason == "input_validation" and fits:
         words = f"{tool} refuses inputs that fit its schema"
         if any(finding.text.startswith(words) for finding in subject.report.findings):
             return  # already reported, for another input
-        subject.report.found(
-            "refuses",
-            f"{words}: {short(made.error)}",
-            "Put all rules for the input into the schema, so that models know them.",
-            level="warning",
-        )
+        subject.report.found("refuses", f"{words}: {short(made.error)}")

@@ -83,8 +83,6 @@ def _add_held(report: QualityReport, held: HeldLoops) -> None:
                 "holds-loop",
                 f"{event.method} held the event loop for {event.seconds:.1f} s ({event.where}), "
                 "and all other sessions with it",
-                "Make it a plain def, which runs in a thread, or await what takes long.",
-                level="warning",
             )
 
 

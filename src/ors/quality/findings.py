@@ -6,6 +6,37 @@ from typing import Any, Literal
 
 Level = Literal["fault", "warning"]
 
+FIXES = {
+    "splits": "Make list_splits() work.",
+    "tasks": "Make list_tasks() work.",
+    "empty": "List at least one task, or remove the split.",
+    "count": "Make num_tasks() and list_tasks() agree.",
+    "unstable": "Make list_tasks() return the same tasks in the same order: use a fixed seed, or sort them.",
+    "overlap": "Keep the splits disjoint, otherwise a test split measures nothing.",
+    "exposed": "Add it to private_fields, or list only an id and look up the answer in setup().",
+    "tools": "Make list_tools() work.",
+    "schema": "Correct its input schema.",
+    "description": "Write a docstring: models use it to decide when to call the tool.",
+    "format": "Simplify its input until every provider accepts it.",
+    "opens": "Make __init__, setup() and get_prompt() work for every task.",
+    "prompt": "Explain the task in get_prompt().",
+    "answer-in-prompt": "Remove it from get_prompt(), unless the prompt lists choices.",
+    "do-nothing": "Give reward for a result, not for a call. Check how empty answers are graded.",
+    "not-there": "Add a method of that name with @tool, or handle it in _call_tool().",
+    "refuses": "Put all rules for the input into the schema, so that models know them.",
+    "not-deterministic": "Seed all randomness from the task. A grader must not depend on time.",
+    "not-apart": "Keep state in the instance (self.…), not in the class, in a module or in shared files.",
+    "episode": "See the server's log.",
+    "gold": "Correct the grader or solve(). If the maximum is not 1, set the class attribute max_reward.",
+    "forged-grade": "Run the agent's program in its own process and grade its output: box.grade_cases().",
+    "teardown": "Make it work no matter how the episode ended.",
+    "memory": "Release the memory of an episode: look for lists and caches in the class or module.",
+    "holds-loop": "Make it a plain def, which runs in a thread, or await what takes long.",
+}
+"""What an author should do about each finding, unless the finding says something else."""
+WARNINGS = {"overlap", "exposed", "description", "refuses", "holds-loop"}
+"""Findings that need not be faults."""
+
 
 @dataclass
 class Finding:
@@ -37,7 +68,7 @@ class QualityReport:
     """Steps that could not be examined, and why."""
 
     def found(
-        self, id: str, text: str, fix: str, *, level: Level = "fault", where: str = "", source: str = ""
+        self, id: str, text: str, *, fix: str = "", level: Level = "fault", where: str = "", source: str = ""
     ) -> None:
         """Adds a finding; the same finding of several tasks is one entry."""
         places = [where] if where else []
@@ -45,7 +76,8 @@ class QualityReport:
             if (finding.id, finding.text) == (id, text):
                 finding.where += [place for place in places if place not in finding.where]
                 return
-        self.findings.append(Finding(id, level, text, fix, places, source))
+        level = "warning" if id in WARNINGS else level
+        self.findings.append(Finding(id, level, text, fix or FIXES[id], places, source))
 
     @property
     def faults(self) -> list[Finding]:

@@ -110,16 +110,12 @@ def _report(
 ) -> None:
     report = subject.report
     if teardowns.failures:
-        report.found(
-            "teardown",
-            f"teardown() raised {teardowns.failures[0]}",
-            "Make it work no matter how the episode ended.",
-        )
+        report.found("teardown", f"teardown() raised {teardowns.failures[0]}")
     if not teardowns.called:
         report.found(
             "teardown",
             "teardown() was not called",
-            "Environment code must not end the process or block the end of a session.",
+            fix="Environment code must not end the process or block the end of a session.",
         )
     for id, left in (("threads", threads), ("processes", processes), ("files", files)):
         if left:
@@ -127,7 +123,7 @@ def _report(
             report.found(
                 id,
                 f"{len(left)} {id} are left after the last teardown: {shown}",
-                f"Stop or remove the {id} of the episode in teardown().",
+                fix=f"Stop or remove the {id} of the episode in teardown().",
             )
 
 
@@ -178,11 +174,7 @@ async def _memory(subject: EnvironmentUnderTest) -> None:
     growth = [(sizes[n + 1] - sizes[n]) / counts[n] for n in range(2)]
     subject.report.figures["bytes kept per episode"] = max(0, round(growth[1]))
     if min(growth) > GROWTH_BYTES:
-        subject.report.found(
-            "memory",
-            f"every episode leaks {min(growth) / 1024:.0f} KiB",
-            "Release the memory of an episode: look for lists and caches in the class or module.",
-        )
+        subject.report.found("memory", f"every episode leaks {min(growth) / 1024:.0f} KiB")
 
 
 async def _round(subject: EnvironmentUnderTest, episodes: int, until: float) -> int:

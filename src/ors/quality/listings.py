@@ -23,7 +23,7 @@ async def examine(subject: EnvironmentUnderTest) -> None:
     try:
         splits = await subject.within("list_splits()", subject.env.list_splits())
     except ORSError as error:
-        report.found("splits", f"the splits cannot be listed: {reason(error)}", "Make list_splits() work.")
+        report.found("splits", f"the splits cannot be listed: {reason(error)}")
         return
     counts: dict[str, int] = {}
     listed: dict[str, list[JSONObject]] = {}
@@ -34,11 +34,7 @@ async def examine(subject: EnvironmentUnderTest) -> None:
             counts[split] = await subject.within(f"counting the tasks of {split!r}", work)
             listed[split], whole[split] = await _split(subject, split, counts[split])
         except ORSError as error:
-            report.found(
-                "tasks",
-                f"the tasks of {split!r} cannot be listed: {reason(error)}",
-                "Make list_tasks() work.",
-            )
+            report.found("tasks", f"the tasks of {split!r} cannot be listed: {reason(error)}")
     if counts:
         report.figures["tasks"] = counts
     _overlap(subject, whole)
@@ -57,17 +53,11 @@ async def _split(
     """Returns the tasks as listed, and with private fields."""
     report = subject.report
     if not count:
-        report.found(
-            "empty", f"the split {split!r} has no tasks", "List at least one task, or remove the split."
-        )
+        report.found("empty", f"the split {split!r} has no tasks")
         return [], []
     first = await subject.within(f"listing {split!r}", _listing(subject.env, split, count))
     if count <= MOST_LISTED and len(first) != count:
-        report.found(
-            "count",
-            f"num_tasks says {count} for {split!r}, but {len(first)} tasks are listed",
-            "Make num_tasks() and list_tasks() agree.",
-        )
+        report.found("count", f"num_tasks says {count} for {split!r}, but {len(first)} tasks are listed")
     again = await subject.within(f"listing {split!r}", _listing(subject.env, split, count))
     _compare(subject, split, first, again)
     whole = await _whole(subject, split, first)
@@ -85,7 +75,7 @@ async def _whole(subject: EnvironmentUnderTest, split: str, first: list[JSONObje
     except (TypeError, ValueError):
         # Models, dates or numpy numbers: the server encodes them its own way, so compare two direct calls.
         if repr(asked) != repr(await _asked(subject, split)):
-            _found_unstable(subject, split)
+            subject.report.found("unstable", f"two listings of {split!r} differ")
         return first
     shown = {key for task in first for key in task}  # without private fields
     _compare(subject, split, first, [{k: v for k, v in task.items() if k in shown} for task in plain])
@@ -96,15 +86,7 @@ def _compare(
     subject: EnvironmentUnderTest, split: str, first: list[JSONObject], again: list[JSONObject]
 ) -> None:
     if _key(first) != _key(again):
-        _found_unstable(subject, split)
-
-
-def _found_unstable(subject: EnvironmentUnderTest, split: str) -> None:
-    subject.report.found(
-        "unstable",
-        f"two listings of {split!r} differ",
-        "Make list_tasks() return the same tasks in the same order: use a fixed seed, or sort them.",
-    )
+        subject.report.found("unstable", f"two listings of {split!r} differ")
 
 
 async def _compare_elsewhere(
@@ -120,7 +102,7 @@ async def _compare_elsewhere(
         subject.report.found(
             "unstable",
             f"another process lists {split!r} differently",
-            "All servers must agree on every index: sort items of a set or a folder, use a fixed seed.",
+            fix="All servers must agree on every index: sort items of a set or a folder, use a fixed seed.",
         )
 
 
@@ -153,7 +135,7 @@ async def _asked(subject: EnvironmentUnderTest, split: str) -> list[Any] | None:
         subject.report.found(
             "unstable",
             f"list_tasks({split!r}) fails the second time: {reason(error)}",
-            "Make list_tasks() work more than once.",
+            fix="Make list_tasks() work more than once.",
         )
         return None
 
@@ -165,12 +147,7 @@ def _overlap(subject: EnvironmentUnderTest, listed: dict[str, list[JSONObject]])
         for second in names[number + 1 :]:
             shared = len(keys[first] & keys[second])
             if shared:
-                subject.report.found(
-                    "overlap",
-                    f"{shared} tasks are in both {first!r} and {second!r}",
-                    "Keep the splits disjoint, otherwise a test split measures nothing.",
-                    level="warning",
-                )
+                subject.report.found("overlap", f"{shared} tasks are in both {first!r} and {second!r}")
 
 
 def _answers(subject: EnvironmentUnderTest, listed: dict[str, list[JSONObject]]) -> None:
@@ -178,10 +155,7 @@ def _answers(subject: EnvironmentUnderTest, listed: dict[str, list[JSONObject]])
     exposed = sorted(name for name in fields if looks_like_answer(name))
     if exposed:
         subject.report.found(
-            "exposed",
-            f"task listings show {', '.join(map(repr, exposed))} to anyone who can list tasks",
-            "Add it to private_fields, or list only an id and look up the answer in setup().",
-            level="warning",
+            "exposed", f"task listings show {', '.join(map(repr, exposed))} to anyone who can list tasks"
         )
 
 
@@ -205,7 +179,7 @@ async def examine_tools(subject: EnvironmentUnderTest) -> None:
     try:
         subject.tools = await subject.env.list_tools(terminal=True)
     except ORSError as error:
-        subject.report.found("tools", f"tools cannot be listed: {reason(error)}", "Make list_tools() work.")
+        subject.report.found("tools", f"tools cannot be listed: {reason(error)}")
         return
     subject.report.figures["tools"] = len(subject.tools)
     for tool in subject.tools:
@@ -216,20 +190,13 @@ def examine_tool(subject: EnvironmentUnderTest, tool: ToolSpec) -> None:
     report = subject.report
     wrong = problems(tool.input_schema)
     for problem in wrong[:3]:
-        report.found("schema", f"the input schema of {tool.name!r}: {problem}", "Correct its input schema.")
+        report.found("schema", f"the input schema of {tool.name!r}: {problem}")
     if not tool.description.strip():
-        report.found(
-            "description",
-            f"the tool {tool.name!r} has no description",
-            "Write a docstring: models use it to decide when to call the tool.",
-            level="warning",
-        )
+        report.found("description", f"the tool {tool.name!r} has no description")
     for provider in () if wrong else PROVIDERS:
         try:
             convert_tools([tool], provider)
         except Exception as error:
             report.found(
-                "format",
-                f"the tool {tool.name!r} cannot be converted for {provider}: {reason(error)}",
-                "Simplify its input until every provider accepts it.",
+                "format", f"the tool {tool.name!r} cannot be converted for {provider}: {reason(error)}"
             )

@@ -48,9 +48,6 @@ CHEATS = {
     **{f"print {claim!r} and exit with 0": CLAIM.format(f"{claim}\n".encode()) for claim in CLAIMS},
     "return an object that equals everything": EQUAL,
 }
-CHEATED_FIX = (
-    "Run the agent's program as a process of its own, and grade its output outside: box.grade_cases()."
-)
 
 
 async def examine_gold(subject: EnvironmentUnderTest) -> None:
@@ -69,7 +66,7 @@ async def examine_gold(subject: EnvironmentUnderTest) -> None:
             raise
         except Exception as error:
             subject.report.found(
-                "gold", f"solve() fails: {reason(error)}", "Correct solve().", where=str(sample)
+                "gold", f"solve() fails: {reason(error)}", fix="Correct solve().", where=str(sample)
             )
     if rewards:
         subject.report.figures["gold earns"] = sum(rewards) / len(rewards)
@@ -99,7 +96,6 @@ async def _solution_earns(
         subject.report.found(
             "gold",
             f"the gold solution earns {total:g} of {wanted:g}" + (f": {short(wrong)}" if wrong else ""),
-            "Correct the grader or solve(). If the maximum is not 1, set the class attribute max_reward.",
             where=str(sample),
         )
     elif beside:
@@ -121,7 +117,7 @@ async def examine_graders(subject: EnvironmentUnderTest) -> None:
             for how, program in CHEATS.items():
                 if (total := await _work_earns(subject, sample, program)) > honest:
                     text = f"work that is wrong earns {total:g}: its modules {how}"
-                    subject.report.found("forged-grade", text, CHEATED_FIX, where=str(sample))
+                    subject.report.found("forged-grade", text, where=str(sample))
                     break
         except ORSError:
             continue  # reported by the steps before

@@ -157,7 +157,7 @@ class EnvironmentUnderTest:
             return await self.play(sample, actions)
         except ORSError as error:
             text = f"an episode ended early: {reason(error)}"
-            self.report.found("episode", text, "See the server's log.", where=str(sample))
+            self.report.found("episode", text, where=str(sample))
             return []
 
     async def move(self, session: AsyncSession, action: Action) -> Move:
@@ -180,7 +180,7 @@ class EnvironmentUnderTest:
             self.report.not_tried["memory"] = f"{self.stuck} while memory is traced"
             return Stuck(self.stuck)
         fix = "Make it return, or limit its time. --patience allows more time for calls."
-        self.report.found(id, self.stuck, fix)
+        self.report.found(id, self.stuck, fix=fix)
         return Stuck(self.stuck)
 
     def random_actions(self, tools: Sequence[ToolSpec], seed: int) -> list[Action]:
