@@ -151,6 +151,7 @@ def test_secrets_appear_in_no_error_and_no_log(how: str, caplog: pytest.LogCaptu
 def test_delete_ends_running_calls_and_tears_down_once(raw: Raw) -> None:
     id = fresh()
     sid = raw.session(task={"id": id})
+    assert raw.get("/lab/prompt", sid=sid).status == 200  # waits for the setup
     with raw.opened(sid, "stay") as running, raw.opened(sid, "echo", {"text": "never"}) as queued:
         assert raw.post("/delete", sid=sid).json() == {"sid": sid}
         assert "Session deleted" in running.rest().error()
