@@ -20,6 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
 
+from omegaconf import OmegaConf
 from verl.experimental.agent_loop.tool_parser import FunctionCall, ToolParser
 from verl.workers.rollout.replica import TokenOutput
 
@@ -27,9 +28,10 @@ from bench import machine
 from bench.rollouts import AT_ONCE, STEPS, TASK, driven
 from bench.servers import running
 from ors.adapters.common.clients import OPTIONS
+from ors.adapters.common.training import Recent, Training
 from ors.adapters.openenv import ORSSessionFactory
 from ors.adapters.skyrl import ORSTextEnv
-from ors.adapters.tinker import ORSMessageEnv
+from ors.adapters.tinker_envs import ORSMessageEnv
 from ors.adapters.trl import TRLEnvironments
 from ors.adapters.verl import ORSAgentLoop
 from ors.client import ORS, AsyncORS
@@ -124,10 +126,12 @@ async def _tinker(url: str) -> None:
         for call in calls
     ]
     async with AsyncORS(url, options=OPTIONS) as client:
-        env = client.environment("bench")
+        env, training, played = client.environment("bench"), Training.of({"reward": "sum"}), Recent()
 
         async def play() -> None:
-            made = ORSMessageEnv(env.session(split=TASK[0], index=TASK[1]), renderer, reward="sum")
+            made = ORSMessageEnv(
+                lambda: env.session(split=TASK[0], index=TASK[1]), renderer, training, played
+            )
             await made.initial_observation()
             assert sum([(await made.step(reply)).reward for reply in replies]) == STEPS
             await made.close()
@@ -159,10 +163,11 @@ class _InstantTokens(ORSAgentLoop):
 
     def __init__(self, url: str) -> None:
         self._base_url, self._environment, self._secrets = url, "bench", dict[str, str]()
-        self._arguments = {"reward": "sum"}
+        self._training, self.config = Training.of({"reward": "sum"}), OmegaConf.create()
         self.tokenizer: Any = SimpleNamespace(pad_token_id=0)
         turns = SimpleNamespace(format="instant", max_parallel_calls=1)
-        self.rollout_config: Any = SimpleNamespace(response_length=1000, multi_turn=turns)
+        lengths = {"prompt_length": 1000, "response_length": 1000, "max_model_len": None}
+        self.rollout_config: Any = SimpleNamespace(multi_turn=turns, **lengths)
         self.server_manager: Any = _InstantModel()
         self.processor = None
 

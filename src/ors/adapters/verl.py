@@ -1,6 +1,5 @@
 """verl: an agent loop."""
 
-from collections import deque
 from collections.abc import Awaitable
 from functools import lru_cache
 from typing import Any
@@ -10,13 +9,11 @@ from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopOutp
 
 from ors.adapters.common.clients import shared_client
 from ors.adapters.common.secrets import secrets_from
-from ors.adapters.common.training import Training, Watch, check_recent, logger, told
+from ors.adapters.common.training import Training, logger, recent, told
 from ors.adapters.verl_tokens import TokenAgent
 from ors.rollouts import EpisodeRecord, Failed, Outcome, play
 from ors.rollouts.driver import with_retries
 from ors.rollouts.episodes.outcome import worth_retrying
-
-_ENOUGH, _RECENT = 8, 32
 
 
 class ORSAgentLoop(AgentLoopBase):
@@ -52,32 +49,8 @@ class ORSAgentLoop(AgentLoopBase):
         record = await with_retries(attempt, self._training.retries)
         if record.reward is None and _is_hopeless(record.outcome):
             raise RuntimeError(f"the episode {told(record.outcome)} (environment {self._environment!r})")
-        metrics = _worker(self._base_url, self._environment).count(record)
+        metrics = recent(self._base_url, self._environment).count(record)
         return agents[-1].output(record, row.get("global_steps"), metrics)
-
-
-class _Worker:
-    """What a process of verl has played. verl tells nobody in it which episodes a step has."""
-
-    def __init__(self) -> None:
-        self._watch, self._recent = Watch(), deque[EpisodeRecord](maxlen=_RECENT)
-
-    def count(self, record: EpisodeRecord) -> dict[str, float]:
-        """Logs why an episode failed; returns its metrics.
-
-        Raises:
-            MostFailed: most of the recent ones did.
-        """
-        metrics = self._watch.count([record])
-        self._recent.append(record)
-        if len(self._recent) >= _ENOUGH:
-            check_recent(self._recent)
-        return metrics
-
-
-@lru_cache
-def _worker(base_url: str, environment: str) -> _Worker:
-    return _Worker()
 
 
 @lru_cache

@@ -1,8 +1,9 @@
 """SkyRL's own generator and advantages on our environments, with an engine that samples by a script."""
 
+import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
@@ -19,6 +20,7 @@ from skyrl_gym.envs import registration
 
 from ors.adapters.common.training import MostFailed
 from ors.adapters.skyrl_generator import LEFT_OUT, ORSGymGenerator
+from tests.support.outcome_cases import Case, check
 from tests.support.tiny_model import called, tiny_tokenizer
 from tests.support.training_environment import Hunt, hunt_elsewhere
 
@@ -271,3 +273,15 @@ async def test_batches_of_single_turns_are_refused() -> None:
     engine = Engine([])
     with pytest.raises(ValueError, match=r"set generator\.batched=false"):
         ORSGymGenerator(config(batched=True), SkyRLGymConfig(), engine, engine.tokenizer)
+
+
+def test_every_outcome_counts_as_the_table_says(url: str) -> None:
+    def play(
+        url: str, environment: str, cases: Sequence[Case], options: Mapping[str, Any]
+    ) -> Sequence[float | None]:
+        scripts = [[each.hermes() for each in case.replies] for case in cases]
+        output = asyncio.run(generated(url, scripts, environment=environment, **options))
+        left_out = [reason == LEFT_OUT for reason in output["stop_reasons"]]
+        return [None if out else total for out, total in zip(left_out, totals(output), strict=True)]
+
+    check(url, play)

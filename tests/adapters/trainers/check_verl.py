@@ -1,7 +1,8 @@
 """verl's own agent loop worker on our environments, with a token server that samples by a script."""
 
+import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,8 @@ from verl.workers.rollout.replica import TokenOutput
 
 import ors.adapters.verl
 import ors.adapters.verl_grpo
-from ors.adapters.common.training import MostFailed
+from ors.adapters.common.training import MostFailed, recent
+from tests.support.outcome_cases import Case, check
 from tests.support.tiny_model import called, tiny_model, tiny_processor, tiny_tokenizer
 from tests.support.training_environment import hunt_elsewhere
 
@@ -41,7 +43,7 @@ LOOP = """
 @pytest.fixture(autouse=True)
 def new_process() -> None:
     """As if nothing had been played before."""
-    ors.adapters.verl._worker.cache_clear()
+    recent.cache_clear()
     ors.adapters.verl._check_estimator.cache_clear()
 
 
@@ -386,3 +388,18 @@ async def test_an_estimator_that_counts_failures_as_0_is_refused(
     with caplog.at_level(logging.WARNING, "ors.adapters"):
         await rollout(url, [RIGHT, RIGHT], estimator="rloo")
     assert caplog.text.count("adv_estimator=rloo may count episodes without a reward as 0") == 1
+
+
+def test_every_outcome_counts_as_the_table_says(url: str, rollout: Rollout) -> None:
+    async def played(environment: str, case: Case, arguments: str) -> float | None:
+        script = [each.hermes() for each in case.replies]
+        done, _ = await rollout(url, [script], environment=environment, arguments=arguments)
+        return float(done.batch["rm_scores"].sum()) if done.batch["response_mask"].any() else None
+
+    def play(
+        url: str, environment: str, cases: Sequence[Case], options: Mapping[str, Any]
+    ) -> Sequence[float | None]:
+        arguments = "\n".join(f"{name}: {value}" for name, value in options.items() if name != "reward")
+        return [asyncio.run(played(environment, case, arguments)) for case in cases]
+
+    check(url, play)

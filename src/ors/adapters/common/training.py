@@ -1,7 +1,7 @@
 """How every adapter plays, scores, counts and watches the episodes of a training."""
 
 import logging
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -86,22 +86,13 @@ class Training:
                 break
         return episode, first
 
-    def so_far(self, rewards: Sequence[float]) -> float | None:
-        """What an episode with these rewards counts as if it is cut off now."""
-        rules = Rules(**self.arguments)
-        try:
-            earned = reducer(rules.reward)(rewards) if rewards else None
-        except Exception:  # a function of the user's that needs the whole episode
-            earned = None
-        return rules.scoring().score(Truncated("tokens"), earned)
-
 
 class Account:
     """Pays the reward of an episode in parts, for trainers that add up its steps and may cut it at any."""
 
     def __init__(self, training: Training) -> None:
         self.paid = 0.0
-        self._training, self._rewards = training, list[float]()
+        self._rules, self._rewards = Rules(**training.arguments), list[float]()
 
     def pay(self, new: Sequence[Message], record: EpisodeRecord | None) -> float:
         """The part of a step. With it, all that is paid is what the episode counts as if it ends here.
@@ -111,9 +102,16 @@ class Account:
         """
         results = [each for each in new if isinstance(each, ToolMessage)]
         self._rewards += [each.reward for each in results if each.reward is not None]
-        due = reward_of(record) if record is not None else self._training.so_far(self._rewards) or 0.0
+        due = self._so_far() if record is None else reward_of(record)
         before, self.paid = self.paid, due
         return due - before
+
+    def _so_far(self) -> float:
+        try:
+            earned = reducer(self._rules.reward)(self._rewards) if self._rewards else None
+        except Exception:  # a function of the user's that needs the whole episode
+            earned = None
+        return self._rules.scoring().score(Truncated("tokens"), earned) or 0.0
 
 
 class NoReward(Exception):
@@ -243,3 +241,27 @@ def check_recent(records: Sequence[EpisodeRecord]) -> None:
     """
     several = len({(each.task.split, each.task.index) for each in records}) > 1
     check_step([each for each in records if several or kind(each.outcome) != "failed_environment"])
+
+
+class Recent:
+    """What a process has played, where the trainer tells nobody in it which episodes a step has."""
+
+    def __init__(self) -> None:
+        self._watch, self._records = Watch(), deque[EpisodeRecord](maxlen=_ALL_WINDOW)
+
+    def count(self, record: EpisodeRecord) -> dict[str, float]:
+        """Logs why an episode failed; returns its metrics.
+
+        Raises:
+            MostFailed: most of the recent episodes did.
+        """
+        metrics = self._watch.count([record])
+        self._records.append(record)
+        if len(self._records) >= _TASK_WINDOW:
+            check_recent(self._records)
+        return metrics
+
+
+@lru_cache
+def recent(base_url: str, environment: str) -> Recent:
+    return Recent()
