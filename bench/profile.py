@@ -21,7 +21,7 @@ PARTS = {
     "ors/server/sessions/calls.py": "call: task, replay",
     "ors/server/sessions/kept_results.py": "call: task, replay",
     "ors/server/episodes/episode.py": "episode: turn, finished rule",
-    "ors/server/episodes/call_order.py": "episode: turn, finished rule",
+    "ors/server/episodes/author_code.py": "episode: turn, finished rule",
     "ors/server/episodes/threads.py": "threads",
     "ors/server/connections/connection.py": "HTTP: the connection",
     "ors/server/http/answers.py": "HTTP: routes, answers",

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from ors.server.episodes.call_order import CallOrder
+from ors.server.episodes.author_code import CallOrder
 
 
 async def test_calls_run_in_their_order_and_concurrent_ones_together() -> None:

@@ -10,7 +10,7 @@ import pytest
 from ors._protocol import error_event, task_ids
 from ors.errors import BadRequest, Gone, NotFound
 from ors.limits import Limits
-from ors.server.episodes.call_order import CallOrder
+from ors.server.episodes.author_code import CallOrder
 from ors.server.episodes.result import Result
 from ors.server.observe.events import Observers
 from ors.server.sessions.calls import Call, Calls

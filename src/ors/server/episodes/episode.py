@@ -18,8 +18,7 @@ from ors._sandbox_observer import SANDBOX_OBSERVER
 from ors.environment import Environment, Secrets
 from ors.errors import BadRequest, Gone, SandboxLimit, ServerFailed, ToolError
 from ors.limits import Limits
-from ors.server.episodes.author_code import AuthorCode, EnvironmentForks, OutOfTime, within
-from ors.server.episodes.call_order import CallOrder
+from ors.server.episodes.author_code import AuthorCode, CallOrder, EnvironmentForks, OutOfTime, within
 from ors.server.episodes.error_text import trace
 from ors.server.episodes.result import Result, already_finished, cut, failed, finished_meanwhile, refused
 from ors.server.episodes.threads import NoThread
