@@ -55,7 +55,7 @@ def test_a_mask_is_black_and_white() -> None:
 @pytest.mark.parametrize(
     ("source", "told"),
     [
-        (b"<svg/>", "this is no PNG, JPEG, WebP or GIF: starts with b'<svg/>'"),
+        (b"<svg/>", "this is not a PNG, JPEG, WebP or GIF: starts with b'<svg/>'"),
         (b"", "is empty"),
         ("data:image/png;base64,AAAA", "for base64 write ImageBlock"),
         (numpy.zeros((2, 2)), "holds uint8 from 0 to 255, not float64"),

@@ -178,7 +178,7 @@ async def test_a_mistake_in_a_method_is_told_when_it_runs() -> None:
             env.get_task("object", 0),
             env.get_task_range("object", 0, 1),
         ):
-            assert "Mistaken: a task is JSON, but bad is not" in await told(asked)
+            assert "Mistaken: tasks must be JSON, but bad is not" in await told(asked)
         async with env.session(split="train", index=0) as session:
             assert "such as [TextBlock(text=...)], not dict" in await told(session.get_prompt())
             for name, words in {

@@ -52,7 +52,7 @@ def _mime(content: bytes, what: str) -> str:
     if content[:4] == b"RIFF" and content[8:12] == b"WEBP":
         return "image/webp"
     begin = f"starts with {content[:8]!r}" if content else "is empty"
-    raise ValueError(f"{what} is no PNG, JPEG, WebP or GIF: {begin}")
+    raise ValueError(f"{what} is not a PNG, JPEG, WebP or GIF: {begin}")
 
 
 def _of_pil(image: Any) -> bytes:

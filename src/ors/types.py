@@ -239,7 +239,7 @@ class CreateSession(BaseModel):
         if (self.split is None) != (self.index is None):
             raise ValueError("split and index must be given together")
         if (self.task_spec is None) == (self.split is None):
-            raise ValueError("give either task_spec, or split and index, not both and not neither")
+            raise ValueError("give either task_spec or split and index")
         return self
 
 

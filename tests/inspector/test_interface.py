@@ -39,7 +39,7 @@ def test_a_browser_at_the_bare_address_is_led_to_the_inspector_and_a_program_is_
     assert (answer.status, answer.headers["location"]) == (307, "/-/")
     assert raw("HEAD", "/", headers=PAGE).status == 307
     for headers in ({}, {"Accept": "*/*"}, {"Accept": "application/json"}):
-        assert raw.get("/", headers=headers).detail == "There is nothing here; try /list_environments"
+        assert raw.get("/", headers=headers).detail == "Not found; try /list_environments"
     assert raw.post("/", headers=PAGE).status == 404
 
 

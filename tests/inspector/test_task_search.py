@@ -125,9 +125,9 @@ def test_few_tasks_in_an_answer_are_no_obstacle(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize(
     ("query", "status", "told"),
     [
-        ("environment=nothing&split=train", 404, "no such environment"),
+        ("environment=nothing&split=train", 404, "No such environment"),
         ("environment=library&split=nothing", 400, "the splits are"),
-        ("environment=library&split=train&from=x", 400, "from: a number"),
+        ("environment=library&split=train&from=x", 400, "from: expected a number"),
         (f"environment=library&split=train&text={'x' * 1001}", 400, "at most 1000 characters"),
     ],
 )

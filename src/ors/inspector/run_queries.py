@@ -142,7 +142,7 @@ def _bounds(request: Request, name: str) -> tuple[float, float] | None:
     try:
         return float(low or -math.inf), float(high or math.inf)
     except ValueError:
-        raise BadRequest(f"{name}_from, {name}_to: numbers are expected") from None
+        raise BadRequest(f"{name}_from, {name}_to: expected numbers") from None
 
 
 def _within(value: float | None, bounds: tuple[float, float] | None) -> bool:

@@ -83,7 +83,7 @@ class RunsApi:
         entries = run.entries
         entry = next((each for each in entries if each.id == wanted), None)
         if entry is None:
-            raise NotFound("There is no such episode in this run")
+            raise NotFound("No such episode in this run")
         samples = [each for each in entries if each.task == entry.task]
         line = run.line(entry)
         return answer(
@@ -119,7 +119,7 @@ class RunsApi:
     def blob(self, request: Request) -> Answer:
         run, name = self._runs.get(request.asked("run")), request.asked("blob")
         if not _SHA256.fullmatch(name):
-            raise BadRequest("blob: 64 hexadecimal digits are expected")
+            raise BadRequest("blob: expected 64 hexadecimal digits")
         return Answer(200, run.blob(name), _BLOB)
 
 

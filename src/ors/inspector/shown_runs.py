@@ -99,7 +99,7 @@ class ShownRun:
         except RunError as error:  # the index has read only the beginning of the line
             raise NotFound(f"The line of this episode is broken: {error}") from None
         if read.id != entry.id:
-            raise NotFound("The line of this episode was changed")
+            raise NotFound("The line of this episode has changed")
         if read.task_blob is not None:
             found["task"] = self._task(read.task_blob)
         return found
@@ -122,7 +122,7 @@ class ShownRun:
             with Blobs(self._folder).open(name) as file:
                 content = file.read(MOST_BLOB_BYTES + 1)
         except RunError as error:
-            raise NotFound(f"There is no such blob in this run: {error}") from None
+            raise NotFound(f"No such blob in this run: {error}") from None
         if len(content) > MOST_BLOB_BYTES:
             raise TooLarge(f"The blob is larger than {MOST_BLOB_BYTES // 2**20} MiB: open its file instead")
         return content
@@ -186,11 +186,11 @@ class ShownRuns:
             BadRequest: no run is named.
         """
         if not name:
-            raise BadRequest("Name a run")
+            raise BadRequest("run: name a run")
         if name not in self._runs:
             self._find()
         if name not in self._runs:
-            raise NotFound(f"There is no run {name}")
+            raise NotFound(f"No run is named {name}")
         self._runs[name].refresh()
         return self._runs[name]
 

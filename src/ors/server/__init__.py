@@ -143,9 +143,7 @@ class Server:
     def _guard(self, host: str, insecure: bool) -> None:
         loopback = is_loopback(host)
         if self._app.is_local and (not loopback or insecure):
-            raise ValueError(
-                'return_errors="line" shows source code, so it needs a host of this machine alone'
-            )
+            raise ValueError('return_errors="line" exposes source code, so it needs a loopback host')
         if not loopback and not self._app.keys and not insecure:
             raise ValueError(
                 f"on {host}, anyone who can reach this machine could list all tasks and call all tools: "

@@ -19,11 +19,10 @@ from ors.server.episodes.threads import NoThread, Threads
 from ors.server.http.answers import Answer, refusal
 from ors.server.http.body_values import SMALL_BODY, is_light, parsed
 from ors.server.http.endpoints import Endpoints
-from ors.server.http.heavy_bodies import HeavyBodies
 from ors.server.http.origin_check import LOOPBACK, OriginCheck, is_preflight
 from ors.server.http.requests import KEYLESS_BODY_BYTES, Request
 from ors.server.http.routing import Routes
-from ors.server.http.streams import CallTimers, Later, Outcome, Stream
+from ors.server.http.streams import CallTimers, HeavyBodies, Later, Outcome, Stream
 from ors.server.observe.events import Closing, EpisodeEnded, LoopHeld, Rejected
 from ors.server.observe.log import LOGGED, EventLog
 from ors.server.observe.loop_watch import LoopWatch

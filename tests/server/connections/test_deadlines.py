@@ -149,7 +149,7 @@ def test_a_body_that_drips_is_408(
         pass_time(connection, clock, BODY_SECONDS / 2)
     assert pipe.sent.startswith(b"HTTP/1.1 408 ")
     assert b"ors-reason: limit" in pipe.sent
-    assert b"comes too slowly" in pipe.sent
+    assert b"arrives too slowly" in pipe.sent
 
 
 def test_headers_over_the_limit_are_431_also_if_they_come_at_once(

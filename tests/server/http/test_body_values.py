@@ -196,7 +196,7 @@ def test_a_handler_that_does_not_read_its_body_does_not_mind_its_values(raw: Raw
 
 @proves("http.body-values")
 def test_bodies_of_many_values_share_a_budget_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ors.server.http.heavy_bodies.ARRIVING_BYTES", 20 * 2**20)
+    monkeypatch.setattr("ors.server.http.streams.ARRIVING_BYTES", 20 * 2**20)
     body = BODIES["/create"](listed(b"1", 200_000))  # 13 MB, once it is parsed
     with serving(Server([Lab])) as url, ThreadPoolExecutor(8) as pool:
         raw = Raw(url)
@@ -213,7 +213,7 @@ def test_bodies_of_many_values_share_a_budget_of_memory(monkeypatch: pytest.Monk
 
 @proves("http.body-values")
 def test_a_queued_creation_keeps_its_share_of_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ors.server.http.heavy_bodies.ARRIVING_BYTES", 20 * 2**20)
+    monkeypatch.setattr("ors.server.http.streams.ARRIVING_BYTES", 20 * 2**20)
     limits = Limits(sessions=1, queue=5)
     body = BODIES["/create"](listed(b"1", 200_000))
     with serving(Server([Lab], limits=limits)) as url, ThreadPoolExecutor(1) as pool:

@@ -103,13 +103,13 @@ def test_a_wrong_method_is_told_the_right_ones(path: str, allow: str) -> None:
 @pytest.mark.parametrize(
     ("names", "path", "text"),
     [
-        (("lab",), "/lab/nothing", "nothing at this path; the environments are: lab"),
-        (("lab",), "/health/more", "nothing at this path"),
-        (("lab",), "/-/nothing", "nothing at this path"),
-        (("lab",), "/-/tools", "nothing at this path"),
+        (("lab",), "/lab/nothing", "Not found; the environments are: lab"),
+        (("lab",), "/health/more", "Not found"),
+        (("lab",), "/-/nothing", "Not found"),
+        (("lab",), "/-/tools", "Not found"),
         (("lab", "other"), "/nobody/tools", "the environments are: lab, other"),
         (("lab", "other"), "/", "try /list_environments"),
-        (("lab",), "/" + "é" * LONGEST_LOCATION, "nothing at this path"),
+        (("lab",), "/" + "é" * LONGEST_LOCATION, "Not found"),
     ],
     ids=[
         "below an environment",

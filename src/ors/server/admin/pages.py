@@ -153,7 +153,7 @@ class Inspector:
     async def tasks(self, request: Request) -> Answer:
         environment = self._environments.get(request.asked("environment"))
         if environment is None:
-            raise NotFound("There is no such environment")
+            raise NotFound("No such environment")
         private = self._keys.sees_private(request.key)
         search = TaskSearch(environment, request.asked("split"), request.asked("text"), private)
         return answer(await search.run(request.number("from", 0)))
@@ -228,7 +228,7 @@ def page_file(name: str) -> Answer:
     """
     found = page_files().get(name)
     if found is None:
-        raise NotFound("There is nothing at this path")
+        raise NotFound("Not found")
     return found
 
 

@@ -62,7 +62,7 @@ class TaskSearch:
             BadRequest: the text is too long.
         """
         if len(text) > MOST_TEXT:
-            raise BadRequest(f"text: at most {MOST_TEXT} characters can be searched for")
+            raise BadRequest(f"text: expected at most {MOST_TEXT} characters")
         self._environment = environment
         self._split = split
         self._wanted = dumps(text)[1:-1].decode().casefold()  # escaped as in the JSON that is searched

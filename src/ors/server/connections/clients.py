@@ -115,7 +115,7 @@ class OverflowContext(ConnectionContext):
         now, before = time.monotonic(), self._refused_at
         self._refused_at = now
         if now - before > QUIET_SECONDS:
-            log.warning("connections are refused, since the limit is reached: %s", self._limit)
+            log.warning("refusing connections at the limit: %s", self._limit)
 
     def connected(self) -> None:
         self._connections += 1

@@ -124,7 +124,7 @@ def seconds_for(count: int) -> float:
 
 def too_slow() -> ResponseError:
     """The error for a body that takes too long."""
-    text = f"The request body comes too slowly: it has {BODY_SECONDS:.0f} s, and 1 s for each "
+    text = f"The request body arrives too slowly: the limit is {BODY_SECONDS:.0f} s plus 1 s per "
     return ResponseError(f"{text}{LEAST_BYTES_A_SECOND} bytes", status=408, reason="limit")
 
 

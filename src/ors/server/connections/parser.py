@@ -233,7 +233,7 @@ class RequestParser(asyncio.Protocol):
             self._switch_protocol(upgrade, rest)
             return
         if method == b"CONNECT" or self._upgrades == MAX_UPGRADES:
-            self._refuse(BadRequest("This server speaks HTTP/1.1, and is no proxy"))
+            self._refuse(BadRequest("This server speaks HTTP/1.1 and is not a proxy"))
             return
         # The parser reads no body of such a request: it is parsed again, without the header.
         lines = [b"%b %b HTTP/%b" % (method, self._url, version)]

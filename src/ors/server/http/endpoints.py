@@ -111,7 +111,7 @@ class Endpoints:
         except (TypeError, ValueError, RecursionError) as error:
             tasks = value if key == "tasks" else [value]
             names = sorted({name for task in tasks for name in misfits(dict(task))})
-            text = f"{environment.cls.__name__}: a task is JSON, but {', '.join(names)} is not: {error}"
+            text = f"{environment.cls.__name__}: tasks must be JSON, but {', '.join(names)} is not: {error}"
             raise ServerFailed(text, reason="environment") from None
 
     def _shown(self, request: Request, environment: ServedEnvironment, tasks: Sequence[Any]) -> Sequence[Any]:
@@ -255,7 +255,7 @@ class Endpoints:
         loop = self._shared.loop or asyncio.get_running_loop()
         session = self._sessions.find(request.session_id(), loop.time(), request.key)
         if environment.name != session.environment:
-            raise NotFound(f"This session is of the environment {session.environment!r}")
+            raise NotFound(f"This session belongs to the environment {session.environment!r}")
         headers = request.headers
         key = request.idempotency_key() if IDEMPOTENCY_KEY in headers else None
         trace = request.trace() if TRACE in headers else ""

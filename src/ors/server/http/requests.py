@@ -84,7 +84,7 @@ class Request:
         """
         text = self.asked(name) or str(otherwise)
         if not (text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS):
-            raise BadRequest(f"{name}: a number from 0 to {'9' * MAX_DIGITS} is expected")
+            raise BadRequest(f"{name}: expected a number from 0 to {'9' * MAX_DIGITS}")
         return int(text)
 
     def session_id(self) -> str:
@@ -190,7 +190,7 @@ class Request:
             BadRequest: it is something else. TooLarge: it has too many values.
         """
         if not self.body:
-            raise BadRequest("The request body is empty; a JSON object is expected")
+            raise BadRequest("The request body is empty; expected a JSON object")
         value = self._value()
         if not isinstance(value, dict):
             raise BadRequest("The request body must be a JSON object")
@@ -257,9 +257,7 @@ def doubled(name: bytes) -> BadRequest:
 
 def _checked(value: str, header: str) -> str:
     if not _protocol.valid_session_id(value):
-        raise BadRequest(
-            f"The header {header} must be printable, of 1 to {_protocol.MAX_ID_CHARS} characters"
-        )
+        raise BadRequest(f"The header {header} must be 1 to {_protocol.MAX_ID_CHARS} printable characters")
     return value
 
 

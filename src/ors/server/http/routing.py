@@ -177,13 +177,11 @@ class Routes:
         return (
             unknown_environment(self._environments)
             if first
-            else NotFound("There is nothing here; try /list_environments")
+            else NotFound("Not found; try /list_environments")
         )
 
     def _nothing(self) -> NotFound:
-        return NotFound(
-            f"There is nothing at this path; the environments are: {', '.join(self._environments)}"
-        )
+        return NotFound(f"Not found; the environments are: {', '.join(self._environments)}")
 
 
 def unknown_environment(environments: dict[str, ServedEnvironment]) -> NotFound:

@@ -45,7 +45,7 @@ class LoopWatch:
 
     @property
     def lag(self) -> float:
-        """How late the event loop was, at worst, in half a minute."""
+        """Worst event loop lag of the last 30 s."""
         return max(list(self._lags), default=0.0)
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
