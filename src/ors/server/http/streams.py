@@ -1,4 +1,4 @@
-"""Streams: answers that are written to a sink over time."""
+"""Streams: answers that are written to a sink over time, and answers that come later."""
 
 import asyncio
 import logging
