@@ -88,9 +88,13 @@ def family(pid: int) -> list[int]:
 
 
 def titled(title: str) -> int:
-    """The process of that name, of those that this one has started."""
-    (found,) = (pid for pid in family(os.getpid()) if _title(pid).startswith(title))
-    return found
+    """The one process of that name, of those that this one has started. One that was killed may linger."""
+
+    def found() -> list[int]:
+        return [pid for pid in family(os.getpid()) if _title(pid).startswith(title)]
+
+    until(lambda: len(found()) == 1)
+    return found()[0]
 
 
 def _title(pid: int) -> str:

@@ -243,7 +243,8 @@ class Forwarded(Stream):
             raise ValueError(f"a frame of kind {kind} before or after its turn")
         if kind == frames.WHOLE:
             status, headers, body = frames.read_answer(payload)
-            self._over()
+            self._sink = None
+            self.link.done(self._number)
             sink.whole(status, Headers.read(headers), body)
         elif kind == frames.HEAD:
             status, headers, body = frames.read_answer(payload)
@@ -253,10 +254,12 @@ class Forwarded(Stream):
             sink.part(payload)
             self._read(len(payload))
         elif kind == frames.END:
-            self._over()
+            self._sink = None
+            self.link.done(self._number)
             sink.end(payload)
         elif kind == frames.REFUSED:
-            self._over()
+            self._sink = None
+            self.link.done(self._number)
             sink.answer(self.link.owner.refused(self.request))
 
     def lost(self) -> None:
@@ -289,10 +292,6 @@ class Forwarded(Stream):
         if not self._paused and self._unread >= frames.WINDOW_BYTES // 2:
             self.link.send(frames.credit_frame(self._number, self._unread))
             self._unread = 0
-
-    def _over(self) -> None:
-        self._sink = None
-        self.link.done(self._number)
 
 
 def _upgrade(host: str, api_key: str, prefix: str) -> bytes:

@@ -10,11 +10,12 @@ from urllib.parse import urlencode
 from ors._json import loads
 from ors._protocol.sse import Decoder
 from ors.cluster.link.client import Forwarded
-from ors.cluster.routing.peer import LocalServer
+from ors.cluster.routing.peer import id_prefix
 from ors.cluster.routing.peers import Peers
 from ors.server.admin.live_sessions import TICK_SECONDS
 from ors.server.admin.pages import LIVE_MAX_PAGE, PAGE
 from ors.server.admin.recent_activity import SHOWN
+from ors.server.app import App
 from ors.server.http.answers import Headers
 from ors.server.http.requests import Request
 from ors.server.http.streams import Feed, Outcome, Stream, event
@@ -27,7 +28,7 @@ _Totals = dict[str, dict[str, float]]
 """Numbers of episodes by environment."""
 
 
-def live(request: Request, peers: Peers, local: LocalServer | None) -> Feed:
+def live(request: Request, peers: Peers, local: App | None) -> Feed:
     """Returns the feed of all servers, with the sessions that the request asks for, newest first.
 
     Only the `MAX_PAGE` newest sessions are listed: a page beyond them is the last of those.
@@ -85,7 +86,7 @@ class _ServerFeed:
 class _MergedFeed:
     """One reader's feed, merged once a second."""
 
-    def __init__(self, request: Request, peers: Peers, local: LocalServer | None) -> None:
+    def __init__(self, request: Request, peers: Peers, local: App | None) -> None:
         self._count = min(request.number("limit", PAGE), LIVE_MAX_PAGE)
         self._first = min(request.number("offset", 0), LIVE_MAX_PAGE - self._count)
         wanted = {"environment": request.asked("environment"), "state": request.asked("state")}
@@ -102,10 +103,11 @@ class _MergedFeed:
         self.feed = Feed(self._open, self._close)
 
     def _open(self, feed: Feed) -> None:
-        own = self._local.take(self._request) if self._local is not None else None
+        own = self._local.take(self._request, forwarded=True) if self._local is not None else None
         if isinstance(own, Feed) and self._local is not None:
             self._own = own
-            own.begin(self._feeds.setdefault(self._local.prefix, _ServerFeed()))
+            me = self._local.sessions.identity
+            own.begin(self._feeds.setdefault(id_prefix(me.slot, me.incarnation), _ServerFeed()))
         self._update()
         self._timer = asyncio.get_running_loop().call_later(FIRST_SECONDS, self._tick)
 

@@ -10,10 +10,11 @@ from urllib.parse import urlencode
 from ors._json import loads
 from ors.cluster.link.client import Forwarded
 from ors.cluster.routing.live import live
-from ors.cluster.routing.peer import LocalServer, Peer
+from ors.cluster.routing.peer import Peer
 from ors.cluster.routing.peers import Peers
 from ors.errors import Unavailable
 from ors.server.admin.pages import MAX_PAGE, PAGE
+from ors.server.app import App
 from ors.server.http.answers import TEXT, Answer, Headers, answer, refusal
 from ors.server.http.requests import Request
 from ors.server.http.routing import READY
@@ -29,7 +30,7 @@ Ask = Callable[[Request], Coroutine[Any, Any, Answer]]
 class MergedPages:
     """Answers pages with those of all servers, merged."""
 
-    def __init__(self, peers: Peers, local: LocalServer | None, tasks: set[asyncio.Task[None]]) -> None:
+    def __init__(self, peers: Peers, local: App | None, tasks: set[asyncio.Task[None]]) -> None:
         self._peers = peers
         self._tasks = tasks
         self._local = local
@@ -48,7 +49,7 @@ class MergedPages:
     def _watch(self, request: Request) -> Outcome:
         if self._local is None:
             return Later(request, self._watch_if_offered(request), self._tasks)
-        here = self._local.take(request)
+        here = self._local.take(request, forwarded=True)
         # The feed is not opened: this only shows whether there is one.
         return live(request, self._peers, self._local) if isinstance(here, Feed) else here
 
@@ -70,7 +71,7 @@ class MergedPages:
             (peer.slot, peer.incarnation, partial(answer_of, peer)) for peer in self._peers
         ]
         if self._local is not None:
-            me = self._local.identity
+            me = self._local.sessions.identity
             every.append((me.slot, me.incarnation, partial(_here, self._local)))
         newest = {slot: incarnation for slot, incarnation, _ in sorted(every, key=lambda each: each[:2])}
         return {
@@ -162,8 +163,8 @@ async def answer_of(peer: Peer, request: Request) -> Answer:
     return await _collected(Forwarded(peer.link, request))
 
 
-async def _here(local: LocalServer, request: Request) -> Answer:
-    outcome = local.take(request)
+async def _here(local: App, request: Request) -> Answer:
+    outcome = local.take(request, forwarded=True)
     return outcome if isinstance(outcome, Answer) else await _collected(outcome)
 
 

@@ -13,7 +13,6 @@ from ors import _protocol
 from ors.cluster.link.client import LinkClient
 from ors.cluster.link.frames import Hello
 from ors.cluster.link.handover import HandoverClient
-from ors.server.app import App
 from ors.server.http.requests import Request
 from ors.server.http.streams import Outcome
 
@@ -43,39 +42,6 @@ def prefix_route(prefix: str) -> tuple[int, int]:
     """Returns the slot and the incarnation of the server whose session ids begin so."""
     digits = prefix.replace("-", "")
     return int(digits[:4], 16), int(digits[4:], 16)
-
-
-class LocalServer:
-    """The server that a router is part of."""
-
-    def __init__(self, app: App) -> None:
-        self._app = app
-        self.identity = app.sessions.identity
-        self.prefix = id_prefix(self.identity.slot, self.identity.incarnation)
-
-    def has(self, sid: str) -> bool:
-        return sid in self._app.sessions
-
-    def standing(self, sid: str) -> int:
-        """Like `Sessions.standing`."""
-        return self._app.sessions.standing(sid, asyncio.get_running_loop().time())
-
-    def take(self, request: Request) -> Outcome:
-        return self._app.take(request, forwarded=True)
-
-    @property
-    def taking(self) -> bool:
-        """Whether it takes new sessions."""
-        return self._app.sessions.taking
-
-    @property
-    def leaving(self) -> bool:
-        """Whether the other servers know that it is about to end, and ask its successor."""
-        return self._app.leaving
-
-    @property
-    def sessions(self) -> int:
-        return len(self._app.sessions)
 
 
 class Peer:

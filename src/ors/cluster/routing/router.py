@@ -9,9 +9,10 @@ from typing import Any
 from ors import _protocol
 from ors.cluster.link.client import LOST, WORKER_LOST, Forwarded
 from ors.cluster.routing.pages import MergedPages
-from ors.cluster.routing.peer import PREFIX_CHARS, LocalServer, Peer, prefix_route
+from ors.cluster.routing.peer import PREFIX_CHARS, Peer, id_prefix, prefix_route
 from ors.cluster.routing.peers import Peers
 from ors.errors import Gone, ORSError, Unavailable
+from ors.server.app import App
 from ors.server.http.answers import STREAM, Answer, refusal
 from ors.server.http.endpoints import Endpoints
 from ors.server.http.requests import Request
@@ -35,16 +36,20 @@ MAX_LOCATIONS = 100_000
 class Router:
     """Forwards each request to its server. Without a local server, it forwards everything."""
 
-    def __init__(self, peers: Peers, local: LocalServer | None = None) -> None:
+    def __init__(self, peers: Peers, local: App | None = None) -> None:
         self._peers = peers
         self._local = local
-        self._own = local.prefix if local is not None else ""
+        self._own = ""  # how ids of sessions here begin
+        self._slot = self._incarnation = -1
         self._promised = _Promised()
         self._tasks: set[asyncio.Task[None]] = set()
         # By session id that a client made: the prefix of its server.
         self._locations: OrderedDict[str, str] = OrderedDict()
         if local is not None:
-            peers.record(local.identity.slot, local.identity.incarnation)
+            me = local.sessions.identity
+            self._slot, self._incarnation = me.slot, me.incarnation
+            self._own = id_prefix(me.slot, me.incarnation)
+            peers.record(me.slot, me.incarnation)
         peers.reroute = self._reroute
         peers.answer_instead = self._instead
         self._merged = MergedPages(peers, local, self._tasks)
@@ -57,7 +62,7 @@ class Router:
             sid = named.get("sid", "")
             if not sid:
                 return self._without_session(route, request)
-        if self._local is not None and self._local.has(sid):
+        if self._local is not None and sid in self._local.sessions:
             return None
         location = self._locations.get(sid)
         peer = self._peers.by_prefix.get(location or sid[:PREFIX_CHARS])
@@ -70,8 +75,8 @@ class Router:
 
     def _of_own(self, request: Request, sid: str) -> Outcome | None:
         assert self._local is not None
-        successor = self._successor(self._local.identity.slot) if self._local.leaving else None
-        if successor is None or successor.link is None or self._local.standing(sid):
+        successor = self._successor(self._slot) if self._local.leaving else None
+        if successor is None or successor.link is None or self._standing_here(sid):
             return None
         # The session was created when the other servers knew already that this one is about to end.
         return Forwarded(successor.link, request)
@@ -88,7 +93,7 @@ class Router:
             first = _protocol.task_id_event(next(_protocol.task_ids()))
             return Answer(200, first + _protocol.error_event(LOST, WORKER_LOST), STREAM)
         if self._local is not None and not _needs_session(request):
-            return self._local.take(request)
+            return self._local.take(request, forwarded=True)
         if _at_router(request) is AtRouter.CREATE or isinstance(request, _Retried):
             return _lost(request)
         # Perhaps only the link is broken: the session is looked for once more.
@@ -101,17 +106,19 @@ class Router:
         peers = [peer for peer in self._peers if peer.taking]
         local = self._local
         # The client is connected to this server, so its requests need no forwarding.
-        if local is not None and (not peers or (local.taking and self._is_even(local, random.choice(peers)))):
-            self._promised.add(local.sessions)
-            return local.identity.new_session_id()
+        if local is not None and (
+            not peers or (local.sessions.taking and self._is_even(local, random.choice(peers)))
+        ):
+            self._promised.add(len(local.sessions))
+            return local.sessions.identity.new_session_id()
         if not peers:
             return ""
         chosen = min(random.sample(peers, min(2, len(peers))), key=lambda peer: peer.sessions)
         chosen.sessions += 1  # until its next load arrives
         return _protocol.new_session_id(chosen.slot, chosen.incarnation)
 
-    def _is_even(self, local: LocalServer, other: Peer) -> bool:
-        return self._promised.on(local.sessions) <= other.sessions + other.sessions // UNEVEN
+    def _is_even(self, local: App, other: Peer) -> bool:
+        return self._promised.on(len(local.sessions)) <= other.sessions + other.sessions // UNEVEN
 
     # ── Requests without a session ───────────────────────────────────────────────────────────────
 
@@ -137,7 +144,7 @@ class Router:
         if made is not None:
             slot, incarnation = made
             peer = await self._peers.wait_for(slot, incarnation, ARRIVAL_SECONDS)
-            if not self._is_own(slot) and self._peers.has_no_successor(slot, incarnation):
+            if slot != self._slot and self._peers.has_no_successor(slot, incarnation):
                 return await self._of_client(request, sid)  # the id may not have been used
             if peer is None and (sid in self._locations or self._peers.is_dead(slot, incarnation)):
                 found, standing = await self._ask_all(sid)  # it may have been created elsewhere meanwhile
@@ -147,13 +154,10 @@ class Router:
                 return self._of_slot(request, slot, incarnation, peer)
         return await self._of_client(request, sid)  # a client made it, even if it looks like ours
 
-    def _is_own(self, slot: int) -> bool:
-        return self._local is not None and self._local.identity.slot == slot
-
     def _successor(self, slot: int) -> Peer | None:
         """Returns the newest server of a slot, unless that is this one."""
         newest = self._peers.newest(slot)
-        own = self._local.identity.incarnation if self._local is not None and self._is_own(slot) else -1
+        own = self._incarnation if slot == self._slot else -1
         return newest if newest is not None and newest.incarnation > own else None
 
     def _of_slot(self, request: Request, slot: int, incarnation: int, peer: Peer | None) -> Outcome:
@@ -161,7 +165,7 @@ class Router:
         peer = peer or self._successor(slot)
         if peer is not None and peer.link is not None:
             return Forwarded(peer.link, request)
-        if self._is_own(slot) or (self._local is not None and not _needs_session(request)):
+        if slot == self._slot or (self._local is not None and not _needs_session(request)):
             return self._answer_here(request)
         if not _needs_session(request):
             return self.anywhere(request)
@@ -191,13 +195,18 @@ class Router:
         asked = [peer.link.find(sid) for peer in peers if peer.link is not None]
         await asyncio.wait(asked, timeout=ANSWER_SECONDS) if asked else None
         standings = [each.result() if each.done() else 0 for each in asked]
-        here = self._local.standing(sid) if self._local is not None else 0
+        here = self._standing_here(sid)
         return max(zip([None, *peers], [here, *standings], strict=True), key=lambda each: each[1])
+
+    def _standing_here(self, sid: str) -> int:
+        if self._local is None:
+            return 0
+        return self._local.sessions.standing(sid, asyncio.get_running_loop().time())
 
     def _create(self, request: Request, sid: str) -> Outcome:
         """Chooses a server by a hash of the id, so that of concurrent creations only one succeeds."""
         choices: dict[str, Peer | None] = {peer.prefix: peer for peer in self._peers if peer.taking}
-        if self._local is not None and self._local.taking:
+        if self._local is not None and self._local.sessions.taking:
             choices[self._own] = None
         if not choices:
             return refusal(Unavailable("No server accepts new sessions", retry_after=1, reason="shutdown"))
@@ -215,7 +224,7 @@ class Router:
 
     def _answer_here(self, request: Request) -> Outcome:
         assert self._local is not None
-        return self._local.take(request)
+        return self._local.take(request, forwarded=True)
 
 
 class _Retried(Request):

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator, Sequence
 
 from ors.cluster.link.handover import HandoverServer
 from ors.cluster.link.server import upgrade
-from ors.cluster.routing.peer import LocalServer
 from ors.cluster.routing.peers import Peers
 from ors.cluster.routing.router import Router
 from ors.cluster.servers.forwarding import Forwarding, MovableConnection
@@ -39,7 +38,7 @@ class LinkedServer(Runner):
         self.app.sessions.identity = identity or self.app.sessions.identity
         keys = list(self.app.keys.by_name.values())
         self.peers = Peers(self.app.environments, keys[0].secret if keys else "")
-        self.app.peers = Router(self.peers, LocalServer(self.app))
+        self.app.peers = Router(self.peers, self.app)
         self.forwarding = Forwarding(self.app)
         super().__init__(
             self.app,
