@@ -48,7 +48,7 @@ class Ground(Environment):
         """Leaves a trace and keeps its thread until that file is there."""
         self._trace(name)
         until = time.monotonic() + GATE_SECONDS
-        while not Path(gate).exists() and time.monotonic() < until:
+        while not Path(gate).exists() and time.monotonic() < until:  # the file comes from another process
             time.sleep(0.02)
         return said(name)
 

@@ -287,7 +287,7 @@ async def test_secrets_reach_the_environment(lab: AsyncEnvironment) -> None:
 
 async def test_the_time_of_a_reply_is_measured_unless_the_agent_has(lab: AsyncEnvironment) -> None:
     async def slow(conversation: Conversation) -> AgentMessage:
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0.01)  # a real duration, which is measured
         return replace(WIN, seconds=77.0 if conversation.sample else 0.0)
 
     records = rollouts(lab, [TASK], Script(slow), samples=2, concurrency=1, reward="sum")
@@ -341,7 +341,7 @@ async def test_a_reply_that_cannot_be_copied_is_a_failure_of_its_episode(lab: As
             super().__init__("odd")
 
     async def slow(conversation: Conversation) -> AgentMessage:
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0.01)  # a real duration: both episodes are open by then
         return Odd() if conversation.sample else WIN
 
     records = [each async for each in rollouts(lab, [TASK], Script(slow), samples=2, reward="sum")]

@@ -197,7 +197,7 @@ def _dechunked(body: bytes) -> bytes:
 async def _end() -> None:
     """Ends what the proxy has under way, when nothing new can come."""
     for _ in range(10):  # each step may begin the next: accepted, served, closed
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0.01)  # lets in what the system has accepted, of which no event tells
         left = asyncio.all_tasks() - {asyncio.current_task()}
         # A connection whose acceptance is cancelled is never closed: those are let in first.
         serving = [task for task in left if "_accept" not in getattr(task.get_coro(), "__qualname__", "")]

@@ -105,7 +105,7 @@ class Scripted:
         writer.write(reply.data)
         await writer.drain()
         for _ in range(reply.drip[1]):
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0.05)  # a real duration: it drips
             writer.write(reply.drip[0])
         if reply.hold is not None:
             await reply.hold.wait()

@@ -52,7 +52,7 @@ class Yard(Environment):
     async def linger(self, name: str, gate: str) -> ToolOutput:
         """Leaves a trace and stays until that file is there."""
         self.trace(name)
-        while not Path(gate).exists():
+        while not Path(gate).exists():  # polls: the file comes from another process
             await asyncio.sleep(0.05)
         return said(name)
 

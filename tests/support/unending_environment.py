@@ -36,7 +36,7 @@ class Unending(Environment):
     @tool
     def wait(self) -> ToolOutput:
         """Waits."""
-        time.sleep(0.2)
+        time.sleep(0.2)  # a real duration: a call that takes its time
         return ToolOutput(blocks=[])
 
 

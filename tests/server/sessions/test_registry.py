@@ -354,7 +354,7 @@ def test_a_delete_does_not_cut_the_teardown_of_a_failed_setup_short() -> None:
     class Slow(Lab):
         async def teardown(self) -> None:  # type: ignore[override]
             self.gates[f"{self.id}.held"].set()
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0.05)  # a real duration, which a delete must not cut short
             self.counts[f"{self.id}.teardown"] += 1
 
     id = fresh()

@@ -50,25 +50,20 @@ async def _num_tasks(server: ServerUnderTest, body: object) -> RawAnswer:
     return await server.ask("POST", f"/{server.first}/num_tasks", body)
 
 
-@check("http.bad-json")
-async def bad_json(server: ServerUnderTest) -> None:
-    expect.status(await _num_tasks(server, b'{"split": "tr'), 400)
+def _bad_body(id: str, *bodies: object) -> Check:
+    async def run(server: ServerUnderTest) -> None:
+        for body in bodies:
+            expect.status(await _num_tasks(server, body), 400)
+
+    return check(id)(run)
 
 
-@check("http.missing-field")
-async def missing_field(server: ServerUnderTest) -> None:
-    expect.status(await _num_tasks(server, {}), 400)
-
-
-@check("http.empty-body")
-async def empty_body(server: ServerUnderTest) -> None:
-    expect.status(await _num_tasks(server, b""), 400)
-
-
-@check("http.not-an-object")
-async def not_an_object(server: ServerUnderTest) -> None:
-    for body in (b'["train"]', b'"train"', b"null"):
-        expect.status(await _num_tasks(server, body), 400)
+BAD_BODIES = (
+    _bad_body("http.bad-json", b'{"split": "tr'),
+    _bad_body("http.missing-field", {}),
+    _bad_body("http.empty-body", b""),
+    _bad_body("http.not-an-object", b'["train"]', b'"train"', b"null"),
+)
 
 
 @check("http.wrong-type")
