@@ -5,7 +5,7 @@ import os
 import weakref
 from abc import abstractmethod
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from io import StringIO
 from pathlib import Path
@@ -27,24 +27,14 @@ PARQUET_BYTES = 1 << 20
 BOM = b"\xef\xbb\xbf"
 
 
-class Rows(Sequence[JSONObject]):
-    """Rows that are made when they are asked for."""
-
-    @abstractmethod
-    def row(self, index: int) -> JSONObject:
-        """The row at an index that exists."""
-
-    @overload
-    def __getitem__(self, index: int) -> JSONObject: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[JSONObject]: ...
-    def __getitem__(self, index: int | slice) -> JSONObject | list[JSONObject]:
-        if isinstance(index, slice):
-            return [self.row(number) for number in range(len(self))[index]]
-        return self.row(range(len(self))[index])
+def _at(row: Callable[[int], JSONObject], count: int, index: int | slice) -> JSONObject | list[JSONObject]:
+    """One row, or those of a slice, of a sequence whose rows are made when they are asked for."""
+    if isinstance(index, slice):
+        return [row(number) for number in range(count)[index]]
+    return row(range(count)[index])
 
 
-class FileRows(Rows):
+class FileRows(Sequence[JSONObject]):
     """Rows of a file. The file stays open: one that is replaced meanwhile still has its old rows here."""
 
     def __init__(self, path: str | Path, descriptor: int | None = None) -> None:
@@ -63,6 +53,13 @@ class FileRows(Rows):
 
     def __len__(self) -> int:
         return self._count
+
+    @overload
+    def __getitem__(self, index: int) -> JSONObject: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[JSONObject]: ...
+    def __getitem__(self, index: int | slice) -> JSONObject | list[JSONObject]:
+        return _at(self.row, len(self), index)
 
     @abstractmethod
     def starts(self, lines: Iterable[bytes]) -> Iterator[int]:
@@ -177,7 +174,7 @@ class CSVRows(FileRows):
         return csv.reader(lines, delimiter=self._delimiter, strict=True)
 
 
-class DatasetRows(Rows):
+class DatasetRows(Sequence[JSONObject]):
     """Rows of a data set with a length, which gives a dictionary for an index."""
 
     def __init__(self, source: Any) -> None:
@@ -193,6 +190,13 @@ class DatasetRows(Rows):
 
     def __len__(self) -> int:
         return len(self._source)
+
+    @overload
+    def __getitem__(self, index: int) -> JSONObject: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[JSONObject]: ...
+    def __getitem__(self, index: int | slice) -> JSONObject | list[JSONObject]:
+        return _at(self.row, len(self), index)
 
     def row(self, index: int) -> JSONObject:
         found: Any = self._source[index]

@@ -59,8 +59,8 @@ class SandboxEnvironment(Environment):
     fork.together = _forks  # type: ignore[attr-defined]
 
 
-class SandboxTools(Toolset):
-    """Tools that work in the sandbox of their environment, `self._box`.
+class SandboxTools:
+    """Tools that work in the sandbox of their environment, `self._box`. A toolset need not be a `Toolset`.
 
     Raises:
         InvalidEnvironment: the environment has none.
@@ -69,7 +69,7 @@ class SandboxTools(Toolset):
     _program: Lasting | None = None
 
     def __init__(self, env: Any) -> None:
-        super().__init__(env)
+        self.env = env
         box = getattr(env, "box", None)
         if box is None:
             how = "derive it from SandboxEnvironment, and call its setup()"
