@@ -209,6 +209,28 @@ def test_crashes_that_the_policy_can_cause_are_losses_if_the_user_says_so(
     assert scored.state.log_history[0]["ors/left_out"] == 0.0
 
 
+def test_failures_shorten_the_gradient_and_do_not_turn_it(
+    client: ORS, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gradients = []
+
+    def kept(self: Scripted, *args: Any, **kwargs: Any) -> Any:
+        loss = GRPOTrainer.training_step(self, *args, **kwargs)
+        gradients.append(torch.cat([each.grad.flatten() for each in self.model.parameters()]))
+        return loss
+
+    monkeypatch.setattr(Scripted, "training_step", kept)
+    environments = TRLEnvironments(client.environment("hunt"), reward="last")
+    boom, live = (called("crash"), END), [RIGHT, RIGHT, WRONG, WRONG]
+    trained(environments, tmp_path, live)
+    trainer = trained(environments, tmp_path, [*live, *[boom] * 4])
+    without, with_failures = gradients
+    mask = trainer.scored["completion_mask"] * trainer.scored["tool_mask"]
+    share = mask[:4].sum() / mask.sum()  # TRL divides by all tokens of the batch
+    assert 0.4 < share < 0.6
+    assert torch.allclose(with_failures, share * without, atol=1e-3 * without.abs().max())
+
+
 def test_a_reply_that_is_cut_off_is_truncated_and_its_text_is_not_graded(client: ORS, tmp_path: Path) -> None:
     environments = TRLEnvironments(client.environment("essay"), reward="last", truncated_reward=-1.0)
     trainer = trained(environments, tmp_path, [("It is 3.<|im_end|>",), ("It is 3",)])
