@@ -8,9 +8,8 @@ from openenv.core.env_server.mcp_types import Tool
 from openenv.core.harness import ResourceSession, ResourceSessionFactory, ToolResult, VerifyResult
 
 from ors.adapters.common.chat import by_tools, text_of
-from ors.adapters.common.clients import OPTIONS, exit_on_sigterm
+from ors.adapters.common.clients import OPTIONS, exit_on_sigterm, secrets_from
 from ors.adapters.common.hermes import parse_reply
-from ors.adapters.common.secrets import secrets_from
 from ors.adapters.common.training import NoReward, Training, TrainingArguments, Watch, told
 from ors.client import ORS, Environment, Session, ToolInvocation
 from ors.rollouts import AgentMessage, SteppedEpisodeSync, SystemMessage, ToolMessage, UserMessage

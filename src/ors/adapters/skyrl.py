@@ -7,9 +7,8 @@ from typing import Any
 from skyrl_gym.envs.base_text_env import BaseTextEnv, BaseTextEnvStepOutput
 
 from ors.adapters.common.chat import text_of
-from ors.adapters.common.clients import shared_sync_client
+from ors.adapters.common.clients import secrets_from, shared_sync_client
 from ors.adapters.common.hermes import described_tools, parse_reply
-from ors.adapters.common.secrets import secrets_from
 from ors.adapters.common.training import Account, NoReward, Training, TrainingArguments
 from ors.client import Session
 from ors.rollouts import (

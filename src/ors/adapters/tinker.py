@@ -9,8 +9,7 @@ from typing import Any
 from tinker_cookbook.renderers import Renderer
 from tinker_cookbook.rl.types import Env, EnvGroupBuilder
 
-from ors.adapters.common.clients import OPTIONS
-from ors.adapters.common.secrets import secrets_from
+from ors.adapters.common.clients import OPTIONS, secrets_from
 from ors.adapters.common.training import Training, TrainingArguments, recent
 from ors.adapters.tinker_envs import ORSMessageEnv, ORSTokenEnv
 from ors.client import AsyncORS, AsyncSession

@@ -5,9 +5,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
 from typing import Any, Unpack
 
-from ors.adapters.common.clients import exit_on_sigterm
+from ors.adapters.common.clients import exit_on_sigterm, secrets_from
 from ors.adapters.common.methods import tool_method
-from ors.adapters.common.secrets import secrets_from
 from ors.adapters.common.training import Training, TrainingArguments, Watch, check_step, logger
 from ors.adapters.trl_rollout import Rollout, records_of
 from ors.client import Environment, convert_tools

@@ -6,8 +6,7 @@ from typing import Any, Literal
 import verifiers.v1 as vf
 from verifiers.v1.runtimes import ProgramResult
 
-from ors.adapters.common.clients import shared_client
-from ors.adapters.common.secrets import secrets_from
+from ors.adapters.common.clients import secrets_from, shared_client
 from ors.adapters.common.training import RETRIES, Training, TrainingArguments
 from ors.adapters.verifiers_task import ORSData, ORSTask
 from ors.client import ORS

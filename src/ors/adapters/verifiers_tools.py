@@ -7,9 +7,8 @@ from typing import Any
 import verifiers.v1 as vf
 
 from ors.adapters.common.chat import text_of, tool_schemas
-from ors.adapters.common.clients import OPTIONS
+from ors.adapters.common.clients import OPTIONS, secrets_from
 from ors.adapters.common.methods import tool_method
-from ors.adapters.common.secrets import secrets_from
 from ors.adapters.common.training import Training
 from ors.adapters.verifiers import ORSTaskset
 from ors.adapters.verifiers_task import ORSData, ORSState, ORSTask

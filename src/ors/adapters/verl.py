@@ -7,8 +7,7 @@ from typing import Any
 from omegaconf import OmegaConf
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopOutput
 
-from ors.adapters.common.clients import shared_client
-from ors.adapters.common.secrets import secrets_from
+from ors.adapters.common.clients import secrets_from, shared_client
 from ors.adapters.common.training import Training, logger, recent, told
 from ors.adapters.verl_tokens import TokenAgent
 from ors.rollouts import EpisodeRecord, Failed, Outcome, play

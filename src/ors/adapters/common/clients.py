@@ -1,9 +1,11 @@
-"""Clients of adapters."""
+"""Clients of adapters, and secrets for their environments."""
 
 import asyncio
+import os
 import signal
 import sys
 import threading
+from collections.abc import Iterable
 from functools import lru_cache
 
 from ors.client import ORS, AsyncORS, Options
@@ -35,3 +37,18 @@ def exit_on_sigterm() -> None:
     on_main = threading.current_thread() is threading.main_thread()
     if on_main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
         signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+
+
+def secrets_from(names: Iterable[str]) -> dict[str, str]:
+    """The secrets of these names, from the variables of the process: NAME, or NAME in capitals.
+
+    Raises:
+        ValueError: a variable is not set.
+    """
+    found = {}
+    for name in names:
+        value = os.environ.get(name) or os.environ.get(name.upper())
+        if not value:
+            raise ValueError(f"The secret {name} is missing: set the variable {name.upper()}")
+        found[name] = value
+    return found
