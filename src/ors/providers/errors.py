@@ -55,7 +55,7 @@ def failure(status: int, body: bytes, where: str, masked: Callable[[str], str]) 
     text = masked(_message(body))  # before it is shortened, which could cut a key in two
     too_long = status in (400, 413, 422) and _too_long().search(_codes(body) + text)
     hint = "; check base_url and the name of the model" if status == 404 or status < 400 else ""
-    message = f"{where} answered {status}: {_shortened(text) or 'without a text'}{hint}"
+    message = f"{where} answered {status}: {_shortened(text) or 'without a message'}{hint}"
     return (ContextExceeded if too_long else ModelError)(message, status=status)
 
 

@@ -404,7 +404,7 @@ def test_a_resumed_run_says_that_the_environment_has_other_tasks_now(tmp_path: P
     target.write_text(RIDDLE)
     done = run("eval", "--resume", "run", "--allow-changed", cwd=tmp_path)
     assert done.code == 0
-    assert "Warning: 2 episodes of the run are of tasks that are not chosen any more" in done.err
+    assert "Warning: 2 episodes of the run belong to tasks that are no longer chosen" in done.err
 
 
 def test_a_folder_with_a_run_is_not_written_to(quiz_url: str, tmp_path: Path) -> None:
@@ -412,7 +412,7 @@ def test_a_folder_with_a_run_is_not_written_to(quiz_url: str, tmp_path: Path) ->
     assert run(*words, cwd=tmp_path).code == 0
     done = run(*words, cwd=tmp_path)
     assert done.code == 2
-    assert "has a run already" in done.err
+    assert "already has a run" in done.err
 
 
 def test_a_random_sample_of_tasks_is_the_same_for_the_same_seed(quiz_url: str, tmp_path: Path) -> None:

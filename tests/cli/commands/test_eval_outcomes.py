@@ -217,7 +217,7 @@ async def test_a_limit_of_cost_without_usage_stops_the_run_and_reports_say_that_
         words = ["eval", "riddles.py", *how, "--concurrency", "1", "--out"]
         done = await asyncio.to_thread(run, *words, "limited", "--max-cost", "1", cwd=place, env=KEY)
         assert (done.code, len(provider.requests)) == (3, 1)
-        said = "Error: Stopped: model: there is no way to keep the limit of cost: the model provider reports"
+        said = "Error: Stopped: model: cannot enforce the limit on cost: the model provider reports"
         assert done.err.count(said) == 1
         done = await asyncio.to_thread(run, *words, "free", cwd=place, env=KEY)
     assert done.code == 0, done.err

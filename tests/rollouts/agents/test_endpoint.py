@@ -144,7 +144,7 @@ async def test_a_request_that_is_refused_is_not_repeated(answers: Answers) -> No
 async def test_a_hanging_answer_ends_at_the_time_limit(answers: Answers, pauses: list[float]) -> None:
     hanging = Reply(b"", hold=asyncio.Event())
     async with asked(answers, hanging, request_seconds=0.05, retries=1) as (agent, _):
-        with pytest.raises(ModelError, match=r"has not answered within 0\.05 s"):
+        with pytest.raises(ModelError, match=r"did not answer within 0\.05 s"):
             await replied(agent)
     assert len(pauses) == 1
 
@@ -153,7 +153,7 @@ async def test_a_hanging_answer_ends_at_the_time_limit(answers: Answers, pauses:
 async def test_a_body_that_hangs_ends_at_the_time_limit(answers: Answers) -> None:
     begun = Reply(head(200, {}, 1000) + b'{"id": ', hold=asyncio.Event())
     async with asked(answers, begun, request_seconds=0.05, retries=0) as (agent, _):
-        with pytest.raises(ModelError, match="has not answered"):
+        with pytest.raises(ModelError, match="did not answer"):
             await replied(agent)
 
 
@@ -186,7 +186,7 @@ async def test_a_broken_connection_is_made_again(answers: Answers) -> None:
 
 async def test_a_server_that_cannot_be_reached_is_named() -> None:
     agent = ModelAgent("openai", "m", base_url="http://127.0.0.1:1/v1", retries=1)
-    with pytest.raises(ModelError, match=r"no answer of 127\.0\.0\.1:1"):
+    with pytest.raises(ModelError, match=r"no answer from 127\.0\.0\.1:1"):
         await replied(agent)
     await agent.close()
 

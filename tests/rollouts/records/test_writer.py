@@ -36,7 +36,7 @@ def test_what_is_appended_is_read_back_at_once(tmp_path: Path) -> None:
 def test_a_run_is_not_overwritten_but_can_be_continued(tmp_path: Path) -> None:
     with RunWriter.create(tmp_path, RunInfo(config={"a": 1})) as writer:
         writer.append(episode(0))
-    with pytest.raises(RunError, match="has a run already"):
+    with pytest.raises(RunError, match="already has a run"):
         RunWriter.create(tmp_path, RunInfo())
     with RunWriter.create(tmp_path, RunInfo(config={"a": 2}), append=True) as writer:
         writer.append(episode(1))
@@ -108,7 +108,7 @@ def test_a_run_has_one_writing_process(tmp_path: Path) -> None:
         return subprocess.run(words, capture_output=True, text=True, check=True).stdout
 
     with RunWriter.create(tmp_path, RunInfo()):
-        assert "Another process writes to the run" in other("")
+        assert "Another process is writing to the run" in other("")
         assert other("1") == ""
     assert other("") == ""
 

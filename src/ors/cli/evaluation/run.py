@@ -1,4 +1,4 @@
-"""EvalRun: plays the episodes of an evaluation that its folder lacks."""
+"""EvalRun: plays the missing episodes of an evaluation."""
 
 from collections.abc import Callable, Container, Mapping
 from contextlib import aclosing, nullcontext
@@ -46,7 +46,7 @@ class EvalRun:
         *,
         quiet: bool,
     ) -> None:
-        """Plays what the run lacks, and what `retry` failed; appends each episode to the run as it ends.
+        """Plays missing episodes and those that `retry` names; appends each to the run as it ends.
 
         `opened` opens the run, once it is certain that there is something to play. Many failures in a row,
         or one that all others would share, stop the run.
@@ -136,6 +136,6 @@ def _played(
             played.add(key)
             tally.add(entry)
     if others:
-        text = f"Warning: {others:,} episodes of the run are of tasks that are not chosen any more"
+        text = f"Warning: {others:,} episodes of the run belong to tasks that are no longer chosen"
         click.echo(f"{text}: the environment has changed", err=True)
     return played

@@ -73,13 +73,11 @@ class ProviderEndpoint:
                 response = await self._transport.send("POST", path, self._headers, data)
                 body = await read_body(response, MAX_ANSWER_BYTES)
         except TimeoutError:
-            raise _RetryableError(
-                ModelError(f"{self._where} has not answered within {seconds:g} s")
-            ) from None
+            raise _RetryableError(ModelError(f"{self._where} did not answer within {seconds:g} s")) from None
         except TransportError as error:
-            raise _RetryableError(ModelError(f"no answer of {self._where}: {error}")) from None
+            raise _RetryableError(ModelError(f"no answer from {self._where}: {error}")) from None
         except ResponseError:
-            raise ModelError(f"the answer of {self._where} is over {MAX_ANSWER_BYTES} bytes") from None
+            raise ModelError(f"the answer from {self._where} is over {MAX_ANSWER_BYTES} bytes") from None
         return self._read(response.status, response.headers, body)
 
     def _read(self, status: int, headers: Mapping[str, str], body: bytes) -> Any:
@@ -87,7 +85,7 @@ class ProviderEndpoint:
             try:
                 answer = loads(body)
             except ValueError:
-                error = ModelError(f"the answer of {self._where} is not JSON", status=status)
+                error = ModelError(f"the answer from {self._where} is not JSON", status=status)
                 raise _RetryableError(error) from None
             inside = status_inside(answer)
             if inside is None:

@@ -75,7 +75,7 @@ class ModelAgent:
         try:
             reply = _said(self._api.read_answer(answer), conversation)
         except ValueError as error:
-            raise ModelError(f"the answer of {self!r} is not valid: {error}") from None
+            raise ModelError(f"the answer from {self!r} is not valid: {error}") from None
         return replace(reply, usage=self._priced(reply), seconds=monotonic() - began)
 
     async def close(self) -> None:

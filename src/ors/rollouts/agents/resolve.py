@@ -49,7 +49,7 @@ def resolve(name: str, **options: Any) -> Agent:
         return _made(name, _replay, _parameters(_replay), options | {"run": rest})
     if colon and rest and kind not in _PLAIN and _importable(kind):
         return _imported(name, **options)
-    raise ValueError(f"There is no agent {name!r}.{_suggestion(kind, colon + rest)}")
+    raise ValueError(f"Unknown agent {name!r}.{_suggestion(kind, colon + rest)}")
 
 
 def _replay(run: str, read_run: Callable[[str], Iterable[EpisodeRecord]]) -> Agent:
@@ -95,11 +95,11 @@ def _imported(place: str, **options: Any) -> Agent:
         try:
             made = found(**options)
         except Exception as error:
-            raise ValueError(f"{place} cannot be made: {type(error).__name__}: {error}") from error
+            raise ValueError(f"{place} cannot be created: {type(error).__name__}: {error}") from error
     else:
         made = None
     if not callable(getattr(made, "reply", None)):
-        raise ValueError(f"{place} is no agent: it needs a method `async def reply(conversation, tools)`")
+        raise ValueError(f"{place} is not an agent: it needs a method `async def reply(conversation, tools)`")
     agent: Agent = made
     return agent
 

@@ -136,7 +136,7 @@ class PlayedEpisode:
             self._turns += 1
             self._usage += message.usage
             if unknown := limits.blind(self._usage):
-                text = f"there is no way to keep the limit of {unknown}"
+                text = f"cannot enforce the limit on {unknown}"
                 return Failed("model", "model", "UsageUnknown", text, final=True)
             if not await self._goes_on(message):
                 return ended(self._rewards)

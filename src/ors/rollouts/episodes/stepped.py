@@ -136,7 +136,7 @@ class _Caller:
 
     def answer(self, answer: AgentMessage | ContextExceeded) -> None:
         if self._answer is None or self._answer.done():
-            raise RuntimeError("the episode waits for no reply: it has ended, or has not begun")
+            raise RuntimeError("the episode is not waiting for a reply: it has ended, or has not begun")
         self._asked = False
         if isinstance(answer, AgentMessage):
             self._answer.set_result(answer)

@@ -6,10 +6,9 @@ import platform
 import re
 import subprocess
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
-from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -86,16 +85,14 @@ class RunInfo:
         *,
         kind: Literal["rollouts", "sessions"] = "rollouts",
         target: Path | None = None,
-        packages: tuple[str, ...] = (),
     ) -> Self:
         """Describes a run that begins now. Values of `config` that look like secrets are hidden.
 
-        `target` is the file or folder of the environment, whose git state is kept. `packages` are the
-        distributions whose versions are kept besides those of ors and Python.
+        `target` is the file or folder of the environment, whose git state is kept.
         """
         git = None if target is None else git_state(target)
         content = None if target is None else content_hash(target if target.is_dir() else target.parent)
-        return cls(kind, redacted(config), versions(packages), git, time.time(), content=content)
+        return cls(kind, redacted(config), _versions(), git, time.time(), content=content)
 
     def resumed(self, now: "RunInfo") -> "RunInfo":
         """The description of this run from now on, which goes on as `now` describes it."""
@@ -149,15 +146,8 @@ def info_bytes(info: RunInfo) -> bytes:
 # ── Versions and code ──
 
 
-def versions(packages: Iterable[str] = ()) -> dict[str, str]:
-    """Versions of ors, Python and the given distributions, as far as they are installed."""
-    found = {"ors": __version__, "python": platform.python_version()}
-    for package in packages:
-        try:
-            found[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue
-    return found
+def _versions() -> dict[str, str]:
+    return {"ors": __version__, "python": platform.python_version()}
 
 
 def git_state(path: Path) -> GitState | None:

@@ -68,7 +68,7 @@ class RunWriter:
             except FileExistsError:
                 pass  # another process was faster
         if not append:
-            raise RunError(f"{folder} has a run already: resume it, or choose another folder")
+            raise RunError(f"{folder} already has a run: resume it, or choose another folder")
         return cls.open(folder, part=part)
 
     @classmethod
@@ -135,7 +135,7 @@ def _lock(file: int, folder: Path) -> None:
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        raise RunError(f"Another process writes to the run {folder}: stop it first") from None
+        raise RunError(f"Another process is writing to the run {folder}: stop it first") from None
 
 
 def _mend(file: int) -> tuple[int, int]:
