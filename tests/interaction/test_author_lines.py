@@ -115,7 +115,7 @@ def test_it_listens_on_loopback_alone(where: dict[str, Any]) -> None:
 @pytest.mark.parametrize("words", [["--host", "0.0.0.0", "--insecure"], ["--workers", "2"], ["--insecure"]])
 def test_the_command_says_where_it_may_be_used(words: list[str]) -> None:
     done = refused("serve", TARGET, "--port", "0", "--return-errors", "line", *words)
-    assert (done.code, "--return-errors line shows your source code" in done.err) == (2, True)
+    assert (done.code, "--return-errors line exposes your source code" in done.err) == (2, True)
 
 
 @pytest.mark.parametrize(

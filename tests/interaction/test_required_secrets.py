@@ -67,7 +67,7 @@ def test_a_list_that_is_none_is_refused_when_the_server_is_built(given: object) 
 def test_a_command_says_how_to_give_it_and_takes_it(url: str, tmp_path: Path) -> None:
     done = run("prompt", url, "--env", "keyed", cwd=tmp_path)
     assert done.code == 2
-    assert "keyed needs the secret judge_key: give it with --secret judge_key=VALUE" in done.err
+    assert "keyed needs the secret judge_key: pass --secret judge_key=VALUE" in done.err
     done = run("prompt", url, "--env", "keyed", "--secret", f"judge_key={VALUE}", cwd=tmp_path)
     assert "A key of 9 letters" in done.out
 

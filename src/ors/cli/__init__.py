@@ -15,7 +15,7 @@ COMMANDS = {
     "init": ("init:init", "Create a package with a new environment."),
     "serve": ("serve:serve", "Serve environments over HTTP."),
     "route": ("route:route", "Put several servers behind one address."),
-    "hosts": ("hosts:hosts", "List, scale and drain the servers in a Ray cluster."),
+    "hosts": ("route:hosts", "List, scale and drain the servers in a Ray cluster."),
     "list": ("look:list_command", "List environments with their tasks and tools."),
     "tasks": ("look:tasks", "List the tasks of a split, or show one."),
     "tools": ("look:tools", "List tools and their parameters."),
@@ -49,11 +49,9 @@ class Commands(click.Group):
     """Command group that imports one command at a time."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Names in the order of the table."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Imports a command and names its environment variables."""
         if cmd_name not in COMMANDS:
             return None
         module, _, attribute = COMMANDS[cmd_name][0].partition(":")
@@ -78,13 +76,11 @@ class Commands(click.Group):
         return name, command, rest
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Writes the list of commands from the table, without importing them."""
         for title, names in GROUPS.items():
             with formatter.section(title):
                 formatter.write_dl([(f"{name:10}", COMMANDS[name][1]) for name in names])
 
     def invoke(self, ctx: click.Context) -> object:
-        """Runs the command; its errors become one line and an exit code."""
         with faults.in_one_line():
             return super().invoke(ctx)
 
@@ -104,6 +100,5 @@ def ors() -> None:
 
 
 def main() -> None:
-    """Entry point of the console script."""
     open_streams()
     ors(prog_name="ors")

@@ -30,8 +30,6 @@ class CommandError(click.ClickException):
 
 
 class WrongUsage(click.ClickException):
-    """The command was used wrongly."""
-
     exit_code = 2
 
 

@@ -17,7 +17,6 @@ _SECRET_VARIABLE = re.compile(r"ORS_(\w+_)?(API_KEYS?|SECRET)")
 
 
 def settable(command: click.Command) -> list[click.Option]:
-    """Options of a command that variables and files may set."""
     return [
         option
         for option in command.params

@@ -36,7 +36,6 @@ def keep_report_apart() -> None:
 
 
 def report_stream() -> TextIO | None:
-    """Stream for the command's own JSON; None for standard output as it is."""
     context = click.get_current_context(silent=True)
     return None if context is None else context.meta.get(_REPORT)
 

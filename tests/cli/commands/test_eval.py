@@ -209,7 +209,7 @@ def test_ctrl_c_keeps_what_was_played_and_says_how_to_go_on(tmp_path: Path) -> N
         _wait_for(tmp_path / "run" / "episodes.jsonl", 2)
         done = command.stop(signal.SIGINT)
     assert done.code == 130
-    assert "Interrupted. To go on: ors eval --resume run" in done.err
+    assert "Interrupted. To continue: ors eval --resume run" in done.err
     some = len(read_run(tmp_path / "run").entries)
     assert 2 <= some < 30
     done = run("eval", "--resume", "run", "--concurrency", "30", cwd=tmp_path)
@@ -254,7 +254,7 @@ def test_a_stopped_run_leaves_no_session(quiz_url: str, tmp_path: Path, number: 
         assert len(sessions(quiz_url)) == 3
         done = command.stop(number)
     assert done.code == 130
-    assert "Interrupted. To go on: ors eval --resume run" in done.err
+    assert "Interrupted. To continue: ors eval --resume run" in done.err
     assert sessions(quiz_url) == []
 
 
@@ -291,7 +291,7 @@ def test_a_terminal_shows_a_table_while_it_runs(quiz_url: str, tmp_path: Path) -
         (["http://127.0.0.1:9", "--model", "gold"], "The gold agent needs a TARGET"),
         (["--resume", "nowhere"], "nowhere is not a run"),
         ([QUIZ, "--model", "noop", "--retry", "model"], "--retry is for --resume FOLDER"),
-        (["--resume", "nowhere", "--samples", "2"], "--resume plays by the options of the run"),
+        (["--resume", "nowhere", "--samples", "2"], "--resume uses the options of the run"),
     ],
 )
 def test_wrong_usage_is_said_in_one_line(words: list[str], said: str, tmp_path: Path) -> None:
@@ -359,7 +359,7 @@ def test_a_full_disk_is_said_with_how_to_go_on(quiz_url: str, tmp_path: Path) ->
         ["bash", "-c", full], cwd=tmp_path, capture_output=True, text=True, timeout=40, check=False
     )
     assert done.returncode == 3, done.stderr
-    assert "File too large: run; to go on later: ors eval --resume run" in done.stderr
+    assert "File too large: run; to continue later: ors eval --resume run" in done.stderr
     assert 0 < len(read_run(tmp_path / "run").entries) < 30
     assert run("eval", "--resume", "run", cwd=tmp_path).code == 0
     assert played(tmp_path / "run") == [("train", index, 0) for index in range(30)]
@@ -370,7 +370,7 @@ def test_a_picture_that_cannot_be_drawn_does_not_cost_the_report(quiz_url: str, 
     done = run("eval", quiz_url, "--model", "noop", "--tasks", "0", "--out", "run", cwd=tmp_path)
     assert done.code == 0, done.err
     assert "1 episode of 1 task" in done.out
-    assert "Warning: the picture cannot be drawn: Is a directory" in done.err
+    assert "Warning: cannot draw the picture: Is a directory" in done.err
 
 
 def test_a_folder_that_cannot_be_made_is_wrong_usage(quiz_url: str, tmp_path: Path) -> None:
@@ -430,7 +430,7 @@ def test_a_resumed_run_needs_its_secrets_again_and_keeps_none(quiz_url: str, tmp
     assert "very-secret" not in (tmp_path / "run" / "run.json").read_text()
     done = run("eval", "--resume", "run", cwd=tmp_path)
     assert done.code == 2
-    assert "needs the secret token: give it with --secret token=VALUE" in done.err
+    assert "needs the secret token: pass --secret token=VALUE" in done.err
     assert run("eval", "--resume", "run", "--secret", "token=very-secret", cwd=tmp_path).code == 0
 
 
@@ -463,7 +463,7 @@ def test_a_secret_that_an_environment_requires_is_asked_for_before_anything_is_p
     words = ["eval", f"{SUPPORT / 'keyed_environment.py'}:Keyed", "--model", "noop", "--out", "run"]
     done = run(*words, cwd=tmp_path)
     assert (done.code, (tmp_path / "run").exists()) == (2, False)
-    assert "needs the secret judge_key: give it with --secret judge_key=VALUE" in done.err
+    assert "needs the secret judge_key: pass --secret judge_key=VALUE" in done.err
     assert run(*words, cwd=tmp_path, env={"JUDGE_KEY": "very-secret"}).code == 0
     assert "very-secret" not in (tmp_path / "run" / "run.json").read_text()
     assert run("eval", "--resume", "run", cwd=tmp_path).code == 2

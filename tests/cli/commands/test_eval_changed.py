@@ -42,7 +42,7 @@ def test_a_run_is_not_resumed_with_other_code_unless_that_is_asked_for(place: Pa
     (place / file).write_text(original + "# changed\n")
     done = run("eval", "--resume", "Wrong", cwd=place)
     assert done.code == 2
-    assert done.err == f"Error: {REFUSED}: begin a new run, or go on anyway with --allow-changed\n"
+    assert done.err == f"Error: {REFUSED}: start a new run, or continue anyway with --allow-changed\n"
     assert kept(place) == before
     assert len(read_run(place / "Wrong").entries) == 6
     done = run("eval", "--resume", "Wrong", "--allow-changed", "--json", cwd=place)

@@ -90,4 +90,4 @@ def test_a_run_waits_while_no_file_can_be_opened(tmp_path: Path) -> None:
     done = limited(tmp_path, "-n 128", "--model", "agents:Greedy", "--concurrency", "10")
     assert done.code == 0, done.err
     assert "outcomes: scored 300" in done.out
-    assert "Warning: too many open files: waiting until some are closed" in done.err
+    assert "Warning: too many open files; waiting for some to close" in done.err

@@ -137,7 +137,7 @@ async def test_a_provider_that_refuses_the_key_or_the_model_stops_the_run_at_onc
     (last,) = [line for line in done.err.splitlines() if line.startswith("Error: ")]
     assert last.startswith("Error: Stopped: model: 127.0.0.1")
     assert str(status) in last
-    assert last.endswith("To go on: ors eval --resume run")
+    assert last.endswith("To continue: ors eval --resume run")
 
 
 async def test_a_run_whose_provider_was_down_is_no_success_and_can_be_resumed(place: Path) -> None:
@@ -186,7 +186,7 @@ def test_failures_in_a_row_stop_the_run(place: Path) -> None:
     assert len(read_run(place / "Wrong").entries) == 20
     (last,) = [line for line in done.err.splitlines() if line.startswith("Error: ")]
     assert last.startswith("Error: Stopped after 20 failures in a row: environment: ")
-    assert last.endswith("To go on: ors eval --resume Wrong")
+    assert last.endswith("To continue: ors eval --resume Wrong")
     (place / "broken").write_text("0")
     done = run("eval", "--resume", "Wrong", "--json", cwd=place)
     assert (done.code, done.json["episodes"], done.json["outcomes"]) == (0, 24, {"scored": 24})

@@ -96,7 +96,7 @@ def test_a_taken_port_is_one_line(park: str) -> None:
         port = taken.getsockname()[1]
         done = run("serve", park, "--port", str(port))
     assert done.code == 3
-    why = "the port is in use; choose another --port, or 0 for any free one"
+    why = "the port is in use; choose another --port, or 0 for a free one"
     assert done.err == f"Error: Cannot listen on 127.0.0.1:{port}: {why}\n"
 
 

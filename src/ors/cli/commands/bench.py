@@ -43,7 +43,6 @@ class LoadPlan:
     concurrency: int
 
     def indices(self) -> Iterator[int]:
-        """Indices of the tasks, repeated without end."""
         return itertools.cycle(range(min(self.num_tasks, MOST_TASKS)))
 
 
@@ -74,8 +73,6 @@ class Latencies:
 
 @dataclass
 class Tally:
-    """Counts and latencies of one server."""
-
     seconds: float = 0.0
     episodes: int = 0
     calls: Latencies = field(default_factory=Latencies)
@@ -87,7 +84,6 @@ class Tally:
         return sum(self.errors.values())
 
     def fail(self, error: Exception | str) -> None:
-        """Counts an error by its type and text."""
         kind = error if isinstance(error, str) else f"{type(error).__name__}: {error}"
         kind = " ".join(kind.split())[:120]
         known = kind in self.errors or len(self.errors) < MOST_KINDS_OF_ERRORS
@@ -154,14 +150,11 @@ PERCENTILES = (50, 90, 99)
 
 @dataclass
 class BenchTarget:
-    """A measured server."""
-
     where: str
     env: AsyncEnvironment
     tally: Tally = field(default_factory=Tally)
 
     def figures(self) -> dict[str, float | None]:
-        """Rates and latencies by name."""
         tally = self.tally
         figures: dict[str, float | None] = {
             "calls_per_second": tally.per_second(tally.calls.count),
@@ -199,7 +192,7 @@ class BenchTarget:
     help="Concurrent episodes.",
 )
 @click.option(
-    "--calls", type=click.IntRange(min=1), default=10, show_default=True, help="Most calls in an episode."
+    "--calls", type=click.IntRange(min=1), default=10, show_default=True, help="Maximum calls per episode."
 )
 @click.option("--tool", help="Tool to call.  [default: one that needs no input, or the first]")
 @click.option("--input", "given", type=JSON, help="Input of the tool.  [default: generated from its schema]")

@@ -36,7 +36,7 @@ def page_flags(command: F) -> F:
         "--port",
         type=click.IntRange(0, 65535),
         default=0,
-        help="Local port of the page; 0 takes any free port.",
+        help="Local port of the page; 0 picks a free one.",
         show_default=True,
     )(command)
 
@@ -68,11 +68,9 @@ class _PageServer(uvicorn.Server):
         self._folder = folder
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Stops at a signal, without an error."""
         self.should_exit = True
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listens and prints the address."""
         await super().startup(sockets)
         if not self.started or not sockets:
             return
@@ -127,7 +125,7 @@ def view(folder: Path, port: int, opening: bool) -> None:
 
     FOLDER is a run, or holds runs in any depth. This command serves a page on this machine that reads the
     folder and writes nothing. The page works only at the printed address, which contains a token. Runs that
-    are still being recorded are followed.
+    are still being recorded are updated live.
     """
     serve_page(
         InspectorProxy(str(folder.resolve()), RunFolder(folder), command="ors view"),

@@ -114,8 +114,6 @@ def _print_requirements(as_json: bool) -> None:
 
 
 class _Progress:
-    """Shows the current check on a terminal."""
-
     def __init__(self, quiet: bool) -> None:
         self._shows = not quiet and sys.stderr.isatty()
         self._count = 0
@@ -126,6 +124,5 @@ class _Progress:
             click.echo(f"\r\x1b[K{self._count} {result.requirement.id}", nl=False, err=True)
 
     def done(self) -> None:
-        """Clears the line on the terminal."""
         if self._shows:
             click.echo("\r\x1b[K", nl=False, err=True)

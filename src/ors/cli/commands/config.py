@@ -20,8 +20,6 @@ from ors.cli.settings import SECRET, commands_of, defaults, file_settings, label
 
 @dataclass(frozen=True)
 class Setting:
-    """Option of a command, with its value."""
-
     command: str
     option: str
     value: Any

@@ -143,7 +143,7 @@ def _prices(given: Mapping[str, Any]) -> Prices | None:
 def _resumed_plan(where: str | None, given: Mapping[str, Any]) -> EvalPlan:
     if fixed := [name for name in given if typed(name) and name not in ON_RESUME]:
         flag = fixed[0].replace("_", "-")
-        raise WrongUsage(f"--resume plays by the options of the run: leave out --{flag}")
+        raise WrongUsage(f"--resume uses the options of the run: leave out --{flag}")
     folder: Path = given["resume"]
     try:
         plan = EvalPlan.from_json(read_run(folder).info.config, shown_path(folder))
@@ -194,7 +194,7 @@ def _continued(folder: Path, now: RunInfo, *, changed: bool) -> RunWriter:
             text = (
                 "The environment's code has changed since this run began, and results of both would be mixed"
             )
-            raise WrongUsage(f"{text}: begin a new run, or go on anyway with --allow-changed")
+            raise WrongUsage(f"{text}: start a new run, or continue anyway with --allow-changed")
         writer.describe(kept.resumed(now))
     except BaseException:
         writer.close()
@@ -207,7 +207,7 @@ def _unwritten(error: OSError, folder: Path) -> click.ClickException:
     text = f"{error.strerror or error}: {shown_path(error.filename or folder)}"
     if not (folder / "run.json").exists():
         return WrongUsage(text)
-    return Unreachable(f"{text}; to go on later: ors eval --resume {shown_path(folder)}")
+    return Unreachable(f"{text}; to continue later: ors eval --resume {shown_path(folder)}")
 
 
 def _info(plan: EvalPlan) -> RunInfo:
@@ -220,23 +220,22 @@ def _drawn(run: Run) -> Path | None:
     try:
         return draw(run)
     except OSError as error:  # such as a full disk, which must not cost the report
-        click.echo(f"Warning: the picture cannot be drawn: {error.strerror or error}", err=True)
+        click.echo(f"Warning: cannot draw the picture: {error.strerror or error}", err=True)
         return None
 
 
 def _conclude(run: Run, played: EvalRun, interrupted: bool, given: Mapping[str, Any]) -> None:
-    """Prints the report, and exits with the code that it deserves."""
     picture = _drawn(run)
     if given["as_json"]:
         print_json(report_json(run))
     else:
         print_report(run, played.plan, picture)
     if interrupted:
-        click.echo(f"Interrupted. To go on: ors eval --resume {shown_path(run.folder)}", err=True)
+        click.echo(f"Interrupted. To continue: ors eval --resume {shown_path(run.folder)}", err=True)
         raise click.exceptions.Exit(INTERRUPTED)
     code, why = verdict(run, fail_under=given["fail_under"], max_failed=given["max_failed"])
     if played.stopped:
-        code, why = 3, f"{played.stopped}. To go on: ors eval --resume {shown_path(run.folder)}"
+        code, why = 3, f"{played.stopped}. To continue: ors eval --resume {shown_path(run.folder)}"
     if code:
         click.echo(f"Error: {why}", err=True)
         raise click.exceptions.Exit(code)

@@ -42,14 +42,11 @@ TAKEN_MODULES = frozenset({"ors", "test", "tests"})
 
 @dataclass(frozen=True)
 class Names:
-    """Names of the new package and its class."""
-
     name: str
     package: str
     cls: str
 
     def filled(self, text: str) -> str:
-        """Fills these names into the text of a template."""
         values = {"name": self.name, "package": self.package, "Class": self.cls, "version": __version__}
         values["named"] = NAMED % self.name if "-" in self.name else ""
         return re.sub(r"\{\{(\w+)\}\}", lambda found: values[found[1]], text)

@@ -175,8 +175,7 @@ def _as_json(spec: ToolSpec, terminal: TerminalToolSpec | None) -> dict[str, Any
 def prompt(choice: Choice, images: Path | None, as_json: bool) -> None:
     """Show the prompt of a task.
 
-    Images are shown if the terminal can do that, or saved as files. With --json they are printed in base64,
-    as the server sends them.
+    Images are saved as files. With --json they are printed in base64, as the server sends them.
     """
     with choice.opened() as session:
         blocks = session.get_prompt()

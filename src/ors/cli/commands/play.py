@@ -55,8 +55,6 @@ def play(choice: Choice, images: Path | None, as_json: bool) -> None:
 
 
 class Game:
-    """One episode and its rewards."""
-
     def __init__(self, session: Session, images: Path | None, *, err: bool) -> None:
         self._session = session
         self._images = images
@@ -68,7 +66,6 @@ class Game:
         self._finished = False
 
     def run(self) -> None:
-        """Plays until the episode is finished or the player quits."""
         self._print_prompt()
         self._tools = self._session.list_tools(terminal=True)
         self._last = self._session.terminal_tool()

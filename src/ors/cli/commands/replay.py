@@ -41,8 +41,6 @@ KINDS = {
 
 @dataclass
 class Replayed:
-    """The findings of a replay."""
-
     episodes: int = 0
     skipped: int = 0
     unreadable: list[str] = field(default_factory=list)
@@ -74,7 +72,7 @@ class Replayed:
     "--ignore",
     type=click.Choice(list(KINDS)),
     multiple=True,
-    help="What may differ, such as results with a time in them; repeatable.",
+    help="Differences to ignore, such as results that contain a time; repeatable.",
 )
 @click.option(
     "--concurrency", type=click.IntRange(1, 1024), default=16, show_default=True, help="Concurrent episodes."
@@ -82,7 +80,7 @@ class Replayed:
 @click.option(
     "--max-seconds",
     type=POSITIVE,
-    help=f"Longest time of an episode.  [default: {SLACK_SECONDS:g}, and {SLOWER} times what it took before]",
+    help=f"Time limit of an episode.  [default: {SLACK_SECONDS:g} s plus {SLOWER} times its recorded time]",
 )
 @environment
 @secrets
@@ -154,8 +152,6 @@ def _recorded_targets(run: Run) -> list[str]:
 
 @dataclass
 class _Player:
-    """Plays records on one server."""
-
     client: AsyncORS
     env: str | None
     secrets: Mapping[str, str]
@@ -165,7 +161,6 @@ class _Player:
     names: Sequence[str] = ()
 
     async def play(self, records: Iterator[EpisodeRecord], concurrency: int) -> None:
-        """Plays all records, so many at once."""
         async with self.client:
             self.names = await self.client.list_environments()
             await asyncio.gather(*(self._play_each(records) for _ in range(concurrency)))

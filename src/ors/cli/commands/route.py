@@ -1,15 +1,19 @@
-"""`ors route`: puts several servers behind one address."""
+"""`ors route` and `ors hosts`: several servers behind one address, and those that run in a Ray cluster."""
 
+import json
 from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import asdict
+from typing import Any
 from urllib.parse import urlsplit
 
 import click
 
 from ors import Limits
-from ors.cli.errors import WrongUsage
+from ors.cli.errors import Unreachable, WrongUsage
 from ors.cli.options.listening import Listening, check_exposure, listen_flags, listener
-from ors.cli.options.shared import Command, address_flags, api_key, gathered, log_flags
+from ors.cli.options.ray import BOUNDS, connected
+from ors.cli.options.shared import Command, address_flags, api_key, as_json, gathered, log_flags
 from ors.cli.output import logging as logs
 from ors.cli.targets.resolve import as_url
 from ors.cluster import RouterServer
@@ -32,7 +36,7 @@ from ors.cluster import RouterServer
     type=click.FloatRange(0),
     default=10.0,
     show_default=True,
-    help="Time for open streams at shutdown; then clients reconnect through another router.",
+    help="How long open streams may continue at shutdown; clients then reconnect elsewhere.",
 )
 @log_flags
 @listen_flags
@@ -94,3 +98,67 @@ def _url(word: str) -> str:
             f"--to: {word!r} is not a URL with a host and a port up to 65535, such as http://10.0.0.1:8080"
         )
     return url
+
+
+@click.command(cls=Command, examples=["ors hosts", "ors hosts --scale 4:16", "ors hosts --drain 1d2c3b"])
+@click.option(
+    "--ray",
+    "address",
+    metavar="ADDRESS",
+    default="auto",
+    show_default=True,
+    help="Address of the Ray cluster.",
+)
+@click.option("--ray-namespace", default="ors", show_default=True, help="Name of the deployment.")
+@click.option("--scale", type=BOUNDS, help="New number of hosts, or bounds for autoscaling.")
+@click.option("--drain", multiple=True, metavar="NODE", help="Retire the hosts of this node. Repeatable.")
+@click.option("--undrain", multiple=True, metavar="NODE", help="Allow hosts on this node again. Repeatable.")
+@as_json
+def hosts(
+    address: str,
+    ray_namespace: str,
+    scale: tuple[int, int] | None,
+    drain: Sequence[str],
+    undrain: Sequence[str],
+    as_json: bool,
+) -> None:
+    """List the hosts that `ors serve --ray` runs, change their number, or drain a node.
+
+    NODE is a Ray node id, or its first characters. A host that is removed takes no new sessions and stops
+    after its last one.
+    """
+    ray = connected(address)
+    try:
+        from ors.cluster.ray import directory
+
+        try:
+            known = directory(ray_namespace)
+        except ValueError:
+            raise Unreachable(
+                f"Nothing is served as {ray_namespace!r} in the Ray cluster at {address}"
+            ) from None
+        if scale is not None:
+            ray.get(known.scale.remote(*scale))
+        for word in drain:
+            ray.get(known.drain.remote(_node(ray, word)))
+        for word in undrain:
+            ray.get(known.undrain.remote(_node(ray, word)))
+        _print(ray.get(known.hosts.remote()), as_json)
+    finally:
+        ray.shutdown()
+
+
+def _node(ray: Any, word: str) -> str:
+    found = [node["NodeID"] for node in ray.nodes() if node["NodeID"].startswith(word)]
+    if len(found) != 1:
+        raise Unreachable(f"{len(found)} nodes have an id that begins with {word!r}")
+    return str(found[0])
+
+
+def _print(rows: Sequence[Any], as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps([asdict(row) for row in rows]))
+        return
+    for row in rows:
+        going = ", stops after its last session" if row.retiring else ""
+        click.echo(f"{row.slot}  {row.url}  {row.sessions} sessions  on {row.node[:12]}{going}")

@@ -29,8 +29,6 @@ EXISTING = click.Path(exists=True, file_okay=False, resolve_path=True, path_type
 
 @dataclass(frozen=True)
 class BackendRow:
-    """One backend on this machine."""
-
     backend: str
     works: bool
     why_not: str
@@ -40,7 +38,6 @@ class BackendRow:
 
     @property
     def broken(self) -> list[Verdict]:
-        """Attacks that were not blocked."""
         return [verdict for verdict in self.verdicts if not verdict.blocked]
 
 
@@ -103,7 +100,7 @@ def check(image: str | None, rootfs: Path | None, quick: bool, as_json: bool) ->
     if not any(row.works for row in rows):
         raise CommandError("no backend isolates on this machine")
     if any(row.broken for row in rows):
-        raise CommandError("a sandbox on this machine does not hold")
+        raise CommandError("an attack on a sandbox was not blocked")
 
 
 async def _rows(image: str | None, rootfs: Path | None, quick: bool) -> list[BackendRow]:

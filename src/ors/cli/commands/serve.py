@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 RELOAD_LAST_SECONDS = 30.0
 """Extra time to stop, after grace period and teardowns, before a server is killed."""
 SHOWS_SOURCE = (
-    "--return-errors line shows your source code: it is for one server on loopback, without workers, Ray or "
-    "--insecure, and without a proxy before it"
+    "--return-errors line exposes your source code: it needs a single server on loopback, without workers, "
+    "Ray, --insecure or a proxy"
 )
 
 
@@ -105,7 +105,6 @@ class Serving:
     def deploy(
         self, on_ray: OnRay, classes: Sequence[type[Environment]], drain_seconds: float, how: dict[str, Any]
     ) -> None:
-        """Serves in a Ray cluster. This process logs here; hosts log to Ray's files."""
         names = [cls.name().lower() for cls in classes]
         how = {"host": self.host, "port": self.port, "insecure": self.access.insecure, **how}
         with self._logging():
@@ -180,7 +179,7 @@ class Serving:
     default="exception",
     show_default=True,
     help="What clients see of an exception: nothing, its message, also the line of your code that raised "
-    "it (only for programs of this machine), or the stack trace.",
+    "it (loopback only), or the stack trace.",
 )
 @click.option(
     "--record",
@@ -188,13 +187,13 @@ class Serving:
     metavar="FOLDER",
     help="Record every session as an episode of a run in this folder.",
 )
-@click.option("--record-private", is_flag=True, help="Record the private fields of tasks, too.")
+@click.option("--record-private", is_flag=True, help="Also record the private fields of tasks.")
 @as_json
 @inherited_flags
-@worker_flags
-@ray_flags
 @access_flags
 @limit_flags
+@worker_flags
+@ray_flags
 @gathered(inherited=Inherited, workers=Workers, on_ray=OnRay, access=Access, limits=Limits)
 def serve(
     targets: Sequence[str],
@@ -254,7 +253,6 @@ def _serve(
 
 
 def _supervise(serving: Serving, workers: Workers, how: dict[str, Any]) -> int:
-    """Keeps workers running; returns the exit code."""
     from ors.cluster.link.handover import listeners
     from ors.cluster.local.supervisor import Supervisor
 

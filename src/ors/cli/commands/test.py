@@ -36,7 +36,7 @@ QUIET_SECONDS = 2.0
     "--limit", type=click.IntRange(min=1), default=5, show_default=True, help="Tasks to open per split."
 )
 @click.option(
-    "--steps", type=click.IntRange(min=1), default=10, show_default=True, help="Most calls in an episode."
+    "--steps", type=click.IntRange(min=1), default=10, show_default=True, help="Maximum calls per episode."
 )
 @click.option(
     "--repeat", type=click.IntRange(min=1), default=3, show_default=True, help="Episodes to compare per task."
@@ -53,14 +53,14 @@ QUIET_SECONDS = 2.0
     type=click.IntRange(min=1),
     default=300,
     show_default=True,
-    help="Most episodes to play in all.",
+    help="Maximum episodes in total.",
 )
 @click.option(
     "--patience",
     type=click.FloatRange(min=0.1),
     default=60,
     show_default=True,
-    help="Longest time in seconds for a listing, for a setup, for a prompt and for a call.",
+    help="Time limit in seconds of each listing, setup, prompt and call.",
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Random seed.")
 @click.option("--strict", is_flag=True, help="Treat warnings as faults.")
@@ -107,7 +107,7 @@ def _examined(where: str, how: dict[str, Any], stack: ExitStack) -> list[quality
     try:
         if url := as_url(where):
             if how["plan"].traceback:
-                raise WrongUsage("--traceback needs a TARGET: a server shows nobody its source")
+                raise WrongUsage("--traceback needs a TARGET: servers do not expose their source")
             greet(url, how["api_key"])
             return quality.examine(url=url, **how)
         found = environments([where])

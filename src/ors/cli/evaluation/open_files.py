@@ -48,6 +48,6 @@ async def append(writer: RunWriter, record: EpisodeRecord) -> None:
             if error.errno not in (errno.EMFILE, errno.ENFILE):
                 raise
         if not warned:
-            click.echo("Warning: too many open files: waiting until some are closed", err=True)
+            click.echo("Warning: too many open files; waiting for some to close", err=True)
         warned = True
         await asyncio.sleep(PAUSE_SECONDS)

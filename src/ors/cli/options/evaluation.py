@@ -16,8 +16,6 @@ from ors.rollouts.episodes.rules import ReductionName
 
 
 class _Finite(click.FloatRange):
-    """A number, neither "nan" nor "inf"."""
-
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         number: float = super().convert(value, param, ctx)
         if not isfinite(number):

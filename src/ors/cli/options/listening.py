@@ -33,7 +33,11 @@ LISTEN_FLAGS: Flags = (
     ("--insecure", {"is_flag": True, "help": "Allow any address without an API key."}),
     (
         "--cors-origin",
-        {"multiple": True, "metavar": "ORIGIN", "help": "Origin of web pages that may call. Repeatable."},
+        {
+            "multiple": True,
+            "metavar": "ORIGIN",
+            "help": "Origin whose web pages may call the server. Repeatable.",
+        },
     ),
     ("--ssl-certfile", {"type": EXISTING, "help": "TLS certificate; enables https."}),
     ("--ssl-keyfile", {"type": EXISTING, "help": "Private key of the certificate."}),
@@ -77,8 +81,6 @@ def check_exposure(host: str, secured: bool, remedy: str) -> None:
 
 @dataclass(frozen=True)
 class Listening:
-    """Values of the flags of all that listens."""
-
     insecure: bool
     cors_origin: Sequence[str]
     ssl_certfile: str | None
@@ -87,8 +89,6 @@ class Listening:
 
 @dataclass(frozen=True)
 class Access(Listening):
-    """Values of all flags."""
-
     api_key: Sequence[str]
     api_key_file: Path | None
     inspector: bool | None
@@ -153,7 +153,7 @@ def in_words(host: str, port: int) -> Iterator[None]:
     except OSError as error:
         taken = error.errno == errno.EADDRINUSE
         why = (
-            "the port is in use; choose another --port, or 0 for any free one"
+            "the port is in use; choose another --port, or 0 for a free one"
             if taken
             else error.strerror or str(error)
         )

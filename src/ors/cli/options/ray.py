@@ -21,8 +21,6 @@ UNFIT = "The Ray cluster at {address} cannot be used: {why}"
 
 
 class _Amount(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no such arguments
-    """An amount of a Ray resource."""
-
     name = "NAME=AMOUNT"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
@@ -124,8 +122,6 @@ ray_flags = add_flags("Ray", FLAGS)
 
 @dataclass(frozen=True)
 class OnRay:
-    """Values of the flags."""
-
     ray: str | None
     hosts: tuple[int, int]
     sessions_per_host: int

@@ -83,7 +83,6 @@ class Workers:
 
 
 def count() -> int:
-    """Number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
 
 
@@ -99,7 +98,10 @@ FLAGS: Flags = (
     ),
     (
         "--max-worker-memory",
-        {"type": _Bytes(), "help": "Replace a worker that uses more memory; kill it at twice as much."},
+        {
+            "type": _Bytes(),
+            "help": "Replace a worker that uses more memory than this; kill it at twice that.",
+        },
     ),
     (
         "--drain-seconds",
@@ -107,7 +109,7 @@ FLAGS: Flags = (
             "type": click.FloatRange(0),
             "default": 3600.0,
             "show_default": True,
-            "help": "Longest time that a replaced worker (SIGHUP) keeps its sessions.",
+            "help": "How long a replaced worker (SIGHUP) may keep its sessions.",
         },
     ),
     (
@@ -134,7 +136,6 @@ class _Number(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no su
             self.name += "|none"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float | None:
-        """Reads the number; None means no limit."""
         if self._optional and value == "none":
             return None
         try:

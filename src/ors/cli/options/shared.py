@@ -38,7 +38,6 @@ class Command(click.Command):
         self.examples = examples
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Writes the options, each group under its own title."""
         groups: dict[str, list[tuple[str, str]]] = {}
         for param in self.get_params(ctx):
             record = param.get_help_record(ctx)
@@ -71,7 +70,6 @@ class Grouped(click.Option):
 
 
 def add_flags(group: str, flags: Flags) -> Callable[[F], F]:
-    """Decorator that adds a group of options to a command."""
 
     def add(command: F) -> F:
         for name, arguments in reversed(flags):
@@ -120,7 +118,6 @@ def given(name: str) -> bool:
 
 
 def typed(name: str) -> bool:
-    """Whether an option is set on the command line."""
     return click.get_current_context().get_parameter_source(name) is ParameterSource.COMMANDLINE
 
 
@@ -184,7 +181,6 @@ class _Secret(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no su
 
 
 def as_json(command: F) -> F:
-    """`--json`."""
     return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
 
 
@@ -194,27 +190,25 @@ def api_key(command: F) -> F:
 
 
 def address_flags(command: F) -> F:
-    """`--host` and `--port` of commands that serve."""
-    text = "Address to listen on. Any other than loopback needs a key or --insecure."
+    text = "Address to listen on. Any but loopback needs a key or --insecure."
     command = click.option(
         "--port",
         type=click.IntRange(0, 65535),
         default=8080,
         show_default=True,
-        help="Port to listen on; 0 takes any free port.",
+        help="Port to listen on; 0 picks a free one.",
     )(command)
     return click.option("--host", default="127.0.0.1", show_default=True, help=text)(command)
 
 
 def log_flags(command: F) -> F:
-    """`--log-level` and `--log-json` of commands that serve."""
     command = click.option("--log-json", is_flag=True, help="Log one JSON object per line.")(command)
     return click.option(
         "--log-level",
         type=click.Choice(logs.LEVELS),
         default="info",
         show_default=True,
-        help="Lowest level to log, on standard error.",
+        help="Minimum level to log to standard error.",
     )(command)
 
 
@@ -236,7 +230,7 @@ def traceback(command: F) -> F:
 
 def task_choice(command: F) -> F:
     for option in (
-        click.option("--task", type=JSON, help="Your own task instead: JSON, @file, or - for stdin."),
+        click.option("--task", type=JSON, help="A task of your own instead: JSON, @file, or - for stdin."),
         click.option(
             "--index", type=click.IntRange(min=0), default=0, show_default=True, help="Index of the task."
         ),
@@ -251,7 +245,7 @@ def images(command: F) -> F:
         "--images",
         type=click.Path(file_okay=False, path_type=Path),
         metavar="FOLDER",
-        help="Folder for images.  [default: show them, or save them in a temporary folder]",
+        help="Folder for images.  [default: a temporary one]",
     )(command)
 
 

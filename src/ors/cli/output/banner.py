@@ -97,8 +97,6 @@ TRY = "Try: curl -s {header}{url}/{name}/tools"
 
 @dataclass(frozen=True)
 class Banner:
-    """The lines that a server prints when it has started."""
-
     inspector: bool
     """Whether the server offers its inspector."""
     private: bool

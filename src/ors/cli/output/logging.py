@@ -16,8 +16,6 @@ _USUAL = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "ta
 
 
 class JSONLogLines(logging.Formatter):
-    """Formats each record as one JSON object, with its `extra` fields."""
-
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, object] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
@@ -54,7 +52,6 @@ class TextLines(logging.Handler):
             self.handleError(record)
 
     def write(self, line: str) -> None:
-        """Queues a line, or counts it as dropped."""
         try:
             self._lines.put_nowait(line)
         except queue.Full:
@@ -77,7 +74,7 @@ class TextLines(logging.Handler):
             self._write(line)
 
     def _dropped_line(self, dropped: int) -> str:
-        text = f"{dropped} log lines were dropped: nobody read them"
+        text = f"{dropped} log lines were dropped, because nobody read them"
         return self.format(
             logging.makeLogRecord(
                 {

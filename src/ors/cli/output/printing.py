@@ -32,7 +32,6 @@ def number(value: float | None) -> str:
 
 
 def shortened(value: Any, longest: int = LONGEST_CELL) -> str:
-    """Formats a JSON value for one line of a table."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     text = " ".join(text.split())
     return text if len(text) <= longest else text[: longest - 1] + "…"
@@ -83,7 +82,6 @@ def print_blocks(blocks: Iterable[Block], folder: Path | None, stem: str, *, err
 
 
 def print_outcome(output: ToolOutput, *, err: bool = False) -> None:
-    """Prints the metadata, reward and end of a tool's output."""
     if output.metadata:
         say(f"metadata: {shortened(output.metadata, 1000)}", err=err, dim=True)
     if output.reward is not None:

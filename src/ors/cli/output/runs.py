@@ -73,7 +73,6 @@ def print_runs(rows: Iterable[tuple[str, Run, Summary]]) -> None:
 
 
 def when(seconds: float) -> str:
-    """Formats a time, as of this machine's clock."""
     return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds)) if seconds else "-"
 
 
@@ -224,7 +223,6 @@ def _blocks(blocks: Sequence[Block]) -> str:
 
 
 def print_comparison(found: Comparison) -> None:
-    """Prints how two runs differ."""
     about = "" if found.difference.error is None else " (95% interval)"
     click.echo(f"difference: {found.difference}{about}, from {found.before:.4g} to {found.after:.4g}")
     click.echo(_significance(found))

@@ -33,7 +33,7 @@ def connected(where: str, api_key: str | None = None, *, traceback: bool = False
     url, stack = as_url(where), ExitStack()
     if url is not None:
         if traceback:
-            raise WrongUsage("--traceback needs a TARGET: a server shows nobody its source")
+            raise WrongUsage("--traceback needs a TARGET: servers do not expose their source")
         greet(url, api_key)
         client = ORS(url, api_key, options=PATIENCE)
     else:
@@ -147,5 +147,5 @@ def completed(
             found[name] = click.prompt(f"{clean(name)} (secret)", hide_input=True, err=True)
         else:
             how = f"--secret {name}=VALUE, or --secret {name} for the value of ${name}"
-            raise WrongUsage(clean(f"{environment} needs the secret {name}: give it with {how}"))
+            raise WrongUsage(clean(f"{environment} needs the secret {name}: pass {how}"))
     return found

@@ -101,7 +101,6 @@ def _tell(server: subprocess.Popen[bytes], number: signal.Signals) -> None:
 
 
 def _signalled(signals: Signals) -> bool:
-    """Waits briefly for a signal; returns whether one arrived."""
     try:
         signals.get(timeout=POLL_SECONDS)
     except Empty:
@@ -121,7 +120,6 @@ def _wait(
 
 
 def seen(roots: Sequence[Path]) -> Seen:
-    """Modification time and size of every Python file below the roots."""
     found: Seen = {}
     for root in roots:
         for path in _files(root):
@@ -141,7 +139,6 @@ def _files(root: Path) -> Iterator[str]:
 
 
 def changed(before: Seen, now: Seen) -> list[str]:
-    """Files that are new, deleted or different."""
     return sorted(path for path in before.keys() | now.keys() if before.get(path) != now.get(path))
 
 
@@ -175,8 +172,6 @@ def started(
 
 @dataclass
 class Inherited:
-    """Values of the flags, and what they name."""
-
     fd: int | None
     down: bool
     lifeline: int | None

@@ -35,8 +35,6 @@ def as_url(text: str) -> str | None:
 
 @dataclass(frozen=True)
 class Source:
-    """A module and the folder it is imported from."""
-
     module: str
     root: Path
     """Added to sys.path, so that the module can import the files beside it."""
@@ -58,7 +56,6 @@ def environments(targets: Iterable[str]) -> "list[type[ors.Environment]]":
 
 
 def roots(targets: Iterable[str]) -> list[Path]:
-    """Folders with the source files of the targets."""
     found: dict[Path, None] = {}
     for target in targets:
         place, _ = _split(target)
