@@ -1,6 +1,15 @@
 """The calls that ended last, without a server."""
 
+import asyncio
+
+from ors.limits import Limits
+from ors.server.admin.recent_activity import Traffic
+from ors.server.episodes.result import Result
+from ors.server.observe.events import Observers
+from ors.server.sessions.calls import Call, Calls
 from ors.server.sessions.recent_calls import BUDGET_BYTES, ENTRY_BYTES, MOST_BYTES, RecentCalls
+from ors.server.sessions.session import ServerSession
+from ors.server.sessions.shared import Shared
 
 
 def add(recent: RecentCalls, number: int, sid: str = "a", key: str = "", size: int = 10) -> None:
@@ -51,3 +60,19 @@ def test_calls_since_a_moment_come_newest_first() -> None:
         add(recent, number)
         recent.add_prompt("b", "", b"[]")
     assert [call.id for call in recent.since(2.0)] == ["call-4", "call-3"]
+
+
+async def test_over_so_many_calls_a_second_the_rest_of_the_second_is_not_kept() -> None:
+    shared = Shared(Limits(), Observers())
+    shared.loop = asyncio.get_running_loop()
+    shared.recent = recent = RecentCalls()
+    session, owner = (
+        ServerSession(shared, Limits(), "a", "env", "", 0.0),
+        Calls(shared, lambda call, result: None),
+    )
+    recent.left = 2
+    for number in range(3):
+        session._call_finished(Call(owner, "look", f"call-{number}", None, ""), Result(b"", "ok", ""))
+    Traffic(shared).sum_up(0.0, 1)
+    session._call_finished(Call(owner, "look", "call-3", None, ""), Result(b"", "ok", ""))
+    assert [call.id for call in recent.of("a", "")] == ["call-0", "call-1", "call-3"]

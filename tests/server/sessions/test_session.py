@@ -276,7 +276,7 @@ async def test_nothing_is_left_of_seconds_whose_results_went_with_their_sessions
         call = Call(calls, "x", f"t{second}", None, "")
         call.finished_at = second + 0.5
         assert shared.kept.add(call, calls, b"x") == second
-        calls._by_id = {call.id: second}
+        calls.by_task_id = {call.id: second}
         calls.close()
     assert list(shared.kept._by_second) == [4]
     assert shared.kept.bytes == len(shared.kept) == 0

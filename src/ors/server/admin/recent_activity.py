@@ -3,17 +3,15 @@
 import time
 from collections import Counter, deque
 from heapq import nlargest
-from itertools import islice
 from typing import Any
 
 from ors.server.admin.tasks import TaskPreviews
 from ors.server.observe.counters import EpisodeTotals
 from ors.server.observe.events import EpisodeEnded
+from ors.server.sessions.recent_calls import MOST_A_SECOND
 from ors.server.sessions.shared import Shared
 
 MINUTES = 5
-MOST_SAMPLES = 2000
-"""Calls of a second that percentiles are taken from: sorting them takes a fraction of a millisecond."""
 KEPT = 100
 """Episodes of each environment that are kept."""
 SHOWN = 50
@@ -34,8 +32,10 @@ class Traffic:
         before, self._calls = self._calls, self._shared.calls.outcomes()
         calls = self._calls - before
         since, self._since = self._since, self._shared.now()
-        recent = () if self._shared.recent is None else self._shared.recent.since(since)
-        ordered = sorted(call.seconds for call in islice(recent, MOST_SAMPLES))
+        ordered: list[float] = []
+        if (recent := self._shared.recent) is not None:
+            ordered = sorted(call.seconds for call in recent.since(since))
+            recent.left = MOST_A_SECOND
         point = {
             "at": round(at, 3),
             "sessions": sessions,

@@ -15,7 +15,6 @@ from ors.server.http.answers import STREAM, Answer, Headers, failure, refusal
 from ors.server.http.body_values import MOST_VALUES, VALUE_BYTES, parsed, values
 from ors.server.http.requests import Request
 from ors.server.sessions.calls import Call
-from ors.server.sessions.shared import start_task
 
 log = logging.getLogger("ors.server")
 Waiting = TypeVar("Waiting", bound=Hashable)
@@ -281,7 +280,8 @@ class Later(Stream):
     def begin(self, sink: Sink) -> None:
         """Waits for the outcome, and answers with it."""
         self._sink = sink
-        self._task = task = start_task(self._wait(), asyncio.get_running_loop(), self._request.path)
+        loop = asyncio.get_running_loop()
+        self._task = task = asyncio.Task(self._wait(), loop=loop, name=self._request.path)
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
 

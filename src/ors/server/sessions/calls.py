@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from ors._protocol import RESULT_GONE, UNKNOWN_TASK_ID, error_event, task_id_event
 from ors.server.episodes.result import Result, failed
-from ors.server.sessions.shared import Shared, start_task
+from ors.server.sessions.shared import Shared
 
 log = logging.getLogger("ors.server")
 
@@ -105,7 +105,13 @@ class Call:
         self.task = None
         self.finished_at = loop.time()
         self.seconds += perf_counter()
-        self._owner.finished(self, result)
+        owner, shared = self._owner, self._owner.shared
+        owner.running -= 1
+        shared.running -= 1
+        if owner.by_task_id is None:
+            owner.by_task_id = {}
+        owner.by_task_id[self.id] = shared.kept.add(self, owner, result.events)
+        owner.watch(self, result)
         listener, others = self.listener, self._listeners
         if listener is not None:
             self.listener = None
@@ -117,11 +123,11 @@ class Call:
 
     def taken(self) -> None:
         """Marks the result as delivered."""
-        self._owner.taken(self.id)
+        self._owner.shared.kept.taken(self.id)
 
     def missed(self) -> None:
         """Marks the result as not delivered: the client disconnected."""
-        self._owner.missed(self.id)
+        self._owner.shared.kept.missed(self.id)
 
 
 class EarlyCalls:
@@ -138,13 +144,13 @@ class Calls:
     """All calls of one session."""
 
     __slots__ = (
-        "_by_id", "_by_key", "_shared", "_spent", "_spent_before", "_watch", "owner_number", "running",
+        "_by_key", "_spent", "_spent_before", "by_task_id", "owner_number", "running", "shared", "watch",
     )  # fmt: skip
 
     def __init__(self, shared: Shared, watch: Watch) -> None:
-        self._shared = shared
-        self._watch = watch  # called with each finished call
-        self._by_id: dict[str, Call | int] | None = None  # a finished call as the second it is kept under
+        self.shared = shared
+        self.watch = watch  # called with each finished call
+        self.by_task_id: dict[str, Call | int] | None = None  # a finished call as the second it is kept under
         self._by_key: dict[str, str] | None = None  # most clients send no keys
         self._spent: set[int] | None = None
         self._spent_before: set[int] | None = None  # forgotten after SPENT_KEYS more
@@ -153,10 +159,10 @@ class Calls:
         """Its number for `KeptResults`."""
 
     def __iter__(self) -> Iterator[Call]:
-        return (self._call(id, known) for id, known in (self._by_id or {}).items())
+        return (self._call(id, known) for id, known in (self.by_task_id or {}).items())
 
     def by_id(self, task_id: str) -> Call | None:
-        known = self._by_id.get(task_id) if self._by_id else None
+        known = self.by_task_id.get(task_id) if self.by_task_id else None
         return None if known is None else self._call(task_id, known)
 
     def by_key(self, key: str) -> Call | None:
@@ -167,7 +173,7 @@ class Calls:
     def _call(self, id: str, known: Call | int) -> Call:
         if isinstance(known, Call):
             return known
-        tail, tool, seconds, key = self._shared.kept.get(id, known) or (GONE, "", 0.0, None)
+        tail, tool, seconds, key = self.shared.kept.get(id, known) or (GONE, "", 0.0, None)
         call = Call(self, tool, id, key, "")
         call.tail, call.seconds = tail, seconds
         return call
@@ -192,31 +198,26 @@ class Calls:
     ) -> Call:
         """Starts a new call, which runs `work(name, given)`. `request` is the body that asked for it."""
         call = Call(self, name, id, key, trace, request)
-        if self._by_id is None:
-            self._by_id = {}
-        self._by_id[id] = call
+        if self.by_task_id is None:
+            self.by_task_id = {}
+        self.by_task_id[id] = call
         if key is not None:
             if self._by_key is None:
                 self._by_key = {}
             self._by_key[key] = id
         self.running += 1
-        self._shared.running += 1
-        call.task = start_task(_run(call, work, name, given), loop or asyncio.get_running_loop(), id)
+        self.shared.running += 1
+        # Not by create_task, and with a name: with uvloop, that takes 0.8 µs longer.
+        call.task = asyncio.Task(
+            _run(call, work, name, given), loop=loop or asyncio.get_running_loop(), name=id
+        )
         return call
 
     def tasks(self) -> list[asyncio.Task[None]]:
         return [call.task for call in self._running() if call.task is not None]
 
     def _running(self) -> list[Call]:
-        return [known for known in (self._by_id or {}).values() if isinstance(known, Call)]
-
-    def finished(self, call: Call, result: Result) -> None:
-        self.running -= 1
-        self._shared.running -= 1
-        if self._by_id is None:
-            self._by_id = {}
-        self._by_id[call.id] = self._shared.kept.add(call, self, result.events)
-        self._watch(call, result)
+        return [known for known in (self.by_task_id or {}).values() if isinstance(known, Call)]
 
     def stop(self, message: str, reason: str) -> list[asyncio.Task[None]]:
         """Ends every running call with an `error` event, and returns the cancelled tasks."""
@@ -230,26 +231,18 @@ class Calls:
         return tasks
 
     def close(self) -> None:
-        for id, known in (self._by_id or {}).items():
+        for id, known in (self.by_task_id or {}).items():
             if isinstance(known, int):
-                self._shared.kept.remove(id, known)
-        self._shared.kept.leave(self)
-        self._by_id = self._by_key = self._spent = self._spent_before = None
+                self.shared.kept.remove(id, known)
+        self.shared.kept.leave(self)
+        self.by_task_id = self._by_key = self._spent = self._spent_before = None
 
     # ── For KeptResults ───────────────────────────────────────────────────────────────────────
 
-    def taken(self, id: str) -> None:
-        """Marks a result as delivered."""
-        self._shared.kept.taken(id)
-
-    def missed(self, id: str) -> None:
-        """Marks a result as not delivered."""
-        self._shared.kept.missed(id)
-
     def forget(self, id: str, key: str | None) -> None:
         """Forgets a call whose result has expired."""
-        if self._by_id is not None:
-            self._by_id.pop(id, None)
+        if self.by_task_id is not None:
+            self.by_task_id.pop(id, None)
         if key is not None:
             self.spend(key)
 

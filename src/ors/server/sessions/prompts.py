@@ -3,7 +3,9 @@
 import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 KEPT_BYTES = 64 * 2**20
 ENTRY_BYTES = 250
@@ -53,7 +55,7 @@ class Prompts:
         """The prompt of a session, if it was asked for and is kept."""
         return self._by_sid.get(sid)
 
-    async def asked(self, sid: str, ask: Callable[[], Awaitable[bytes]]) -> bytes:
+    async def asked(self, sid: str, ask: Callable[[T], Awaitable[bytes]], episode: T) -> bytes:
         """The kept prompt of a session, or what `ask` returns; those who come meanwhile share one run of it.
 
         Raises what `ask` raises, which is not kept.
@@ -65,7 +67,7 @@ class Prompts:
             return await self._asking[sid].shared()
         asking = self._asking[sid] = _Asking()
         try:
-            prompt = await ask()
+            prompt = await ask(episode)
             if self._asking.get(sid) is asking:  # otherwise the session has ended meanwhile
                 self.keep(sid, prompt)
         except BaseException as error:

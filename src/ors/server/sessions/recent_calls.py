@@ -31,6 +31,9 @@ class RecentCall(NamedTuple):
     """The size of those events."""
 
 
+MOST_A_SECOND = 2000
+"""Calls of one second that are kept: nobody can look at more, and keeping one takes 2% of its time."""
+
 _FIELDS = len(RecentCall._fields)
 
 
@@ -45,6 +48,8 @@ class RecentCalls:
         self._older: list[Any] = []
         self._newer: list[Any] = []
         self._room = BUDGET_BYTES // 2
+        self.left = MOST_A_SECOND
+        """How many more calls of this second are kept."""
 
     def add(
         self,
@@ -57,6 +62,7 @@ class RecentCalls:
         request: bytes | None,
         events: bytes,
     ) -> None:
+        self.left -= 1
         size = len(events)
         if size <= MOST_BYTES:
             self._newer += (sid, key, id, tool, seconds, finished_at, request, events, size)

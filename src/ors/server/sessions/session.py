@@ -3,7 +3,6 @@
 import asyncio
 import logging
 from collections.abc import Coroutine, Iterable
-from functools import partial
 from typing import Any, NoReturn
 
 from ors._json import dumps
@@ -169,7 +168,7 @@ class ServerSession:
         """The prompt, as JSON. Raises as `ready` does, and ServerFailed if the environment failed."""
         episode = await self.ready()
         try:
-            return await self._shared.prompts.asked(self.sid, partial(self._ask_prompt, episode))
+            return await self._shared.prompts.asked(self.sid, self._ask_prompt, episode)
         except asyncio.CancelledError:
             self.check()  # if the session has ended, that is the reason
             raise
@@ -317,8 +316,9 @@ class ServerSession:
         labels = (self.environment, call.tool, result.kind, result.reason)
         shared, events = self._shared, result.events
         shared.calls.add(labels, call.seconds, len(events))
-        if shared.recent is not None:
-            shared.recent.add(
+        recent = shared.recent
+        if recent is not None and recent.left > 0:
+            recent.add(
                 self.sid, self.key, call.id, call.tool, call.seconds, call.finished_at, call.request, events
             )
         observers = shared.observers
