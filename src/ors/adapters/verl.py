@@ -8,11 +8,10 @@ from omegaconf import OmegaConf
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopOutput
 
 from ors.adapters.common.clients import secrets_from, shared_client
-from ors.adapters.common.training import Training, logger, recent, told
+from ors.adapters.common.training import Training, kind, logger, recent, told
 from ors.adapters.verl_tokens import TokenAgent
-from ors.rollouts import EpisodeRecord, Failed, Outcome, play
+from ors.rollouts import EpisodeRecord, play
 from ors.rollouts.driver import with_retries
-from ors.rollouts.episodes.outcome import worth_retrying
 
 
 class ORSAgentLoop(AgentLoopBase):
@@ -34,7 +33,7 @@ class ORSAgentLoop(AgentLoopBase):
 
         Raises:
             ValueError: the estimator would count episodes without a reward as 0.
-            RuntimeError: the model's servers, or this loop, failed; or every other episode would fail too.
+            RuntimeError: the model's servers, or this loop, failed. MostFailed: so did most episodes.
         """
         _check_estimator(str(OmegaConf.select(self.config, "algorithm.adv_estimator")))
         env, task = shared_client(self._base_url).environment(self._environment), row["extra_info"]
@@ -46,8 +45,8 @@ class ORSAgentLoop(AgentLoopBase):
             return play(session, agents[-1], **self._training.arguments)
 
         record = await with_retries(attempt, self._training.retries)
-        if record.reward is None and _is_hopeless(record.outcome):
-            raise RuntimeError(f"the episode {told(record.outcome)} (environment {self._environment!r})")
+        if kind(record.outcome) in ("failed_agent", "failed_model") and record.reward is None:
+            raise RuntimeError(f"the episode {told(record.outcome)}")
         metrics = recent(self._base_url, self._environment).count(record)
         return agents[-1].output(record, row.get("global_steps"), metrics)
 
@@ -63,11 +62,3 @@ def _check_estimator(name: str) -> None:
         logger.warning(
             "algorithm.adv_estimator=%s may count episodes without a reward as 0; grpo_ors does not", name
         )
-
-
-def _is_hopeless(outcome: Outcome) -> bool:
-    """Whether the model or this loop failed, or the server knows no such environment, task or key."""
-    if not isinstance(outcome, Failed):
-        return False
-    refused = outcome.who == "infrastructure" and outcome.stage == "opening" and not worth_retrying(outcome)
-    return refused or outcome.who in ("agent", "model")

@@ -312,8 +312,14 @@ async def test_a_call_that_is_too_deep_for_the_renderer_ends_the_episode(url: st
 
 
 async def test_a_wrong_environment_ends_the_training_whatever_the_strategy_catches(url: str) -> None:
-    builder = replace(group(url, 8), environment="hnut")
-    with pytest.raises(TrainingFailed, match=r"8 of the 8 episodes .*Unknown environment.*'hnut'"):
+    builder = replace(group(url, 4), environment="hnut")
+    with pytest.raises(TrainingFailed, match=r"Unknown environment.*'hnut'"):
+        await do_group_rollout(builder, Script(), MinViableGroup(min_successful=2, max_retries=0))
+
+
+async def test_a_server_that_is_gone_ends_the_training_whatever_the_strategy_catches() -> None:
+    builder = group("http://127.0.0.1:9", 8, retries=0)
+    with pytest.raises(TrainingFailed, match=r"8 of the 8 episodes .*infrastructure, at the stage 'opening'"):
         await do_group_rollout(builder, Script(), MinViableGroup(min_successful=2, max_retries=0))
 
 

@@ -22,7 +22,7 @@ from ors.rollouts import (
     Truncated,
     Unscored,
 )
-from ors.rollouts.episodes.outcome import Party, worth_retrying
+from ors.rollouts.episodes.outcome import Party, is_lost, worth_retrying
 from ors.rollouts.episodes.rules import Rules, reducer
 from ors.rollouts.episodes.scoring import BY_DEFAULT
 
@@ -253,9 +253,13 @@ class Recent:
         """Logs why an episode failed; returns its metrics.
 
         Raises:
-            MostFailed: most of the recent episodes did.
+            MostFailed: most of the recent episodes did, or the server refused to open this one, as it would
+                any other: it does not know the environment, the task or the key.
         """
-        metrics = self._watch.count([record])
+        metrics, outcome = self._watch.count([record]), record.outcome
+        unopened = isinstance(outcome, Failed) and outcome.stage == "opening" and is_lost(outcome)
+        if unopened and record.reward is None and not worth_retrying(outcome):
+            raise MostFailed(f"the episode {told(outcome)} (environment {record.task.environment!r})")
         self._records.append(record)
         if len(self._records) >= _TASK_WINDOW:
             check_recent(self._records)
