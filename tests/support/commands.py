@@ -7,6 +7,7 @@ import select
 import signal
 import subprocess
 import sys
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -35,6 +36,15 @@ class Done:
     @property
     def json(self) -> Any:
         return json.loads(self.out)
+
+
+def environment_code(name: str, methods: str) -> str:
+    """The source of an environment with one task; `methods` are the lines of its class that differ."""
+    head = f"from ors import Environment, TextBlock, ToolOutput, tool\n\nclass {name}(Environment):\n"
+    prompt = "def get_prompt(self):\n    return [TextBlock(text='Begin.')]"
+    return head + textwrap.indent(
+        f"tasks = {{'train': [{{}}]}}\n{prompt}\n{textwrap.dedent(methods)}", "    "
+    )
 
 
 def variables(more: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -77,6 +87,10 @@ class Running:
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self.process = process
+
+    def url(self) -> str:
+        """The address of a server, once it has printed it."""
+        return self.line(r"Serving on (http://\S+)")[1]
 
     def line(self, pattern: str) -> re.Match[str]:
         """The next line of its output that matches."""

@@ -21,7 +21,7 @@ from ors.client import ORS
 from ors.rollouts import Failed, Scored
 from ors.rollouts.records import read_run
 from tests.support import SUPPORT
-from tests.support.commands import Terminal, refused, run, running
+from tests.support.commands import Terminal, environment_code, refused, run, running
 from tests.support.episode_records import episode
 from tests.support.eval_environments import Quiz
 from tests.support.live_server import serving
@@ -33,22 +33,14 @@ pytestmark = pytest.mark.long
 
 QUIZ = str(SUPPORT / "eval_environments.py")
 KEY = "sk-this-is-the-key-of-the-provider-9f4b"
-LEAK = """
-from ors import Environment, TextBlock, ToolOutput, tool
-
-class Leak(Environment):
-    @classmethod
-    def list_splits(cls):
-        return ["train"]
-    @classmethod
-    def list_tasks(cls, split):
-        return [{}]
-    def get_prompt(self):
-        return [TextBlock(text="Tell.")]
+LEAK = environment_code(
+    "Leak",
+    """
     @tool
     def tell(self) -> ToolOutput:
         return ToolOutput(blocks=[TextBlock(text=f"the token is {self.secrets['token']}")])
-"""
+    """,
+)
 
 
 @pytest.fixture(scope="module")

@@ -9,32 +9,17 @@ import pytest
 
 from ors.client import ORS
 from tests.support.commands import ORS as COMMAND
-from tests.support.commands import Terminal, running
+from tests.support.commands import Terminal, environment_code, running
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="no SIGHUP here")
 
-CODE = '''
-import os, pathlib
-from ors import Environment, ToolOutput, tool
-
-HERE = pathlib.Path(__file__).parent
-
-class Tidy(Environment):
-    @classmethod
-    def list_splits(cls):
-        return ["train"]
-
-    @classmethod
-    def list_tasks(cls, split):
-        return [{}]
-
-    def get_prompt(self):
-        return []
-
+CODE = "import os, pathlib\n\nHERE = pathlib.Path(__file__).parent\n\n" + environment_code(
+    "Tidy",
+    """
     @tool
     def pid(self) -> ToolOutput:
-        """The process."""
+        "The process."
         return ToolOutput(blocks=[], metadata={"pid": os.getpid()})
 
     def teardown(self):
@@ -43,7 +28,8 @@ class Tidy(Environment):
     @classmethod
     def shutdown(cls):
         (HERE / f"shutdown-{os.getpid()}").touch()
-'''
+    """,
+)
 
 
 @pytest.fixture
@@ -65,7 +51,7 @@ def opened(url: str) -> tuple[ORS, int]:
 
 def test_a_hangup_ends_the_server_and_its_sessions_are_torn_down(tidy: str, tmp_path: Path) -> None:
     with running("serve", tidy, "--port", "0", cwd=tmp_path) as server:
-        client, _ = opened(server.line(r"Serving on (http://\S+)")[1])
+        client, _ = opened(server.url())
         done = server.stop(signal.SIGHUP)
         client.close()
     assert done.code == 0, done.err
@@ -76,7 +62,7 @@ def test_a_server_under_nohup_goes_on(tidy: str, tmp_path: Path) -> None:
     ignoring = "import os, signal, sys; signal.signal(1, signal.SIG_IGN); os.execv(sys.argv[1], sys.argv[1:])"
     command = [sys.executable, "-c", ignoring, *COMMAND]
     with running("serve", tidy, "--port", "0", cwd=tmp_path, command=command) as server:
-        url = server.line(r"Serving on (http://\S+)")[1]
+        url = server.url()
         server.process.send_signal(signal.SIGHUP)
         client, _ = opened(url)
         client.close()
@@ -86,7 +72,7 @@ def test_a_server_under_nohup_goes_on(tidy: str, tmp_path: Path) -> None:
 @pytest.mark.long
 def test_a_worker_that_is_hung_up_tears_its_sessions_down(tidy: str, tmp_path: Path) -> None:
     with running("serve", tidy, "--port", "0", "--workers", "2", cwd=tmp_path) as server:
-        client, pid = opened(server.line(r"Serving on (http://\S+)")[1])
+        client, pid = opened(server.url())
         os.kill(pid, signal.SIGHUP)
         wait_until((tmp_path / f"shutdown-{pid}").exists)
         assert (tmp_path / "teardown").read_text() == str(pid)

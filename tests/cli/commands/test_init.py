@@ -130,7 +130,7 @@ def test_a_package_with_a_wheel_installs_serves_and_passes_its_tests_in_a_fresh_
     command = followed(project / "Dockerfile", image, variables(path))
     served = [word.replace("0.0.0.0", "127.0.0.1").replace("8080", "0") for word in command]
     with running(*served[1:], command=[str(tmp_path / "venv" / "bin" / "ors")], cwd=image) as server:
-        assert Raw(server.line(r"Serving on (http://\S+)")[1]).get("/adder/splits").json()
+        assert Raw(server.url()).get("/adder/splits").json()
     for words in ("pip install --quiet --find-links wheels -e .[dev]", "pytest -q -p no:cacheprovider"):
         done = subprocess.run(words.split(), cwd=project, env=variables(path), capture_output=True, text=True)
         assert done.returncode == 0, done.stdout + done.stderr

@@ -49,10 +49,6 @@ SLOW = QUICK.replace("return [{}]", "return [{'text': open('fifo').read()}]")
 """Lists its tasks when someone writes into the fifo."""
 
 
-def address(server: Running) -> str:
-    return server.line(r"Serving on (http://\S+)")[1]
-
-
 @contextmanager
 def park_session(url: str, env: str = "park", split: str = "train") -> Iterator[Session]:
     with ORS(url) as client, client.environment(env).session(split=split, index=0) as session:
@@ -61,7 +57,7 @@ def park_session(url: str, env: str = "park", split: str = "train") -> Iterator[
 
 def test_it_prints_environments_tools_counts_an_address_and_a_curl_line_that_works(park: str) -> None:
     with running("serve", park, "--port", "0") as server:
-        url = address(server)
+        url = server.url()
         assert server.line("^park")[0]
         curl = server.line("^Try: (curl .*)")[1]
         answer = subprocess.run(curl.split(), capture_output=True, check=True)
@@ -120,7 +116,7 @@ def test_keys_come_from_a_variable_or_a_file_and_are_never_shown(park: str, tmp_
     (tmp_path / "keys").write_text("# who may\n\ncarol=hidden-three sessions=3\n")
     words = ("serve", park, "--port", "0", "--host", "0.0.0.0", "--api-key-file", str(tmp_path / "keys"))
     with running(*words, env={"ORS_API_KEYS": "hidden-one,bob=hidden-two private"}) as server:
-        url = address(server).replace("0.0.0.0", "127.0.0.1")
+        url = server.url().replace("0.0.0.0", "127.0.0.1")
         assert "submit" in server.line("^park.*")[0]
         assert server.line("API keys are sent unencrypted")
         curl = server.line("^Try: (curl .*)")[1]
@@ -163,7 +159,7 @@ def test_a_limit_is_an_option_with_its_help_and_its_default(field: "dataclasses.
 def test_a_limit_is_kept(park: str) -> None:
     with (
         running("serve", park, "--port", "0", "--result-bytes", "10", "--body-bytes", "100") as server,
-        park_session(address(server)) as session,
+        park_session(server.url()) as session,
         pytest.raises(ToolFailed, match="10"),
     ):
         session.call_tool("special")
@@ -174,7 +170,7 @@ def test_a_limit_is_kept(park: str) -> None:
 def test_what_clients_see_of_an_exception_is_an_option(park: str) -> None:
     with (
         running("serve", park, "--port", "0", "--return-errors", "none") as server,
-        park_session(address(server)) as session,
+        park_session(server.url()) as session,
     ):
         with pytest.raises(ToolFailed) as failed:
             session.call_tool("fail")
@@ -186,7 +182,7 @@ def test_what_clients_see_of_an_exception_is_an_option(park: str) -> None:
 def test_the_log_is_json_lines_on_standard_error(park: str) -> None:
     with running("serve", park, "--port", "0", "--log-json") as server:
         with (
-            ORS(address(server)) as client,
+            ORS(server.url()) as client,
             client.environment("park").session(split="train", index=0) as session,
             pytest.raises(ToolFailed),
         ):
@@ -199,7 +195,7 @@ def test_the_log_is_json_lines_on_standard_error(park: str) -> None:
 
 def test_the_log_level_is_an_option(park: str) -> None:
     with running("serve", park, "--port", "0", "--log-level", "error") as server:
-        address(server)
+        server.url()
         assert server.stop(signal.SIGINT).code == 0
 
 
@@ -213,7 +209,7 @@ def test_a_full_pipe_stops_neither_the_server_nor_its_end(park: str) -> None:
         text=True,
     )
     server = Running(reader)
-    with park_session(address(server)) as session:
+    with park_session(server.url()) as session:
         # Each failure logs over a kilobyte of traceback; a pipe holds 64, and nobody reads it.
         for _ in range(200):
             with pytest.raises(ToolFailed):
@@ -229,11 +225,11 @@ def test_it_restarts_when_a_file_changes_and_tells_open_calls(tmp_path: Path) ->
     with running(
         "serve", "quick.py", "--port", "0", "--reload", "--grace-seconds", "0.1", cwd=tmp_path
     ) as server:
-        raw = Raw(address(server))
+        raw = Raw(server.url())
         with raw.opened(raw.session("quick", {"task_spec": {}}), "hang", env="quick") as call:
             module.write_text(QUICK.replace("VERSION", "after the change"))
             assert "shutting down" in call.rest().error()
-        assert address(server) == f"http://{raw.host}:{raw.port}"
+        assert server.url() == f"http://{raw.host}:{raw.port}"
         with park_session(f"http://{raw.host}:{raw.port}", "quick") as session:
             (block,) = session.get_prompt()
         assert block.model_dump()["text"] == "after the change"
@@ -244,7 +240,7 @@ def test_a_second_signal_ends_a_reloading_server_at_once(tmp_path: Path) -> None
     (tmp_path / "quick.py").write_text(QUICK)
     patience = ("--grace-seconds", "1000")
     with running("serve", "quick.py", "--port", "0", "--reload", *patience, cwd=tmp_path) as server:
-        raw = Raw(address(server))
+        raw = Raw(server.url())
         with raw.opened(raw.session("quick"), "hang", env="quick"):
             server.process.send_signal(signal.SIGTERM)
             server.errors(r"shutting down \(waits up to \d+ s for running calls\)")
@@ -262,7 +258,7 @@ def test_a_change_that_does_not_import_is_logged_and_the_next_one_is_tried(
     module = tmp_path / "quick.py"
     module.write_text(QUICK)
     with running("serve", "quick.py", "--port", "0", "--reload", *where, cwd=tmp_path) as server:
-        port = urlsplit(address(server)).port
+        port = urlsplit(server.url()).port
         raw = Raw(f"http://127.0.0.1:{port}")
         module.write_text("x = = 1")
         assert server.errors(re.escape(PLACE))
@@ -277,7 +273,7 @@ def test_a_change_that_does_not_import_is_logged_and_the_next_one_is_tried(
             assert answer.headers["retry-after"] == "1"
         module.write_text(QUICK)
         assert server.errors("quick.py changed: restarting")
-        address(server)
+        server.url()
         assert raw.get("/list_environments").json() == ["quick"]
 
 
@@ -330,7 +326,7 @@ def test_a_change_that_does_not_import_is_answered_under_tls_too(tmp_path: Path)
 def test_a_reloaded_server_does_not_outlive_its_supervisor(tmp_path: Path) -> None:
     (tmp_path / "quick.py").write_text(QUICK)
     with running("serve", "quick.py", "--port", "0", "--reload", cwd=tmp_path) as server:
-        address(server)
+        server.url()
         server.process.kill()
         # Both hold the pipes: these end when the last of them does.
         server.process.communicate(timeout=PATIENCE)

@@ -9,14 +9,10 @@ import pytest
 from ors.client import ORS
 from ors.rollouts import Scored
 from ors.rollouts.records import RunInfo, RunWriter, read_run
-from tests.support.commands import Running, run, running
+from tests.support.commands import run, running
 from tests.support.raw_http import Raw
 
 pytestmark = pytest.mark.long
-
-
-def address(server: Running) -> str:
-    return server.line(r"Serving on (http://\S+)")[1]
 
 
 def play(url: str, answer: int = 3, index: int = 0) -> None:
@@ -28,7 +24,7 @@ def play(url: str, answer: int = 3, index: int = 0) -> None:
 def test_a_server_records_its_sessions_and_says_where_and_how(park: str, tmp_path: Path) -> None:
     folder = tmp_path / "runs" / "first"
     with running("serve", park, "--port", "0", "--record", str(folder)) as server:
-        url = address(server)
+        url = server.url()
         assert server.line(r"Recording sessions to (\S+) \(reward: the sum of all steps\)")[1] == str(folder)
         play(url)
         ended = server.stop(signal.SIGTERM)
@@ -64,7 +60,7 @@ def test_the_inspector_of_a_recording_server_shows_its_runs(
     park: str, tmp_path: Path, workers: list[str]
 ) -> None:
     with running("serve", park, "--port", "0", "--record", str(tmp_path / "run"), *workers) as server:
-        url = address(server)
+        url = server.url()
         play(url)
         raw = Raw(url)
         assert raw.get("/-/api/about").json()["runs"] is True
@@ -75,14 +71,14 @@ def test_the_inspector_of_a_recording_server_shows_its_runs(
 def test_a_server_goes_on_with_the_run_of_the_one_before(park: str, tmp_path: Path) -> None:
     for _ in range(2):
         with running("serve", park, "--port", "0", "--record", str(tmp_path)) as server:
-            play(address(server))
+            play(server.url())
             server.stop(signal.SIGTERM)
     assert len(read_run(tmp_path).entries) == 2
 
 
 def test_workers_record_into_one_run(park: str, tmp_path: Path) -> None:
     with running("serve", park, "--port", "0", "--workers", "2", "--record", str(tmp_path)) as server:
-        url = address(server)
+        url = server.url()
         for index in range(20):
             play(url, index=index)
         ended = server.stop(signal.SIGTERM)

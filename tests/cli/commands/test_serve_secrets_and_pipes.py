@@ -28,10 +28,6 @@ SECRETS = {"in_body": "body-93d1b0e6c8", "in_header": "header-b7702d5f11"}
 EVERY_SECRET = (KEY, *SECRETS.values())
 
 
-def address(server: Running) -> str:
-    return server.line(r"Serving on (http://\S+)")[1]
-
-
 @pytest.mark.parametrize("how", [(), ("--log-json",)], ids=["text", "json"])
 def test_a_log_of_everything_into_a_pipe_that_nobody_reads_freezes_nothing(how: tuple[str, ...]) -> None:
     process = subprocess.Popen(
@@ -42,7 +38,7 @@ def test_a_log_of_everything_into_a_pipe_that_nobody_reads_freezes_nothing(how: 
         stderr=subprocess.PIPE,
         text=True,
     )
-    raw = Raw(address(Running(process)))
+    raw = Raw(Running(process).url())
     for _ in range(200):
         sid = raw.session()
         # A line of the log for each of these, and a kilobyte of traceback: a pipe holds 64.
@@ -89,7 +85,7 @@ def test_secrets_and_keys_are_in_no_log_error_or_metric(errors: str, tmp_path: P
     keys.write_text(f"team={KEY}\n")
     words = ("serve", LAB, "--port", "0", "--log-level", "debug", "--api-key-file", str(keys))
     with running(*words, "--return-errors", errors) as server:
-        shown = everything_that_can_show_a_secret(Raw(address(server)))
+        shown = everything_that_can_show_a_secret(Raw(server.url()))
         done = server.stop()
     assert done.code == 0
     assert "call of 'secret' failed (environment)" in done.err  # the log was there to be searched
@@ -170,7 +166,7 @@ def looking(tmp_path: Path) -> str:
 def test_programs_of_tools_do_not_see_the_keys_of_the_server(looking: str, how: tuple[str, ...]) -> None:
     env = {"ORS_API_KEYS": f"other=key-of-another,{KEY} private", "PATIENT": "seen", "STOP": str(os.getpid())}
     with running("serve", looking, "--port", "0", *how, env=env) as server:
-        raw, key = Raw(address(server)), {"X-API-Key": KEY}
+        raw, key = Raw(server.url()), {"X-API-Key": KEY}
         assert raw.post("/create", {"task_spec": {}}, sid="look", headers=key).status == 200
         seen = str(raw.call("look", "look", env="looking", headers=key).result())
         assert raw.get("/list_environments", headers={"X-API-Key": "key-of-another"}).status == 200

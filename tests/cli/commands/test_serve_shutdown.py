@@ -25,7 +25,7 @@ def server() -> Iterator[Running]:
 
 
 def connected(server: Running) -> Raw:
-    return Raw(server.line(r"Serving on (http://\S+)")[1])
+    return Raw(server.url())
 
 
 def test_a_thread_of_asyncios_that_hangs_does_not_keep_the_process(server: Running) -> None:

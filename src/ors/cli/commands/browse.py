@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import click
 import uvicorn
 
-from ors.cli.errors import WrongUsage
+from ors.cli.errors import wrong_usage
 from ors.cli.options.listening import listener
 from ors.cli.options.shared import WHERE, Command, api_key
 from ors.cli.targets.resolve import as_url, built, environments
@@ -109,10 +109,8 @@ def _reached(where: str) -> tuple[str, Transport]:
     url = as_url(where)
     if url is None:
         return "", ASGITransport(built(environments([where]), inspector=True, return_errors="line").app)
-    try:
+    with wrong_usage(ValueError):
         return url, http_transport(url)
-    except ValueError as error:
-        raise WrongUsage(str(error)) from None
 
 
 @click.command("view", cls=Command, examples=["ors view runs", "ors view runs/first --port 8090"])

@@ -1,14 +1,12 @@
 """`ors runs`: lists, shows, compares and exports runs."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import click
 
-from ors.cli.errors import CommandError, WrongUsage, clean, shown_path
+from ors.cli.errors import CommandError, WrongUsage, shown_path, wrong_usage
 from ors.cli.options.shared import Command, CommandGroup, as_json
 from ors.cli.output.printing import print_json
 from ors.cli.output.runs import (
@@ -59,17 +57,8 @@ def runs() -> None:
     """
 
 
-@contextmanager
-def _errors() -> Iterator[None]:
-    """Reports a folder that cannot be read as wrong usage."""
-    try:
-        yield
-    except RunError as error:
-        raise WrongUsage(clean(str(error))) from None
-
-
 def _opened(path: Path) -> Run:
-    with _errors():
+    with wrong_usage(RunError):
         run = read_run(path)
     warn_of_skipped([f"{shown_path(path)}: {line}" for line in run.broken], "broken line")
     return run
@@ -140,7 +129,7 @@ def show(run: Path, episode: str | None, tasks: bool, episodes: bool, picture: b
 
 
 def _show_episode(run: Run, which: str, as_json: bool) -> None:
-    with _errors():
+    with wrong_usage(RunError):
         record = run.episode(run.number(which))
     if as_json:
         print_json(record_json(record))
