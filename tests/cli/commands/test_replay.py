@@ -170,7 +170,7 @@ def test_an_episode_that_hangs_is_given_up_and_the_others_go_on(
 
 def test_the_time_of_an_episode_has_a_limit_by_default() -> None:
     assert run("replay", "x", "--max-seconds", "0").code == 2
-    assert "[default: 30, and 3 times what it took before]" in " ".join(run("replay", "--help").out.split())
+    assert "[default: 30 s plus 3 times its recorded time]" in " ".join(run("replay", "--help").out.split())
 
 
 def test_only_the_chosen_tasks_are_played(recorded: Path, shop: Path) -> None:
