@@ -59,6 +59,8 @@ def reply_message(text: str, calls: Sequence[ToolInvocation]) -> dict[str, Any]:
         for call in calls
     ]
     message = {"role": "assistant", "content": text, **({"tool_calls": made} if made else {})}
+    if "\\ud" not in repr(message):  # half a character is shown like this
+        return message
     said: dict[str, Any] = json.loads(whole(json.dumps(message, ensure_ascii=False)))
     return said
 

@@ -92,7 +92,8 @@ class Account:
 
     def __init__(self, training: Training) -> None:
         self.paid = 0.0
-        self._rules, self._rewards = Rules(**training.arguments), list[float]()
+        rules = Rules(**training.arguments)
+        self._scoring, self._reduced, self._rewards = rules.scoring(), reducer(rules.reward), list[float]()
 
     def pay(self, new: Sequence[Message], record: EpisodeRecord | None) -> float:
         """The part of a step. With it, all that is paid is what the episode counts as if it ends here.
@@ -108,10 +109,10 @@ class Account:
 
     def _so_far(self) -> float:
         try:
-            earned = reducer(self._rules.reward)(self._rewards) if self._rewards else None
+            earned = self._reduced(self._rewards) if self._rewards else None
         except Exception:  # a function of the user's that needs the whole episode
             earned = None
-        return self._rules.scoring().score(Truncated("tokens"), earned) or 0.0
+        return self._scoring.score(Truncated("tokens"), earned) or 0.0
 
 
 class NoReward(Exception):
@@ -261,7 +262,7 @@ class Recent:
         if unopened and record.reward is None and not worth_retrying(outcome):
             raise MostFailed(f"the episode {told(outcome)} (environment {record.task.environment!r})")
         self._records.append(record)
-        if len(self._records) >= _TASK_WINDOW:
+        if isinstance(outcome, Failed) and len(self._records) >= _TASK_WINDOW:
             check_recent(self._records)
         return metrics
 
