@@ -15,8 +15,7 @@ from typing import Any
 import pytest
 
 from ors import Server
-from ors.cli.evaluation.live_table import rows
-from ors.cli.evaluation.tally import EvalTally
+from ors.cli.evaluation.live_table import EvalTally, rows
 from ors.client import ORS
 from ors.rollouts import Failed, Scored
 from ors.rollouts.records import read_run

@@ -14,11 +14,10 @@ from pydantic import TypeAdapter, ValidationError
 
 from ors.cli.errors import INTERRUPTED, Unreachable, WrongUsage, shown_path
 from ors.cli.evaluation.agents import agent_of
-from ors.cli.evaluation.open_files import affordable
 from ors.cli.evaluation.plan import EvalPlan
+from ors.cli.evaluation.process import affordable, stopped_by_signals
 from ors.cli.evaluation.report import print_report, report_json, verdict
 from ors.cli.evaluation.run import EvalRun
-from ors.cli.evaluation.stop_signals import stopped_by_signals
 from ors.cli.evaluation.task_choice import TaskChoice
 from ors.cli.options.evaluation import eval_flags, rules_of
 from ors.cli.options.shared import URL_OR_TARGET, Command, api_key, as_json, environment, secrets, typed

@@ -8,10 +8,9 @@ from typing import Any
 import click
 
 from ors.cli.errors import LONGEST_LINE, clean
-from ors.cli.evaluation.live_table import live_table
-from ors.cli.evaluation.open_files import append
+from ors.cli.evaluation.live_table import EvalTally, live_table
 from ors.cli.evaluation.plan import EvalPlan
-from ors.cli.evaluation.tally import EvalTally
+from ors.cli.evaluation.process import append
 from ors.cli.output.printing import shortened
 from ors.cli.output.runs import warn_of_skipped
 from ors.cli.targets.connect import known_name

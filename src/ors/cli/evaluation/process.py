@@ -1,9 +1,12 @@
-"""Open files of an evaluation: its connections and blobs share one limit of the operating system."""
+"""What the operating system does to an evaluation: signals that stop it, and its limit of open files."""
 
 import asyncio
 import errno
+import signal
 import sys
+from collections.abc import Coroutine
 from contextlib import suppress
+from typing import Any
 
 import click
 
@@ -51,3 +54,24 @@ async def append(writer: RunWriter, record: EpisodeRecord) -> None:
             click.echo("Warning: too many open files; waiting for some to close", err=True)
         warned = True
         await asyncio.sleep(PAUSE_SECONDS)
+
+
+STOPPING = ("SIGTERM", "SIGHUP")
+"""Windows has no SIGHUP."""
+
+
+async def stopped_by_signals(work: Coroutine[Any, Any, None]) -> None:
+    """Awaits `work`; a signal that stops processes, or a terminal that closes, cancels it.
+
+    Raises:
+        CancelledError: it was cancelled.
+    """
+    task = asyncio.ensure_future(work)
+    loop = asyncio.get_running_loop()
+    for name in STOPPING:
+        number = getattr(signal, name, None)
+        # `nohup` ignores SIGHUP, and that must stay.
+        if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
+            with suppress(NotImplementedError):  # Windows
+                loop.add_signal_handler(number, task.cancel)
+    await task
