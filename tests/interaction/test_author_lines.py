@@ -106,7 +106,7 @@ def test_no_router_can_link_to_it(raw: Raw, telling: Raw) -> None:
 
 @pytest.mark.parametrize("where", [{"host": "0.0.0.0"}, {"insecure": True}])
 def test_it_listens_on_loopback_alone(where: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="shows source code"):
+    with pytest.raises(ValueError, match="exposes source code"):
         Server([Lab], "line", api_keys=["k" * 32]).runner(port=0, **where)
     with pytest.raises(ValueError, match="cannot be used with peers"):
         LinkedServer(Server([Lab], "line"), "127.0.0.1", 0)

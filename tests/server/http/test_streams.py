@@ -8,6 +8,8 @@ import pytest
 
 from ors._protocol.sse import PING
 from ors.errors import BadRequest
+from ors.limits import Limits
+from ors.server.episodes.result import Result
 from ors.server.http.answers import STREAM, Answer, Headers
 from ors.server.http.requests import Request
 from ors.server.http.streams import (
@@ -19,7 +21,9 @@ from ors.server.http.streams import (
     Stream,
     event,
 )
-from ors.server.sessions.calls import Call
+from ors.server.observe.events import Observers
+from ors.server.sessions.calls import Call, Calls
+from ors.server.sessions.shared import Shared
 
 HEAD = b"event: task_id\ndata: 7\n\n"
 TAIL = b"event: end\ndata: done\n\n"
@@ -58,38 +62,19 @@ class Recording:
         self.told.append(("abort",))
 
 
-class Results:
-    """As much of a session's calls as one call needs; records what becomes of its result."""
-
-    def __init__(self) -> None:
-        self.told: list[tuple[str, str]] = []
-
-    def taken(self, id: str) -> None:
-        self.told.append(("taken", id))
-
-    def missed(self, id: str) -> None:
-        self.told.append(("missed", id))
-
-    def finished(self, call: Call, result: Any) -> None: ...
-
-
-class Done:
-    events = TAIL
-
-
 class Turn:
     """One call with its stream, its sink and its timers."""
 
     def __init__(self) -> None:
-        self.results = Results()
-        self.call = Call(self.results, "tool", "7", None, "")  # type: ignore[arg-type]
+        self.kept = (shared := Shared(Limits(), Observers())).kept
+        self.call = Call(Calls(shared, lambda call, result: None), "tool", "7", None, "")
         self.timers = CallTimers(0.001)
         self.timers.start(asyncio.get_running_loop())
         self.sink = Recording()
         self.stream = CallStream(self.call, self.timers)
 
     def finish(self) -> None:
-        self.call.finish(Done())  # type: ignore[arg-type]
+        self.call.finish(Result(TAIL, "ok", ""))
 
     async def told(self, count: int) -> list[tuple[Any, ...]]:
         """Waits for so many messages to the sink."""
@@ -112,7 +97,7 @@ async def test_a_call_that_is_soon_done_is_answered_in_one_write(turn: Turn) -> 
     turn.stream.open()  # what its timers would do, had they not been stopped
     turn.stream.ping()
     assert turn.sink.told == [("whole", HEAD + TAIL)]
-    assert turn.results.told == []
+    assert not turn.kept.awaited
     assert not turn.timers.opening._due
 
 
@@ -126,9 +111,10 @@ async def test_a_call_that_takes_its_time_opens_pings_and_ends(turn: Turn) -> No
 
 async def test_a_call_that_was_done_before_is_answered_and_noted(turn: Turn) -> None:
     turn.finish()
+    assert turn.kept.awaited
     turn.stream.begin(turn.sink)
     assert turn.sink.told == [("whole", HEAD + TAIL)]
-    assert turn.results.told == [("taken", "7")]
+    assert not turn.kept.awaited
 
 
 @pytest.mark.parametrize("when", ["before", "at once", "opened"])
@@ -140,7 +126,7 @@ async def test_a_result_that_does_not_reach_its_reader_is_kept(turn: Turn, when:
     if when == "opened":
         await turn.told(1)
     turn.finish()
-    assert turn.results.told == ([] if when == "before" else [("missed", "7")])
+    assert turn.kept.awaited
 
 
 async def test_a_paused_call_sends_no_pings_and_its_result_all_the_same(turn: Turn) -> None:
