@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from skyrl_gym.envs.base_text_env import BaseTextEnv, BaseTextEnvStepOutput
@@ -10,7 +11,6 @@ from ors.adapters.common.chat import text_of
 from ors.adapters.common.clients import secrets_from, shared_sync_client
 from ors.adapters.common.hermes import described_tools, parse_reply
 from ors.adapters.common.training import Account, NoReward, Training, TrainingArguments
-from ors.client import Session
 from ors.rollouts import (
     AgentMessage,
     EpisodeLimits,
@@ -21,6 +21,12 @@ from ors.rollouts import (
     ToolMessage,
     UserMessage,
 )
+
+
+class CutOff(str):
+    """A reply that reached its length limit."""
+
+    __slots__ = ()
 
 
 class ORSTextEnv(BaseTextEnv):
@@ -46,13 +52,11 @@ class ORSTextEnv(BaseTextEnv):
         limits = arguments.get("limits", EpisodeLimits())
         turns = min(filter(None, (limits.turns, extras.get("max_turns"))), default=None)
         self.training = Training.of({**arguments, "limits": replace(limits, turns=turns)})
-        env, given, task = shared_sync_client(base_url), secrets_from(secrets), extras["extra_info"]
-
-        def session() -> Session:
-            named = env.environment(environment)
-            return named.session(secrets=given, split=task["split"], index=int(task["index"]))
-
-        self._session, self._parse, self._account = session, parse, Account(self.training)
+        env, task = shared_sync_client(base_url).environment(environment), extras["extra_info"]
+        self._session = partial(
+            env.session, secrets=secrets_from(secrets), split=task["split"], index=int(task["index"])
+        )
+        self._parse, self._account = parse, Account(self.training)
         self._episode: SteppedEpisodeSync | None = None
         extras.get("ors_envs", []).append(self)  # of our generator, which asks for the record
 
@@ -83,20 +87,10 @@ class ORSTextEnv(BaseTextEnv):
         Raises:
             NoReward: the episode has ended, and is left out.
         """
-        return self._step(self._parse(action))
-
-    def cut_off(self, action: str) -> BaseTextEnvStepOutput:
-        """Truncates the episode, because the model's reply reached its length limit.
-
-        Raises:
-            NoReward: the episode is left out.
-        """
-        return self._step(AgentMessage(action, stop="length"))
-
-    def _step(self, reply: AgentMessage) -> BaseTextEnvStepOutput:
         assert self._episode is not None, "init() comes first"
         self.turns += 1
-        new = self._episode.step(reply)
+        cut = isinstance(action, CutOff)
+        new = self._episode.step(AgentMessage(str(action), stop="length") if cut else self._parse(action))
         record = self._episode.record
         return BaseTextEnvStepOutput(
             observations=_observations(new) if record is None else [],
@@ -111,10 +105,8 @@ class ORSTextEnv(BaseTextEnv):
 
 
 def _observations(messages: tuple[Message, ...]) -> list[dict[str, str]]:
-    made = []
-    for message in messages:
-        if isinstance(message, ToolMessage):
-            made.append({"role": "tool", "content": text_of(message.blocks)})
-        elif isinstance(message, UserMessage):
-            made.append({"role": "user", "content": text_of(message.blocks)})
-    return made
+    return [
+        {"role": "tool" if isinstance(each, ToolMessage) else "user", "content": text_of(each.blocks)}
+        for each in messages
+        if isinstance(each, ToolMessage | UserMessage)
+    ]

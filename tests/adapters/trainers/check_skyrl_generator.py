@@ -40,7 +40,6 @@ class Engine:
         self.scripts = {f"a_{row}": script for row, script in enumerate(scripts)}
         self.turns: Counter[str] = Counter()
         self.finished: list[str] = []
-        self.logprobs = True
         self.before_reply: Callable[[str, int], object] = lambda session, turn: None
 
     async def generate(self, batch: Any, model: Any = None) -> Any:
@@ -55,7 +54,7 @@ class Engine:
             "responses": [text.removesuffix("<|im_end|>")],
             "response_ids": [ids],
             "stop_reasons": [stop],
-            "response_logprobs": [[-0.5] * len(ids)] if self.logprobs else None,
+            "response_logprobs": [[-0.5] * len(ids)],
         }
 
     async def finish_session(self, session: str) -> None:
@@ -85,7 +84,6 @@ async def generated(
     registration.register(id, entry_point="ors.adapters.skyrl:ORSTextEnv", kwargs=kwargs)
     engine = engine or Engine(scripts)
     made = generator or ORSGymGenerator(config(**fields or {}), SkyRLGymConfig(), engine, engine.tokenizer)
-    engine.logprobs = made.generator_cfg.sampling_params.logprobs is not None
     count = len(scripts)
     output = await made.generate(
         {
@@ -96,12 +94,12 @@ async def generated(
         },
         disable_tqdm=True,
     )
-    validate_generator_output(count, output, step_wise=bool((fields or {}).get("step_wise_trajectories")))
+    validate_generator_output(count, output, step_wise=False)
     return output
 
 
 def totals(output: Any) -> list[float]:
-    return [sum(each) if isinstance(each, list) else each for each in output["rewards"]]
+    return [sum(each) for each in output["rewards"]]
 
 
 def advantages(output: Any) -> list[float]:
@@ -198,29 +196,6 @@ async def test_a_call_that_cannot_be_read_goes_back_to_the_model(url: str) -> No
     assert totals(await generated(url, [DEEP])) == [1.0]
 
 
-@pytest.mark.parametrize("template", [False, True], ids=["steps", "template"])
-async def test_where_skyrl_takes_the_last_step_alone_it_has_the_whole_reward(
-    url: str, template: bool
-) -> None:
-    fields: dict[str, Any] = {"step_wise_trajectories": True}
-    if template:
-        chat = ChatTemplateConfig(source="name", name_or_path="qwen3_with_thinking")
-        fields = {
-            "chat_template": chat,
-            "sampling_params": SamplingParams(max_generate_length=1000, logprobs=None),
-        }
-    scripts = [(called("hint"), *RIGHT), (called("hint"), *WRONG), BOOM, BOOM]
-    output = await generated(url, scripts, fields=fields)
-    last = output["is_last_step"] or [True] * 4
-    made = [total for total, kept in zip(totals(output), last, strict=True) if kept]
-    assert made[:2] == [1.25, 0.25]
-    masks = [any(mask) for mask, kept in zip(output["loss_masks"], last, strict=True) if kept]
-    assert masks == [True, True, False, False]
-    # The mean of the two is 0.75, their deviation 0.7071: the masked rows keep both.
-    assert np.mean(made) == pytest.approx(0.75)
-    assert np.std(made, ddof=1) == pytest.approx(0.7071, abs=1e-4)
-
-
 async def test_an_episode_that_the_infrastructure_lost_is_played_again() -> None:
     engine = Engine([(called("hint"), called("hint"), *RIGHT)])
     with ExitStack() as servers:
@@ -269,10 +244,21 @@ async def test_an_engine_that_fails_leaves_no_session(url: str) -> None:
     assert Hunt.count["open"] == 0
 
 
-async def test_batches_of_single_turns_are_refused() -> None:
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"batched": True},
+        {"step_wise_trajectories": True},
+        {"chat_template": ChatTemplateConfig(source="name", name_or_path="qwen3_with_thinking")},
+    ],
+    ids=["batched", "steps", "template"],
+)
+async def test_modes_in_which_an_episode_is_not_one_row_of_its_turns_are_refused(
+    fields: dict[str, Any],
+) -> None:
     engine = Engine([])
     with pytest.raises(ValueError, match=r"set generator\.batched=false"):
-        ORSGymGenerator(config(batched=True), SkyRLGymConfig(), engine, engine.tokenizer)
+        ORSGymGenerator(config(**fields), SkyRLGymConfig(), engine, engine.tokenizer)
 
 
 def test_every_outcome_counts_as_the_table_says(url: str) -> None:
