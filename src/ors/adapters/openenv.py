@@ -7,12 +7,12 @@ from typing import Any, Unpack
 from openenv.core.env_server.mcp_types import Tool
 from openenv.core.harness import ResourceSession, ResourceSessionFactory, ToolResult, VerifyResult
 
-from ors.adapters.common.chat import by_tools, text_of
+from ors.adapters.common.chat import by_tools, chat_message, text_of
 from ors.adapters.common.clients import OPTIONS, exit_on_sigterm, secrets_from
 from ors.adapters.common.hermes import parse_reply
 from ors.adapters.common.training import NoReward, Training, TrainingArguments, Watch, told
 from ors.client import ORS, Environment, Session, ToolInvocation
-from ors.rollouts import AgentMessage, SteppedEpisodeSync, SystemMessage, ToolMessage, UserMessage
+from ors.rollouts import AgentMessage, SteppedEpisodeSync, ToolMessage
 
 
 class ORSResourceSession(ResourceSession):
@@ -32,11 +32,7 @@ class ORSResourceSession(ResourceSession):
         if self._episode.record is not None:
             self._watch.count([self._episode.record])
             raise NoReward(self._episode.record)
-        system = [
-            {"role": "system", "content": each.text} for each in first if isinstance(each, SystemMessage)
-        ]
-        prompts = [each for each in first if isinstance(each, UserMessage)]
-        return system + [{"role": "user", "content": text_of(each.blocks)} for each in prompts]
+        return [chat_message(each, text_of) for each in first]
 
     def list_tools(self) -> list[Tool]:
         return list(_tools(self._begun.tools))
@@ -110,8 +106,7 @@ class ORSSessionFactory(ResourceSessionFactory):
 
 @by_tools
 def _tools(schemas: list[dict[str, Any]]) -> list[Tool]:
-    found = [tool["function"] for tool in schemas]
     return [
         Tool(name=each["name"], description=each.get("description", ""), input_schema=each["parameters"])
-        for each in found
+        for each in (tool["function"] for tool in schemas)
     ]

@@ -62,15 +62,17 @@ class TRLEnvironments:
     ) -> list[float | None]:
         """Ends all episodes; returns their rewards. The trainer leaves out those that are None.
 
-        Of several `TRLEnvironments` in one trainer, the first that is asked rewards an episode.
+        Of several `TRLEnvironments` in one trainer, the first rewards all episodes.
 
         Raises:
             MostFailed: most episodes failed.
         """
         log: Callable[[str, float], object] = batch.get("log_metric", lambda *_: None)
-        self._wrap_others(getattr(getattr(log, "__self__", None), "reward_funcs", []))
-        ended = zip(environments, records_of(environments, completions, **batch), strict=True)
-        records = [each if each is not None and env._paid_by(self) else None for env, each in ended]
+        functions = getattr(getattr(log, "__self__", None), "reward_funcs", [])
+        if self.reward != next(filter(_is_reward, functions), self.reward):
+            return [None] * len(environments)
+        self._wrap_others(functions)
+        records = records_of(environments, completions, **batch)
         played = [each for each in records if each is not None]
         for name, value in self._watch.count(played).items():
             log(name, value)
@@ -103,7 +105,7 @@ class TRLEnvironments:
         """Wraps the other reward functions of a trainer. It drops only rows for which all return None."""
         own = functions.index(self.reward) if self.reward in functions else 0
         for number, each in enumerate(functions):
-            if hasattr(each, _MARK) or isinstance(getattr(each, "__self__", None), TRLEnvironments):
+            if hasattr(each, _MARK) or _is_reward(each):
                 continue
             model = hasattr(each, "forward")  # of PyTorch, which TRL calls in a way of its own
             if model or number < own:
@@ -114,3 +116,7 @@ class TRLEnvironments:
                 )
             if not model:
                 functions[number] = self.wrap(each)
+
+
+def _is_reward(function: object) -> bool:
+    return isinstance(getattr(function, "__self__", None), TRLEnvironments)

@@ -34,21 +34,15 @@ class Rollout:
     def __init__(self, env: Environment, secrets: Mapping[str, str], training: Training) -> None:
         self._env, self._secrets, self._training = env, secrets, training
         self._episode: SteppedEpisodeSync | None = None
-        self._payer: object | None = None
 
     def reset(self, *, split: str, index: int, **_: Any) -> Content:
         """Begins an episode; returns the prompt. If the task cannot be opened, the episode has no reward."""
         if self._episode is not None:
             self._episode.stop("the trainer began another episode")
-        self._payer = None
         self._episode, first = self._training.begin(
             lambda: self._env.session(secrets=self._secrets, split=split, index=index)
         )
         return content_of([block for each in first if isinstance(each, UserMessage) for block in each.blocks])
-
-    def _paid_by(self, payer: object) -> bool:
-        self._payer = self._payer or payer
-        return self._payer is payer
 
     def _call(self, name: str, given: dict[str, Any]) -> Content:
         if self._episode is None or self._episode.record is not None:

@@ -14,7 +14,6 @@ from ors.rollouts import (
     AgentMessage,
     ContextExceeded,
     Conversation,
-    EpisodeRecord,
     ModelError,
     PlayArguments,
     ToolMessage,
@@ -61,20 +60,14 @@ class ORSTaskset(vf.Taskset[ORSTask, ORSTasksetConfig]):
             raise ValueError(f"The taskset needs {', '.join(missing)}: set env.taskset.{missing[0]}")
         with ORS(config.base_url) as client:
             count = client.environment(config.environment).num_tasks(config.split)
-        arguments = config.model_dump(include=set(TrainingArguments.__annotations__))
+        same = config.model_dump(include=set(ORSData.__annotations__))
+        same["arguments"] = config.model_dump(include=set(TrainingArguments.__annotations__))
         for index in range(count):
             name = f"{config.environment}/{config.split}/{index}"
-            where = {"environment": config.environment, "split": config.split, "index": index}
-            how = {"base_url": config.base_url, "arguments": arguments, "secrets": config.secrets}
-            data = ORSData(id=name, name=name, prompt=name, **where, **how)
-            yield ORSTask(data, config.task)
+            yield ORSTask(ORSData(id=name, name=name, prompt=name, index=index, **same), config.task)
 
 
-class ORSHarnessConfig(vf.HarnessConfig):
-    """The harness has no options of its own."""
-
-
-class ORSHarness(vf.Harness[ORSHarnessConfig]):
+class ORSHarness(vf.Harness[vf.HarnessConfig]):
     """Plays episodes in this process; every model request goes through the interception."""
 
     APPENDS_SYSTEM_PROMPT = True
@@ -97,17 +90,12 @@ class ORSHarness(vf.Harness[ORSHarnessConfig]):
         training = Training.of(data.arguments)  # type: ignore[arg-type]
         arguments: PlayArguments = {**training.arguments, "system": data.system_prompt}
         model = ModelAgent("openai", ctx.model, base_url=endpoint, api_key=secret)
-
-        async def attempt() -> EpisodeRecord:
-            session = env.session(secrets=secrets_from(data.secrets), split=data.split, index=data.index)
-            return await play(session, _Intercepted(model, trace), **arguments)
-
         try:
-            record = await attempt()
-            for _ in range(training.retries):
+            for _ in range(training.retries + 1):
+                session = env.session(secrets=secrets_from(data.secrets), split=data.split, index=data.index)
+                record = await play(session, _Intercepted(model, trace), **arguments)
                 if trace.calls or not worth_retrying(record.outcome):
                     break
-                record = await attempt()
         finally:
             await model.close()
         trace.state.note(record)

@@ -4,7 +4,7 @@ from typing import Any
 
 import verifiers.v1 as vf
 
-from ors.adapters.common.training import Training, reward_of, shared_watch, told
+from ors.adapters.common.training import Training, recent, reward_of, told
 from ors.rollouts import EpisodeRecord, Outcome, TaskRef, Truncated
 from ors.rollouts.episodes.outcome import ended
 from ors.rollouts.episodes.rules import Rules
@@ -52,6 +52,6 @@ class ORSTask(vf.Task[ORSData, ORSState]):
             state.reward = rules.score(state.result, state.rewards)
         state.outcome, task = state.result.type, TaskRef(data.environment, data.split, data.index)
         record = EpisodeRecord("", task, 0, state.result, state.reward, tuple(state.rewards), ())
-        trace.record_metrics(shared_watch().count([record]))
+        trace.record_metrics(recent(data.base_url, data.environment).watch.count([record]))
         trace.info["ors"] = f"the episode {told(state.result)}"
         return reward_of(record)

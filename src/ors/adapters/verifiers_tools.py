@@ -35,7 +35,8 @@ class ORSToolset(vf.Toolset[vf.ToolsetConfig, ORSState]):
             lambda: env.session(secrets=secrets, split=task.split, index=task.index)
         )
         self._exit_stack.push_async_callback(self._episode.stop, "the harness ended the episode")
-        self._note(self.state)
+        if self._episode.record is not None:
+            self.state.note(self._episode.record)
         await self._push_state(b"")
 
     def register(self, mcp: Any) -> None:
@@ -54,16 +55,13 @@ class ORSToolset(vf.Toolset[vf.ToolsetConfig, ORSState]):
         new = await self._episode.step(AgentMessage(calls=(ToolInvocation(name, made),)))
         result = next((each for each in new if isinstance(each, ToolMessage)), None)
         self.state.rewards += [] if result is None else [result.reward]
-        self._note(self.state)
+        if self._episode.record is not None:
+            self.state.note(self._episode.record)
         if result is None:
             return "The environment failed."
         if not result.ok:
             raise ValueError(text_of(result.blocks))
         return text_of(result.blocks)
-
-    def _note(self, state: ORSState) -> None:
-        if self._episode.record is not None:
-            state.note(self._episode.record)
 
 
 class ORSToolTask(ORSTask, vf.Task[ORSData, ORSState]):

@@ -25,9 +25,8 @@ def described_tools(schemas: list[dict[str, Any]]) -> str:
 def parse_reply(text: str) -> AgentMessage:
     """A reply of the model. A call that cannot be read goes back to the model with an error."""
     said, found = _parts(text)
-    said = said.strip()
-    calls = tuple([_call(each, number) for number, each in enumerate(found)])
-    return AgentMessage(_ENDS.sub("", said).strip() if said else "", calls)
+    calls = tuple(_call(each, number) for number, each in enumerate(found))
+    return AgentMessage(_ENDS.sub("", said.strip()).strip(), calls)
 
 
 def _parts(text: str) -> tuple[str, list[str]]:

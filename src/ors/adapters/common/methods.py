@@ -1,9 +1,10 @@
 """Tools as Python methods, whose signatures and docstrings describe them to transformers."""
 
-import inspect
 import json
 import re
 from collections.abc import Callable, Mapping
+from inspect import Parameter, Signature
+from keyword import iskeyword
 from typing import Any
 
 _TYPES: dict[Any, Any] = {"string": str, "integer": int, "number": float, "boolean": bool, "object": dict}
@@ -15,34 +16,27 @@ def tool_method(name: str, parameters: Mapping[str, Any], description: str = "")
     Raises:
         ValueError: the tool or one of its arguments has a name that does not fit.
     """
+    properties = parameters.get("properties", {})
     if not name.isidentifier() or name.startswith("_") or name in ("reset", "get_reward"):
         raise ValueError(f"The tool {name!r} cannot be a method of an environment of TRL: rename it")
+    for key in properties:
+        if not key.isidentifier() or iskeyword(key):
+            raise ValueError(f"The argument {key!r} of a tool is not a Python name, as TRL needs: rename it")
 
     def method(self: Any, **given: Any) -> Any:
         return self._call(name, given)
 
     required = parameters.get("required", ())
-    arguments = {
-        key: _argument(key, schema, required=key in required)
-        for key, schema in parameters.get("properties", {}).items()
-    }
-    first = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    hints = {key: _hint(schema) for key, schema in properties.items()}
+    arguments = [Parameter("self", Parameter.POSITIONAL_OR_KEYWORD)]
+    for key, schema in properties.items():
+        default = Parameter.empty if key in required else schema.get("default")
+        arguments.append(Parameter(key, Parameter.KEYWORD_ONLY, default=default, annotation=hints[key]))
     method.__name__ = name
-    method.__signature__ = inspect.Signature([first, *arguments.values()])  # type: ignore[attr-defined]
-    method.__annotations__ = {key: each.annotation for key, each in arguments.items()}
-    method.__doc__ = _docstring(description or name, parameters.get("properties", {}))
+    method.__signature__ = Signature(arguments)  # type: ignore[attr-defined]
+    method.__annotations__ = hints
+    method.__doc__ = _docstring(description or name, properties)
     return method
-
-
-def _argument(name: str, schema: Mapping[str, Any], *, required: bool) -> inspect.Parameter:
-    default = inspect.Parameter.empty if required else schema.get("default")
-    hint = _hint(schema)
-    try:
-        return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint)
-    except ValueError:
-        raise ValueError(
-            f"The argument {name!r} of a tool is not a Python name, as TRL needs: rename it"
-        ) from None
 
 
 def _hint(schema: Mapping[str, Any]) -> Any:
@@ -57,11 +51,8 @@ def _hint(schema: Mapping[str, Any]) -> Any:
 def _docstring(description: str, properties: Mapping[str, Mapping[str, Any]]) -> str:
     lines = [re.sub(r"\b(Args|Returns|Raises):", r"\1 -", description)]  # titles of sections
     if properties:
-        lines += [
-            "",
-            "Args:",
-            *(f"    {name}: {_described(name, each)}" for name, each in properties.items()),
-        ]
+        lines += ["", "Args:"]
+    lines += [f"    {name}: {_described(name, each)}" for name, each in properties.items()]
     return "\n".join(lines)
 
 

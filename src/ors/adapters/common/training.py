@@ -1,7 +1,7 @@
 """How every adapter plays, scores, counts and watches the episodes of a training."""
 
 import logging
-from collections import Counter, defaultdict, deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -23,7 +23,7 @@ from ors.rollouts import (
     Unscored,
 )
 from ors.rollouts.episodes.outcome import Party, is_lost, worth_retrying
-from ors.rollouts.episodes.rules import Rules, reducer
+from ors.rollouts.episodes.rules import Rules
 from ors.rollouts.episodes.scoring import BY_DEFAULT
 
 RETRIES = 2
@@ -52,37 +52,32 @@ class Training:
 
     @classmethod
     def of(cls, given: TrainingArguments) -> Self:
-        """Checks the arguments.
-
-        Raises:
-            ValueError, TypeError: one is not valid.
-        """
-        arguments: dict[str, Any] = {
+        """Fills in the defaults. Raises ValueError or TypeError if an argument is not valid."""
+        arguments: Any = {
             "unscored_reward": BY_DEFAULT.unscored_reward,
             "truncated_reward": BY_DEFAULT.truncated_reward,
             **given,
         }
         retries = arguments.pop("retries", RETRIES)
         Rules(**arguments)
-        return cls(arguments, retries)  # type: ignore[arg-type]
+        return cls(arguments, retries)
 
     def begin(self, session: Callable[[], Session]) -> tuple[SteppedEpisodeSync, tuple[Message, ...]]:
         """A stepped episode and its first messages. Opened again, in a new session, if that may help."""
-        for left in range(self.retries, -1, -1):
+        for _ in range(self.retries + 1):
             episode = SteppedEpisodeSync(session(), **self.arguments)
             first = episode.start()
-            if episode.record is None or not left or not worth_retrying(episode.record.outcome):
+            if episode.record is None or not worth_retrying(episode.record.outcome):
                 break
         return episode, first
 
     async def begin_async(
         self, session: Callable[[], AsyncSession]
     ) -> tuple[SteppedEpisode, tuple[Message, ...]]:
-        """The same without blocking."""
-        for left in range(self.retries, -1, -1):
+        for _ in range(self.retries + 1):
             episode = SteppedEpisode(session(), **self.arguments)
             first = await episode.start()
-            if episode.record is None or not left or not worth_retrying(episode.record.outcome):
+            if episode.record is None or not worth_retrying(episode.record.outcome):
                 break
         return episode, first
 
@@ -92,27 +87,23 @@ class Account:
 
     def __init__(self, training: Training) -> None:
         self.paid = 0.0
-        rules = Rules(**training.arguments)
-        self._scoring, self._reduced, self._rewards = rules.scoring(), reducer(rules.reward), list[float]()
+        self._rules, self._rewards = Rules(**training.arguments), list[float | None]()
 
     def pay(self, new: Sequence[Message], record: EpisodeRecord | None) -> float:
         """The part of a step. With it, all that is paid is what the episode counts as if it ends here.
 
-        Raises:
-            NoReward: it has ended, and is left out.
+        Raises `NoReward` if it has ended, and is left out.
         """
-        results = [each for each in new if isinstance(each, ToolMessage)]
-        self._rewards += [each.reward for each in results if each.reward is not None]
+        self._rewards += [each.reward for each in new if isinstance(each, ToolMessage)]
         due = self._so_far() if record is None else reward_of(record)
         before, self.paid = self.paid, due
         return due - before
 
     def _so_far(self) -> float:
         try:
-            earned = self._reduced(self._rewards) if self._rewards else None
+            return self._rules.score(Truncated("tokens"), self._rewards) or 0.0
         except Exception:  # a function of the user's that needs the whole episode
-            earned = None
-        return self._scoring.score(Truncated("tokens"), earned) or 0.0
+            return self._rules.truncated_reward or 0.0
 
 
 class NoReward(Exception):
@@ -124,11 +115,7 @@ class NoReward(Exception):
 
 
 def reward_of(record: EpisodeRecord) -> float:
-    """The reward of an episode.
-
-    Raises:
-        NoReward: it has none.
-    """
+    """The reward of an episode. Raises `NoReward` if it has none."""
     if record.reward is None:
         raise NoReward(record)
     return record.reward
@@ -161,12 +148,13 @@ class Watch:
     """Counts what becomes of episodes, and warns when a policy may have learned to break the environment."""
 
     def __init__(self) -> None:
-        self._shares: defaultdict[Any, _Share] = defaultdict(_Share)
+        self._broken: dict[str, tuple[int, int, int]] = {}
+        """Of a task or an environment: episodes, failures in the first ones, and in those now."""
 
     def count(self, records: Sequence[EpisodeRecord]) -> dict[str, float]:
         """Logs why episodes failed; returns metrics: the share that is left out, and that of each kind."""
         for record in records:
-            self._watch(record)
+            self._compare(record)
         failed = [each for each in records if isinstance(each.outcome, Failed)]
         reasons = Counter((told(each.outcome), each.reward) for each in failed)
         for (text, reward), count in reasons.most_common(8):
@@ -174,46 +162,25 @@ class Watch:
             logger.warning("%d of %d episodes %s (%s)", count, len(records), text, counts)
         kinds = Counter(kind(each.outcome) for each in records)
         kinds["left_out"] = sum(each.reward is None for each in records)
-        return (
-            {f"ors/{name}": kinds[name] / len(records) for name in ("left_out", *_KINDS)} if records else {}
-        )
+        names = ("left_out", *_KINDS) if records else ()
+        return {f"ors/{name}": kinds[name] / len(records) for name in names}
 
-    def _watch(self, record: EpisodeRecord) -> None:
-        broke = isinstance(record.outcome, Failed) and record.outcome.who == "environment"
-        task = record.task
+    def _compare(self, record: EpisodeRecord) -> None:
+        broke, task = kind(record.outcome) == "failed_environment", record.task
         name = f"{task.environment}/{task.split}/{task.index}"
         for key, window in ((name, _TASK_WINDOW), (task.environment, _ALL_WINDOW)):
-            if rise := self._shares[key].rise(broke, window):
+            seen, first, now = self._broken.get(key, (0, 0, 0))
+            now = broke + (now if seen % window else 0)
+            first = now if seen < window else first
+            if 2 * (now - first) >= window:
                 logger.warning(
                     "%s: the environment failed in %.0f%% of the first episodes, and in %.0f%% of the last."
                     " If the policy has learned to break it, failed_reward={'environment': 0} makes that"
                     " a loss",
-                    *(key, *rise),
+                    *(key, 100 * first / window, 100 * now / window),
                 )
-
-
-@lru_cache
-def shared_watch() -> Watch:
-    """The watch of this process, for adapters that are made anew for each episode."""
-    return Watch()
-
-
-class _Share:
-    """How often something happened in the first episodes and in the last ones."""
-
-    def __init__(self) -> None:
-        self._seen = self._first = self._last = 0
-
-    def rise(self, happened: bool, window: int) -> tuple[float, float] | None:
-        """Both shares in percent, once the second is higher by half of all episodes."""
-        self._first += happened if self._seen < window else 0
-        self._seen += 1
-        self._last = (self._last << 1 | happened) & (1 << window) - 1
-        first, last = self._first, self._last.bit_count()
-        if 2 * (last - first) < window:
-            return None
-        self._first = last
-        return 100 * first / window, 100 * last / window
+                first = now
+            self._broken[key] = seen + 1, first, now
 
 
 def check_step(records: Sequence[EpisodeRecord]) -> None:
@@ -235,11 +202,7 @@ def check_step(records: Sequence[EpisodeRecord]) -> None:
 
 
 def check_recent(records: Sequence[EpisodeRecord]) -> None:
-    """The same for episodes that may all be of one task, which may be broken alone.
-
-    Raises:
-        MostFailed: as `check_step`.
-    """
+    """Checks episodes as `check_step` does. If all are of one task, it may be broken alone."""
     several = len({(each.task.split, each.task.index) for each in records}) > 1
     check_step([each for each in records if several or kind(each.outcome) != "failed_environment"])
 
@@ -248,22 +211,21 @@ class Recent:
     """What a process has played, where the trainer tells nobody in it which episodes a step has."""
 
     def __init__(self) -> None:
-        self._watch, self._records = Watch(), deque[EpisodeRecord](maxlen=_ALL_WINDOW)
+        self.watch, self._records = Watch(), deque[EpisodeRecord](maxlen=_ALL_WINDOW)
 
     def count(self, record: EpisodeRecord) -> dict[str, float]:
         """Logs why an episode failed; returns its metrics.
 
-        Raises:
-            MostFailed: most of the recent episodes did, or the server refused to open this one, as it would
-                any other: it does not know the environment, the task or the key.
+        Raises `MostFailed` if most recent episodes did, or if the server refused to open this one, as it
+        would any other: it does not know the environment, the task or the key.
         """
-        metrics, outcome = self._watch.count([record]), record.outcome
-        unopened = isinstance(outcome, Failed) and outcome.stage == "opening" and is_lost(outcome)
-        if unopened and record.reward is None and not worth_retrying(outcome):
-            raise MostFailed(f"the episode {told(outcome)} (environment {record.task.environment!r})")
+        metrics, outcome = self.watch.count([record]), record.outcome
         self._records.append(record)
-        if isinstance(outcome, Failed) and len(self._records) >= _TASK_WINDOW:
-            check_recent(self._records)
+        if isinstance(outcome, Failed):
+            if outcome.stage == "opening" and is_lost(outcome) and not worth_retrying(outcome):
+                check_step([record])
+            if len(self._records) >= _TASK_WINDOW:
+                check_recent(self._records)
         return metrics
 
 
