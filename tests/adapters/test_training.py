@@ -107,6 +107,18 @@ def test_a_policy_that_learns_to_break_the_environment_is_noticed(caplog: pytest
     assert warning.startswith("hunt/train/0: the environment failed in 0% of the first episodes, and in 50%")
 
 
+def test_a_policy_that_learns_to_break_every_task_is_noticed_though_none_comes_twice(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    watch = Watch()
+    watch.count([record(Scored(), 1.0, index) for index in range(64)])
+    watch.count([record(BOOM, index=index) for index in range(64, 95)])
+    assert "break it" not in caplog.text
+    watch.count([record(BOOM, index=index) for index in range(95, 128)])
+    (warning,) = [each.getMessage() for each in caplog.records if "break it" in each.getMessage()]
+    assert warning.startswith("hunt: the environment failed in 0% of the first episodes, and in 50%")
+
+
 def test_an_environment_that_always_failed_has_not_been_broken_by_the_policy(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -32,16 +32,15 @@ class TRLEnvironments:
             raise ValueError("TRL ends a rollout with its first reply without a call: it cannot send a nudge")
         tools = convert_tools(env.list_tools(), "openai-chat")
         methods = {tool["function"]["name"]: tool_method(**tool["function"]) for tool in tools}
-        self._class = type(f"{env.name}_environment", (Rollout,), methods)
+        self._class: type[Rollout] = type(f"{env.name}_environment", (Rollout,), methods)
         self._env = env
         self._secrets = secrets_from(secrets)
         self._watch = Watch()
         exit_on_sigterm()
 
-    def __call__(self) -> "Rollout":
+    def __call__(self) -> Rollout:
         """A new environment, which plays one episode after the other."""
-        made: Rollout = self._class(self._env, self._secrets, self._training)
-        return made
+        return self._class(self._env, self._secrets, self._training)
 
     def rows(
         self, split: str, indices: Iterable[int] | None = None, environment: str | None = None

@@ -10,8 +10,6 @@ from ors.adapters.common.training import Training
 from ors.client import Environment, ToolCallError, ToolInvocation
 from ors.rollouts import AgentMessage, EpisodeRecord, SteppedEpisodeSync, ToolMessage, UserMessage
 
-_ENDED = "The episode has ended."
-
 
 def records_of(
     environments: Sequence[Any],
@@ -45,20 +43,19 @@ class Rollout:
         return content_of([block for each in first if isinstance(each, UserMessage) for block in each.blocks])
 
     def _call(self, name: str, given: dict[str, Any]) -> Content:
-        if self._episode is None or self._episode.record is not None:
-            raise ToolCallError(_ENDED)
-        new = self._episode.step(AgentMessage(calls=(ToolInvocation(name, given),)))
+        assert self._episode is not None, "reset() comes first"
+        ended = self._episode.record is not None
+        new = () if ended else self._episode.step(AgentMessage(calls=(ToolInvocation(name, given),)))
         result = next((each for each in new if isinstance(each, ToolMessage)), None)
-        if result is None:  # the episode failed
-            raise ToolCallError(_ENDED)
+        if result is None:
+            raise ToolCallError("The episode has ended.")
         content = content_of(result.blocks)
         if not result.ok:
             raise ToolCallError(str(content))
         return content
 
     def _end(self, completion: Sequence[Mapping[str, Any]], cut: bool = False) -> EpisodeRecord:
-        if self._episode is None:
-            raise RuntimeError("the environment was not reset")
+        assert self._episode is not None, "reset() comes first"
         last = completion[-1] if completion else {}
         if self._episode.record is None and last.get("role") == "assistant" and not last.get("tool_calls"):
             # TRL takes a call that it cannot read for text, and ends the rollout.

@@ -42,10 +42,7 @@ class ORSToolset(vf.Toolset[vf.ToolsetConfig, ORSState]):
     def register(self, mcp: Any) -> None:
         """Adds the tools of the task."""
         for tool in tool_schemas(self._episode.tools):
-            method = tool_method(**tool["function"]).__get__(self)
-            mcp.add_tool(
-                self._with_state(method), tool["function"]["name"], description=method.__doc__ or None
-            )
+            mcp.add_tool(self._with_state(tool_method(**tool["function"]).__get__(self)))
 
     async def _call(self, name: str, given: dict[str, Any]) -> str:
         if self._episode.record is not None:

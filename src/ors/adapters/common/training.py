@@ -179,7 +179,7 @@ class Watch:
                     " a loss",
                     *(key, 100 * first / window, 100 * now / window),
                 )
-                first = now
+                first = window  # one warning is enough
             self._broken[key] = seen + 1, first, now
 
 
