@@ -73,11 +73,12 @@ def by_tools(make: Callable[[list[dict[str, Any]]], T]) -> Callable[[Sequence[To
     def cached(tools: Sequence[ToolSpec]) -> T:
         # Text takes a quarter of the time of JSON: 13 against 46 µs for four tools.
         said = str([(tool.name, tool.description, tool.input_schema) for tool in tools])
-        if said in cache:
-            return cache[said]
-        if len(cache) > 100:  # each task has tools of its own
-            cache.clear()
-        return cache.setdefault(said, make(convert_tools(tools, "openai-chat")))
+        found = cache.get(said)
+        if found is None:
+            if len(cache) >= 128:  # tasks have tools of their own
+                cache.clear()
+            found = cache[said] = make(convert_tools(tools, "openai-chat"))
+        return found
 
     return cached
 
