@@ -12,38 +12,35 @@ from ors.adapters.common.clients import OPTIONS, exit_on_sigterm, secrets_from
 from ors.adapters.common.hermes import parse_reply
 from ors.adapters.common.training import NoReward, Training, TrainingArguments, Watch, told
 from ors.client import ORS, Environment, Session, ToolInvocation
-from ors.rollouts import AgentMessage, SteppedEpisodeSync, ToolMessage
+from ors.rollouts import AgentMessage, ToolMessage
 
 
 class ORSResourceSession(ResourceSession):
-    """One episode. Images are named in text, which is all that the harness hands on."""
+    """One episode. Images are named in text, which is all that the harness hands on.
+
+    Raises:
+        NoReward: it cannot be opened.
+    """
 
     def __init__(self, session: Callable[[], Session], training: Training, watch: Watch) -> None:
-        self._session, self._training, self._watch = session, training, watch
-        self._episode: SteppedEpisodeSync | None = None
+        self._watch = watch
+        self._episode, self._first = training.begin(session)
+        if self._episode.record is not None:
+            watch.count([self._episode.record])
+            raise NoReward(self._episode.record)
 
     def initial_messages(self) -> list[dict[str, Any]]:
-        """Opens the session; returns the prompt.
-
-        Raises:
-            NoReward: it cannot be opened.
-        """
-        self._episode, first = self._training.begin(self._session)
-        if self._episode.record is not None:
-            self._watch.count([self._episode.record])
-            raise NoReward(self._episode.record)
-        return [chat_message(each, text_of) for each in first]
+        return [chat_message(each, text_of) for each in self._first]
 
     def list_tools(self) -> list[Tool]:
-        return list(_tools(self._begun.tools))
+        return list(_tools(self._episode.tools))
 
     def call_tool(self, name: str, arguments: dict[str, Any]) -> ToolResult:
         """Calls a tool; `done` if that ended the episode."""
-        episode = self._begun
-        if episode.record is not None:
+        if self._episode.record is not None:
             return ToolResult(done=True, error="the episode has ended")
-        new = episode.step(AgentMessage(calls=(ToolInvocation(name, arguments),)))
-        done = episode.record is not None
+        new = self._episode.step(AgentMessage(calls=(ToolInvocation(name, arguments),)))
+        done = self._episode.record is not None
         result = next((each for each in new if isinstance(each, ToolMessage)), None)
         if result is None:  # the episode failed, and has no reward
             return ToolResult(done=done, error="the environment failed")
@@ -53,22 +50,16 @@ class ORSResourceSession(ResourceSession):
 
     def verify(self, transcript: list[dict[str, Any]], final_state: Any = None) -> VerifyResult:
         """Ends the episode; its reward is None if the trainer must leave it out."""
-        last, episode = transcript[-1] if transcript else {}, self._begun
-        if episode.record is None and last.get("role") == "assistant" and not last.get("tool_calls"):
-            episode.step(parse_reply(str(last.get("content") or "")))  # a call in it could not be read
-        record = episode.stop("the harness ended the episode")
+        last = transcript[-1] if transcript else {}
+        if self._episode.record is None and last.get("role") == "assistant" and not last.get("tool_calls"):
+            self._episode.step(parse_reply(str(last.get("content") or "")))  # a call in it could not be read
+        record = self._episode.stop("the harness ended the episode")
         self._watch.count([record])
         ended = {"outcome": record.outcome.type, "told": told(record.outcome)}
         return VerifyResult(record.reward, done=True, artifacts=ended)
 
     def close(self) -> None:
-        if self._episode is not None:
-            self._episode.stop("the harness ended the episode")
-
-    @property
-    def _begun(self) -> SteppedEpisodeSync:
-        assert self._episode is not None, "initial_messages() comes first"
-        return self._episode
+        self._episode.stop("the harness ended the episode")
 
 
 class ORSSessionFactory(ResourceSessionFactory):
@@ -98,7 +89,7 @@ class ORSSessionFactory(ResourceSessionFactory):
         self._indices = range(self._env.num_tasks(split)) if indices is None else indices
 
     def create(self, task: Any, seed: int | None = None, episode_id: str | None = None) -> ORSResourceSession:
-        """A session of the task that the seed chooses."""
+        """Opens a session of the task that the seed chooses. Raises `NoReward` if it cannot be opened."""
         index = self._indices[(seed or 0) % len(self._indices)]
         session = partial(self._env.session, secrets=self._secrets, split=self._split, index=index)
         return ORSResourceSession(session, self._training, self._watch)

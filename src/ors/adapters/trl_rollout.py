@@ -12,16 +12,12 @@ from ors.rollouts import AgentMessage, EpisodeRecord, SteppedEpisodeSync, ToolMe
 
 
 def records_of(
-    environments: Sequence[Any],
-    completions: Sequence[Any],
-    completion_ids: Sequence[Sequence[int]] = (),
-    log_metric: Any = None,
-    **_: Any,
+    environments: Sequence[Any], completions: Sequence[Any], **batch: Any
 ) -> list[EpisodeRecord | None]:
     """Ends the episodes of a batch, as TRL gives it to reward functions; None for other environments."""
-    trainer = getattr(log_metric, "__self__", None)  # TRL shows itself nowhere else
-    ends = getattr(trainer, "eos_token_ids", ())
-    cut = [bool(ends) and len(ids) > 0 and ids[-1] not in ends for ids in completion_ids]
+    trainer = getattr(batch.get("log_metric"), "__self__", None)  # TRL shows itself nowhere else
+    ends, sampled = getattr(trainer, "eos_token_ids", ()), batch.get("completion_ids", ())
+    cut = [bool(ends) and len(ids) > 0 and ids[-1] not in ends for ids in sampled]
     rows = zip(environments, completions, cut or [False] * len(completions), strict=True)
     return [env._end(said, cut) if isinstance(env, Rollout) else None for env, said, cut in rows]
 
