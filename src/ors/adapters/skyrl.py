@@ -32,6 +32,8 @@ class CutOff(str):
 class ORSTextEnv(BaseTextEnv):
     """One episode of the task that a row names in `extra_info`, by `split` and `index`.
 
+    Raises `NoReward` when it ends, or cannot begin, and is left out.
+
     `base_url`, `environment`, the `arguments` of the adapters, `parse`, which reads a reply, and `secrets`,
     which names variables of the process, are the `kwargs` of `skyrl_gym.register`.
     """
@@ -66,11 +68,7 @@ class ORSTextEnv(BaseTextEnv):
         return None if self._episode is None else self._episode.record
 
     def init(self, prompt: list[dict[str, str]]) -> tuple[list[dict[str, str]], dict[str, Any]]:
-        """Opens the session; returns its prompt after the messages of the row, and the tools.
-
-        Raises:
-            NoReward: it cannot be opened.
-        """
+        """Opens the session; returns its prompt after the messages of the row, and the tools."""
         self._episode, first = self.training.begin(self._session)
         if self._episode.record is not None:
             raise NoReward(self._episode.record)
@@ -82,11 +80,7 @@ class ORSTextEnv(BaseTextEnv):
         return [{"role": "system", "content": system}, *rest, *_observations(first)], {}
 
     def step(self, action: str) -> BaseTextEnvStepOutput:
-        """Plays one reply. The rewards of all steps so far are what the episode counts as if it is cut here.
-
-        Raises:
-            NoReward: the episode has ended, and is left out.
-        """
+        """Plays one reply. All steps so far have paid what the episode counts as if it is cut off here."""
         assert self._episode is not None, "init() comes first"
         self.turns += 1
         cut = isinstance(action, CutOff)

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from statistics import fmean
 from typing import Any
 
@@ -12,7 +13,7 @@ from tinker_cookbook.rl.types import Env, EnvGroupBuilder
 from ors.adapters.common.clients import OPTIONS, secrets_from
 from ors.adapters.common.training import Training, TrainingArguments, recent
 from ors.adapters.tinker_envs import ORSMessageEnv, ORSTokenEnv
-from ors.client import AsyncORS, AsyncSession
+from ors.client import AsyncORS
 
 
 @dataclass
@@ -46,11 +47,8 @@ class ORSGroupBuilder(EnvGroupBuilder):
         if self._client is None:
             self._client = AsyncORS(self.base_url, options=OPTIONS)
         env, secrets = self._client.environment(self.environment), secrets_from(self.secrets)
+        session = partial(env.session, secrets=secrets, split=self.split, index=self.index)
         training, played = Training.of(self.arguments), recent(self.base_url, self.environment)
-
-        def session() -> AsyncSession:
-            return env.session(secrets=secrets, split=self.split, index=self.index)
-
         made = [ORSMessageEnv(session, self.renderer, training, played) for _ in range(self.group_size)]
         self._envs += made
         return [ORSTokenEnv(self.renderer, each, **self.options) for each in made]

@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from itertools import groupby
 from typing import Any
 
-from tinker import EncodedTextChunk, ModelInput
+from tinker import ModelInput
 from tinker_cookbook.renderers import Message, Renderer, get_text_content
+from tinker_cookbook.rl.data_processing import _flat_ob_to_model_input, _flatten_chunks
 from tinker_cookbook.rl.message_env import EnvFromMessageEnv, MessageEnv, MessageStepResult
 from tinker_cookbook.rl.types import InitialObservationOverflow, StepResult
 
@@ -21,7 +21,10 @@ class TrainingFailed(BaseException):
 
 
 class ORSMessageEnv(MessageEnv):
-    """One episode. Close it in the end, also after the trainer has cut it off."""
+    """One episode. Raises `NoReward` when it ends and is left out, `TrainingFailed` when most do.
+
+    Close it in the end, also after the trainer has cut it off.
+    """
 
     def __init__(
         self, session: Callable[[], AsyncSession], renderer: Renderer, training: Training, played: Recent
@@ -29,17 +32,13 @@ class ORSMessageEnv(MessageEnv):
         self._session, self._renderer, self._training, self._played = session, renderer, training, played
         self._episode: SteppedEpisode | None = None
         self._history: list[Message] = []
-        self.account, self.metrics = Account(training), dict[str, float]()
+        self.account, self.metrics, self.logs = Account(training), dict[str, float](), dict[str, str]()
 
     async def initial_observation(self) -> list[Message]:
-        """Opens the session.
-
-        Raises:
-            NoReward: it cannot be opened. TrainingFailed: nor can most others.
-        """
+        """Opens the session."""
         self._episode, first = await self._training.begin_async(self._session)
         if self._episode.record is not None:
-            self._result(())
+            self._pay(())
             raise NoReward(self._episode.record)
         system = "\n\n".join(each.text for each in first if isinstance(each, SystemMessage))
         tools = [tool["function"] for tool in tool_schemas(self._episode.tools)]
@@ -49,47 +48,43 @@ class ORSMessageEnv(MessageEnv):
         return list(self._history)
 
     async def step(self, message: Message) -> MessageStepResult:
-        """Plays one reply. All steps so far have paid what the episode counts as if it is cut off here.
-
-        Raises:
-            NoReward: the episode has ended, and is left out. TrainingFailed: most recent ones failed.
-        """
+        """Plays one reply. All steps so far have paid what the episode counts as if it is cut off here."""
         assert self._episode is not None, "initial_observation() comes first"
         new = await self._episode.step(
             AgentMessage(get_text_content(message), _calls(message, len(self._history)))
         )
         self._history += [message, *map(chat_message, new)]
-        return self._result(new)
+        reward = self._pay(new)
+        return MessageStepResult(reward, self._episode.record is not None, list(self._history))
 
-    async def cut(self) -> MessageStepResult | None:
-        """Truncates the episode, unless it has ended. Raises what `step` does."""
-        if self._episode is None or self._episode.record is not None:
-            return None
-        await self._episode.stop("the reply, or the conversation, is too long for the trainer")
-        return self._result(())
+    async def cut(self) -> None:
+        """Truncates the episode, unless it has ended."""
+        if self._episode is not None and self._episode.record is None:
+            await self._episode.stop("the reply, or the conversation, is too long for the trainer")
+            self._pay(())
 
     async def close(self) -> None:
         if self._episode is not None:
             await self._episode.stop("the trainer ended the episode")
 
-    def _result(self, new: Sequence[Any]) -> MessageStepResult:
+    def _pay(self, new: Sequence[Any]) -> float:
         assert self._episode is not None
         record = self._episode.record
-        try:
-            self.metrics = {} if record is None else self._played.count(record)
-        except MostFailed as error:
-            raise TrainingFailed(str(error)) from None
-        logs = {} if record is None else {"outcome": record.outcome.type}
-        reward = self.account.pay(new, record)
-        return MessageStepResult(reward, record is not None, list(self._history), logs=logs)
+        if record is not None:
+            self.logs = {"outcome": record.outcome.type}
+            try:
+                self.metrics = self._played.count(record)
+            except MostFailed as error:
+                raise TrainingFailed(str(error)) from None
+        return self.account.pay(new, record)
 
 
 class ORSTokenEnv(EnvFromMessageEnv):
     """The same in tokens. What the trainer cuts off is truncated; what it sampled is never rendered again."""
 
-    _rendered: list[Any] | None = None
+    _rendered: Sequence[Any] = ()
     """The conversation as the renderer writes it: calls of the model may look different there."""
-    _shown = ModelInput.empty()
+    _shown: Sequence[Any] = ()
     _action: Sequence[int] = ()
 
     async def initial_observation(self) -> Any:
@@ -105,36 +100,20 @@ class ORSTokenEnv(EnvFromMessageEnv):
             result = await super().step(action, extra=extra)
         except RecursionError:  # renderers fail at a call that is nested this deeply
             result = StepResult(0.0, True, ModelInput.empty(), self._base_stop_condition)
-        cut = await self.message_env.cut() if result.episode_done else None
-        if cut is None:
-            return result
-        return replace(result, reward=self.message_env.account.paid - before, logs=cut.logs)
+        if result.episode_done:
+            await self.message_env.cut()
+        reward = self.message_env.account.paid - before
+        return replace(result, reward=reward, logs=result.logs | self.message_env.logs)
 
     async def _render_in_thread(self, messages: list[Message], **kwargs: Any) -> ModelInput:
-        before, made = self._rendered, await super()._render_in_thread(messages, **kwargs)
-        self._rendered = _flat(made)
-        follows = None if before is None else _after_reply(self._rendered, before, self._base_stop_condition)
-        if follows is not None:
-            chunks = [*self._shown.chunks, EncodedTextChunk(tokens=list(self._action))]
-            for is_text, run in groupby(follows, lambda each: isinstance(each, int)):
-                each = list(run)
-                chunks += [EncodedTextChunk(tokens=each)] if is_text else each
-            made = ModelInput(chunks=chunks)
-        self._shown = made
-        return made
-
-
-def _flat(shown: ModelInput) -> list[Any]:
-    """The tokens of a prompt, and the images between them."""
-    texts = [each.tokens if isinstance(each, EncodedTextChunk) else [each] for each in shown.chunks]
-    return [token for text in texts for token in text]
-
-
-def _after_reply(now: list[Any], before: list[Any], stops: Sequence[Any]) -> list[Any] | None:
-    """What a prompt adds to the one before it and the reply. None if it does not continue that one."""
-    added = now[len(before) :]
-    ends = [place for place, token in enumerate(added) if token in stops]
-    return added[ends[0] + 1 :] if ends and now[: len(before)] == before else None
+        before, shown = self._rendered, self._shown
+        made = await super()._render_in_thread(messages, **kwargs)
+        self._rendered = self._shown = _flatten_chunks(made.chunks)
+        added = self._rendered[len(before) :]
+        ends = [place for place, token in enumerate(added) if token in self._base_stop_condition]
+        if shown and ends and self._rendered[: len(before)] == before:
+            self._shown = [*shown, *self._action, *added[ends[0] + 1 :]]
+        return _flat_ob_to_model_input(self._shown)
 
 
 def _calls(message: Message, turn: int) -> tuple[ToolInvocation, ...]:
