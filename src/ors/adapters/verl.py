@@ -1,17 +1,19 @@
 """verl: an agent loop."""
 
 from collections.abc import Awaitable
-from functools import lru_cache
 from typing import Any
 
 from omegaconf import OmegaConf
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopOutput
+from verl.trainer.ppo.core_algos import AdvantageEstimator
 
 from ors.adapters.common.clients import secrets_from, shared_client
-from ors.adapters.common.training import Training, kind, logger, recent, told
+from ors.adapters.common.training import Training, kind, recent, told
 from ors.adapters.verl_tokens import TokenAgent
 from ors.rollouts import EpisodeRecord, play
 from ors.rollouts.driver import with_retries
+
+_WITHOUT_BASELINE = (AdvantageEstimator.GAE, AdvantageEstimator.REINFORCE_PLUS_PLUS)
 
 
 class ORSAgentLoop(AgentLoopBase):
@@ -35,7 +37,12 @@ class ORSAgentLoop(AgentLoopBase):
             ValueError: the estimator would count episodes without a reward as 0.
             RuntimeError: the model's servers, or this loop, failed. MostFailed: so did most episodes.
         """
-        _check_estimator(str(OmegaConf.select(self.config, "algorithm.adv_estimator")))
+        estimator = OmegaConf.select(self.config, "algorithm.adv_estimator")
+        if estimator in list(AdvantageEstimator) and estimator not in _WITHOUT_BASELINE:
+            raise ValueError(
+                f"algorithm.adv_estimator={estimator} counts episodes without a reward as 0 in the baseline:"
+                " set it to grpo_ors, and VERL_USE_EXTERNAL_MODULES to ors.adapters.verl_grpo"
+            )
         env, task = shared_client(self._base_url).environment(self._environment), row["extra_info"]
         agents: list[TokenAgent] = []
 
@@ -49,16 +56,3 @@ class ORSAgentLoop(AgentLoopBase):
             raise RuntimeError(f"the episode {told(record.outcome)}")
         metrics = recent(self._base_url, self._environment).count(record)
         return agents[-1].output(record, row.get("global_steps"), metrics)
-
-
-@lru_cache
-def _check_estimator(name: str) -> None:
-    if name == "grpo":
-        raise ValueError(
-            "algorithm.adv_estimator=grpo counts episodes without a reward as 0 in the baseline: set it"
-            " to grpo_ors, and VERL_USE_EXTERNAL_MODULES to ors.adapters.verl_grpo"
-        )
-    if name not in ("grpo_ors", "gae", "None"):
-        logger.warning(
-            "algorithm.adv_estimator=%s may count episodes without a reward as 0; grpo_ors does not", name
-        )

@@ -28,35 +28,28 @@ def grpo_ors(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """verl's GRPO, where a fully masked rollout is in no group, and one that is left alone is not trained."""
     live = response_mask.bool().any(-1).tolist()
-    sizes, left = Counter(index), Counter(uid for uid, alive in zip(index, live, strict=True) if alive)
+    groups = [uid if alive else None for uid, alive in zip(index, live, strict=True)]
+    sizes, left = Counter(index), Counter(groups)
     lone = torch.tensor([left[uid] == 1 < sizes[uid] for uid in index], device=response_mask.device)
-    alone = [
-        uid if alive else f"{uid}/{row}" for row, (uid, alive) in enumerate(zip(index, live, strict=True))
-    ]
     by_std = True if config is None else config.get("norm_adv_by_std_in_grpo", True)
     mask = response_mask * ~lone.unsqueeze(-1)
     advantages, returns = compute_grpo_outcome_advantage(
-        token_level_rewards, mask, np.array(alone, dtype=object), norm_adv_by_std_in_grpo=by_std
+        token_level_rewards, mask, np.array(groups, dtype=object), norm_adv_by_std_in_grpo=by_std
     )
     return advantages, returns
 
 
 def compute_data_metrics(batch: Any, use_critic: bool = True) -> dict[str, Any]:
-    """verl's metrics of a step, over the rollouts that are not left out, and the share of each outcome.
-
-    Raises:
-        MostFailed: all are left out.
-    """
+    """verl's metrics of a step, over the rollouts that are not left out, and the share of each outcome."""
     live = batch.batch["response_mask"].bool().any(-1)
     if not live.any():
         raise MostFailed(
             f"all {len(live)} rollouts of this step are left out: verl's workers have logged why"
         )
-    told = {name: values for name, values in batch.non_tensor_batch.items() if name.startswith("ors/")}
-    shares = {name: float(np.mean(values.astype(float))) for name, values in told.items()}
-    shares["ors/left_out"] = 1 - live.float().mean().item()
     metrics: dict[str, Any] = _verls_metrics(batch.select_idxs(live), use_critic)
-    return metrics | shares
+    told = {name: values for name, values in batch.non_tensor_batch.items() if name.startswith("ors/")}
+    metrics |= {name: float(np.mean(values.astype(float))) for name, values in told.items()}
+    return metrics | {"ors/left_out": 1 - live.float().mean().item()}
 
 
 # verl has no hook for it: its modules call their own function of this name.

@@ -9,9 +9,8 @@ from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetr
 from verl.experimental.agent_loop.tool_parser import ToolParser
 from verl.tools.schemas import OpenAIFunctionToolSchema
 
-from ors.adapters.common.chat import by_tools, call_of, chat_message, images_of, reply_message
+from ors.adapters.common.chat import call_of, chat_message, images_of, reply_message, tool_schemas
 from ors.adapters.common.hermes import parse_reply
-from ors.client import ToolInvocation
 from ors.rollouts import (
     AgentMessage,
     ContextExceeded,
@@ -22,11 +21,6 @@ from ors.rollouts import (
     Usage,
 )
 from ors.types import ToolSpec
-
-
-@by_tools
-def _typed_tools(schemas: list[Any]) -> tuple[list[dict[str, Any]], list[OpenAIFunctionToolSchema]]:
-    return schemas, [OpenAIFunctionToolSchema.model_validate(each) for each in schemas]
 
 
 class TokenAgent:
@@ -48,7 +42,8 @@ class TokenAgent:
 
     async def reply(self, conversation: Conversation, tools: Sequence[ToolSpec]) -> AgentMessage:
         if not self._messages:  # the tools are the same in all turns
-            self._schemas, self._typed = _typed_tools(tools)
+            self._schemas = tool_schemas(tools)
+            self._typed = [OpenAIFunctionToolSchema.model_validate(each) for each in self._schemas]
         await self._read(conversation.messages[self._seen :])
         sampled = await self._loop.server_manager.generate(
             request_id=self._request,
@@ -58,30 +53,29 @@ class TokenAgent:
         )
         usage, self._seen = Usage(len(self._ids), len(sampled.token_ids)), len(conversation.messages) + 1
         await self._keep(sampled)
-        if sampled.stop_reason == "length" or self._is_full(len(sampled.token_ids)):
+        if sampled.stop_reason == "length" or self._is_full():
             return AgentMessage(stop="length", usage=usage)
-        text, calls = await self._parsed(sampled.token_ids)
-        calls = calls[: self._config.multi_turn.max_parallel_calls]
-        self._messages.append(reply_message(text, calls))
-        return AgentMessage(text, calls, usage=usage)
+        reply = await self._parsed(sampled.token_ids)
+        calls = reply.calls[: self._config.multi_turn.max_parallel_calls]
+        self._messages.append(reply_message(reply.text, calls))
+        return AgentMessage(reply.text, calls, usage=usage)
 
-    def _is_full(self, sampled: int) -> bool:
+    def _is_full(self) -> bool:
         """Whether a reply was cut off. Some of verl's servers do not say so: it is as long as they allow."""
-        config, limits = self._config, (self._sampling.get(name) for name in ("max_tokens", "max_new_tokens"))
+        config = self._config
         whole = min(config.prompt_length + config.response_length, config.max_model_len or inf)
-        full = len(self._mask) >= config.response_length or len(self._ids) >= whole
-        return full or any(limit is not None and sampled >= limit for limit in limits)
+        return bool(len(self._mask) >= config.response_length or len(self._ids) >= whole)
 
-    async def _parsed(self, ids: list[int]) -> tuple[str, tuple[ToolInvocation, ...]]:
+    async def _parsed(self, ids: list[int]) -> AgentMessage:
         if self._config.multi_turn.format == "hermes":  # verl's own parser drops calls that it cannot read
-            reply = parse_reply(self._loop.tokenizer.decode(ids))
-            return reply.text, reply.calls
+            return parse_reply(self._loop.tokenizer.decode(ids))
         text, found = await self._parser.extract_tool_calls(ids, self._typed)
         turn = len(self._messages)
-        return text, tuple(
+        calls = [
             call_of(each.name, each.arguments, each.tool_call_id or f"call_{turn}_{number}")
             for number, each in enumerate(found)
-        )
+        ]
+        return AgentMessage(text, tuple(calls))
 
     async def _read(self, new: Sequence[Message]) -> None:
         """Adds the tokens of new messages, which are never the model's."""

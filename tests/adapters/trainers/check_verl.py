@@ -18,7 +18,6 @@ from verl.trainer.ppo import metric_utils, ray_trainer
 from verl.trainer.ppo.ray_trainer import compute_advantage
 from verl.workers.rollout.replica import TokenOutput
 
-import ors.adapters.verl
 import ors.adapters.verl_grpo
 from ors.adapters.common.training import MostFailed, recent
 from tests.support.outcome_cases import Case, check
@@ -44,7 +43,6 @@ LOOP = """
 def new_process() -> None:
     """As if nothing had been played before."""
     recent.cache_clear()
-    ors.adapters.verl._check_estimator.cache_clear()
 
 
 class TokenServer:
@@ -380,14 +378,20 @@ async def test_a_reply_that_is_cut_off_truncates_and_is_not_graded(url: str, rol
     assert list(done.non_tensor_batch["ors_outcome"]) == ["truncated"]
 
 
+@pytest.mark.parametrize("estimator", ["grpo", "rloo"])
 async def test_an_estimator_that_counts_failures_as_0_is_refused(
-    url: str, rollout: Rollout, caplog: pytest.LogCaptureFixture
+    url: str, rollout: Rollout, estimator: str
 ) -> None:
-    with pytest.raises(ValueError, match="adv_estimator=grpo counts episodes without a reward as 0"):
-        await rollout(url, [RIGHT], estimator="grpo")
-    with caplog.at_level(logging.WARNING, "ors.adapters"):
-        await rollout(url, [RIGHT, RIGHT], estimator="rloo")
-    assert caplog.text.count("adv_estimator=rloo may count episodes without a reward as 0") == 1
+    with pytest.raises(ValueError, match=f"adv_estimator={estimator} counts episodes without a reward as 0"):
+        await rollout(url, [RIGHT], estimator=estimator)
+
+
+@pytest.mark.parametrize("estimator", ["gae", "reinforce_plus_plus", "one_of_the_users_own"])
+async def test_an_estimator_that_leaves_failures_out_may_be_used(
+    url: str, rollout: Rollout, estimator: str
+) -> None:
+    done, _ = await rollout(url, [RIGHT], estimator=estimator)
+    assert done.batch["rm_scores"].sum() == 1.0
 
 
 def test_every_outcome_counts_as_the_table_says(url: str, rollout: Rollout) -> None:
