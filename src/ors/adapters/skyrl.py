@@ -14,7 +14,6 @@ from ors.adapters.common.training import Account, NoReward, Training, TrainingAr
 from ors.rollouts import (
     AgentMessage,
     EpisodeLimits,
-    EpisodeRecord,
     Message,
     SteppedEpisodeSync,
     SystemMessage,
@@ -59,33 +58,28 @@ class ORSTextEnv(BaseTextEnv):
             env.session, secrets=secrets_from(secrets), split=task["split"], index=int(task["index"])
         )
         self._parse, self._account = parse, Account(self.training)
-        self._episode: SteppedEpisodeSync | None = None
+        self.episode: SteppedEpisodeSync | None = None
         extras.get("ors_envs", []).append(self)  # of our generator, which asks for the record
-
-    @property
-    def record(self) -> EpisodeRecord | None:
-        """The record, once the episode has ended."""
-        return None if self._episode is None else self._episode.record
 
     def init(self, prompt: list[dict[str, str]]) -> tuple[list[dict[str, str]], dict[str, Any]]:
         """Opens the session; returns its prompt after the messages of the row, and the tools."""
-        self._episode, first = self.training.begin(self._session)
-        if self._episode.record is not None:
-            raise NoReward(self._episode.record)
+        self.episode, first = self.training.begin(self._session)
+        if self.episode.record is not None:
+            raise NoReward(self.episode.record)
         own = [each.text for each in first if isinstance(each, SystemMessage)]
         given = [each for each in prompt if each["role"] == "system"]
-        tools = described_tools(self._episode.tools)
+        tools = described_tools(self.episode.tools)
         system = "\n\n".join([*(each["content"] for each in given), *own, tools])
         rest = [each for each in prompt if each["role"] != "system" and each["content"]]
         return [{"role": "system", "content": system}, *rest, *_observations(first)], {}
 
     def step(self, action: str) -> BaseTextEnvStepOutput:
         """Plays one reply. All steps so far have paid what the episode counts as if it is cut off here."""
-        assert self._episode is not None, "init() comes first"
+        assert self.episode is not None, "init() comes first"
         self.turns += 1
         cut = isinstance(action, CutOff)
-        new = self._episode.step(AgentMessage(str(action), stop="length") if cut else self._parse(action))
-        record = self._episode.record
+        new = self.episode.step(AgentMessage(str(action), stop="length") if cut else self._parse(action))
+        record = self.episode.record
         return BaseTextEnvStepOutput(
             observations=_observations(new) if record is None else [],
             reward=self._account.pay(new, record),
@@ -94,8 +88,8 @@ class ORSTextEnv(BaseTextEnv):
         )
 
     def close(self) -> None:
-        if self._episode is not None:
-            self._episode.stop("the trainer ended the episode")
+        if self.episode is not None:
+            self.episode.stop("the trainer ended the episode")
 
 
 def _observations(messages: tuple[Message, ...]) -> list[dict[str, str]]:

@@ -34,14 +34,10 @@ class ORSGymGenerator(SkyRLGymGenerator):
         self.inference_engine_client, self._watch = _Marking(self.inference_engine_client), Watch()
 
     async def generate(self, input_batch: Any, *args: Any, **kwargs: Any) -> Any:
-        """Plays the episodes of a step, and counts what became of them in its metrics.
-
-        Raises:
-            MostFailed: most of them failed.
-        """
+        """Plays the episodes of a step, and counts them in its metrics. Raises `MostFailed` if most fail."""
         rows = [{**extras, "ors_envs": list[ORSTextEnv]()} for extras in input_batch["env_extras"]]
         made = await super().generate({**input_batch, "env_extras": rows}, *args, **kwargs)
-        records = [row["ors_envs"][-1].record for row in rows if row["ors_envs"]]
+        records = [row["ors_envs"][-1].episode.record for row in rows if row["ors_envs"]]
         made["rollout_metrics"] |= self._watch.count(records)
         check_recent(records)
         if ids := input_batch.get("trajectory_ids"):
@@ -63,10 +59,10 @@ class ORSGymGenerator(SkyRLGymGenerator):
                 await self._run_in_executor_if_available(env.close)
         if not envs:  # an environment that is not ours
             return output
-        env = envs[-1]
-        if env.turns and len(envs) <= env.training.retries and worth_retrying(env.record.outcome):
+        env, record = envs[-1], envs[-1].episode.record
+        if env.turns and len(envs) <= env.training.retries and worth_retrying(record.outcome):
             return await self.agent_loop(prompt, env_class, env_extras, *rest, **named)
-        if output is None or env.record.reward is None:
+        if output is None or record.reward is None:
             pad = [self.tokenizer.pad_token_id]
             return TrajectoryOutput(pad, [0.0], LEFT_OUT, [0], pad, [0.0], {})
         return output

@@ -41,9 +41,8 @@ class ORSMessageEnv(MessageEnv):
             self._pay(())
             raise NoReward(self._episode.record)
         system = "\n\n".join(each.text for each in first if isinstance(each, SystemMessage))
-        tools = [tool["function"] for tool in tool_schemas(self._episode.tools)]
-        described = [{"description": ""} | tool for tool in tools]
-        self._history = list(self._renderer.create_conversation_prefix_with_tools(described, system))
+        tools = [{"description": ""} | tool["function"] for tool in tool_schemas(self._episode.tools)]
+        self._history = list(self._renderer.create_conversation_prefix_with_tools(tools, system))
         self._history += [chat_message(each) for each in first if not isinstance(each, SystemMessage)]
         return list(self._history)
 

@@ -31,12 +31,7 @@ class ORSAgentLoop(AgentLoopBase):
         self._training = Training.of(OmegaConf.to_object(arguments))
 
     async def run(self, sampling_params: dict[str, Any], **row: Any) -> AgentLoopOutput:
-        """Plays one episode. One without reward is masked: `grpo_ors` leaves it out of the baseline too.
-
-        Raises:
-            ValueError: the estimator would count episodes without a reward as 0.
-            RuntimeError: the model's servers, or this loop, failed. MostFailed: so did most episodes.
-        """
+        """Plays one episode. One without reward is masked: `grpo_ors` leaves it out of the baseline too."""
         estimator = OmegaConf.select(self.config, "algorithm.adv_estimator")
         if estimator in list(AdvantageEstimator) and estimator not in _WITHOUT_BASELINE:
             raise ValueError(
