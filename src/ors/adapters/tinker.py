@@ -10,7 +10,7 @@ from typing import Any
 from tinker_cookbook.renderers import Renderer
 from tinker_cookbook.rl.types import Env, EnvGroupBuilder
 
-from ors.adapters.common.clients import OPTIONS, secrets_from
+from ors.adapters.common.clients import OPTIONS, exit_on_sigterm, secrets_from
 from ors.adapters.common.training import Training, TrainingArguments, recent
 from ors.adapters.tinker_envs import ORSMessageEnv, ORSTokenEnv
 from ors.client import AsyncORS
@@ -45,6 +45,7 @@ class ORSGroupBuilder(EnvGroupBuilder):
     async def make_envs(self) -> Sequence[Env]:
         """Makes environments; the strategies call it again to repeat one."""
         if self._client is None:
+            exit_on_sigterm()
             self._client = AsyncORS(self.base_url, options=OPTIONS)
         env, secrets = self._client.environment(self.environment), secrets_from(self.secrets)
         session = partial(env.session, secrets=secrets, split=self.split, index=self.index)

@@ -3,6 +3,7 @@
 import asyncio
 import io
 import pickle
+import signal
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
@@ -173,6 +174,20 @@ async def test_an_episode_that_the_trainer_cuts_off_is_closed(url: str) -> None:
     assert Hunt.count["open"] == 1
     await builder.cleanup()
     assert Hunt.count["open"] == 0
+
+
+async def test_sigterm_ends_the_trainer_so_that_groups_are_cleaned_up(url: str) -> None:
+    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    try:
+        builder = group(url, 1)
+        await builder.make_envs()
+        handler = signal.getsignal(signal.SIGTERM)
+        assert callable(handler)
+        with pytest.raises(SystemExit):
+            handler(signal.SIGTERM, None)
+        await builder.cleanup()
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 async def test_a_builder_can_be_pickled(url: str) -> None:
