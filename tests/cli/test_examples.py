@@ -105,7 +105,11 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workshop]:
     # `ors hosts` needs a Ray cluster: tests/cluster/ray/test_ray.py
     # `ors sandbox root` takes minutes: tests/cli/commands/test_sandbox.py
     "example",
-    [line for line in EXAMPLES if not re.match("ors (serve|init|inspect|view|hosts|sandbox root)", line)],
+    [
+        line
+        for line in EXAMPLES
+        if not re.match("ors (serve|route|init|inspect|view|hosts|sandbox root)", line)
+    ],
 )
 def test_an_example_works(example: str, workshop: Workshop) -> None:
     done = subprocess.run(

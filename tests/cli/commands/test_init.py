@@ -39,6 +39,7 @@ def test_the_tests_of_a_new_package_pass_as_generated(template: str, tmp_path: P
 
 
 @pytest.mark.long
+@pytest.mark.untraced
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("template", TEMPLATES)
 def test_a_new_environment_is_fit_to_train_on(template: str, tmp_path: Path) -> None:

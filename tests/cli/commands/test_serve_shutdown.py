@@ -91,6 +91,7 @@ def ended(server: Running, number: signal.Signals | None) -> str:
     return server.process.communicate(timeout=PATIENCE)[1]
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("impatient", [False, True])
 def test_a_blocked_event_loop_does_not_keep_the_process(impatient: bool) -> None:
     limits = ("--grace-seconds", "1000" if impatient else "0.2", "--teardown-seconds", "0.2")

@@ -94,10 +94,13 @@ def test_one_connection_too_many_is_told_so_and_health_is_told_all_the_same(
     monkeypatch.setattr("ors.server.connections.clients.CONNECTIONS", 3)
     with serving(Server([Lab])) as url:
         raw = Raw(url)
-        with connected(raw, 3) as first:
-            for connection in first:
+        with ExitStack() as stack:
+            first = []
+            for _ in range(3):  # one after the other: while one opens, it counts twice for a moment
+                (connection,) = stack.enter_context(connected(raw))
                 connection.sendall(GET % b"/list_environments")
                 assert told(connection).startswith(b"HTTP/1.1 200 ")
+                first.append(connection)
             for _ in range(3):
                 answer = raw.get("/list_environments")
                 assert (answer.status, answer.headers["ors-reason"]) == (503, "limit")

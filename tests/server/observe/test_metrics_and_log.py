@@ -133,7 +133,8 @@ def test_the_log_has_the_values_as_fields(caplog: pytest.LogCaptureFixture) -> N
         raw.call(sid, "echo", {"text": "x"})
         raw.call(sid, "boom", {"text": "x"})
         raw.post("/delete", sid=sid)
-    fields: list[dict[str, Any]] = [vars(record) for record in caplog.records if "event" in vars(record)]
+    # A server of an earlier test may still be closing its sessions.
+    fields: list[dict[str, Any]] = [vars(each) for each in caplog.records if vars(each).get("session") == sid]
     assert [(one["event"], one["levelname"]) for one in fields] == [
         ("SessionOpened", "DEBUG"),
         ("SessionReady", "DEBUG"),
@@ -141,7 +142,6 @@ def test_the_log_has_the_values_as_fields(caplog: pytest.LogCaptureFixture) -> N
         ("CallFinished", "INFO"),
         ("SessionClosed", "INFO"),
     ]
-    assert all(one["session"] == sid for one in fields)
     assert (fields[3]["tool"], fields[3]["outcome"], fields[3]["reason"]) == ("boom", "failed", "environment")
     assert fields[2]["seconds"] > 0
 
