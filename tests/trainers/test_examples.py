@@ -73,8 +73,8 @@ def test_verl_trains_the_small_model_and_failed_episodes_have_no_influence(tmp_p
     assert f"Watch it in the inspector: {url}/-/" in said
     assert [(row["episodes"], row["failed"]) for row in rows(tmp_path)] == [("32", "8")] * 3
     first, second, third = metrics(tmp_path)
-    # verl counts failed episodes as 0, but nothing is learned from the difference.
-    assert (rows(tmp_path)[0]["reward"], first["critic/score/mean"]) == ("1.0", 0.75)
+    # Failed episodes are left out of verl's metrics, and nothing is learned from them.
+    assert (rows(tmp_path)[0]["reward"], first["critic/score/mean"]) == ("1.0", 1.0)
     assert first["actor/grad_norm"] == 0.0
     assert second["actor/entropy"] == pytest.approx(math.log(WORDS), abs=1e-4)
     # The second step is learned from, and the third one is played with what was learned.

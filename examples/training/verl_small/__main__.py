@@ -64,17 +64,16 @@ def steps(process: subprocess.Popen[bytes], metrics: Path) -> Iterator[Mapping[s
 
 
 def row(step: int, began: float, said: Mapping[str, float]) -> curve.Row:
-    """A step of the curve. verl counts a failed episode as 0; here it is left out of the mean."""
-    episodes, failed = round(said["ors/episodes"]), round(said["ors/failed"])
+    """A step of the curve. Failed episodes are left out of the mean."""
     tests = [value for name, value in said.items() if name.startswith("val-core/numberhunt/reward/mean")]
     return curve.Row(
         step=step,
         seconds=round(began + said["timing_s/step"] + said.get("timing_s/testing", 0.0), 2),
-        reward=round(said["critic/score/mean"] * episodes / max(1, episodes - failed), 4),
+        reward=round(said["critic/score/mean"], 4),
         test=round(tests[0], 4) if tests else None,
         entropy=round(said["actor/entropy"], 4),
-        episodes=episodes,
-        failed=failed,
+        episodes=round(said["ors/episodes"]),
+        failed=round(said["ors/failed"]),
         truncated=round(said["ors/truncated"]),
         calls=round(said["ors/calls"]),
     )
