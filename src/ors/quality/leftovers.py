@@ -73,11 +73,15 @@ async def examine(subject: EnvironmentUnderTest) -> None:
     if not subject.samples:
         subject.report.not_tried["leftovers"] = "no episode opens"
         return
-    with own_tempdir() as home, watched(subject.cls) as teardowns, files_made() as made:
-        await _leftovers(subject, home, teardowns, made)
+    with own_tempdir() as home, watched(subject.cls) as teardowns:
+        with files_made() as made:
+            threads_end = await _leftovers(subject, home, teardowns, made)
+        if threads_end:
+            await _memory(subject)  # without the names of files, which would count as kept
 
 
-async def _leftovers(subject: EnvironmentUnderTest, home: Path, teardowns: Teardowns, made: set[str]) -> None:
+async def _leftovers(subject: EnvironmentUnderTest, home: Path, teardowns: Teardowns, made: set[str]) -> bool:
+    """Returns whether all threads of the episodes have ended."""
     await _episode(subject, subject.samples[0])  # creates everything that all episodes share
     kept = below(home) | still_there(made, home)
     threads, processes = set(threading.enumerate()), _processes(home)
@@ -86,8 +90,7 @@ async def _leftovers(subject: EnvironmentUnderTest, home: Path, teardowns: Teard
     await _settled(lambda: not _new_threads(threads) and not _processes(home) - processes)
     files = (below(home) | still_there(made, home)) - kept
     _report(subject, teardowns, _new_threads(threads), _processes(home) - processes, files)
-    if not _new_threads(threads):
-        await _memory(subject)
+    return not _new_threads(threads)
 
 
 async def _episode(subject: EnvironmentUnderTest, sample: Sample) -> None:
