@@ -51,7 +51,7 @@ FILES = {
     "AudioBlock": {
         "types.py",
         *(f"providers/{name}.py" for name in ("anthropic", "google", "openai", "openai_chat")),
-        "rollouts/agents/model.py",
+        "models/model.py",
         "rollouts/records/line.py",
         "rollouts/records/exports/atif.py",
         "adapters/common/chat.py",
@@ -59,7 +59,7 @@ FILES = {
     },
     "NoteMessage": {
         "rollouts/agents/human.py",
-        "rollouts/agents/model.py",
+        "models/model.py",
         "rollouts/records/line.py",
         "rollouts/records/exports/openai.py",
         "rollouts/regression.py",

@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -41,20 +41,28 @@ class ProviderEndpoint:
         self._shown = _shown_parts(key)
         self._options = options
 
-    async def ask(self, path: str, body: Mapping[str, Any]) -> Any:
+    async def ask(
+        self, path: str, body: Mapping[str, Any], before_attempt: Callable[[], None] | None = None
+    ) -> Any:
         """The provider's answer, as parsed JSON.
 
         Raises:
             ContextExceeded: the conversation is too long. ModelError: there is no answer after all retries.
         """
         data = dumps(body)
+
+        async def attempt() -> Any:
+            if before_attempt is not None:
+                before_attempt()
+            return await self._attempt(path, data)
+
         longest = self._options.longest_pause_seconds
         pauses = Options(backoff_seconds=self._options.backoff_seconds, backoff_limit_seconds=longest)
         limit = self._options.retries
         # Each attempt has a time limit of its own: this one only has to be longer than all of them.
         seconds = (limit + 1) * (self._options.request_seconds + 2 * longest)
         try:
-            return await Retry(pauses, limit=limit, seconds=seconds).run(lambda: self._attempt(path, data))
+            return await Retry(pauses, limit=limit, seconds=seconds).run(attempt)
         except _RetryableError as last:
             raise last.error from None
 

@@ -1,0 +1,5 @@
+"""Models of providers, asked by HTTP."""
+
+from ors.models.model import Model
+
+__all__ = ["Model"]
