@@ -41,7 +41,6 @@ class Unreachable(click.ClickException):
 
 @contextmanager
 def wrong_usage(*kinds: type[Exception]) -> Iterator[None]:
-    """Reports errors of these kinds as wrong usage."""
     try:
         yield
     except kinds as error:

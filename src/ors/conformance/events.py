@@ -67,7 +67,6 @@ class EventReader:
 
     @property
     def unfinished(self) -> bytes:
-        """Bytes after the last blank line."""
         return bytes(self._block).strip(b"\r\n")
 
 

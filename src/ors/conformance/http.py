@@ -67,7 +67,6 @@ class RawConnection:
         await self._writer.drain()
 
     async def head(self) -> Head:
-        """Reads status line and headers; skips interim answers (1xx)."""
         while True:
             raw = bytearray()
             line = await self._line(raw)
@@ -88,7 +87,6 @@ class RawConnection:
         return headers
 
     async def body(self, head: Head, method: str) -> AsyncIterator[bytes]:
-        """Yields the body in pieces as they arrive."""
         length, coding = head.header("content-length"), head.header("transfer-encoding")
         if method == "HEAD" or head.status in (204, 304):
             return

@@ -290,7 +290,6 @@ class OpenCall:
         return True
 
     async def first(self) -> str:
-        """Waits for the first event; returns its task id."""
         try:
             async with asyncio.timeout(self.patience):
                 while not self.reader.events:

@@ -54,7 +54,6 @@ class InspectorProxy:
         """Sent by the page with every request."""
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        """Serves one request, or the lifespan events."""
         if scope["type"] == "lifespan":
             await self._live(receive, send)
         elif scope["type"] == "http":
@@ -143,7 +142,6 @@ class InspectorProxy:
 
 
 async def _gone(receive: Receive, response: Response) -> None:
-    """Closes the remote answer when the page disconnects."""
     while (await receive())["type"] != "http.disconnect":
         pass
     response.close()

@@ -112,7 +112,6 @@ class Selection:
         return [entry for entry in entries if self._has(entry)]
 
     def apply(self, entries: Iterable[Entry]) -> list[Entry]:
-        """The selected episodes in order."""
         found = (entry for entry in entries if _within(entry.score, self.reward) and self._has(entry))
         return self.sorting.apply(found, ORDERS[self.sorting.by])
 
@@ -125,7 +124,6 @@ class Selection:
 
 
 def label(task: TaskKey) -> str:
-    """A task in words that a search finds."""
     return f"{task.environment} {task.label}"
 
 

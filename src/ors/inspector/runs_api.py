@@ -208,7 +208,6 @@ class RunFolder:
         self._runs = RunsApi(folder)
 
     async def send(self, method: str, path: str, headers: Mapping[str, str], body: bytes | None) -> Response:
-        """Answers a request of the page."""
         try:
             return _Whole(await self._answer(method, path))
         except ORSError as error:

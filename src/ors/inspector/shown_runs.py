@@ -33,12 +33,10 @@ class ShownRun:
 
     @property
     def is_read(self) -> bool:
-        """Whether its episodes have been read."""
         return self._run is not None
 
     @property
     def is_growing(self) -> bool:
-        """Whether it was written to a moment ago."""
         return time.time() - self._changed < GROWING_SECONDS
 
     @property
@@ -48,7 +46,6 @@ class ShownRun:
 
     @property
     def entries(self) -> list[Entry]:
-        """Its episodes, as of the last refresh."""
         return [] if self._run is None else list(self._run.entries)
 
     def refresh(self) -> None:

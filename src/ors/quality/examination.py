@@ -141,7 +141,6 @@ async def _steps(subject: EnvironmentUnderTest, on_step: Callable[[str, str], No
 
 
 def _most(subject: EnvironmentUnderTest) -> int:
-    """How many episodes the steps will play at most."""
     samples, each = len(subject.samples), comparison.plays(subject)
     apart = 2 * comparison.MOST_APART
     most = samples * (3 + each + apart) + 1

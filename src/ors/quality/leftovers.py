@@ -234,7 +234,6 @@ def files_made() -> Iterator[set[str]]:
 
 
 def _target(event: str, given: tuple[Any, ...]) -> str | None:
-    """Path that an operation creates; None for other operations."""
     if event == "open" and not (isinstance(given[2], int) and given[2] & WRITING):
         return None
     if event in ("open", "os.mkdir", "sqlite3.connect"):
@@ -247,7 +246,6 @@ def _target(event: str, given: tuple[Any, ...]) -> str | None:
 
 
 def still_there(made: set[str], home: Path) -> set[str]:
-    """Paths that still exist, except those below `home`."""
     return {
         path
         for path in made

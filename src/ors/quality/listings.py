@@ -50,7 +50,6 @@ async def examine(subject: EnvironmentUnderTest) -> None:
 async def _split(
     subject: EnvironmentUnderTest, split: str, count: int
 ) -> tuple[list[JSONObject], list[JSONObject]]:
-    """Returns the tasks as listed, and with private fields."""
     report = subject.report
     if not count:
         report.found("empty", f"the split {split!r} has no tasks")
@@ -167,7 +166,6 @@ def _names(value: Any) -> Iterator[str]:
 
 
 def _chosen(count: int, size: int, source: random.Random) -> list[int]:
-    """The first, the last, and random ones between."""
     if count <= size:
         return list(range(count))
     between = source.sample(range(1, count - 1), max(0, size - 2))

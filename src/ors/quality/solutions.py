@@ -51,7 +51,6 @@ CHEATS = {
 
 
 async def examine_gold(subject: EnvironmentUnderTest) -> None:
-    """Plays the calls of the environment's `solve(task_spec)`."""
     solve = solution(subject)
     if solve is None:
         why = "the environment has no classmethod solve(task_spec)" if subject.cls else "needs a TARGET"
@@ -104,7 +103,6 @@ async def _solution_earns(
 
 
 def submits_files(subject: EnvironmentUnderTest) -> bool:
-    """Whether agents write files and submit them."""
     names = {tool.name for tool in subject.tools}
     return "submit" in names and bool(names & {"bash", "create"})
 
@@ -131,7 +129,6 @@ async def _work_earns(subject: EnvironmentUnderTest, sample: Sample, program: st
 
 
 async def _plant(subject: EnvironmentUnderTest, sample: Sample, episode: OpenedEpisode, program: str) -> None:
-    """Writes the program to every module of the work."""
     text, _ = text_and_images(episode.prompt)
     if solve := solution(subject):  # it names the files that the agent has to write
         with contextlib.suppress(Exception):  # of an author's code: the step before reports it

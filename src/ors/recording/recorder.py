@@ -92,7 +92,6 @@ class SessionRecorder:
             log.log(logging.WARNING if dropped else logging.INFO, "%d episodes recorded%s", written, lost)
 
     def _write(self, session: SeenSession, end: SessionEnded, seconds: float) -> None:
-        """Runs in the thread of the queue."""
         if self._writer is None:
             self._writer = _part(self._folder, self._info)
         self._writer.append(record(session, end, seconds))

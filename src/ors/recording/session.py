@@ -118,7 +118,6 @@ class SeenSession:
         return time.perf_counter() - self._began
 
     def see(self, event: PromptAsked | ToolsListed | CallStarted | CallEnded) -> int:
-        """Adds an event; returns how much memory it takes."""
         match event:
             case CallStarted():
                 size = self._call_started(event)

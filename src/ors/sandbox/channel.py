@@ -45,16 +45,13 @@ class AgentChannel(asyncio.Protocol):
         return number
 
     def forget(self, number: int) -> None:
-        """Drops further answers of a request."""
         self._waiting.pop(number, None)
 
     def send(self, *request: object) -> None:
-        """Sends a request; without a sandbox it goes nowhere."""
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write(framed(request))
 
     def send_raw(self, data: bytes) -> None:
-        """Sends what comes before the first request."""
         assert self._transport is not None
         self._transport.write(data)
 

@@ -78,7 +78,6 @@ class Cell:
 
     @property
     def stopped(self) -> bool:
-        """Whether the host has stopped the first process."""
         unreaped = self.launched.process.returncode is None
         return unreaped and ") T " in Path(f"/proc/{self.pid}/stat").read_text()
 
@@ -120,7 +119,6 @@ async def start(
 
 
 async def started(backend: SandboxBackend, spec: SandboxSpec) -> Cell | Trouble:
-    """Starts one sandbox, or says why that failed."""
     ours, theirs = socket.socketpair()
     complaints, their_complaints = os.pipe()
     try:
@@ -163,7 +161,6 @@ def _trouble(join: Callable[[], None]) -> str:
 
 
 async def _answers(cell: Cell) -> bool:
-    """Sends the agent, and waits for its first word."""
     ready: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
     cell.channel.expect(lambda kind, _: None if ready.done() else ready.set_result(kind == b"R"), 0)
     cell.channel.send_raw(agent() + framed(dict(cell.launched.settings)))

@@ -120,7 +120,6 @@ class Process:
         await self._taken_up_to(0)
 
     def expect_taken(self, size: int) -> None:
-        """Notes that so much input is on its way."""
         self._untaken += size
 
     async def _taken_up_to(self, rest: int) -> None:

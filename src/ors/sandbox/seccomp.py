@@ -154,7 +154,6 @@ class _Code:
         self.add(_RETURN, verdict)
 
     def unless(self, test: int, value: int, verdict: int) -> None:
-        """Returns the verdict if the test does not hold."""
         self.add(test, value, 1, 0)
         self.add(_RETURN, verdict)
 
@@ -177,7 +176,6 @@ class _Code:
         self.add(_LOAD, _NUMBER)
 
     def assembled(self) -> bytes:
-        """The instructions as the kernel reads them."""
         return b"".join(struct.pack("=HBBI", *line) for line in self._lines)
 
 

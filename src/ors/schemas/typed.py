@@ -30,7 +30,6 @@ def find_tool(tools: Sequence[ToolSpec], name: str) -> ToolSpec:
 
 
 def usage(spec: ToolSpec) -> str:
-    """Name and parameters of a tool, in one line."""
     return f"{spec.name}({', '.join(signature(spec.input_schema))})"
 
 
@@ -122,7 +121,6 @@ def is_open(line: str) -> bool:
 
 
 def _as_words(text: str) -> str:
-    """Replaces triple quotes by quotes of the shell."""
     parts = text.split(QUOTES)
     if len(parts) % 2 == 0:
         raise ValueError("triple quotes are not closed")

@@ -160,7 +160,6 @@ class App(Part):
 
     @property
     def environments(self) -> list[str]:
-        """Names of the environments, the default first."""
         return list(self._environments)
 
     def admit(self, request: Request) -> int:

@@ -31,7 +31,6 @@ class Setting:
 
     @property
     def shown(self) -> str:
-        """Value as it would be typed."""
         if self.value is None or self.value == ():
             return "-"
         return str(self.value) if isinstance(self.value, str | Path) else json.dumps(self.value)

@@ -51,7 +51,6 @@ class Replayed:
 
     @property
     def differing(self) -> int:
-        """How many episodes differ, or could not be played."""
         return len({record.id for record, _ in (*self.differences, *self.errors)})
 
 
@@ -234,7 +233,6 @@ def _values(each: Difference) -> list[str]:
 
 
 def _brief(value: Any) -> Any:
-    """Blocks of text as their text."""
     if isinstance(value, list) and all(isinstance(each, dict) and "text" in each for each in value):
         return " ".join(each["text"] for each in value)
     return value

@@ -58,7 +58,6 @@ class Serving:
 
     @property
     def private(self) -> bool:
-        """Whether it listens on loopback, without `--insecure`."""
         return is_loopback(self.host) and not self.access.insecure
 
     def runner(self, classes: Sequence[type[Environment]], server: Server) -> "Runner":

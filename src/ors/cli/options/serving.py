@@ -148,7 +148,6 @@ class _Number(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no su
 
 
 def limit_flags(command: F) -> F:
-    """Adds an option for each limit that operators set."""
     hints = get_type_hints(Limits)
     for field in reversed(dataclasses.fields(Limits)):
         if field.metadata["is_option"]:

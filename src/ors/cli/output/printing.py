@@ -110,7 +110,6 @@ def save_image(block: ImageBlock, folder: Path | None, stem: str, *, err: bool) 
 
 @cache
 def _temporary() -> Path:
-    """Folder for the images of this process, which stays."""
     return Path(tempfile.mkdtemp(prefix="ors-images-"))
 
 

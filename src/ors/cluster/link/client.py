@@ -104,7 +104,6 @@ class LinkClient(asyncio.Protocol):
             self.cut()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Answers all requests that wait for the other server."""
         self._transport = None
         self._notify_closed()
         requests, self._requests = self._requests, {}
@@ -263,7 +262,6 @@ class Forwarded(Stream):
             sink.answer(self.link.owner.refused(self.request))
 
     def lost(self) -> None:
-        """Answers instead of the other server, which is gone."""
         sink, self._sink = self._sink, None
         if sink is None:
             return

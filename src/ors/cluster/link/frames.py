@@ -94,7 +94,6 @@ def read_request(payload: bytes) -> Request:
 
 
 def answer_frame(kind: int, number: int, status: int, headers: bytes, body: bytes = b"") -> bytes:
-    """Encodes a whole answer, or the head of one."""
     size = _STATUS.size + len(headers) + len(body)
     return b"".join((_HEADER.pack(size, kind, number), _STATUS.pack(status, len(headers)), headers, body))
 

@@ -84,7 +84,6 @@ class Worker(Part):
     # ── As a part of its server ──────────────────────────────────────────────────────────────────
 
     async def start(self, runner: Runner) -> None:
-        """Listens to the supervisor."""
         asyncio.get_running_loop().add_reader(self._control, self._hear)
 
     def tick(self, number: int) -> None:

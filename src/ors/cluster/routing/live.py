@@ -52,7 +52,6 @@ class _ServerFeed:
         self.episodes: dict[str, Any] = {"totals": {}, "ended": []}
 
     def answer(self, outcome: Outcome) -> None:
-        """Ends, whatever is answered instead: the link is broken."""
         self.over = True
         if isinstance(outcome, Stream):
             outcome.leave()

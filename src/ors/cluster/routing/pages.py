@@ -109,7 +109,6 @@ class MergedPages:
         return list(loads(found.body)["sessions"]) if found.status == 200 else []
 
     async def _ready(self, request: Request) -> Answer:
-        """Answers that it is ready if any server is."""
         heard = _first([])
         for asked in asyncio.as_completed([ask(request) for ask in self._asked().values()]):
             heard = await asked

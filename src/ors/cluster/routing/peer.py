@@ -165,7 +165,6 @@ class Peer:
         return made
 
     async def _reach(self, made: LinkClient, addresses: list[str], port: int, tls_name: str | None) -> None:
-        """Connects to the first address that answers."""
         tls = None if tls_name is None else ssl.create_default_context()
         failure = OSError(f"{self.address} has no address")
         for address in addresses:

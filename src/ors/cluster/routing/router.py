@@ -128,7 +128,6 @@ class Router:
         return None if self._local is not None else self.anywhere(request)
 
     def anywhere(self, request: Request) -> Outcome:
-        """Forwards a request that any server can answer."""
         peers = [peer for peer in self._peers if self._peers.serves_the_same(peer)] or list(self._peers)
         if not peers:
             return refusal(Unavailable("No server is up", retry_after=1, reason="worker_lost"))
@@ -240,7 +239,6 @@ class _Promised:
         self._until = 0.0
 
     def on(self, sessions: int) -> int:
-        """Returns the number of sessions, including those still expected."""
         if self._count and asyncio.get_running_loop().time() > self._until:
             self._count = 0
         return max(sessions, self._before + self._count) if self._count else sessions
@@ -258,7 +256,6 @@ def _route_of(request: Request) -> Route[Any] | None:
 
 
 def is_feed(request: Request) -> bool:
-    """Whether the answer may never end."""
     route = _route_of(request)
     return route is None or route.is_feed
 

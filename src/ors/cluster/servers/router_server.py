@@ -89,7 +89,6 @@ class RouterApp(Part):
     # ── As a part of its process ─────────────────────────────────────────────────────────────────
 
     async def start(self, runner: Runner) -> None:
-        """Connects to the servers."""
         self.peers.update(self._urls)
         await self.peers.settle(FIRST_CONNECT_SECONDS)
         missing = self.peers.missing()

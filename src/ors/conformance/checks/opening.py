@@ -43,7 +43,6 @@ async def only_an_id(server: ServerUnderTest) -> None:
 
 @check("create-session.stream")
 async def stream(server: ServerUnderTest) -> None:
-    """Asks for a stream, as existing clients do."""
     answer = expect.status(await server.ask("POST", "/create_session", headers=EVENTS), 200)
     reader = EventReader()
     reader.feed(answer.body, 0)
@@ -218,7 +217,6 @@ async def setup_failed_teardown(server: ServerUnderTest) -> None:
 
 
 async def expect_notes(server: ServerUnderTest, run: str, wanted: list[str]) -> None:
-    """Checks the recorded setups and teardowns of a run."""
     async with server.session() as reader:
         stream = await reader.call("notes", {"name": run})
         await reader.call("forget", {"name": run})

@@ -298,7 +298,6 @@ def _may_map() -> bool:
 
 
 def _drop(user: int | None) -> list[str]:
-    """Command prefix that turns root into another user."""
     if user is None:
         return []
     # setpriv would look the user up, by 80 system calls. The plus says that it is a number.
@@ -328,7 +327,6 @@ def _python(spec: SandboxSpec) -> str | None:
 
 
 def _root(spec: SandboxSpec, data: _Data) -> list[str]:
-    """Arguments for the files that can be read."""
     root = Path(spec.rootfs or "/")
     names = sorted({each.name for each in root.iterdir()} - RESERVED) if spec.rootfs else SYSTEM
     arguments = [word for name in names for word in _entry(root / name)]

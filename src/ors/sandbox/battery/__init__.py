@@ -33,12 +33,10 @@ class Verdict:
 
 
 def calls() -> list[str]:
-    """The system calls that are tried."""
     return [name for name, numbers in seccomp.DENIED.items() if None not in numbers and name not in SILENT]
 
 
 def names() -> list[str]:
-    """All attacks."""
     return [*inside.ATTACKS, *calls(), *inside.HEAVY, *outside.ATTACKS]
 
 
@@ -72,7 +70,6 @@ async def _neighbour(
 
 
 async def attacked(box: Sandbox, host: PlantedHost, group: Sequence[str], targets: str) -> list[Verdict]:
-    """Runs attacks that can share a sandbox."""
     if group[0] in outside.NEVER_UNISOLATED and box.backend == "none":
         return []
     if group[0] in outside.ATTACKS:
@@ -99,5 +96,4 @@ async def run_inside(box: Sandbox, group: Sequence[str], targets: str) -> dict[s
 
 
 def program() -> bytes:
-    """The program that attacks from inside."""
     return files(__name__).joinpath("inside.py").read_bytes()

@@ -55,7 +55,6 @@ class PlantedHost:
         (self.folder / "socket").chmod(0o777)
 
     def targets(self, spec: SandboxSpec, work: str, neighbour_file: str) -> str:
-        """Settings for the attacks."""
         column = seccomp.ARCHITECTURES[os.uname().machine].column
         known: dict[str, Any] = {
             **seccomp.DENIED,
@@ -88,7 +87,6 @@ class PlantedHost:
         )
 
     def marks(self) -> list[str]:
-        """Files that an attack has left on the host."""
         folders = [self.folder / "open", *map(Path, ("/usr", "/etc", "/", "/usr/local/bin", "/var/tmp"))]
         return [str(folder / self.mark) for folder in folders if (folder / self.mark).exists()]
 

@@ -45,7 +45,6 @@ ARGUMENTS: dict[str, tuple[int, ...]] = {
 
 
 def called(number: int, *arguments: int) -> tuple[int, int]:
-    """Result and error of a system call."""
     libc = ctypes.CDLL(None, use_errno=True)
     result = libc.syscall(number, *(ctypes.c_long(each) for each in arguments))
     return result, ctypes.get_errno()
@@ -58,7 +57,6 @@ def reaches(targets: dict[str, Any], name: str) -> str:
 
 
 def read(path: str) -> str:
-    """Reads a file or a folder."""
     if os.path.isdir(path):
         return " ".join(os.listdir(path))[:60]
     with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb", buffering=0) as file:
@@ -114,7 +112,6 @@ def kill_process(targets: dict[str, Any]) -> str:
 
 
 def new_namespace(targets: dict[str, Any]) -> str:
-    """Makes a user namespace by clone."""
     result, error = called(targets["numbers"]["clone"], 0x10000000 | 17, 0, 0, 0, 0)
     if result == 0:
         os._exit(0)
@@ -135,7 +132,6 @@ def in_child(attack: Callable[[], str]) -> str:
 
 
 def terminal_input(targets: dict[str, Any]) -> str:
-    """Types into the terminal."""
     error = called(targets["numbers"]["ioctl"], 0, 0x5412, 0)[1]
     return f"TIOCSTI, {os.strerror(error)}" if error not in REFUSED else ""
 
@@ -160,7 +156,6 @@ INET, UNIX = socket.AF_INET, socket.AF_UNIX
 
 
 def fork_bomb(targets: dict[str, Any]) -> str:
-    """Starts many processes at once."""
     reader, writer = os.pipe()
     children = []
     with contextlib.suppress(OSError):
@@ -177,7 +172,6 @@ def fork_bomb(targets: dict[str, Any]) -> str:
 
 
 def grow(size: int) -> list[bytearray]:
-    """Takes memory, and writes to every page of it."""
     held = []
     for _ in range(size // 2**24):
         held.append(bytearray(2**24))
@@ -226,7 +220,6 @@ def fill(targets: dict[str, Any]) -> str:
 
 
 def many_files(targets: dict[str, Any]) -> str:
-    """Makes twelve times as many files as allowed."""
     folder = f"{targets['work']}/many"
     os.mkdir(folder)
     for number in range(targets["inodes"] * 12):
@@ -314,7 +307,6 @@ def in_messages(targets: dict[str, Any]) -> str:
 
 
 def in_sockets(targets: dict[str, Any], *, unix: bool) -> str:
-    """Takes memory in sockets that nobody reads from."""
     server, kept = socket.create_server(("127.0.0.1", 0)), list[socket.socket]()
 
     def take() -> int:
@@ -385,7 +377,6 @@ HEAVY: dict[str, Callable[[dict[str, Any]], str]] = {
 
 
 def main() -> None:
-    """Runs the attacks that are named."""
     targets = json.loads(sys.argv[1])
     known = {**ATTACKS, **HEAVY}
     for name in sys.argv[2:]:

@@ -63,14 +63,12 @@ async def special_files(box: Sandbox, host: PlantedHost) -> str:
 
 
 async def endless_output(box: Sandbox, host: PlantedHost) -> str:
-    """Prints without end."""
     result = await box.exec(["yes"], max_output=2**20, timeout=20)
     stopped = result.truncated and result.returncode is None
     return "" if stopped and len(result.stdout) <= 2**20 else f"printed {len(result.stdout):,} bytes"
 
 
 async def endless_time(box: Sandbox, host: PlantedHost) -> str:
-    """Ignores all signals, and works past its time limit."""
     code = (
         "import signal\nfor n in (1, 2, 3, 13, 14, 15, 18): signal.signal(n, signal.SIG_IGN)\nwhile True: 0"
     )

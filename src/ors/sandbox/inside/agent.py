@@ -54,7 +54,6 @@ class InsideAgent:
     # ── The loop ─────────────────────────────────────────────────────────────────────────────────
 
     def serve(self) -> None:
-        """Answers requests until the server is gone."""
         while True:
             poll = select.poll()
             poll.register(0, select.POLLIN)
@@ -73,7 +72,6 @@ class InsideAgent:
                 self.finish(child)
 
     def watched(self, poll: select.poll) -> Iterator[tuple[int, Child]]:
-        """Registers the streams that can move."""
         for child in self.children.values():
             if child.unread < WINDOW:
                 for fd in child.outputs:
@@ -84,7 +82,6 @@ class InsideAgent:
                 yield child.stdin, child
 
     def patience(self) -> int | None:
-        """Milliseconds until something is due."""
         times = [child.deadline for child in self.children.values() if child.deadline and not child.stopped]
         if self.settings["places"] and (self.children or self.crowd):
             times.append(self.next_tick)
@@ -200,7 +197,6 @@ class InsideAgent:
             self.on_stdin(number, stdin, eof)
 
     def refuse(self, number: int, error: OSError, complaint: bytes) -> None:
-        """Says why a program did not start."""
         if error.errno in (11, 12):  # no more processes, no more memory
             self.say(number, b"F", b"%d processes" % error.errno)
             return
@@ -208,7 +204,6 @@ class InsideAgent:
         self.say(number, b"X", b"%d " % (127 if error.errno == 2 else 126))
 
     def on_stdin(self, number: int, data: bytes, eof: bool) -> None:
-        """Takes input for a program."""
         child = self.children.get(number)
         if child is None:
             return
@@ -220,13 +215,11 @@ class InsideAgent:
         self.feed(child)
 
     def feed(self, child: Child) -> None:
-        """Passes input on, and tells how much was taken."""
         taken = child.feed()
         if taken:
             self.say(child.number, b"A", b"%d" % taken)
 
     def on_taken(self, number: int, count: int) -> None:
-        """Hears that the server has taken output."""
         if number in self.children:
             self.children[number].unread -= count
 
@@ -285,7 +278,6 @@ class InsideAgent:
         self.say(child.number, b"X", b"%d %b" % (child.status or 0, child.limit.encode()))
 
     def drain(self, child: Child, fds: list[int]) -> None:
-        """Passes on what is in these pipes now."""
         for fd in fds:
             for _ in range(16):  # all that a pipe can hold; a process that was left behind may write for ever
                 if not self.take(child, fd):
@@ -332,7 +324,6 @@ class InsideAgent:
         return path
 
     def on_read(self, number: int, path: bytes, most: int) -> None:
-        """Sends the content of a regular file."""
         fd = os.open(self.mapped(path), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
         try:
             check_regular(fd)
@@ -349,7 +340,6 @@ class InsideAgent:
         self.say(number, b"K")
 
     def on_write(self, number: int, path: bytes, data: bytes, mode: int) -> None:
-        """Writes a regular file, with the folders above it."""
         target = self.mapped(path)
         os.makedirs(os.path.dirname(target), exist_ok=True)
         flags = os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
@@ -371,13 +361,11 @@ class InsideAgent:
         self.say(number, b"K")
 
     def fail(self, number: int, error: Exception) -> None:
-        """Sends an error of the operating system."""
         code, text = getattr(error, "errno", 0) or 5, getattr(error, "strerror", "") or str(error)
         self.say(number, b"F", f"{code} {text}".encode(errors="replace"))
 
 
 def main() -> None:
-    """Reads the settings, and serves."""
     settings = marshal.loads(read_all(0, int.from_bytes(read_all(0, 4), "big")))
     agent = InsideAgent(settings)
     os.dup2(os.open("/dev/null", os.O_RDWR), 2)

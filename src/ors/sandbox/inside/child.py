@@ -95,7 +95,6 @@ def pipes(devnull: bool, reports: bool) -> tuple[list[int], list[int]]:
 
 
 def check_regular(fd: int) -> None:
-    """Refuses devices, pipes and folders."""
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         raise OSError(22, "Not a regular file")
 

@@ -149,7 +149,6 @@ class LiveSessions:
     # ── The clock ────────────────────────────────────────────────────────────────────────────────
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Begins to sum up the traffic."""
         self._timer = loop.call_later(TICK_SECONDS, self._tick, loop)
 
     def stop(self) -> None:
@@ -225,7 +224,6 @@ def _more(happened: CallStarted | CallEnded) -> dict[str, Any]:
 
 
 def _prompt_event(prompt: bytes | None) -> bytes:
-    """The prompt of a session, if it is kept."""
     fits = prompt is not None and len(prompt) <= MOST_SHOWN_BYTES
     return event("prompt", loads(prompt) if prompt is not None and fits else None)
 

@@ -50,7 +50,6 @@ class Traffic:
         return point
 
     def _ended(self) -> dict[str, dict[str, float]]:
-        """The episodes of the last second, by environment."""
         before, self._episodes = self._episodes, self._shared.episodes.totals()
         none = EpisodeTotals()
         return {

@@ -58,7 +58,6 @@ class ServedEnvironment:
 
     @property
     def tool_names(self) -> frozenset[str]:
-        """The tools that are known without a session."""
         listed = (*self.tools.tools, *self.cls._tools().specs(shared=False))
         return frozenset(tool.name for tool in listed)
 

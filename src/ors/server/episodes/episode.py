@@ -161,7 +161,6 @@ class Episode:
         )
 
     async def call(self, name: str, given: dict[str, Any]) -> Result:
-        """Runs a tool when its turn has come."""
         if self._order is None:
             self._order = CallOrder()
         definition = self._tools.by_name.get(name)

@@ -18,14 +18,12 @@ class Headers:
 
     @classmethod
     def read(cls, wire: bytes) -> "Headers":
-        """Headers in the form that a peer has sent."""
         made = cls.__new__(cls)
         made.wire = wire
         return made
 
     @property
     def pairs(self) -> list[tuple[bytes, bytes]]:
-        """Names and values, for ASGI."""
         parts = [line.partition(b": ") for line in self.wire.split(b"\r\n")[:-1]]
         return [(name, value) for name, _, value in parts]
 
@@ -54,7 +52,6 @@ class Answer(NamedTuple):
 
 
 def answer(value: object) -> Answer:
-    """Makes a 200 with a JSON body."""
     return Answer(200, dumps(value))
 
 

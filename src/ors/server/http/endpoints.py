@@ -278,7 +278,6 @@ class Endpoints:
             self._sessions.touch(sid, self._shared.now(), request.key)
 
     def environment_of(self, request: Request) -> ServedEnvironment:
-        """The environment of the session that a request names."""
         return self._environments[self._session(request).environment]
 
 

@@ -149,7 +149,6 @@ class Request:
         return "" if value is None else value.decode("latin-1")
 
     def wants_events(self) -> bool:
-        """Whether the client asks for an event stream."""
         return _EVENT_STREAM in self.headers.get(b"accept", b"").lower()
 
     def wants_page(self) -> bool:
@@ -235,7 +234,6 @@ def _shorter(limits: Limits, idle_seconds: int) -> Limits:
 
 
 def too_large(limit: int) -> TooLarge:
-    """The error for a body over the limit."""
     return TooLarge(f"The request body is over the limit of {limit} bytes", reason="limit")
 
 

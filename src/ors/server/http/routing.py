@@ -92,7 +92,6 @@ class RouteTable(Generic[Value]):
         return None
 
     def methods(self, path: str) -> list[str]:
-        """The methods of a path, for `Allow`."""
         path = _canonical(path)
         found = {verb for verb, where in self.exact if where == path}
         found |= {verb for verb, pattern, _ in self._patterns if pattern.fullmatch(path)}

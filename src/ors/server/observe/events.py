@@ -303,7 +303,6 @@ class Observers:
             del self.watched[sid]
 
     def show(self, event: Watched) -> None:
-        """Passes an event to the watchers of its session."""
         for watcher in self.watched.get(event.sid, ()):
             watcher.show(event)
 

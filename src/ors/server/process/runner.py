@@ -68,7 +68,6 @@ class Part:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a retiring server has to stay for it."""
         return False
 
     async def drain(self) -> None:
@@ -213,11 +212,9 @@ class Runner:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a retiring server has to stay."""
         return any(part.is_busy for part in self.parts)
 
     def retire(self) -> None:
-        """Takes no new sessions."""
         for part in self.parts:
             part.retire()
 
