@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ors.sandbox.channel import HEAD, LARGEST, AgentChannel
 from ors.sandbox.inside.archive import pack, record, unpack
+from ors.sandbox.process import HEAD, LARGEST, AgentChannel
 from tests.support.waiting import until
 
 

@@ -5,5 +5,3 @@ Every name of the modules below without an underscore is a name of this package.
 
 from ors._protocol.call_events import *
 from ors._protocol.endpoints import *
-from ors._protocol.headers import *
-from ors._protocol.ids import *

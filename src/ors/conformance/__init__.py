@@ -3,13 +3,12 @@
 `check(url)` runs the suite. Some checks need the environments of `ors.conformance.probe` on the server.
 """
 
-from ors.conformance.report import as_badge, as_json, as_junit, as_text
 from ors.conformance.requirements import Requirement, requirements
 from ors.conformance.requirements import ServerUnreachable as Unreachable
 from ors.conformance.subject import Times
 from ors.conformance.suite import CheckResult as Result
 from ors.conformance.suite import ConformanceReport as Report
-from ors.conformance.suite import check
+from ors.conformance.suite import as_badge, as_json, as_junit, as_text, check
 
 __all__ = [
     "Report",

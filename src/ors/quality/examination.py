@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from ors import Environment, Limits, Server
 from ors.client import AsyncORS, Options
 from ors.errors import ServerFailed
-from ors.quality import comparison, episodes, leftovers, listings, solutions
+from ors.quality import episodes, leftovers, listings, solutions
 from ors.quality.findings import QualityReport
 from ors.quality.serving import HeldLoops, connections, while_serving
 from ors.quality.subject import EnvironmentUnderTest, ExaminationPlan, Stuck
@@ -141,8 +141,8 @@ async def _steps(subject: EnvironmentUnderTest, on_step: Callable[[str, str], No
 
 
 def _most(subject: EnvironmentUnderTest) -> int:
-    samples, each = len(subject.samples), comparison.plays(subject)
-    apart = 2 * comparison.MOST_APART
+    samples, each = len(subject.samples), episodes.plays(subject)
+    apart = 2 * episodes.MOST_APART
     most = samples * (3 + each + apart) + 1
     if solutions.solution(subject) is not None:
         most += samples * each + solutions.MOST_BESIDE * apart

@@ -8,7 +8,7 @@ import shlex
 from typing import Any
 
 from ors.errors import ORSError
-from ors.quality.comparison import examine_apart, plays, rewards_alike
+from ors.quality.episodes import examine_apart, plays, rewards_alike
 from ors.quality.subject import (
     Action,
     EnvironmentUnderTest,

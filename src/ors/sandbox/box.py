@@ -12,12 +12,11 @@ from typing import Self
 from ors._sandbox_observer import SANDBOX_OBSERVER
 from ors.errors import SandboxDead, SandboxLimit
 from ors.sandbox.backends import SandboxBackend
-from ors.sandbox.files import asked, copied, copying, parts
+from ors.sandbox.files import Snapshot, asked, copied, copying, parts
 from ors.sandbox.grading import run_cases, run_grader
 from ors.sandbox.inside.archive import pack, unpack
 from ors.sandbox.opening import Cell, start
 from ors.sandbox.process import Process, encoded
-from ors.sandbox.snapshot import Snapshot
 from ors.sandbox.spec import Cases, ExecResult, GradedCases, SandboxSpec
 from ors.sandbox.view import LARGEST_ANSWER, MOST_FILES, MOST_PROCESSES, SandboxView, view
 

@@ -12,8 +12,8 @@ from ors.sandbox.backends import Launched, SandboxBackend, Trouble
 from ors.sandbox.backends.bwrap import Bwrap
 from ors.sandbox.backends.containers import Containers
 from ors.sandbox.backends.none import Unisolated
-from ors.sandbox.channel import AgentChannel
 from ors.sandbox.inside import agent, framed
+from ors.sandbox.process import AgentChannel
 from ors.sandbox.spec import SandboxSpec
 
 START_SECONDS = 30.0

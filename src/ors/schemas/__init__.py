@@ -3,9 +3,8 @@
 Public, for the command line, rollouts, the conformance suite and the quality checks.
 """
 
-from ors.schemas.checks import problems
 from ors.schemas.samples import Inputs, emptiest, fits_patterns, needs_choice, sample
-from ors.schemas.structure import TYPES, flattened
+from ors.schemas.structure import TYPES, flattened, problems
 from ors.schemas.typed import example, find_tool, is_open, signature, typed_call, typed_input, unquoted, usage
 
 __all__ = [

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ors.cluster.hosting.backend import HostInfo
+from ors.cluster.hosting import HostInfo
 from ors.limits import Limits
 from tests.support.environments import Lab
 from tests.support.raw_http import Raw
@@ -31,7 +31,7 @@ NAMESPACE = "actors"
 @pytest.fixture(scope="module")
 def directory() -> Iterator[Any]:
     pytest.importorskip("ray", reason="Ray is not installed: pip install 'ors-kit[ray]'")
-    from ors.cluster.ray.backend import ActorPlan
+    from ors.cluster.ray.deployment import ActorPlan
 
     with clustered(nodes=1):
         yield ActorPlan([Lab], {}, "127.0.0.1", 0, False, 0.1, 0, {}, {}, NAMESPACE).directory()

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ors import Limits
-from ors.cluster.servers.forwarding import MovableConnection
+from ors.cluster.servers.linked_server import MovableConnection
 from ors.errors import AuthenticationError, ORSError
 from ors.server.connections.context import ConnectionContext
 from ors.server.http.answers import Answer, refusal

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from ors.server.episodes.threads import describe_thread
-from ors.server.process.folders import own_folder, remove_dead
-from ors.server.process.system import FreedMemory, Lifeline
+from ors.server.process.system import FreedMemory, Lifeline, own_folder, remove_dead
 
 
 def test_only_folders_whose_lock_is_free_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,7 @@ from ors.cluster.local.messages import (
     memory,
 )
 from ors.cluster.routing.peer import UNIX
-from ors.server.process.folders import Folder, own_folder
+from ors.server.process.system import Folder, own_folder
 from ors.server.sessions.shared import new_incarnation
 
 QUICK_SECONDS = 10.0

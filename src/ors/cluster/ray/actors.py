@@ -10,7 +10,7 @@ from typing import Any
 import ray
 
 from ors import Environment, Server
-from ors.cluster.hosting.backend import SILENCE_SECONDS, HostInfo, HostURLs
+from ors.cluster.hosting import SILENCE_SECONDS, HostInfo, HostURLs
 from ors.cluster.link.handover import listeners
 from ors.cluster.servers.linked_server import LinkedServer
 from ors.cluster.servers.router_server import RouterServer

@@ -1,17 +1,132 @@
-"""A server that is one of several: it forwards what belongs to the others, and moves clients to them."""
+"""A server with peers: its links, and clients whose answers come from another server."""
 
+import asyncio
 import socket
 from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
-from ors.cluster.link.handover import HandoverServer
+from ors.cluster.link.client import Forwarded
+from ors.cluster.link.handover import HandoverServer, HandoverTarget
 from ors.cluster.link.server import upgrade
 from ors.cluster.routing.peers import Peers
-from ors.cluster.routing.router import Router
-from ors.cluster.servers.forwarding import Forwarding, MovableConnection
+from ors.cluster.routing.router import Router, is_feed
 from ors.server import Server
 from ors.server.app import App
+from ors.server.connections.connection import Connection
+from ors.server.connections.context import Responder
+from ors.server.http.streams import Later, Stream
 from ors.server.process.runner import Part, Runner
 from ors.server.sessions.shared import Identity
+
+MOVE_AFTER = 16
+"""After this many requests in a row for another server of the machine, a connection moves there.
+
+Forwarding costs two wake-ups per call, moving costs one, once."""
+
+
+class Streak(NamedTuple):
+    server: HandoverTarget
+    length: int
+
+
+class MovableConnection(Connection):
+    """Knows whether it is idle to the byte, and who gave its last answers."""
+
+    streak: Streak | None = None
+
+    def on_message_begin(self) -> None:
+        """Notes the first byte of a request, which may follow another one in the same read."""
+        self._reading = self._in_headers = True
+
+    def detach(self) -> None:
+        """Closes it in this process only: another process has the client's connection now."""
+        self.abort()
+
+    @property
+    def spare(self) -> int | None:
+        """The file descriptor, if nothing is under way and another process could take the client over."""
+        transport = None if self._parser is None else self._transport  # refused clients are not read
+        if self._busy or self._waiting or self._reading or transport is None or transport.is_closing():
+            return None
+        if transport.get_write_buffer_size() or transport.get_extra_info("ssl_object") is not None:
+            return None
+        end = transport.get_extra_info("socket")  # a link comes over a unix socket, and stays
+        return None if end.family == socket.AF_UNIX else int(end.fileno())
+
+
+class Forwarding(Part):
+    """Moves clients to the servers that they ask, and waits for forwarded answers at the end."""
+
+    def __init__(self, app: Responder) -> None:
+        self._app = app
+        self._runner: Runner | None = None
+        self._successor: HandoverTarget | None = None  # takes over all clients' connections, between requests
+
+    async def start(self, runner: Runner) -> None:
+        self._runner = runner
+        runner.clients.context.after_answer = self._answered
+
+    # ── Moving connections ───────────────────────────────────────────────────────────────────────
+
+    def _answered(self, connection: Connection) -> None:
+        assert isinstance(connection, MovableConnection)
+        stream, streak = connection.stream, connection.streak
+        server = stream.link.handover if isinstance(stream, Forwarded) else None
+        if server is None:
+            streak = None
+        else:
+            streak = Streak(server, streak.length + 1 if streak and streak.server is server else 1)
+        connection.streak = streak
+        if self._successor is not None or (streak is not None and streak.length >= MOVE_AFTER):
+            asyncio.get_running_loop().call_soon(self._move, connection)  # when the answer is written
+
+    def _move(self, connection: MovableConnection) -> None:
+        streak, spare = connection.streak, connection.spare
+        server = self._successor or (streak.server if streak is not None else None)
+        if server is not None and spare is not None:
+            connection.streak = None
+            if server.give(spare):
+                connection.detach()
+
+    def hand_over(self, successor: HandoverTarget, most: int) -> None:
+        """Hands clients' connections to another server: idle ones now, the others after their answers."""
+        self._successor = successor
+        movable = [each for each in self._clients() if isinstance(each, MovableConnection)]
+        spare = [(each, number) for each in movable if (number := each.spare) is not None]
+        for start in range(0, len(spare), most):
+            some = spare[start : start + most]
+            if not successor.give(*(number for _, number in some)):
+                break  # its queue is full
+            for connection, _ in some:
+                connection.detach()
+
+    # ── The end ──────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def is_busy(self) -> bool:
+        return bool(self.waiting())
+
+    def waiting(self, *, feeds: bool = False) -> list[Connection]:
+        """Returns the connections whose answer comes from another server; with `feeds`, also endless ones."""
+        return [each for each in self._clients() if self._is_forwarded(each.stream, feeds)]
+
+    def _is_forwarded(self, stream: Stream | None, feeds: bool) -> bool:
+        if isinstance(stream, Later):
+            return stream.tasks is not self._app.tasks  # the router looks for its server
+        # Whatever is outside the standard may be a feed, which does not end by itself.
+        return isinstance(stream, Forwarded) and (feeds or not is_feed(stream.request))
+
+    async def drain(self) -> None:
+        if self._runner is not None:
+            await self._runner.wait_until_none(self.waiting, self._app.limits.grace_seconds)
+
+    def cut(self) -> None:
+        """Breaks forwarded answers: their clients come back through another server."""
+        for connection in self.waiting(feeds=True):
+            connection.abort()
+
+    def _clients(self) -> list[Connection]:
+        return [] if self._runner is None else list(self._runner.clients)
 
 
 class LinkedServer(Runner):

@@ -1,19 +1,114 @@
-"""Rows of JSONL, CSV and Parquet files and of data sets, as sequences that read one row at a time."""
+"""`tasks_from`: tasks from files and data sets, read one at a time."""
 
 import csv
+import hashlib
 import os
+import tempfile
 import weakref
+import zlib
 from abc import abstractmethod
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from io import StringIO
 from pathlib import Path
 from typing import IO, Any, overload
 
 from ors._json import dumps, loads, misfits
-from ors.task_files.cache import cached
+from ors._version import __version__
 from ors.types import JSONObject
+
+__all__ = ["tasks_from"]
+
+SEALED_BYTES = 8 * 2**20
+"""Bytes at either end of a cached file that are checked when it is opened."""
+
+Write = Callable[[IO[bytes]], None]
+
+
+def folder() -> Path:
+    """Folder of cached files: `$XDG_CACHE_HOME/ors/tasks`, or `~/.cache/ors/tasks`."""
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return Path(base) / "ors" / "tasks"
+
+
+def stamped(path: str, info: os.stat_result) -> tuple[str, str]:
+    """Two beginnings of names for what is made of a file: of its path, and of its content."""
+    first = hashlib.sha256(os.fsencode(os.path.realpath(path))).hexdigest()[:24]
+    content = f"{__version__} {info.st_dev} {info.st_ino} {info.st_size} {info.st_mtime_ns}"
+    return f"{first}-", f"{first}-{hashlib.sha256(content.encode()).hexdigest()[:24]}"
+
+
+def cached(path: str, info: os.stat_result, ending: str, write: Write) -> int:
+    """Descriptor of the cached file made of `path`, which `write` fills if it is missing or damaged.
+
+    Processes that do this at the same time each write a file of their own, and the last one stays. Where the
+    cache folder cannot be written, or is full, the file is private.
+    """
+    prefix, name = stamped(path, info)
+    home = folder()
+    for known in home.glob(f"{name}-*{ending}"):
+        with suppress(OSError):
+            reading = os.open(known, os.O_RDONLY)
+            if known.name == f"{name}-{_seal(reading)}{ending}":
+                return reading
+            os.close(reading)
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+        reading, name = _made(home, prefix, name, ending, write)
+    except (OSError, RuntimeError):  # RuntimeError: there is no home folder
+        return private(write)
+    _remove_older(home, prefix, name, ending)
+    return reading
+
+
+def _made(home: Path, prefix: str, name: str, ending: str, write: Write) -> tuple[int, str]:
+    with tempfile.NamedTemporaryFile(dir=home, prefix=prefix, delete=False) as made:
+        try:
+            write(made.file)
+            made.flush()
+            os.fsync(made.fileno())
+            reading = os.open(made.name, os.O_RDONLY)
+            name = f"{name}-{_seal(reading)}{ending}"
+            os.replace(made.name, home / name)
+        except BaseException:
+            with suppress(OSError):
+                os.unlink(made.name)
+            raise
+    return reading, name
+
+
+def _seal(file: int) -> str:
+    """Tells whether a file is as it was written: its size, and a checksum of its first and last bytes."""
+    size = os.fstat(file).st_size
+    first = os.pread(file, SEALED_BYTES, 0)
+    last = os.pread(file, SEALED_BYTES, max(SEALED_BYTES, size - SEALED_BYTES))
+    return f"{size:x}-{zlib.crc32(last, zlib.crc32(first)):08x}"
+
+
+def _remove_older(home: Path, prefix: str, name: str, ending: str) -> None:
+    # Processes that still use one of them hold it open.
+    for path in home.glob(f"{prefix}*{ending}"):
+        if path.name != name:
+            with suppress(OSError):
+                path.unlink()
+
+
+def private(write: Write) -> int:
+    """Descriptor of a new file without a name, filled by `write`; in memory if no disk can be written."""
+    try:
+        return _filled(tempfile.TemporaryFile(), write)
+    except OSError:
+        return _filled(os.fdopen(os.memfd_create("ors-tasks"), "w+b"), write)
+
+
+def _filled(file: IO[bytes], write: Write) -> int:
+    with file:
+        write(file)
+        file.flush()
+        return os.dup(file.fileno())
+
 
 OFFSET = 8
 """Bytes of an offset in an index."""
@@ -47,8 +142,6 @@ class FileRows(Sequence[JSONObject]):
         self._count = os.fstat(self._index).st_size // OFFSET - 1
 
     def __reduce__(self) -> tuple[Any, ...]:
-        from ors.task_files import tasks_from  # which imports this module
-
         return tasks_from, (self._path,)  # another process opens the file again
 
     def __len__(self) -> int:
@@ -235,3 +328,34 @@ def _line(path: Path, row: dict[str, Any]) -> bytes:
         raise ValueError(
             f"{path}: JSON cannot express the values of {wrong}; leave such columns out"
         ) from None
+
+
+def tasks_from(source: Any) -> Sequence[JSONObject]:
+    """The tasks of a JSONL, CSV, TSV or Parquet file, or of a `datasets` data set, for `list_tasks`.
+
+    Each row is a task, and is read when it is asked for: an index on disk says where it begins. The index is
+    kept in the user's cache folder and made again when the file changes. CSV values are strings.
+
+    Raises:
+        OSError: the file cannot be read. ValueError: it is of no known kind, or not valid.
+        ImportError: a Parquet file needs pyarrow. TypeError: `source` is something else.
+    """
+    if not isinstance(source, str | os.PathLike):
+        return DatasetRows(source)
+    path = Path(os.fspath(source))
+    if not path.is_file():
+        relative = "" if path.is_absolute() else f"; relative paths begin in {Path.cwd()}"
+        raise FileNotFoundError(f"there is no file {path}{relative}")
+    match path.suffix.lower():
+        case ".jsonl" | ".ndjson":
+            return JSONLRows(path)
+        case ".csv":
+            return CSVRows(path, ",")
+        case ".tsv":
+            return CSVRows(path, "\t")
+        case ".parquet":
+            return parquet_rows(path)
+        case ".json":
+            raise ValueError(f"{path} is one JSON value; write one task per line and name it .jsonl")
+        case _:
+            raise ValueError(f"{path}: tasks come from .jsonl, .csv, .tsv or .parquet files")

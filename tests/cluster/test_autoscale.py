@@ -4,8 +4,7 @@ import time
 
 import pytest
 
-from ors.cluster.hosting.backend import Directory, HostInfo, HostURLs, Targets
-from ors.cluster.hosting.deployment import Bounds, ScaleDownDelay
+from ors.cluster.hosting import Bounds, Directory, HostInfo, HostURLs, ScaleDownDelay, Targets
 
 BOUNDS = Bounds(least=2, most=5, sessions=10, calm_seconds=60)
 

@@ -5,8 +5,18 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from ors.cluster.hosting.backend import Backend, BackendUnavailable, ClusterState, HostInfo, Targets
-from ors.cluster.hosting.deployment import EMPTY_SECONDS, LOST_SECONDS, START_SECONDS, Bounds, Deployment
+from ors.cluster.hosting import (
+    EMPTY_SECONDS,
+    LOST_SECONDS,
+    START_SECONDS,
+    Backend,
+    BackendUnavailable,
+    Bounds,
+    ClusterState,
+    Deployment,
+    HostInfo,
+    Targets,
+)
 
 BOUNDS = Bounds(least=2, most=4, sessions=10, calm_seconds=60, drain_seconds=600)
 
@@ -185,7 +195,7 @@ def test_a_retired_host_that_does_not_answer_is_asked_again() -> None:
 def test_the_thread_of_a_deployment_survives_failures_of_its_backend(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("ors.cluster.hosting.deployment.TICK_SECONDS", 0.01)
+    monkeypatch.setattr("ors.cluster.hosting.TICK_SECONDS", 0.01)
     backend = Memory()
     made = Deployment(backend, BOUNDS)
     with caplog.at_level(logging.WARNING):

@@ -168,7 +168,7 @@ def test_long_fields_of_a_csv_file_are_read(kind: str, size: int, tmp_path: Path
 def test_a_quote_that_is_never_closed_is_told_with_its_place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ors.task_files.rows.FIELD_CHARS", 200_000)
+    monkeypatch.setattr("ors.task_files.FIELD_CHARS", 200_000)
     limit = csv.field_size_limit(131_072)
     path = tmp_path / "train.csv"
     path.write_text('question,answer\na,b\n"c,d\n' + "e,f\n" * 100_000)

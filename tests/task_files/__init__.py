@@ -1,1 +1,0 @@
-"""Tests of tasks from files and data sets."""
