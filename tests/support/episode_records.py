@@ -152,5 +152,6 @@ RECORDS = st.builds(
     st.floats(0, 5e10),
     SECONDS,
     st.integers(1, 9),
+    components=st.dictionaries(st.text(max_size=8), NUMBERS, max_size=3),
 )
 """Any record. Surrogates and integers of any size included."""

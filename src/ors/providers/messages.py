@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from ors.types import Blocks, JSONObject, TextBlock
+from ors.types import Blocks, JSONObject, TextBlock, reward_components
 
 # What records hold. Text is no number, and every number can be summed, drawn and written as JSON.
 Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
@@ -113,6 +113,11 @@ class ToolMessage:
     """Seconds since the episode began."""
     seconds: Seconds = 0.0
     role: Literal["tool"] = "tool"
+
+    @property
+    def components(self) -> dict[str, float]:
+        """The named rewards of this step; empty if there are none."""
+        return reward_components(self.metadata)
 
 
 Message = SystemMessage | UserMessage | AgentMessage | ToolMessage

@@ -2,7 +2,7 @@
 
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, assert_never
 
@@ -23,7 +23,7 @@ from ors.rollouts import (
     UserMessage,
 )
 from ors.rollouts.episodes.outcome import ended
-from ors.rollouts.episodes.rules import ReductionName, reducer
+from ors.rollouts.episodes.rules import ReductionName, reduce_components, reducer
 from ors.server.observe.events import (
     CallEnded,
     CallStarted,
@@ -186,8 +186,13 @@ def record(session: SeenSession, end: SessionEnded, seconds: float) -> EpisodeRe
         session=start.sid,
         started=session.at,
         seconds=seconds,
+        components={} if isinstance(outcome, Failed) else _components(steps),
     )
     return made if start.mask is None else made.masked(start.mask)
+
+
+def _components(steps: Iterable["SeenStep"]) -> dict[str, float]:
+    return reduce_components((step.message.components for step in steps), REWARD)
 
 
 # ── Outcome ──────────────────────────────────────────────────────────────────────────────────────

@@ -11,10 +11,11 @@ import click
 
 from ors import ToolSpec
 from ors.cli.options.shared import WHERE, Choice, Command, as_json, opening
-from ors.cli.output.printing import number, print_blocks, print_json, print_outcome, say, shortened
+from ors.cli.output.printing import print_blocks, print_json, print_outcome, reward_text, say, shortened
 from ors.client import Session, TerminalToolSpec
 from ors.errors import ToolCallError, ToolFailed
 from ors.rollouts.agents.human import read_line, typed_line
+from ors.rollouts.episodes.rules import reduce_components
 from ors.schemas import example, find_tool, typed_call, unquoted, usage
 
 LAST = " (terminal: takes the last message)"
@@ -63,6 +64,7 @@ class Game:
         self._last: TerminalToolSpec | None = None
         self._calls: list[dict[str, Any]] = []
         self._total = 0.0
+        self._named: list[dict[str, float]] = []
         self._finished = False
 
     def run(self) -> None:
@@ -81,12 +83,17 @@ class Game:
                 return
 
     def report(self) -> dict[str, Any]:
-        return {"calls": self._calls, "total": self._total, "finished": self._finished}
+        report = {"calls": self._calls, "total": self._total, "finished": self._finished}
+        return report | ({"components": self._components()} if self._named else {})
 
     def print_total(self) -> None:
         ending = "The episode is finished." if self._finished else "The episode is not finished."
         rewards = "1 call" if len(self._calls) == 1 else f"{len(self._calls)} calls"
-        self._say(f"\n{ending} Total reward: {number(self._total)}, in {rewards}.", bold=True)
+        total = reward_text(self._total, self._components())
+        self._say(f"\n{ending} Total reward: {total}, in {rewards}.", bold=True)
+
+    def _components(self) -> dict[str, float]:
+        return reduce_components(self._named, "sum")
 
     def _turn(self, line: str, command: str | None) -> None:
         try:
@@ -120,6 +127,7 @@ class Game:
         print_blocks(output.blocks, self._images, name, err=self._err)
         print_outcome(output, err=self._err)
         self._total += output.reward or 0.0
+        self._named += [output.rewards] if output.rewards else []
         self._finished = output.finished
 
     def _print_prompt(self) -> None:

@@ -7,7 +7,7 @@ import mimetypes
 import os
 import sys
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, assert_never
@@ -17,7 +17,7 @@ import click
 from ors import ImageBlock, TextBlock, ToolOutput
 from ors.cli.errors import clean, shown_path
 from ors.cli.streams import report_stream
-from ors.types import Block
+from ors.types import REWARD_COMPONENTS, Block
 
 LONGEST_CELL = 160
 
@@ -81,12 +81,18 @@ def print_blocks(blocks: Iterable[Block], folder: Path | None, stem: str, *, err
                 assert_never(block)
 
 
+def reward_text(reward: float | None, components: Mapping[str, float]) -> str:
+    """A reward with its named parts: "1.2 (correct 1, format 0.2)"."""
+    parts = ", ".join(f"{clean(name)} {number(value)}" for name, value in components.items())
+    return number(reward) + (f" ({shortened(parts, 200)})" if parts else "")
+
+
 def print_outcome(output: ToolOutput, *, err: bool = False) -> None:
-    if output.metadata:
-        say(f"metadata: {shortened(output.metadata, 1000)}", err=err, dim=True)
+    if metadata := {key: value for key, value in (output.metadata or {}).items() if key != REWARD_COMPONENTS}:
+        say(f"metadata: {shortened(metadata, 1000)}", err=err, dim=True)
     if output.reward is not None:
         colour = "green" if output.reward > 0 else "red" if output.reward < 0 else "yellow"
-        say(f"reward: {number(output.reward)}", err=err, fg=colour)
+        say(f"reward: {reward_text(output.reward, output.rewards)}", err=err, fg=colour)
     if output.finished:
         say("finished", err=err, bold=True)
 

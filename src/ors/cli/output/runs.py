@@ -1,14 +1,14 @@
 """Prints runs: summaries, comparisons and episodes."""
 
 import time
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
 from typing import Any, assert_never
 
 import click
 
 from ors.cli.errors import clean
-from ors.cli.output.printing import number, print_table, shortened
+from ors.cli.output.printing import number, print_table, reward_text, shortened
 from ors.rollouts import (
     AgentMessage,
     EpisodeRecord,
@@ -116,6 +116,10 @@ def _print_tables(summary: Summary) -> None:
         ("SPLIT", "TASKS", "EPISODES", "WITH REWARD", "REWARD", "FAILED"),
         [(row.name, number(row.tasks), *_figures(row)) for row in summary.splits],
     )
+    if summary.components:
+        means = list(summary.components.items())
+        _table(("COMPONENT", "REWARD"), [(name, str(mean)) for name, mean in means[:MOST_CHANGES]])
+        _print_rest(len(means))
     if summary.passes:
         _table(
             ("K", "PASS@K", "PASS^K", "TASKS"),
@@ -163,7 +167,7 @@ def print_episodes(entries: Sequence[Entry]) -> None:
                 entry.task.label,
                 str(entry.sample),
                 outcome(entry),
-                number(entry.reward),
+                reward_text(entry.reward, entry.components),
                 str(entry.turns),
                 str(entry.calls),
                 f"{entry.seconds:.3g}",
@@ -182,7 +186,8 @@ def print_episode(record: EpisodeRecord) -> None:
         if isinstance(failed := each.outcome, Failed):
             ran = " (a call may have run)" if failed.may_have_run else ""
             click.echo(f"{attempt}error: {clean(shortened(f'{failed.error}: {failed.message}', 500))}{ran}")
-    click.echo(f"reward: {number(record.reward)}, seconds: {record.seconds:.3g}")
+    reward = reward_text(record.reward, record.components)
+    click.echo(f"reward: {reward}, seconds: {record.seconds:.3g}")
     if record.task.spec is not None:
         click.echo(f"task: {clean(shortened(record.task.spec, LONGEST_BLOCK))}")
     for message in record.messages:
@@ -212,7 +217,7 @@ def _print_result(message: ToolMessage) -> None:
     refused = "" if message.ok else " refuses"
     click.echo(f"{clean(message.name)}{refused}: {_blocks(message.blocks)}")
     if message.reward is not None:
-        click.echo(f"reward: {number(message.reward)}")
+        click.echo(f"reward: {reward_text(message.reward, message.components)}")
     if message.finished:
         click.echo("finished")
 
@@ -230,6 +235,8 @@ def print_comparison(found: Comparison) -> None:
         f"{counted(len(found.changes), 'task')} in both runs; "
         f"{number(found.only_before)} only in the first, {number(found.only_after)} only in the second"
     )
+    if found.components:
+        _print_components(found.components)
     for title, changes in (("BETTER", found.better), ("WORSE", found.worse)):
         if changes:
             _print_changes(title, changes)
@@ -255,8 +262,27 @@ def _print_changes(title: str, changes: Sequence[TaskChange]) -> None:
         for change in changes[:MOST_CHANGES]
     ]
     _table((title, "FIRST", "SECOND", "DIFFERENCE", "EPISODES"), rows)
-    if len(changes) > MOST_CHANGES:
-        click.echo(f"and {number(len(changes) - MOST_CHANGES)} more; see --json")
+    _print_rest(len(changes))
+
+
+def _print_components(components: Mapping[str, Comparison]) -> None:
+    rows = [
+        (
+            name,
+            f"{each.before:.4g}",
+            f"{each.after:.4g}",
+            str(each.difference),
+            "-" if each.p is None else f"{each.p:.3g}",
+        )
+        for name, each in components.items()
+    ]
+    _table(("COMPONENT", "FIRST", "SECOND", "DIFFERENCE", "P"), rows[:MOST_CHANGES])
+    _print_rest(len(rows))
+
+
+def _print_rest(count: int) -> None:
+    if count > MOST_CHANGES:
+        click.echo(f"and {number(count - MOST_CHANGES)} more; see --json")
 
 
 def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -285,4 +311,6 @@ def entry_json(place: int, entry: Entry) -> dict[str, Any]:
 
 def comparison_json(found: Comparison) -> dict[str, Any]:
     changes = [{**asdict(change), "difference": change.difference} for change in found.changes]
-    return {**asdict(found), "changes": changes, "significant": found.is_significant}
+    components = {name: comparison_json(each) for name, each in found.components.items()}
+    more = {"changes": changes, "components": components, "significant": found.is_significant}
+    return {**asdict(replace(found, components={})), **more}

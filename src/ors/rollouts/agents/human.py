@@ -63,6 +63,7 @@ def _told(message: Message) -> list[str]:
         case ToolMessage():
             notes = [] if message.ok else ["refused"]
             notes += [] if message.reward is None else [f"reward {message.reward:g}"]
+            notes += [f"{name} {value:g}" for name, value in message.components.items()]
             return [f"{message.name}: {', '.join(notes)}".rstrip(": "), described(message.blocks)]
         case _:
             assert_never(message)

@@ -1,6 +1,6 @@
 """One episode: its task, as its agent sees it, and as it is kept in a run."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol, Self
 
@@ -75,6 +75,8 @@ class EpisodeRecord:
     """How often it was begun: failures of the infrastructure may be tried again."""
     earlier: "tuple[EpisodeRecord, ...]" = ()
     """The attempts before this one, which failed. `usage` includes theirs."""
+    components: Mapping[str, float] = field(default_factory=dict)
+    """The named rewards, each reduced like `reward`. Those of a step are in its `ToolMessage`."""
 
     def masked(self, mask: Mask | None) -> Self:
         """The same without the secrets that `mask` hides. What finds it again stays: task, agent and ids."""

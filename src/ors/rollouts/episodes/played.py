@@ -289,6 +289,7 @@ class PlayedEpisode:
             session=self._session.sid,
             started=self._started,
             seconds=seconds,
+            components=self._rules.components(outcome, self._messages),
         )
         mask = mask_of(self._session)
         return record if mask is None else record.masked(mask)

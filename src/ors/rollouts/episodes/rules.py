@@ -1,11 +1,12 @@
 """Rules: how episodes are played, when they are truncated, and how rewards become one number."""
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from math import isfinite
 from typing import Literal, Required, TypedDict, get_args
 
-from ors.providers.messages import Usage
+from ors.providers.messages import Message, ToolMessage, Usage
 from ors.rollouts.episodes.outcome import Failed, Outcome, Party, Truncated
 from ors.rollouts.episodes.scoring import Scoring
 from ors.rollouts.episodes.task import EpisodeKey
@@ -33,6 +34,23 @@ def reducer(reduction: Reduction) -> Callable[[Sequence[float]], float]:
         names = ", ".join(get_args(ReductionName))
         raise ValueError(f"Unknown reward reduction {reduction!r}: use one of {names}, or a function")
     return _BY_NAME[reduction]
+
+
+def reduce_components(steps: Iterable[Mapping[str, float]], reduction: Reduction) -> dict[str, float]:
+    """The named rewards of an episode: those of its steps, each name reduced alone.
+
+    One whose reduction fails is left out, as with a function that needs a value for each step.
+    """
+    series: dict[str, list[float]] = {}
+    for step in steps:
+        for name, value in step.items():
+            series.setdefault(name, []).append(value)
+    reduced: dict[str, float] = {}
+    for name, values in series.items():
+        with suppress(Exception):
+            if isfinite(value := reducer(reduction)(values)):
+                reduced[name] = float(value)
+    return reduced
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,6 +141,13 @@ class Rules:
                 raise ValueError(f"{earned} is not a finite number")
             earned = float(earned)
         return self.scoring().score(outcome, earned)
+
+    def components(self, outcome: Outcome, messages: Iterable[Message]) -> dict[str, float]:
+        """The named rewards of an episode with these messages. A failed episode has none."""
+        if isinstance(outcome, Failed):
+            return {}
+        steps = (each.components for each in messages if isinstance(each, ToolMessage))
+        return reduce_components(steps, self.reward)
 
 
 class PlayArguments(TypedDict, total=False):

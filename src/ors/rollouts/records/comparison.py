@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import fsum, hypot, sqrt
 from typing import Literal
 
@@ -13,6 +13,7 @@ from ors.rollouts.records.statistics import (
     Estimate,
     clustered_mean,
     mean_of,
+    scores_by_component,
     scores_by_task,
     two_sided,
 )
@@ -21,6 +22,7 @@ MOST_FLIPPED = 16
 """Up to this many tasks that differ, all signs are tried."""
 _ROUNDING = 1e-9
 MOST = sys.float_info.max
+Scores = Mapping[TaskKey, Sequence[float]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,8 @@ class Comparison:
     only_before: int
     """Tasks that only the first run has such an episode of."""
     only_after: int
+    components: Mapping[str, "Comparison"] = field(default_factory=dict)
+    """The same of each named reward that both runs have."""
 
     @property
     def better(self) -> list[TaskChange]:
@@ -79,7 +83,16 @@ def compare(before: Iterable[Entry], after: Iterable[Entry]) -> Comparison | Non
     permutation test: it assumes nothing of the distribution, which matters when tasks are few. With more, it
     is the paired t-test, which then gives nearly the same.
     """
-    first, second = scores_by_task(before), scores_by_task(after)
+    before, after = list(before), list(after)
+    found = _compared(scores_by_task(before), scores_by_task(after))
+    if found is None:
+        return None
+    first, second = scores_by_component(before), scores_by_component(after)
+    named = {name: _compared(first[name], second[name]) for name in first if name in second}
+    return replace(found, components={name: each for name, each in named.items() if each is not None})
+
+
+def _compared(first: Scores, second: Scores) -> Comparison | None:
     common = sorted(first.keys() & second.keys(), key=lambda task: task.order)
     if not common:
         return None
@@ -103,7 +116,7 @@ def compare(before: Iterable[Entry], after: Iterable[Entry]) -> Comparison | Non
     )
 
 
-def _is_share(*runs: Mapping[TaskKey, Sequence[float]]) -> bool:
+def _is_share(*runs: Scores) -> bool:
     """Whether every episode counts as 0 to 1."""
     return all(0 <= score <= 1 for run in runs for task in run.values() for score in task)
 

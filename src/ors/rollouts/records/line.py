@@ -61,6 +61,7 @@ class Line:
     outcome: Annotated[Outcome, Field(discriminator="type")]
     reward: Number | None = None
     rewards: tuple[Number | None, ...] = ()
+    components: dict[str, Number] = field(default_factory=dict)
     tokens: Usage = field(default_factory=Usage)
     session: str | None = None
     started: Annotated[Seconds, Field(ge=0)] = 0.0
@@ -115,6 +116,7 @@ def _line(record: EpisodeRecord, blobs: Blobs | None) -> dict[str, Any]:
     tools: Any = record.tools
     if blobs is not None:
         tools = _put(record.tools, _TOOLS, blobs) if record.tools else None
+    components = {"components": record.components} if record.components else {}
     earlier = {"earlier": [_line(each, blobs) for each in record.earlier]} if record.earlier else {}
     return {
         "schema": SCHEMA,
@@ -127,6 +129,7 @@ def _line(record: EpisodeRecord, blobs: Blobs | None) -> dict[str, Any]:
         "outcome": record.outcome,
         "reward": record.reward,
         "rewards": record.rewards,
+        **components,
         "tokens": record.usage,
         "session": record.session,
         "started": record.started,
@@ -241,6 +244,7 @@ def _record(found: Mapping[str, Any], blobs: Blobs) -> EpisodeRecord:
         outcome=read.outcome,
         reward=read.reward,
         rewards=read.rewards,
+        components=read.components,
         messages=read.messages,
         tools=() if read.tools is None else adapter(_TOOLS).validate_python(blobs.json(read.tools)),
         usage=read.tokens,

@@ -3,9 +3,9 @@
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -47,6 +47,8 @@ class Entry:
     offset: int
     size: int
     scoring: Scoring = BY_DEFAULT
+    components: Mapping[str, float] = field(default_factory=dict)
+    """The named rewards."""
 
     @property
     def score(self) -> float | None:
@@ -106,6 +108,7 @@ def _of(read: Line, part: str, offset: int, size: int, scoring: Scoring) -> Entr
         offset,
         size,
         scoring,
+        {sys.intern(name): value for name, value in read.components.items()},
     )
 
 

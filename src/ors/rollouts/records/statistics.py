@@ -11,6 +11,7 @@ from ors.rollouts.episodes.outcome import Failed, Truncated
 from ors.rollouts.episodes.scoring import BY_DEFAULT, Scoring
 from ors.rollouts.episodes.task import TaskKey
 from ors.rollouts.records.reader import Entry
+from ors.types import MOST_COMPONENTS
 
 CONFIDENCE = 0.95
 _STEPS = 200
@@ -92,6 +93,8 @@ class Summary:
     scoring: Scoring
     reward: Estimate | None
     """The mean of all episodes that did not fail."""
+    components: Mapping[str, Estimate]
+    """The same of each named reward, the commonest first."""
     passes: Sequence[PassRate]
     """Empty unless all episodes count as 0 or 1."""
     outcomes: Mapping[str, int]
@@ -134,6 +137,7 @@ def summarize(entries: Sequence[Entry]) -> Summary:
         unrewarded=sum(map(len, scores)) - rewarded,
         scoring=entries[0].scoring if entries else BY_DEFAULT,
         reward=mean_score(scores),
+        components=_component_means(entries),
         passes=pass_rates(list(scores)),
         outcomes=_counts(entry.outcome.type for entry in entries),
         truncated=_counts(each.outcome.limit for each in entries if isinstance(each.outcome, Truncated)),
@@ -239,6 +243,29 @@ def scores_by_task(entries: Iterable[Entry]) -> dict[TaskKey, list[float]]:
         if (score := entry.score) is not None:
             groups.setdefault(entry.task, []).append(score)
     return groups
+
+
+def scores_by_component(entries: Sequence[Entry]) -> dict[str, dict[TaskKey, list[float]]]:
+    """What each named reward counts as, in the episodes of each task. Failed episodes are left out.
+
+    An episode that counts but lacks a reward counts as 0 in it, if another of its environment has it. So the
+    means add up to that of the reward. Only the commonest names are kept: some graders name one per task.
+    """
+    counts: dict[str, Counter[str]] = {}
+    for entry in entries:
+        counts.setdefault(entry.task.environment, Counter()).update(entry.components.keys())
+    commonest = sum(counts.values(), Counter[str]()).most_common(MOST_COMPONENTS)
+    groups: dict[str, dict[TaskKey, list[float]]] = {name: {} for name, _ in commonest}
+    for entry in entries:
+        if entry.score is not None:
+            for name in groups.keys() & counts[entry.task.environment].keys():
+                groups[name].setdefault(entry.task, []).append(entry.components.get(name, 0.0))
+    return groups
+
+
+def _component_means(entries: Sequence[Entry]) -> dict[str, Estimate]:
+    means = {name: mean_score(tasks.values()) for name, tasks in scores_by_component(entries).items()}
+    return {name: mean for name, mean in means.items() if mean is not None}
 
 
 def _rewarded(entries: Iterable[Entry]) -> int:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any, assert_never
 
 from ors.client import ToolInvocation
-from ors.providers.messages import SystemMessage, Usage, UserMessage
+from ors.providers.messages import SystemMessage, ToolMessage, Usage, UserMessage
 from ors.rollouts.episodes.episode import EpisodeRecord
 from ors.rollouts.records.exports.openai import Turn, turns
 from ors.types import Block, ImageBlock, TextBlock, ToolSpec, described, text_and_images
@@ -24,6 +24,8 @@ def atif_trajectory(record: EpisodeRecord, *, version: str, save: SaveImage) -> 
 
     `version` is that of ors, which played it.
     """
+    named = [each.components for each in record.messages if isinstance(each, ToolMessage)]
+    components = {"components": dict(record.components), "step_components": named} if any(named) else {}
     steps = [_step(part, record, save) for part in turns(record.messages)]
     return {
         "schema_version": VERSION,
@@ -35,6 +37,7 @@ def atif_trajectory(record: EpisodeRecord, *, version: str, save: SaveImage) -> 
         "extra": {
             "reward": record.reward,
             "rewards": list(record.rewards),
+            **components,
             "outcome": asdict(record.outcome),
             "task": asdict(record.task),
             "sample": record.sample,
