@@ -41,11 +41,17 @@ def result_events(result: bytes) -> bytes:
     # Searching one byte is forty times faster than three, and as a number ten times faster than as bytes,
     # which `in` first tries to convert to a number.
     if 0xE2 in result or 0xC2 in result:
-        for raw, escaped in _LINE_SEPARATORS:
-            result = result.replace(raw, escaped)
+        result = one_line(result)
     if len(result) <= CHUNK_BYTES:
         return _END + result + b"\n\n"
     return b"".join(_parts(result))
+
+
+def one_line(text: bytes) -> bytes:
+    """Compact JSON, with every character escaped that some reader takes for a line end."""
+    for raw, escaped in _LINE_SEPARATORS:
+        text = text.replace(raw, escaped)
+    return text
 
 
 def short_result(events: bytes) -> bytes | None:
