@@ -78,6 +78,10 @@ def test_the_text_around_a_secret_stays_as_it_is() -> None:
     assert hidden("nothing of it", ["hunter22", ""]) == "nothing of it"
 
 
+def test_a_secret_with_half_a_character_is_masked() -> None:
+    assert hidden("key \ud800hunter22!", ["\ud800hunter22"]) == f"key {MASK}!"
+
+
 def test_secrets_that_overlap_are_masked_as_a_whole() -> None:
     assert hidden("line1line2", ["line1", "1line", "line"]) == f"{MASK}2"
     assert hidden("abcdefgh", ["abcdef", "cdefgh"]) == MASK
@@ -96,10 +100,9 @@ def test_a_very_short_secret_is_masked_where_it_stands_alone() -> None:
         ("hunter22" * 200_000, ["hunter22"]),
         ("a" * 2_000_000, ["a"]),
         ("x" * 10_000_000, ["hunter22", "hunter23", "hunter24"]),
-        ("\\n" * 200_000, ["hunter22"]),
         ("a text", ["\n".join(f"{n:06}" for n in range(90_000))]),
     ],
-    ids=["many", "long", "often", "short", "text", "escapes", "lines"],
+    ids=["many", "long", "often", "short", "text", "lines"],
 )
 def test_a_text_that_would_take_too_long_is_masked_as_a_whole(text: str, secrets: list[str]) -> None:
     text += secrets[0]

@@ -1,12 +1,14 @@
-"""Masks secrets in texts and values, however they are encoded."""
+"""Masks secrets in texts and values, in their usual spellings."""
 
 import html
+import json
 import re
 from base64 import b64encode
-from bisect import bisect_right
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass, replace
+from itertools import islice
 from typing import Any
+from urllib.parse import quote, quote_plus
 
 from pydantic import BaseModel
 
@@ -17,52 +19,52 @@ TOO_MUCH = f"{MASK} (a text too long to be searched for secrets)"
 _SHORT = 4
 """A shorter secret is masked only where it stands alone: hiding every "a" would hide the text."""
 _BASE64_LEAST = 6
-_LAYERS = 3
-"""How many layers of encoding are undone: JSON in JSON in a printed text."""
-_MOST_WORK = 100_000_000
-"""Budget for one text, in characters searched: this blocks the event loop for about a tenth of a second."""
-_A_SECRET, _A_CHARACTER, _A_NEEDLE, _A_PLACE, _AN_ESCAPE = 20_000, 100, 2000, 3000, 1500
-"""What the rest costs, in the same unit."""
+_MOST_SECRET_CHARS, _A_SECRET = 200_000, 100
+_MOST_SEARCHED = 64_000_000
+_MOST_PLACES = 30_000
+"""Bounds for one text, so that a search blocks the event loop for about a tenth of a second at most."""
 
-_HEX = "[0-9a-fA-F]"
-_MORE = rf"(?:%|\\x)[89abAB]{_HEX}"
-_UTF_8 = rf"(?:[cdCD]{_HEX}{_MORE}|[eE]{_HEX}(?:{_MORE}){{2}}|[fF][0-7](?:{_MORE}){{3}}|{_HEX}{{2}})"
-_UTF_16 = rf"(?:[dD][89abAB]{_HEX}{{2}}\\u[dD][c-fC-F]{_HEX}{{2}}|{_HEX}{{4}})"
-_ESCAPE = re.compile(
-    rf"%{_UTF_8}|\\(?:x{_UTF_8}|u{_UTF_16}|U000{_HEX}{{5}}|.)"
-    rf"|&(?:amp|lt|gt|quot|apos|#\d{{1,7}}|#x{_HEX}{{1,6}});"
-)
-"""One encoded character: of a URL, of printed bytes or text, of JSON, of HTML."""
 _WORD = re.compile("[a-z0-9]+")
 _OURS = frozenset(
     ("call", "id", "limit", "mimeType", "name", "native", "role", "stage", "stop", "type", "who")
 )
 """Fields of dataclasses and models with fixed words, ids and names; and `native`, which is not recorded."""
-_CONTROLS = {"n": "\n", "r": "\r", "t": "\t"}
-
-
-class _TooMuch(Exception):
-    """The budget is spent."""
-
-
-class _Budget:
-    def __init__(self) -> None:
-        self._left = _MOST_WORK
-
-    def spend(self, work: int) -> None:
-        self._left -= work
-        if self._left < 0:
-            raise _TooMuch
+_BOTH_QUOTES = "'\""
+"""Before a text, it makes Python print both kinds of quotes as it does in any longer text."""
+_ONCE: tuple[Mask, ...] = (
+    quote,
+    lambda text: quote(text, safe="!$&'()*+,;=:@/?~"),  # as a browser does
+    quote_plus,
+    lambda text: json.dumps(text, ensure_ascii=False)[1:-1],
+    lambda text: ascii(text)[1:-1],
+    lambda text: ascii(_BOTH_QUOTES + text)[4:-1],
+    lambda text: repr(text.encode())[2:-1],
+    lambda text: repr((_BOTH_QUOTES + text).encode())[5:-1],
+    html.escape,
+)
+_NESTED: tuple[Mask, ...] = (
+    lambda text: quote(text, safe=""),
+    lambda text: json.dumps(text)[1:-1],
+    lambda text: repr(text)[1:-1],
+    lambda text: repr(_BOTH_QUOTES + text)[4:-1],
+)
+"""Spellings that are also found inside one another, such as JSON in JSON."""
 
 
 def hidden(text: str, secrets: Iterable[str]) -> str:
     """`text` without any line of `secrets`, also where it is quoted, escaped, in base64 or in other case."""
-    budget = _Budget()
-    try:
-        needles = {needle for secret in secrets for needle in _needles(secret, budget)}
-        return _masked(text, _spans(text, needles, budget, _LAYERS)) if needles else text
-    except _TooMuch:
+    given = list(secrets)
+    if sum(len(secret) + _A_SECRET for secret in given) > _MOST_SECRET_CHARS:
         return TOO_MUCH
+    folded = _folded(text)
+    needles = {needle for secret in given for line in _lines(secret) for needle in _needles(line, folded)}
+    if len(text) * len(needles) > _MOST_SEARCHED:
+        return TOO_MUCH
+    found = [*islice((span for needle in needles for span in _everywhere(folded, needle)), _MOST_PLACES + 1)]
+    if len(found) > _MOST_PLACES:
+        return TOO_MUCH
+    spans = [span for span in found if span[1] - span[0] >= _SHORT or _is_alone(folded, *span)]
+    return _masked(text, spans) if spans else text
 
 
 def masked(value: Any, mask: Mask | None) -> Any:
@@ -83,35 +85,34 @@ def masked(value: Any, mask: Mask | None) -> Any:
     return value
 
 
-def _needles(secret: str, budget: _Budget) -> Iterator[str]:
-    """What to search for: each line by itself, since tracebacks indent lines, and authors strip them."""
-    budget.spend(_A_SECRET + _A_CHARACTER * len(secret))
+def _lines(secret: str) -> set[str]:
+    """Each line by itself, since tracebacks indent lines, and authors strip them."""
     lines = {line.strip() for line in secret.splitlines()} - {""}
     lines = {line for line in lines if any(map(str.isalnum, line))} or lines
     # A key on one line, with "\n" spelled out, is often used decoded.
-    decoded = {line.strip() for line in _decoded(secret, budget)[0].splitlines()}
-    for line in lines | {line for line in decoded if len(line) >= _SHORT}:
-        yield _folded(line)
-        yield from map(_folded, _in_base64(line.encode("utf-8", "surrogatepass")))
+    decoded = {line.strip() for line in secret.replace("\\r", "").replace("\\n", "\n").splitlines()}
+    return lines | {line for line in decoded if len(line) >= _SHORT}
 
 
-def _spans(text: str, needles: Collection[str], budget: _Budget, layers: int) -> list[tuple[int, int]]:
-    """Where the needles are in `text`, also below so many layers of encoding."""
-    folded = _folded(text)
-    spans: list[tuple[int, int]] = []
-    for needle in needles:
-        budget.spend(_A_NEEDLE + 16 * len(text) // min(len(needle), 32))  # longer ones are found faster
-        short = len(needle) < _SHORT
-        for span in _everywhere(folded, needle, 1 if short else len(needle)):
-            budget.spend(_A_PLACE)
-            if not short or _is_alone(folded, *span):
-                spans.append(span)
-    # No encoding changes plain letters and digits: a needle whose longest word is not here is not below.
-    below = [needle for needle in needles if max(_WORD.findall(needle), key=len, default="") in folded]
-    if layers and below and _ESCAPE.search(text):
-        decoded, at = _decoded(text, budget)
-        spans += [(at(start), at(end)) for start, end in _spans(decoded, below, budget, layers - 1)]
-    return spans
+def _needles(line: str, folded: str) -> Iterator[str]:
+    """The spellings of a line that may be in a text."""
+    yield _folded(line)
+    line = line.encode(errors="replace").decode()  # half a character has no other spelling
+    # No spelling but base64 changes plain letters and digits.
+    if max(_WORD.findall(_folded(line)), key=len, default="") in folded:
+        nested = {line, *(spell(line) for spell in _NESTED)}
+        nested |= {spell(spelled) for spell in _NESTED for spelled in nested}
+        yield from map(_folded, nested | {spell(line) for spell in _ONCE})
+    yield from map(_folded, _in_base64(line.encode()))
+
+
+def _in_base64(data: bytes) -> Iterator[str]:
+    """The part that does not depend on the bytes before and after, as in `user:secret`."""
+    for before in range(3):
+        encoded = b64encode(bytes(before) + data).decode()
+        same = encoded[-(-8 * before // 6) : 8 * (before + len(data)) // 6]
+        if len(same) >= _BASE64_LEAST:
+            yield same
 
 
 def _folded(text: str) -> str:
@@ -121,11 +122,11 @@ def _folded(text: str) -> str:
     return text.lower() if text.isascii() else text.replace("İ", "i").lower().replace("ς", "σ")
 
 
-def _everywhere(text: str, needle: str, step: int) -> Iterator[tuple[int, int]]:
+def _everywhere(text: str, needle: str) -> Iterator[tuple[int, int]]:
     start = text.find(needle)
     while start >= 0:
         yield start, start + len(needle)
-        start = text.find(needle, start + step)
+        start = text.find(needle, start + 1 if len(needle) < _SHORT else start + len(needle))
 
 
 def _is_alone(text: str, start: int, end: int) -> bool:
@@ -140,43 +141,3 @@ def _masked(text: str, spans: list[tuple[int, int]]) -> str:
             pieces += [text[max(shown, 0) : start], MASK]
         shown = max(shown, end)
     return "".join([*pieces, text[max(shown, 0) :]])
-
-
-def _decoded(text: str, budget: _Budget) -> tuple[str, Callable[[int], int]]:
-    """`text` without one layer of encoding, and where each position of that is in `text`."""
-    pieces, ours, theirs, last, length = [], [0], [0], 0, 0
-    for found in _ESCAPE.finditer(text):
-        budget.spend(_AN_ESCAPE)
-        pieces += [text[last : found.start()], _character(found[0])]
-        length += found.start() - last + 1
-        last = found.end()
-        ours += [length - 1, length]
-        theirs += [found.start(), last]
-
-    def at(position: int) -> int:
-        part = bisect_right(ours, position) - 1
-        return theirs[part] + position - ours[part]
-
-    return "".join([*pieces, text[last:]]), at
-
-
-def _character(escape: str) -> str:
-    if escape[0] == "&":
-        return html.unescape(escape)[:1] or "?"
-    if escape[0] == "\\" and len(escape) == 2:
-        return _CONTROLS.get(escape[1], escape[1])
-    text = escape.replace("%", "\\x").encode().decode("unicode_escape")
-    if len(text) == 1:
-        return text
-    if escape[1] == "u":
-        return text.encode("utf-16", "surrogatepass").decode("utf-16")
-    return text.encode("latin-1").decode("utf-8", "replace")[0]
-
-
-def _in_base64(data: bytes) -> Iterator[str]:
-    """The part that does not depend on the bytes before and after, as in `user:secret`."""
-    for before in range(3):
-        encoded = b64encode(bytes(before) + data).decode()
-        same = encoded[-(-8 * before // 6) : 8 * (before + len(data)) // 6]
-        if len(same) >= _BASE64_LEAST:
-            yield same
