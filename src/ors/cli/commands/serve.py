@@ -22,7 +22,7 @@ from ors.cli.options.serving import Workers, check_together, inherited_flags, li
 from ors.cli.options.shared import TARGET, Command, address_flags, as_json, gathered, given, log_flags
 from ors.cli.output import logging as logs
 from ors.cli.output.banner import Banner
-from ors.cli.targets.reload import Inherited, Reloaded, refusing, started, supervise
+from ors.cli.targets.reload import Inherited, refusing, started, supervise
 from ors.cli.targets.resolve import built, environments, roots
 from ors.cluster.local.messages import VARIABLE, WorkerConfig
 from ors.server import ApiKey, is_loopback
@@ -72,8 +72,6 @@ class Serving:
         )
 
     def refusing(self, limits: Limits) -> "Runner":
-        """A server that answers 503 in the place of the environments."""
-
         access = self.access
         how = {"api_keys": self.keys, "cors_origins": access.cors_origin, "limits": limits}
         return refusing(self.host, self.port, access.insecure, access.certificate, **how)
@@ -279,5 +277,4 @@ def _reload(serving: Serving, limits: Limits) -> int:
         raise WrongUsage("--reload needs a POSIX system")
     ending_seconds = limits.grace_seconds + 2 * limits.teardown_seconds + RELOAD_LAST_SECONDS
     listener = listening(serving.host, serving.port)
-    keys = serving.access.api_key
-    return supervise(Reloaded(roots(serving.targets), listener, keys, ending_seconds))
+    return supervise(roots(serving.targets), listener, serving.access.api_key, ending_seconds)

@@ -14,7 +14,7 @@ from queue import Empty, SimpleQueue
 from types import FrameType
 from typing import Any
 
-from ors import Blocks, Environment, JSONObject, Server, ToolOutput, tool
+from ors import Environment, Server, ToolOutput, tool
 from ors.cli.errors import shown_path
 from ors.cli.output.logging import TextLines
 from ors.cli.settings import erase_secrets
@@ -33,21 +33,12 @@ Signals = SimpleQueue[int]
 _PASSED_OVER = frozenset({"__pycache__", "node_modules", "site-packages"})
 
 
-@dataclass(frozen=True)
-class Reloaded:
-    """What is served: the folders to watch, the socket, and the API keys.
+def supervise(
+    roots: Sequence[Path], listener: socket.socket, keys: Sequence[str], ending_seconds: float
+) -> int:
+    """Keeps a server running until a signal arrives, and restarts it when a file in `roots` changes.
 
-    `ending_seconds` is how long a server may take to stop before it is killed.
-    """
-
-    roots: Sequence[Path]
-    listener: socket.socket
-    keys: Sequence[str]
-    ending_seconds: float
-
-
-def supervise(what: Reloaded) -> int:
-    """Keeps a server running until a signal arrives; returns the exit code.
+    It is killed if it takes longer than `ending_seconds` to stop. Returns the exit code.
 
     The socket stays open between two servers, so clients that connect meanwhile wait and are not refused.
     After a server that has ended by itself comes one that answers 503, until a file changes.
@@ -60,25 +51,20 @@ def supervise(what: Reloaded) -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, on_signal)
     lines = TextLines(sys.stderr.fileno())  # never blocks, even if nobody reads the lines
-    before, down = seen(what.roots), False
+    before, down = seen(roots), False
     with closing(lines), tied() as lifeline:
         while True:
-            server = _started(what, lifeline, down)
-            files = _wait(None if down else server, what.roots, before, signals)
+            variables = {LISTENER: str(listener.fileno()), LIFELINE: str(lifeline), DOWN: str(int(down))}
+            server = started(variables, [listener.fileno(), lifeline], keys)
+            files = _wait(None if down else server, roots, before, signals)
             if files:
                 lines.write(f"{shown_path(files[0])} changed: restarting")
             elif files is not None:
                 lines.write("The server has stopped. It starts again when a file changes.")
-            if not _ended(server, signals, what.ending_seconds) or files is None:
+            if not _ended(server, signals, ending_seconds) or files is None:
                 return 0
             down = not files
-            before = before if down else seen(what.roots)
-
-
-def _started(what: Reloaded, lifeline: int, down: bool) -> subprocess.Popen[bytes]:
-    number = what.listener.fileno()
-    variables = {LISTENER: str(number), LIFELINE: str(lifeline), DOWN: str(int(down))}
-    return started(variables, [number, lifeline], what.keys)
+            before = before if down else seen(roots)
 
 
 def _ended(server: subprocess.Popen[bytes], signals: Signals, seconds: float) -> bool:
@@ -213,18 +199,12 @@ def _read_keys() -> list[str]:
 
 
 class _Nothing(Environment):
-    """Stands for the environments."""
+    """Stands for environments that cannot be served."""
 
-    @classmethod
-    def list_splits(cls) -> list[str]:
-        return ["none"]
+    tasks = {"none": []}
 
-    @classmethod
-    def list_tasks(cls, split: str) -> list[JSONObject]:
-        return []
-
-    def get_prompt(self) -> Blocks:
-        return []
+    def get_prompt(self) -> str:
+        return ""
 
     @tool
     async def nothing(self) -> ToolOutput:
@@ -243,7 +223,7 @@ class _Refusals:
 
 
 def refusing(host: str, port: int, insecure: bool, certificate: dict[str, Any], **how: Any) -> Runner:
-    """A server that gives every client that it accepts the same answer. The reason is in its log alone."""
+    """A server that answers 503 to every client it accepts. The reason is only in its log."""
     server = Server([_Nothing], **how)
     server._guard(host, insecure)
     server._app.peers = _Refusals()
