@@ -11,9 +11,9 @@ import click
 
 from ors import Limits
 from ors.cli.errors import Unreachable, WrongUsage
-from ors.cli.options.listening import Listening, check_exposure, listen_flags, listener
+from ors.cli.options.listening import Listening, check_exposure, listener
 from ors.cli.options.ray import BOUNDS, connected
-from ors.cli.options.shared import Command, address_flags, api_key, as_json, gathered, log_flags
+from ors.cli.options.shared import Command, address_flags, api_key, as_json, log_flags, options
 from ors.cli.output import logging as logs
 from ors.cli.targets.resolve import as_url
 from ors.cluster import RouterServer
@@ -39,9 +39,8 @@ from ors.cluster import RouterServer
     help="How long open streams may continue at shutdown; clients then reconnect elsewhere.",
 )
 @log_flags
-@listen_flags
+@options("Access", "listening", Listening)
 @api_key
-@gathered(listening=Listening)
 def route(
     servers: Sequence[str],
     host: str,

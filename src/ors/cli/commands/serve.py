@@ -15,11 +15,11 @@ import click
 
 from ors import Environment, Limits, Server
 from ors.cli.errors import Unreachable, WrongUsage
-from ors.cli.options.listening import Access, access_flags, check_exposure, in_words
+from ors.cli.options.listening import Access, check_exposure, in_words
 from ors.cli.options.listening import listener as listening
-from ors.cli.options.ray import OnRay, ray_flags
-from ors.cli.options.serving import Workers, check_together, inherited_flags, limit_flags, worker_flags
-from ors.cli.options.shared import TARGET, Command, address_flags, as_json, gathered, given, log_flags
+from ors.cli.options.ray import OnRay
+from ors.cli.options.serving import Workers, check_together, limit_flags
+from ors.cli.options.shared import TARGET, Command, address_flags, as_json, given, log_flags, options
 from ors.cli.output import logging as logs
 from ors.cli.output.banner import Banner
 from ors.cli.targets.reload import Inherited, refusing, started, supervise
@@ -186,12 +186,11 @@ class Serving:
 )
 @click.option("--record-private", is_flag=True, help="Also record the private fields of tasks.")
 @as_json
-@inherited_flags
-@access_flags
+@options("Inherited", "inherited", Inherited)
+@options("Access", "access", Access)
 @limit_flags
-@worker_flags
-@ray_flags
-@gathered(inherited=Inherited, workers=Workers, on_ray=OnRay, access=Access, limits=Limits)
+@options("Workers", "workers", Workers)
+@options("Ray", "on_ray", OnRay)
 def serve(
     targets: Sequence[str],
     host: str,

@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from ors.cli.errors import Unreachable, WrongUsage
-from ors.cli.options.shared import Flags, add_flags
+from ors.cli.options.shared import flag
 from ors.server import ApiKey, is_loopback
 from ors.server.process.runner import bound
 
@@ -29,44 +29,6 @@ class _Key(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no such 
 
 
 EXISTING = click.Path(exists=True, dir_okay=False)
-LISTEN_FLAGS: Flags = (
-    ("--insecure", {"is_flag": True, "help": "Allow any address without an API key."}),
-    (
-        "--cors-origin",
-        {
-            "multiple": True,
-            "metavar": "ORIGIN",
-            "help": "Origin whose web pages may call the server. Repeatable.",
-        },
-    ),
-    ("--ssl-certfile", {"type": EXISTING, "help": "TLS certificate; enables https."}),
-    ("--ssl-keyfile", {"type": EXISTING, "help": "Private key of the certificate."}),
-)
-FLAGS: Flags = (
-    (
-        "--api-key",
-        {
-            "type": _Key(),
-            "multiple": True,
-            "envvar": "ORS_API_KEYS",
-            "help": "API key that clients must send. Repeatable. Safer: ORS_API_KEYS, with commas.",
-        },
-    ),
-    (
-        "--api-key-file",
-        {
-            "type": click.Path(exists=True, dir_okay=False, path_type=Path),
-            "help": "File of keys, one per line: SECRET or NAME=SECRET, then sessions=N or private.",
-        },
-    ),
-    (
-        "--inspector/--no-inspector",
-        {"default": None, "help": "Serve the inspector page at /-/.  [default: on loopback]"},
-    ),
-    *LISTEN_FLAGS,
-)
-access_flags = add_flags("Access", FLAGS)
-listen_flags = add_flags("Access", LISTEN_FLAGS)
 
 
 def check_exposure(host: str, secured: bool, remedy: str) -> None:
@@ -81,17 +43,31 @@ def check_exposure(host: str, secured: bool, remedy: str) -> None:
 
 @dataclass(frozen=True)
 class Listening:
-    insecure: bool
-    cors_origin: Sequence[str]
-    ssl_certfile: str | None
-    ssl_keyfile: str | None
+    insecure: bool = flag("Allow any address without an API key.", is_flag=True)
+    cors_origin: Sequence[str] = flag(
+        "Origin whose web pages may call the server. Repeatable.", multiple=True, metavar="ORIGIN"
+    )
+    ssl_certfile: str | None = flag("TLS certificate; enables https.", type=EXISTING)
+    ssl_keyfile: str | None = flag("Private key of the certificate.", type=EXISTING)
 
 
 @dataclass(frozen=True)
 class Access(Listening):
-    api_key: Sequence[str]
-    api_key_file: Path | None
-    inspector: bool | None
+    api_key: Sequence[str] = flag(
+        "API key that clients must send. Repeatable. Safer: ORS_API_KEYS, with commas.",
+        type=_Key(),
+        multiple=True,
+        envvar="ORS_API_KEYS",
+    )
+    api_key_file: Path | None = flag(
+        "File of keys, one per line: SECRET or NAME=SECRET, then sessions=N or private.",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    )
+    inspector: bool | None = flag(
+        "Serve the inspector page at /-/.  [default: on loopback]",
+        names="--inspector/--no-inspector",
+        default=None,
+    )
 
     def check_certificate(self) -> None:
         """Checks that the certificate, if there is one, can be used.

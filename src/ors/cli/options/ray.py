@@ -10,10 +10,9 @@ import click
 
 from ors import Environment
 from ors.cli.errors import Unreachable, WrongUsage, one_line
-from ors.cli.options.shared import JSON, Flags, add_flags
+from ors.cli.options.shared import JSON, flag
 
 MISSING = "--ray needs Ray: pip install 'ors-kit[ray]'"
-USUAL_HOSTS = 2
 OWN_FLAGS = {"CPU": "--num-cpus", "GPU": "--num-gpus"}
 TAKEN = "This cluster already serves something as {namespace!r}: choose another --ray-namespace"
 ABSENT = "No Ray cluster answers at {address}: start one with `ray start --head`, or use another address"
@@ -50,87 +49,33 @@ class _Bounds(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no su
 
 
 BOUNDS = _Bounds()
-FLAGS: Flags = (
-    (
-        "--ray",
-        {
-            "metavar": "[ADDRESS]",
-            "is_flag": False,
-            "flag_value": "auto",
-            "help": "Serve in the Ray cluster at this address.  [default address: this machine's cluster]",
-        },
-    ),
-    (
-        "--hosts",
-        {
-            "type": BOUNDS,
-            "default": str(USUAL_HOSTS),
-            "show_default": True,
-            "help": "Number of hosts, or bounds for autoscaling.",
-        },
-    ),
-    (
-        "--sessions-per-host",
-        {
-            "type": click.IntRange(1),
-            "default": 100,
-            "show_default": True,
-            "help": "Target number of sessions per host when autoscaling.",
-        },
-    ),
-    (
-        "--routers",
-        {
-            "type": click.IntRange(0),
-            "default": 0,
-            "show_default": True,
-            "help": "Number of routers, at most one per node. They listen on --port.",
-        },
-    ),
-    (
-        "--num-cpus",
-        {
-            "type": click.FloatRange(0.01),  # Ray places an actor without CPUs anywhere
-            "default": 1.0,
-            "show_default": True,
-            "help": "CPUs of each host, at least 0.01.",
-        },
-    ),
-    (
-        "--num-gpus",
-        {"type": click.FloatRange(0), "default": 0.0, "show_default": True, "help": "GPUs of each host."},
-    ),
-    (
-        "--resource",
-        {"type": _Amount(), "multiple": True, "help": "Other Ray resource of each host. Repeatable."},
-    ),
-    (
-        "--ray-namespace",
-        {
-            "default": "ors",
-            "show_default": True,
-            "help": "Name of this deployment in the cluster.",
-        },
-    ),
-    (
-        "--runtime-env",
-        {"type": JSON, "help": "Ray runtime environment of the hosts: JSON or @file."},
-    ),
-)
-ray_flags = add_flags("Ray", FLAGS)
 
 
 @dataclass(frozen=True)
 class OnRay:
-    ray: str | None
-    hosts: tuple[int, int]
-    sessions_per_host: int
-    routers: int
-    num_cpus: float
-    num_gpus: float
-    resource: Sequence[tuple[str, float]]
-    ray_namespace: str
-    runtime_env: Mapping[str, Any] | None
+    ray: str | None = flag(
+        "Serve in the Ray cluster at this address.  [default address: this machine's cluster]",
+        metavar="[ADDRESS]",
+        is_flag=False,
+        flag_value="auto",
+    )
+    hosts: tuple[int, int] = flag("Number of hosts, or bounds for autoscaling.", type=BOUNDS, default="2")
+    sessions_per_host: int = flag(
+        "Target number of sessions per host when autoscaling.", type=click.IntRange(1), default=100
+    )
+    routers: int = flag(
+        "Number of routers, at most one per node. They listen on --port.", type=click.IntRange(0), default=0
+    )
+    # Ray places an actor without CPUs anywhere.
+    num_cpus: float = flag("CPUs of each host, at least 0.01.", type=click.FloatRange(0.01), default=1.0)
+    num_gpus: float = flag("GPUs of each host.", type=click.FloatRange(0), default=0.0)
+    resource: Sequence[tuple[str, float]] = flag(
+        "Other Ray resource of each host. Repeatable.", type=_Amount(), multiple=True
+    )
+    ray_namespace: str = flag("Name of this deployment in the cluster.", default="ors")
+    runtime_env: Mapping[str, Any] | None = flag(
+        "Ray runtime environment of the hosts: JSON or @file.", type=JSON
+    )
 
     def serve(
         self,

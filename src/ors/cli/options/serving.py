@@ -5,7 +5,7 @@ import os
 import re
 import sys
 import types
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
@@ -14,10 +14,8 @@ import click
 from ors import Limits
 from ors.cli.errors import WrongUsage
 from ors.cli.options.listening import Access
-from ors.cli.options.ray import FLAGS as RAY_FLAGS
 from ors.cli.options.ray import OnRay
-from ors.cli.options.shared import F, Flags, Grouped, add_flags, given, typed
-from ors.cluster.local.messages import WorkerConfig
+from ors.cli.options.shared import Grouped, flag, flags_of, gathered, given, typed
 from ors.server.sessions.shared import MAX_SLOT
 
 if TYPE_CHECKING:
@@ -56,10 +54,24 @@ class _Bytes(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no suc
 class Workers:
     """Number of workers, and when to replace them; the slot of a server without them."""
 
-    workers: int
-    max_worker_memory: int | None
-    drain_seconds: float
-    slot: int
+    workers: int = flag(
+        "Worker processes on this port. Each has its own sessions and limits. A supervisor restarts workers "
+        "that crash and replaces them on SIGHUP.  [default: 1, without supervisor]",
+        type=_Count(),
+        default=1,
+        show_default=False,
+    )
+    max_worker_memory: int | None = flag(
+        "Replace a worker that uses more memory than this; kill it at twice that.", type=_Bytes()
+    )
+    drain_seconds: float = flag(
+        "How long a replaced worker (SIGHUP) may keep its sessions.", type=click.FloatRange(0), default=3600.0
+    )
+    slot: int = flag(
+        "Number of this server behind a router; session ids contain it.",
+        type=click.IntRange(0, MAX_SLOT),
+        default=0,
+    )
 
     @property
     def supervised(self) -> str:
@@ -86,45 +98,6 @@ def count() -> int:
     return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
 
 
-FLAGS: Flags = (
-    (
-        "--workers",
-        {
-            "type": _Count(),
-            "default": 1,
-            "help": "Worker processes on this port. Each has its own sessions and limits. A supervisor "
-            "restarts workers that crash and replaces them on SIGHUP.  [default: 1, without supervisor]",
-        },
-    ),
-    (
-        "--max-worker-memory",
-        {
-            "type": _Bytes(),
-            "help": "Replace a worker that uses more memory than this; kill it at twice that.",
-        },
-    ),
-    (
-        "--drain-seconds",
-        {
-            "type": click.FloatRange(0),
-            "default": 3600.0,
-            "show_default": True,
-            "help": "How long a replaced worker (SIGHUP) may keep its sessions.",
-        },
-    ),
-    (
-        "--slot",
-        {
-            "type": click.IntRange(0, MAX_SLOT),
-            "default": 0,
-            "show_default": True,
-            "help": "Number of this server behind a router; session ids contain it.",
-        },
-    ),
-)
-worker_flags = add_flags("Workers", FLAGS)
-
-
 class _Number(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no such arguments
     """A number of 0 or more, or "none" if the limit can be switched off."""
 
@@ -147,7 +120,8 @@ class _Number(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no su
         return number
 
 
-def limit_flags(command: F) -> F:
+def limit_flags(command: Callable[..., None]) -> Callable[..., None]:
+    command = gathered("limits", Limits)(command)
     hints = get_type_hints(Limits)
     for field in reversed(dataclasses.fields(Limits)):
         if field.metadata["is_option"]:
@@ -173,8 +147,7 @@ def check_together(on_ray: OnRay, workers: Workers, access: Access, reloading: b
         WrongUsage: a flag has no effect.
     """
     if on_ray.ray is None:
-        only = [name for name, _ in RAY_FLAGS if name != "--ray"]
-        _refuse(only, "works only with --ray")
+        _refuse([name for name, _ in flags_of(OnRay) if name != "--ray"], "works only with --ray")
     else:
         _check_ray(access)
     if reloading:
@@ -206,18 +179,6 @@ def _check_ray(access: Access) -> None:
 
 
 def _refuse(flags: Iterable[str], why: str) -> None:
-    for flag in flags:
-        if typed("reloading" if flag == "--reload" else flag.removeprefix("--").replace("-", "_")):
-            raise WrongUsage(f"{flag} {why}")
-
-
-INHERITED: Flags = (
-    ("--fd", {"type": int, "hidden": True, "help": "Serve on this inherited socket."}),
-    ("--down", {"is_flag": True, "hidden": True, "help": "Only answer 503."}),
-    ("--lifeline", {"type": int, "hidden": True, "help": "End when the other end of this pipe closes."}),
-    (
-        "--worker-config",
-        {"type": WorkerConfig.read, "hidden": True, "help": "Serve as one of several workers."},
-    ),
-)
-inherited_flags = add_flags("Inherited", INHERITED)
+    for name in flags:
+        if typed("reloading" if name == "--reload" else name.removeprefix("--").replace("-", "_")):
+            raise WrongUsage(f"{name} {why}")

@@ -8,7 +8,7 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import wraps
 from pathlib import Path
 from typing import Any, TypeVar
@@ -87,23 +87,43 @@ def field_docs(kind: type) -> dict[str, str]:
         return {}
     assert isinstance(body, ast.ClassDef)
     found = {}
-    for field, below in zip(body.body, body.body[1:], strict=False):
-        match field, below:
+    for each, below in zip(body.body, body.body[1:], strict=False):
+        match each, below:
             case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
                 found[name] = text.partition("\n")[0]
     return found
 
 
-def gathered(**groups: type[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def flag(text: str, **arguments: Any) -> Any:
+    """A field of a class of options, with its help and further arguments of `click.option`."""
+    shown = arguments.get("default") is not None
+    return field(metadata={"help": text, "show_default": shown, **arguments})
+
+
+def flags_of(kind: type[Any]) -> Flags:
+    """The fields of a class that were made by `flag`, as options; "names" overrides the name of one."""
+    return tuple(
+        (about.pop("names", f"--{each.name.replace('_', '-')}"), about)
+        for each in fields(kind)
+        if (about := dict(each.metadata))
+    )
+
+
+def options(group: str, name: str, kind: type[Any]) -> Callable[[F], Callable[..., None]]:
+    """Decorator that adds the flags of a class, and passes them to the command as one value of it."""
+    return lambda command: add_flags(group, flags_of(kind))(gathered(name, kind)(command))
+
+
+def gathered(name: str, kind: type[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Decorator that passes the options that are fields of a class to the command as one value of it."""
 
     def gather(command: Callable[..., None]) -> Callable[..., None]:
         @wraps(command)
-        def with_groups(**given: Any) -> None:
-            values = {name: _taken(kind, given) for name, kind in groups.items()}
-            command(**given, **values)
+        def with_group(**given: Any) -> None:
+            value = _taken(kind, given)
+            command(**given, **{name: value})
 
-        return with_groups
+        return with_group
 
     return gather
 
@@ -290,7 +310,7 @@ def _attached(env: Environment, sid: str) -> Session:
 
 def opening(command: Callable[..., None]) -> Callable[..., None]:
     """Adds `--images` and the options that choose a session, passed to the command as one `choice`."""
-    command = gathered(choice=Choice)(command)
+    command = gathered("choice", Choice)(command)
     for option in (api_key, traceback, images, secrets, task_choice, environment):
         command = option(command)
     return command

@@ -16,6 +16,7 @@ from typing import Any
 
 from ors import Environment, Server, ToolOutput, tool
 from ors.cli.errors import shown_path
+from ors.cli.options.shared import flag
 from ors.cli.output.logging import TextLines
 from ors.cli.settings import erase_secrets
 from ors.cluster.local.messages import WorkerConfig
@@ -158,10 +159,12 @@ def started(
 
 @dataclass
 class Inherited:
-    fd: int | None
-    down: bool
-    lifeline: int | None
-    worker_config: WorkerConfig | None
+    fd: int | None = flag("Serve on this inherited socket.", type=int, hidden=True)
+    down: bool = flag("Only answer 503.", is_flag=True, hidden=True)
+    lifeline: int | None = flag("End when the other end of this pipe closes.", type=int, hidden=True)
+    worker_config: WorkerConfig | None = flag(
+        "Serve as one of several workers.", type=WorkerConfig.read, hidden=True
+    )
     listener: socket.socket | None = field(default=None, init=False)
     line: Lifeline | None = field(default=None, init=False)
     keys: list[str] = field(default_factory=list, init=False)
