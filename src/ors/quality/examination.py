@@ -4,14 +4,13 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from typing import Literal
-from urllib.parse import urlsplit
 
 from ors import Environment, Limits, Server
 from ors.client import AsyncORS, Options
 from ors.errors import ServerFailed
 from ors.quality import episodes, leftovers, listings, solutions
 from ors.quality.findings import QualityReport
-from ors.quality.serving import HeldLoops, connections, while_serving
+from ors.quality.serving import HeldLoops, while_serving
 from ors.quality.subject import EnvironmentUnderTest, ExaminationPlan, Stuck
 
 Step = Callable[[EnvironmentUnderTest], Awaitable[None]]
@@ -101,17 +100,12 @@ async def _examine(
         other = None
         if elsewhere is not None:
             other = await stack.enter_async_context(AsyncORS(elsewhere, options=PATIENCE))
-        ours = {urlsplit(each).port for each in (url, elsewhere) if each}
-        made = stack.enter_context(connections())
         for name in _chosen(await client.list_environments(), environment):
-            made.clear()
             subject = EnvironmentUnderTest(
                 client.environment(name), plan, QualityReport(name), classes.get(name)
             )
             subject.elsewhere = other.environment(name) if other else None
             await _steps(subject, on_step)
-            if others := [port for port in made if port not in ours]:
-                subject.report.figures["connections to other servers"] = len(others)
             reports.append(subject.report)
     return reports
 

@@ -1,14 +1,13 @@
 """Serves in this process while a function uses the server."""
 
 import logging
-import sys
 import threading
 import tracemalloc
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from types import FrameType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from ors.server.observe.events import Event, LoopHeld
 
@@ -77,23 +76,6 @@ def _do(work: Callable[[str], T], url: str, outcome: Future[T]) -> None:
         outcome.set_result(work(url))
     except BaseException as error:
         outcome.set_exception(error)
-
-
-@contextmanager
-def connections() -> Iterator[list[int]]:
-    """Records the ports that this process connects to while the block runs, except by uvloop."""
-    ports: list[int] = []
-    watching = True
-
-    def hook(event: str, given: tuple[Any, ...]) -> None:
-        if watching and event == "socket.connect" and isinstance(given[1], tuple):
-            ports.append(given[1][1])
-
-    sys.addaudithook(hook)  # hooks cannot be removed, only switched off
-    try:
-        yield ports
-    finally:
-        watching = False
 
 
 @contextmanager

@@ -8,7 +8,7 @@ import click
 
 from ors import Limits, Server, conformance
 from ors.cli.errors import Unreachable, WrongUsage
-from ors.cli.options.shared import URL_OR_TARGET, Command, api_key, as_json, environment
+from ors.cli.options.shared import TARGET, Command, api_key, as_json, environment
 from ors.cli.output.printing import print_json
 from ors.cli.streams import report_stream
 from ors.cli.targets.resolve import as_url, built, environments
@@ -25,7 +25,7 @@ SLOW_MINUTES = 18
         "ors check http://127.0.0.1:8080 --only create --only rejoin --json",
     ],
 )
-@click.argument("where", metavar="URL|TARGET", type=URL_OR_TARGET, required=False)
+@click.argument("where", metavar="URL|TARGET", type=TARGET, required=False)
 @click.option(
     "--only", metavar="ID", multiple=True, help="Requirement to check, or the first part of its id."
 )
@@ -85,17 +85,23 @@ def _checked(
     url: str, only: tuple[str, ...], slow: bool, env: str | None, api_key: str | None, *, quiet: bool
 ) -> conformance.Report:
     headers = {"X-API-Key": api_key} if api_key else {}
-    progress = _Progress(quiet)
+    shows = not quiet and sys.stderr.isatty()
     try:
         return conformance.check(
-            url, slow=slow, environment=env, only=only, headers=headers, on_result=progress.result
+            url,
+            slow=slow,
+            environment=env,
+            only=only,
+            headers=headers,
+            on_result=lambda result: _show(result.requirement.id) if shows else None,
         )
     except conformance.Unreachable as error:
         raise Unreachable(str(error)) from None
     except ValueError as error:
         raise WrongUsage(str(error)) from None
     finally:
-        progress.done()
+        if shows:
+            _show("")
 
 
 def _printed(report: conformance.Report, verbose: bool, as_json: bool, badge: bool) -> str:
@@ -113,16 +119,5 @@ def _print_requirements(as_json: bool) -> None:
         click.echo(f"{requirement.level:6} {requirement.id:32} {requirement.text} [{requirement.source}]")
 
 
-class _Progress:
-    def __init__(self, quiet: bool) -> None:
-        self._shows = not quiet and sys.stderr.isatty()
-        self._count = 0
-
-    def result(self, result: conformance.Result) -> None:
-        self._count += 1
-        if self._shows:
-            click.echo(f"\r\x1b[K{self._count} {result.requirement.id}", nl=False, err=True)
-
-    def done(self) -> None:
-        if self._shows:
-            click.echo("\r\x1b[K", nl=False, err=True)
+def _show(progress: str) -> None:
+    click.echo(f"\r\x1b[K{progress}", nl=False, err=True)

@@ -20,7 +20,7 @@ from ors.cli.evaluation.report import print_report, report_json, verdict
 from ors.cli.evaluation.run import EvalRun
 from ors.cli.evaluation.task_choice import TaskChoice
 from ors.cli.options.evaluation import eval_flags, rules_of
-from ors.cli.options.shared import URL_OR_TARGET, Command, api_key, as_json, environment, secrets, typed
+from ors.cli.options.shared import TARGET, Command, api_key, as_json, environment, secrets, typed
 from ors.cli.output.printing import print_json
 from ors.cli.targets.connect import completed_secrets, greet
 from ors.cli.targets.process import served
@@ -45,7 +45,7 @@ ON_RESUME = frozenset((
         "ors eval --resume runs/begun",
     ],
 )
-@click.argument("where", metavar="[URL|TARGET]", type=URL_OR_TARGET, required=False)
+@click.argument("where", metavar="[URL|TARGET]", type=TARGET, required=False)
 @click.option(
     "-m",
     "--model",

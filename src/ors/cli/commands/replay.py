@@ -13,7 +13,7 @@ import click
 from ors.cli.errors import WrongUsage, clean, shown_path
 from ors.cli.evaluation.task_choice import selected
 from ors.cli.options.evaluation import POSITIVE
-from ors.cli.options.shared import URL_OR_TARGET, Command, api_key, as_json, environment, secrets
+from ors.cli.options.shared import TARGET, Command, api_key, as_json, environment, secrets
 from ors.cli.output.printing import print_json, print_table, shortened
 from ors.cli.output.runs import warn_of_skipped
 from ors.cli.targets.connect import PATIENCE, greet, known_name
@@ -64,7 +64,7 @@ class Replayed:
     ],
 )
 @click.argument("run", metavar="RUN", type=click.Path(path_type=Path))
-@click.argument("where", metavar="[URL|TARGET]", type=URL_OR_TARGET, required=False)
+@click.argument("where", metavar="[URL|TARGET]", type=TARGET, required=False)
 @click.option("--split", metavar="NAME", multiple=True, help="Only tasks of this split; repeatable.")
 @click.option("--tasks", metavar="INDICES", help="Only tasks with these indices, such as 0:100 or 0,3,7:9.")
 @click.option(

@@ -15,7 +15,6 @@ from typing import Any, TypeVar
 
 import click
 from click.core import ParameterSource
-from click.shell_completion import CompletionItem
 
 from ors import JSONObject
 from ors.cli.errors import WrongUsage
@@ -141,21 +140,9 @@ def typed(name: str) -> bool:
     return click.get_current_context().get_parameter_source(name) is ParameterSource.COMMANDLINE
 
 
-class _Place(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no such arguments
-    """Text that the shell completes as a path."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def shell_complete(
-        self, ctx: click.Context, param: click.Parameter, incomplete: str
-    ) -> list[CompletionItem]:
-        return [CompletionItem(incomplete, type="file")]
-
-
-TARGET = _Place("TARGET")
-URL_OR_TARGET = _Place("URL|TARGET")
-WHERE = click.argument("where", metavar="URL|TARGET", type=URL_OR_TARGET)
+TARGET = click.Path()
+"""A URL or code; shells complete it as a path."""
+WHERE = click.argument("where", metavar="URL|TARGET", type=TARGET)
 
 
 class _JSONObject(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no such arguments

@@ -61,13 +61,10 @@ class WorkerUpdate:
 
 @dataclass(frozen=True, slots=True)
 class WorkerReport:
-    """Sent by a worker to its supervisor, once it is up and then every second."""
+    """Sent by a worker to its supervisor once it is up."""
 
     url: str
     environments: Sequence[str] = ()
-    sessions: int = 0
-    created: int = 0
-    memory: int = 0
 
 
 class JSONLines:

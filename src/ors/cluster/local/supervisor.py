@@ -174,8 +174,6 @@ class Supervisor:
             first, worker.report = worker.report is None, WorkerReport(**report)
             if first:
                 self._started(worker)
-        if worker.report is not None:
-            self._check_limits(worker, worker.report.memory)
 
     # ── Workers ──────────────────────────────────────────────────────────────────────────────────
 
@@ -247,25 +245,17 @@ class Supervisor:
             self._selector.modify(worker.control, selectors.EVENT_READ | more, worker)
 
     def _check_memory(self, now: float) -> None:
-        """Checks the memory of all workers: one whose event loop is blocked sends no report."""
-        if self._policy.max_memory is None or now < self._memory_checked + MEMORY_SECONDS:
+        limit = self._policy.max_memory
+        if limit is None or now < self._memory_checked + MEMORY_SECONDS:
             return
         self._memory_checked = now
-        for worker in self._all():
-            used = memory(worker.pid)
-            if worker.report is not None and used is not None:
-                self._check_limits(worker, used)
-
-    def _check_limits(self, worker: _Worker, used: int) -> None:
-        policy = self._policy
-        if policy.max_memory is not None and used > 2 * policy.max_memory:
-            self._say(f"Killing worker {worker.slot}: it uses {used >> 20} MiB")
-            _kill(worker, signal.SIGKILL)
-            return
-        if worker.report is None or self._current.get(worker.slot) is not worker:
-            return
-        if policy.max_memory is not None and used > policy.max_memory:
-            self._replace_later(worker.slot)
+        for worker in [worker for worker in self._all() if worker.report is not None]:
+            used = memory(worker.pid) or 0
+            if used > 2 * limit:
+                self._say(f"Killing worker {worker.slot}: it uses {used >> 20} MiB")
+                _kill(worker, signal.SIGKILL)
+            elif used > limit and self._current.get(worker.slot) is worker:
+                self._replace_later(worker.slot)
 
     def _replace_later(self, slot: int) -> None:
         coming = any(worker.slot == slot and worker.retired_until is None for worker in self._others)

@@ -1,30 +1,18 @@
 """One worker process: a server with peers, led by its supervisor."""
 
 import asyncio
-import os
-import resource
 import socket
-import sys
 from collections.abc import Iterator
 
 from ors.cluster.link.handover import MAX_CONNECTIONS
-from ors.cluster.local.messages import (
-    Channel,
-    JSONLines,
-    WorkerConfig,
-    WorkerReport,
-    WorkerUpdate,
-    memory,
-)
+from ors.cluster.local.messages import Channel, JSONLines, WorkerConfig, WorkerReport, WorkerUpdate
 from ors.cluster.servers.linked_server import LinkedServer
 from ors.server import Server
 from ors.server.connections.clients import Acceptor
-from ors.server.observe.events import Event, SessionOpened
-from ors.server.process.runner import TICKS_A_SECOND, Part, Runner
+from ors.server.process.runner import Part, Runner
 from ors.server.process.system import Lifeline, disown
 from ors.server.sessions.shared import Identity
 
-REPORT_SECONDS = 1.0
 SUCCESSOR_SECONDS = 1.0
 """A retiring worker without a successor by then asks its clients to reconnect."""
 LAST_CLIENTS_SECONDS = 2.0
@@ -54,7 +42,6 @@ class Worker(Part):
         self._channel = Channel(self._control)
         self._lines = JSONLines()
         self._adopted: dict[int, Acceptor | asyncio.Server] = {}
-        self._created = 0
         self._retired: float | None = None  # since when
         self._server = LinkedServer(
             server,
@@ -68,7 +55,6 @@ class Worker(Part):
             parts=[self],
         )
         self._app = self._server.app
-        self._app.shared.observers.all.append(self)
         lifeline.end = self._orphaned
 
     def run(self) -> None:
@@ -76,20 +62,15 @@ class Worker(Part):
         self._server.run(sockets=[self._sockets[self._config.slot].dup()])
         self._server.leave()
 
-    def observe(self, event: Event) -> None:
-        """Counts sessions: a worker may be replaced after a number of them."""
-        if type(event) is SessionOpened:
-            self._created += 1
-
     # ── As a part of its server ──────────────────────────────────────────────────────────────────
 
     async def start(self, runner: Runner) -> None:
         asyncio.get_running_loop().add_reader(self._control, self._hear)
 
     def tick(self, number: int) -> None:
-        """Reports to the supervisor, and ends a retiring worker once it is not needed."""
-        if number % int(TICKS_A_SECOND * REPORT_SECONDS) == 0:
-            self._report()
+        """Reports that it listens, and ends a retiring worker once it is not needed."""
+        if number == 0:
+            self._channel.send(WorkerReport(self._server.url, self._app.environments))
         if self._retired is not None:
             self._give_way(asyncio.get_running_loop().time() - self._retired)
 
@@ -114,12 +95,6 @@ class Worker(Part):
             server.clients.say_goodbye()
         if not server.is_busy and (not any(server.clients) or seconds > LAST_CLIENTS_SECONDS):
             server.should_exit = True
-
-    def _report(self) -> None:
-        used = memory(os.getpid()) or _most_memory()
-        app = self._app
-        report = WorkerReport(self._server.url, app.environments, len(app.sessions), self._created, used)
-        self._channel.send(report)
 
     # ── Messages of the supervisor ───────────────────────────────────────────────────────────────
 
@@ -154,8 +129,3 @@ class Worker(Part):
     async def _take_over(self, slot: int) -> None:
         server = self._server
         self._adopted[slot] = await server.clients.listen(self._sockets[slot].dup(), server.tls)
-
-
-def _most_memory() -> int:
-    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return most if sys.platform == "darwin" else most * 1024
