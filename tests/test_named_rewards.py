@@ -9,8 +9,9 @@ from pydantic import ValidationError
 
 import ors.testing
 from ors import Environment, RunToolOutput, RunToolSuccess, ToolOutput, tool
+from ors._rewards import MOST_COMPONENTS
 from ors.errors import ToolFailed
-from ors.types import MOST_COMPONENTS, reward_components
+from ors.types import reward_components
 
 PARTS = {"correct": 1.0, "format": 0.2}
 

@@ -12,7 +12,16 @@ from ors._authoring.task_lists import Listing, declare_tasks
 from ors._authoring.tool_signatures import checked
 from ors._authoring.tools import Spawn, Toolbox, call, method, terminal, tool
 from ors.errors import InvalidEnvironment, ToolError
-from ors.types import Block, JSONObject, ListToolsOutput, RunToolError, RunToolOutput, RunToolSuccess, Split
+from ors.types import (
+    Block,
+    JSONObject,
+    ListToolsOutput,
+    RewardSpec,
+    RunToolError,
+    RunToolOutput,
+    RunToolSuccess,
+    Split,
+)
 
 Prompt = str | Sequence[Block]
 _TOOLSETS = "_toolset_instances"
@@ -56,6 +65,12 @@ class Environment(ABC):
 
     Sessions by split and index still get the complete task."""
 
+    reward_range: ClassVar[Any] = None
+    """The least and the highest reward of an episode, such as (0, 1)."""
+    reward_components: ClassVar[Any] = None
+    """Names of rewards, each with a sentence: {"correct": "Whether the answer is right."}."""
+
+    _rewards: ClassVar[RewardSpec] = RewardSpec()
     _toolbox: ClassVar[Toolbox]
     _listing: ClassVar[Listing]
 
@@ -64,6 +79,7 @@ class Environment(ABC):
         # Not inherited: a subclass has tasks of its own.
         cls._listing = Listing(cls)
         declare_tasks(cls, Environment)
+        cls._rewards = _declared_rewards(cls)
 
     def __init__(self, task_spec: JSONObject = {}, secrets: dict[str, str] = {}) -> None:  # noqa: B006
         self.task_spec = task_spec
@@ -185,6 +201,16 @@ class Environment(ABC):
                 raise InvalidEnvironment(f"{cls.__name__}.toolsets is a list of classes, as in [MyToolset]")
             cls._toolbox = Toolbox(cls, tuple(cls.toolsets or ()), overridden=overridden)
         return cls._toolbox
+
+
+def _declared_rewards(cls: type[Environment]) -> RewardSpec:
+    given = [getattr_static(cls, name) for name in ("reward_range", "reward_components")]
+    # A method or a property of that name is the author's own.
+    own = [callable(each) or hasattr(each, "__get__") for each in given]
+    try:
+        return RewardSpec.of(*(None if mine else each for each, mine in zip(given, own, strict=True)))
+    except ValueError as error:
+        raise InvalidEnvironment(f"{cls.__name__}.{error}") from None
 
 
 class Toolset:

@@ -1,11 +1,18 @@
 """The wire models of the Open Reward Standard, shared by server and client."""
 
 from collections.abc import Mapping, Sequence
-from math import fsum, isfinite
 from typing import Any, Literal, Self, assert_never
 
 from pydantic import BaseModel, Field, RootModel, StrictInt, model_validator
 from typing_extensions import TypeAliasType
+
+from ors._rewards import (
+    REWARD_COMPONENTS,
+    RewardSpec,
+    is_component,
+    named_rewards,
+    reward_components,
+)
 
 __all__ = [
     "Block",
@@ -20,6 +27,7 @@ __all__ = [
     "ListTasks",
     "ListToolsOutput",
     "NumTasks",
+    "RewardSpec",
     "RunToolError",
     "RunToolOutput",
     "RunToolSuccess",
@@ -31,6 +39,7 @@ __all__ = [
     "ToolOutput",
     "ToolSpec",
     "described",
+    "is_component",
     "reward_components",
     "text_and_images",
 ]
@@ -124,62 +133,6 @@ def text_and_images(blocks: Sequence[Block]) -> tuple[str, list[ImageBlock]]:
     return "\n".join(texts), images
 
 
-REWARD_COMPONENTS = "reward_components"
-"""The key of a result's metadata that holds named rewards. Other packages use it too."""
-MOST_COMPONENTS = 64
-"""Named rewards of one result, at most."""
-LONGEST_COMPONENT = 64
-"""Characters of the name of a reward, at most."""
-
-
-def reward_components(metadata: Mapping[str, Any] | None) -> dict[str, float]:
-    """The named rewards in the metadata of any server's result. Whatever else is there is left out."""
-    found = metadata.get(REWARD_COMPONENTS) if metadata else None
-    if not isinstance(found, Mapping) or len(found) > MOST_COMPONENTS:
-        return {}
-    return {name: float(value) for name, value in found.items() if is_component(name) and is_finite(value)}
-
-
-def is_component(name: object) -> bool:
-    """Whether this can be the name of a reward."""
-    return isinstance(name, str) and 0 < len(name) <= LONGEST_COMPONENT and name.isprintable()
-
-
-def is_finite(value: Any) -> bool:
-    try:
-        return isfinite(value)
-    except (TypeError, ValueError, OverflowError):  # not a number, or beyond all floats
-        return False
-
-
-def _named_rewards(rewards: Mapping[str, float]) -> tuple[dict[str, float], float]:
-    """The rewards that an author names, and their sum.
-
-    Raises:
-        ValueError: a name or a value is not allowed.
-    """
-    try:
-        total = fsum(rewards.values())  # takes numbers only, and is finite only if all of them are
-        if isfinite(total) and len(rewards) <= MOST_COMPONENTS and all(map(is_component, rewards)):
-            return {name: float(value) for name, value in rewards.items()}, total
-    except (AttributeError, TypeError, ValueError, OverflowError):
-        pass
-    raise ValueError(f"rewards: {_fault(rewards)}")
-
-
-def _fault(rewards: Any) -> str:
-    if not isinstance(rewards, Mapping):
-        return f"give a dictionary of names and numbers, such as {{'correct': 1.0}}, not {rewards!r:.100}"
-    if len(rewards) > MOST_COMPONENTS:
-        return f"{len(rewards)} names are too many; the limit is {MOST_COMPONENTS}"
-    for name, value in rewards.items():
-        if not is_component(name):
-            return f"{name!r:.100} is not a name: use 1 to {LONGEST_COMPONENT} printable characters"
-        if not is_finite(value):
-            return f"{name!r} is {value!r:.100}, not a finite number"
-    return "their sum is too large for a number"
-
-
 class ToolOutput(BaseModel, extra="forbid"):
     """The return value of a tool: blocks for the agent, the reward, and whether the episode is finished.
 
@@ -215,7 +168,7 @@ class ToolOutput(BaseModel, extra="forbid"):
     __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]
 
     def _name_rewards(self, rewards: Mapping[str, float]) -> None:
-        named, total = _named_rewards(rewards)
+        named, total = named_rewards(rewards)
         if not named:
             return
         # Past pydantic: it would take 3 µs to check them again.
@@ -286,6 +239,8 @@ class ListToolsOutput(BaseModel, extra="forbid"):
     tools: list[ToolSpec]
     terminal_tool: TerminalToolSpec | None = None
     required_secrets: list[str] | None = None
+    reward_range: tuple[float, float] | None = None
+    reward_components: dict[str, str] | None = None
 
 
 SplitType = Literal["train", "validation", "test"]

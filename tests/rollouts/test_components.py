@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 import ors.testing
+from ors._rewards import MOST_COMPONENTS
 from ors.rollouts import EpisodeRecord, Failed, Reduction, TaskRef, Truncated, play
 from ors.rollouts.episodes.rules import EpisodeLimits, reduce_components
 from ors.rollouts.episodes.scoring import Scoring
 from ors.rollouts.records import RunInfo, RunWriter, compare, export_run, read_run, summarize
-from ors.types import MOST_COMPONENTS
 from tests.rollouts.records.test_statistics import INFRASTRUCTURE, entry
 from tests.support.episode_records import LOST, episode
 from tests.support.essay_environment import Essay

@@ -237,6 +237,13 @@ class BrokenSolve(Clean):
         raise RuntimeError("no idea")
 
 
+class Overpaying(Clean):
+    """declared-reward: earns more than its range has."""
+
+    reward_range = (0, 0.5)
+    max_reward = 1.0
+
+
 class BadTeardown(Clean):
     """teardown: raises."""
 
@@ -327,6 +334,7 @@ FAULTY: dict[type[Environment], set[str]] = {
     Crowded: {"not-apart"},
     Unsolvable: {"gold"},
     BrokenSolve: {"gold"},
+    Overpaying: {"declared-reward"},
     BadTeardown: {"teardown"},
     Threads: {"threads"},
     Processes: {"processes"},

@@ -12,7 +12,7 @@ from ors.client.sessions.session import AsyncSession
 from ors.client.transports.base import Bound, Transport
 from ors.client.transports.options import Options
 from ors.providers import Provider
-from ors.types import Blocks, JSONObject, TerminalToolSpec, ToolOutput, ToolSpec
+from ors.types import Blocks, JSONObject, RewardSpec, TerminalToolSpec, ToolOutput, ToolSpec
 
 
 class Session(Bound):
@@ -196,6 +196,10 @@ class Environment(Bound):
     def required_secrets(self) -> list[str]:
         """The names of the secrets that it needs: see `AsyncEnvironment.required_secrets`."""
         return self.portal.run(self.wrapped.required_secrets)
+
+    def reward_spec(self) -> RewardSpec:
+        """What the environment declares of its rewards: see `AsyncEnvironment.reward_spec`."""
+        return self.portal.run(self.wrapped.reward_spec)
 
     def is_assistant_message_final(self) -> bool:
         """Whether a message ends the episode: see `AsyncEnvironment.is_assistant_message_final`."""

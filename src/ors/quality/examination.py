@@ -7,7 +7,7 @@ from typing import Literal
 
 from ors import Environment, Limits, Server
 from ors.client import AsyncORS, Options
-from ors.errors import ServerFailed
+from ors.errors import ORSError, ServerFailed
 from ors.quality import episodes, leftovers, listings, solutions
 from ors.quality.findings import QualityReport
 from ors.quality.serving import HeldLoops, while_serving
@@ -104,6 +104,8 @@ async def _examine(
             subject = EnvironmentUnderTest(
                 client.environment(name), plan, QualityReport(name), classes.get(name)
             )
+            with suppress(ORSError):  # the step of the tools reports it
+                subject.rewards = await subject.env.reward_spec()
             subject.elsewhere = other.environment(name) if other else None
             await _steps(subject, on_step)
             reports.append(subject.report)

@@ -89,7 +89,8 @@ async def _solution_earns(
 ) -> float:
     alone = [await subject.play(sample, actions) for _ in range(plays(subject))]
     rewards_alike(subject, sample, actions, alone)
-    total, wanted = min(map(earned, alone)), float(getattr(subject.cls, "max_reward", 1.0))
+    _, highest = subject.rewards.range or (0.0, 1.0)
+    total, wanted = min(map(earned, alone)), float(getattr(subject.cls, "max_reward", highest))
     if total < wanted - 1e-9:
         wrong = next((each.error for moves in alone for each in moves if each.error), "")
         subject.report.found(

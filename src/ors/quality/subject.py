@@ -13,7 +13,7 @@ from ors.client import AsyncEnvironment, AsyncSession
 from ors.errors import ORSError, ToolCallError, ToolFailed
 from ors.quality.findings import QualityReport
 from ors.schemas import Inputs
-from ors.types import text_and_images
+from ors.types import RewardSpec, text_and_images
 
 Action = tuple[str, JSONObject]
 T = TypeVar("T")
@@ -76,6 +76,8 @@ class Move:
     """Reason of a refused call."""
     failed: bool = False
     """Whether the tool raised."""
+    names: tuple[str, ...] = ()
+    """Names of its rewards."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +95,8 @@ class EnvironmentUnderTest:
     plan: ExaminationPlan
     report: QualityReport
     cls: type[Environment] | None = None
+    rewards: RewardSpec = field(default_factory=RewardSpec)
+    """What it declares of its rewards."""
     elsewhere: AsyncEnvironment | None = None
     """Client of the same environment in another process."""
     samples: list[Sample] = field(default_factory=list)
@@ -149,7 +153,16 @@ class EnvironmentUnderTest:
                 moves.append(await self.move(episode.session, action))
                 if moves[-1].finished:
                     break
+        self._check_rewards(sample, moves)
         return moves
+
+    def _check_rewards(self, sample: Sample, moves: Sequence[Move]) -> None:
+        given = [move.reward for move in moves if move.reward is not None]
+        if not given or any(move.failed for move in moves):
+            return
+        names = [name for move in moves for name in move.names]
+        if misfit := self.rewards.misfit(sum(given), given[-1], names):
+            self.report.found("declared-reward", misfit, where=str(sample))
 
     async def try_play(self, sample: Sample, actions: Sequence[Action]) -> list[Move]:
         """Plays actions; a session that does not open or is lost is reported, and has no moves."""
@@ -172,7 +185,8 @@ class EnvironmentUnderTest:
             return Move(None, False, "", error=str(refusal), reason=refusal.reason or "refused")
         except ToolFailed as failure:
             return Move(None, False, "", error=str(failure), failed=True)
-        return Move(output.reward, output.finished, text_and_images(output.blocks)[0])
+        text, _ = text_and_images(output.blocks)
+        return Move(output.reward, output.finished, text, names=tuple(output.rewards))
 
     def _give_up(self, id: str, what: str, seconds: float) -> Stuck:
         self.stuck = f"{what} takes longer than {seconds:g} s"

@@ -33,7 +33,7 @@ from ors.server.sessions.registry import Sessions
 from ors.server.sessions.session import ServerSession
 from ors.server.sessions.shared import Shared
 from ors.server.sessions.states import State
-from ors.types import ListToolsOutput
+from ors.types import ListToolsOutput, RewardSpec
 from tests.server.sessions.test_session import settle
 
 SCORED = Result(b"event: end\ndata: 1\n\n", reward=0.5, finished=True)
@@ -53,6 +53,7 @@ class Acting:
     """An episode that does what the test says."""
 
     task: ClassVar[dict[str, Any]] = {"id": 1}
+    rewards = RewardSpec()
     broken = ""
 
     def __init__(self, result: Result = SCORED, setup: BaseException | None = None) -> None:

@@ -15,9 +15,10 @@ from typing import Any, assert_never
 import click
 
 from ors import ImageBlock, TextBlock, ToolOutput
+from ors._rewards import REWARD_COMPONENTS
 from ors.cli.errors import clean, shown_path
 from ors.cli.streams import report_stream
-from ors.types import REWARD_COMPONENTS, Block
+from ors.types import Block
 
 LONGEST_CELL = 160
 

@@ -6,7 +6,7 @@ from math import isfinite
 from typing import Any, NoReturn, get_args
 
 from ors.errors import ORSError, ServerFailed, ToolCallError, ToolFailed
-from ors.types import Block, Blocks, JSONObject, TerminalToolSpec, ToolOutput
+from ors.types import Block, Blocks, JSONObject, RewardSpec, TerminalToolSpec, ToolOutput
 
 ErrorFrom = Callable[[str], ORSError]
 
@@ -95,6 +95,14 @@ def required_secrets(answer: Mapping[str, Any]) -> list[str]:
     """
     found = answer.get("required_secrets")
     return [] if found is None else items(found, str, "names of secrets")
+
+
+def reward_spec(answer: Mapping[str, Any]) -> RewardSpec:
+    """What an environment declares of its rewards, of an `answer` that lists its tools."""
+    try:
+        return RewardSpec.of(answer.get("reward_range"), answer.get("reward_components"))
+    except ValueError:  # of a server whose keys mean something else
+        return RewardSpec()
 
 
 def blocks(values: Any) -> Blocks:

@@ -12,13 +12,22 @@ from ors._protocol import (
     TOOLS,
     Endpoint,
 )
-from ors.client.requests.decode import Task, field, items, object_of, required_secrets, terminal_tool, tools
+from ors.client.requests.decode import (
+    Task,
+    field,
+    items,
+    object_of,
+    required_secrets,
+    reward_spec,
+    terminal_tool,
+    tools,
+)
 from ors.client.requests.server import RemoteServer
 from ors.client.sessions.session import AsyncSession
 from ors.client.transports.base import Bound
 from ors.providers import Provider
 from ors.providers.convert import convert_tool_response
-from ors.types import TerminalToolSpec, ToolSpec
+from ors.types import RewardSpec, TerminalToolSpec, ToolSpec
 
 
 class AsyncEnvironment(Bound):
@@ -90,6 +99,10 @@ class AsyncEnvironment(Bound):
     async def required_secrets(self) -> list[str]:
         """The names of the secrets without which the server creates no session."""
         return required_secrets(object_of(await self._ask(TOOLS)))
+
+    async def reward_spec(self) -> RewardSpec:
+        """What the environment declares of its rewards: their range, and what each name means."""
+        return reward_spec(object_of(await self._ask(TOOLS)))
 
     async def is_assistant_message_final(self) -> bool:
         """Whether there is a `@terminal` tool, so that a message without tool calls ends the episode."""

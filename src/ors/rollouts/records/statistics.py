@@ -6,12 +6,12 @@ from dataclasses import dataclass, field, replace
 from math import comb, exp, floor, fsum, hypot, inf, isfinite, lgamma, log, sqrt
 from typing import TypeVar
 
+from ors._rewards import MOST_COMPONENTS
 from ors.providers.messages import Usage
 from ors.rollouts.episodes.outcome import Failed, Truncated
 from ors.rollouts.episodes.scoring import BY_DEFAULT, Scoring
 from ors.rollouts.episodes.task import TaskKey
 from ors.rollouts.records.reader import Entry
-from ors.types import MOST_COMPONENTS
 
 CONFIDENCE = 0.95
 _STEPS = 200

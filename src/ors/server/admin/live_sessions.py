@@ -141,6 +141,7 @@ class LiveSessions:
             "calls": session.score.calls,
             "running": session.running,
             "reward": session.score.so_far,
+            "components": {name: round(value, 9) for name, value in (session.score.components or {}).items()},
             "finished": session.episode is not None and session.episode.finished,
             "task": seen(task, session.environment, session.key),
             "held": self._held.get(session.environment, {}),

@@ -112,6 +112,13 @@ METRICS = (
         (*_ENV, "sign"),
         lambda now: now.shared.episodes.rewards(),
     ),
+    MetricRow(
+        "ors_episode_reward_component",
+        "Sum of named episode rewards, split by sign",
+        "counter",
+        (*_ENV, "component", "sign"),
+        lambda now: now.shared.episodes.components(),
+    ),
     MetricRow("ors_sessions_created", "Sessions created", "counter", _ENV, event=SessionOpened),
     MetricRow("ors_sessions_closed", "Sessions ended", "counter", _REASON, event=SessionClosed),
     MetricRow("ors_setups_failed", "Setups that failed", "counter", _REASON, event=SessionReady),

@@ -257,6 +257,8 @@ def _described(environment: ServedEnvironment) -> dict[str, object]:
         "task_tools": environment.task_tools,
         "terminal_tool": environment.tools.terminal_tool,
         "required_secrets": environment.required_secrets,
+        "reward_range": environment.rewards.range,
+        "reward_components": environment.rewards.components,
     }
 
 

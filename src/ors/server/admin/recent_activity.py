@@ -99,6 +99,7 @@ class EndedEpisodes:
             "environment": event.environment,
             "outcome": event.outcome,
             "reward": None if event.reward is None else round(event.reward, 9),
+            "components": {name: round(value, 9) for name, value in event.components.items()},
             "calls": event.calls,
             "ended": round(ended, 3),
             "seconds": round(seconds, 3),

@@ -45,8 +45,13 @@ class ServedEnvironment:
         self.description = inspect.cleandoc(cls.__doc__ or "")
         self.required_secrets = _required_secrets(cls)
         self.tools = _listed_tools(cls)
-        if self.required_secrets:
-            self.tools = self.tools.model_copy(update={"required_secrets": self.required_secrets})
+        self.rewards = cls._rewards
+        declared = {
+            "required_secrets": self.required_secrets,
+            "reward_range": self.rewards.range,
+            "reward_components": self.rewards.components,
+        }
+        self.tools = self.tools.model_copy(update={name: each for name, each in declared.items() if each})
         self.task_tools = cls._tools().specs(shared=False)
         self.splits = _listed_splits(cls)
         self.limits = _own_limits(cls, limits)

@@ -26,11 +26,13 @@ from ors.types import (
     Blocks,
     JSONObject,
     ListToolsOutput,
+    RewardSpec,
     RunToolError,
     RunToolOutput,
     RunToolSuccess,
     TextBlock,
     ToolOutput,
+    reward_components,
 )
 
 log = logging.getLogger("ors.server")
@@ -245,7 +247,8 @@ class Episode:
             return finished_meanwhile(name)
         if finished:
             self._finished = True
-        return Result(result_events(result), "ok", "", reward, finished)
+        named = None if output.metadata is None else reward_components(output.metadata)
+        return Result(result_events(result), "ok", "", reward, finished, named)
 
     def _was_last_step(self) -> bool:
         if self._steps_left is None:
@@ -308,6 +311,10 @@ class Episode:
     def failure(self, error: BaseException) -> str:
         """The error text for a client whose setup has failed."""
         return self._words("Environment setup failed", error)
+
+    @property
+    def rewards(self) -> RewardSpec:
+        return self._cls._rewards
 
     @property
     def lost_threads(self) -> int:

@@ -1,5 +1,6 @@
 """How a call ended, with its output cut if it is too long."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ors._json import dumps
@@ -19,6 +20,8 @@ class Result:
     reason: str = ""
     reward: float | None = None
     finished: bool = False
+    components: Mapping[str, float] | None = None
+    """The named rewards, if there are any."""
 
 
 def failed(message: str, reason: str) -> Result:

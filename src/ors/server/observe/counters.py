@@ -4,6 +4,7 @@ By hand, since every call passes here: 0.5 µs instead of 4 with prometheus-clie
 lock each.
 """
 
+import logging
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Set
@@ -11,6 +12,8 @@ from math import isfinite
 from typing import NamedTuple
 
 from ors.server.observe.events import Observers, SandboxKilled, SandboxOpened
+
+log = logging.getLogger("ors.server")
 
 SECONDS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)
 BOUNDS = [*map(str, SECONDS), "+Inf"]
@@ -20,6 +23,8 @@ MOST_OTHER_TOOLS = 1000
 """Tools of single tasks that get a label of their own. Names that an agent invents never get one."""
 MOST_TALLIES = 10_000
 """Beyond this, new reasons that authors invent are counted as "other"."""
+MOST_COMPONENT_LABELS = 256
+"""Names of rewards that get a label of their own, of all environments. The rest is counted as "other"."""
 SOLVED = 1.0
 """The least reward of an episode that counts as solved; pass@k takes 0 and 1 in the same way."""
 DIGITS = 9
@@ -149,9 +154,22 @@ class _EpisodeTally:
 class EpisodeCounters:
     def __init__(self) -> None:
         self._tallies: dict[str, _EpisodeTally] = {}
+        self._components: dict[tuple[str, str], list[float]] = {}
+        """Sums of the positive and of the negative values, by environment and name."""
+        self._misfits: set[str] = set()
 
-    def add(self, environment: str, outcome: str, reward: float | None) -> None:
+    def warn(self, environment: str, misfit: str) -> None:
+        """Logs that a reward contradicts what its environment declares, once for each environment."""
+        if misfit and environment not in self._misfits:
+            self._misfits.add(environment)
+            log.warning("environment %s: %s (logged once)", environment, misfit)
+
+    def add(
+        self, environment: str, outcome: str, reward: float | None, named: Mapping[str, float] = {}
+    ) -> None:
         """Counts an episode. Only those that are `scored` have a reward."""
+        for name, value in named.items():
+            self._add_component(environment, name, value)
         tally = self._tallies.get(environment)
         if tally is None:
             tally = self._tallies[environment] = _EpisodeTally()
@@ -168,6 +186,22 @@ class EpisodeCounters:
                 tally.plus += reward
             else:
                 tally.minus -= reward
+
+    def _add_component(self, environment: str, name: str, value: float) -> None:
+        known = self._components
+        if (environment, name) not in known and len(known) >= MOST_COMPONENT_LABELS:
+            name = "other"
+        sums = known.setdefault((environment, name), [0.0, 0.0])
+        if isfinite(value):
+            sums[value < 0] += abs(value)
+
+    def components(self) -> Mapping[Labels, float]:
+        """Sums of positive and of negative values, by environment, name and sign."""
+        return {
+            (*labels, sign): value
+            for labels, sums in list(self._components.items())
+            for sign, value in zip(("plus", "minus"), sums, strict=True)
+        }
 
     def totals(self) -> dict[str, EpisodeTotals]:
         return {

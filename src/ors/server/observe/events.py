@@ -5,7 +5,7 @@ Events are named tuples: every call makes one, and a frozen dataclass would cost
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from ors.types import Blocks, JSONObject, ToolSpec
@@ -49,6 +49,8 @@ class CallFinished(NamedTuple):
     finished: bool
     trace: str = ""
     """The `traceparent` of the request that made it."""
+    components: Mapping[str, float] = {}
+    """Its named rewards."""
 
 
 class CallStarted(NamedTuple):
@@ -140,6 +142,8 @@ class EpisodeEnded(NamedTuple):
     """When the session was created, by the clock of the event loop."""
     task: JSONObject | None
     """May be large, and has private fields."""
+    components: Mapping[str, float] = {}
+    """The sums of its named rewards."""
 
 
 class CallReplayed(NamedTuple):
@@ -168,6 +172,8 @@ class SessionClosed(NamedTuple):
     """The split and the index of its task, if the client gave them."""
     task: JSONObject | None = None
     """The whole task, with private fields."""
+    components: Mapping[str, float] = {}
+    """The sums of its named rewards."""
 
 
 class Rejected(NamedTuple):

@@ -82,7 +82,9 @@ def _line(event: Event, task: str) -> str:
             return f"session of {event.environment} {'failed in setup' if event.reason else 'is ready'}"
         case SessionClosed():
             calls = "1 call" if event.calls == 1 else f"{event.calls} calls"
-            reward = "" if event.reward is None else f"reward {event.reward:g}, "
+            parts = ", ".join(f"{name} {value:g}" for name, value in event.components.items())
+            named = f" ({parts})" if parts else ""
+            reward = "" if event.reward is None else f"reward {event.reward:g}{named}, "
             how = f"{event.outcome}, {reward}{calls}, {event.seconds:.1f} s, {event.reason}"
             return f"episode {event.sid} of {event.environment} ({task}): {how}"
         case EpisodeEnded():
@@ -112,4 +114,7 @@ def _fields(event: Event) -> dict[str, object]:
     fields = {names.get(name, name): getattr(event, name) for name in event._fields}
     if "tool" in fields:
         fields["tool"] = _short(fields["tool"])
-    return {"event": type(event).__name__, **{name: value for name, value in fields.items() if value != ""}}
+    return {
+        "event": type(event).__name__,
+        **{name: value for name, value in fields.items() if value not in ("", {})},
+    }

@@ -103,7 +103,7 @@ def _attributes(event: CallFinished) -> dict[str, str | int | float | bool]:
         found["ors.reason"] = event.reason
     if event.reward is not None:
         found["ors.reward"] = event.reward
-    return found
+    return found | {f"ors.reward.{name}": value for name, value in event.components.items()}
 
 
 def exported() -> Sequence[Observer]:

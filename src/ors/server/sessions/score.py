@@ -1,16 +1,21 @@
 """The score of one session: its calls and rewards, and how its episode ended."""
 
+from collections.abc import Mapping
+
+from ors._rewards import MOST_COMPONENTS
 from ors.server.episodes.result import Result
 
 
 class Score:
     """Counts the calls of one session and sums up their rewards."""
 
-    __slots__ = ("calls", "counted", "failed", "outcome", "reward", "rewarded")
+    __slots__ = ("calls", "components", "counted", "failed", "last", "outcome", "reward", "rewarded")
 
     def __init__(self) -> None:
         self.calls = 0
-        self.reward = 0.0
+        self.reward = self.last = 0.0
+        self.components: dict[str, float] | None = None
+        """The sums of the named rewards, if there are any."""
         self.rewarded = False
         """Whether any call gave a reward, be it 0."""
         self.failed = False
@@ -26,12 +31,23 @@ class Score:
         self.failed = result.kind == "failed"
         if result.reward is not None:
             self.reward += result.reward
+            self.last = result.reward
             self.rewarded = True
+        if result.components:
+            self._add_components(result.components)
+
+    def _add_components(self, named: Mapping[str, float]) -> None:
+        sums = self.components = self.components or {}
+        for name, value in named.items():
+            if name in sums or len(sums) < MOST_COMPONENTS:
+                sums[name] = sums.get(name, 0.0) + value
 
     def end(self, failed: bool) -> None:
         """Ends the count, and decides the outcome. Recorded sessions have the same outcomes."""
         self.counted = True
         self.outcome = "failed" if failed else "scored" if self.rewarded else "unscored"
+        if failed:
+            self.components = None
 
     @property
     def so_far(self) -> float | None:

@@ -336,6 +336,7 @@ class ServerSession:
                     result.reward,
                     result.finished,
                     call.trace,
+                    result.components or {},
                 )
             )
         if observers.watched and self.sid in observers.watched:
@@ -346,11 +347,17 @@ class ServerSession:
     def _episode_ended(self, failed: bool) -> None:
         self.score.end(failed)
         outcome, reward = self.score.outcome, self.score.result
-        self._shared.episodes.add(self.environment, outcome, reward)
-        task, calls = self.episode.task if self.episode else None, self.score.calls
+        episode, calls, named = self.episode, self.score.calls, self.score.components or {}
+        self._shared.episodes.add(self.environment, outcome, reward, named)
+        task = None if episode is None else episode.task
         self._shared.observers.tell(
-            EpisodeEnded(self.sid, self.environment, self.key, outcome, reward, calls, self.created, task)
+            EpisodeEnded(
+                self.sid, self.environment, self.key, outcome, reward, calls, self.created, task, named
+            )
         )
+        if episode is not None and reward is not None:
+            misfit = episode.rewards.misfit(reward, self.score.last, named)
+            self._shared.episodes.warn(self.environment, misfit)
 
     def check(self) -> None:
         """Raises the error for requests to a session that has failed or ended."""
@@ -416,5 +423,6 @@ class ServerSession:
                 score.calls,
                 self.place,
                 self.episode.task,
+                score.components or {},
             )
         )
