@@ -26,6 +26,7 @@ from torch import nn
 from torch.nn import functional
 
 from examples.training import curve
+from ors.adapters.common.training import Watch
 from ors.cli.targets.process import served
 from ors.client import AsyncEnvironment, AsyncORS, Options, TextBlock, ToolInvocation, ToolSpec
 from ors.rollouts import (
@@ -244,11 +245,13 @@ class Trainer:
         self.player = Player(Model(recipe.width, recipe.layers).to(device), device)
         self.optimizer = torch.optim.Adam(self.player.model.parameters(), betas=(0.9, 0.95))
         self.rows: list[curve.Row] = []
+        self._watch = Watch()
         self._began = time.perf_counter()
 
     async def step(self, test: Sequence[tuple[str, int]] = ()) -> curve.Row:
         """Plays the episodes of one step, learns from them, and plays the test tasks, if there are any."""
         records = await self._play(list(islice(self.sampler, self.recipe.tasks)), self.recipe.samples)
+        self._watch.count(records)  # warns of failures, and of what `ors runs check` would find
         learned = advantages(records)
         if not learned:
             raise SystemExit(f"No episode of this step has a reward. The first one: {records[0].outcome}")

@@ -128,6 +128,16 @@ def test_an_environment_that_always_failed_has_not_been_broken_by_the_policy(
     assert "break it" not in caplog.text
 
 
+def test_a_training_is_warned_once_of_what_a_check_of_its_run_would_find(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    watch = Watch()
+    for _ in range(8):
+        watch.count([record(Scored(), 1.0, index) for index in range(8) for _ in range(4)])
+    (warning,) = [each.getMessage() for each in caplog.records]
+    assert warning.startswith("All 32 episodes earned 1: no group has any variance. They give no gradient")
+
+
 @pytest.mark.parametrize("outcomes", [[LOST] * 5 + [Scored()] * 3, [BOOM] * 8, [LOST]])
 def test_a_step_in_which_most_episodes_failed_ends_the_training(outcomes: list[Outcome]) -> None:
     with pytest.raises(MostFailed, match=r"of the \d episodes of this step failed; \d of them failed: "):

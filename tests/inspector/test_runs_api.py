@@ -125,6 +125,20 @@ def test_episodes_without_a_reward_come_last_in_both_directions(ask: Asking, tmp
     assert ask.tasks(sort="-reward") == ["test/2", "test/1", "test/0"]
 
 
+def test_a_run_comes_with_its_findings(ask: Asking, tmp_path: Path) -> None:
+    write_run(
+        tmp_path / "run",
+        [episode(n, None if n < 12 else 1.0, outcome=LOST if n < 12 else None) for n in range(40)],
+    )
+    lost, masked = ask.json("/episodes", run="run")["findings"]
+    assert lost["text"].startswith("12 of 40 episodes (30.0%) failed: infrastructure")
+    assert (lost["count"], len(lost["episodes"])) == (12, 10)
+    assert lost["episodes"][0] == episode(0).id
+    assert masked["kind"] == "masked"
+    write_run(tmp_path / "clean", [episode(n, float(n % 2)) for n in range(40)])
+    assert ask.json("/episodes", run="clean")["findings"] == []
+
+
 def test_the_bars_hold_every_reward_once(ask: Asking, tmp_path: Path) -> None:
     rewards = [n / 7 for n in range(-50, 50)] + [7.0]
     write_run(tmp_path / "run", [episode(n, reward) for n, reward in enumerate(rewards)])

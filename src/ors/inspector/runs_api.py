@@ -4,6 +4,7 @@ import asyncio
 import re
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -24,7 +25,7 @@ from ors.inspector.run_queries import (
     verdict,
 )
 from ors.inspector.shown_runs import ShownRuns
-from ors.rollouts.records import Comparison, Entry, compare
+from ors.rollouts.records import Comparison, Entry, Finding, compare
 from ors.server.http.answers import Answer, Headers, answer, refusal
 from ors.server.http.requests import Request
 from ors.server.http.routing import Coming, Route, RouteTable
@@ -32,6 +33,8 @@ from ors.server.routes import ABOUT
 
 PAGE = 100
 MAX_PAGE = 500
+MOST_LINKS = 10
+"""Episodes of a finding in an answer."""
 MOST_MESSAGES = 400
 """Messages of an episode in one answer; the results of a message's calls come with it."""
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -72,6 +75,7 @@ class RunsApi:
             {
                 "version": run.version,
                 "run": run.summary(),
+                "findings": [_finding(each) for each in run.findings()],
                 "found": len(found),
                 "rows": [_row(entry) for entry in _page(request, found)],
                 "histogram": {"bars": histogram(known), "without": len(spread) - len(known)},
@@ -165,6 +169,10 @@ def _row(entry: Entry) -> dict[str, Any]:
         "seconds": entry.seconds,
         "started": entry.started,
     }
+
+
+def _finding(finding: Finding) -> dict[str, Any]:
+    return {**asdict(finding), "episodes": finding.episodes[:MOST_LINKS], "count": len(finding.episodes)}
 
 
 def _neighbours(wanted: str, found: Sequence[Entry]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ors.errors import BadRequest, NotFound, TooLarge
-from ors.rollouts.records import Entry, Run, RunError, find_runs, read_run, summarize
+from ors.rollouts.records import Entry, Finding, Run, RunError, check, find_runs, read_run, summarize
 from ors.rollouts.records.files import Blobs, open_file
 from ors.rollouts.records.line import checked
 
@@ -30,6 +30,7 @@ class ShownRun:
         self._changed = 0.0
         self._figures: dict[str, Any] = {}
         self._version = ""
+        self._findings: tuple[str, list[Finding]] = ("", [])
 
     @property
     def is_read(self) -> bool:
@@ -47,6 +48,12 @@ class ShownRun:
     @property
     def entries(self) -> list[Entry]:
         return [] if self._run is None else list(self._run.entries)
+
+    def findings(self) -> list[Finding]:
+        """What is wrong with it, as of the last refresh."""
+        if self._findings[0] != self._version:
+            self._findings = self._version, check(self.entries)
+        return self._findings[1]
 
     def refresh(self) -> None:
         """Reads what was added; all of it if the files were replaced by others.

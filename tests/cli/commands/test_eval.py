@@ -69,6 +69,38 @@ def test_a_target_is_served_played_and_reported(tmp_path: Path) -> None:
     assert (first.outcome, first.reward, first.rewards) == (Scored(), 1.0, (0.25, 1.0))
 
 
+def test_a_finding_is_said_while_it_plays_and_in_the_report(quiz_url: str, tmp_path: Path) -> None:
+    constant = tmp_path / "constant.py"
+    constant.write_text(
+        "from ors.client import ToolInvocation\n"
+        "from ors.rollouts import AgentMessage\n"
+        "class Constant:\n"
+        "    async def reply(self, conversation, tools):\n"
+        '        return AgentMessage(calls=(ToolInvocation("submit", {"answer": -1}),))\n'
+        "agent = Constant()\n"
+    )
+    how = [
+        "eval",
+        quiz_url,
+        "--env",
+        "quiz",
+        "--model",
+        "constant:agent",
+        "--tasks",
+        "0:4",
+        "--samples",
+        "16",
+    ]
+    done = run(*how, "--out", "run", cwd=tmp_path)
+    lines = [line for line in done.err.splitlines() if line.startswith("Finding: All ")]
+    assert len(lines) == 1, done.err
+    assert "earned 0: no group has any variance. They give no gradient" in lines[0]
+    assert "finding: All 64 episodes earned 0" in done.out
+    told = run(*how, "--out", "run2", "--json", cwd=tmp_path)
+    assert "Finding" not in told.err
+    assert [each["kind"] for each in told.json["findings"]] == ["no_variance"]
+
+
 def test_the_reduction_has_a_default_that_is_said(quiz_url: str, tmp_path: Path) -> None:
     done = run("eval", quiz_url, "--model", "replay:gold", "--tasks", "0", "--out", "again", cwd=tmp_path)
     assert done.code == 2

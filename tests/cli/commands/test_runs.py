@@ -180,6 +180,23 @@ def test_runs_without_common_tasks_are_a_fault(first: Path, tmp_path: Path) -> N
     assert "share no task that was played to its end" in done.err
 
 
+def test_a_run_is_checked_and_a_finding_is_a_fault_if_that_is_asked_for(first: Path, second: Path) -> None:
+    done = run("runs", "check", str(first))
+    assert done.code == 0
+    lines = done.out.splitlines()
+    assert lines[0].startswith("1 of 8 episodes (12.5%) failed: infrastructure, ")
+    assert "ors eval --resume" in lines[1]
+    assert lines[2] == f"  episodes: {episode(2, None, sample=1, outcome=LOST).id[:8]}"
+    assert lines[-1] == "3 findings"
+    assert run("runs", "check", str(first), "--strict").code == 1
+    found = run("runs", "check", str(first), "--strict", "--json")
+    assert found.code == 1
+    kinds = [each["kind"] for each in found.json["findings"]]
+    assert kinds == [f"failed infrastructure {LOST.stage} {LOST.error}", "hit_limit", "masked"]
+    clean = run("runs", "check", str(second), "--strict")
+    assert (clean.code, clean.out) == (0, "No findings.\n")
+
+
 def test_messages_are_exported_by_reward(first: Path, tmp_path: Path) -> None:
     out = tmp_path / "sft.jsonl"
     done = run(

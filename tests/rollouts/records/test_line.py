@@ -44,7 +44,8 @@ def test_a_line_has_the_documented_keys_and_nothing_of_the_provider(tmp_path: Pa
     line = json.loads(encode(record, Blobs(tmp_path)))
     assert list(line) == [
         *("schema", "id", "environment", "split", "index", "sample", "agent", "outcome", "reward", "rewards"),
-        *("tokens", "session", "started", "seconds", "attempts", "times", "tools", "messages"),
+        *("tokens", "session", "started", "seconds", "attempts", "times", "actions"),
+        *("tools", "messages"),
     ]
     assert line["times"] == {"model": [0.0], "calls": [0.25]}
     assert "native" not in line["messages"][1]

@@ -25,10 +25,11 @@ from ors.rollouts import (
 from ors.rollouts.episodes.outcome import Party, is_lost, worth_retrying
 from ors.rollouts.episodes.rules import Rules
 from ors.rollouts.episodes.scoring import BY_DEFAULT
+from ors.rollouts.records import Health, entry_of
 
 RETRIES = 2
 _KINDS = ("unscored", "refused", "truncated", *(f"failed_{who}" for who in get_args(Party)))
-_TASK_WINDOW, _ALL_WINDOW = 8, 64
+_TASK_WINDOW, _ALL_WINDOW, _HEALTH_WINDOW = 8, 64, 1024
 
 logger = logging.getLogger("ors.adapters")
 
@@ -145,16 +146,23 @@ class MostFailed(RuntimeError):
 
 
 class Watch:
-    """Counts what becomes of episodes, and warns when a policy may have learned to break the environment."""
+    """Counts what becomes of episodes, and warns of what `ors runs check` would find in the latest.
+
+    It also warns when a policy may have learned to break the environment.
+    """
 
     def __init__(self) -> None:
         self._broken: dict[str, tuple[int, int, int]] = {}
         """Of a task or an environment: episodes, failures in the first ones, and in those now."""
+        self._health = Health(window=_HEALTH_WINDOW)
 
     def count(self, records: Sequence[EpisodeRecord]) -> dict[str, float]:
         """Logs why episodes failed; returns metrics: the share that is left out, and that of each kind."""
         for record in records:
             self._compare(record)
+        for finding in self._health.add(map(entry_of, records)):
+            if not finding.kind.startswith("failed"):  # which is told below
+                logger.warning("%s", finding)
         failed = [each for each in records if isinstance(each.outcome, Failed)]
         reasons = Counter((told(each.outcome), each.reward) for each in failed)
         for (text, reward), count in reasons.most_common(8):

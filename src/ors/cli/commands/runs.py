@@ -1,4 +1,4 @@
-"""`ors runs`: lists, shows, compares and exports runs."""
+"""`ors runs`: lists, shows, compares, checks and exports runs."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -15,6 +15,7 @@ from ors.cli.output.runs import (
     print_comparison,
     print_episode,
     print_episodes,
+    print_findings,
     print_runs,
     print_summary,
     print_tasks,
@@ -26,6 +27,7 @@ from ors.rollouts.records import (
     ExportFormat,
     Run,
     RunError,
+    check,
     compare,
     draw,
     export_run,
@@ -47,11 +49,12 @@ RUN = click.argument("run", metavar="RUN", type=click.Path(path_type=Path))
         "ors runs list",
         "ors runs show runs/first",
         "ors runs compare runs/first runs/second",
+        "ors runs check runs/first --strict",
         "ors runs export runs/first --format openai --out sft.jsonl --min-reward 1",
     ],
 )
 def runs() -> None:
-    """List, show, compare and export runs.
+    """List, show, compare, check and export runs.
 
     RUN is the folder of a run: one with the file run.json.
     """
@@ -161,6 +164,28 @@ def compare_runs(first: Path, second: Path, as_json: bool) -> None:
         print_json(comparison_json(found))
     else:
         print_comparison(found)
+
+
+@runs.command(
+    "check", cls=Command, examples=["ors runs check runs/first", "ors runs check runs/first --strict"]
+)
+@RUN
+@click.option("--strict", is_flag=True, help="Exit with 1 if there is a finding.")
+@as_json
+def check_run(run: Path, strict: bool, as_json: bool) -> None:
+    """Look for faults and reward hacking in a run.
+
+    Finds failures by kind, tasks that always or never succeed, groups without variance, rewards out of range,
+    rewards that grow with length or come without work, one answer to many tasks, and episodes that hit a
+    limit or have no reward. What luck explains is no finding.
+    """
+    found = check(_opened(run).entries)
+    if as_json:
+        print_json({"run": str(run), "findings": [asdict(each) for each in found]})
+    else:
+        print_findings(found)
+    if strict and found:
+        raise click.exceptions.Exit(1)
 
 
 @runs.command(

@@ -4,16 +4,16 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import click
 
-from ors.rollouts import EpisodeRecord, Failed, TaskKey, Usage, task_key
+from ors.rollouts import EpisodeRecord, TaskKey, Usage
 from ors.rollouts.episodes.scoring import BY_DEFAULT, Scoring
-from ors.rollouts.records import Entry, Estimate
+from ors.rollouts.records import Entry, Estimate, Finding, Health, entry_of
 from ors.rollouts.records.statistics import mean_score
 
 if TYPE_CHECKING:
@@ -35,17 +35,22 @@ class EvalTally:
     usage: Usage = field(default_factory=Usage)
     failures: Counter[str] = field(default_factory=Counter)
     """Failed episodes, by who failed."""
+    health: Health = field(default_factory=Health)
+    tell: Callable[[Finding], None] = lambda finding: None
+    """Called with each new finding."""
 
     def add(self, record: EpisodeRecord | Entry) -> None:
         """Counts an episode, as it was played or as the index of its run has it."""
-        task = record.task if isinstance(record, Entry) else task_key(record.task)
+        entry = record if isinstance(record, Entry) else replace(entry_of(record), scoring=self.scoring)
         self.done += 1
-        self.usage += record.usage
-        if isinstance(record.outcome, Failed):
-            self.failures[record.outcome.who] += 1
-        if (score := self.scoring.score(record.outcome, record.reward)) is not None:
-            self.rewards.setdefault(task, []).append(score)
-            self.unrewarded += record.reward is None
+        self.usage += entry.usage
+        if entry.failed_by:
+            self.failures[entry.failed_by] += 1
+        if (score := entry.score) is not None:
+            self.rewards.setdefault(entry.task, []).append(score)
+            self.unrewarded += entry.reward is None
+        for finding in self.health.add([entry]):
+            self.tell(finding)
 
     def mean(self) -> Estimate | None:
         """The mean reward so far, with its interval. Another thread may ask for it."""

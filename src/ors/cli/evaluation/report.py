@@ -7,10 +7,10 @@ from typing import Any
 
 import click
 
-from ors.cli.errors import shown_path
+from ors.cli.errors import clean, shown_path
 from ors.cli.evaluation.plan import EvalPlan
 from ors.cli.output.runs import print_summary, print_tasks
-from ors.rollouts.records import Run, summarize, task_rows
+from ors.rollouts.records import Run, check, summarize, task_rows
 
 MOST_TASKS = 20
 """More tasks than this are not listed: `ors runs show --tasks` does."""
@@ -21,6 +21,8 @@ def print_report(run: Run, plan: EvalPlan, picture: Path | None) -> None:
     rows = task_rows(run.entries)
     if len(rows) <= MOST_TASKS:
         print_tasks(rows)
+    for each in check(run.entries):
+        click.echo(f"\nfinding: {clean(str(each))}")
     click.echo()
     click.echo(f"reward of an episode: {plan.reward} of the rewards of its steps (--reward)")
     drawn = "" if picture is None else f", picture: {shown_path(picture)}"
@@ -34,6 +36,7 @@ def report_json(run: Run) -> dict[str, Any]:
         "config": run.info.config,
         **asdict(summarize(run.entries)),
         "by_task": rows,
+        "findings": [asdict(each) for each in check(run.entries)],
     }
 
 

@@ -17,7 +17,7 @@ from ors.cli.targets.connect import known_name
 from ors.client import AsyncEnvironment, AsyncORS
 from ors.rollouts import Agent, EpisodeKey, EpisodeRecord, Failed, Outcome, TaskRef, episode_key, rollouts
 from ors.rollouts.episodes.scoring import Scoring
-from ors.rollouts.records import Run, RunWriter, read_run
+from ors.rollouts.records import Finding, Run, RunWriter, read_run
 
 STOP_AFTER = 20
 """So many failures in a row stop a run: the next would fail too, and cost as much."""
@@ -61,6 +61,7 @@ class EvalRun:
             with opened() as writer:
                 self.begun = True
                 tally = EvalTally(len(tasks) * self.plan.samples, Scoring.of(self.plan.as_json()))
+                tally.tell = (lambda finding: None) if quiet else _tell
                 skip = _played(read_run(writer.folder), tasks, self.plan.samples, tally, retry)
                 how: dict[str, Any] = {**self.plan.playing(), "concurrency": concurrency}
                 how |= {"secrets": self.secrets, "skip": skip}
@@ -94,6 +95,10 @@ class EvalRun:
             close = getattr(self.agent, "close", None)
             if close is not None:
                 await close()
+
+
+def _tell(finding: Finding) -> None:
+    click.echo(f"Finding: {clean(str(finding))}", err=True)
 
 
 def _without_content(record: EpisodeRecord, error: Exception) -> EpisodeRecord:

@@ -22,12 +22,13 @@ from ors.rollouts import (
     UserMessage,
     task_key,
 )
-from ors.rollouts.records import Comparison, Entry, Estimate, Row, Run, Summary, TaskChange
+from ors.rollouts.records import Comparison, Entry, Estimate, Finding, Row, Run, Summary, TaskChange
 from ors.rollouts.records.statistics import counted
 from ors.types import Block, described
 
 MOST_CHANGES = 10
 LONGEST_BLOCK = 2000
+MOST_IDS = 5
 LATENCIES = {"episode": "episode", "model": "model request", "call": "call"}
 """What the names of latencies stand for."""
 
@@ -285,6 +286,17 @@ def _print_rest(count: int) -> None:
         click.echo(f"and {number(count - MOST_CHANGES)} more; see --json")
 
 
+def print_findings(findings: Sequence[Finding]) -> None:
+    """Prints each finding with what to do, and the first episodes behind it."""
+    for each in findings:
+        more = len(each.episodes) - MOST_IDS
+        ids = ", ".join(id[:8] for id in each.episodes[:MOST_IDS]) + (
+            f" and {more:,} more" if more > 0 else ""
+        )
+        click.echo(f"{clean(each.text)}\n  {each.advice}.\n  episodes: {clean(ids)}")
+    click.echo(counted(len(findings), "finding") if findings else "No findings.")
+
+
 def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     click.echo()
     print_table(columns, rows)
@@ -297,7 +309,7 @@ def _counts(counts: Any) -> str:
 def entry_json(place: int, entry: Entry) -> dict[str, Any]:
     found = asdict(entry)
     task = found.pop("task")
-    for key in ("part", "offset", "size", "model_seconds", "call_seconds", "scoring"):
+    for key in ("part", "offset", "size", "model_seconds", "call_seconds", "scoring", "actions"):
         del found[key]
     return {
         "number": place,

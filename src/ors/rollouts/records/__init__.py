@@ -3,10 +3,11 @@
 from ors.rollouts.records.comparison import Comparison, TaskChange, compare
 from ors.rollouts.records.exports import FORMATS, OUTCOMES, Exported, ExportFormat, export_run
 from ors.rollouts.records.files import RunError
+from ors.rollouts.records.health import Finding, Health, check
 from ors.rollouts.records.info import RunInfo
 from ors.rollouts.records.line import line_schema, record_json
 from ors.rollouts.records.picture import draw
-from ors.rollouts.records.reader import BrokenLine, Entry, Run, find_runs, read_run
+from ors.rollouts.records.reader import BrokenLine, Entry, Run, entry_of, find_runs, read_run
 from ors.rollouts.records.statistics import (
     Estimate,
     Row,
@@ -26,6 +27,8 @@ __all__ = [
     "Estimate",
     "ExportFormat",
     "Exported",
+    "Finding",
+    "Health",
     "Row",
     "Run",
     "RunError",
@@ -33,9 +36,11 @@ __all__ = [
     "RunWriter",
     "Summary",
     "TaskChange",
+    "check",
     "clustered_mean",
     "compare",
     "draw",
+    "entry_of",
     "export_run",
     "find_runs",
     "line_schema",

@@ -1,7 +1,7 @@
 """One episode as a line of JSON, from the record and back."""
 
 import base64
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Annotated, Any, Literal, TypeVar, assert_never, get_args
@@ -22,6 +22,7 @@ from ors.providers.messages import (
 )
 from ors.rollouts.episodes.episode import EpisodeRecord, TaskRef
 from ors.rollouts.episodes.outcome import Outcome
+from ors.rollouts.records.activity import Actions, LineTimes, actions, times
 from ors.rollouts.records.files import BLOB_NAME, Blobs, NewerSchema, RunError
 from ors.types import Block, ImageBlock, JSONObject, TextBlock, ToolSpec
 
@@ -37,14 +38,6 @@ BlobName = Annotated[str, Field(pattern=BLOB_NAME)]
 _TOOLS = tuple[ToolSpec, ...]
 _KINDS: tuple[type[Block], ...] = get_args(Block)
 _BLOCK_KEYS = {key for kind in _KINDS for key in kind.model_fields}
-
-
-@dataclass(frozen=True, slots=True)
-class LineTimes:
-    """Seconds of each model request and of each call: those of the messages, for tables."""
-
-    model: tuple[Seconds, ...] = ()
-    calls: tuple[Seconds, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +61,8 @@ class Line:
     seconds: Seconds = 0.0
     attempts: Count = 1
     times: LineTimes = field(default_factory=LineTimes)
+    actions: Actions | None = None
+    """None in lines of older versions."""
     tools: BlobName | None = None
     task: JSONObject | None = None
     task_blob: BlobName | None = None
@@ -135,7 +130,8 @@ def _line(record: EpisodeRecord, blobs: Blobs | None) -> dict[str, Any]:
         "started": record.started,
         "seconds": record.seconds,
         "attempts": record.attempts,
-        "times": _times(record.messages),
+        "times": times(record.messages),
+        "actions": actions(record.messages),
         "tools": tools,
         **_task(record.task, blobs),
         "messages": [_message(each, blobs) for each in record.messages],
@@ -157,13 +153,6 @@ def _put(value: Any, kind: type, blobs: Blobs) -> str:
     content = dumps(value)
     adapter(kind).validate_python(loads(content))
     return blobs.put(content)
-
-
-def _times(messages: Sequence[Message]) -> LineTimes:
-    return LineTimes(
-        tuple(each.seconds for each in messages if isinstance(each, AgentMessage)),
-        tuple(each.seconds for each in messages if isinstance(each, ToolMessage)),
-    )
 
 
 def _message(message: Message, blobs: Blobs | None) -> Any:

@@ -15,6 +15,7 @@ from ors.rollouts.episodes.episode import EpisodeRecord, TaskRef
 from ors.rollouts.episodes.outcome import Failed, Outcome, Party
 from ors.rollouts.episodes.scoring import BY_DEFAULT, Scoring
 from ors.rollouts.episodes.task import TaskKey, task_key
+from ors.rollouts.records.activity import Actions, actions, times
 from ors.rollouts.records.files import Blobs, NewerSchema, RunError, open_file
 from ors.rollouts.records.info import FILE, read_info
 from ors.rollouts.records.line import Line, check_schema, decode, parsed, validated
@@ -22,6 +23,7 @@ from ors.rollouts.records.line import Line, check_schema, decode, parsed, valida
 _BUFFER = 1024 * 1024
 _MESSAGES = b',"messages":['
 _BEGIN = b'{"schema":'
+_UNKNOWN = Actions()
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,9 @@ class Entry:
     scoring: Scoring = BY_DEFAULT
     components: Mapping[str, float] = field(default_factory=dict)
     """The named rewards."""
+    rewards: tuple[float | None, ...] = ()
+    """The reward of each step."""
+    actions: Actions = _UNKNOWN
 
     @property
     def score(self) -> float | None:
@@ -109,6 +114,34 @@ def _of(read: Line, part: str, offset: int, size: int, scoring: Scoring) -> Entr
         size,
         scoring,
         {sys.intern(name): value for name, value in read.components.items()},
+        read.rewards,
+        read.actions or Actions(len(read.times.calls)),
+    )
+
+
+def entry_of(record: EpisodeRecord) -> Entry:
+    """The entry of an episode that is in no run. It counts as its record says."""
+    seconds = times(record.messages)
+    return Entry(
+        record.id,
+        task_key(record.task),
+        record.sample,
+        record.agent,
+        record.outcome,
+        record.reward,
+        record.usage,
+        record.started,
+        record.seconds,
+        record.attempts,
+        seconds.model,
+        seconds.calls,
+        part="",
+        offset=0,
+        size=0,
+        scoring=Scoring(None, None),
+        components=record.components,
+        rewards=record.rewards,
+        actions=actions(record.messages),
     )
 
 

@@ -334,7 +334,7 @@ def two_sided(t: float, degrees: int) -> float:
     """The probability of a value as far from 0 as `t`, or farther."""
     if t == inf or t == -inf:
         return 0.0
-    return _incomplete_beta(degrees / 2, 0.5, degrees / (degrees + t * t))
+    return incomplete_beta(degrees / 2, 0.5, degrees / (degrees + t * t))
 
 
 def quantile(confidence: float, degrees: int) -> float:
@@ -351,12 +351,13 @@ def quantile(confidence: float, degrees: int) -> float:
     return high
 
 
-def _incomplete_beta(a: float, b: float, x: float) -> float:
+def incomplete_beta(a: float, b: float, x: float) -> float:
+    """The regularized incomplete beta function; with b = n - a + 1, at least a successes in n trials."""
     if x <= 0 or x >= 1:
         return float(x >= 1)
     # The continued fraction converges fast on this side of the mean only.
     if x > (a + 1) / (a + b + 2):
-        return 1 - _incomplete_beta(b, a, 1 - x)
+        return 1 - incomplete_beta(b, a, 1 - x)
     front = exp(lgamma(a + b) - lgamma(a) - lgamma(b) + a * log(x) + b * log(1 - x))
     return front * _fraction(a, b, x) / a
 

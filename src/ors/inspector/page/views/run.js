@@ -56,6 +56,7 @@ export async function show(main, [name], state) {
 class RunView {
   #tiles = h("div", { class: "tiles" });
   #spread = h("section", { class: "card spread", "aria-label": "Rewards" });
+  #findings = h("section", { class: "card findings", "aria-label": "Findings", hidden: true });
   #found = h("span", { class: "where", "aria-live": "polite" });
   #scale = [0, 1];
 
@@ -75,6 +76,7 @@ class RunView {
       "div",
       null,
       h("div", { class: "columns run" }, this.#tiles, this.#spread),
+      this.#findings,
       h(
         "section",
         { class: "card episodes", "aria-label": "Episodes" },
@@ -133,7 +135,17 @@ class RunView {
     );
   }
 
-  #draw({ run, found, histogram: spread }) {
+  #draw({ run, findings, found, histogram: spread }) {
+    this.#findings.hidden = !findings.length;
+    fill(
+      this.#findings,
+      h("h2", null, plural(findings.length, "finding")),
+      h(
+        "ul",
+        null,
+        findings.map((each) => this.#finding(each)),
+      ),
+    );
     const ended = ["scored", "unscored", "truncated", "refused", "failed"]
       .filter((what) => run.outcomes[what])
       .map((what) => `${count(run.outcomes[what])} ${what}`);
@@ -182,6 +194,19 @@ class RunView {
     bars()[focused]?.focus({ preventScroll: true });
     const values = spread.bars.flatMap((bar) => [bar.from, bar.to]);
     this.#scale = [Math.min(0, ...values), Math.max(0, ...values)];
+  }
+
+  /** What was found, what to do, and links to the episodes behind it. */
+  #finding({ text, advice, episodes, count: all }) {
+    const links = episodes.flatMap((id) => [" ", this.listing.link([id], id.slice(0, 8))]);
+    const more = all > episodes.length ? ` and ${count(all - episodes.length)} more` : null;
+    return h(
+      "li",
+      null,
+      h("b", null, text),
+      h("div", null, `${advice}.`),
+      h("div", { class: "muted" }, "Episodes:", links, more),
+    );
   }
 
   #histogram(spread) {
