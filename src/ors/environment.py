@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ors._authoring.task_lists import Listing, declare_tasks
 from ors._authoring.tool_signatures import checked
-from ors._authoring.tools import Spawn, Toolbox, call, method, terminal, tool
+from ors._authoring.tools import Spawn, Toolbox, call, live_tools, method, terminal, tool
 from ors.errors import InvalidEnvironment, ToolError
 from ors.types import (
     Block,
@@ -176,8 +176,10 @@ class Environment(ABC):
         return ListToolsOutput(tools=tools.specs(shared=True), terminal_tool=tools.terminal())
 
     def list_task_tools(self) -> Any:  # so that an override may be `def` or `async def`
-        """The tools of this task only, as ListToolsOutput; by default all `@tool(shared=False)` ones."""
-        return ListToolsOutput(tools=self._tools().specs(shared=False))
+        """The tools of this task only, as ListToolsOutput; by default all `@tool(shared=False)` ones
+        and those of MCP servers."""
+        live = [spec for each in live_tools(self) for spec in each.specs]
+        return ListToolsOutput(tools=[*self._tools().specs(shared=False), *live])
 
     async def _call_tool(self, name: str, input: JSONObject) -> RunToolOutput:
         """Runs a tool by name. Override it to serve tools that have no method."""

@@ -1,10 +1,10 @@
 """Tools: the methods of an author's class that agents may call."""
 
 import inspect
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from functools import partial
-from typing import Any, Protocol, TypeVar, overload
+from typing import Any, Protocol, Self, TypeVar, overload
 
 from pydantic import BaseModel
 
@@ -110,6 +110,50 @@ def method(target: Any, name: str) -> Any:
     return getattr(target, name)  # a proxy object with a __getattr__
 
 
+# ── Tools that a session brings along ────────────────────────────────────────────────────────────
+
+
+class ToolsLost(RuntimeError):
+    """Live tools can run no further call, so the session has failed."""
+
+
+class LiveTools:
+    """A toolset whose tools are known once it is open, such as those of an MCP server."""
+
+    name = ""
+    specs: Sequence[ToolSpec] = ()
+    forked = False
+
+    def __init__(self, env: Any) -> None:
+        self.env = env
+
+    async def open(self) -> None:
+        """Connects, and sets `specs`. `close` follows, also after a failure."""
+
+    async def run(self, name: str, given: Mapping[str, Any]) -> ToolOutput:
+        """Runs one of `specs`. Raises ToolsLost if no further call can run."""
+        raise NotImplementedError
+
+    async def close(self) -> None:
+        """Ends what was opened. Never raises."""
+
+    async def fork(self, env: Any) -> Self:
+        """The same tools for `env`, a copy, opened anew."""
+        made = env.__dict__["_toolset_instances"][type(self)] = type(self)(
+            env
+        )  # now: it may fail, or be ended
+        made.forked = True
+        await made.open()
+        return made
+
+
+def live_tools(env: Any, name: str | None = None) -> list[LiveTools]:
+    """The live tools of a session; with `name`, those that have such a tool."""
+    made = getattr(env, "__dict__", {}).get("_toolset_instances", {}).values()
+    live = [each for each in made if isinstance(each, LiveTools)]
+    return [each for each in live if name is None or any(spec.name == name for spec in each.specs)]
+
+
 # ── All tools of a class ─────────────────────────────────────────────────────────────────────────
 
 
@@ -123,6 +167,7 @@ class Toolbox:
         self.by_name = {name: define(owner, name, raw, None) for name, raw in _marked(owner)}
         for toolset in toolsets:
             self._add(toolset)
+        self.live = tuple(toolset for toolset in toolsets if issubclass(toolset, LiveTools))
 
     def _add(self, toolset: type) -> None:
         if not inspect.isclass(toolset):
@@ -137,8 +182,24 @@ class Toolbox:
                 )
             self.by_name[name] = define(toolset, name, raw, toolset)
 
+    async def open_live(self, env: Any) -> None:
+        """Opens the live tools of a session.
+
+        Raises:
+            InvalidEnvironment: two tools have the same name.
+        """
+        owners = dict.fromkeys(self.by_name, self._owner.__name__)
+        for toolset in self.live:
+            live = await toolset_of(env, toolset, None)
+            await live.open()
+            for name in (spec.name for spec in live.specs):
+                if name in owners:
+                    both = f"of {owners[name]} and {live.name}"
+                    raise InvalidEnvironment(f"two tools are named {name!r}, {both}; use only= or prefix=")
+                owners[name] = live.name
+
     def __len__(self) -> int:
-        return len(self.by_name)
+        return len(self.by_name) + len(self.live)
 
     def specs(self, *, shared: bool) -> list[ToolSpec]:
         return [
@@ -203,6 +264,8 @@ class Toolbox:
         if definition is None or not (definition.shared or definition.terminal):
             listed = await task_specific(env, spawn)
             if definition is None and name in listed:
+                for live in live_tools(env, name):
+                    return await live.run(name, given)
                 raise ToolError(
                     f"{name!r} is listed for this task, but nothing serves it", reason="not_found"
                 )

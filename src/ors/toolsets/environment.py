@@ -59,6 +59,14 @@ class SandboxEnvironment(Environment):
     fork.together = _forks  # type: ignore[attr-defined]
 
 
+def box_of(env: Any) -> Sandbox:
+    box: Sandbox | None = getattr(env, "box", None)
+    if box is None:
+        how = "derive it from SandboxEnvironment, and call its setup()"
+        raise InvalidEnvironment(f"{type(env).__name__} has no sandbox: {how}")
+    return box
+
+
 class SandboxTools:
     """Tools that work in the sandbox of their environment, `self._box`. A toolset need not be a `Toolset`.
 
@@ -70,11 +78,7 @@ class SandboxTools:
 
     def __init__(self, env: Any) -> None:
         self.env = env
-        box = getattr(env, "box", None)
-        if box is None:
-            how = "derive it from SandboxEnvironment, and call its setup()"
-            raise InvalidEnvironment(f"{type(env).__name__} has no sandbox: {how}")
-        self._box: Sandbox = box
+        self._box = box_of(env)
 
     def fork(self, env: Any) -> Self:
         """The same tools for a forked sandbox. Programs are not copied, but start anew, and say so."""

@@ -20,6 +20,9 @@ class Unisolated:
     name = "none"
     isolates = False
 
+    def __init__(self, *, warns: bool = True) -> None:
+        self._warns = warns
+
     def missing(self, spec: SandboxSpec) -> Trouble | None:
         """Reports what this machine lacks."""
         if spec.image or spec.rootfs:
@@ -28,7 +31,10 @@ class Unisolated:
 
     def launch(self, spec: SandboxSpec, connection: int, errors: int) -> Launched:
         """Starts the agent as a plain process, and says so."""
-        log.warning("sandbox backend 'none': nothing is isolated; programs can do all that this process can")
+        if self._warns:
+            log.warning(
+                "sandbox backend 'none': nothing is isolated; programs can do all that this process can"
+            )
         folder = tempfile.mkdtemp(prefix="ors-none-")
         for place in ("work", "home/agent"):
             os.makedirs(f"{folder}/{place}")

@@ -152,18 +152,20 @@ def lock(settings: dict[str, Any]) -> None:
         value = value if hard == resource.RLIM_INFINITY else min(value, hard)
         # A hard limit of CPU time would end the agent, which ignores the signal of a soft one.
         resource.setrlimit(kind, (value, hard if name == "CPU" else value))
-    if settings["places"]:
-        import _ctypes  # `ctypes` would load five modules more
+    import _ctypes  # `ctypes` would load five modules more
 
-        program: Any = None  # the library that is loaded already
-        library = _ctypes.dlopen(program, 0)
+    program: Any = None  # the library that is loaded already
+    library = _ctypes.dlopen(program, 0)
 
-        def call(name: str, *arguments: object) -> None:
-            _ctypes.call_function(_ctypes.dlsym(library, name), arguments)
+    def call(name: str, *arguments: object) -> None:
+        _ctypes.call_function(_ctypes.dlsym(library, name), arguments)
 
-        if settings["agent"]:
-            part(settings["agent"], call)
-        call("prctl", 4, 0, 0, 0, 0)  # PR_SET_DUMPABLE
+    if not settings["places"]:
+        call("prctl", 36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER: orphans come here, as in a namespace
+        return
+    if settings["agent"]:
+        part(settings["agent"], call)
+    call("prctl", 4, 0, 0, 0, 0)  # PR_SET_DUMPABLE
 
 
 def part(agent: int, call: Callable[..., None]) -> None:

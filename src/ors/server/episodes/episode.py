@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from ors._authoring.tool_signatures import Returned, ToolDef, checked
-from ors._authoring.tools import SPAWN, call, method
+from ors._authoring.tools import SPAWN, ToolsLost, call, live_tools, method
 from ors._json import dumps
 from ors._masking import hidden
 from ors._protocol import result_events
@@ -62,6 +62,7 @@ class Episode:
         "_steps_left",
         "_tools",
         "broken",
+        "broken_by",
         "task",
     )
 
@@ -86,6 +87,8 @@ class Episode:
         self._steps_left = cls.max_steps
         self.broken = ""
         """Why no further call can run; empty if calls can run."""
+        self.broken_by = "tool_timeout"
+        """The reason code of `broken`."""
 
     async def setup(self) -> None:
         seconds = self._limits.setup_seconds
@@ -111,6 +114,8 @@ class Episode:
             result = await self._in_thread(setup)
             if inspect.isawaitable(result):
                 await result
+        if self._tools.live:
+            await self._tools.open_live(self._ready)
 
     async def _in_thread(self, fn: Callable[..., Any], *args: Any) -> Any:
         # Resources of a constructor or setup must be released even when nobody waits for it any more:
@@ -130,14 +135,16 @@ class Episode:
         """Makes the environment at once, if no author's code has to run for it. A copy has one already."""
         if self._env is not None:
             return True
-        if not self._has_default_constructor() or self._cls.setup is not Environment.setup:
+        has_setup = self._cls.setup is not Environment.setup or self._tools.live
+        if has_setup or not self._has_default_constructor():
             return False
         self._make()
         return True
 
     @property
     def needs_teardown(self) -> bool:
-        return self._env is not None and self._cls.teardown is not Environment.teardown
+        has_one = self._cls.teardown is not Environment.teardown or bool(self._tools.live)
+        return self._env is not None and has_one
 
     async def prompt(self) -> Any:
         """The blocks that the agent sees first.
@@ -171,7 +178,7 @@ class Episode:
             await self._order.enter(alone)
         try:
             if self.broken:
-                return failed(self.broken, "tool_timeout")
+                return failed(self.broken, self.broken_by)
             if self._finished and not self._cls.calls_after_finished:
                 return already_finished(name)
             seconds = (definition.timeout if definition else None) or self._limits.tool_seconds
@@ -189,7 +196,10 @@ class Episode:
             if isinstance(error, SandboxLimit) and error.reason != "waiting":  # the agent's doing
                 return self._refusal(error)
             self._log(f"tool {name!r} failed", error)
-            return failed(self._words("Tool execution failed", error), failure_reason(error))
+            words = self._words("Tool execution failed", error)
+            if isinstance(error, ToolsLost):
+                self.broken, self.broken_by = words, "environment"
+            return failed(words, failure_reason(error))
         finally:
             self._order.leave()
 
@@ -201,7 +211,8 @@ class Episode:
 
     def _out_of_time(self, name: str, definition: ToolDef | None, seconds: float) -> Result:
         message = f"Tool {name!r} exceeded its time limit of {seconds:g} s"
-        if definition is None or not definition.is_async:
+        is_async = bool(live_tools(self._env, name)) if definition is None else definition.is_async
+        if not is_async:
             # Its thread cannot be stopped, and may change the environment while the next call runs.
             message += " and still runs in its thread, so the session has failed"
             self.broken = message
@@ -273,7 +284,7 @@ class Episode:
 
     def _check_going_on(self) -> None:
         if self.broken:
-            raise ServerFailed(self.broken, reason="tool_timeout")
+            raise ServerFailed(self.broken, reason=self.broken_by)
         if self._finished and not self._cls.calls_after_finished:
             text = "The episode has finished: there is nothing to go on from"
             raise BadRequest(text, reason="episode_finished")
@@ -340,6 +351,8 @@ class Episode:
         if self._busy is not None:
             await self._busy
         env, self._env = self._env, None
+        for live in live_tools(env):
+            await live.close()
         # The base class's teardown does nothing, so it needs no thread.
         if env is not None and type(env).teardown is not Environment.teardown:
             await call(method(env, "teardown"), spawn=self._run_with_retry)

@@ -300,17 +300,18 @@ class ServerSession:
         assert self.episode is not None
         return await self.episode.call(name, given)
 
-    def _fail(self, why: str, tool: str) -> None:
+    def _fail(self, episode: Episode, tool: str) -> None:
         self._set_state(FAILED)
-        self.failure = ServerFailed(why, reason="tool_timeout")
-        lost = 0 if self.episode is None else self.episode.lost_threads
-        self._shared.observers.tell(ThreadLost(self.sid, self.environment, tool, lost))
+        self.failure = ServerFailed(episode.broken, reason=episode.broken_by)
+        if episode.broken_by == "tool_timeout":
+            lost = episode.lost_threads
+            self._shared.observers.tell(ThreadLost(self.sid, self.environment, tool, lost))
 
     def _call_finished(self, call: Call, result: Result) -> None:
-        if result.reason == "tool_timeout" and self.state is READY:
+        if result.kind == "failed" and self.state is READY:
             assert self.episode is not None
             if self.episode.broken:
-                self._fail(self.episode.broken, call.tool)
+                self._fail(self.episode, call.tool)
         self.seen = call.finished_at  # a running call counts as activity, up to its end
         self.score.add(result)
         labels = (self.environment, call.tool, result.kind, result.reason)
