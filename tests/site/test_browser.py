@@ -13,6 +13,7 @@ from openapi_spec_validator import validate
 from selenium import webdriver
 from selenium.webdriver.common.keys import Keys
 
+from ors.server.admin.openapi import document
 from scripts.site import openapi
 from scripts.site.outside import ROOT
 from tests.support.browser import Page, chromium
@@ -161,4 +162,4 @@ def test_the_files_for_programs_are_there_and_the_document_is_valid() -> None:
     assert (SITE / "llms.txt").read_text().startswith("# ors-kit")
     assert len((SITE / "llms-full.txt").read_text()) > 100_000
     assert (SITE / "reference/openapi.json").read_text() == openapi.as_json()
-    validate(openapi.document())
+    validate(document())

@@ -65,6 +65,7 @@ OPENREWARD = Package("openreward", "0.1.167", "openreward.environments")
 HARBOR = Package(
     "harbor", "0.25.0", "harbor", ("--no-deps", "--ignore-requires-python"), ("pydantic==2.14.3",)
 )
+SCHEMATHESIS = Package("schemathesis", "4.32.5", "schemathesis")
 DATASETS = Package("datasets", "5.2.0", "datasets")
 # torch comes first: under exactly this version, pip finds its build for the CPU.
 TRAINERS = Package(

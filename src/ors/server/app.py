@@ -121,7 +121,7 @@ class App(Part):
         )
         routes = Routes(self._environments, self._is_visit, endpoints.environment_of)
         routes.add(endpoints, STANDARD)
-        routes.add(Pages(self.sessions, self.metrics, self._is_ready), PAGES)
+        routes.add(Pages(self._environments, self.sessions, self.metrics, self._is_ready), PAGES)
         if self.inspecting:
             routes.add(self.inspector, INSPECTOR)
             routes.add(self.inspector.runs, self.inspector.run_routes())

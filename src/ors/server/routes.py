@@ -10,11 +10,20 @@ from ors import _protocol
 from ors._protocol import Endpoint
 from ors.server.admin.pages import Inspector, Pages
 from ors.server.http.endpoints import Endpoints
-from ors.server.http.routing import HOME, LIVE, READY, AtRouter, Coming, Route, RouteTable
+from ors.server.http.routing import (
+    HOME,
+    LIVE,
+    METRICS,
+    OPENAPI,
+    READY,
+    SESSIONS,
+    AtRouter,
+    Coming,
+    Route,
+    RouteTable,
+)
 from ors.server.http.streams import Outcome
 
-METRICS = "/-/metrics"
-SESSIONS = "/-/sessions"
 ABOUT = "/-/api/about"
 LIVE_FEED = "/-/api/live"
 PAGE_FILES = "/-/page/{file}"
@@ -58,6 +67,7 @@ PAGES = (
     Route("GET", LIVE, Pages.live, AtRouter.ROUTER, needs_key=False),
     Route("GET", READY, Pages.ready, AtRouter.MERGED, needs_key=False),
     Route("GET", METRICS, Pages.metrics, AtRouter.MERGED),
+    Route("GET", OPENAPI, Pages.openapi),
     Route("GET", SESSIONS, Pages.sessions, AtRouter.MERGED),
     Route("DELETE", f"{SESSIONS}/{{sid}}", Pages.end_session, AtRouter.SESSION),
     Route(_protocol.FORK.method, _protocol.FORK.path(), Pages.fork, AtRouter.SESSION),

@@ -17,9 +17,9 @@ from ors.server.admin.pages import MAX_PAGE, PAGE
 from ors.server.app import App
 from ors.server.http.answers import TEXT, Answer, Headers, answer, refusal
 from ors.server.http.requests import Request
-from ors.server.http.routing import READY
+from ors.server.http.routing import METRICS, READY, SESSIONS
 from ors.server.http.streams import Feed, Later, Outcome, Stream
-from ors.server.routes import ABOUT, LIVE_FEED, METRICS, SESSIONS
+from ors.server.routes import ABOUT, LIVE_FEED
 
 ANSWER_SECONDS = 2.0
 """A server that takes longer is left out: it may be frozen."""

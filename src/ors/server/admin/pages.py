@@ -46,7 +46,14 @@ POLICY = (
 class Pages:
     """Pages for operators and their programs."""
 
-    def __init__(self, sessions: Sessions, metrics: Metrics, is_ready: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        environments: Mapping[str, ServedEnvironment],
+        sessions: Sessions,
+        metrics: Metrics,
+        is_ready: Callable[[], bool],
+    ) -> None:
+        self._environments = environments
         self._sessions = sessions
         self._metrics = metrics
         self._is_ready = is_ready
@@ -61,6 +68,12 @@ class Pages:
 
     def metrics(self, request: Request) -> Answer:
         return Answer(200, self._metrics.text(), TEXT)
+
+    def openapi(self, request: Request) -> Answer:
+        from ors.server.admin.openapi import document  # its schemas take time that a server's start has not
+
+        splits = {name: [each.name for each in one.splits] for name, one in self._environments.items()}
+        return answer(document(splits))
 
     def sessions(self, request: Request) -> Answer:
         """A page of this key's sessions: `?environment=`, `?state=`, `?offset=`, `?limit=`."""

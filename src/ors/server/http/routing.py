@@ -23,6 +23,7 @@ Value = TypeVar("Value")
 HOME = f"/{_protocol.OWN_PREFIX}/"
 """The inspector's page. All paths that are not of the standard are below it."""
 LIVE, READY = "/-/health/live", "/-/health/ready"
+METRICS, SESSIONS, OPENAPI = "/-/metrics", "/-/sessions", "/-/openapi.json"
 LONGEST_LOCATION = 16 * 1024
 """Longest redirect, quoted; longer ones would not fit into a header."""
 
