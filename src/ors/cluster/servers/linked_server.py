@@ -29,31 +29,6 @@ class Streak(NamedTuple):
     length: int
 
 
-class MovableConnection(Connection):
-    """Knows whether it is idle to the byte, and who gave its last answers."""
-
-    streak: Streak | None = None
-
-    def on_message_begin(self) -> None:
-        """Notes the first byte of a request, which may follow another one in the same read."""
-        self._reading = self._in_headers = True
-
-    def detach(self) -> None:
-        """Closes it in this process only: another process has the client's connection now."""
-        self.abort()
-
-    @property
-    def spare(self) -> int | None:
-        """The file descriptor, if nothing is under way and another process could take the client over."""
-        transport = None if self._parser is None else self._transport  # refused clients are not read
-        if self._busy or self._waiting or self._reading or transport is None or transport.is_closing():
-            return None
-        if transport.get_write_buffer_size() or transport.get_extra_info("ssl_object") is not None:
-            return None
-        end = transport.get_extra_info("socket")  # a link comes over a unix socket, and stays
-        return None if end.family == socket.AF_UNIX else int(end.fileno())
-
-
 class Forwarding(Part):
     """Moves clients to the servers that they ask, and waits for forwarded answers at the end."""
 
@@ -69,36 +44,34 @@ class Forwarding(Part):
     # ── Moving connections ───────────────────────────────────────────────────────────────────────
 
     def _answered(self, connection: Connection) -> None:
-        assert isinstance(connection, MovableConnection)
-        stream, streak = connection.stream, connection.streak
+        stream, streak = connection.stream, connection.note
         server = stream.link.handover if isinstance(stream, Forwarded) else None
         if server is None:
             streak = None
         else:
             streak = Streak(server, streak.length + 1 if streak and streak.server is server else 1)
-        connection.streak = streak
+        connection.note = streak
         if self._successor is not None or (streak is not None and streak.length >= MOVE_AFTER):
             asyncio.get_running_loop().call_soon(self._move, connection)  # when the answer is written
 
-    def _move(self, connection: MovableConnection) -> None:
-        streak, spare = connection.streak, connection.spare
+    def _move(self, connection: Connection) -> None:
+        streak, spare = connection.note, connection.spare
         server = self._successor or (streak.server if streak is not None else None)
         if server is not None and spare is not None:
-            connection.streak = None
+            connection.note = None
             if server.give(spare):
-                connection.detach()
+                connection.abort()  # in this process only
 
     def hand_over(self, successor: HandoverTarget, most: int) -> None:
         """Hands clients' connections to another server: idle ones now, the others after their answers."""
         self._successor = successor
-        movable = [each for each in self._clients() if isinstance(each, MovableConnection)]
-        spare = [(each, number) for each in movable if (number := each.spare) is not None]
+        spare = [(each, number) for each in self._clients() if (number := each.spare) is not None]
         for start in range(0, len(spare), most):
             some = spare[start : start + most]
             if not successor.give(*(number for _, number in some)):
                 break  # its queue is full
             for connection, _ in some:
-                connection.detach()
+                connection.abort()  # in this process only
 
     # ── The end ──────────────────────────────────────────────────────────────────────────────────
 
@@ -163,7 +136,6 @@ class LinkedServer(Runner):
             ssl_certfile,
             ssl_keyfile,
             parts=[self.app, _Links(self.peers, link), self.forwarding, *parts],
-            connection_type=MovableConnection,
         )
         self.clients.context.upgrades.update([upgrade(self.app)])
 

@@ -10,7 +10,7 @@ from ors._protocol import API_KEY, CREATE_SESSION, HEALTH, LIST_ENVIRONMENTS
 from ors.cluster.routing.pages import answer_of
 from ors.cluster.routing.peers import Peers
 from ors.cluster.routing.router import Router
-from ors.cluster.servers.linked_server import Forwarding, MovableConnection
+from ors.cluster.servers.linked_server import Forwarding
 from ors.errors import AuthenticationError, ORSError, Unavailable
 from ors.limits import Limits
 from ors.server import is_loopback
@@ -139,7 +139,6 @@ class RouterServer(Runner):
             ssl_certfile,
             ssl_keyfile,
             parts=parts,
-            connection_type=MovableConnection,
         )
 
 

@@ -134,9 +134,8 @@ class OverflowContext(ConnectionContext):
 class Clients:
     """Accepts clients, refuses those over the connection limit, and knows all that are connected."""
 
-    def __init__(self, app: Responder, connection_type: type[Connection] = Connection) -> None:
+    def __init__(self, app: Responder) -> None:
         self._app = app
-        self._type = connection_type
         self.open: Open = set()
         self.context = ConnectionContext(app)
         self._overflow = OverflowContext(app, lambda: len(self.open))
@@ -165,12 +164,12 @@ class Clients:
         await asyncio.get_running_loop().connect_accepted_socket(self._connection, client)
 
     def _connection(self) -> Connection:
-        return self._type(self.context, self.open)
+        return Connection(self.context, self.open)
 
     async def _accepted(self, client: socket.socket, tls: ssl.SSLContext | None, fits: bool) -> None:
         context = self.context if fits else self._overflow
         await asyncio.get_running_loop().connect_accepted_socket(
-            lambda: self._type(context, self.open),
+            lambda: Connection(context, self.open),
             client,
             ssl=tls,
             ssl_handshake_timeout=REQUEST_SECONDS if tls is not None else None,

@@ -21,7 +21,6 @@ from typing import Any, Protocol
 
 from ors.limits import Limits
 from ors.server.connections.clients import Acceptor, Clients
-from ors.server.connections.connection import Connection
 from ors.server.connections.context import Responder
 from ors.server.episodes.threads import Executor, Threads
 from ors.server.process.shutdown import Deadline, leave_threads
@@ -104,14 +103,13 @@ class Runner:
         ssl_keyfile: str | None = None,
         *,
         parts: Sequence[Part] = (),
-        connection_type: type[Connection] = Connection,
     ) -> None:
         self._app = app
         self._address = (host, port)
         self._on_start = on_start
         self._certificate = (ssl_certfile, ssl_keyfile)
         self.parts = parts
-        self.clients = Clients(app, connection_type)
+        self.clients = Clients(app)
         self.servers: list[Acceptor | asyncio.Server] = []
         """What accepts clients on its own port."""
         self.tls: ssl.SSLContext | None = None
