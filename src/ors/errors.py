@@ -11,6 +11,7 @@
     ├── SandboxUnavailable      no sandbox can be opened here: the message says what to do
     ├── SandboxLimit            programs in the sandbox hit a limit: the agent's doing
     ├── SandboxDead             the host has ended the sandbox
+    ├── JudgeFailed             a judge gave no verdict: raised in a tool, which has then failed
     ├── TransportError          the server was not reached: the request itself may be fine
     │   └── Unavailable         the server answered "not now" (429, 502, 503, 504) until retries ended
     └── ResponseError           the server answered with an error status
@@ -40,6 +41,7 @@ __all__ = [
     "Forbidden",
     "Gone",
     "InvalidEnvironment",
+    "JudgeFailed",
     "MethodNotAllowed",
     "NotFound",
     "ORSError",
@@ -166,6 +168,12 @@ class SandboxLimit(ORSError):
 
 class SandboxDead(ORSError):
     """The host has closed, stopped or killed the sandbox. Open a new one."""
+
+
+class JudgeFailed(ORSError):
+    """A judge gave no verdict. Let it leave the tool: the call has failed, and the episode has no score."""
+
+    who = "environment"
 
 
 class TransportError(ORSError):

@@ -1,0 +1,200 @@
+"""Mathematical equivalence of short answers, plain or in LaTeX: parsed, never run, and bounded in time."""
+
+import ast
+import cmath
+import operator
+import re
+from collections.abc import Callable
+from fractions import Fraction
+from hashlib import sha256
+from typing import Any
+
+Number = Fraction | complex
+_LONGEST = 500
+"""Characters of an answer. A longer one is no formula."""
+_MOST_BITS = 4096
+_POINTS = 3
+_WORDS = "sqrt|sin|cos|tan|ln"
+_GROUP = r"\{([^{}]*)\}"
+_SPELLINGS = [
+    (r"\\[()\[\]!,;: ]|\\(?:left|right|displaystyle)(?![a-z])|\^\{?\\circ\}?|\\?\$|[°~]", ""),
+    (r"\\cdot|\\times|[×·⋅]", "*"),
+    (r"\\div|÷", "/"),
+    (r"\*\*", "^"),
+    (r"[−–]", "-"),
+    (r"√", r"\\sqrt"),
+    (r"π", r"\\pi"),
+    (r"²", "^2"),
+    (r"³", "^3"),
+    (r"\\%| ?percent", "%"),
+    (r"\{,\}|(?<=\d),(?=\d{3}(?!\d))(?![^(\[]*[)\]])", ""),  # thousands, but not in (1,200)
+    (r"(?<![\d.])0+(?=\d)", ""),
+    (r"\\[dtc]?frac\s*(\d|(?=\{))", r"\\frac{\1}"),
+    (r"\\frac\{\}", r"\\frac"),
+    (r"(\\frac\{\d\})\s*(\d)", r"\1{\2}"),
+    (r"\\sqrt\s*(\d+)", r"\\sqrt{\1}"),
+]
+_TEXT = re.compile(r"\\(?:text|mathrm|mbox)" + _GROUP)
+_UNIT = re.compile(
+    r"(.*[\d)}])(?:\s*" + _TEXT.pattern + r"|\s((?!pi|sqrt)[A-Za-z]{2}[A-Za-z /]*))(?:\^\{?[23]\}?)?"
+)
+_NAME = re.compile(r"[a-zA-Z](?:\([a-z]\))?\s*(?:=|\\in)\s*(?=.)")
+# From the inside out, until none is left; a whole number before a fraction is a mixed number.
+_STRUCTURES = [
+    (rf"(?<![\d.])(\d+)\s*\\frac{_GROUP}{_GROUP}", r"(\1+(\2)/(\3))"),
+    (rf"\\frac{_GROUP}{_GROUP}", r"((\1)/(\2))"),
+    (rf"\\sqrt\[(\d+)\]{_GROUP}", r"((\2)^(1/\1))"),
+    (rf"\\?({_WORDS})\s*(?:{_GROUP}|(\d+|[a-zA-Z]|\\[a-zA-Z]+)(?!\w))", r"\1(\2\3)"),
+    (r"\^" + _GROUP, r"^(\1)"),
+    (r"^(\d+) (\d+/\d+)$", r"(\1+\2)"),
+]
+_TOKEN = re.compile(
+    rf"\d+(?:\.\d*)?(?:[eE][-+]?\d+)?|\.\d+|\\?(?:{_WORDS})(?=\()|\\?pi|\\[a-zA-Z]+|[a-zA-Z]|\*\*|[-+*/()]"
+)
+_OPERATORS: dict[type[ast.AST], Callable[[Any, Any], Number]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+}
+_FUNCTIONS: dict[str, Callable[..., Number]] = {
+    **{name: getattr(cmath, name) for name in ("sqrt", "sin", "cos", "tan")},
+    "ln": cmath.log,
+}
+_CONSTANTS = {"pi": complex(cmath.pi), "e": complex(cmath.e), "i": 1j}
+
+
+def same(first: str, second: str) -> bool:
+    """Whether two answers are the same number, formula, tuple, interval or set."""
+    if max(len(first), len(second)) > _LONGEST:
+        return False
+    (one, unit), (other, other_unit) = _plain(first), _plain(second)
+    try:
+        return bool(one) and (not unit or not other_unit or unit == other_unit) and _equal(one, other)
+    except OverflowError:  # beyond all floats
+        return False
+
+
+def real_values(text: str) -> list[float]:
+    """The numbers that a text may stand for: two for a percentage, none for anything else."""
+    plain = _plain(text)[0] if len(text) <= _LONGEST else ""
+    try:
+        values = [complex(value) for value in _values(plain) if _values(plain, point=1) == _values(plain)]
+    except OverflowError:
+        return []
+    return [value.real for value in values if not value.imag]  # the same at both points: it has no letters
+
+
+def _plain(text: str) -> tuple[str, str]:
+    """The answer in one spelling, and its unit."""
+    for pattern, spelling in _SPELLINGS:
+        text = re.sub(pattern, spelling, text)
+    text, unit = text.strip().rstrip(".").strip(), ""
+    if found := _UNIT.fullmatch(text):
+        text, unit = found[1], (found[2] or found[3] or "").strip().lower().rstrip("s.")
+    return _TEXT.sub(r"\1", text), unit
+
+
+def _equal(one: str, other: str) -> bool:
+    if "".join(one.split()).lower() == "".join(other.split()).lower():
+        return True
+    names = [found[0] for each in (one, other) if (found := _NAME.match(each))]
+    if len({"".join(name.split()) for name in names}) == 1:  # "x =", on one side or on both
+        one, other = (_NAME.sub("", each, count=1) for each in (one, other))
+    (kind, parts), (other_kind, others) = _parts(one), _parts(other)
+    if kind != other_kind or len(parts) != len(others):
+        return False
+    if len(parts) == 1:
+        return all(_close(one, other, point) for point in range(_POINTS))
+    if kind not in ("", "{}"):
+        return all(map(_equal, parts, others))
+    for part in parts:  # in any order
+        if not (equals := [each for each in others if _equal(part, each)]):
+            return False
+        others.remove(equals[0])
+    return True
+
+
+def _parts(text: str) -> tuple[str, list[str]]:
+    """The brackets around a tuple, interval or set, and its parts; a single value has none."""
+    text = text.strip().replace("\\{", "{").replace("\\}", "}")
+    enclosed = text[:1] in tuple("([{") and text[-1:] in tuple(")]}")
+    kind, body = (text[0] + text[-1], text[1:-1]) if enclosed else ("", text)
+    parts, depth = [""], 0
+    for character in body:
+        depth += (character in "([{") - (character in ")]}")
+        if character == "," and not depth:
+            parts.append("")
+        else:
+            parts[-1] += character
+    return (kind, parts) if len(parts) > 1 else ("", [text])
+
+
+def _close(one: str, other: str, point: int) -> bool:
+    for a, b in ((a, b) for a in _values(one, point) for b in _values(other, point)):
+        if not (isinstance(a, Fraction) and isinstance(b, Fraction)):
+            if cmath.isclose(complex(a), complex(b), rel_tol=1e-6, abs_tol=1e-12):
+                return True
+        # Six digits of a decimal: 0.333333 is a third, but 1000000.5 is not 1000001.
+        elif a == b or ("." in one + other and abs(a - b) * 10**6 <= min(Fraction(1), abs(a))):
+            return True
+    return False
+
+
+def _values(text: str, point: int = 0) -> list[Number]:
+    """What a formula may stand for. Letters have arbitrary positive values, which depend on the point."""
+    try:
+        value = _value(ast.parse(_as_python(text.rstrip("% ")), mode="eval").body, point)
+        return [value / 100, value] if text.endswith("%") else [value]
+    except (ArithmeticError, LookupError, MemoryError, RecursionError, SyntaxError, TypeError, ValueError):
+        return []
+
+
+def _as_python(text: str) -> str:
+    """The formula in Python's syntax, with every multiplication written out.
+
+    Raises:
+        ValueError: it is no formula.
+    """
+    before = ""
+    while text != before and len(text) <= 2 * _LONGEST:
+        before = text
+        for pattern, structure in _STRUCTURES:
+            text = re.sub(pattern, structure, text)
+    text = re.sub(r"\s", "", text.replace("{", "(").replace("}", ")").replace("^", "**"))
+    tokens = _TOKEN.findall(text)
+    if "".join(tokens) != text or len(text) > 2 * _LONGEST:
+        raise ValueError("no formula")
+    made, after_value = "", False
+    for token in (each.lstrip("\\") for each in tokens):
+        is_name = token[0].isalpha() and token not in _FUNCTIONS
+        made += "*" * (after_value and token[0] not in "+-*/)") + "v_" * is_name + token
+        after_value = is_name or token[0] in ".0123456789)"
+    return made
+
+
+def _value(node: ast.AST, point: int) -> Number:
+    match node:
+        case ast.Constant(value=int() | float() as number):
+            return Fraction(repr(number))
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            return -_value(operand, point)
+        case ast.UnaryOp(op=ast.UAdd(), operand=operand):
+            return _value(operand, point)
+        case ast.BinOp(left=left, op=sign, right=right):
+            combine = _power if isinstance(sign, ast.Pow) else _OPERATORS[type(sign)]
+            return combine(_value(left, point), _value(right, point))
+        case ast.Call(func=ast.Name(id=name), args=[argument]):
+            return _FUNCTIONS[name](_value(argument, point))
+        case ast.Name(id=name):
+            digest = sha256(f"{name} {point}".encode()).digest()
+            return _CONSTANTS.get(name[2:], complex(0.5 + digest[0] / 128 + digest[1] / 2**15))
+    raise ValueError("no formula")
+
+
+def _power(base: Number, exponent: Number) -> Number:
+    if isinstance(base, Fraction) and isinstance(exponent, Fraction) and exponent.denominator == 1:
+        bits = max(base.numerator.bit_length(), base.denominator.bit_length())
+        if bits * abs(exponent) <= _MOST_BITS:
+            return base ** int(exponent)
+    return complex(complex(base) ** complex(exponent))
