@@ -119,10 +119,12 @@ class Judge:
         asked = prompt(self.rubric, given)
         key = hashlib.sha256(repr([self._identity, given]).encode()).digest()
         desk = self._desk()
-        async with (turn := desk.turns.setdefault((key, *secrets.values()), _Turn())):
+        turn = desk.turns.setdefault((key, *secrets.values()), _Turn())
+        earlier = turn.failure
+        async with turn:
             cached = key in self._kept
-            if turn.failure and not cached:
-                raise JudgeFailed(turn.failure)
+            if turn.failure is not earlier and not cached:
+                raise JudgeFailed(turn.failure or "")
             try:
                 votes = self._kept[key] if cached else await self._votes(desk, asked, secrets)
             except JudgeFailed as error:
@@ -200,12 +202,12 @@ class Judge:
         scores = {each.name: self._voted([vote.scores[each.name] for vote in votes]) for each in self.rubric}
         usage = sum((vote.usage for vote in votes), Usage())
         record = {
-            "asked": {"system": asked[0], "user": asked[1]},
             "replies": [{"model": vote.model, "text": vote.text} for vote in votes],
             "scores": scores,
             "cached": cached,
             "tokens": 0 if cached else usage.input_tokens + usage.output_tokens,
             "cost": 0.0 if cached else usage.cost,
+            "asked": {"system": asked[0], "user": asked[1]},
         }
         return Verdict(
             rewards={each.name: each.weight * scores[each.name] / each.scale for each in self.rubric},

@@ -136,7 +136,7 @@ def _close(one: str, other: str, point: int) -> bool:
             if cmath.isclose(complex(a), complex(b), rel_tol=1e-6, abs_tol=1e-12):
                 return True
         # Six digits of a decimal: 0.333333 is a third, but 1000000.5 is not 1000001.
-        elif a == b or ("." in one + other and abs(a - b) * 10**6 <= min(Fraction(1), abs(a))):
+        elif a == b or ("." in one + other and abs(a - b) * 10**6 <= min(Fraction(1), abs(a) + abs(b))):
             return True
     return False
 
