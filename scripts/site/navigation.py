@@ -19,13 +19,13 @@ SECTIONS = {
 }
 FIRST = {
     "guides/": (
-        *("index", "environments", "tools", "datasets", "secrets", "sandboxes", "rewards", "testing"),
-        *("inspector", "calling", "agents", "evaluating", "rollouts", "runs", "replay"),
+        *("index", "environments", "tools", "datasets", "secrets", "sandboxes", "rewards", "judges"),
+        *("testing", "inspector", "calling", "agents", "evaluating", "rollouts", "runs", "replay"),
         *("training", "training-adapters", "operating", "telemetry", "recording", "scaling", "proxies"),
     ),
     "reference/": ("index", "cli", "configuration", "errors", "http", "metrics"),
     "reference/python/": (
-        *("ors", "client", "testing", "rollouts", "agents", "records", "sandbox", "toolsets"),
+        *("ors", "client", "testing", "rollouts", "agents", "records", "sandbox", "toolsets", "judges"),
         *("adapters", "server", "quality", "conformance", "recording", "cluster", "ray", "schemas"),
     ),
     "migration/": ("index", "ors-sdk", "openreward", "openenv", "verifiers", "gymnasium"),

@@ -2,6 +2,7 @@
 
 import asyncio
 import dataclasses
+import json
 import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -16,9 +17,8 @@ from ors.errors import ToolFailed
 from tests.examples.episode import text
 from tests.examples.pages import ROOT, Reader, fences
 from tests.support.commands import running
-from tests.support.model_provider import ChatAnswers, providing
+from tests.support.judging import judging
 from tests.support.raw_http import Raw
-from tests.support.scripted_server import answer
 
 PLAIN = (
     "docs/guides/calling.md",
@@ -36,6 +36,7 @@ FOLLOWED = (
     *PLAIN,
     "docs/tutorial.md",
     "docs/guides/datasets.md",
+    "docs/guides/judges.md",
     "docs/guides/rewards.md",
     "docs/guides/secrets.md",
     "docs/guides/testing.md",
@@ -106,33 +107,38 @@ def test_the_environments_of_the_page_of_data_sets_have_their_tasks(
     assert play("manysums", 999_999, "submit", {"answer": 1_999_998})["output"]["reward"] == 1.0
 
 
+def test_the_page_of_rewards_grades_an_area(read: Read) -> None:
+    reader = read("docs/guides/rewards.md")
+    reader.python()
+    with (
+        ORS(reader.serve()) as client,
+        client.environment("areas").session(split="train", index=0) as session,
+    ):
+        assert session.call_tool("submit", {"area": "3.14"}).reward == 1.0
+
+
 @pytest.mark.xdist_group("providers")  # whose packages take seconds to import
-async def test_the_page_of_rewards_asks_its_judge(
-    read: Read, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    answers = ChatAnswers()
-    async with providing(answers) as provider:
-        provider.on(answers.path, answer(answers("SCORE: 7")), answer(answers("Well, well.")))
+async def test_the_page_of_judges_asks_its_judge(read: Read, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = json.dumps({name: {"reason": "", "score": 1} for name in ("theme", "form", "beauty")})
+    async with judging(said, "Well, well.") as provider:
         monkeypatch.setenv("OPENAI_BASE_URL", f"{provider.url}/v1")
-        rewards = await asyncio.to_thread(judged, read("docs/guides/rewards.md"))
-    assert rewards == [1.0, 0.7, "the judge gave no score"]
-    assert "A frog jumps in" in str(provider.body(0)["messages"])
+        rewards = await asyncio.to_thread(judged, read("docs/guides/judges.md"))
+    assert rewards == [{"theme": 0.5, "form": 0.3, "beauty": 0.05}, "failed"]
+    assert "A frog jumps in" in provider.prompts()[0]
 
 
 def judged(reader: Reader) -> list[Any]:
-    """The rewards of an area and of two haikus."""
+    """The rewards of two haikus."""
     reader.python()
+    rewards: list[Any] = []
     with ORS(reader.serve()) as client:
-        with client.environment("areas").session(split="train", index=0) as session:
-            rewards: list[Any] = [session.call_tool("submit", {"area": "3.14"}).reward]
-        haikus = client.environment("haiku")
-        for _ in range(2):
+        for poem in ("A frog jumps in", "A frog jumps out"):
             secrets = {"openai_api_key": "sk-12345678"}
-            with haikus.session(split="train", index=0, secrets=secrets) as session:
+            with client.environment("haiku").session(split="train", index=0, secrets=secrets) as session:
                 try:
-                    rewards.append(session.call_terminal_tool("A frog jumps in").reward)
-                except ToolFailed as error:
-                    rewards.append(str(error).rpartition(": ")[2])
+                    rewards.append(session.call_tool("submit", {"poem": poem}).rewards)
+                except ToolFailed:
+                    rewards.append("failed")
     return rewards
 
 

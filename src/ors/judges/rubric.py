@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from ors._json import problems
-from ors.types import is_component
+from ors._rewards import is_component
 
 _SYSTEM = """You grade an answer by the criteria below.
 

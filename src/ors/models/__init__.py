@@ -1,5 +1,1 @@
 """Models of providers, asked by HTTP."""
-
-from ors.models.model import Model
-
-__all__ = ["Model"]

@@ -221,8 +221,8 @@ def _print_result(message: ToolMessage) -> None:
         click.echo(f"reward: {reward_text(message.reward, message.components)}")
     if message.finished:
         click.echo("finished")
-    if message.metadata:
-        click.echo(f"metadata: {clean(shortened(message.metadata, LONGEST_BLOCK))}")
+    if more := {k: v for k, v in (message.metadata or {}).items() if v != message.components}:
+        click.echo(f"metadata: {clean(shortened(more, LONGEST_BLOCK))}")
 
 
 def _blocks(blocks: Sequence[Block]) -> str:
