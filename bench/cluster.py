@@ -19,7 +19,7 @@ from pathlib import Path
 from bench import load, machine, plans
 from bench.servers import ROOT, Subject
 from ors.client import AsyncORS, AsyncSession
-from ors.cluster.servers.linked_server import MOVE_AFTER
+from ors.cluster.servers import MOVE_AFTER
 
 TARGET = f"{ROOT / 'bench' / 'environment.py'}:Bench"
 YARD = f"{ROOT / 'tests' / 'support' / 'traced_environment.py'}:Yard"

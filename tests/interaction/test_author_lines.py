@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ors import Server, ToolOutput, tool
-from ors.cluster.servers.linked_server import LinkedServer
+from ors.cluster.servers import LinkedServer
 from tests.attack.link import UPGRADE
 from tests.support import SUPPORT
 from tests.support.commands import refused, run

@@ -3,7 +3,7 @@
 import pytest
 
 from ors.sandbox import SandboxSpec, open_sandbox
-from ors.sandbox.view import MOST_FILES, view
+from ors.sandbox.spec import MOST_FILES, view
 
 SPEC = SandboxSpec(backend="bwrap")
 

@@ -10,8 +10,7 @@ from typing import Any
 
 from ors import Environment, Limits, Server
 from ors.cluster.routing.peer import UNIX
-from ors.cluster.servers.linked_server import LinkedServer
-from ors.cluster.servers.router_server import RouterServer
+from ors.cluster.servers import LinkedServer, RouterServer
 from tests.support.raw_http import Raw
 from tests.support.waiting import until
 

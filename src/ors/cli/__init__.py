@@ -7,7 +7,7 @@ import click
 
 from ors.cli import errors as faults
 from ors.cli import settings
-from ors.cli.streams import open_streams
+from ors.cli.errors import open_streams
 
 __all__ = ["COMMANDS", "main", "ors"]
 

@@ -4,7 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ors.cluster.servers.router_server import RouterServer as RouterServer
+    from ors.cluster.servers import RouterServer as RouterServer
 
 __all__ = ["RouterServer"]
 
@@ -13,4 +13,4 @@ def __getattr__(name: str) -> Any:
     # On demand: workers and hosts need no router.
     if name not in __all__:
         raise AttributeError(f"module 'ors.cluster' has no attribute {name!r}")
-    return getattr(import_module("ors.cluster.servers.router_server"), name)
+    return getattr(import_module("ors.cluster.servers"), name)

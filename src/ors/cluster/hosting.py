@@ -175,8 +175,6 @@ class Bounds:
 
 
 class ScaleDownDelay:
-    """Delays scale-down until the load has stayed low."""
-
     def __init__(self) -> None:
         self._since: float | None = None
 

@@ -9,8 +9,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from ors.conformance.events import EventReader, RawStream
-from ors.conformance.http import Head, Http, RawAnswer, RawConnection, encoded, headed
+from ors.conformance.http import EventReader, Head, Http, RawAnswer, RawConnection, RawStream, encoded, headed
 from ors.conformance.requirements import NotTried, Violation
 from ors.schemas import Inputs
 
@@ -271,8 +270,6 @@ class CheckedSession:
 
 @dataclass
 class OpenCall:
-    """Stream of a call while it arrives."""
-
     connection: RawConnection
     head: Head
     patience: float

@@ -52,8 +52,6 @@ def detail(entry: Entry) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Sorting:
-    """The order of a table."""
-
     by: str
     down: bool
 
@@ -187,8 +185,6 @@ def _count(bar: dict[str, Any], series: int, value: float) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """The episodes of one task in one run."""
-
     entries: Sequence[Entry]
     mean: float | None
     """Their mean reward."""
@@ -201,8 +197,6 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class TaskPair:
-    """One task in two runs."""
-
     task: TaskKey
     a: Side
     b: Side

@@ -248,8 +248,6 @@ _TABLE: RouteTable[Callable[[RunsApi, Request], Coming]] = RouteTable(
 
 
 class _Whole:
-    """Response with a complete body."""
-
     ended = True
 
     def __init__(self, answered: Answer) -> None:

@@ -19,8 +19,6 @@ MOST_TASK_BYTES = 2**20
 
 
 class ShownRun:
-    """One run, with the figures of the list."""
-
     def __init__(self, name: str, folder: Path) -> None:
         self.name = name
         self._folder = folder

@@ -29,8 +29,6 @@ NOT_FILES = ("/dev/", "/proc/", "/sys/")
 
 @dataclass
 class Teardowns:
-    """Counts and failures of the environment's teardown."""
-
     called: int = 0
     failures: list[str] = field(default_factory=list)
 

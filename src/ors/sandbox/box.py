@@ -17,8 +17,17 @@ from ors.sandbox.grading import run_cases, run_grader
 from ors.sandbox.inside.archive import pack, unpack
 from ors.sandbox.opening import Cell, start
 from ors.sandbox.process import Process, encoded
-from ors.sandbox.spec import Cases, ExecResult, GradedCases, SandboxSpec
-from ors.sandbox.view import LARGEST_ANSWER, MOST_FILES, MOST_PROCESSES, SandboxView, view
+from ors.sandbox.spec import (
+    LARGEST_ANSWER,
+    MOST_FILES,
+    MOST_PROCESSES,
+    Cases,
+    ExecResult,
+    GradedCases,
+    SandboxSpec,
+    SandboxView,
+    view,
+)
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 UNANSWERED = 5.0

@@ -140,8 +140,6 @@ def program(machine: str | None = None, *, counted: bool = True) -> bytes:
 
 
 class _Code:
-    """Instructions of a filter."""
-
     def __init__(self) -> None:
         self._lines: list[tuple[int, int, int, int]] = []
 

@@ -22,7 +22,7 @@ import pytest
 
 from ors.cluster.link.handover import HandoverClient, HandoverServer
 from ors.cluster.routing.peer import UNIX
-from ors.cluster.servers.linked_server import MOVE_AFTER
+from ors.cluster.servers import MOVE_AFTER
 from tests.support import TLS
 from tests.support.environments import Lab
 from tests.support.in_process_cluster import ServerThread, linked_servers, minted

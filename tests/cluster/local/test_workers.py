@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from ors.client import ORS, AsyncORS, AsyncSession
-from ors.cluster.servers.linked_server import MOVE_AFTER
+from ors.cluster.servers import MOVE_AFTER
 from ors.errors import ORSError, SessionLost
 from tests.support.call_ledger import Ledger
 from tests.support.commands import run

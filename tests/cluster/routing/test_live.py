@@ -9,7 +9,7 @@ import pytest
 
 from ors import Limits
 from ors.cluster.routing.live import _ServerFeed
-from ors.cluster.servers.linked_server import LinkedServer
+from ors.cluster.servers import LinkedServer
 from ors.server.http.requests import Request
 from ors.server.http.streams import Feed
 from tests.support.environments import Lab

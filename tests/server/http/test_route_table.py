@@ -7,7 +7,7 @@ from urllib.parse import unquote
 import pytest
 
 from ors import _protocol
-from ors.cluster.servers.router_server import RouterApp
+from ors.cluster.servers import RouterApp
 from ors.errors import MethodNotAllowed, NotFound
 from ors.limits import Limits
 from ors.server.http.answers import Answer, Headers, Redirect

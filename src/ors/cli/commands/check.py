@@ -7,12 +7,11 @@ from pathlib import Path
 import click
 
 from ors import Limits, Server, conformance
-from ors.cli.errors import Unreachable, WrongUsage
+from ors.cli.errors import Unreachable, WrongUsage, report_stream
 from ors.cli.options.shared import TARGET, Command, api_key, as_json, environment
 from ors.cli.output.printing import print_json
-from ors.cli.streams import report_stream
 from ors.cli.targets.resolve import as_url, built, environments
-from ors.quality.serving import while_serving
+from ors.quality.examination import while_serving
 
 SLOW_MINUTES = 18
 

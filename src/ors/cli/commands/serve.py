@@ -18,16 +18,15 @@ from ors.cli.errors import Unreachable, WrongUsage
 from ors.cli.options.listening import Access, check_exposure, in_words
 from ors.cli.options.listening import listener as listening
 from ors.cli.options.ray import OnRay
-from ors.cli.options.serving import Workers, check_together, limit_flags
+from ors.cli.options.serving import Inherited, Workers, check_together, limit_flags
 from ors.cli.options.shared import TARGET, Command, address_flags, as_json, given, log_flags, options
 from ors.cli.output import logging as logs
 from ors.cli.output.banner import Banner
-from ors.cli.targets.reload import Inherited, refusing, started, supervise
+from ors.cli.targets.reload import refusing, started, supervise
 from ors.cli.targets.resolve import built, environments, roots
 from ors.cluster.local.messages import VARIABLE, WorkerConfig
 from ors.server import ApiKey, is_loopback
-from ors.server.process.shutdown import leave
-from ors.server.process.system import Lifeline
+from ors.server.process.system import Lifeline, leave
 
 if TYPE_CHECKING:
     from ors.recording import SessionRecorder
@@ -43,8 +42,6 @@ SHOWS_SOURCE = (
 
 @dataclass(frozen=True)
 class Serving:
-    """Settings of `ors serve`, apart from the environments."""
-
     targets: Sequence[str]
     host: str
     port: int

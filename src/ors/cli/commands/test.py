@@ -1,25 +1,20 @@
 """`ors test`: tests whether an environment is fit to train on."""
 
 import os
-import threading
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any
 
 import click
 
 from ors import Environment, quality
-from ors.cli.errors import Unreachable, WrongUsage
+from ors.cli.errors import Unreachable, WrongUsage, report_stream
 from ors.cli.options.shared import WHERE, Command, api_key, as_json, environment, secrets, traceback
-from ors.cli.streams import report_stream
 from ors.cli.targets.connect import completed, greet
 from ors.cli.targets.process import served
 from ors.cli.targets.resolve import as_url, built, environments
 from ors.errors import ServerFailed
-
-QUIET_SECONDS = 2.0
-"""A test that takes less prints no progress."""
 
 
 @click.command(
@@ -94,8 +89,7 @@ def test_command(
     plan = quality.Plan(limit, steps, repeat, episodes, max_episodes, patience=patience, seed=seed)
     plan = replace(plan, secrets=dict(secret), traceback=traceback)
     with ExitStack() as stack:
-        progress = stack.enter_context(_Steps())
-        how = {"environment": env, "api_key": api_key, "plan": plan, "on_step": progress.begin}
+        how = {"environment": env, "api_key": api_key, "plan": plan, "on_step": _show_step}
         reports = _examined(where, how, stack)
     text = quality.as_json(reports) if as_json else "\n".join(map(quality.as_text, reports))
     click.echo(text, nl=as_json, file=report_stream())
@@ -136,27 +130,5 @@ def _other_seed() -> str:
     return "2" if os.environ.get("PYTHONHASHSEED") == "1" else "1"
 
 
-class _Steps:
-    """Prints the current step on standard error once the test takes a while."""
-
-    def __init__(self) -> None:
-        self._now = ""
-        self._speaks = False
-        self._timer = threading.Timer(QUIET_SECONDS, self._speak)
-        self._timer.daemon = True
-
-    def __enter__(self) -> Self:
-        self._timer.start()
-        return self
-
-    def __exit__(self, *raised: object) -> None:
-        self._timer.cancel()
-
-    def begin(self, name: str, what: str) -> None:
-        self._now = f"{name}: {what}"
-        if self._speaks or what.startswith("plays "):  # always told: a judge may cost money
-            click.echo(self._now, err=True)
-
-    def _speak(self) -> None:
-        self._speaks = True
-        click.echo(self._now, err=True)
+def _show_step(name: str, what: str) -> None:
+    click.echo(f"{name}: {what}", err=True)

@@ -1,12 +1,13 @@
-"""Options of `ors serve`: workers, limits, and which options exclude each other."""
+"""Options of `ors serve`: workers, limits, what a child inherits, and which options exclude each other."""
 
 import dataclasses
 import os
 import re
+import socket
 import sys
 import types
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
 import click
@@ -16,6 +17,10 @@ from ors.cli.errors import WrongUsage
 from ors.cli.options.listening import Access
 from ors.cli.options.ray import OnRay
 from ors.cli.options.shared import Grouped, flag, flags_of, gathered, given, typed
+from ors.cli.settings import erase_secrets
+from ors.cli.targets.reload import DOWN, LISTENER
+from ors.cluster.local.messages import WorkerConfig
+from ors.server.process.system import LIFELINE, Lifeline
 from ors.server.sessions.shared import MAX_SLOT
 
 if TYPE_CHECKING:
@@ -123,16 +128,16 @@ class _Number(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no su
 def limit_flags(command: Callable[..., None]) -> Callable[..., None]:
     command = gathered("limits", Limits)(command)
     hints = get_type_hints(Limits)
-    for field in reversed(dataclasses.fields(Limits)):
-        if field.metadata["is_option"]:
+    for limit in reversed(dataclasses.fields(Limits)):
+        if limit.metadata["is_option"]:
             command = click.option(
-                f"--{field.name.replace('_', '-')}",
+                f"--{limit.name.replace('_', '-')}",
                 cls=Grouped,
                 group="Limits",
-                type=_Number(hints[field.name]),
-                default="none" if field.default is None else field.default,
+                type=_Number(hints[limit.name]),
+                default="none" if limit.default is None else limit.default,
                 show_default=True,
-                help=field.metadata["help"],
+                help=limit.metadata["help"],
             )(command)
     return command
 
@@ -182,3 +187,47 @@ def _refuse(flags: Iterable[str], why: str) -> None:
     for name in flags:
         if typed("reloading" if name == "--reload" else name.removeprefix("--").replace("-", "_")):
             raise WrongUsage(f"{name} {why}")
+
+
+@dataclass
+class Inherited:
+    fd: int | None = flag("Serve on this inherited socket.", type=int, hidden=True)
+    down: bool = flag("Only answer 503.", is_flag=True, hidden=True)
+    lifeline: int | None = flag("End when the other end of this pipe closes.", type=int, hidden=True)
+    worker_config: WorkerConfig | None = flag(
+        "Serve as one of several workers.", type=WorkerConfig.read, hidden=True
+    )
+    listener: socket.socket | None = field(default=None, init=False)
+    line: Lifeline | None = field(default=None, init=False)
+    keys: list[str] = field(default_factory=list, init=False)
+    """The API keys of the parent's command line or environment."""
+
+    @property
+    def is_child(self) -> bool:
+        """Whether a supervisor has started this process: that of workers, or that of `--reload`."""
+        return self.fd is not None or self.worker_config is not None
+
+    def take(self) -> None:
+        """Takes over what was inherited, before environment code can pass it to its own children."""
+        erase_secrets()
+        for name in (LISTENER, DOWN, LIFELINE):
+            os.environ.pop(name, None)
+        if self.is_child:
+            self.keys = _read_keys()
+        if self.worker_config is not None:
+            self.line = self.worker_config.take()
+            return
+        if self.lifeline is not None:
+            self.line = Lifeline(self.lifeline)
+        if self.fd is not None:
+            os.set_inheritable(self.fd, False)
+            self.listener = socket.socket(fileno=self.fd)
+
+
+def _read_keys() -> list[str]:
+    with open(0, encoding="utf-8", closefd=False) as pipe:
+        keys = pipe.read().split("\n")
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)
+    return [key for key in keys if key]

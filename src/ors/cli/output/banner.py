@@ -10,9 +10,8 @@ from typing import Any, TextIO
 
 import click
 
-from ors.cli.errors import clean
+from ors.cli.errors import clean, report_stream
 from ors.cli.output.printing import number, print_table
-from ors.cli.streams import report_stream
 from ors.client import ORS, Environment, Options
 from ors.errors import ORSError, TransportError
 
@@ -41,9 +40,8 @@ def offered(client: ORS, counter: ORS | None = None, seconds: float = inf) -> li
     found, deadline = [], inf
     for name in client.list_environments():
         env, counting = client.environment(name), (counter or client).environment(name)
-        splits = dict.fromkeys(env.list_splits(), None)
         deadline = min(deadline, time.monotonic() + seconds)  # starts with the first count
-        counts = {split: _count(counting, split, deadline) for split in splits}
+        counts = {split: _count(counting, split, deadline) for split in env.list_splits()}
         splits = {split: count if isinstance(count, int) else None for split, count in counts.items()}
         problem = next((text for text in counts.values() if isinstance(text, str)), None)
         terminal = env.terminal_tool()

@@ -16,8 +16,7 @@ import click
 
 from ors import ImageBlock, TextBlock, ToolOutput
 from ors._rewards import REWARD_COMPONENTS
-from ors.cli.errors import clean, shown_path
-from ors.cli.streams import report_stream
+from ors.cli.errors import clean, report_stream, shown_path
 from ors.types import Block
 
 LONGEST_CELL = 160

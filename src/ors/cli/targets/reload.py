@@ -1,4 +1,4 @@
-"""Child processes of `ors serve`: started, restarted when a file changes, and what they inherit."""
+"""Child processes of `ors serve`: how they are started, and restarted when a file changes."""
 
 import os
 import signal
@@ -8,7 +8,6 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from types import FrameType
@@ -16,15 +15,12 @@ from typing import Any
 
 from ors import Environment, Server, ToolOutput, tool
 from ors.cli.errors import shown_path
-from ors.cli.options.shared import flag
 from ors.cli.output.logging import TextLines
-from ors.cli.settings import erase_secrets
-from ors.cluster.local.messages import WorkerConfig
 from ors.errors import Unavailable
 from ors.server.http.answers import Answer, refusal
 from ors.server.http.requests import Request
 from ors.server.process.runner import Runner
-from ors.server.process.system import LIFELINE, Lifeline, tied
+from ors.server.process.system import LIFELINE, tied
 
 POLL_SECONDS = 0.3
 AT_ONCE_SECONDS = 5.0
@@ -138,7 +134,7 @@ DOWN = "ORS_SERVE_DOWN"
 def started(
     variables: Mapping[str, str], descriptors: Sequence[int], keys: Sequence[str], stdout: int | None = None
 ) -> "subprocess.Popen[bytes]":
-    """Runs this command once more, as a child that `Inherited` belongs to.
+    """Runs this command once more, as a child, which takes over what `Inherited` names.
 
     Not by `os.fork`: other threads may hold locks, for which a copy would wait for ever. The API keys go
     through a pipe: programs that a tool starts could read them in the environment.
@@ -155,50 +151,6 @@ def started(
     with suppress(BrokenPipeError), child.stdin:
         child.stdin.write("\n".join(keys).encode())
     return child
-
-
-@dataclass
-class Inherited:
-    fd: int | None = flag("Serve on this inherited socket.", type=int, hidden=True)
-    down: bool = flag("Only answer 503.", is_flag=True, hidden=True)
-    lifeline: int | None = flag("End when the other end of this pipe closes.", type=int, hidden=True)
-    worker_config: WorkerConfig | None = flag(
-        "Serve as one of several workers.", type=WorkerConfig.read, hidden=True
-    )
-    listener: socket.socket | None = field(default=None, init=False)
-    line: Lifeline | None = field(default=None, init=False)
-    keys: list[str] = field(default_factory=list, init=False)
-    """The API keys of the parent's command line or environment."""
-
-    @property
-    def is_child(self) -> bool:
-        """Whether a supervisor has started this process: that of workers, or that of `--reload`."""
-        return self.fd is not None or self.worker_config is not None
-
-    def take(self) -> None:
-        """Takes over what was inherited, before environment code can pass it to its own children."""
-        erase_secrets()
-        for name in (LISTENER, DOWN, LIFELINE):
-            os.environ.pop(name, None)
-        if self.is_child:
-            self.keys = _read_keys()
-        if self.worker_config is not None:
-            self.line = self.worker_config.take()
-            return
-        if self.lifeline is not None:
-            self.line = Lifeline(self.lifeline)
-        if self.fd is not None:
-            os.set_inheritable(self.fd, False)
-            self.listener = socket.socket(fileno=self.fd)
-
-
-def _read_keys() -> list[str]:
-    with open(0, encoding="utf-8", closefd=False) as pipe:
-        keys = pipe.read().split("\n")
-    null = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(null, 0)
-    os.close(null)
-    return [key for key in keys if key]
 
 
 class _Nothing(Environment):

@@ -14,9 +14,8 @@ from types import ModuleType
 from typing import Any
 
 import ors
-from ors.cli.errors import Unreachable, WrongUsage, one_line, shown_path
+from ors.cli.errors import Unreachable, WrongUsage, keep_report_apart, one_line, shown_path
 from ors.cli.settings import erase_secrets
-from ors.cli.streams import keep_report_apart
 from ors.errors import InvalidEnvironment
 
 NOT_THE_AUTHORS = (Path(__file__).parents[1], Path(importlib.__file__).parent)

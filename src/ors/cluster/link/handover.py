@@ -35,8 +35,6 @@ def handover_path(link: str) -> str:
 
 
 class HandoverClient:
-    """Sends connections to one other server."""
-
     def __init__(self, link: str) -> None:
         self._path = handover_path(link)
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -58,8 +56,6 @@ class HandoverClient:
 
 
 class HandoverServer:
-    """Receives the connections that other servers send."""
-
     def __init__(self, link: str, take: Callable[[socket.socket], None]) -> None:
         self._path = handover_path(link)
         self._take = take

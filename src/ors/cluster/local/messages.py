@@ -68,8 +68,6 @@ class WorkerReport:
 
 
 class JSONLines:
-    """Decodes JSON lines: bytes in, objects out."""
-
     def __init__(self) -> None:
         self._rest = b""
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ors.cluster.link.handover import MAX_CONNECTIONS
 from ors.cluster.local.messages import Channel, JSONLines, WorkerConfig, WorkerReport, WorkerUpdate
-from ors.cluster.servers.linked_server import LinkedServer
+from ors.cluster.servers import LinkedServer
 from ors.server import Server
 from ors.server.connections.clients import Acceptor
 from ors.server.process.runner import Part, Runner

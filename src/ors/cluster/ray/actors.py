@@ -12,8 +12,7 @@ import ray
 from ors import Environment, Server
 from ors.cluster.hosting import SILENCE_SECONDS, HostInfo, HostURLs
 from ors.cluster.link.handover import listeners
-from ors.cluster.servers.linked_server import LinkedServer
-from ors.cluster.servers.router_server import RouterServer
+from ors.cluster.servers import LinkedServer, RouterServer
 from ors.limits import Limits
 from ors.server.sessions.shared import Identity
 

@@ -83,8 +83,6 @@ class _ServerFeed:
 
 
 class _MergedFeed:
-    """One reader's feed, merged once a second."""
-
     def __init__(self, request: Request, peers: Peers, local: App | None) -> None:
         self._count = min(request.number("limit", PAGE), LIVE_MAX_PAGE)
         self._first = min(request.number("offset", 0), LIVE_MAX_PAGE - self._count)

@@ -28,8 +28,6 @@ Ask = Callable[[Request], Coroutine[Any, Any, Answer]]
 
 
 class MergedPages:
-    """Answers pages with those of all servers, merged."""
-
     def __init__(self, peers: Peers, local: App | None, tasks: set[asyncio.Task[None]]) -> None:
         self._peers = peers
         self._tasks = tasks

@@ -6,7 +6,7 @@ from typing import Any
 
 from ors.conformance import expect
 from ors.conformance.checks import Check, check, in_session
-from ors.conformance.events import RawStream
+from ors.conformance.http import RawStream
 from ors.conformance.requirements import Violation
 from ors.conformance.subject import CheckedSession, ServerUnderTest
 

@@ -7,8 +7,7 @@ from typing import Any
 
 from ors.conformance import expect
 from ors.conformance.checks import Check, check, in_session
-from ors.conformance.events import EventReader
-from ors.conformance.http import RawAnswer
+from ors.conformance.http import EventReader, RawAnswer
 from ors.conformance.requirements import Violation
 from ors.conformance.subject import EVENTS, CheckedSession, ServerUnderTest
 

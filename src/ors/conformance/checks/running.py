@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from ors.conformance import expect
 from ors.conformance.checks import check, in_session
-from ors.conformance.events import RawStream
+from ors.conformance.http import RawStream
 from ors.conformance.requirements import Violation
 from ors.conformance.subject import CheckedSession, ServerUnderTest
 

@@ -5,7 +5,7 @@ import re
 from typing import Any
 
 from ors.conformance.checks import in_session
-from ors.conformance.events import RawStream, lines_of
+from ors.conformance.http import RawStream, lines_of
 from ors.conformance.requirements import Violation
 from ors.conformance.subject import CheckedSession
 

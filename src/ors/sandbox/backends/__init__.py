@@ -36,8 +36,6 @@ class Trouble:
 
 
 class SandboxBackend(Protocol):
-    """One way to make a sandbox."""
-
     name: str
     isolates: bool
 

@@ -53,8 +53,6 @@ REMOVE_SECONDS = 5.0
 
 
 class Bwrap:
-    """Sandboxes by bubblewrap."""
-
     name = "bwrap"
     isolates = True
 
@@ -190,8 +188,6 @@ def settings(
 
 
 class _Data:
-    """Contents that bubblewrap reads from file descriptors."""
-
     def __init__(self) -> None:
         self.fds: list[int] = []
         self.answers, self.gate = -1, -1

@@ -23,8 +23,6 @@ START = 'exec $(command -v python3 || command -v python) -I -S -c "$0"'
 
 
 class Containers:
-    """Sandboxes by docker or podman."""
-
     isolates = True
 
     def __init__(self, engine: str) -> None:

@@ -31,8 +31,6 @@ TICK = 0.1
 
 
 class InsideAgent:
-    """Programs, files and limits of one sandbox."""
-
     def __init__(self, settings: dict[str, Any]) -> None:
         import _signal  # type: ignore[import-not-found]  # `signal` would load enum
 

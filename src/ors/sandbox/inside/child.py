@@ -16,8 +16,6 @@ LOADER = b"/tmp/.ors-loader"
 
 
 class Child:
-    """A program that the agent has started."""
-
     def __init__(self, number: int, pid: int, fds: list[int], deadline: float, most: int) -> None:
         self.number = number
         self.pid = pid

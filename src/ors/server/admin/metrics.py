@@ -35,8 +35,6 @@ Values = Mapping[Labels, Any]
 
 
 class MetricSource(NamedTuple):
-    """Where metrics read their values."""
-
     shared: Shared
     sessions: Sessions
     code: AuthorCode

@@ -36,8 +36,6 @@ _OK = Answer(200, b'{"status":"ok"}')
 
 
 class Endpoints:
-    """Handlers of all endpoints."""
-
     def __init__(
         self,
         environments: dict[str, ServedEnvironment],

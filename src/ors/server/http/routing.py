@@ -68,8 +68,6 @@ class Route(NamedTuple, Generic[Owner]):
 
 
 class RouteTable(Generic[Value]):
-    """Values by method and path."""
-
     def __init__(self, rows: Iterable[tuple[str, str, Value]]) -> None:
         self.exact: dict[tuple[str, str], Value] = {}
         """By method and canonical path, for patterns without parameters."""

@@ -68,8 +68,6 @@ class _CallTally(Histogram):
 
 
 class CallCounters:
-    """Counts calls by environment, tool, outcome and reason."""
-
     def __init__(self) -> None:
         self._tools: dict[str, set[str]] = {}
         self._others = 0

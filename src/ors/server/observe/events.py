@@ -235,23 +235,17 @@ Event = (
 
 
 class Observer(Protocol):
-    """Receives the events of a server."""
-
     def observe(self, event: Event) -> None:
         """Receives an event."""
 
 
 @runtime_checkable
 class Closing(Protocol):
-    """An observer that has a `close()`."""
-
     def close(self) -> None:
         """Called in a thread after the last event; may block."""
 
 
 class Watcher(Protocol):
-    """Watches one session."""
-
     def show(self, event: Watched) -> None:
         """Receives an event of the session."""
 
@@ -268,8 +262,6 @@ class Recorder(Protocol):
 
 
 class Observers:
-    """All observers of a server."""
-
     def __init__(self, observers: Sequence[Observer | Recorder] = ()) -> None:
         self.recorders = [one for one in observers if isinstance(one, Recorder)]
         self.all = [one for one in observers if not isinstance(one, Recorder)]

@@ -23,8 +23,14 @@ from ors.limits import Limits
 from ors.server.connections.clients import Acceptor, Clients
 from ors.server.connections.context import Responder
 from ors.server.episodes.threads import Executor, Threads
-from ors.server.process.shutdown import Deadline, leave_threads
-from ors.server.process.system import FreedMemory, disown, disown_signals, handle_forks
+from ors.server.process.system import (
+    Deadline,
+    FreedMemory,
+    disown,
+    disown_signals,
+    handle_forks,
+    leave_threads,
+)
 
 log = logging.getLogger("ors.server")
 

@@ -1,1 +1,0 @@
-"""Servers that forward to each other, and routers, as processes."""
