@@ -5,7 +5,7 @@ STAMP := $(VENV)/.installed
 # What running the examples needs, and no more: it takes seconds, not minutes.
 RUNS := $(VENV)/.runs
 
-.PHONY: help install run test test-long test-field test-trainers test-ray attack coverage check format bench bench-quick bench-pairs bench-cluster bench-rollouts bench-adapters nodes profile soak fuzz idle cost killed records screenshots clean bench-sandbox browser proxies sandbox docs test-docs test-pythons package
+.PHONY: help install run test test-long test-field test-trainers test-ray attack coverage check format bench bench-quick bench-pairs bench-cluster bench-rollouts bench-adapters nodes profile soak fuzz idle cost killed records screenshots clean bench-sandbox browser proxies prometheus sandbox docs test-docs test-pythons package
 
 help: ## what there is to do
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -23,7 +23,7 @@ $(STAMP): pyproject.toml
 	@scripts/environment $(PYTHON) $(VENV) --editable '.[dev]'
 	@touch $(RUNS) $@
 
-browser proxies sandbox:
+browser proxies prometheus sandbox:
 	@scripts/programs $@
 
 run: $(RUNS) ## serve the examples on http://127.0.0.1:8080; PORT=8081 takes another port
@@ -47,7 +47,7 @@ test-long: install browser proxies sandbox ## the tests that take over two secon
 test-pythons: browser proxies sandbox ## the tests of test under Python 3.11 to 3.14, as far as they are here: five minutes each
 	scripts/pythons -m "not long" $(foreach path,$(ELSEWHERE),--ignore $(path))
 
-test-field: install ## the tests beside the field's packages, each in an environment of its own: about two minutes
+test-field: install prometheus ## the tests beside the field's packages, each in an environment of its own: about two minutes
 	$(BIN)/python -m pytest $(FIELD)
 
 test-trainers: install ## the adapters in the loops of their trainers, on a CPU: about seven minutes
