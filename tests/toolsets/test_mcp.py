@@ -219,6 +219,7 @@ async def test_a_tool_of_the_environment_can_ask_the_server() -> None:
         ({}, "either command"),
         ({"command": ["a"], "url": "http://x"}, "either command"),
         ({"command": "python server.py"}, "either command"),
+        ({"command": []}, "either command"),
         ({"command": ["a"], "headers": {"a": "b"}}, "headers with url"),
         ({"url": "http://x", "sandbox": True}, "go with command"),
         ({"url": "http://x", "env": {"a": "b"}}, "go with command"),
@@ -269,6 +270,7 @@ async def test_values_may_depend_on_the_task_and_the_secrets() -> None:
         (words("mute"), "did not answer 'initialize' within 1 s"),
         (["echo", "Hello, I am no server"], "sent something that is not MCP: 'Hello, I am no server"),
         (words("bad-tools"), "lists invalid tools"),
+        (["python3", "with a zero\0"], "no word of it may contain a zero byte"),
     ],
 )
 async def test_a_server_that_does_not_start_is_a_failure_of_the_environment(

@@ -150,6 +150,7 @@ async def test_both_eras_answer_as_json_and_as_events(modern: bool, streams: boo
                 await session.call_tool("echo", {"text": "wrong"})
             assert len(server.sessions) == (0 if modern else 1)
         assert server.sessions == []
+    assert {request.method for request in server.requests} == ({"POST"} if modern else {"POST", "DELETE"})
     assert {request.path for request in server.requests} == {"/some/mcp?token=abc"}
     assert all(reply["result"] == {} for reply in server.replies)
     assert bool(server.replies) is streams

@@ -189,8 +189,9 @@ class Toolbox:
             InvalidEnvironment: two tools have the same name.
         """
         owners = dict.fromkeys(self.by_name, self._owner.__name__)
+        made = env.__dict__.setdefault("_toolset_instances", {})
         for toolset in self.live:
-            live = await toolset_of(env, toolset, None)
+            live = made[toolset] = toolset(env)
             await live.open()
             for name in (spec.name for spec in live.specs):
                 if name in owners:

@@ -47,7 +47,7 @@ def MCPToolset(  # noqa: N802 - it makes a class
     Raises:
         ValueError: the arguments do not fit together.
     """
-    if (command is None) == (url is None) or isinstance(command, str):
+    if (command is None) == (url is None) or isinstance(command, str) or command == []:
         raise ValueError('MCPToolset needs either command=["program", "argument", ...] or url="http://..."')
     if (headers and command is not None) or ((env or sandbox) and url is not None):
         raise ValueError("MCPToolset: env and sandbox go with command, headers with url")
@@ -65,17 +65,11 @@ class _MCPTools(LiveTools):
     _only: ClassVar[Mapping[str, str] | None]
     _prefix: ClassVar[str]
     _timeout: ClassVar[float]
-
-    def __init__(self, env: Any) -> None:
-        super().__init__(env)
-        self._wire: Stdio | HTTP
-        self._revision = ""
-        self._last_id = 0
-        self._names: dict[str, str] = {}
-        self._turn = asyncio.Lock()
+    _wire: Stdio | HTTP
+    _revision, _last_id = "", 0
 
     async def open(self) -> None:
-        self._wire = await self._connected()
+        self._turn, self._wire = asyncio.Lock(), await self._connected()
         try:
             await self._begin()
             self.specs = self._chosen({spec.name: spec for spec in await self._listed()})
@@ -108,7 +102,9 @@ class _MCPTools(LiveTools):
             seen.add(cursor)
             page = await self._request("tools/list", {"cursor": cursor} if cursor else {})
             try:
-                found += [_spec(each) for each in page["tools"]]
+                for tool in page["tools"]:
+                    about, takes = tool.get("description") or "", tool["inputSchema"]
+                    found.append(ToolSpec(name=tool["name"], description=about, input_schema=takes))
             except _INVALID as error:
                 raise ToolsLost(f"{self.name} lists invalid tools: {error!r}") from None
             cursor = str(page.get("nextCursor") or "")
@@ -189,11 +185,6 @@ class _MCPTools(LiveTools):
     async def close(self) -> None:
         if hasattr(self, "_wire"):
             await self._wire.close()
-
-
-def _spec(tool: Any) -> ToolSpec:
-    about = tool.get("description") or tool.get("title") or ""
-    return ToolSpec(name=tool["name"], description=about, input_schema=tool["inputSchema"])
 
 
 def _block(content: Any) -> Block:

@@ -43,7 +43,11 @@ class Stdio:
         # In a sandbox that isolates nothing, since it ends all that was started in it, also without us.
         box = await open_box(SandboxSpec(backend="none"), among=[Unisolated(warns=False)])
         kept = {name: os.environ[name] for name in INHERITED if name in os.environ}
-        return cls(await box.spawn([*IN_FOLDER, os.getcwd(), *command], env={**kept, **env}), box)
+        try:
+            return cls(await box.spawn([*IN_FOLDER, os.getcwd(), *command], env={**kept, **env}), box)
+        except BaseException:
+            await box.close()
+            raise
 
     async def _drain(self) -> None:
         while data := await self._program.read_stderr():
@@ -136,10 +140,11 @@ class HTTP:
 
     async def close(self) -> None:
         """Ends the session at the server, if it has one."""
-        with suppress(TransportError, TimeoutError):
-            async with asyncio.timeout(END_SECONDS if self._session else 0):
-                headers = {**self._headers, **self._session}
-                (await self._transport.send("DELETE", self._path, headers, None)).close()
+        if self._session:
+            with suppress(TransportError, TimeoutError):
+                async with asyncio.timeout(END_SECONDS):
+                    headers = {**self._headers, **self._session}
+                    (await self._transport.send("DELETE", self._path, headers, None)).close()
         await self._transport.close()
 
 
