@@ -3,7 +3,9 @@
 import asyncio
 import dataclasses
 import json
+import os
 import re
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -83,7 +85,28 @@ def played(read: Read) -> Callable[[str], Played]:
     return opened
 
 
-def test_the_environments_of_the_page_of_tools_do_what_it_says(played: Callable[[str], Played]) -> None:
+UVX = """#!{python}
+import sys
+sys.path.insert(0, {root!r})
+from tests.support import mcp_stdio_server as server
+assert sys.argv[1:] == ["mcp-server-time"]
+sys.argv[1:] = []
+schema = {{"type": "object", "properties": {{"timezone": {{"type": "string"}}}}}}
+server.TOOLS["get_current_time"] = ("Tells the time.", schema)
+server.Server.on_get_current_time = lambda self, timezone: server.said(f"12:00 {{timezone}}")
+server.main()
+"""
+"""In place of the program that runs packages of PyPI: a server with the tool of the page."""
+
+
+def test_the_environments_of_the_page_of_tools_do_what_it_says(
+    played: Callable[[str], Played], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uvx = tmp_path / "bin" / "uvx"
+    uvx.parent.mkdir()
+    uvx.write_text(UVX.format(python=sys.executable, root=str(ROOT)))
+    uvx.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{uvx.parent}{os.pathsep}{os.environ['PATH']}")
     play = played("docs/guides/tools.md")
     assert text(play("restaurant", 0, "order", {"dish": "soup"})["output"]) == "1 x soup"
     assert play("restaurant", 0, "order", {"dish": "pie"})["reason"] == "input_validation"
@@ -95,6 +118,8 @@ def test_the_environments_of_the_page_of_tools_do_what_it_says(played: Callable[
     assert text(play("withmenu", 0, "dish", {"name": "soup"})["output"]) == "Our soup is fresh."
     assert text(play("talk", 1, "say", {"text": "What would you like?"})["output"]) == "For me the soup."
     assert text(play("withnotes", 1, "note", {"text": "two"})["output"]) == "two (for 2)"
+    assert text(play("withclock", 0, "clock_get_current_time", {"timezone": "UTC"})["output"]) == "12:00 UTC"
+    assert "12:00 UTC" in play("withclock", 0, "leave", {})["output"]["metadata"]["at"]
 
 
 def test_the_environments_of_the_page_of_data_sets_have_their_tasks(
