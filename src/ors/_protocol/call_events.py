@@ -59,8 +59,12 @@ def short_result(events: bytes) -> bytes | None:
 
     `CallReader` reads all events, and takes forty times as long.
     """
-    rest = events.partition(b"\n\n")[2]
-    return rest[len(_END) : -2] if rest.startswith(_END) else None
+    return short_tail(events.partition(b"\n\n")[2])
+
+
+def short_tail(tail: bytes) -> bytes | None:
+    """The same, for the events after the first one."""
+    return tail[len(_END) : -2] if tail.startswith(_END) else None
 
 
 def _parts(text: bytes) -> list[bytes | memoryview]:

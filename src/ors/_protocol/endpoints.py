@@ -69,6 +69,11 @@ OWN_PREFIX = "-"
 FORK = Endpoint(f"{OWN_PREFIX}/fork", "POST", needs_session=True)
 """Not of the standard: new sessions that go on from where one stands."""
 
+MCP = Endpoint(f"{OWN_PREFIX}/mcp", "POST", needs_session=True)
+"""Not of the standard: a path at which MCP clients play a session, without its id."""
+SCORE = Endpoint(f"{OWN_PREFIX}/mcp", "GET", needs_session=True)
+"""Not of the standard: what the calls of a session have earned so far, for its owner."""
+
 RESERVED_NAMES = frozenset({endpoint.name for endpoint in ENDPOINTS} | {OWN_PREFIX, ""})
 """First path segments with a meaning of their own: no environment may have such a name."""
 

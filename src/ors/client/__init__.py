@@ -1,7 +1,7 @@
 """The client of the Open Reward Standard, async and sync."""
 
 from ors.client.client import AsyncEnvironmentsAPI, AsyncORS, http_transport
-from ors.client.requests.decode import Task
+from ors.client.requests.decode import SessionScore, Task
 from ors.client.sessions.environment import AsyncEnvironment
 from ors.client.sessions.session import AsyncSession
 from ors.client.sync import ORS, Environment, EnvironmentsAPI, Session
@@ -38,6 +38,7 @@ __all__ = [
     "Provider",
     "Response",
     "Session",
+    "SessionScore",
     "SyncSession",
     "Task",
     "TerminalToolSpec",

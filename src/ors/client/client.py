@@ -76,7 +76,7 @@ class AsyncORS(Bound):
         if remote is None:
             transport = transport or http_transport(base_url, self._options)
             remote = RemoteServer(
-                transport, self._options, self._keepalive, self._given_key or _key_of(base_url)
+                transport, self._options, self._keepalive, self._given_key or _key_of(base_url), base_url
             )
             self._remotes[base_url] = remote
         return remote

@@ -5,7 +5,7 @@ from typing import Any, Self, overload
 
 from ors.client.client import DEFAULT_BASE_URL, AsyncORS
 from ors.client.portal import Portal
-from ors.client.requests.decode import Task
+from ors.client.requests.decode import SessionScore, Task
 from ors.client.sessions.call import OnTaskId
 from ors.client.sessions.environment import AsyncEnvironment
 from ors.client.sessions.session import AsyncSession
@@ -74,6 +74,14 @@ class Session(Bound):
     def get_prompt(self) -> Blocks:
         """The prompt of the task: see `AsyncSession.get_prompt`."""
         return self.portal.run(self.wrapped.get_prompt)
+
+    def mcp_url(self) -> str:
+        """The URL for MCP clients: see `AsyncSession.mcp_url`."""
+        return self.portal.run(self.wrapped.mcp_url)
+
+    def score(self) -> SessionScore:
+        """What all calls have earned so far: see `AsyncSession.score`."""
+        return self.portal.run(self.wrapped.score)
 
     @overload
     def list_tools(self, format: None = None, *, terminal: bool = False) -> list[ToolSpec]: ...

@@ -28,7 +28,7 @@ from ors.server.http.requests import KEYLESS_BODY_BYTES, Request
 from ors.server.http.routing import LIVE
 from ors.server.http.streams import Later, Outcome, Stream, failed
 from ors.server.process.runner import Part, Runner
-from ors.server.routes import AT_ROUTER
+from ors.server.routes import AT_ROUTER, is_open, keyless_bytes
 from ors.server.sessions.api_keys import digest
 from ors.server.sessions.shared import Identity
 
@@ -227,7 +227,9 @@ class RouterApp(Part):
         self._origin_check.check(request)
         if is_preflight(request):
             return KEYLESS_BODY_BYTES
-        return self.limits.body_bytes if self._known_keys.knows(request) else self._known_keys.ask(request)
+        if self._known_keys.knows(request):
+            return self.limits.body_bytes
+        return keyless_bytes(request.path) if is_open(request.path) else self._known_keys.ask(request)
 
     def take(self, request: Request) -> Outcome:
         """Answers a client's request. Never raises. The servers check the key."""

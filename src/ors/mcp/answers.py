@@ -21,8 +21,8 @@ _TASK = {"name": "task", "description": "The task of this episode."}
 _CACHED = {"ttlMs": 3_600_000, "cacheScope": "private"}
 
 
-class Episode(Protocol):
-    """An episode, as far as MCP needs it. `AsyncSession` is one."""
+class Task(Protocol):
+    """What an agent is told about its task."""
 
     async def list_tools(self, *, terminal: bool = False) -> list[ToolSpec]:
         """The tools of the task, with `terminal` also the `@terminal` one."""
@@ -30,37 +30,31 @@ class Episode(Protocol):
     async def get_prompt(self) -> Blocks:
         """The prompt of the task."""
 
+
+class Episode(Task, Protocol):
+    """An episode, as far as MCP needs it. `AsyncSession` is one."""
+
     async def call_tool(self, tool_name: str, input: JSONObject) -> ToolOutput:
         """Calls a tool. Raises ORSError if it was refused or failed."""
 
 
-class Dialogue:
-    """Answers the messages of MCP clients for one episode."""
+class Answers:
+    """Answers every request of MCP clients but calls."""
 
-    def __init__(self, episode: Episode) -> None:
-        self._episode = episode
+    def __init__(self, task: Task) -> None:
+        self._task = task
         self._names: dict[str, str] = {}
 
-    async def answer(self, message: Message) -> bytes | None:
-        """The answer to a message; None to a notification.
+    async def told(self, message: Message) -> bytes:
+        """The answer to a request.
 
         Raises:
-            Refused: it gets an error, such as for an unknown method or tool.
+            Refused: it gets an error.
         """
-        if message.id is None:
-            return None  # cancellations too: a call that runs is finished, as it is for other clients
         try:
-            if message.method == "tools/call":
-                return called(message, await self._call(message))
             return message.result(await self._value(message))
         except ORSError as failure:
-            if message.method == "tools/call":
-                return failed(message, str(failure))
             raise message.refused(INTERNAL, str(failure)) from None
-
-    async def _call(self, message: Message) -> ToolOutput:
-        name, given = asked(message)
-        return await self._episode.call_tool(await self.tool(name, message), given)
 
     async def tool(self, name: str, message: Message) -> str:
         """The episode's name of a tool that a client calls.
@@ -69,7 +63,7 @@ class Dialogue:
             Refused: there is no such tool.
         """
         if name not in self._names:
-            names = [spec.name for spec in await self._episode.list_tools(terminal=True)]
+            names = [spec.name for spec in await self._task.list_tools(terminal=True)]
             self._names = {shown_name(each): each for each in names} | {each: each for each in names}
         if name not in self._names:
             raise message.refused(
@@ -87,7 +81,7 @@ class Dialogue:
             case "server/discover":
                 return {"supportedVersions": [STATELESS], **await self._about(), **cached}
             case "tools/list":
-                tools = await self._episode.list_tools(terminal=True)
+                tools = await self._task.list_tools(terminal=True)
                 return {"tools": [_tool(spec) for spec in tools], **cached}
             case "prompts/list":
                 return {"prompts": [_TASK], **cached}
@@ -106,15 +100,39 @@ class Dialogue:
         return {
             "capabilities": {"tools": {}, "prompts": {}},
             "serverInfo": {"name": "ors", "version": __version__},
-            "instructions": described(await self._episode.get_prompt()),
+            "instructions": described(await self._task.get_prompt()),
         }
 
     async def _prompt(self, message: Message) -> dict[str, Any]:
         if message.params.get("name") != _TASK["name"]:
             raise message.refused(INVALID_PARAMS, "Unknown prompt; the only one is 'task'")
-        prompt = await self._episode.get_prompt()
+        prompt = await self._task.get_prompt()
         messages = [{"role": "user", "content": _content(block)} for block in prompt]
         return {"description": _TASK["description"], "messages": messages}
+
+
+class Dialogue(Answers):
+    """Answers the messages of MCP clients for one episode."""
+
+    def __init__(self, episode: Episode) -> None:
+        super().__init__(episode)
+        self._episode = episode
+
+    async def answer(self, message: Message) -> bytes | None:
+        """The answer to a message; None to a notification.
+
+        Raises:
+            Refused: it gets an error, such as for an unknown method or tool.
+        """
+        if message.id is None:
+            return None  # cancellations too: a call that runs is finished, as it is for other clients
+        if message.method != "tools/call":
+            return await self.told(message)
+        name, given = asked(message)
+        try:
+            return called(message, await self._episode.call_tool(await self.tool(name, message), given))
+        except ORSError as failure:
+            return failed(message, str(failure))
 
 
 def asked(message: Message) -> tuple[str, dict[str, Any]]:

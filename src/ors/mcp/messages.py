@@ -66,9 +66,13 @@ def read(body: bytes | str, headers: Mapping[str, str] | None = None) -> Message
         Refused: it is not valid.
     """
     try:
-        value = loads(body)
+        return parsed(loads(body), headers)
     except ValueError:
         raise Refused(PARSE_ERROR, "The message is not valid JSON") from None
+
+
+def parsed(value: Any, headers: Mapping[str, str] | None) -> Message:
+    """The message of a JSON value. Raises as `read` does."""
     if type(value) is not dict or value.get("jsonrpc") != "2.0":
         raise Refused(
             INVALID_REQUEST, "A message is one JSON object with jsonrpc: 2.0; batches are not taken"

@@ -9,6 +9,8 @@ from ors._json import dumps
 from ors._sandbox_observer import SANDBOX_OBSERVER
 from ors.errors import ORSError
 from ors.limits import Limits
+from ors.mcp.http import AT_ONCE_SECONDS as MCP_AT_ONCE_SECONDS
+from ors.mcp.http import PROGRESS_SECONDS
 from ors.server.admin.live_sessions import LiveSessions
 from ors.server.admin.metrics import Metrics, MetricSource
 from ors.server.admin.pages import Inspector, Pages, RecordedRuns
@@ -19,15 +21,16 @@ from ors.server.episodes.threads import NoThread, Threads
 from ors.server.http.answers import Answer, refusal
 from ors.server.http.body_values import SMALL_BODY, is_light, parsed
 from ors.server.http.endpoints import Endpoints
+from ors.server.http.mcp import MCP
 from ors.server.http.origin_check import LOOPBACK, OriginCheck, is_preflight
-from ors.server.http.requests import KEYLESS_BODY_BYTES, Request
+from ors.server.http.requests import Request
 from ors.server.http.routing import Routes
 from ors.server.http.streams import CallTimers, HeavyBodies, Later, Outcome, Stream
 from ors.server.observe.events import Closing, EpisodeEnded, LoopHeld, Rejected
 from ors.server.observe.log import LOGGED, EventLog
 from ors.server.observe.loop_watch import LoopWatch
 from ors.server.process.runner import Part, Runner
-from ors.server.routes import INSPECTOR, PAGES, STANDARD, is_open
+from ors.server.routes import INSPECTOR, MCP_ROUTES, PAGES, STANDARD, is_open, keyless_bytes
 from ors.server.sessions.api_keys import Keys
 from ors.server.sessions.recent_calls import RecentCalls
 from ors.server.sessions.registry import Sessions
@@ -91,6 +94,7 @@ class App(Part):
             name: environment.limits.sessions_per_environment for name, environment in environments.items()
         }
         self.timers = CallTimers(self.limits.ping_seconds)
+        self._mcp_timers = CallTimers(min(PROGRESS_SECONDS, self.limits.ping_seconds), MCP_AT_ONCE_SECONDS)
         self.tasks: set[asyncio.Task[None]] = set()
         """Tasks that produce answers."""
         self._watch = LoopWatch(
@@ -121,6 +125,8 @@ class App(Part):
         )
         routes = Routes(self._environments, self._is_visit, endpoints.environment_of)
         routes.add(endpoints, STANDARD)
+        mcp = MCP(self._environments, self.shared, self.sessions, self._mcp_timers, self.tasks)
+        routes.add(mcp, MCP_ROUTES)
         routes.add(Pages(self._environments, self.sessions, self.metrics, self._is_ready), PAGES)
         if self.inspecting:
             routes.add(self.inspector, INSPECTOR)
@@ -173,7 +179,8 @@ class App(Part):
         if not self._keyed:
             return self.limits.body_bytes
         self._recognise(request)
-        return self.limits.body_bytes if request.key else min(KEYLESS_BODY_BYTES, self.limits.body_bytes)
+        most = self.limits.body_bytes
+        return most if request.key else min(keyless_bytes(request.path), most)
 
     def take(self, request: Request, *, forwarded: bool = False) -> Outcome:
         """Returns the outcome of a request. Never raises.
@@ -247,7 +254,8 @@ class App(Part):
         # A timer, not a task: without lifespan events nothing would end a task.
         self.shared.loop = self.threads.loop = loop
         SANDBOX_OBSERVER.set(self._code.sandboxes)  # for all that this context starts
-        self.timers.start(self.shared.loop)
+        self.timers.start(loop)
+        self._mcp_timers.start(loop)
         self._watch.start(self.shared.loop)
         self._live.start(self.shared.loop)
         self._schedule_reap()

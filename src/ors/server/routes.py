@@ -10,6 +10,8 @@ from ors import _protocol
 from ors._protocol import Endpoint
 from ors.server.admin.pages import Inspector, Pages
 from ors.server.http.endpoints import Endpoints
+from ors.server.http.mcp import MCP
+from ors.server.http.requests import KEYLESS_BODY_BYTES, MCP_BODY_BYTES
 from ors.server.http.routing import (
     HOME,
     LIVE,
@@ -73,6 +75,12 @@ PAGES = (
     Route(_protocol.FORK.method, _protocol.FORK.path(), Pages.fork, AtRouter.SESSION),
 )
 
+MCP_ROUTES = (
+    Route(_protocol.MCP.method, _protocol.MCP.path(), MCP.open, AtRouter.SESSION),
+    Route(_protocol.SCORE.method, _protocol.SCORE.path(), MCP.score, AtRouter.SESSION),
+    Route("POST", f"{_protocol.MCP.path()}/{{sid}}", MCP.message, AtRouter.SESSION, needs_key=False),
+)
+
 INSPECTOR = (
     Route("GET", HOME, Inspector.home, needs_key=False),
     Route("GET", PAGE_FILES, Inspector.file, needs_key=False),
@@ -84,7 +92,7 @@ INSPECTOR = (
     Route("GET", "/-/api/sandbox/{sid}", Inspector.sandbox, AtRouter.SESSION),
 )
 
-ROUTES: tuple[Route[Any], ...] = (*STANDARD, *PAGES, *INSPECTOR)
+ROUTES: tuple[Route[Any], ...] = (*STANDARD, *PAGES, *MCP_ROUTES, *INSPECTOR)
 
 _OPEN = {route.pattern.rstrip("/") for route in ROUTES if not route.needs_key and "{" not in route.pattern}
 _OPEN_FOLDERS = tuple(
@@ -97,6 +105,11 @@ def is_open(path: str) -> bool:
     if path in _OPEN or path.startswith(_OPEN_FOLDERS):
         return True
     return path[-1:] == "/" and path.rstrip("/") in _OPEN
+
+
+def keyless_bytes(path: str) -> int:
+    """The longest body of a request without a key, on a server with keys."""
+    return MCP_BODY_BYTES if path.startswith(f"{_protocol.MCP.path()}/") else KEYLESS_BODY_BYTES
 
 
 def _without_environments() -> RouteTable[Route[Any]]:

@@ -19,6 +19,18 @@ class Task:
     task_spec: JSONObject
 
 
+@dataclass(frozen=True, slots=True)
+class SessionScore:
+    """What all calls of a session have earned so far, whoever made them."""
+
+    calls: int
+    rewards: list[float]
+    """Those of calls that gave one, in their order."""
+    finished: bool
+    failed: bool
+    """Whether the last call failed, which is the environment's fault."""
+
+
 def object_of(answer: Any) -> Mapping[str, Any]:
     """Checks that `answer` is an object.
 

@@ -41,12 +41,18 @@ class RemoteServer:
     """One server. Every request to it goes through here."""
 
     def __init__(
-        self, transport: Transport, options: Options, keepalive: KeepAlive, api_key: str | None
+        self,
+        transport: Transport,
+        options: Options,
+        keepalive: KeepAlive,
+        api_key: str | None,
+        base_url: str = "",
     ) -> None:
         self.transport = transport
         self.options = options
         self.keepalive = keepalive
         self.api_key = api_key
+        self.base_url = base_url
         self.honours_keys = False
         self.reads_secrets_in_body = True
         self._lines = WeakKeyDictionary[asyncio.AbstractEventLoop, defaultdict[str, WaitingLine]]()

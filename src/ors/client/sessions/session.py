@@ -4,8 +4,19 @@ import asyncio
 from collections.abc import Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, Self, overload
 
-from ors._protocol import CALL, EVENT_STREAM, PING, PROMPT, SESSION_ID, TASK_TOOLS, TOOLS, Endpoint
-from ors.client.requests.decode import Task, blocks, terminal_tool, tool_output, tools
+from ors._protocol import (
+    CALL,
+    EVENT_STREAM,
+    MCP,
+    PING,
+    PROMPT,
+    SCORE,
+    SESSION_ID,
+    TASK_TOOLS,
+    TOOLS,
+    Endpoint,
+)
+from ors.client.requests.decode import SessionScore, Task, blocks, field, terminal_tool, tool_output, tools
 from ors.client.requests.keepalive import Interruptible
 from ors.client.sessions.call import OnTaskId, PendingCall
 from ors.client.sessions.create import checked_sid, create, delete, new_sid
@@ -152,6 +163,22 @@ class AsyncSession(Bound):
         if self._transcript is not None:
             self._transcript.prompt = prompt
         return prompt
+
+    async def mcp_url(self) -> str:
+        """The URL at which MCP clients play this session. Waits for the environment's setup.
+
+        It is good for MCP on this session only: it tells neither the id nor the rewards, see `score`.
+
+        Raises:
+            NotFound: the server has no MCP. Otherwise as `get_prompt`.
+        """
+        return self._remote.base_url.rstrip("/") + str(field(await self._ask(MCP), "path", str))
+
+    async def score(self) -> SessionScore:
+        """What the calls of this session have earned so far. Raises as `mcp_url`."""
+        told = await self._ask(SCORE)
+        kinds = {"calls": int, "rewards": list, "finished": bool, "failed": bool}
+        return SessionScore(**{key: field(told, key, kind) for key, kind in kinds.items()})
 
     async def messages(self, format: Provider) -> list[dict[str, Any]]:
         """The prompt, and each call made through this object with its result, as messages for `format`.

@@ -15,6 +15,7 @@ from ors.errors import Gone, ORSError, Unavailable
 from ors.server.app import App
 from ors.server.http.answers import STREAM, Answer, refusal
 from ors.server.http.endpoints import Endpoints
+from ors.server.http.mcp import MCP, lost_call
 from ors.server.http.requests import Request
 from ors.server.http.routing import AtRouter, Route
 from ors.server.http.streams import Later, Outcome
@@ -92,6 +93,8 @@ class Router:
             # The call may have run: after an error status, clients of other packages would send it again.
             first = _protocol.task_id_event(next(_protocol.task_ids()))
             return Answer(200, first + _protocol.error_event(LOST, WORKER_LOST), STREAM)
+        if route is not None and route.handler is MCP.message and sent:
+            return Answer(200, lost_call(request, LOST))
         if self._local is not None and not _needs_session(request):
             return self._local.take(request, forwarded=True)
         if _at_router(request) is AtRouter.CREATE or isinstance(request, _Retried):

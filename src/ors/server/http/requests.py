@@ -35,6 +35,8 @@ SINGLE_HEADERS = {name.lower().encode(): name for name in _ONCE}
 
 KEYLESS_BODY_BYTES = 64 * 1024
 """Longest body of a request without a key, on a server with keys: no handler reads it."""
+MCP_BODY_BYTES = 2**20
+"""The same for MCP messages, where the key is in the path."""
 MAX_TARGET_BYTES = 16 * 1024
 """Path and query of a request together."""
 MAX_HEADER_BYTES = 64 * 1024
@@ -190,12 +192,13 @@ class Request:
         """
         if not self.body:
             raise BadRequest("The request body is empty; expected a JSON object")
-        value = self._value()
+        value = self.value()
         if not isinstance(value, dict):
             raise BadRequest("The request body must be a JSON object")
         return value
 
-    def _value(self) -> Any:
+    def value(self) -> Any:
+        """The JSON value of the body. Raises as `json_object` does."""
         value, error = self.parsed or parsed(self.body)
         if error is not None:
             raise error
@@ -216,7 +219,7 @@ class Request:
             BadRequest: it does not fit. TooLarge: it has too many values.
         """
         try:
-            value = loads(self.body) if self.parsed is None else self._value()
+            value = loads(self.body) if self.parsed is None else self.value()
             name, given, task_id = value["name"], value["input"], value.get("task_id")
         except (ValueError, TypeError, LookupError, AttributeError):
             value = self.json_object()

@@ -184,9 +184,9 @@ class IntervalTimer(Generic[Waiting]):
 class CallTimers:
     """Timers that open the streams of calls, and ping."""
 
-    def __init__(self, ping_seconds: float) -> None:
-        self.opening = IntervalTimer(AT_ONCE_SECONDS, CallStream.open)
-        self.pings = IntervalTimer(ping_seconds, CallStream.ping)
+    def __init__(self, ping_seconds: float, at_once_seconds: float = AT_ONCE_SECONDS) -> None:
+        self.opening: IntervalTimer[CallStream] = IntervalTimer(at_once_seconds, lambda each: each.open())
+        self.pings: IntervalTimer[CallStream] = IntervalTimer(ping_seconds, lambda each: each.ping())
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         self.opening.loop = self.pings.loop = loop

@@ -47,6 +47,7 @@ class Sessions:
         """Whether the server takes no new sessions and ends with its last one."""
         self.admission = Admission(shared.limits, keys or Keys())
         self._live: dict[str, ServerSession] = {}
+        self._by_token: dict[str, ServerSession] = {}
         # Not a plain dict, where finding the first item gets slow after many were removed from the front.
         self._ended: OrderedDict[str, _Tombstone] = OrderedDict()
         self._ending: dict[str, asyncio.Task[None]] = {}
@@ -151,6 +152,25 @@ class Sessions:
         session.seen = now
         return session
 
+    def token(self, session: ServerSession) -> str:
+        """A name of a session that leads here as its id does, but does not tell the id."""
+        if not session.token:
+            session.token = self.identity.new_session_id()
+            self._by_token[session.token] = session
+        return session.token
+
+    def by_token(self, token: str, now: float) -> ServerSession:
+        """Finds the session of a token, whatever its key is. This counts as activity.
+
+        Raises:
+            NotFound: there is none.
+        """
+        session = self._by_token.get(token)
+        if session is None:
+            raise NotFound("No session, or it has ended")
+        session.seen = now
+        return session
+
     def peek(self, sid: str, now: float, key: str = "") -> ServerSession:
         """Finds a session. This does not count as activity.
 
@@ -248,6 +268,7 @@ class Sessions:
     def _end(self, session: ServerSession, message: str, reason: str, now: float) -> None:
         sid = session.sid
         del self._live[sid]
+        self._by_token.pop(session.token, None)
         self._add_tombstone(session, now, reason)
         task = session.end(message, reason)
         self.admission.leave(session.environment, session.key)

@@ -1,5 +1,6 @@
 """The score of one session: its calls and rewards, and how its episode ended."""
 
+from array import array
 from collections.abc import Mapping
 
 from ors._rewards import MOST_COMPONENTS
@@ -9,15 +10,15 @@ from ors.server.episodes.result import Result
 class Score:
     """Counts the calls of one session and sums up their rewards."""
 
-    __slots__ = ("calls", "components", "counted", "failed", "last", "outcome", "reward", "rewarded")
+    __slots__ = ("calls", "components", "counted", "failed", "last", "outcome", "reward", "rewards")
 
     def __init__(self) -> None:
         self.calls = 0
         self.reward = self.last = 0.0
         self.components: dict[str, float] | None = None
         """The sums of the named rewards, if there are any."""
-        self.rewarded = False
-        """Whether any call gave a reward, be it 0."""
+        self.rewards: array[float] | None = None
+        """The rewards of calls that gave one, be it 0; in eight bytes each."""
         self.failed = False
         """Whether the last call failed."""
         self.counted = False
@@ -32,7 +33,8 @@ class Score:
         if result.reward is not None:
             self.reward += result.reward
             self.last = result.reward
-            self.rewarded = True
+            self.rewards = rewards = self.rewards or array("d")
+            rewards.append(result.reward)
         if result.components:
             self._add_components(result.components)
 
@@ -45,14 +47,14 @@ class Score:
     def end(self, failed: bool) -> None:
         """Ends the count, and decides the outcome. Recorded sessions have the same outcomes."""
         self.counted = True
-        self.outcome = "failed" if failed else "scored" if self.rewarded else "unscored"
+        self.outcome = "failed" if failed else "scored" if self.rewards else "unscored"
         if failed:
             self.components = None
 
     @property
     def so_far(self) -> float | None:
         """The sum of the rewards; None if no call gave one."""
-        return round(self.reward, 9) if self.rewarded else None
+        return round(self.reward, 9) if self.rewards else None
 
     @property
     def result(self) -> float | None:

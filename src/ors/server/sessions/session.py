@@ -58,6 +58,7 @@ class ServerSession:
         "seen",
         "sid",
         "state",
+        "token",
     )
 
     def __init__(
@@ -80,6 +81,8 @@ class ServerSession:
         self._settled: asyncio.Future[None] | None = None  # set while somebody waits for the end of CREATING
         self._early: EarlyCalls | None = None
         self.forks: Forks | None = None  # most sessions are never forked
+        self.token = ""
+        """Its name for MCP clients, once it has one."""
         self._ended = ("", "")  # the message and the reason of its end
 
     async def task(self, asked: Coroutine[Any, Any, JSONObject]) -> JSONObject:

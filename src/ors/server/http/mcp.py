@@ -1,0 +1,199 @@
+"""A session as an MCP server: the path that its owner hands out, and the messages that arrive there."""
+
+import asyncio
+from collections.abc import Mapping
+
+from pydantic import TypeAdapter
+
+from ors import _protocol
+from ors._json import dumps
+from ors.errors import BadRequest, ORSError
+from ors.mcp.answers import Answers, asked, called, failed
+from ors.mcp.http import last_event, refusal, sign_of_life
+from ors.mcp.messages import INTERNAL, PARSE_ERROR, Message, Refused, error, parsed
+from ors.server.episodes.environments import ServedEnvironment
+from ors.server.http.answers import EMPTY, JSON, STREAM, Answer, answer
+from ors.server.http.requests import Request
+from ors.server.http.streams import CallStream, CallTimers, Later, Outcome, Sink
+from ors.server.sessions.calls import Call
+from ors.server.sessions.registry import Sessions
+from ors.server.sessions.session import ServerSession
+from ors.server.sessions.shared import Shared
+from ors.types import Blocks, RunToolError, RunToolOutput, ToolSpec
+
+_HEADERS = [(name.encode(), name) for name in ("mcp-protocol-version", "mcp-method", "mcp-name")]
+_BLOCKS: TypeAdapter[Blocks] = TypeAdapter(Blocks)
+
+
+class MCP:
+    """Handlers of the paths for MCP."""
+
+    def __init__(
+        self,
+        environments: Mapping[str, ServedEnvironment],
+        shared: Shared,
+        sessions: Sessions,
+        timers: CallTimers,
+        tasks: set[asyncio.Task[None]],
+    ) -> None:
+        self._shared = shared
+        self._sessions = sessions
+        self._timers = timers
+        self._tasks = tasks
+        self._tools = {name: {tool.name for tool in each.tools.tools} for name, each in environments.items()}
+
+    async def open(self, request: Request) -> Answer:
+        """Gives the path at which MCP clients play a session, once it is set up."""
+        session = self._sessions.find(request.session_id(), self._shared.now(), request.key)
+        await session.ready()
+        return answer({"path": f"{_protocol.MCP.path()}/{self._sessions.token(session)}"})
+
+    def score(self, request: Request) -> Answer:
+        """What the calls of a session have earned: for its owner, who gets none of their results."""
+        session = self._sessions.find(request.session_id(), self._shared.now(), request.key)
+        score, finished = session.score, session.episode is not None and session.episode.finished
+        told = {"calls": score.calls, "rewards": [*(score.rewards or ())], "finished": finished}
+        return answer({**told, "failed": score.failed})
+
+    def message(self, token: str, request: Request) -> Outcome:
+        """Answers an MCP client, for whom the token is all that it needs."""
+        session = self._sessions.by_token(token, self._shared.now())
+        try:
+            message = _message(request)
+            if message.id is None:
+                return Answer(202, b"", EMPTY)
+            if message.method == "tools/call":
+                name, given = asked(message)
+                if name in self._tools[session.environment]:  # not so tools of one task, or of long names
+                    return self._call(session, message, name, given, request)
+        except Refused as refused:
+            return _refusal(refused)
+        return Later(request, self._later(session, message, request), self._tasks)
+
+    async def _later(self, session: ServerSession, message: Message, request: Request) -> Outcome:
+        answers = Answers(_Task(session))
+        try:
+            if message.method != "tools/call":
+                return Answer(200, await answers.told(message))
+            name, given = asked(message)
+            return self._call(session, message, await answers.tool(name, message), given, request)
+        except Refused as refused:
+            return _refusal(refused)
+
+    def _call(
+        self, session: ServerSession, message: Message, name: str, given: dict[str, object], request: Request
+    ) -> Outcome:
+        loop = self._shared.loop or asyncio.get_running_loop()
+        body = None if self._shared.recent is None else dumps({"name": name, "input": given})
+        try:
+            call = session.submit(name, given, loop, None, request.idempotency_key(), request.trace(), body)
+        except ORSError as error:
+            return Answer(200, failed(message, str(error)))
+        if isinstance(call, Call):
+            return MCPStream(call, self._timers, message, request.wants_events())
+        return Answer(200, failed(message, _protocol.RESULT_GONE))
+
+
+class MCPStream(CallStream):
+    """The answer to a call: JSON, or if it takes long, events with progress and then the result."""
+
+    _signs = 0
+
+    def __init__(self, call: Call, timers: CallTimers, message: Message, streams: bool) -> None:
+        super().__init__(call, timers)
+        self._message = message
+        self._streams = streams
+
+    def begin(self, sink: Sink) -> None:
+        """Waits for the result of the call, or writes it if it is there."""
+        self._sink = sink
+        if self._call.tail is not None:
+            self._done()
+            return
+        self._call.listen(self._done)
+        if self._streams:
+            self._timers.opening.add(self)
+
+    def open(self) -> None:
+        """Begins a stream of events: the call takes long."""
+        if self._sink is not None:
+            self._opened = True
+            self._sink.head(200, STREAM, self._sign())
+            self._timers.pings.add(self)
+
+    def ping(self) -> None:
+        if self._sink is not None:
+            if not self._paused:
+                self._sink.part(self._sign())
+            self._timers.pings.add(self)
+
+    def _sign(self) -> bytes:
+        self._signs += 1
+        return sign_of_life(self._message, self._signs)
+
+    def _done(self) -> None:
+        sink, tail = self._sink, self._call.tail
+        if sink is None or tail is None:
+            return
+        self._sink = None
+        told = _told(self._message, tail)
+        if self._opened:
+            self._timers.pings.remove(self)
+            sink.end(last_event(told))
+        else:
+            self._timers.opening.remove(self)
+            sink.whole(200, JSON, told)
+
+
+class _Task:
+    """The task of a session, as an MCP client is told about it."""
+
+    def __init__(self, session: ServerSession) -> None:
+        self._session = session
+
+    async def list_tools(self, *, terminal: bool = False) -> list[ToolSpec]:
+        listed = await self._session.tools()
+        last = listed.terminal_tool if terminal else None
+        return [*listed.tools, *([] if last is None else [last.as_tool()])]
+
+    async def get_prompt(self) -> Blocks:
+        return _BLOCKS.validate_json(await self._session.prompt(), extra="ignore")
+
+
+def _message(request: Request) -> Message:
+    headers = {
+        name: request.headers[key].decode("latin-1") for key, name in _HEADERS if key in request.headers
+    }
+    try:
+        return parsed(request.value(), headers)
+    except BadRequest as error:
+        raise Refused(PARSE_ERROR, str(error)) from None
+
+
+def lost_call(request: Request, text: str) -> bytes:
+    """The answer to a message whose server was lost: if it was a call, that may have run."""
+    try:
+        return error(_message(request).refused(INTERNAL, text))
+    except (Refused, ORSError):
+        return error(Refused(INTERNAL, text))
+
+
+def _told(message: Message, tail: bytes) -> bytes:
+    """The answer to a call, by its events."""
+    text: bytes | str | None = _protocol.short_tail(tail)
+    if text is None:
+        reader = _protocol.CallReader()
+        reader.feed(tail)
+        if reader.result is None:
+            return failed(message, reader.error or "")
+        text = reader.result
+    result = RunToolOutput.model_validate_json(text, extra="ignore").root
+    return (
+        failed(message, result.error) if isinstance(result, RunToolError) else called(message, result.output)
+    )
+
+
+def _refusal(refused: Refused) -> Answer:
+    reply = refusal(refused)
+    assert isinstance(reply.body, bytes)
+    return Answer(reply.status, reply.body)
