@@ -1,29 +1,42 @@
-"""What metrics, the log and API keys cost a call: `python -m bench.cost [--rounds N] [--seconds S]`.
+"""What metrics, the log and API keys cost a call, and MCP: `python -m bench.cost [--rounds N] [--seconds S]`.
 
-Two servers of ours take turns under the same load: one as it is by default, with keys, the other with nobody
-who watches and without keys. Compared is the CPU time of the server for a call, system calls included, which
-bounds its calls/s on a core and does not depend on what else the machine does.
+Three servers of ours take turns under the same load: one as it is by default, with keys, one with nobody
+who watches and without keys, and one like the first that is called over MCP, in its newest form. Compared is
+the CPU time of the server for a call, system calls included, which bounds its calls/s on a core and does not
+depend on what else the machine does.
 """
 
 import argparse
 import asyncio
 import datetime
+import json
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from bench import machine
 from bench.environment import Bench
 from bench.servers import ROOT
 from ors import Server
-from ors._protocol import API_KEY, CALL, CREATE, SESSION_ID
+from ors._protocol import API_KEY, CALL, CREATE, MCP, SESSION_ID
 
 CONNECTIONS = 32
 SECRET = "a-key-that-is-long-enough-to-be-one"
-MOST = 0.10
+MOST, MOST_MCP = 0.10, 0.50
+MCP_HEADERS = {
+    "Accept": "application/json, text/event-stream",
+    "Content-Type": "application/json",
+    "MCP-Protocol-Version": "2026-07-28",
+    "Mcp-Method": "tools/call",
+    "Mcp-Name": "submit",
+}
+MCP_META = {
+    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+    "io.modelcontextprotocol/clientCapabilities": {},
+}
 
 
 class Load(asyncio.Protocol):
@@ -40,7 +53,7 @@ class Load(asyncio.Protocol):
         self._ask()
 
     def data_received(self, data: bytes) -> None:
-        if data.endswith(b"\n\n") and b"\nevent: end\n" in data:
+        if b"\nevent: end\n" in data or b'"isError":false' in data:
             self.answered += 1
             self._ask()
         elif not data.startswith(b"HTTP/1.1 200"):
@@ -56,15 +69,21 @@ class Load(asyncio.Protocol):
         self._transport.abort()
 
 
-def _request(path: str, sid: str, body: str) -> bytes:
-    lines = [f"POST {path} HTTP/1.1", "Host: 127.0.0.1", f"{SESSION_ID}: {sid}", f"{API_KEY}: {SECRET}"]
+def _request(path: str, headers: Mapping[str, str], body: str) -> bytes:
+    lines = [f"POST {path} HTTP/1.1", "Host: 127.0.0.1", *(f"{name}: {headers[name]}" for name in headers)]
     return "\r\n".join([*lines, f"Content-Length: {len(body)}", "", body]).encode()
 
 
-class Subject:
-    """One of the two servers."""
+def _owned(path: str, number: int, body: str) -> bytes:
+    return _request(path, {SESSION_ID: f"s{number}", API_KEY: SECRET}, body)
 
-    def __init__(self, process: "subprocess.Popen[str]") -> None:
+
+class Subject:
+    """One of the servers, and how it is called."""
+
+    def __init__(self, process: "subprocess.Popen[str]", mcp: bool) -> None:
+        self._mcp = mcp
+        self._calls: list[bytes] = []
         assert process.stdout is not None
         self._pid = process.pid
         self._port = int(process.stdout.readline().rpartition(":")[2])
@@ -74,19 +93,29 @@ class Subject:
     async def open(self) -> None:
         """Makes a session for each connection."""
         for number in range(CONNECTIONS):
-            reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
-            writer.write(_request(CREATE.path(), f"s{number}", '{"split":"train","index":1}'))
-            assert b" 200 " in await reader.readuntil(b"\r\n")
-            writer.close()
+            await self._ask(_owned(CREATE.path(), number, '{"split":"train","index":1}'))
+            given = {"name": "submit", "input": {"answer": "4"}}
+            self._calls.append(_owned(CALL.path("bench"), number, json.dumps(given)))
+            if self._mcp:
+                path = (await self._ask(_owned(MCP.path(), number, ""))).partition(b'"path":"')[2]
+                params = {"name": "submit", "arguments": {"answer": "4"}, "_meta": MCP_META}
+                body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+                self._calls[-1] = _request(path.partition(b'"')[0].decode(), MCP_HEADERS, json.dumps(body))
+
+    async def _ask(self, request: bytes) -> bytes:
+        reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
+        writer.write(request)
+        answer = await reader.readuntil(b"}")
+        assert b" 200 " in answer, answer
+        writer.close()
+        return answer
 
     async def turn(self, seconds: float) -> None:
         """Measures once."""
-        body = '{"name":"submit","input":{"answer":"4"}}'
         loop = asyncio.get_running_loop()
         loads = []
         used, began = machine.cpu_seconds(self._pid), time.perf_counter()
-        for number in range(CONNECTIONS):
-            request = _request(CALL.path("bench"), f"s{number}", body)
+        for request in self._calls:
             _, load = await loop.create_connection(lambda r=request: Load(r), "127.0.0.1", self._port)  # type: ignore[misc]
             loads.append(load)
         await asyncio.sleep(seconds)
@@ -107,25 +136,25 @@ def _subject(kind: str) -> Iterator[Subject]:
             [sys.executable, "-m", "bench.cost", "--serve", kind], cwd=ROOT, stdout=subprocess.PIPE, text=True
         )
     try:
-        yield Subject(process)
+        yield Subject(process, mcp=kind == "mcp")
     finally:
         process.kill()
         process.communicate()
 
 
-async def _compare(on: Subject, off: Subject, rounds: int, seconds: float) -> None:
-    for subject in (on, off):
+async def _compare(subjects: Sequence[Subject], rounds: int, seconds: float) -> None:
+    for subject in subjects:
         await subject.open()
         await subject.turn(seconds)
         subject.microseconds.clear()
         subject.rates.clear()
     for number in range(rounds):
-        for subject in (on, off) if number % 2 else (off, on):
+        for subject in subjects if number % 2 else reversed(subjects):
             await subject.turn(seconds)
 
 
 def _serve(kind: str) -> None:
-    server = Server([Bench], api_keys=[f"team={SECRET}"] if kind == "on" else [])
+    server = Server([Bench], api_keys=[f"team={SECRET}"] if kind != "off" else [])
     if kind == "off":
         server._app.shared.observers.all.clear()
     server.runner(port=0, on_start=lambda url: print(url, flush=True)).run()
@@ -136,21 +165,32 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.cost", description=__doc__.partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--seconds", type=float, default=1.0)
-    parser.add_argument("--serve", choices=["on", "off"], help=argparse.SUPPRESS)
+    parser.add_argument("--serve", choices=["on", "off", "mcp"], help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.serve:
         _serve(given.serve)
         return 0
-    with _subject("on") as on, _subject("off") as off, machine.pinned(machine.cores()[1]):
-        asyncio.run(_compare(on, off, given.rounds, given.seconds))
+    with (
+        _subject("on") as on,
+        _subject("off") as off,
+        _subject("mcp") as mcp,
+        machine.pinned(machine.cores()[1]),
+    ):
+        asyncio.run(_compare((off, on, mcp), given.rounds, given.seconds))
     with_all, without = statistics.median(on.microseconds), statistics.median(off.microseconds)
     # Each turn beside its neighbour: the machine changes less between two turns than over all of them.
-    cost = statistics.median(a / b for a, b in zip(on.microseconds, off.microseconds, strict=True)) - 1
+    cost, more = _more(on, off), _more(mcp, on)
     print(datetime.date.today().isoformat(), machine.described())
     print(f"CPU a call: {with_all:.1f} µs with metrics, log and keys, {without:.1f} without")
     print(f"calls/s: {statistics.median(on.rates):,.0f} and {statistics.median(off.rates):,.0f}")
     print(f"cost: {cost:.1%} (at most {MOST:.0%})")
-    return 0 if cost < MOST else 1
+    over_mcp = statistics.median(mcp.microseconds)
+    print(f"CPU a call over MCP: {over_mcp:.1f} µs, {more:.1%} more (at most {MOST_MCP:.0%})")
+    return 0 if cost < MOST and more < MOST_MCP else 1
+
+
+def _more(first: Subject, second: Subject) -> float:
+    return statistics.median(a / b for a, b in zip(first.microseconds, second.microseconds, strict=True)) - 1
 
 
 if __name__ == "__main__":

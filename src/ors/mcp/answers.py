@@ -1,14 +1,15 @@
 """What an episode answers over MCP. Rewards and metadata are never in it: the agent reads every byte."""
 
 import re
+from collections.abc import Iterable, Mapping
 from hashlib import blake2b
-from typing import Any, Protocol, assert_never
+from typing import Any, Protocol
 
 from ors._json import dumps, loads
 from ors._version import __version__
 from ors.errors import ORSError
 from ors.mcp.messages import HANDSHAKE, INTERNAL, INVALID_PARAMS, STATELESS, UNKNOWN_METHOD, Message
-from ors.types import Block, Blocks, ImageBlock, JSONObject, TextBlock, ToolOutput, ToolSpec, described
+from ors.types import Blocks, JSONObject, ToolOutput, ToolSpec, described
 
 OVER = "The episode is over. There is nothing more to do."
 """Follows the result of the call that finished the episode."""
@@ -18,6 +19,8 @@ NOTE_BYTES = 10_000
 """Room for the note in a result that is cut, and for the rest of the message."""
 _GOOD_NAME = re.compile(rf"[A-Za-z0-9_-]{{1,{LONGEST_NAME}}}")
 _TASK = {"name": "task", "description": "The task of this episode."}
+_BLOCK_KEYS = ("type", "text", "data", "mimeType")
+"""What a block of ours has in common with MCP's content, of every kind; an author's own fields stay here."""
 _CACHED = {"ttlMs": 3_600_000, "cacheScope": "private"}
 
 
@@ -107,7 +110,7 @@ class Answers:
         if message.params.get("name") != _TASK["name"]:
             raise message.refused(INVALID_PARAMS, "Unknown prompt; the only one is 'task'")
         prompt = await self._task.get_prompt()
-        messages = [{"role": "user", "content": _content(block)} for block in prompt]
+        messages = [{"role": "user", "content": _content(vars(block))} for block in prompt]
         return {"description": _TASK["description"], "messages": messages}
 
 
@@ -130,7 +133,8 @@ class Dialogue(Answers):
             return await self.told(message)
         name, given = asked(message)
         try:
-            return called(message, await self._episode.call_tool(await self.tool(name, message), given))
+            output = await self._episode.call_tool(await self.tool(name, message), given)
+            return called(message, map(vars, output.blocks), output.finished)
         except ORSError as failure:
             return failed(message, str(failure))
 
@@ -147,10 +151,10 @@ def asked(message: Message) -> tuple[str, dict[str, Any]]:
     return name, given or {}
 
 
-def called(message: Message, output: ToolOutput) -> bytes:
+def called(message: Message, blocks: Iterable[Mapping[str, Any]], finished: bool) -> bytes:
     """The answer to a `tools/call` that has an output."""
-    content = [_content(block) for block in output.blocks]
-    if output.finished:
+    content = [_content(block) for block in blocks]
+    if finished:
         content.append(_text(OVER))
     return message.result({"content": content, "isError": False})
 
@@ -175,14 +179,8 @@ def _tool(spec: ToolSpec) -> dict[str, Any]:
     return {"name": shown, **title, "description": spec.description, "inputSchema": schema}
 
 
-def _content(block: Block) -> dict[str, str]:
-    match block:
-        case TextBlock():
-            return _text(block.text)
-        case ImageBlock():
-            return {"type": "image", "data": block.data, "mimeType": block.mimeType}
-        case _:
-            assert_never(block)
+def _content(block: Mapping[str, Any]) -> dict[str, str]:
+    return {key: block[key] for key in _BLOCK_KEYS if key in block}
 
 
 def _text(text: str) -> dict[str, str]:

@@ -106,11 +106,10 @@ def _check_envelope(id: Any, method: str, params: dict[str, Any], headers: Mappi
     version = meta[_VERSION]
     if headers is not None:
         name = params.get(_NAMED[method]) if method in _NAMED else None
-        said = {"mcp-protocol-version": version, "mcp-method": method, "mcp-name": name}
-        for header, value in said.items():
-            if value is not None and headers.get(header) != value:
-                text = f"The header {header} does not agree with the message"
-                raise Refused(HEADER_MISMATCH, text, id=id, stateless=True)
+        said = headers.get("mcp-protocol-version"), headers.get("mcp-method")
+        if said != (version, method) or (name is not None and headers.get("mcp-name") != name):
+            text = "The headers MCP-Protocol-Version, Mcp-Method and Mcp-Name must agree with the message"
+            raise Refused(HEADER_MISMATCH, text, id=id, stateless=True)
     if version != STATELESS:
         data = {"supported": [STATELESS], "requested": version}
         text = "Unsupported protocol version"

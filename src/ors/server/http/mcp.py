@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pydantic import TypeAdapter
 
 from ors import _protocol
-from ors._json import dumps
+from ors._json import dumps, loads
 from ors.errors import BadRequest, ORSError
 from ors.mcp.answers import Answers, asked, called, failed
 from ors.mcp.http import last_event, refusal, sign_of_life
@@ -19,7 +19,7 @@ from ors.server.sessions.calls import Call
 from ors.server.sessions.registry import Sessions
 from ors.server.sessions.session import ServerSession
 from ors.server.sessions.shared import Shared
-from ors.types import Blocks, RunToolError, RunToolOutput, ToolSpec
+from ors.types import Blocks, ToolSpec
 
 _HEADERS = [(name.encode(), name) for name in ("mcp-protocol-version", "mcp-method", "mcp-name")]
 _BLOCKS: TypeAdapter[Blocks] = TypeAdapter(Blocks)
@@ -187,10 +187,10 @@ def _told(message: Message, tail: bytes) -> bytes:
         if reader.result is None:
             return failed(message, reader.error or "")
         text = reader.result
-    result = RunToolOutput.model_validate_json(text, extra="ignore").root
-    return (
-        failed(message, result.error) if isinstance(result, RunToolError) else called(message, result.output)
-    )
+    result = loads(text)
+    if not result["ok"]:
+        return failed(message, result["error"])
+    return called(message, result["output"]["blocks"], result["output"]["finished"])
 
 
 def _refusal(refused: Refused) -> Answer:
