@@ -127,6 +127,12 @@ class MCPStream(CallStream):
                 self._sink.part(self._sign())
             self._timers.pings.add(self)
 
+    def leave(self) -> None:
+        """Stops writing. The call goes on; it keeps its listener, as nobody comes back for the result."""
+        self._sink = None
+        self._timers.opening.remove(self)
+        self._timers.pings.remove(self)
+
     def _sign(self) -> bytes:
         self._signs += 1
         return sign_of_life(self._message, self._signs)
