@@ -33,6 +33,7 @@ def test_only_the_owner_of_a_session_gets_its_path_and_always_the_same() -> None
         path = path_of(raw, sid, X_API_Key="s3cret")
         assert path == path_of(raw, sid, X_API_Key="s3cret")
         assert sid not in path
+        assert send(raw, f"/-/mcp/{sid}", "tools/list").status == 404
         for method in ("POST", "GET"):
             assert raw(method, "/-/mcp", sid=sid).status == 401
             assert raw(method, "/-/mcp", sid=sid, headers={"X-API-Key": "0ther"}).status == 404
