@@ -8,6 +8,7 @@ import pytest
 
 from ors import Server
 from ors.server.routes import ROUTES
+from tests.requirements import proves
 from tests.support.live_server import serving
 from tests.support.mcp_environment import ANSWER, REWARD, SECRET, STEP_REWARD, Vault
 from tests.support.mcp_messages import called, path_of, send
@@ -56,6 +57,7 @@ def open_session(raw: Raw, headers: dict[str, str]) -> str:
     return sid
 
 
+@proves("mcp.rewards")
 @pytest.mark.parametrize("inspect", [False, True])
 def test_with_the_url_of_a_session_nobody_reaches_more_than_mcp_on_it(inspect: bool) -> None:
     server = Server([Vault], api_keys=["owner=s3cret"])

@@ -10,6 +10,7 @@ from ors import Limits, Server
 from ors.client import ORS
 from ors.errors import SessionLost
 from ors.server.http.requests import Request
+from tests.requirements import proves
 from tests.support.environments import Lab
 from tests.support.live_server import hosted, serving
 from tests.support.mcp_messages import body, called, event, path_of, send, streamed
@@ -26,6 +27,7 @@ def lab(raw: Raw, id: str) -> tuple[str, str]:
     return sid, path_of(raw, sid)
 
 
+@proves("mcp.token")
 def test_only_the_owner_of_a_session_gets_its_path_and_always_the_same() -> None:
     with serving(Server([Lab], api_keys=KEYS)) as url:
         raw = Raw(url)
@@ -89,6 +91,7 @@ def test_headers_that_disagree_with_the_message_are_refused(raw: Raw) -> None:
     assert (bad.status, bad.json()["error"]["code"]) == (400, -32020)
 
 
+@proves("mcp.streams")
 @pytest.mark.parametrize("serve", [serving, hosted])
 def test_a_long_call_shows_progress_and_then_its_result(
     serve: Callable[[Server], AbstractContextManager[str]],
