@@ -5,7 +5,7 @@ STAMP := $(VENV)/.installed
 # What running the examples needs, and no more: it takes seconds, not minutes.
 RUNS := $(VENV)/.runs
 
-.PHONY: help install run test test-long test-field test-trainers test-ray attack coverage check format bench bench-quick bench-pairs bench-cluster bench-rollouts bench-adapters nodes profile soak fuzz idle cost killed records screenshots clean bench-sandbox browser proxies prometheus sandbox docs test-docs test-pythons package
+.PHONY: help install run test test-long test-field test-trainers test-agents test-ray attack coverage check format bench bench-quick bench-pairs bench-cluster bench-rollouts bench-adapters nodes profile soak fuzz idle cost killed records screenshots clean bench-sandbox browser proxies prometheus sandbox docs test-docs test-pythons package
 
 help: ## what there is to do
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -32,11 +32,12 @@ run: $(RUNS) ## serve the examples on http://127.0.0.1:8080; PORT=8081 takes ano
 FIELD := tests/compat tests/conformance/test_field.py
 RAY := tests/cluster/ray
 TRAINERS := tests/adapters tests/trainers
+AGENTS := tests/agents
 SITE := tests/site/test_browser.py
 CROWDS := tests/cluster/test_crowds.py tests/interaction/test_many_sessions.py
 
 # Each has a target of its own.
-ELSEWHERE := $(FIELD) $(TRAINERS) $(RAY) $(SITE) tests/attack
+ELSEWHERE := $(FIELD) $(TRAINERS) $(AGENTS) $(RAY) $(SITE) tests/attack
 
 test: install browser proxies sandbox ## run all tests but those of the next targets: under five minutes
 	$(BIN)/python -m pytest -m "not long" $(foreach path,$(ELSEWHERE),--ignore $(path))
@@ -52,6 +53,9 @@ test-field: install prometheus ## the tests beside the field's packages, each in
 
 test-trainers: install ## the adapters in the loops of their trainers, on a CPU: about seven minutes
 	$(BIN)/python -m pytest -n 2 $(TRAINERS)
+
+test-agents: install ## coding agents from npm play episodes, with a scripted model: about two minutes
+	$(BIN)/python -m pytest -n 2 -rs $(AGENTS)
 
 test-ray: install ## the tests on a real Ray cluster of three nodes: about two minutes
 	$(BIN)/python -m pytest -n 0 $(RAY)

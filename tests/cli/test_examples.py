@@ -108,7 +108,7 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workshop]:
     [
         line
         for line in EXAMPLES
-        if not re.match("ors (serve|route|init|inspect|view|hosts|sandbox root)", line)
+        if not re.match("ors (serve|route|init|inspect|view|hosts|sandbox root|mcp .*--for)", line)
     ],
 )
 def test_an_example_works(example: str, workshop: Workshop) -> None:
@@ -142,6 +142,13 @@ def test_an_example_of_serve_works(example: str, workshop: Workshop) -> None:
 def test_an_example_of_inspect_or_view_works(example: str, workshop: Workshop) -> None:
     with running(*shlex.split(workshop.line(example))[1:], cwd=workshop.folder) as command:
         command.line("^Look at .* on http://127")
+        assert command.stop().code == 0
+
+
+@pytest.mark.parametrize("example", [line for line in EXAMPLES if re.match("ors mcp .*--for", line)])
+def test_an_example_of_mcp_works(example: str, workshop: Workshop) -> None:
+    with running(*shlex.split(workshop.line(example))[1:], cwd=workshop.folder) as command:
+        command.line("^The episode is at http://127")
         assert command.stop().code == 0
 
 

@@ -24,6 +24,7 @@ COMMANDS = {
     "play": ("play:play", "Play an episode by hand."),
     "inspect": ("browse:inspect_command", "Look at a server in a browser."),
     "eval": ("eval:eval_command", "Let an agent play tasks, and report how well it did."),
+    "mcp": ("mcp:mcp", "Open an episode for a coding agent, over MCP."),
     "view": ("browse:view", "Look at recorded runs in a browser."),
     "test": ("test:test_command", "Test whether an environment is fit to train on."),
     "replay": ("replay:replay_command", "Play the recorded calls of a run again."),
@@ -39,7 +40,7 @@ COMMANDS = {
 GROUPS = {
     "Write": ("init", "play", "test"),
     "Look": ("list", "tasks", "tools", "prompt", "call", "inspect"),
-    "Evaluate": ("eval", "runs", "view", "replay"),
+    "Evaluate": ("eval", "mcp", "runs", "view", "replay"),
     "Operate": ("serve", "route", "hosts", "check", "bench", "sandbox", "config", "completion"),
 }
 """The commands as `ors --help` lists them."""

@@ -45,9 +45,8 @@ class Model:
         self._format = MODEL_NAMES[provider]
         self._api = api = api_of(self._format)
         _check_options(provider, api, self.options)
-        url = base_url or os.environ.get(api.url_variable) or api.base_url
-        self._official = url.rstrip("/") == api.base_url
-        key = _key(api_key, provider, api, needed=self._official)
+        url, key = address(provider, api, base_url, api_key)
+        self._official = _is_official(url, api)
         headers = {**api.fixed_headers, **(api.key_headers(key) if key else {})}
         self._endpoint = ProviderEndpoint(url, headers, key, self.options)
 
@@ -108,15 +107,24 @@ def _check_options(provider: str, api: ModelAPI, options: ModelOptions) -> None:
             raise ValueError(f"{provider} has no option {name!r}")
 
 
-def _key(given: str | None, provider: str, api: ModelAPI, *, needed: bool) -> str:
-    names = api.key_variables
-    key = (given or next(filter(None, map(os.environ.get, names)), "")).strip()
-    if not key and needed:
+def _is_official(url: str, api: ModelAPI) -> bool:
+    return url.rstrip("/") == api.base_url
+
+
+def address(provider: str, api: ModelAPI, base_url: str | None, api_key: str | None) -> tuple[str, str]:
+    """The URL and the key of a provider, from its usual variables if they are not given.
+
+    Raises:
+        ValueError: it needs a key, or none looks like this.
+    """
+    names, url = api.key_variables, base_url or os.environ.get(api.url_variable) or api.base_url
+    key = (api_key or next(filter(None, map(os.environ.get, names)), "")).strip()
+    if not key and _is_official(url, api):
         how = f"set {' or '.join(names)}, or in Python the argument api_key"
         raise ValueError(f"{provider} needs an API key: {how}")
     if not (key.isascii() and key.isprintable()):
         raise ValueError(f"The API key for {provider} contains characters that no key has")
-    return key
+    return url, key
 
 
 # ── The conversation in the format of a provider ──

@@ -51,7 +51,8 @@ ON_RESUME = frozenset((
     "--model",
     metavar="AGENT",
     help="Agent: openai:NAME (Chat Completions), openai-responses:NAME, anthropic:NAME, google:NAME, "
-    "openrouter:NAME, random, gold, human, module:object, …",
+    "openrouter:NAME, claude-code:NAME, codex:NAME, gemini-cli:NAME, opencode:NAME, random, gold, human, "
+    "module:object, …",
 )
 @click.option(
     "--out",

@@ -14,6 +14,7 @@ from ors.cli.targets.connect import known_name
 from ors.cli.targets.resolve import as_url, environments
 from ors.rollouts import Agent, TaskRef
 from ors.rollouts.agents import resolve
+from ors.rollouts.agents.coding.table import CODING
 from ors.rollouts.records import RunError, read_run
 
 
@@ -30,6 +31,8 @@ def agent_of(plan: EvalPlan) -> Agent:
         options["base_url"] = plan.base_url
     if plan.prices is not None:
         options["prices"] = plan.prices
+    if kind in CODING and (plan.limits.tokens is not None or plan.limits.cost is not None):
+        raise WrongUsage(f"{kind} reports its tokens when it ends: leave out --max-tokens and --max-cost")
     if kind == "gold":
         options |= _solution(plan)
     if kind == "replay":

@@ -10,6 +10,7 @@ from typing import Any
 
 from ors.providers import MODEL_NAMES
 from ors.providers.base import ModelOptions
+from ors.rollouts.agents.coding.table import CODING
 from ors.rollouts.agents.human import HumanAgent
 from ors.rollouts.agents.model import ModelAgent
 from ors.rollouts.agents.plain import GoldAgent, NoopAgent, RandomAgent, ReplayAgent
@@ -28,9 +29,10 @@ def resolve(name: str, **options: Any) -> Agent:
     """The agent of that name, made with `options`.
 
     Names are `random`, `noop`, `gold`, `human`; `openai:MODEL` (Chat Completions), `openai-responses:MODEL`,
-    `anthropic:MODEL`, `google:MODEL`, `openrouter:MODEL`; `replay:RUN` with the option `read_run`, which
-    reads the records of a run; and `module:object` for your own agent. Some agents have a coroutine
-    `close()`: await it after use.
+    `anthropic:MODEL`, `google:MODEL`, `openrouter:MODEL`; the coding agents `claude-code:MODEL`,
+    `codex:MODEL`, `gemini-cli:MODEL`, `opencode:MODEL`; `replay:RUN` with the option `read_run`, which reads
+    the records of a run; and `module:object` for your own agent. Some agents have a coroutine `close()`:
+    await it after use.
 
     Raises:
         ValueError: there is no such agent, or it has no such option.
@@ -38,13 +40,17 @@ def resolve(name: str, **options: Any) -> Agent:
     kind, colon, rest = name.partition(":")
     if not colon and kind in _PLAIN:
         return _made(name, _PLAIN[kind], _parameters(_PLAIN[kind]), options)
-    if kind in (*MODEL_NAMES, "replay") and not rest:
+    if kind in (*MODEL_NAMES, *CODING, "replay") and not rest:
         raise ValueError(
             f"{kind} needs a name after a colon: {kind}:{'RUN' if kind == 'replay' else 'MODEL'}"
         )
     if kind in MODEL_NAMES:
         made = options | {"provider": kind, "model": rest}
         return _made(name, ModelAgent, ("provider", "model", *_MODEL_OPTIONS), made)
+    if kind in CODING:
+        from ors.rollouts.agents.coding.agent import CodingAgent  # late: it brings a web server
+
+        return _made(name, CodingAgent, _parameters(CodingAgent), options | {"name": kind, "model": rest})
     if kind == "replay":
         return _made(name, _replay, _parameters(_replay), options | {"run": rest})
     if colon and rest and kind not in _PLAIN and _importable(kind):
@@ -118,13 +124,13 @@ def _found(place: str) -> Any:
 
 
 def _suggestion(kind: str, rest: str) -> str:
-    named = (*_PLAIN, *MODEL_NAMES, "replay")
+    named = (*_PLAIN, *MODEL_NAMES, *CODING, "replay")
     near = get_close_matches(kind, named, 1)
     if near:
         given = "" if near[0] in _PLAIN else rest or ":NAME"
         return f" Did you mean {near[0]}{given}?"
     missing = f" There is no module {kind!r} either." if rest else ""
-    providers = ", ".join(f"{provider}:MODEL" for provider in MODEL_NAMES)
+    providers = ", ".join(f"{provider}:MODEL" for provider in (*MODEL_NAMES, *CODING))
     return (
         f"{missing} Use {', '.join(_PLAIN)}, replay:RUN, {providers}, or module:object for one of your own."
     )

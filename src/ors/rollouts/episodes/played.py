@@ -5,7 +5,7 @@ import logging
 import os
 import time
 from collections.abc import Coroutine, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from typing import Any, Unpack, get_args
 
@@ -88,6 +88,7 @@ class PlayedEpisode:
         self._usage = Usage()
         self._turns = 0
         self._nudged = False
+        self._last: str | None = None  # the `@terminal` tool, if the agent sees it: its call ends the episode
         self._stage: Stage = "opening"
         self._sent = False  # whether the session was open when a call began
         self._started = time.time()
@@ -105,10 +106,16 @@ class PlayedEpisode:
         await self._close(hurry=isinstance(outcome, Failed) or _out_of_time(outcome))
         return self._record(outcome, seconds)
 
+    def so_far(self) -> EpisodeRecord:
+        """The record of what was played until now, as if the agent had left."""
+        return self._record(ended(self._rewards), self._elapsed())
+
     async def _outcome(self) -> Outcome:
         try:
-            await self._open()
-            async with asyncio.timeout(self._rules.limits.seconds) as clock:
+            joining = getattr(self._agent, "joining", None)
+            await self._open(terminal=joining is not None)
+            around = joining(self._conversation, self._tools) if joining else nullcontext()
+            async with around, asyncio.timeout(self._rules.limits.seconds) as clock:
                 return await self._take_turns(clock)
         except _Stopped as stopped:
             return stopped.outcome
@@ -120,13 +127,17 @@ class PlayedEpisode:
             logger.debug("the episode failed", exc_info=error)
             return agent_failed(error, self._stage)
 
-    async def _open(self) -> None:
+    async def _open(self, *, terminal: bool) -> None:
         if self._rules.system is not None:
             self._messages.append(SystemMessage(self._rules.system))
         await self._session.start()
-        self._tools = tuple(await self._session.list_tools())  # waits for the setup, which may fail
+        # Waits for the setup, which may fail.
+        self._tools = tuple(await self._session.list_tools(terminal=terminal))
+        last = await self._session.terminal_tool() if terminal else None
+        self._last = None if last is None else last.name
         self._stage = "prompt"
         self._messages.append(UserMessage(await self._session.get_prompt()))
+        self._stage = "model"
 
     async def _take_turns(self, clock: asyncio.Timeout) -> Outcome:
         limits = self._rules.limits
@@ -252,7 +263,7 @@ class PlayedEpisode:
             name,
             output.blocks,
             reward=output.reward,
-            finished=output.finished,
+            finished=output.finished or name == self._last,
             metadata=output.metadata,
             started=started,
             seconds=self._elapsed() - started,
@@ -284,12 +295,13 @@ class PlayedEpisode:
             rewards=tuple(self._rewards),
             messages=tuple(self._messages),
             tools=tuple(self._tools),
-            usage=self._usage,
+            usage=sum((each.usage for each in self._messages if isinstance(each, AgentMessage)), Usage()),
             agent=self._rules.agent_name,
             session=self._session.sid,
             started=self._started,
             seconds=seconds,
             components=self._rules.components(outcome, self._messages),
+            program=self._conversation.program,
         )
         mask = mask_of(self._session)
         return record if mask is None else record.masked(mask)

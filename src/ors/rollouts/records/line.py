@@ -20,7 +20,7 @@ from ors.providers.messages import (
     Usage,
     UserMessage,
 )
-from ors.rollouts.episodes.episode import EpisodeRecord, TaskRef
+from ors.rollouts.episodes.episode import AgentProgram, EpisodeRecord, TaskRef
 from ors.rollouts.episodes.outcome import Outcome
 from ors.rollouts.records.activity import Actions, LineTimes, actions, times
 from ors.rollouts.records.files import BLOB_NAME, Blobs, NewerSchema, RunError
@@ -70,6 +70,7 @@ class Line:
     messages: tuple[Annotated[Message, Field(discriminator="role")], ...]
     earlier: tuple[JSONObject, ...] = ()
     """Lines of earlier attempts."""
+    program: AgentProgram | None = None
 
 
 @cache
@@ -136,6 +137,7 @@ def _line(record: EpisodeRecord, blobs: Blobs | None) -> dict[str, Any]:
         **_task(record.task, blobs),
         "messages": [_message(each, blobs) for each in record.messages],
         **earlier,
+        **({} if record.program is None else {"program": record.program}),
     }
 
 
@@ -243,6 +245,7 @@ def _record(found: Mapping[str, Any], blobs: Blobs) -> EpisodeRecord:
         seconds=read.seconds,
         attempts=read.attempts,
         earlier=tuple(_record({**each, "earlier": ()}, blobs) for each in read.earlier),
+        program=read.program,
     )
 
 

@@ -1,0 +1,224 @@
+"""`ors mcp`: an episode for an agent that plays it over MCP."""
+
+import asyncio
+import json
+import os
+import signal
+from collections.abc import AsyncIterator, Callable
+from contextlib import ExitStack, asynccontextmanager, suppress
+from functools import partial
+from pathlib import Path
+from queue import SimpleQueue
+from threading import Thread
+from typing import Any
+
+import click
+
+from ors.cli.errors import Unreachable, shown_path
+from ors.cli.options.shared import WHERE, Command, api_key, environment, secrets, task_choice
+from ors.cli.targets.connect import completed_secrets, greet, known_name
+from ors.cli.targets.process import served
+from ors.cli.targets.resolve import as_url
+from ors.client import AsyncORS, AsyncSession, Task
+from ors.mcp import Dialogue, Refused, error, progress, read
+from ors.mcp.http import PROGRESS_SECONDS
+from ors.rollouts import AgentMessage, EpisodeRecord, Failed, Rules
+from ors.rollouts.agents.coding.seat import OVER, MCPListener, Seat
+from ors.rollouts.agents.coding.table import snippets, written
+from ors.rollouts.episodes.played import PlayedEpisode
+from ors.rollouts.records.line import record_json
+
+STOP_SECONDS = 1.0
+"""How long a call that runs may take when everything ends: agents kill what does not."""
+STOPPING = ("SIGINT", "SIGTERM", "SIGHUP")
+"""Agents end a server by any of these, and do not close its standard input."""
+LONG = ("messages", "tools", "task")
+"""Keys of a record that the line on standard error leaves out."""
+
+
+@click.command(
+    cls=Command,
+    examples=[
+        "ors mcp adder --index 3 --outcome outcome.json",
+        "ors mcp http://127.0.0.1:8080 --split test --for claude-code",
+    ],
+)
+@WHERE
+@click.option(
+    "--for", "agent", type=click.Choice(tuple(snippets())),
+    help="Listen on loopback instead of standard input, and print the URL and this agent's settings for it.",
+)  # fmt: skip
+@click.option(
+    "--outcome", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
+    help="File for the record of the episode, as JSON.  [default: a line on standard error]",
+)  # fmt: skip
+@task_choice
+@environment
+@secrets
+@api_key
+def mcp(where: str, agent: str | None, outcome: Path | None, **given: Any) -> None:
+    """Open an episode for an agent that plays it over MCP.
+
+    Put this command into the settings of an agent as an MCP server: it speaks MCP on standard input and
+    output. With --for, it listens on loopback until the episode is over. Agents never see rewards: the
+    outcome is written when the episode is over, when the agent leaves, and on SIGINT, SIGTERM and SIGHUP.
+    A TARGET is served by a child process.
+    """
+    with ExitStack() as stack:
+        url, key = as_url(where) or stack.enter_context(served(where)), given["api_key"]
+        greet(url, key)
+        local = as_url(where) is None
+        given["secret"] = completed_secrets(url, key, given["env"], dict(given["secret"]), local=local)
+        record = asyncio.run(_hosted(url, agent, outcome, given))
+    if isinstance(record.outcome, Failed):
+        raise Unreachable(f"The episode failed ({record.outcome.who}): {record.outcome.message}")
+
+
+async def _hosted(url: str, agent: str | None, outcome: Path | None, given: dict[str, Any]) -> EpisodeRecord:
+    async with AsyncORS(url, given["api_key"]) as client:
+        env = client.environment(known_name(await client.list_environments(), given["env"]))
+        if given["task"] is not None:
+            session = env.session(Task(env.name, given["task"]), given["secret"])
+        else:
+            split = given["split"] or (await env.list_splits())[0]
+            session = env.session(secrets=given["secret"], split=split, index=given["index"])
+        return await _Host(session, agent, outcome).run()
+
+
+class _Host:
+    """Plays the episode for the client that comes, and keeps its outcome."""
+
+    _episode: PlayedEpisode
+
+    def __init__(self, session: AsyncSession, agent: str | None, outcome: Path | None) -> None:
+        self._session, self._agent, self._outcome = session, agent, outcome
+        self._seat = Seat()
+        self._over = asyncio.Event()
+        """Set when nobody plays on: the client has left, the episode has failed, or by a signal."""
+        self._record: EpisodeRecord | None = None
+
+    async def run(self) -> EpisodeRecord:
+        """Plays while the client is served; returns the record, which is written by then."""
+        playing = asyncio.ensure_future(self._play())
+        for number in (getattr(signal, name, None) for name in STOPPING):
+            if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
+                with suppress(NotImplementedError):  # Windows
+                    asyncio.get_running_loop().add_signal_handler(number, self._stop)
+        async with self._pipes() if self._agent is None else self._listening(self._agent):
+            await self._over.wait()
+            self._seat.leave(AgentMessage(stop="empty"))
+            await asyncio.wait([playing], timeout=STOP_SECONDS)
+            if self._record is None:
+                self._write(self._episode.so_far())
+            self._seat.close()
+        playing.cancel()
+        await asyncio.wait([playing])
+        assert self._record is not None
+        return self._record
+
+    async def _play(self) -> None:
+        self._episode = PlayedEpisode(
+            self._session, self._seat, Rules(reward="sum", agent_name=self._agent or "mcp")
+        )
+        record = await self._episode.play()
+        self._write(record)  # before the agent hears that it is over, and ends us
+        why = record.outcome.message if isinstance(record.outcome, Failed) else ""
+        self._seat.close(why or OVER)
+        if why or self._agent is not None:  # a client of standard input may ask on, and ends us itself
+            self._over.set()
+
+    def _stop(self) -> None:
+        if self._record is None and self._outcome is not None:
+            self._write(self._episode.so_far())
+            self._record = None  # a call that runs may still end
+        self._over.set()
+
+    def _write(self, record: EpisodeRecord) -> None:
+        self._record, value = record, record_json(record)
+        if self._outcome is not None:
+            try:
+                beside = self._outcome.with_name(f".{self._outcome.name}-{os.getpid()}")
+                beside.write_text(json.dumps(value) + "\n", encoding="utf-8")
+                os.replace(beside, self._outcome)
+                return
+            except OSError as failed:
+                click.echo(f"Error: {failed.strerror}: {shown_path(self._outcome)}", err=True)
+        short = {name: found for name, found in value.items() if name not in LONG}
+        click.echo(f"Outcome: {json.dumps(short)}", err=True)
+
+    @asynccontextmanager
+    async def _listening(self, agent: str) -> AsyncIterator[None]:
+        """Serves the episode on loopback, and says where."""
+        listener, (file, server) = MCPListener(), snippets()[agent]
+        async with listener.address(self._seat) as url:
+            click.echo(f"The episode is at {url}\n\nIn {file}:\n{written(server(url), file)}")
+            yield
+            await listener.close()
+
+    @asynccontextmanager
+    async def _pipes(self) -> AsyncIterator[None]:
+        """Serves the episode on standard input and output, which are the protocol's: a message in a line."""
+        output = os.dup(1)
+        os.dup2(2, 1)  # what anybody prints
+        lines: asyncio.Queue[bytes | None] = asyncio.Queue()
+        answers: SimpleQueue[bytes | None] = SimpleQueue()
+        # Nobody waits for these threads: a client may neither write nor read.
+        loop = asyncio.get_running_loop()
+        reader = partial(_read_lines, lambda line: loop.call_soon_threadsafe(lines.put_nowait, line))
+        Thread(target=reader, daemon=True).start()
+        writer = Thread(target=_write_lines, args=(output, answers), daemon=True)
+        writer.start()
+        running: set[asyncio.Task[None]] = set()
+        reading = asyncio.ensure_future(self._answer_all(lines, answers, running))
+        try:
+            yield
+        finally:
+            reading.cancel()
+            await asyncio.wait([reading, *running], timeout=STOP_SECONDS)
+            answers.put(None)
+            writer.join(STOP_SECONDS)
+
+    async def _answer_all(
+        self,
+        lines: "asyncio.Queue[bytes | None]",
+        answers: "SimpleQueue[bytes | None]",
+        running: set[asyncio.Task[None]],
+    ) -> None:
+        dialogue = Dialogue(self._seat)
+        while (line := await lines.get()) is not None:
+            task = asyncio.ensure_future(_answer(dialogue, line, answers.put))
+            running.add(task)
+            task.add_done_callback(running.discard)
+        if running:  # a client that has said everything still reads
+            await asyncio.wait(running)
+        self._over.set()
+
+
+async def _answer(dialogue: Dialogue, line: bytes, send: Callable[[bytes], None]) -> None:
+    try:
+        message = read(line)
+        answering, count = asyncio.ensure_future(dialogue.answer(message)), 0
+        while not (await asyncio.wait([answering], timeout=PROGRESS_SECONDS))[0]:
+            count += 1
+            send(progress(message, count) or b"")
+        answer = await answering
+    except Refused as refused:
+        answer = error(refused)
+    send(answer or b"")
+
+
+def _read_lines(put: Callable[[bytes | None], object]) -> None:
+    # Not sys.stdin: Python crashes at its end if a thread waits in that buffer.
+    with suppress(RuntimeError), open(0, "rb", closefd=False) as file:  # the loop may be closed
+        for line in file:
+            if line.strip():
+                put(line)
+        put(None)
+
+
+def _write_lines(output: int, answers: "SimpleQueue[bytes | None]") -> None:
+    with suppress(OSError), open(output, "wb") as file:  # the client may be gone
+        while (answer := answers.get()) is not None:
+            if answer:
+                file.write(answer + b"\n")
+                file.flush()

@@ -1,0 +1,1 @@
+"""Coding agents as agents: their own programs, which play episodes over MCP."""

@@ -1,0 +1,183 @@
+"""Coding agents, played by a pretender that behaves as its model is named."""
+
+import asyncio
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ors import Environment, Server
+from ors.client import AsyncORS
+from ors.rollouts import EpisodeLimits, EpisodeRecord, Failed, Scored, Truncated, Unscored, Usage, rollouts
+from ors.rollouts.agents import resolve
+from ors.rollouts.agents.coding import program
+from tests.support.coding_agents import command, on_path, pretender
+from tests.support.hunt_environment import HINT, RIGHT, Essay, Hunt
+from tests.support.live_server import serving
+
+KEY = "sk-a-secret-of-the-user"
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    with serving(Server([Hunt, Essay])) as found:
+        yield found
+
+
+@pytest.fixture(autouse=True)
+def _pretender(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", on_path(pretender(tmp_path / "bin")))
+    monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
+    monkeypatch.setenv("SECRET_OF_THE_USER", "hidden")
+
+
+def played(url: str, how: str, cls: type[Environment] = Hunt, **rules: Any) -> EpisodeRecord:
+    async def play() -> EpisodeRecord:
+        agent: Any = resolve(f"claude-code:{how}", base_url="http://127.0.0.1:9")
+        async with AsyncORS(url) as client:
+            env = client.environment(cls.name())
+            try:
+                records = rollouts(env, [("train", 0)], agent, **{"reward": "sum", **rules})
+                return await anext(records)
+            finally:
+                await agent.close()
+
+    return asyncio.run(play())
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except FileNotFoundError:
+        return False
+
+
+def test_the_calls_of_a_program_are_an_episode(url: str) -> None:
+    record = played(url, "plays")
+    assert record.outcome == Scored()
+    assert record.rewards == (HINT, RIGHT)
+    assert record.reward == HINT + RIGHT
+    assert [message.role for message in record.messages] == ["user", *["assistant", "tool"] * 2, "assistant"]
+    assert record.messages[-1].text == "All done."  # type: ignore[union-attr]
+    assert record.usage == Usage(120, 7, 20)
+    assert record.program is not None
+    assert record.program.exit == 0
+    assert "All done." in record.program.output
+
+
+def test_a_program_that_leaves_has_given_up(url: str) -> None:
+    record = played(url, "answers")
+    assert record.outcome == Unscored()
+    assert record.usage == Usage(120, 7, 20)
+
+
+def test_the_last_words_of_a_program_are_graded(url: str) -> None:
+    record = played(url, "answers", Essay)
+    assert record.outcome == Scored()
+    assert record.reward == RIGHT
+    assert record.usage == Usage(120, 7, 20)
+
+
+def test_the_only_tool_of_an_environment_is_a_tool_also_if_it_takes_the_last_message(url: str) -> None:
+    record = played(url, "hands-in", Essay)
+    assert [message.role for message in record.messages] == ["user", "assistant", "tool", "assistant"]
+    assert record.rewards == (RIGHT,)
+    assert [tool.name for tool in record.tools] == ["grade"]
+    said = record.messages[-1].text  # type: ignore[union-attr]
+    assert json.loads(said)[0] == "grade"
+    assert "episode is over" in said
+
+
+def test_the_system_prompt_and_the_prompt_are_the_task(url: str) -> None:
+    record = played(url, "tells-its-task", system="Be brief.")
+    assert record.messages[-1].text == "Be brief.\n\nCall hint, then submit what it says."  # type: ignore[union-attr]
+
+
+def test_a_program_that_fails_is_a_failure_of_the_agent_and_shows_no_key(url: str) -> None:
+    record = played(url, "exits-1")
+    assert isinstance(record.outcome, Failed)
+    assert (record.outcome.who, record.outcome.error) == ("agent", "AgentFailed")
+    assert record.outcome.message.startswith("claude-code exited with 1: something broke")
+    assert record.program is not None
+    assert record.program.exit == 1
+    assert "something broke" in record.program.errors
+    assert KEY not in repr(record)
+
+
+def test_a_model_that_fails_is_a_failure_of_the_model(url: str) -> None:
+    outcome = played(url, "loses-its-model").outcome
+    assert isinstance(outcome, Failed)
+    assert (outcome.who, outcome.final) == ("model", True)
+    assert "401" in outcome.message
+
+
+@pytest.mark.parametrize("how", ["hangs", "hangs-in-a-call", "ignores-sigterm"])
+def test_a_program_that_hangs_is_ended_when_time_is_up(url: str, how: str) -> None:
+    record = played(url, how, limits=EpisodeLimits(seconds=3))
+    assert isinstance(record.outcome, Truncated)
+    assert record.outcome.limit == "seconds"
+    assert record.program is not None
+    assert record.program.exit == -9
+    assert record.usage == Usage(unknown=1)
+
+
+def test_what_a_program_has_started_ends_with_the_episode(url: str) -> None:
+    record = played(url, "forks")
+    assert record.outcome == Scored()
+    assert record.program is not None
+    assert not is_running(int(record.program.output.split()[0]))
+
+
+def test_a_program_gets_nothing_of_ours_but_its_key(url: str) -> None:
+    record = played(url, "shows-variables")
+    shown = json.loads(record.messages[-1].text)  # type: ignore[union-attr]
+    assert shown["folder"] == []
+    assert "SECRET_OF_THE_USER" not in shown["variables"]
+    assert "ANTHROPIC_API_KEY" in shown["variables"]
+    assert not any(KEY in word or "/mcp/" in word for word in shown["words"])
+
+
+def test_a_program_that_prints_endlessly_is_ended(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(program, "LARGEST_FILE", 2**20)
+    record = played(url, "prints-endlessly")
+    assert isinstance(record.outcome, Failed)
+    assert record.outcome.who == "agent"
+    assert record.program is not None
+    assert 0 < len(record.program.output) <= 16_000
+
+
+def test_a_command_that_cannot_be_run_is_a_failure_of_the_agent(url: str, tmp_path: Path) -> None:
+    command(tmp_path / "bin", "#!/no/such/interpreter\n")
+    outcome = played(url, "plays").outcome
+    assert isinstance(outcome, Failed)
+    assert (outcome.who, outcome.stage, outcome.error) == ("agent", "model", "AgentFailed")
+    assert outcome.message.startswith("claude-code cannot be started: claude: ")
+
+
+def test_a_missing_program_is_named_with_the_way_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", os.devnull)
+    with pytest.raises(ValueError, match=r"'codex', which is not on the PATH.*npm install -g @openai/codex"):
+        resolve("codex:some", base_url="http://127.0.0.1:9")
+
+
+def test_nothing_is_left_behind(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "left"))
+    (tmp_path / "left").mkdir()
+    played(url, "plays")
+    assert list((tmp_path / "left").iterdir()) == []
+
+
+def test_episodes_at_the_same_time_do_not_meet(url: str) -> None:
+    async def play() -> list[EpisodeRecord]:
+        agent: Any = resolve("claude-code:plays", base_url="http://127.0.0.1:9")
+        async with AsyncORS(url) as client:
+            env = client.environment(Hunt.name())
+            tasks = [("train", 0), ("train", 1)]
+            records = [each async for each in rollouts(env, tasks, agent, samples=2, reward="sum")]
+            await agent.close()
+            return records
+
+    assert [record.reward for record in asyncio.run(play())] == [HINT + RIGHT] * 4
