@@ -40,8 +40,8 @@ def test_patterns_take_linear_time_and_say_what_they_cannot() -> None:
     assert regex("id: AB-12", r"[A-Z]{2}-\d+")
     assert not regex("x AB-12", r"^[A-Z]{2}-\d+$")
     assert regex("ß", "(?i)ẞ")
-    assert not regex("a" * 100_000 + "b", r"^(a+)+$")  # hangs for ever in `re`
-    assert not regex("a" * 100_000, r"(a|aa)+(a|aa)+(a|aa)+b")
+    assert not regex("a" * 90_000 + "b", r"^(a+)+$")  # hangs for ever in `re`
+    assert not regex("a" * 90_000, r"(a|aa)+(a|aa)+(a|aa)+b")
     for pattern in (r"(?=a)", r"(a)\1", "(", "(a{1000}){1000}"):
         with pytest.raises(ValueError, match="is not valid"):
             regex("a", pattern)
@@ -137,6 +137,12 @@ SAME = [
     ("2, -2", "-2,2"),
     (r"\text{east}", "East"),
     ("007", "7"),
+    ("xy/2", "yx/2"),
+    ("pi r^2", r"\pi r^2"),
+    (r"2\frac{x}{3}", "2x/3"),
+    (r"x^2 \frac{1}{2}", "x^2/2"),
+    ("5%", "5%"),
+    ("(1,2),(3,4)", "(3,4), (1,2)"),
 ]
 DIFFERENT = [
     ("1/3", "0.33"),
@@ -158,6 +164,13 @@ DIFFERENT = [
     ("", "0"),
     ("5 or 6", "5"),
     ("__import__('os')", "0"),
+    ("listen", "silent"),
+    ("no", "on"),
+    ("1 1/2", "11/2"),
+    ("1 2", "12"),
+    ("50%", "5000%"),
+    ("5 or ten", "5"),
+    (r"2\frac{x}{3}", "2 + x/3"),
 ]
 
 
@@ -198,6 +211,7 @@ NO_CHOICE = [
         "The answer is B and C",
     ),
     *("The answer is not B", "either B or C", "Better ask somebody", "The answer is b lue", "(A) (B)"),
+    *("(B) (C)", "The answer is B. Or C.", "B. C. D.", "B; C"),
 ]
 
 
@@ -296,7 +310,7 @@ HOSTILE = {
     "thousands": "1," + "111," * 4000 + "x",
     "nested lists": "[" * 100_000 + "1" + "]" * 100_000,
     "nested lists that fit": "[" * 150 + "]" * 150,
-    "a large list": "[" + "1," * 90_000 + "1]",
+    "a large list": "[" + "1," * 45_000 + "1]",
     "signs": "-" * 499,
     "nested": "(" * 200 + "1" + ")" * 200,
     "a tower": "9**9**9**9",

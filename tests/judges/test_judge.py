@@ -295,12 +295,16 @@ def test_a_judge_serves_one_event_loop_after_another() -> None:
         ({"vote": "best"}, "'mean' or 'majority'"),
         ({"samples": 0}, "at least 1"),
         ({"seconds": 0}, "above 0"),
-        ({"temprature": 0}, "no option temprature"),
     ],
 )
 def test_a_wrong_argument_is_named(arguments: dict[str, Any], why: str) -> None:
     with pytest.raises(ValueError, match=why):
         Judging(url="http://127.0.0.1:9").judge(**arguments)
+
+
+def test_an_unknown_option_is_named() -> None:
+    with pytest.raises(TypeError, match="temprature"):
+        Judging(url="http://127.0.0.1:9").judge(temprature=0)
 
 
 @pytest.mark.parametrize(

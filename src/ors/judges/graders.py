@@ -3,7 +3,6 @@
 What an agent writes never makes them raise or hang; a wrong argument of the author raises ValueError.
 """
 
-import operator
 import re
 from collections.abc import Callable, Mapping
 from math import isclose, isfinite
@@ -17,7 +16,7 @@ from ors.judges.mathematics import real_values, same
 from ors.judges.rubric import unfenced
 from ors.schemas.structure import target, type_of, types
 
-_LONGEST = 200_000
+_LONGEST = 100_000
 """Characters of an answer in which words, a pattern or JSON are found. In a longer one, nothing is."""
 _TAIL = 4000
 """Characters at the end of an answer in which a number, formula or choice is looked for."""
@@ -29,18 +28,9 @@ _NUMBER = re.compile(
 )
 _MARKUP = re.compile(r"\\(?:textbf|text|mathrm)|[\\${}*]|(?i:option|choice) ")
 _CHOICE = re.compile(r"([(\[]?)([A-Za-z])([)\].:]*)(?:\s+(.*)|$)")
-_SECOND = re.compile(r"(?:or|and|/|,|&)(?!\w)")
+_SECOND = re.compile(r"(?i:or|and)\b|[/,&;]|[(\[][A-Z][)\]]|[A-Z][.)](?:\s|$)")
 _SIZES = {"Length": str, "Items": list, "Properties": dict}
-_BOUNDS = {
-    "minimum": operator.ge,
-    "maximum": operator.le,
-    "exclusiveMinimum": operator.gt,
-    "exclusiveMaximum": operator.lt,
-}
-_OTHERS = {
-    *("title", "description", "default", "examples", "$schema", "$id", "$defs", "definitions", "$comment"),
-    *("properties", "additionalProperties", "required", "items", "uniqueItems", "pattern"),  # of other types
-}
+_Rule = Callable[[Any, Any, Any, Any], bool]
 
 
 def exact(answer: str, expected: str) -> bool:
@@ -61,7 +51,7 @@ def regex(answer: str, pattern: str) -> bool:
     """Whether the pattern matches somewhere in the answer; `^(?:...)$` matches the whole.
 
     The engine is Rust's, whose time is linear: it has no look-around and no backreferences. An answer of over
-    200,000 characters does not match.
+    100,000 characters does not match.
 
     Raises:
         ValueError: the pattern is not valid there.
@@ -132,62 +122,60 @@ def json_schema(answer: str, schema: Mapping[str, Any] | type) -> bool:
     except ValueError:
         return False
     try:
-        return _Schema(schema).fits(value, schema)
+        return _fits(value, schema, schema)
     except RecursionError:
         return False
 
 
-class _Schema:
-    """A JSON Schema. References lead into `root`, the whole of it."""
+def _fits(value: Any, schema: Any, root: Mapping[str, Any], depth: int = 0) -> bool:
+    if isinstance(schema, bool):
+        return schema
+    if depth > _DEEPEST:
+        raise RecursionError
+    if unknown := schema.keys() - _RULES.keys() - _NOTES:
+        raise ValueError(f"the schema has {min(unknown)!r}, which is not known here")
 
-    def __init__(self, root: Mapping[str, Any]) -> None:
-        self._root, self._depth = root, 0
+    def fits(value: Any, rule: Any) -> bool:
+        return _fits(value, target(root, rule) if isinstance(rule, str) else rule, root, depth + 1)
 
-    def fits(self, value: Any, schema: Any) -> bool:
-        if isinstance(schema, bool):
-            return schema
-        if self._depth > _DEEPEST:
-            raise RecursionError
-        self._depth += 1
-        kept = all(self._keeps(key, rule, value, schema) for key, rule in schema.items())
-        self._depth -= 1
-        return kept
+    return all(_RULES[key](value, rule, schema, fits) for key, rule in schema.items() if key in _RULES)
 
-    def _keeps(self, key: str, rule: Any, value: Any, schema: Mapping[str, Any]) -> bool:
-        match key, value:
-            case "type", _:
-                number = {"number"} if type(value) in (int, float) else set()
-                return not {type_of(value), *number}.isdisjoint(types(schema))
-            case (("enum" | "const"), _):
-                return dumps(value) in map(dumps, rule if key == "enum" else [rule])
-            case "$ref", _:
-                return self.fits(value, target(self._root, rule))
-            case (("anyOf" | "allOf" | "oneOf"), _):
-                count = sum(self.fits(value, each) for each in rule)
-                return count == len(rule) if key == "allOf" else count == 1 if key == "oneOf" else count > 0
-            case "not", _:
-                return not self.fits(value, rule)
-            case "properties", dict():
-                return all(self.fits(value[name], each) for name, each in rule.items() if name in value)
-            case "additionalProperties", dict():
-                others = value.keys() - schema.get("properties", {}).keys()
-                return all(self.fits(value[name], rule) for name in others)
-            case "required", dict():
-                return value.keys() >= set(rule)
-            case "items", list():
-                return all(self.fits(each, rule) for each in value)
-            case "uniqueItems", list():
-                return not rule or len(set(map(dumps, value))) == len(value)
-            case "pattern", str():
-                return regex(value, rule)
-            case _ if key in _BOUNDS:
-                return not isinstance(value, int | float) or bool(_BOUNDS[key](value, rule))
-            case _ if key[:3] in ("min", "max") and key[3:] in _SIZES:
-                size = len(value) if isinstance(value, _SIZES[key[3:]]) else rule
-                return bool(size >= rule if key.startswith("min") else size <= rule)
-        if key not in _OTHERS:
-            raise ValueError(f"the schema has {key!r}, which is not known here")
-        return True
+
+def _of(kind: Any, keeps: _Rule) -> _Rule:
+    """A rule for values of one kind, which all others keep."""
+    return lambda value, rule, schema, fits: not isinstance(value, kind) or keeps(value, rule, schema, fits)
+
+
+def _types(value: Any) -> set[str]:
+    return {type_of(value), "number" if type(value) in (int, float) else type_of(value)}
+
+
+_NOTES = {"title", "description", "default", "examples", "$schema", "$id", "$defs", "definitions", "$comment"}
+# Each takes the value, the rule, the schema around it, and a function that checks a value by a schema.
+_RULES: dict[str, _Rule] = {
+    "type": lambda v, r, s, fits: not _types(v).isdisjoint(types(s)),
+    "enum": lambda v, r, s, fits: dumps(v) in map(dumps, r),
+    "const": lambda v, r, s, fits: dumps(v) == dumps(r),
+    "$ref": lambda v, r, s, fits: fits(v, r),
+    "not": lambda v, r, s, fits: not fits(v, r),
+    "anyOf": lambda v, r, s, fits: any(fits(v, each) for each in r),
+    "allOf": lambda v, r, s, fits: all(fits(v, each) for each in r),
+    "oneOf": lambda v, r, s, fits: sum(fits(v, each) for each in r) == 1,
+    "properties": _of(dict, lambda v, r, s, fits: all(fits(v[name], r[name]) for name in r if name in v)),
+    "additionalProperties": _of(
+        dict, lambda v, r, s, fits: all(fits(v[name], r) for name in v if name not in s.get("properties", ()))
+    ),
+    "required": _of(dict, lambda v, r, s, fits: v.keys() >= set(r)),
+    "items": _of(list, lambda v, r, s, fits: all(fits(each, r) for each in v)),
+    "uniqueItems": _of(list, lambda v, r, s, fits: not r or len(set(map(dumps, v))) == len(v)),
+    "pattern": _of(str, lambda v, r, s, fits: regex(v, r)),
+    **{f"min{what}": _of(kind, lambda v, r, s, fits: len(v) >= r) for what, kind in _SIZES.items()},
+    **{f"max{what}": _of(kind, lambda v, r, s, fits: len(v) <= r) for what, kind in _SIZES.items()},
+    "minimum": _of((int, float), lambda v, r, s, fits: v >= r),
+    "maximum": _of((int, float), lambda v, r, s, fits: v <= r),
+    "exclusiveMinimum": _of((int, float), lambda v, r, s, fits: v > r),
+    "exclusiveMaximum": _of((int, float), lambda v, r, s, fits: v < r),
+}
 
 
 def _folded(text: str) -> str:

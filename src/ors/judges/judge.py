@@ -6,7 +6,7 @@ import logging
 from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from statistics import fmean
 from typing import Any, Literal
 from weakref import WeakKeyDictionary, WeakValueDictionary
@@ -79,7 +79,7 @@ class Judge:
     ) -> None:
         self.models = (model,) if isinstance(model, str) else tuple(model)
         self.rubric = tuple(rubric)
-        _check(self.models, self.rubric, vote, options)
+        _check(self.models, self.rubric, vote)
         if min(samples, attempts, concurrency) < 1 or not seconds > 0:
             raise ValueError("samples, attempts and concurrency must be at least 1, seconds above 0")
         self.requests = 0
@@ -91,8 +91,8 @@ class Judge:
         self._most_requests, self._most_tokens = max_requests, max_total_tokens
         # A request that hangs must leave time for another.
         self._options = {"request_seconds": seconds / 2, **options}
-        asked = {name: value for name, value in options.items() if name not in _PLACE}
-        self._identity = repr([self.models, samples, self.rubric, asked])
+        given = ModelOptions(**{name: value for name, value in options.items() if name not in _PLACE})
+        self._identity = repr([self.models, samples, self.rubric, given])
         self._kept: OrderedDict[bytes, list[_Vote]] = OrderedDict()
         self._desks: WeakKeyDictionary[asyncio.AbstractEventLoop, _Desk] = WeakKeyDictionary()
 
@@ -118,7 +118,7 @@ class Judge:
         given = {title: text for title, text in texts.items() if text is not None}
         asked = prompt(self.rubric, given)
         key = hashlib.sha256(repr([self._identity, given]).encode()).digest()
-        desk = self._desk()
+        desk = self._desks.setdefault(asyncio.get_running_loop(), _Desk(self._concurrency))
         turn = desk.turns.setdefault((key, *secrets.values()), _Turn())
         earlier = turn.failure
         async with turn:
@@ -132,9 +132,6 @@ class Judge:
                 raise
             self._keep(key, votes)
         return self._verdict(asked, votes, secrets, cached=cached)
-
-    def _desk(self) -> "_Desk":
-        return self._desks.setdefault(asyncio.get_running_loop(), _Desk(self._concurrency))
 
     def _keep(self, key: bytes, votes: list[_Vote]) -> None:
         self._kept[key] = votes
@@ -259,7 +256,7 @@ def _key(provider: str, secrets: Mapping[str, str]) -> dict[str, str]:
     return {"api_key": key} if key else {}
 
 
-def _check(models: Sequence[str], rubric: Sequence[Criterion], vote: str, options: Mapping[str, Any]) -> None:
+def _check(models: Sequence[str], rubric: Sequence[Criterion], vote: str) -> None:
     if not models or not rubric:
         raise ValueError("a judge needs a model and a rubric of at least one criterion")
     for name in models:
@@ -270,5 +267,3 @@ def _check(models: Sequence[str], rubric: Sequence[Criterion], vote: str, option
         raise ValueError("two criteria have the same name")
     if vote not in ("mean", "majority"):
         raise ValueError(f"vote is 'mean' or 'majority', not {vote!r}")
-    if unknown := options.keys() - _PLACE - {field.name for field in fields(ModelOptions)}:
-        raise ValueError(f"a judge has no option {', '.join(sorted(unknown))}")

@@ -2,66 +2,54 @@
 
 import ast
 import cmath
-import operator
+import operator as op
 import re
-from collections.abc import Callable
 from fractions import Fraction
 from hashlib import sha256
-from typing import Any
 
 Number = Fraction | complex
 _LONGEST = 500
 """Characters of an answer. A longer one is no formula."""
-_MOST_BITS = 4096
-_POINTS = 3
-_WORDS = "sqrt|sin|cos|tan|ln"
+_MOST_BITS, _POINTS = 4096, 3
+_FUNCTIONS = {"sqrt": cmath.sqrt, "sin": cmath.sin, "cos": cmath.cos, "tan": cmath.tan, "ln": cmath.log}
+_CONSTANTS = {"pi": complex(cmath.pi), "e": complex(cmath.e), "i": 1j}
+_OPERATORS = {ast.Add: op.add, ast.Sub: op.sub, ast.Mult: op.mul, ast.Div: op.truediv}
+_WORDS = "|".join(_FUNCTIONS)
 _GROUP = r"\{([^{}]*)\}"
+_CHARACTERS = {**dict.fromkeys(map(ord, "×·⋅"), "*"), **dict.fromkeys(map(ord, "−–"), "-")}
+_CHARACTERS |= {ord("÷"): "/", ord("√"): "\\sqrt", ord("π"): "\\pi", ord("²"): "^2", ord("³"): "^3"}
 _SPELLINGS = [
     (r"\\[()\[\]!,;: ]|\\(?:left|right|displaystyle)(?![a-z])|\^\{?\\circ\}?|\\?\$|[°~]", ""),
-    (r"\\cdot|\\times|[×·⋅]", "*"),
-    (r"\\div|÷", "/"),
+    (r"\\cdot|\\times", "*"),
     (r"\*\*", "^"),
-    (r"[−–]", "-"),
-    (r"√", r"\\sqrt"),
-    (r"π", r"\\pi"),
-    (r"²", "^2"),
-    (r"³", "^3"),
     (r"\\%| ?percent", "%"),
+    (r"(?<![a-zA-Z\\])pi(?![a-zA-Z])", r"\\pi"),
     (r"\{,\}|(?<=\d),(?=\d{3}(?!\d))(?![^(\[]*[)\]])", ""),  # thousands, but not in (1,200)
     (r"(?<![\d.])0+(?=\d)", ""),
-    (r"\\[dtc]?frac\s*(\d|(?=\{))", r"\\frac{\1}"),
-    (r"\\frac\{\}", r"\\frac"),
+    (r"\\[dtc]frac", r"\\frac"),
+    (r"\\frac\s*(\d)", r"\\frac{\1}"),
     (r"(\\frac\{\d\})\s*(\d)", r"\1{\2}"),
     (r"\\sqrt\s*(\d+)", r"\\sqrt{\1}"),
 ]
 _TEXT = re.compile(r"\\(?:text|mathrm|mbox)" + _GROUP)
 _UNIT = re.compile(
-    r"(.*[\d)}])(?:\s*" + _TEXT.pattern + r"|\s((?!pi|sqrt)[A-Za-z]{2}[A-Za-z /]*))(?:\^\{?[23]\}?)?"
+    r"(.*[\d)}])(?:\s*" + _TEXT.pattern + r"|\s((?!sqrt|or\b|and\b)[A-Za-z]{2}[A-Za-z /]*))(?:\^\{?[23]\}?)?"
 )
 _NAME = re.compile(r"[a-zA-Z](?:\([a-z]\))?\s*(?:=|\\in)\s*(?=.)")
 # From the inside out, until none is left; a whole number before a fraction is a mixed number.
 _STRUCTURES = [
-    (rf"(?<![\d.])(\d+)\s*\\frac{_GROUP}{_GROUP}", r"(\1+(\2)/(\3))"),
+    (r"(?<![\d.^])(\d+)\s*\\frac\{(\d+)\}\{(\d+)\}", r"(\1+\2/\3)"),
     (rf"\\frac{_GROUP}{_GROUP}", r"((\1)/(\2))"),
     (rf"\\sqrt\[(\d+)\]{_GROUP}", r"((\2)^(1/\1))"),
     (rf"\\?({_WORDS})\s*(?:{_GROUP}|(\d+|[a-zA-Z]|\\[a-zA-Z]+)(?!\w))", r"\1(\2\3)"),
     (r"\^" + _GROUP, r"^(\1)"),
     (r"^(\d+) (\d+/\d+)$", r"(\1+\2)"),
 ]
+_NO_FORMULA = re.compile(rf"(?<![\\a-zA-Z])(?!(?:{_WORDS})\()[a-zA-Z]{{3}}|^[a-zA-Z]{{2}}$|\d\s+\d")
+"""A word, since anagrams are not equal; or two numbers."""
 _TOKEN = re.compile(
-    rf"\d+(?:\.\d*)?(?:[eE][-+]?\d+)?|\.\d+|\\?(?:{_WORDS})(?=\()|\\?pi|\\[a-zA-Z]+|[a-zA-Z]|\*\*|[-+*/()]"
+    rf"\d+(?:\.\d*)?(?:[eE][-+]?\d+)?|\.\d+|\\?(?:{_WORDS})(?=\()|\\[a-zA-Z]+|[a-zA-Z]|\*\*|[-+*/()]"
 )
-_OPERATORS: dict[type[ast.AST], Callable[[Any, Any], Number]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-}
-_FUNCTIONS: dict[str, Callable[..., Number]] = {
-    **{name: getattr(cmath, name) for name in ("sqrt", "sin", "cos", "tan")},
-    "ln": cmath.log,
-}
-_CONSTANTS = {"pi": complex(cmath.pi), "e": complex(cmath.e), "i": 1j}
 
 
 def same(first: str, second: str) -> bool:
@@ -87,6 +75,7 @@ def real_values(text: str) -> list[float]:
 
 def _plain(text: str) -> tuple[str, str]:
     """The answer in one spelling, and its unit."""
+    text = text.translate(_CHARACTERS)
     for pattern, spelling in _SPELLINGS:
         text = re.sub(pattern, spelling, text)
     text, unit = text.strip().rstrip(".").strip(), ""
@@ -96,10 +85,12 @@ def _plain(text: str) -> tuple[str, str]:
 
 
 def _equal(one: str, other: str) -> bool:
-    if "".join(one.split()).lower() == "".join(other.split()).lower():
+    if _joined(one).lower() == _joined(other).lower():
         return True
+    if one.endswith("%") and other.endswith("%"):
+        one, other = one.rstrip("%"), other.rstrip("%")
     names = [found[0] for each in (one, other) if (found := _NAME.match(each))]
-    if len({"".join(name.split()) for name in names}) == 1:  # "x =", on one side or on both
+    if len({_joined(name) for name in names}) == 1:  # "x =", on one side or on both
         one, other = (_NAME.sub("", each, count=1) for each in (one, other))
     (kind, parts), (other_kind, others) = _parts(one), _parts(other)
     if kind != other_kind or len(parts) != len(others):
@@ -115,19 +106,31 @@ def _equal(one: str, other: str) -> bool:
     return True
 
 
+def _joined(text: str) -> str:
+    """The text without white space, except between digits."""
+    return re.sub(r"(?<!\d)\s+|\s+(?!\d)", "", text)
+
+
 def _parts(text: str) -> tuple[str, list[str]]:
     """The brackets around a tuple, interval or set, and its parts; a single value has none."""
     text = text.strip().replace("\\{", "{").replace("\\}", "}")
     enclosed = text[:1] in tuple("([{") and text[-1:] in tuple(")]}")
-    kind, body = (text[0] + text[-1], text[1:-1]) if enclosed else ("", text)
+    parts = _split(text[1:-1]) if enclosed else []
+    return (text[0] + text[-1], parts) if len(parts) > 1 else ("", _split(text) or [text])
+
+
+def _split(text: str) -> list[str]:
+    """What is between the commas that are not in brackets; nothing if the brackets do not match."""
     parts, depth = [""], 0
-    for character in body:
+    for character in text:
         depth += (character in "([{") - (character in ")]}")
+        if depth < 0:
+            return []
         if character == "," and not depth:
             parts.append("")
         else:
             parts[-1] += character
-    return (kind, parts) if len(parts) > 1 else ("", [text])
+    return parts
 
 
 def _close(one: str, other: str, point: int) -> bool:
@@ -161,9 +164,11 @@ def _as_python(text: str) -> str:
         before = text
         for pattern, structure in _STRUCTURES:
             text = re.sub(pattern, structure, text)
-    text = re.sub(r"\s", "", text.replace("{", "(").replace("}", ")").replace("^", "**"))
+    if len(text) > 2 * _LONGEST or _NO_FORMULA.search(text):
+        raise ValueError("no formula")
+    text = _joined(text.replace("{", "(").replace("}", ")").replace("^", "**"))
     tokens = _TOKEN.findall(text)
-    if "".join(tokens) != text or len(text) > 2 * _LONGEST:
+    if "".join(tokens) != text:
         raise ValueError("no formula")
     made, after_value = "", False
     for token in (each.lstrip("\\") for each in tokens):
@@ -185,7 +190,7 @@ def _value(node: ast.AST, point: int) -> Number:
             combine = _power if isinstance(sign, ast.Pow) else _OPERATORS[type(sign)]
             return combine(_value(left, point), _value(right, point))
         case ast.Call(func=ast.Name(id=name), args=[argument]):
-            return _FUNCTIONS[name](_value(argument, point))
+            return _FUNCTIONS[name](complex(_value(argument, point)))
         case ast.Name(id=name):
             digest = sha256(f"{name} {point}".encode()).digest()
             return _CONSTANTS.get(name[2:], complex(0.5 + digest[0] / 128 + digest[1] / 2**15))
