@@ -1,10 +1,16 @@
-"""The score of one session: its calls and rewards, and how its episode ended."""
+"""The score of one session: its calls and rewards, how its episode ended, and who is told so."""
 
 from array import array
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from ors._rewards import MOST_COMPONENTS
 from ors.server.episodes.result import Result
+from ors.server.observe.events import EpisodeEnded, SessionClosed
+from ors.server.sessions.shared import Shared
+
+if TYPE_CHECKING:
+    from ors.server.sessions.session import ServerSession
 
 
 class Score:
@@ -60,3 +66,42 @@ class Score:
     def result(self) -> float | None:
         """The reward of an episode that has ended; None unless it is scored."""
         return self.reward if self.outcome == "scored" else None
+
+
+def end_episode(session: "ServerSession", shared: Shared, failed: bool) -> None:
+    """Decides the outcome of an episode, counts it, and tells observers. Once for a session."""
+    score, episode, environment = session.score, session.episode, session.environment
+    score.end(failed)
+    outcome, reward, named = score.outcome, score.result, score.components or {}
+    shared.episodes.add(environment, outcome, reward, named)
+    task = None if episode is None else episode.task
+    shared.observers.tell(
+        EpisodeEnded(
+            session.sid, environment, session.key, outcome, reward, score.calls, session.created, task, named
+        )
+    )
+    if episode is not None and reward is not None:
+        shared.episodes.warn(environment, episode.rewards.misfit(reward, score.last, named))
+
+
+def tell_closed(session: "ServerSession", shared: Shared, reason: str, teardown_seconds: float) -> None:
+    """Tells observers that a session is gone, unless its episode never began."""
+    score, episode = session.score, session.episode
+    if episode is None:
+        return
+    shared.observers.tell(
+        SessionClosed(
+            session.sid,
+            session.environment,
+            session.key,
+            reason,
+            shared.now() - session.created,
+            teardown_seconds,
+            score.outcome,
+            score.result,
+            score.calls,
+            session.place,
+            episode.task,
+            score.components or {},
+        )
+    )

@@ -15,11 +15,9 @@ from ors.server.observe.events import (
     CallFinished,
     CallReplayed,
     CallStarted,
-    EpisodeEnded,
     EpisodeForked,
     EpisodeStarted,
     PromptAsked,
-    SessionClosed,
     SessionEnded,
     SessionOpened,
     SessionReady,
@@ -28,7 +26,7 @@ from ors.server.observe.events import (
 )
 from ors.server.sessions.calls import GONE, UNKNOWN, Call, Calls, EarlyCalls, NoCall
 from ors.server.sessions.forks import Forks
-from ors.server.sessions.score import Score
+from ors.server.sessions.score import Score, end_episode, tell_closed
 from ors.server.sessions.shared import Shared
 from ors.server.sessions.states import CREATING, DELETED, FAILED, READY, TRANSITIONS, State
 from ors.types import Blocks, JSONObject, ListToolsOutput
@@ -346,22 +344,7 @@ class ServerSession:
         if observers.watched and self.sid in observers.watched:
             observers.show(CallEnded(self.sid, call.tool, call.id, call.seconds, call.head + events))
         if result.finished and not self.score.counted:
-            self._episode_ended(failed=False)
-
-    def _episode_ended(self, failed: bool) -> None:
-        self.score.end(failed)
-        outcome, reward = self.score.outcome, self.score.result
-        episode, calls, named = self.episode, self.score.calls, self.score.components or {}
-        self._shared.episodes.add(self.environment, outcome, reward, named)
-        task = None if episode is None else episode.task
-        self._shared.observers.tell(
-            EpisodeEnded(
-                self.sid, self.environment, self.key, outcome, reward, calls, self.created, task, named
-            )
-        )
-        if episode is not None and reward is not None:
-            misfit = episode.rewards.misfit(reward, self.score.last, named)
-            self._shared.episodes.warn(self.environment, misfit)
+            end_episode(self, self._shared, failed=False)
 
     def check(self) -> None:
         """Raises the error for requests to a session that has failed or ended."""
@@ -385,19 +368,17 @@ class ServerSession:
         if self._calls.running:
             stopped += self.stop_calls(message, reason)
         if self.episode is not None and not self.score.counted:
-            self._episode_ended(before is not READY or self.score.failed or reason != "deleted")
+            has_failed = before is not READY or self.score.failed or reason != "deleted"
+            end_episode(self, self._shared, has_failed)
         if self.episode is not None and self.sid in self._shared.observers.watched:
-            self._show_end(before is READY or bool(self.episode.broken), failure)
+            set_up = before is READY or bool(self.episode.broken)
+            why = ("", "") if failure is None else (str(failure), failure.reason or "")
+            self._shared.observers.end(SessionEnded(self.sid, reason, message, set_up, *why))
         if at_once and (self.episode is None or not self.episode.needs_teardown):
             self._calls.close()
-            self._closed(reason, 0.0)
+            tell_closed(self, self._shared, reason, 0.0)
             return None
         return asyncio.create_task(self._end(reason, stopped))
-
-    def _show_end(self, set_up: bool, failure: ServerFailed | None) -> None:
-        message, reason = self._ended
-        why = ("", "") if failure is None else (str(failure), failure.reason or "")
-        self._shared.observers.end(SessionEnded(self.sid, reason, message, set_up, *why))
 
     async def _end(self, reason: str, stopped: list[asyncio.Task[Any]]) -> None:
         # Cancelled code may clean up first, but not for ever.
@@ -408,25 +389,4 @@ class ServerSession:
         if self.episode is not None:
             await self.episode.teardown()
         self._calls.close()
-        self._closed(reason, self._shared.now() - began)
-
-    def _closed(self, reason: str, teardown_seconds: float) -> None:
-        if self.episode is None:
-            return
-        score = self.score
-        self._shared.observers.tell(
-            SessionClosed(
-                self.sid,
-                self.environment,
-                self.key,
-                reason,
-                self._shared.now() - self.created,
-                teardown_seconds,
-                score.outcome,
-                score.result,
-                score.calls,
-                self.place,
-                self.episode.task,
-                score.components or {},
-            )
-        )
+        tell_closed(self, self._shared, reason, self._shared.now() - began)
