@@ -1,7 +1,7 @@
 """Writes and reads the events of a call."""
 
 from ors._json import loads
-from ors._protocol.sse import Decoder, Event, encode
+from ors._protocol.sse import Decoder, encode
 
 CHUNK_BYTES = 4096
 _END = b"event: end\ndata: "
@@ -122,39 +122,34 @@ class CallReader:
     Then `result` is the result as JSON text, or `error` is the message of the `error` event.
     """
 
-    __slots__ = ("_decoder", "_pieces", "error", "reason", "result", "task_id")
+    __slots__ = ("_decoder", "_pieces", "done", "error", "reason", "result", "task_id")
 
     def __init__(self) -> None:
         self._decoder = Decoder()
         self._pieces: list[str] = []
+        self.done = False
+        """Whether the last event has arrived."""
         self.task_id: str | None = None
         self.result: str | None = None
         self.error: str | None = None
         self.reason: str | None = None
 
-    @property
-    def done(self) -> bool:
-        """Whether the last event has arrived."""
-        return self.result is not None or self.error is not None
-
     def feed(self, chunk: bytes) -> bool:
         """Reads the next bytes; returns whether the call is done."""
         for event in self._decoder.feed(chunk):
-            if not self.done:
-                self._take(event)
+            if self.done:
+                break
+            if event.event == "task_id":
+                self.task_id = event.data.strip()
+            elif event.event == "chunk":
+                self._pieces.append(event.data)
+            elif event.event == "end":
+                self._pieces.append(event.data)
+                self.result, self.done = "".join(self._pieces), True
+            elif event.event == "error":
+                self.error, self.done = event.data, True
+                self.reason = dict(event.more).get("reason")
         return self.done
-
-    def _take(self, event: Event) -> None:
-        if event.event == "task_id":
-            self.task_id = event.data.strip()
-        elif event.event == "chunk":
-            self._pieces.append(event.data)
-        elif event.event == "end":
-            self._pieces.append(event.data)
-            self.result = "".join(self._pieces)
-        elif event.event == "error":
-            self.error = event.data
-            self.reason = dict(event.more).get("reason")
 
     def value(self) -> object:
         """The result, parsed.

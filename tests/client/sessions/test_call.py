@@ -163,6 +163,16 @@ async def test_a_silent_stream_is_taken_for_dead_and_rejoined() -> None:
         assert script.asked(CALL)[1].json()["task_id"] == "t1"
 
 
+async def test_streams_that_were_held_for_long_use_up_no_rejoining() -> None:
+    options = Options(heartbeat_seconds=0.05, backoff_seconds=0.001, rejoins=1)
+    async with scripted(True) as script, opened(script, options) as session:
+        never = asyncio.Event()
+        silent = Reply(head(200, stream_headers(True)) + events(("task_id", "t1")), hold=never)
+        script.on(CALL, silent, silent, silent, stream(("task_id", "t1"), ("end", result("alive"))))
+        assert text(await session.call_tool("echo")) == "alive"
+        assert len(script.asked(CALL)) == 4
+
+
 async def test_pings_keep_a_slow_stream_alive() -> None:
     options = Options(heartbeat_seconds=0.5)
     async with scripted(True) as script, opened(script, options) as session:

@@ -16,20 +16,17 @@ T = TypeVar("T")
 class Retry:
     """The attempts of one request: how many are left, the pauses between them, the deadline."""
 
-    __slots__ = ("_delay", "_left", "_limit", "_not_failed", "_options", "deadline", "seconds")
+    __slots__ = ("_delay", "_left", "_not_failed", "_options", "deadline", "seconds")
 
-    def __init__(self, options: Options, *, limit: int, seconds: float) -> None:
+    def __init__(
+        self, options: Options, *, limit: int, seconds: float, deadline: float | None = None
+    ) -> None:
         self._options = options
-        self._limit = limit
+        self._left = limit
+        self._delay = options.backoff_seconds
         self.seconds = seconds
-        self.deadline = running_loop().time() + seconds
+        self.deadline = running_loop().time() + seconds if deadline is None else deadline
         self._not_failed: TransportError | None = None  # the last answer, if it only asked to wait
-        self.reset()
-
-    def reset(self) -> None:
-        """Starts counting again, after an attempt that made progress."""
-        self._left = self._limit
-        self._delay = self._options.backoff_seconds
 
     async def run(self, attempt: Callable[[], Awaitable[T]]) -> T:
         """Repeats `attempt` until it raises no TransportError; returns its result.

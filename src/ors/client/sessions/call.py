@@ -25,7 +25,7 @@ class PendingCall:
     """
 
     __slots__ = (
-        "_body", "_headers", "_keepalive", "_maybe_started", "_on_task_id", "_opened", "_path",
+        "_body", "_deadline", "_headers", "_keepalive", "_maybe_started", "_on_task_id", "_opened", "_path",
         "_rejoining", "_remote", "_retry", "_task_id", "_wait",
     )  # fmt: skip
 
@@ -48,7 +48,8 @@ class PendingCall:
         self._task_id: str | None = body.get("task_id")
         self._maybe_started = self._rejoining = self._task_id is not None
         self._opened: float | None = None
-        self._retry = Retry(remote.options, limit=remote.options.rejoins, seconds=remote.options.call_seconds)
+        self._deadline = asyncio.get_running_loop().time() + remote.options.call_seconds
+        self._retry: Retry | None = None  # since the connection broke without progress
 
     async def result(self) -> Any:
         """Runs the call; returns its result as parsed JSON.
@@ -71,7 +72,8 @@ class PendingCall:
     async def _attempt(self) -> CallReader:
         self._opened = None
         # Other servers send no byte, not even a ping, while they wait for the environment's setup.
-        self._wait.silent_after = self._silence() if self._remote.honours_keys else self._retry.deadline
+        silence = asyncio.get_running_loop().time() + self._remote.options.heartbeat_seconds
+        self._wait.silent_after = silence if self._remote.honours_keys else self._deadline
         response = await self._remote.send(CALL.method, self._path, self._headers, dumps(self._body))
         if response.status != 200:
             text = await read_body(response, self._remote.options.answer_bytes)
@@ -87,32 +89,27 @@ class PendingCall:
         return reader
 
     async def _read(self, response: Response, reader: CallReader) -> None:
-        self._opened = asyncio.get_running_loop().time()
-        left = limit = self._remote.options.answer_bytes
+        loop, options = asyncio.get_running_loop(), self._remote.options
+        self._opened = loop.time()
+        left = limit = options.answer_bytes
         async for chunk in response.body:
-            self._wait.silent_after = self._silence()
+            self._wait.silent_after = silent_after = loop.time() + options.heartbeat_seconds
             left -= len(chunk)
             if left < 0:
                 raise ToolFailed(too_large("result", limit), reason="limit")
             done = reader.feed(chunk)
             if reader.task_id is not None and self._task_id is None:
-                self._started(reader.task_id)
+                self._task_id = self._body["task_id"] = reader.task_id
+                if self._on_task_id is not None:
+                    self._on_task_id(reader.task_id)
             if done:
                 return
-            if self._wait.silent_after > self._retry.deadline + self._remote.options.heartbeat_seconds:
+            if silent_after > self._deadline + options.heartbeat_seconds:
                 raise CallOutcomeUnknown(
-                    f"the call has no result after {self._retry.seconds:g} s, and may still run;"
+                    f"the call has no result after {options.call_seconds:g} s, and may still run;"
                     " Options(call_seconds=...) allows more"
                 )
         raise Broken("the stream ended before its last event")
-
-    def _silence(self) -> float:
-        return asyncio.get_running_loop().time() + self._remote.options.heartbeat_seconds
-
-    def _started(self, task_id: str) -> None:
-        self._task_id = self._body["task_id"] = task_id
-        if self._on_task_id is not None:
-            self._on_task_id(task_id)
 
     async def _recover(self, error: TransportError) -> None:
         self._wait.silent_after = None
@@ -121,8 +118,10 @@ class PendingCall:
             if self._task_id is None and not self._remote.honours_keys:
                 raise CallOutcomeUnknown(f"the call may have run: {error}") from error
             self._rejoining = True
-        if self._opened is not None and self._held_long(self._opened):
-            self._retry.reset()
+        if self._retry is None or self._held_long():
+            options = self._remote.options
+            seconds, deadline = options.call_seconds, self._deadline
+            self._retry = Retry(options, limit=options.rejoins, seconds=seconds, deadline=deadline)
         try:
             await self._retry.pause(error)
         except TransportError as last:
@@ -130,9 +129,10 @@ class PendingCall:
                 raise CallOutcomeUnknown(f"the call may have run, and cannot be rejoined: {last}") from error
             raise
 
-    def _held_long(self, since: float) -> bool:
+    def _held_long(self) -> bool:
         # A proxy that cuts every stream after a minute must not end a tool that takes an hour.
-        return asyncio.get_running_loop().time() - since >= self._remote.options.heartbeat_seconds
+        held = 0.0 if self._opened is None else asyncio.get_running_loop().time() - self._opened
+        return held >= self._remote.options.heartbeat_seconds
 
     def _outcome(self, reader: CallReader) -> Any:
         if reader.error is not None:

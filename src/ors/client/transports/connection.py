@@ -30,7 +30,7 @@ class HTTPConnection(asyncio.BufferedProtocol):
         self._pool = pool
         self._transport: asyncio.Transport | None = None
         self._exchange: _Exchange | None = None
-        self._parser: httptools.HttpResponseParser | None = None
+        self.parser: httptools.HttpResponseParser | None = None
         self._paused = False
         self.loop = loop
         self.idle_since = 0.0
@@ -43,11 +43,12 @@ class HTTPConnection(asyncio.BufferedProtocol):
         if self._transport is None or self.closing:
             raise NotSent("the connection was closed as soon as it was made")
         exchange = self._exchange = _Exchange(self)
-        self._parser = httptools.HttpResponseParser(exchange)
+        self.parser = httptools.HttpResponseParser(exchange)
         self.bare_bytes = self.interim = 0
         self._transport.write(request)
         await exchange.begun
-        exchange.check()
+        if exchange.broken:
+            raise Broken(exchange.broken)
         return exchange
 
     @property
@@ -69,16 +70,11 @@ class HTTPConnection(asyncio.BufferedProtocol):
                 self._paused = False
                 self._transport.resume_reading()
 
-    def status(self) -> int:
-        """The status of the response whose headers have arrived."""
-        assert self._parser is not None
-        return self._parser.get_status_code()
-
     def done(self) -> None:
         """Ends an exchange whose response is complete."""
         self._exchange = None
         self.flow(0)
-        parser, self._parser = self._parser, None
+        parser, self.parser = self.parser, None
         assert parser is not None
         if parser.should_keep_alive() and not self.closing:
             self._pool.release(self)
@@ -105,12 +101,12 @@ class HTTPConnection(asyncio.BufferedProtocol):
         return self._pool.buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        if self._exchange is None or self._parser is None:
+        if self._exchange is None or self.parser is None:
             self.cut()  # bytes without a request
             return
         self.bare_bytes += nbytes
         try:
-            self._parser.feed_data(self._pool.buffer[:nbytes])
+            self.parser.feed_data(self._pool.buffer[:nbytes])
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             self._give_up(error)
         if self.bare_bytes > MAX_HEAD_BYTES:
@@ -125,7 +121,7 @@ class HTTPConnection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Leaves the pool, and fails the exchange that is open."""
         self._pool.forget(self)
-        exchange, self._exchange, self._parser = self._exchange, None, None  # breaks their reference cycle
+        exchange, self._exchange, self.parser = self._exchange, None, None  # breaks their reference cycle
         if exchange is not None:
             exchange.broke(exc)
 
@@ -134,7 +130,7 @@ class _Exchange:
     """One response as it arrives: receives the parser's callbacks, and is the `Response` of the caller."""
 
     __slots__ = (
-        "_broke", "_chunks", "_complete", "_connection", "_more", "_unread", "begun", "headers", "status",
+        "_chunks", "_complete", "_connection", "_more", "_unread", "begun", "broken", "headers", "status",
     )  # fmt: skip
 
     def __init__(self, connection: HTTPConnection) -> None:
@@ -143,7 +139,8 @@ class _Exchange:
         self._unread = 0
         self._more: asyncio.Future[None] | None = None
         self._complete = False
-        self._broke = ""  # a message: an exception would keep the frames of its traceback
+        self.broken = ""
+        """Why it is incomplete: a message, since an exception would keep the frames of its traceback."""
         self.begun: asyncio.Future[None] = connection.loop.create_future()
         self.status = 0
         self.headers = HeaderFields()
@@ -160,17 +157,13 @@ class _Exchange:
         if not self._complete:
             self._connection.cut()
 
-    def check(self) -> None:
-        """Raises `Broken` if the response is incomplete and ended."""
-        if self._broke:
-            raise Broken(self._broke)
-
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> bytes:
         while not self._chunks:
-            self.check()
+            if self.broken:
+                raise Broken(self.broken)
             if self._complete:
                 raise StopAsyncIteration
             self._more = self._connection.loop.create_future()
@@ -191,10 +184,13 @@ class _Exchange:
     def on_header(self, name: bytes, value: bytes) -> None:
         if self.begun.done():
             return  # a trailer
-        self.headers[name.decode("latin-1")] = value.decode("latin-1")
+        # As the class does, without another call for each header.
+        dict.__setitem__(self.headers, name.decode("latin-1").lower(), value.decode("latin-1"))
 
     def on_headers_complete(self) -> None:
-        self.status = self._connection.status()
+        parser = self._connection.parser
+        assert parser is not None
+        self.status = parser.get_status_code()
         if self.status < 200 and self.status in _INTERIM:
             self.headers.clear()
             self._connection.interim += 1
@@ -223,7 +219,7 @@ class _Exchange:
         if self.begun.done() and cause is None and not sized:
             self._complete = True
         else:
-            self._broke = f"the connection broke: {cause or 'closed by the server'}"
+            self.broken = f"the connection broke: {cause or 'closed by the server'}"
         if not self.begun.done():
             self.begun.set_result(None)
         self._wake()

@@ -158,7 +158,8 @@ class DirectTransport:
 
     def _head(self, method: str, path: str, headers: Mapping[str, str], body: bytes | None) -> bytes:
         lines = [f"{method} {self._prefix}{path} HTTP/1.1", *self._fixed]
-        lines += [f"{name}: {value}" for name, value in headers.items()]
+        for name, value in headers.items():
+            lines.append(f"{name}: {value}")
         if self._cookies:
             lines.append("Cookie: " + "; ".join(f"{name}={value}" for name, value in self._cookies.items()))
         if body is not None or method == "POST":
