@@ -56,7 +56,7 @@ def _plain(value: Any) -> Any:
     return to_jsonable_python(value, inf_nan_mode="null")
 
 
-def misfits(row: Mapping[str, Any]) -> list[str]:
+def unencodable(row: Mapping[str, Any]) -> list[str]:
     """Names of the values that JSON cannot express."""
     found = []
     for name, value in row.items():

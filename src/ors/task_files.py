@@ -15,7 +15,7 @@ from io import StringIO
 from pathlib import Path
 from typing import IO, Any, overload
 
-from ors._json import dumps, loads, misfits
+from ors._json import dumps, loads, unencodable
 from ors._version import __version__
 from ors.types import JSONObject
 
@@ -324,7 +324,7 @@ def _line(path: Path, row: dict[str, Any]) -> bytes:
     try:
         return dumps(row) + b"\n"
     except (TypeError, ValueError):
-        wrong = ", ".join(map(repr, misfits(row)))
+        wrong = ", ".join(map(repr, unencodable(row)))
         raise ValueError(
             f"{path}: JSON cannot express the values of {wrong}; leave such columns out"
         ) from None

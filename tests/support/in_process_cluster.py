@@ -51,7 +51,9 @@ class ServerThread:
 
     async def _meet(self, others: list[str]) -> None:
         self.server.peers.update(others)
-        await until(lambda: {peer.address for peer in self.server.peers if peer.taking} == set(others))
+        await until(
+            lambda: {peer.address for peer in self.server.peers if peer.accepts_sessions} == set(others)
+        )
 
     def stop(self) -> None:
         self.server.should_exit = True

@@ -78,11 +78,7 @@ def _own_table(table: dict[str, Any], command_name: str) -> dict[str, Any]:
 
 
 def file_settings() -> tuple[Path | None, dict[str, Any]]:
-    """Finds the nearest pyproject.toml, here or above, that has a table `[tool.ors]`; returns both.
-
-    Raises:
-        WrongUsage: it is not valid TOML, or contains a secret.
-    """
+    """Finds the nearest pyproject.toml, here or above, that has a table `[tool.ors]`; returns both."""
     for folder in (Path.cwd(), *Path.cwd().parents):
         path = folder / "pyproject.toml"
         table = _table(path) if path.is_file() else None

@@ -42,11 +42,7 @@ class ServerUnderTest:
     _probes: set[str] = field(default_factory=set)
 
     async def discover(self) -> None:
-        """Finds environments and the probe. Wrong answers are left to the checks.
-
-        Raises:
-            Violation: nothing there answers as an ORS server does.
-        """
+        """Finds environments and the probe. Wrong answers are left to the checks."""
         health = await self.http.ask("GET", "/health")
         try:
             listed = (await self.http.ask("GET", "/list_environments")).json()
@@ -174,11 +170,7 @@ class ServerUnderTest:
         must_open: bool = False,
         **task: Any,
     ) -> AsyncIterator["CheckedSession"]:
-        """Opens a session and deletes it after the block.
-
-        Raises:
-            NotTried: the server refuses. Violation: the same if `must_open` is true.
-        """
+        """Opens a session and deletes it after the block."""
         given = dict(body or self.task(**task))
         sid = await self.new_sid()
         answer = await self.ask("POST", "/create", given, sid=sid, headers=headers)
@@ -243,9 +235,6 @@ class CheckedSession:
         """Calls any tool: the probe's echo, or one with a generated input.
 
         With `accepted`, it is a tool that does not refuse that input.
-
-        Raises:
-            NotTried: no tool could be called.
         """
         if self.server.has_probe and self.environment.lower() == "probe":
             return await self.call("echo", {"text": "hello"})

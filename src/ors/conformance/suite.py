@@ -6,7 +6,7 @@ import time
 import xml.etree.ElementTree as ElementTree
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import groupby
 from typing import Any, Literal
 
@@ -218,14 +218,8 @@ def as_json(report: ConformanceReport) -> str:
 
 
 def _as_dict(result: CheckResult) -> dict[str, Any]:
-    wanted = result.requirement
     return {
-        "id": wanted.id,
-        "level": wanted.level,
-        "chapter": wanted.chapter,
-        "text": wanted.text,
-        "page": wanted.page,
-        "section": wanted.section,
+        **asdict(result.requirement),
         "outcome": result.outcome,
         "reason": result.reason,
         "seen": result.seen,

@@ -57,11 +57,7 @@ class Sorting:
 
     @classmethod
     def asked(cls, request: Request, orders: Mapping[str, object], otherwise: str) -> "Sorting":
-        """Reads the order from a query.
-
-        Raises:
-            BadRequest: there is no such order.
-        """
+        """Reads the order from a query."""
         sort = request.asked("sort") or otherwise
         if sort.removeprefix("-") not in orders:
             raise BadRequest(
@@ -92,11 +88,7 @@ class Selection:
 
     @classmethod
     def asked(cls, request: Request) -> "Selection":
-        """Reads the selection from a query.
-
-        Raises:
-            BadRequest: there is no such order, or a bound is not a number.
-        """
+        """Reads the selection from a query."""
         return cls(
             Sorting.asked(request, ORDERS, "started"),
             request.asked("outcome"),
@@ -231,11 +223,7 @@ def _by_task(entries: Iterable[Entry]) -> dict[TaskKey, list[Entry]]:
 
 
 def selected_pairs(request: Request, found: Sequence[TaskPair]) -> list[TaskPair]:
-    """The tasks that a query selects, in its order.
-
-    Raises:
-        BadRequest: there is no such order or selection.
-    """
+    """The tasks that a query selects, in its order."""
     shown, words = request.asked("shown"), request.asked("task").casefold().split()
     if shown not in SHOWN:
         raise BadRequest(f"shown: expected one of {', '.join(SHOWN[1:])}")

@@ -54,11 +54,7 @@ class ShownRun:
         return self._findings[1]
 
     def refresh(self) -> None:
-        """Reads what was added; all of it if the files were replaced by others.
-
-        Raises:
-            NotFound: it cannot be read; the text says why.
-        """
+        """Reads what was added; all of it if the files were replaced by others."""
         try:
             self._read()
         except (RunError, OSError, OverflowError) as error:
@@ -89,11 +85,7 @@ class ShownRun:
         return {"name": self.name, "changed": self._changed, "growing": self.is_growing, **self._figures}
 
     def line(self, entry: Entry) -> dict[str, Any]:
-        """An episode as it is in the file, with references to its blobs.
-
-        Raises:
-            NotFound: the line is broken, or another one is in its place.
-        """
+        """An episode as it is in the file, with references to its blobs."""
         try:
             with open_file(self._folder / entry.part) as file:
                 file.seek(entry.offset)
@@ -115,11 +107,7 @@ class ShownRun:
             return {"cannot be read": str(error)}
 
     def blob(self, name: str) -> bytes:
-        """The content of a blob.
-
-        Raises:
-            NotFound, TooLarge: it cannot be shown.
-        """
+        """The content of a blob."""
         try:
             with Blobs(self._folder).open(name) as file:
                 content = file.read(MOST_BLOB_BYTES + 1)
@@ -181,12 +169,7 @@ class ShownRuns:
         return run.summary()
 
     def get(self, name: str) -> ShownRun:
-        """A run as it is now.
-
-        Raises:
-            NotFound: there is none, or it cannot be read.
-            BadRequest: no run is named.
-        """
+        """A run as it is now."""
         if not name:
             raise BadRequest("run: name a run")
         if name not in self._runs:

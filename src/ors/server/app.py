@@ -278,7 +278,7 @@ class App(Part):
         self._reaping = self.shared.loop.call_later(REAP_SECONDS, self._reap)
 
     def _is_ready(self) -> bool:
-        return self.sessions.taking and not self.sessions.admission.saturated
+        return self.sessions.accepts_sessions and not self.sessions.admission.saturated
 
     @property
     def threads(self) -> Threads:

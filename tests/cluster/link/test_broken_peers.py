@@ -82,7 +82,7 @@ BROKEN = {
     "a load that is a number": load(b"1"),
     "a load of words": load(b'["a", "b"]'),
     "a load below 0": load(b"[-1, true]"),
-    "a standing that is none": hello() + frames.frame(frames.FOUND, 1, b"9"),
+    "a presence that is none": hello() + frames.frame(frames.FOUND, 1, b"9"),
 }
 
 

@@ -204,7 +204,7 @@ def test_nothing_moves_to_a_server_that_takes_no_new_sessions(pair: list[ServerT
     sid = minted(pair, 1)
     (peer,) = pair[0].server.peers
     pair[1].server.app.sessions.retiring = True
-    while peer.taking:
+    while peer.accepts_sessions:
         assert pair[0].raw.post("/ping", sid=sid).status == 200
     with closing(pair[0].raw.connection()) as connection:
         for _ in range(2 * MOVE_AFTER):

@@ -238,7 +238,7 @@ def test_a_server_that_stands_still_holds_up_nobody_else(
             assert raw.get("/-/sessions").json() == {"total": 0, "offset": 0, "sessions": []}
             assert b'server="0"' in raw.get("/-/metrics").body
             (other,) = made[0].server.peers
-            while other.taking:
+            while other.accepts_sessions:
                 assert raw.get("/health").status == 200
             for n in range(10):  # some of them would have been the other's
                 assert raw.post("/create", {"task_spec": {}}, sid=f"abc-{n}").status == 200

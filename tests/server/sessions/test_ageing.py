@@ -53,17 +53,17 @@ async def test_a_tombstone_is_of_its_key() -> None:
 async def test_a_tombstone_lasts_to_its_last_moment_whether_old_ones_were_removed_or_not() -> None:
     sessions = store()
     reserve(sessions, "a")
-    assert ("a" in sessions, sessions.standing("a", now=0)) == (True, 2)
+    assert ("a" in sessions, sessions.presence("a", now=0)) == (True, 2)
     assert sessions.peek("a", now=0) is sessions.find("a", now=0)
     sessions.delete("a", now=100)
-    assert ("a" in sessions, sessions.standing("a", now=999)) == (False, 1)
+    assert ("a" in sessions, sessions.presence("a", now=999)) == (False, 1)
     with pytest.raises(Gone):
         sessions.find("a", now=999)
     for removed in (False, True):
         if removed:
             sessions.reap(now=1000)
             assert not sessions._ended
-        assert (sessions.standing("a", now=1000), sessions.standing("unknown", now=0)) == (0, 0)
+        assert (sessions.presence("a", now=1000), sessions.presence("unknown", now=0)) == (0, 0)
         with pytest.raises(NotFound):
             sessions.find("a", now=1000)
 

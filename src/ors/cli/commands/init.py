@@ -146,12 +146,7 @@ def local_origin() -> str | None:
 
 @contextmanager
 def wheel_of_ors(source: Path | None) -> Iterator[Path | None]:
-    """The wheel at a path, or one that is built from the checkout there; None for None.
-
-    Raises:
-        WrongUsage: there is neither.
-        Unreachable: it cannot be built.
-    """
+    """The wheel at a path, or one that is built from the checkout there; None for None."""
     if source is None or source.match(WHEEL):
         yield source
     elif not _is_checkout(source):

@@ -126,8 +126,7 @@ def hosts(
     NODE is a Ray node id, or its first characters. A host that is removed takes no new sessions and stops
     after its last one.
     """
-    ray = connected(address)
-    try:
+    with connected(address) as ray:
         from ors.cluster.ray import directory
 
         try:
@@ -143,8 +142,6 @@ def hosts(
         for word in undrain:
             ray.get(known.undrain.remote(_node(ray, word)))
         _print(ray.get(known.hosts.remote()), as_json)
-    finally:
-        ray.shutdown()
 
 
 def _node(ray: Any, word: str) -> str:

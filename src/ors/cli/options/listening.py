@@ -32,11 +32,7 @@ EXISTING = click.Path(exists=True, dir_okay=False)
 
 
 def check_exposure(host: str, secured: bool, remedy: str) -> None:
-    """Checks that an address open to the network is `secured` by a key or by --insecure.
-
-    Raises:
-        WrongUsage: it is not.
-    """
+    """Checks that an address open to the network is `secured` by a key or by --insecure."""
     if not secured and not is_loopback(host):
         raise WrongUsage(EXPOSED.format(host=host or "the addresses of the nodes", remedy=remedy))
 
@@ -70,11 +66,7 @@ class Access(Listening):
     )
 
     def check_certificate(self) -> None:
-        """Checks that the certificate, if there is one, can be used.
-
-        Raises:
-            WrongUsage: it or its key cannot.
-        """
+        """Checks that the certificate, if there is one, can be used."""
         if self.ssl_certfile is None:
             if self.ssl_keyfile is not None:
                 raise WrongUsage("--ssl-keyfile needs --ssl-certfile")
@@ -91,11 +83,7 @@ class Access(Listening):
         return {"ssl_certfile": self.ssl_certfile, "ssl_keyfile": self.ssl_keyfile}
 
     def all_keys(self, inherited: Sequence[str]) -> list[ApiKey]:
-        """Keys from the command line, or else from the parent process, and from the file.
-
-        Raises:
-            WrongUsage: a key is not valid; the text does not show it.
-        """
+        """Keys from the command line, or else from the parent process, and from the file."""
         lines = self.api_key_file.read_text(encoding="utf-8").splitlines() if self.api_key_file else []
         texts = [
             *(self.api_key or inherited),
@@ -108,22 +96,14 @@ class Access(Listening):
 
 
 def listener(host: str, port: int) -> socket.socket:
-    """Opens a listening socket.
-
-    Raises:
-        Unreachable: the address cannot be used; the text says why.
-    """
+    """Opens a listening socket."""
     with in_words(host, port):
         return bound(host, port)
 
 
 @contextmanager
 def in_words(host: str, port: int) -> Iterator[None]:
-    """Explains errors of listening sockets.
-
-    Raises:
-        Unreachable: instead of OSError.
-    """
+    """Explains errors of listening sockets."""
     try:
         yield
     except OSError as error:

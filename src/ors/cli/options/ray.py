@@ -2,7 +2,8 @@
 
 import math
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -85,14 +86,11 @@ class OnRay:
     ) -> None:
         """Runs hosts in the cluster until a signal arrives. `options` go to `deploy`."""
         assert self.ray is not None
-        ray = connected(self.ray)
-        try:
+        with connected(self.ray) as ray:
             for module in {cls.__module__ for cls in classes}:
                 # A TARGET may be a file that the hosts do not have, so the code is sent with the classes.
                 ray.cloudpickle.register_pickle_by_value(sys.modules[module])
             self._deployed(ray, classes, options).run(announce)
-        finally:
-            ray.shutdown()
 
     def _deployed(self, ray: Any, classes: Sequence[type[Environment]], options: Mapping[str, Any]) -> Any:
         from ors.cluster.ray import NamespaceInUse, deploy
@@ -121,13 +119,9 @@ class OnRay:
             raise Unreachable(f"A host does not start: {_last_line(error)}") from error
 
 
-def connected(address: str) -> Any:
-    """Connects to the cluster at that address; returns the module `ray`.
-
-    Raises:
-        WrongUsage: Ray is not installed.
-        Unreachable: there is no cluster, or it cannot be used.
-    """
+@contextmanager
+def connected(address: str) -> Iterator[Any]:
+    """Connects to the cluster at that address while the block runs; yields the module `ray`."""
     try:
         import ray
     except ImportError:
@@ -138,7 +132,10 @@ def connected(address: str) -> Any:
         raise Unreachable(ABSENT.format(address=address)) from error
     except RuntimeError as error:  # for example another version of Ray or Python
         raise Unreachable(UNFIT.format(address=address, why=one_line(error))) from error
-    return ray
+    try:
+        yield ray
+    finally:
+        ray.shutdown()
 
 
 def _last_line(error: Exception) -> str:

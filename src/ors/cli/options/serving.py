@@ -147,9 +147,6 @@ def check_together(on_ray: OnRay, workers: Workers, access: Access, reloading: b
 
     Variables and files may set flags that have no effect here, except a slot and a certificate: otherwise
     session ids would not match the router, or traffic would be unencrypted.
-
-    Raises:
-        WrongUsage: a flag has no effect.
     """
     if on_ray.ray is None:
         _refuse([name for name, _ in flags_of(OnRay) if name != "--ray"], "works only with --ray")

@@ -75,17 +75,9 @@ class TextLines(logging.Handler):
 
     def _dropped_line(self, dropped: int) -> str:
         text = f"{dropped} log lines were dropped, because nobody read them"
-        return self.format(
-            logging.makeLogRecord(
-                {
-                    "name": "ors.cli",
-                    "levelno": logging.WARNING,
-                    "levelname": "WARNING",
-                    "msg": text,
-                    "dropped": dropped,
-                }
-            )
-        )
+        record = logging.LogRecord("ors.cli", logging.WARNING, "", 0, text, None, None)
+        record.dropped = dropped
+        return self.format(record)
 
     def _write(self, line: str) -> None:
         # Not with sys.stderr: if a blocked thread holds its lock, the interpreter crashes on exit.

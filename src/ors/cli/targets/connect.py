@@ -25,10 +25,6 @@ def connected(where: str, api_key: str | None = None, *, traceback: bool = False
     """Yields a client of the server at a URL, or of a TARGET that is served inside this process.
 
     Errors of a TARGET show the line of its author that raised; with `traceback`, all of it.
-
-    Raises:
-        Unreachable: the target cannot be served, or no ORS server answers at the URL.
-        WrongUsage: `where` is neither a URL nor a TARGET.
     """
     url, stack = as_url(where), ExitStack()
     if url is not None:
@@ -51,21 +47,12 @@ def connected(where: str, api_key: str | None = None, *, traceback: bool = False
 
 
 def chosen(client: ORS, name: str | None) -> Environment:
-    """Returns the environment of that name, or the only one if `name` is None.
-
-    Raises:
-        WrongUsage: there is none of that name, or `name` is None and there are several.
-    """
+    """Returns the environment of that name, or the only one if `name` is None."""
     return client.environment(known_name(client.list_environments(), name))
 
 
 def greet(url: str, api_key: str | None = None) -> None:
-    """Checks that an ORS server answers at a URL, with a request that every server answers quickly.
-
-    Raises:
-        Unreachable: none does. WrongUsage: the URL is not valid.
-        AuthenticationError, Forbidden: the key is wrong.
-    """
+    """Checks that an ORS server answers at a URL, with a request that every server answers quickly."""
     try:
         with ORS(url, api_key, options=HASTE) as client:
             client.list_environments()
@@ -81,12 +68,7 @@ def greet(url: str, api_key: str | None = None) -> None:
 
 
 def known_name(names: Sequence[str], name: str | None) -> str:
-    """Returns the known spelling of a name, or the only name if `name` is None.
-
-    Raises:
-        WrongUsage: there is none of that name, or `name` is None and there are several.
-        Unreachable: the server has no environments.
-    """
+    """Returns the known spelling of a name, or the only name if `name` is None."""
     if not names:
         raise Unreachable("The server has no environments")
     if name is None and len(names) > 1:
@@ -132,9 +114,6 @@ def completed(
     """The given secrets, and those that the environment requires, asked for without echo.
 
     With `local`, they may come from variables. A server must not choose variables of the user to read.
-
-    Raises:
-        WrongUsage: one is missing, and nobody can be asked for it.
     """
     found = dict(given)
     for name in required:

@@ -44,11 +44,7 @@ class Source:
 
 
 def environments(targets: Iterable[str]) -> "list[type[ors.Environment]]":
-    """Environment classes of all targets, each once.
-
-    Raises:
-        Unreachable: a target cannot be imported, or has no environment. WrongUsage: a word is not a target.
-    """
+    """Environment classes of all targets, each once."""
     keep_report_apart()
     erase_secrets()
     return list(dict.fromkeys(cls for target in targets for cls in _environments(target)))
@@ -200,11 +196,7 @@ def _class(module: ModuleType, name: str, source: Source) -> "type[ors.Environme
 
 
 def built(classes: "Sequence[type[ors.Environment]]", **options: Any) -> "ors.Server":
-    """Builds a server of these environments.
-
-    Raises:
-        Unreachable: one of them is invalid.
-    """
+    """Builds a server of these environments."""
     try:
         return ors.Server(classes, **options)
     except InvalidEnvironment as error:

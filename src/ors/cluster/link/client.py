@@ -32,7 +32,7 @@ class LinkOwner(Protocol):
     def hello(self, link: "LinkClient", hello: frames.Hello) -> None:
         """Called when the link is up."""
 
-    def load(self, sessions: int, taking: bool) -> None:
+    def load(self, sessions: int, accepts: bool) -> None:
         """Called with the number of its sessions, and whether it takes more."""
 
     def goodbye(self) -> None:
@@ -134,10 +134,10 @@ class LinkClient(asyncio.Protocol):
             self._body_bytes = hello.body_bytes
             self.owner.hello(self, hello)
         elif kind == frames.FOUND:
-            standing = frames.read_found(payload)
+            presence = frames.read_found(payload)
             asked = self._finds.pop(number, None)
             if asked is not None and not asked.done():
-                asked.set_result(standing)
+                asked.set_result(presence)
             if self._closing:
                 self._close_if_idle()
         elif kind == frames.BYE:

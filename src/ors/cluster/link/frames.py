@@ -144,8 +144,8 @@ def read_hello(payload: bytes) -> Hello:
 def read_load(payload: bytes) -> tuple[int, bool]:
     """Decodes how many sessions a server has, and whether it takes more. Raises ValueError."""
     match loads(payload):
-        case [int(sessions), bool(taking)] if sessions >= 0:
-            return sessions, taking
+        case [int(sessions), bool(accepts)] if sessions >= 0:
+            return sessions, accepts
     raise ValueError("a load is malformed")
 
 

@@ -126,7 +126,7 @@ class LinkServer(asyncio.Protocol):
                 self._replies[number] = reply
                 reply.take(payload)
         elif kind == frames.FIND:
-            found = self.app.sessions.standing(payload.decode(), asyncio.get_running_loop().time())
+            found = self.app.sessions.presence(payload.decode(), asyncio.get_running_loop().time())
             self.write(frames.frame(frames.FOUND, number, b"%d" % found))
         elif reply := self._replies.get(number):  # type: ignore[assignment]
             if kind == frames.LEAVE:
@@ -136,7 +136,7 @@ class LinkServer(asyncio.Protocol):
                 reply.credit(frames.read_credit(payload))
 
     def _send_load(self) -> None:
-        load = (len(self.app.sessions), self.app.sessions.taking)
+        load = (len(self.app.sessions), self.app.sessions.accepts_sessions)
         self._ticks += 1
         if not self.paused and (load != self._sent_load or self._ticks % HEARTBEAT_TICKS == 0):
             self._sent_load = load

@@ -87,7 +87,7 @@ class Worker(Part):
     def _give_way(self, seconds: float) -> None:
         """Hands clients to another worker, so that none is closed just as a request arrives. Then ends."""
         server = self._server
-        successors = [peer for peer in server.peers if peer.taking]
+        successors = [peer for peer in server.peers if peer.accepts_sessions]
         if successors and server.tls is None:
             own = [peer for peer in successors if peer.slot == self._config.slot]
             server.forwarding.hand_over((own or successors)[0], MAX_CONNECTIONS)

@@ -64,15 +64,15 @@ class _ServerFeed:
 
     def part(self, data: bytes) -> None:
         for each in self._events.feed(data):
+            told = loads(each.data.encode())
             if each.event == "history":
-                self.history = loads(each.data.encode())
+                self.history = told
             elif each.event == "point":
-                self.point = loads(each.data.encode())
+                self.point = told
             elif each.event == "sessions":
-                page = loads(each.data.encode())
-                self.total, self.sessions = page["total"], page["sessions"]
+                self.total, self.sessions = told["total"], told["sessions"]
             elif each.event == "episodes":
-                self.episodes = loads(each.data.encode())
+                self.episodes = told
 
     def end(self, data: bytes) -> bool:
         self.over = True

@@ -58,7 +58,7 @@ class Peer:
         self.prefix = ""
         self.environments: list[str] = []
         self.sessions = 0
-        self._taking = False
+        self._accepts = False
         self.greeted = False
         """Whether the link was ever up."""
         self.tried = False
@@ -82,12 +82,12 @@ class Peer:
         self._lost_at = None
         self._peers.connected(self)
 
-    def load(self, sessions: int, taking: bool) -> None:
-        self.sessions, self._taking = sessions, taking
+    def load(self, sessions: int, accepts: bool) -> None:
+        self.sessions, self._accepts = sessions, accepts
 
     @property
-    def taking(self) -> bool:
-        return self._taking and not self.quiet and self._peers.serves_the_same(self)
+    def accepts_sessions(self) -> bool:
+        return self._accepts and not self.quiet and self._peers.serves_the_same(self)
 
     @property
     def quiet(self) -> bool:
@@ -96,7 +96,7 @@ class Peer:
 
     def goodbye(self) -> None:
         self._said_goodbye = True
-        self._taking = False
+        self._accepts = False
         self.link = None
         self._peers.disconnected(self)
         self._peers.ended(self, drained=True)
@@ -108,7 +108,7 @@ class Peer:
         return self._peers.answer_instead(request, sent)
 
     def closed(self, link: LinkClient) -> None:
-        self._taking = False
+        self._accepts = False
         if self.link is link:
             self.link = None
             self._lost_at = self._loop.time()
@@ -197,7 +197,7 @@ class Peer:
 
     def give(self, *connections: int) -> bool:
         """Hands clients' connections over to it; False if it takes none now."""
-        return self.taking and self._handover is not None and self._handover.give(*connections)
+        return self.accepts_sessions and self._handover is not None and self._handover.give(*connections)
 
     def held(self) -> Iterator[int]:
         if self._handover is not None:

@@ -26,7 +26,7 @@ ARRIVAL_SECONDS = 2.0
 ANSWER_SECONDS = 1.0
 """How long to wait for the answer whether a server has a session: it may be frozen."""
 LIVES = 2
-"""The standing of a session with the server that has it."""
+"""The presence of a session with the server that has it."""
 UNEVEN = 4
 """A server may have a quarter more sessions than another and still get the next."""
 PROMISE_SECONDS = 1.0
@@ -77,7 +77,7 @@ class Router:
     def _of_own(self, request: Request, sid: str) -> Outcome | None:
         assert self._local is not None
         successor = self._successor(self._slot) if self._local.leaving else None
-        if successor is None or successor.link is None or self._standing_here(sid):
+        if successor is None or successor.link is None or self._presence_here(sid):
             return None
         # The session was created when the other servers knew already that this one is about to end.
         return Forwarded(successor.link, request)
@@ -106,11 +106,11 @@ class Router:
 
     def new_session_id(self) -> str:
         """Returns an id for a new session: on this server if loads are even, else on the emptier of two."""
-        peers = [peer for peer in self._peers if peer.taking]
+        peers = [peer for peer in self._peers if peer.accepts_sessions]
         local = self._local
         # The client is connected to this server, so its requests need no forwarding.
         if local is not None and (
-            not peers or (local.sessions.taking and self._is_even(local, random.choice(peers)))
+            not peers or (local.sessions.accepts_sessions and self._is_even(local, random.choice(peers)))
         ):
             self._promised.add(len(local.sessions))
             return local.sessions.identity.new_session_id()
@@ -149,8 +149,8 @@ class Router:
             if slot != self._slot and self._peers.has_no_successor(slot, incarnation):
                 return await self._of_client(request, sid)  # the id may not have been used
             if peer is None and (sid in self._locations or self._peers.is_dead(slot, incarnation)):
-                found, standing = await self._ask_all(sid)  # it may have been created elsewhere meanwhile
-                if standing == LIVES:
+                found, presence = await self._ask_all(sid)  # it may have been created elsewhere meanwhile
+                if presence == LIVES:
                     return self._to(found, request, sid)
             if self._peers.knows(slot):
                 return self._of_slot(request, slot, incarnation, peer)
@@ -181,8 +181,8 @@ class Router:
             return self._answer_here(request)
         if known and known != self._own:
             await self._peers.wait_for(*prefix_route(known), ARRIVAL_SECONDS)
-        found, standing = await self._ask_all(sid)
-        if standing == LIVES or (standing and not creating):
+        found, presence = await self._ask_all(sid)
+        if presence == LIVES or (presence and not creating):
             return self._to(found, request, sid)
         if creating:
             return self._create(request, sid)
@@ -196,19 +196,19 @@ class Router:
         peers = [peer for peer in self._peers if not peer.quiet]
         asked = [peer.link.find(sid) for peer in peers if peer.link is not None]
         await asyncio.wait(asked, timeout=ANSWER_SECONDS) if asked else None
-        standings = [each.result() if each.done() else 0 for each in asked]
-        here = self._standing_here(sid)
-        return max(zip([None, *peers], [here, *standings], strict=True), key=lambda each: each[1])
+        presences = [each.result() if each.done() else 0 for each in asked]
+        here = self._presence_here(sid)
+        return max(zip([None, *peers], [here, *presences], strict=True), key=lambda each: each[1])
 
-    def _standing_here(self, sid: str) -> int:
+    def _presence_here(self, sid: str) -> int:
         if self._local is None:
             return 0
-        return self._local.sessions.standing(sid, asyncio.get_running_loop().time())
+        return self._local.sessions.presence(sid, asyncio.get_running_loop().time())
 
     def _create(self, request: Request, sid: str) -> Outcome:
         """Chooses a server by a hash of the id, so that of concurrent creations only one succeeds."""
-        choices: dict[str, Peer | None] = {peer.prefix: peer for peer in self._peers if peer.taking}
-        if self._local is not None and self._local.sessions.taking:
+        choices: dict[str, Peer | None] = {peer.prefix: peer for peer in self._peers if peer.accepts_sessions}
+        if self._local is not None and self._local.sessions.accepts_sessions:
             choices[self._own] = None
         if not choices:
             return refusal(Unavailable("No server accepts new sessions", retry_after=1, reason="shutdown"))

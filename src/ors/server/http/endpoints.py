@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from ors import _protocol
-from ors._json import dumps, misfits
+from ors._json import dumps, unencodable
 from ors._masking import hidden
 from ors._protocol.sse import encode
 from ors._version import __version__
@@ -108,7 +108,7 @@ class Endpoints:
             return answer({key: value, "env_name": environment.name})
         except (TypeError, ValueError, RecursionError) as error:
             tasks = value if key == "tasks" else [value]
-            names = sorted({name for task in tasks for name in misfits(dict(task))})
+            names = sorted({name for task in tasks for name in unencodable(dict(task))})
             text = f"{environment.cls.__name__}: tasks must be JSON, but {', '.join(names)} is not: {error}"
             raise ServerFailed(text, reason="environment") from None
 

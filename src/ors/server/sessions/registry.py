@@ -59,7 +59,7 @@ class Sessions:
         return iter(self._live.values())
 
     @property
-    def taking(self) -> bool:
+    def accepts_sessions(self) -> bool:
         return not self.shared.draining and not self.retiring
 
     def reserve(self, sid: str, environment: str, now: float, limits: Limits, key: str = "") -> ServerSession:
@@ -185,7 +185,7 @@ class Sessions:
     def __contains__(self, sid: str) -> bool:
         return sid in self._live
 
-    def standing(self, sid: str, now: float) -> int:
+    def presence(self, sid: str, now: float) -> int:
         """2 for a session of this server, 1 for one that ended here recently, 0 for any other id."""
         if sid in self._live:
             return 2
