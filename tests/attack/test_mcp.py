@@ -57,7 +57,7 @@ def open_session(raw: Raw, headers: dict[str, str]) -> str:
     return sid
 
 
-@proves("mcp.rewards")
+@proves("mcp.token")
 @pytest.mark.parametrize("inspect", [False, True])
 def test_with_the_url_of_a_session_nobody_reaches_more_than_mcp_on_it(inspect: bool) -> None:
     server = Server([Vault], api_keys=["owner=s3cret"])

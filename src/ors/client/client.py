@@ -75,9 +75,8 @@ class AsyncORS(Bound):
         remote = self._remotes.get(base_url)
         if remote is None:
             transport = transport or http_transport(base_url, self._options)
-            remote = RemoteServer(
-                transport, self._options, self._keepalive, self._given_key or _key_of(base_url), base_url
-            )
+            key = self._given_key or _key_of(base_url)
+            remote = RemoteServer(base_url, transport, self._options, self._keepalive, key)
             self._remotes[base_url] = remote
         return remote
 

@@ -2,22 +2,14 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import NamedTuple
 
 from ors._protocol import EVENT_STREAM, one_line
 from ors._protocol.sse import PING
+from ors.mcp import messages
 from ors.mcp.answers import Dialogue, Episode, fitted
-from ors.mcp.messages import (
-    INTERNAL,
-    INVALID_REQUEST,
-    PARSE_ERROR,
-    UNKNOWN_METHOD,
-    Message,
-    Refused,
-    error,
-    progress,
-    read,
-)
+from ors.mcp.messages import Message, Refused
 
 AT_ONCE_SECONDS = 1.0
 """A call that is done by then is answered as JSON, of any size; otherwise as a stream of events."""
@@ -30,12 +22,11 @@ _JSON = {"Content-Type": "application/json"}
 _STREAM = {"Content-Type": EVENT_STREAM, "Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(NamedTuple):
     """The answer to one request: a body, or a stream of events."""
 
     status: int
-    headers: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = MappingProxyType({})
     body: bytes | AsyncIterator[bytes] = b""
 
 
@@ -44,16 +35,16 @@ class HTTPDialogue:
 
     def __init__(self, episode: Episode) -> None:
         self._dialogue = Dialogue(episode)
-        self._running: set[asyncio.Task[Reply]] = set()
+        self._running: set[asyncio.Task[tuple[int, bytes]]] = set()
 
     async def reply(self, method: str, headers: Mapping[str, str], body: bytes) -> Reply:
         """Answers a request; `headers` have names in lower case. A call goes on if its client leaves."""
         if method != "POST":
             return Reply(405, {"Allow": "POST"})
         try:
-            message = read(body, headers)
+            message = messages.read(body, headers)
         except Refused as refused:
-            return refusal(refused)
+            return Reply(status_of(refused), _JSON, messages.error(refused))
         if message.id is None:
             return Reply(202)
         task = asyncio.create_task(self._answer(message))
@@ -61,23 +52,24 @@ class HTTPDialogue:
         task.add_done_callback(self._running.discard)
         streams = message.method == "tools/call" and EVENT_STREAM in headers.get("accept", "")
         await asyncio.wait({task}, timeout=AT_ONCE_SECONDS if streams else None)
-        return task.result() if task.done() else Reply(200, _STREAM, self._events(message, task))
+        if not task.done():
+            return Reply(200, _STREAM, self._events(message, task))
+        status, answer = task.result()
+        return Reply(status, _JSON, answer)
 
-    async def _answer(self, message: Message) -> Reply:
+    async def _answer(self, message: Message) -> tuple[int, bytes]:
         try:
-            return Reply(200, _JSON, await self._dialogue.answer(message) or b"")
+            return 200, await self._dialogue.answer(message) or b""
         except Refused as refused:
-            return refusal(refused)
+            return status_of(refused), messages.error(refused)
 
-    async def _events(self, message: Message, task: asyncio.Task[Reply]) -> AsyncIterator[bytes]:
+    async def _events(self, message: Message, task: asyncio.Task[tuple[int, bytes]]) -> AsyncIterator[bytes]:
         count = 0
         while not task.done():
             count += 1
             yield sign_of_life(message, count)
             await asyncio.wait({task}, timeout=PROGRESS_SECONDS)
-        answer = task.result().body
-        assert isinstance(answer, bytes)
-        yield last_event(answer)
+        yield last_event(task.result()[1])
 
     async def close(self) -> None:
         """Stops waiting for calls that still run."""
@@ -87,16 +79,16 @@ class HTTPDialogue:
             await asyncio.wait(self._running)
 
 
-def refusal(refused: Refused) -> Reply:
-    """The answer to a request whose message was refused. The handshake has its errors under 200."""
-    status = 404 if refused.code == UNKNOWN_METHOD else 200 if refused.code == INTERNAL else 400
-    told = refused.stateless or refused.code in (PARSE_ERROR, INVALID_REQUEST)
-    return Reply(status if told else 200, _JSON, error(refused))
+def status_of(refused: Refused) -> int:
+    """The status of an answer with an error. After a handshake, only what is no message has its own."""
+    if not refused.stateless and refused.code not in (messages.PARSE_ERROR, messages.INVALID_REQUEST):
+        return 200
+    return {messages.UNKNOWN_METHOD: 404, messages.INTERNAL: 200}.get(refused.code, 400)
 
 
 def sign_of_life(message: Message, count: int) -> bytes:
     """The event that tells that a call still runs; a comment if its client did not ask for progress."""
-    told = progress(message, count)
+    told = messages.progress(message, count)
     return PING if told is None else _event(told)
 
 

@@ -20,8 +20,9 @@ PARSE_ERROR, INVALID_REQUEST, UNKNOWN_METHOD, INVALID_PARAMS, INTERNAL = (
 )
 HEADER_MISMATCH, UNSUPPORTED_VERSION = -32020, -32022
 
-_META = "io.modelcontextprotocol/"
-_VERSION, _CAPABILITIES = f"{_META}protocolVersion", f"{_META}clientCapabilities"
+_VERSION, _CAPABILITIES = (
+    f"io.modelcontextprotocol/{key}" for key in ("protocolVersion", "clientCapabilities")
+)
 _NAMED = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 """The parameter that the header `Mcp-Name` repeats."""
 
@@ -30,13 +31,10 @@ class Refused(Exception):
     """A message that gets an error for its answer."""
 
     def __init__(
-        self, code: int, text: str, *, id: Any = None, stateless: bool = False, data: object = None
+        self, code: int, text: str, id: Any = None, stateless: bool = False, data: object = None
     ) -> None:
         super().__init__(text)
-        self.code = code
-        self.id = id
-        self.stateless = stateless
-        self.data = data
+        self.code, self.id, self.stateless, self.data = code, id, stateless, data
 
 
 @dataclass(slots=True)
@@ -54,9 +52,9 @@ class Message:
             value["resultType"] = "complete"
         return dumps({"jsonrpc": "2.0", "id": self.id, "result": value})
 
-    def refused(self, code: int, text: str) -> Refused:
+    def refused(self, code: int, text: str, data: object = None) -> Refused:
         """The error for this request."""
-        return Refused(code, text, id=self.id, stateless=self.stateless)
+        return Refused(code, text, self.id, self.stateless, data)
 
 
 def read(body: bytes | str, headers: Mapping[str, str] | None = None) -> Message:
@@ -83,44 +81,38 @@ def parsed(value: Any, headers: Mapping[str, str] | None) -> Message:
     if type(method) is not str or not (id is None or type(id) in (str, int, float)):
         raise Refused(INVALID_REQUEST, "A message has a method, and an id that is a string or a number")
     if type(params) is not dict and params is not None:
-        raise Refused(INVALID_PARAMS, "params must be an object", id=id)
-    params = params or {}
-    stateless = _is_stateless(params, headers)
-    if stateless and id is not None:
-        _check_envelope(id, method, params, headers)
-    return Message(id, method, params, stateless)
+        raise Refused(INVALID_PARAMS, "params must be an object", id)
+    message = Message(id, method, params or {}, False)
+    meta = message.params.get("_meta")
+    version = HANDSHAKE[-1] if headers is None else headers.get("mcp-protocol-version", HANDSHAKE[-1])
+    if (type(meta) is dict and _VERSION in meta) or version not in HANDSHAKE:
+        message.stateless = True
+        if id is not None:
+            _check_envelope(message, meta, headers)
+    return message
 
 
-def _is_stateless(params: dict[str, Any], headers: Mapping[str, str] | None) -> bool:
-    meta = params.get("_meta")
-    if type(meta) is dict and _VERSION in meta:
-        return True
-    return headers is not None and headers.get("mcp-protocol-version", HANDSHAKE[-1]) not in HANDSHAKE
-
-
-def _check_envelope(id: Any, method: str, params: dict[str, Any], headers: Mapping[str, str] | None) -> None:
-    meta = params.get("_meta")
+def _check_envelope(message: Message, meta: Any, headers: Mapping[str, str] | None) -> None:
     if type(meta) is not dict or type(meta.get(_VERSION)) is not str or _CAPABILITIES not in meta:
-        text = f"params._meta must have {_VERSION}, a string, and {_CAPABILITIES}"
-        raise Refused(INVALID_PARAMS, text, id=id, stateless=True)
-    version = meta[_VERSION]
+        raise message.refused(
+            INVALID_PARAMS, f"params._meta must have {_VERSION}, a string, and {_CAPABILITIES}"
+        )
+    version, method = meta[_VERSION], message.method
     if headers is not None:
-        name = params.get(_NAMED[method]) if method in _NAMED else None
+        name = message.params.get(_NAMED[method]) if method in _NAMED else None
         said = headers.get("mcp-protocol-version"), headers.get("mcp-method")
         if said != (version, method) or (name is not None and headers.get("mcp-name") != name):
             text = "The headers MCP-Protocol-Version, Mcp-Method and Mcp-Name must agree with the message"
-            raise Refused(HEADER_MISMATCH, text, id=id, stateless=True)
+            raise message.refused(HEADER_MISMATCH, text)
     if version != STATELESS:
         data = {"supported": [STATELESS], "requested": version}
-        text = "Unsupported protocol version"
-        raise Refused(UNSUPPORTED_VERSION, text, id=id, stateless=True, data=data)
+        raise message.refused(UNSUPPORTED_VERSION, "Unsupported protocol version", data)
 
 
 def error(refused: Refused) -> bytes:
     """The answer to a message that was refused."""
-    told: dict[str, object] = {"code": refused.code, "message": str(refused)}
-    if refused.data is not None:
-        told["data"] = refused.data
+    data = {} if refused.data is None else {"data": refused.data}
+    told = {"code": refused.code, "message": str(refused), **data}
     return dumps({"jsonrpc": "2.0", "id": refused.id, "error": told})
 
 

@@ -125,7 +125,7 @@ class App(Part):
         )
         routes = Routes(self._environments, self._is_visit, endpoints.environment_of)
         routes.add(endpoints, STANDARD)
-        mcp = MCP(self._environments, self.shared, self.sessions, self._mcp_timers, self.tasks)
+        mcp = MCP(self._environments, self.sessions, self._mcp_timers, self.tasks)
         routes.add(mcp, MCP_ROUTES)
         routes.add(Pages(self._environments, self.sessions, self.metrics, self._is_ready), PAGES)
         if self.inspecting:

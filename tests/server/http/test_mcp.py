@@ -91,7 +91,6 @@ def test_headers_that_disagree_with_the_message_are_refused(raw: Raw) -> None:
     assert (bad.status, bad.json()["error"]["code"]) == (400, -32020)
 
 
-@proves("mcp.streams")
 @pytest.mark.parametrize("serve", [serving, hosted])
 def test_a_long_call_shows_progress_and_then_its_result(
     serve: Callable[[Server], AbstractContextManager[str]],

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import isfinite
-from typing import Any, NoReturn, get_args
+from typing import Any, NamedTuple, NoReturn, get_args
 
 from ors.errors import ORSError, ServerFailed, ToolCallError, ToolFailed
 from ors.types import Block, Blocks, JSONObject, RewardSpec, TerminalToolSpec, ToolOutput
@@ -19,16 +19,13 @@ class Task:
     task_spec: JSONObject
 
 
-@dataclass(frozen=True, slots=True)
-class SessionScore:
-    """What all calls of a session have earned so far, whoever made them."""
+class SessionScore(NamedTuple):
+    """All calls of a session so far: their rewards, if they gave one, and whether the last one failed."""
 
     calls: int
     rewards: list[float]
-    """Those of calls that gave one, in their order."""
     finished: bool
     failed: bool
-    """Whether the last call failed, which is the environment's fault."""
 
 
 def object_of(answer: Any) -> Mapping[str, Any]:

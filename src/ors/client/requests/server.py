@@ -41,12 +41,7 @@ class RemoteServer:
     """One server. Every request to it goes through here."""
 
     def __init__(
-        self,
-        transport: Transport,
-        options: Options,
-        keepalive: KeepAlive,
-        api_key: str | None,
-        base_url: str = "",
+        self, base_url: str, transport: Transport, options: Options, keepalive: KeepAlive, api_key: str | None
     ) -> None:
         self.transport = transport
         self.options = options

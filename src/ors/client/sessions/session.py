@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Coroutine, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self, overload
 
 from ors._protocol import (
@@ -165,9 +166,7 @@ class AsyncSession(Bound):
         return prompt
 
     async def mcp_url(self) -> str:
-        """The URL at which MCP clients play this session. Waits for the environment's setup.
-
-        It is good for MCP on this session only: it tells neither the id nor the rewards, see `score`.
+        """The URL at which MCP clients play this session; it tells neither its id nor its rewards.
 
         Raises:
             NotFound: the server has no MCP. Otherwise as `get_prompt`.
@@ -175,10 +174,9 @@ class AsyncSession(Bound):
         return self._remote.base_url.rstrip("/") + str(field(await self._ask(MCP), "path", str))
 
     async def score(self) -> SessionScore:
-        """What the calls of this session have earned so far. Raises as `mcp_url`."""
-        told = await self._ask(SCORE)
-        kinds = {"calls": int, "rewards": list, "finished": bool, "failed": bool}
-        return SessionScore(**{key: field(told, key, kind) for key, kind in kinds.items()})
+        """The rewards of all calls of this session so far, also of those over MCP. Raises as `mcp_url`."""
+        told, kinds = await self._ask(SCORE), (int, list, bool, bool)
+        return SessionScore(*map(partial(field, told), SessionScore._fields, kinds))
 
     async def messages(self, format: Provider) -> list[dict[str, Any]]:
         """The prompt, and each call made through this object with its result, as messages for `format`.

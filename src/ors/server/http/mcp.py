@@ -2,23 +2,23 @@
 
 import asyncio
 from collections.abc import Mapping
+from functools import partial
 
 from pydantic import TypeAdapter
 
 from ors import _protocol
 from ors._json import dumps, loads
 from ors.errors import BadRequest, ORSError
-from ors.mcp.answers import Answers, asked, called, failed
-from ors.mcp.http import last_event, refusal, sign_of_life
+from ors.mcp.answers import asked, called, failed, told, tool_named
+from ors.mcp.http import last_event, sign_of_life, status_of
 from ors.mcp.messages import INTERNAL, PARSE_ERROR, Message, Refused, error, parsed
 from ors.server.episodes.environments import ServedEnvironment
-from ors.server.http.answers import EMPTY, JSON, STREAM, Answer, answer
+from ors.server.http.answers import EMPTY, JSON, Answer, answer
 from ors.server.http.requests import Request
 from ors.server.http.streams import CallStream, CallTimers, Later, Outcome, Sink
 from ors.server.sessions.calls import Call
 from ors.server.sessions.registry import Sessions
 from ors.server.sessions.session import ServerSession
-from ors.server.sessions.shared import Shared
 from ors.types import Blocks, ToolSpec
 
 _HEADERS = [(name.encode(), name) for name in ("mcp-protocol-version", "mcp-method", "mcp-name")]
@@ -31,12 +31,11 @@ class MCP:
     def __init__(
         self,
         environments: Mapping[str, ServedEnvironment],
-        shared: Shared,
         sessions: Sessions,
         timers: CallTimers,
         tasks: set[asyncio.Task[None]],
     ) -> None:
-        self._shared = shared
+        self._shared = sessions.shared
         self._sessions = sessions
         self._timers = timers
         self._tasks = tasks
@@ -52,8 +51,10 @@ class MCP:
         """What the calls of a session have earned: for its owner, who gets none of their results."""
         session = self._sessions.find(request.session_id(), self._shared.now(), request.key)
         score, finished = session.score, session.episode is not None and session.episode.finished
-        told = {"calls": score.calls, "rewards": [*(score.rewards or ())], "finished": finished}
-        return answer({**told, "failed": score.failed})
+        rewards = [*(score.rewards or ())]
+        return answer(
+            {"calls": score.calls, "rewards": rewards, "finished": finished, "failed": score.failed}
+        )
 
     def message(self, token: str, request: Request) -> Outcome:
         """Answers an MCP client, for whom the token is all that it needs."""
@@ -62,33 +63,31 @@ class MCP:
             message = _message(request)
             if message.id is None:
                 return Answer(202, b"", EMPTY)
-            if message.method == "tools/call":
-                name, given = asked(message)
-                if name in self._tools[session.environment]:  # not so tools of one task, or of long names
-                    return self._call(session, message, name, given, request)
+            # Neither tools of one task nor long names are known here.
+            if message.method == "tools/call" and asked(message)[0] in self._tools[session.environment]:
+                return self._call(session, message, asked(message)[0], request)
         except Refused as refused:
-            return _refusal(refused)
+            return Answer(status_of(refused), error(refused))
         return Later(request, self._later(session, message, request), self._tasks)
 
     async def _later(self, session: ServerSession, message: Message, request: Request) -> Outcome:
-        answers = Answers(_Task(session))
+        tools = partial(_tools, session)
         try:
             if message.method != "tools/call":
-                return Answer(200, await answers.told(message))
-            name, given = asked(message)
-            return self._call(session, message, await answers.tool(name, message), given, request)
+                return Answer(200, await told(message, tools, partial(_prompt, session)))
+            return self._call(session, message, await tool_named(message, tools), request)
         except Refused as refused:
-            return _refusal(refused)
+            return Answer(status_of(refused), error(refused))
+        except ORSError as failure:
+            return Answer(200, failed(message, str(failure)))
 
-    def _call(
-        self, session: ServerSession, message: Message, name: str, given: dict[str, object], request: Request
-    ) -> Outcome:
-        loop = self._shared.loop or asyncio.get_running_loop()
+    def _call(self, session: ServerSession, message: Message, name: str, request: Request) -> Outcome:
+        loop, given = self._shared.loop or asyncio.get_running_loop(), asked(message)[1]
         body = None if self._shared.recent is None else dumps({"name": name, "input": given})
         try:
             call = session.submit(name, given, loop, None, request.idempotency_key(), request.trace(), body)
-        except ORSError as error:
-            return Answer(200, failed(message, str(error)))
+        except ORSError as failure:
+            return Answer(200, failed(message, str(failure)))
         if isinstance(call, Call):
             return MCPStream(call, self._timers, message, request.wants_events())
         return Answer(200, failed(message, _protocol.RESULT_GONE))
@@ -114,18 +113,22 @@ class MCPStream(CallStream):
         if self._streams:
             self._timers.opening.add(self)
 
-    def open(self) -> None:
-        """Begins a stream of events: the call takes long."""
-        if self._sink is not None:
-            self._opened = True
-            self._sink.head(200, STREAM, self._sign())
-            self._timers.pings.add(self)
+    def _sign(self) -> bytes:
+        self._signs += 1
+        return sign_of_life(self._message, self._signs)
 
-    def ping(self) -> None:
-        if self._sink is not None:
-            if not self._paused:
-                self._sink.part(self._sign())
-            self._timers.pings.add(self)
+    _first = _sign
+
+    def _done(self) -> None:
+        sink, tail, self._sink = self._sink, self._call.tail, None
+        if sink is None or tail is None:
+            return
+        self._timers.pings.remove(self)
+        self._timers.opening.remove(self)
+        if self._opened:
+            sink.end(last_event(_result(self._message, tail)))
+        else:
+            sink.whole(200, JSON, _result(self._message, tail))
 
     def leave(self) -> None:
         """Stops writing. The call goes on; it keeps its listener, as nobody comes back for the result."""
@@ -133,37 +136,14 @@ class MCPStream(CallStream):
         self._timers.opening.remove(self)
         self._timers.pings.remove(self)
 
-    def _sign(self) -> bytes:
-        self._signs += 1
-        return sign_of_life(self._message, self._signs)
 
-    def _done(self) -> None:
-        sink, tail = self._sink, self._call.tail
-        if sink is None or tail is None:
-            return
-        self._sink = None
-        told = _told(self._message, tail)
-        if self._opened:
-            self._timers.pings.remove(self)
-            sink.end(last_event(told))
-        else:
-            self._timers.opening.remove(self)
-            sink.whole(200, JSON, told)
+async def _tools(session: ServerSession) -> list[ToolSpec]:
+    listed = await session.tools()
+    return [*listed.tools, *(last.as_tool() for last in [listed.terminal_tool] if last is not None)]
 
 
-class _Task:
-    """The task of a session, as an MCP client is told about it."""
-
-    def __init__(self, session: ServerSession) -> None:
-        self._session = session
-
-    async def list_tools(self, *, terminal: bool = False) -> list[ToolSpec]:
-        listed = await self._session.tools()
-        last = listed.terminal_tool if terminal else None
-        return [*listed.tools, *([] if last is None else [last.as_tool()])]
-
-    async def get_prompt(self) -> Blocks:
-        return _BLOCKS.validate_json(await self._session.prompt(), extra="ignore")
+async def _prompt(session: ServerSession) -> Blocks:
+    return _BLOCKS.validate_json(await session.prompt(), extra="ignore")
 
 
 def _message(request: Request) -> Message:
@@ -172,8 +152,8 @@ def _message(request: Request) -> Message:
     }
     try:
         return parsed(request.value(), headers)
-    except BadRequest as error:
-        raise Refused(PARSE_ERROR, str(error)) from None
+    except BadRequest as wrong:
+        raise Refused(PARSE_ERROR, str(wrong)) from None
 
 
 def lost_call(request: Request, text: str) -> bytes:
@@ -184,7 +164,7 @@ def lost_call(request: Request, text: str) -> bytes:
         return error(Refused(INTERNAL, text))
 
 
-def _told(message: Message, tail: bytes) -> bytes:
+def _result(message: Message, tail: bytes) -> bytes:
     """The answer to a call, by its events."""
     text: bytes | str | None = _protocol.short_tail(tail)
     if text is None:
@@ -197,9 +177,3 @@ def _told(message: Message, tail: bytes) -> bytes:
     if not result["ok"]:
         return failed(message, result["error"])
     return called(message, result["output"]["blocks"], result["output"]["finished"])
-
-
-def _refusal(refused: Refused) -> Answer:
-    reply = refusal(refused)
-    assert isinstance(reply.body, bytes)
-    return Answer(reply.status, reply.body)

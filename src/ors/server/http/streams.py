@@ -101,14 +101,20 @@ class CallStream(Stream):
         """Sends the task id: the call takes long."""
         if self._sink is not None:
             self._opened = True
-            self._sink.head(200, STREAM, self._call.head)
+            self._sink.head(200, STREAM, self._first())
             self._timers.pings.add(self)
 
     def ping(self) -> None:
         if self._sink is not None:
             if not self._paused:
-                self._sink.part(PING)
+                self._sink.part(self._sign())
             self._timers.pings.add(self)
+
+    def _first(self) -> bytes:
+        return self._call.head
+
+    def _sign(self) -> bytes:
+        return PING
 
     def _done(self) -> None:
         call, sink = self._call, self._sink
