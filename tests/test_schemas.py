@@ -13,9 +13,9 @@ from ors.client import convert_tools
 from ors.schemas import (
     Inputs,
     emptiest,
-    fits_patterns,
     flattened,
     needs_choice,
+    needs_example,
     problems,
     sample,
     signature,
@@ -106,12 +106,19 @@ CODE = {"type": "string", "pattern": "^[0-9]-[0-9]$"}
         {"type": "string", "pattern": r"^\p{L}$"},
     ],
 )
-def test_a_value_that_misses_a_pattern_is_known(rule: dict[str, Any]) -> None:
+def test_a_pattern_without_an_example_is_known(rule: dict[str, Any]) -> None:
     schema = {"type": "object", "properties": {"x": rule}, "$defs": {"code": CODE}}
-    inner: Any = {"object": {"y": {"x": "no"}}, "array": ["no"]}.get(str(rule.get("type")), "no")
-    assert not fits_patterns({"x": inner}, schema, schema)
-    right = json.loads(json.dumps(inner).replace("no", "1-2"))
-    assert fits_patterns({"x": right}, schema, schema) == (rule.get("pattern") != r"^\p{L}$")
+    assert needs_example(schema)
+    shown = json.loads(json.dumps(schema), object_hook=_with_example)
+    assert not needs_example(shown)
+
+
+def _with_example(schema: dict[str, Any]) -> dict[str, Any]:
+    return {**schema, "examples": ["1-2"]} if isinstance(schema.get("pattern"), str) else schema
+
+
+def test_a_parameter_named_pattern_needs_no_example() -> None:
+    assert not needs_example({"type": "object", "properties": {"pattern": {"type": "string"}}})
 
 
 def test_only_numbers_flags_and_choices_need_a_choice() -> None:
@@ -138,7 +145,7 @@ def test_valid_schemas_have_no_problems(number: int) -> None:
     ("schema", "problem"),
     [
         ([], "it is not an object"),
-        ({"type": "float"}, "$.type is no type: 'float'"),
+        ({"type": "float"}, "$.type is not a JSON Schema type: 'float'"),
         ({"type": "string"}, "it does not describe an object, so no tool call can carry it"),
         ({"type": "object", "properties": []}, "$.properties is not an object of schemas"),
         ({"type": "object", "properties": {"x": 3}}, "$.properties.x is not a schema"),
@@ -147,7 +154,7 @@ def test_valid_schemas_have_no_problems(number: int) -> None:
         ({"$ref": "#/$defs/Nobody"}, "$.$ref leads nowhere: '#/$defs/Nobody'"),
         (
             {"type": "object", "properties": {"x": {"pattern": "["}}},
-            "$.properties.x.pattern is no pattern: '['",
+            "$.properties.x.pattern is not a valid pattern: '['",
         ),
         (
             {"type": "object", "properties": {"x": {"minLength": -1}}},

@@ -66,7 +66,7 @@ def tools(answer: RawAnswer) -> list[dict[str, Any]]:
             if not isinstance(tool.get(key), str):
                 raise Violation(f"a tool without the string {key!r}", answer.seen)
         if not isinstance(tool.get("input_schema"), dict | None):
-            raise Violation(f"the input_schema of {tool['name']!r} is no object", answer.seen)
+            raise Violation(f"the input_schema of {tool['name']!r} is not an object", answer.seen)
     return listed
 
 

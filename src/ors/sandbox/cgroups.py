@@ -130,7 +130,7 @@ def _delegated(mount: Path, own: str) -> Path:
         return mount
     folder = mount / own.lstrip("/")
     if not folder.is_dir() or ".." in folder.parts:
-        raise FileNotFoundError(f"{folder} is not to be seen from here")
+        raise FileNotFoundError(f"{folder} is not visible from here")
     return folder.parent
 
 

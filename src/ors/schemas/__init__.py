@@ -3,7 +3,7 @@
 Public, for the command line, rollouts, the conformance suite and the quality checks.
 """
 
-from ors.schemas.samples import Inputs, emptiest, fits_patterns, needs_choice, sample
+from ors.schemas.samples import Inputs, emptiest, needs_choice, needs_example, sample
 from ors.schemas.structure import TYPES, flattened, problems
 from ors.schemas.typed import example, find_tool, is_open, signature, typed_call, typed_input, unquoted, usage
 
@@ -13,10 +13,10 @@ __all__ = [
     "emptiest",
     "example",
     "find_tool",
-    "fits_patterns",
     "flattened",
     "is_open",
     "needs_choice",
+    "needs_example",
     "problems",
     "sample",
     "signature",

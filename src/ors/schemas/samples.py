@@ -2,7 +2,6 @@
 
 import math
 import random
-import re
 import string
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
@@ -48,24 +47,13 @@ def sample(schema: Mapping[str, Any] | None) -> dict[str, Any]:
     return dict(made) if isinstance(made, Mapping) else {}
 
 
-def fits_patterns(value: Any, schema: Any, root: Mapping[str, Any]) -> bool:
-    """Whether the strings in a generated value match all patterns that their schemas may apply to them."""
-    if not isinstance(schema, Mapping):
-        return True
-    schema = flattened(schema, root)
-    branches = [*(schema.get("anyOf") or ()), *(schema.get("oneOf") or ())]
-    if not all(fits_patterns(value, branch, root) for branch in branches):
-        return False
-    if isinstance(value, dict):
-        rules, other = schema.get("properties", {}), schema.get("additionalProperties")
-        return all(fits_patterns(inner, rules.get(name, other), root) for name, inner in value.items())
-    if isinstance(value, list):
-        rows = [*schema.get("prefixItems", ()), *[schema.get("items")] * len(value)]
-        return all(fits_patterns(inner, row, root) for inner, row in zip(value, rows, strict=False))
-    try:
-        return not isinstance(value, str) or re.search(schema.get("pattern", ""), value) is not None
-    except re.error:
-        return False
+def needs_example(schema: Any) -> bool:
+    """Whether a pattern in a schema has no example and no default: then no fitting input can be generated."""
+    if isinstance(schema, Mapping):
+        shown = schema.get("examples") or isinstance(schema.get("default"), str)
+        bare = isinstance(schema.get("pattern"), str) and not shown
+        return bare or any(map(needs_example, schema.values()))
+    return isinstance(schema, list) and any(map(needs_example, schema))
 
 
 def needs_choice(schema: Mapping[str, Any] | None) -> bool:

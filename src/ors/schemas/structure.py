@@ -221,11 +221,15 @@ class _Walk:
     def _wrong(self, key: str, rule: Any) -> str:
         if key == "type":
             kinds = rule if isinstance(rule, list) and rule else [rule]
-            return "" if all(isinstance(k, str) and k in TYPES for k in kinds) else f"is no type: {rule!r}"
+            return (
+                ""
+                if all(isinstance(k, str) and k in TYPES for k in kinds)
+                else f"is not a JSON Schema type: {rule!r}"
+            )
         if key == "$ref":
             return "" if self._resolves(rule) else f"leads nowhere: {rule!r}"
         if key == "pattern":
-            return "" if _compiles(rule) else f"is no pattern: {rule!r}"
+            return "" if _compiles(rule) else f"is not a valid pattern: {rule!r}"
         if key == "required":
             fine = isinstance(rule, list) and all(isinstance(name, str) for name in rule)
             return "" if fine else "is not a list of names"

@@ -96,7 +96,6 @@ class Access(Listening):
 
 
 def listener(host: str, port: int) -> socket.socket:
-    """Opens a listening socket."""
     with in_words(host, port):
         return bound(host, port)
 

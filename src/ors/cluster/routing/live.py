@@ -32,9 +32,6 @@ def live(request: Request, peers: Peers, local: App | None) -> Feed:
     """Returns the feed of all servers, with the sessions that the request asks for, newest first.
 
     Only the `MAX_PAGE` newest sessions are listed: a page beyond them is the last of those.
-
-    Raises:
-        BadRequest: the query is wrong.
     """
     return _MergedFeed(request, peers, local).feed
 

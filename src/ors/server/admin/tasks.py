@@ -56,11 +56,7 @@ class TaskSearch:
     """One request for the tasks of a split that contain a text."""
 
     def __init__(self, environment: ServedEnvironment, split: str, text: str, private: bool) -> None:
-        """Prepares the search; without `private`, private fields are not searched either.
-
-        Raises:
-            BadRequest: the text is too long.
-        """
+        """Prepares the search; without `private`, private fields are not searched either."""
         if len(text) > MOST_TEXT:
             raise BadRequest(f"text: expected at most {MOST_TEXT} characters")
         self._environment = environment
@@ -70,11 +66,7 @@ class TaskSearch:
         self._found: list[dict[str, Any]] = []
 
     async def run(self, start: int) -> dict[str, Any]:
-        """Returns the tasks that were found from `start` on, and where to go on; `next` is None at the end.
-
-        Raises:
-            BadRequest: no such split, or an environment that refuses ranges.
-        """
+        """Returns the tasks found from `start` on, and where to continue; `next` is None at the end."""
         total = await self._total()
         most = min(REPLY_TASKS, MOST_TASKS)
         size, at = min(FIRST_TASKS, most), start

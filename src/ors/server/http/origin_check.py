@@ -45,11 +45,7 @@ class OriginCheck:
         self._origins = frozenset(origin.rstrip("/").lower().encode() for origin in origins)
 
     def check(self, request: Request) -> None:
-        """Checks a request; for an allowed origin, the answer gets CORS headers.
-
-        Raises:
-            Forbidden: its host or origin is foreign.
-        """
+        """Checks a request; for an allowed origin, the answer gets CORS headers."""
         host = request.headers.get(b"host", b"")
         if self._direct and any(name in request.headers for name in _OF_PROXIES):
             raise Forbidden("This server exposes source code and refuses proxied requests", reason="host")

@@ -44,7 +44,7 @@ MAX_HEADER_BYTES = 64 * 1024
 
 
 class Request:
-    """A request with its complete body."""
+    """A request with its complete body. What cannot be read of it is a BadRequest."""
 
     __slots__ = ("body", "headers", "key", "method", "more", "parsed", "path", "query", "waiting")
 
@@ -79,22 +79,12 @@ class Request:
         return parse_qs(self.query.decode("latin-1")).get(name, [""])[0]
 
     def number(self, name: str, otherwise: int) -> int:
-        """Returns a number of the query.
-
-        Raises:
-            BadRequest: it is not a number.
-        """
         text = self.asked(name) or str(otherwise)
         if not (text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS):
             raise BadRequest(f"{name}: expected a number from 0 to {'9' * MAX_DIGITS}")
         return int(text)
 
     def session_id(self) -> str:
-        """The session that the request is about.
-
-        Raises:
-            BadRequest: it names none.
-        """
         try:
             sid = self.headers[_SESSION_ID].decode().strip()
         except (KeyError, UnicodeDecodeError):
@@ -112,30 +102,17 @@ class Request:
             return sid.decode("latin-1").strip()  # the older encoding of headers
 
     def new_session_id(self) -> str:
-        """The id for a new session.
-
-        Raises:
-            BadRequest: it names none, or one that cannot be an id.
-        """
         return _checked(self.session_id(), _protocol.SESSION_ID)
 
     def idempotency_key(self) -> str | None:
-        """The key that makes a call once-only.
-
-        Raises:
-            BadRequest: it is not a usable key.
-        """
+        """The key that makes a call once-only."""
         value = self.headers.get(IDEMPOTENCY_KEY)
         if value is None:
             return None
         return _checked(value.decode("latin-1").strip(), _protocol.IDEMPOTENCY_KEY)
 
     def limits(self, limits: Limits) -> Limits:
-        """The limits of the new session: it may expire sooner than others, if its client asks for that.
-
-        Raises:
-            BadRequest: the time is not valid.
-        """
+        """The limits of the new session: it may expire sooner than others, if its client asks for that."""
         value = self.headers.get(_IDLE_SECONDS)
         if value is None:
             return limits
@@ -165,11 +142,7 @@ class Request:
         return secret
 
     def secrets(self) -> dict[str, str]:
-        """The secrets of the `X-Secrets` header: base64 of JSON `{"name": {"value": "…"}}`.
-
-        Raises:
-            BadRequest: it cannot be read; the text does not quote it.
-        """
+        """The secrets of the `X-Secrets` header: base64 of JSON `{"name": {"value": "…"}}`."""
         value = self.header(_SECRETS)
         if value is None:
             return {}
@@ -185,11 +158,7 @@ class Request:
         return secrets
 
     def json_object(self) -> dict[str, Any]:
-        """The body as a JSON object, whatever its content type says.
-
-        Raises:
-            BadRequest: it is something else. TooLarge: it has too many values.
-        """
+        """The body as a JSON object, whatever its content type says."""
         if not self.body:
             raise BadRequest("The request body is empty; expected a JSON object")
         value = self.value()
@@ -205,19 +174,11 @@ class Request:
         return value
 
     def model(self, model: type[Model]) -> Model:
-        """The body as one of the wire's models.
-
-        Raises:
-            BadRequest: it is invalid; the text names fields and never their values.
-        """
+        """The body as one of the wire's models."""
         return _fitted(model, self.json_object())
 
     def tool_call(self) -> tuple[str, dict[str, Any], str | None]:
-        """The body of a call: the tool's name, its input, and the task id to rejoin.
-
-        Raises:
-            BadRequest: it does not fit. TooLarge: it has too many values.
-        """
+        """The body of a call: the tool's name, its input, and the task id to rejoin."""
         try:
             value = loads(self.body) if self.parsed is None else self.value()
             name, given, task_id = value["name"], value["input"], value.get("task_id")
