@@ -92,6 +92,24 @@ class Locked(Hunt):
         return [TextBlock(text=f"{self.secrets['hunt_key']}: guess {self.task_spec['target']}.")]
 
 
+class Parts(Hunt):
+    """The same, with named rewards."""
+
+    reward_range = (0, 2)
+    reward_components = {"correct": "Whether the guess is right.", "format": "What the calls are worth."}
+
+    @tool
+    def guess(self, number: int) -> ToolOutput:
+        """Guess the number, which ends the episode."""
+        right = float(number == self.task_spec["target"])
+        return ToolOutput("Guessed.", rewards={"correct": right, "format": 0.5}, finished=True)
+
+    @tool
+    def hint(self) -> ToolOutput:
+        """Ask for a hint, which is worth a little."""
+        return ToolOutput("Read the prompt.", rewards={"format": 0.25})
+
+
 class Essay(Hunt):
     """The same, with a tool that takes the last message."""
 

@@ -56,7 +56,7 @@ class ORSResourceSession(ResourceSession):
         record = self._episode.stop("the harness ended the episode")
         self._watch.count([record])
         ended = {"outcome": record.outcome.type, "told": told(record.outcome)}
-        return VerifyResult(record.reward, done=True, artifacts=ended)
+        return VerifyResult(record.reward, done=True, metrics=dict(record.components), artifacts=ended)
 
     def close(self) -> None:
         self._episode.stop("the harness ended the episode")

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from statistics import fmean
 from typing import Any
 
 from skyrl_gym.envs.base_text_env import BaseTextEnv, BaseTextEnvStepOutput
@@ -86,6 +87,22 @@ class ORSTextEnv(BaseTextEnv):
             done=record is not None,
             metadata={} if record is None else {"outcome": record.outcome.type},
         )
+
+    def get_metrics(self) -> dict[str, float]:
+        """The reward of the episode, and its named rewards; nothing if it is left out."""
+        record = None if self.episode is None else self.episode.record
+        if self.episode is None or (record is not None and record.reward is None):
+            return {}
+        components = self._account.components() if record is None else record.components
+        named = {f"reward/{name}": value for name, value in components.items()}
+        return {"reward": self._account.paid if record is None else record.reward or 0.0, **named}
+
+    @staticmethod
+    def aggregate_metrics(metrics: list[dict[str, float]]) -> dict[str, float]:
+        """Means. An episode that counts and lacks a named reward counts as 0 in it."""
+        counted = [each for each in metrics if each]
+        names = dict.fromkeys(name for each in counted for name in each)
+        return {name: fmean(each.get(name, 0.0) for each in counted) for name in names}
 
     def close(self) -> None:
         if self.episode is not None:

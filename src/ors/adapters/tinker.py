@@ -11,7 +11,7 @@ from tinker_cookbook.renderers import Renderer
 from tinker_cookbook.rl.types import Env, EnvGroupBuilder
 
 from ors.adapters.common.clients import OPTIONS, exit_on_sigterm, secrets_from
-from ors.adapters.common.training import Training, TrainingArguments, recent
+from ors.adapters.common.training import Training, TrainingArguments, component_means, recent
 from ors.adapters.tinker_envs import ORSMessageEnv, ORSTokenEnv
 from ors.client import AsyncORS
 
@@ -57,10 +57,11 @@ class ORSGroupBuilder(EnvGroupBuilder):
     async def compute_group_rewards(
         self, trajectory_group: Sequence[Any], env_group: Sequence[Env]
     ) -> list[tuple[float, dict[str, float]]]:
-        """No further reward; in the metrics, the share of each outcome, those left out included."""
+        """No further reward. Metrics: the share of each outcome, and the means of the named rewards."""
         ended = [each.metrics for each in self._envs if each.metrics]
         shares = {name: fmean(each[name] for each in ended) for name in (ended[0] if ended else ())}
-        return [(0.0, shares) for _ in trajectory_group]
+        means = component_means([each.record for each in self._envs if each.record is not None])
+        return [(0.0, shares | means) for _ in trajectory_group]
 
     async def cleanup(self) -> None:
         """Ends the sessions that are still open."""

@@ -13,7 +13,7 @@ from tinker_cookbook.rl.types import InitialObservationOverflow, StepResult
 from ors.adapters.common.chat import call_of, chat_message, tool_schemas
 from ors.adapters.common.training import Account, MostFailed, NoReward, Recent, Training
 from ors.client import AsyncSession, ToolInvocation
-from ors.rollouts import AgentMessage, SteppedEpisode, SystemMessage
+from ors.rollouts import AgentMessage, EpisodeRecord, SteppedEpisode, SystemMessage
 
 
 class TrainingFailed(BaseException):
@@ -33,6 +33,7 @@ class ORSMessageEnv(MessageEnv):
         self._episode: SteppedEpisode | None = None
         self._history: list[Message] = []
         self.account, self.metrics, self.logs = Account(training), dict[str, float](), dict[str, str]()
+        self.record: EpisodeRecord | None = None
 
     async def initial_observation(self) -> list[Message]:
         """Opens the session."""
@@ -70,6 +71,7 @@ class ORSMessageEnv(MessageEnv):
         assert self._episode is not None
         record = self._episode.record
         if record is not None:
+            self.record = record
             self.logs = {"outcome": record.outcome.type}
             try:
                 self.metrics = self._played.count(record)

@@ -3,14 +3,26 @@
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
+from math import fsum
 from typing import Any, Unpack
 
 from ors.adapters.common.clients import exit_on_sigterm, secrets_from
 from ors.adapters.common.methods import tool_method
-from ors.adapters.common.training import Training, TrainingArguments, Watch, check_step, logger
+from ors.adapters.common.training import (
+    Training,
+    TrainingArguments,
+    Watch,
+    check_step,
+    component_means,
+    logger,
+)
 from ors.adapters.trl_rollout import Rollout, records_of
 from ors.client import Environment, convert_tools
+from ors.rollouts import EpisodeRecord
 
+REST = "rest"
+"""The name of the function of what the named rewards leave of the reward."""
+DIGITS = 9
 _MARK = "_ors_leaves_out"
 
 
@@ -66,17 +78,50 @@ class TRLEnvironments:
         Raises:
             MostFailed: most episodes failed.
         """
+        return self._rewards(self.reward, lambda record: record.reward, environments, completions, batch)
+
+    def reward_functions(self, *names: str) -> list["RewardFunction"]:
+        """One reward function for each named reward, and one for the rest: together, they give the reward.
+
+        Give them to the trainer instead of `reward`. By default, the names are those that the environment
+        declares.
+
+        Raises:
+            ValueError: no name is given, and the environment declares none.
+        """
+        names = names or tuple(self._env.reward_spec().components)
+        if not names:
+            raise ValueError(
+                f"{self._env.name} declares no reward_components; name them: reward_functions('correct')"
+            )
+        return [RewardFunction(self, name, names) for name in (*names, None)]
+
+    def _rewards(
+        self,
+        function: Callable[..., Any],
+        value: Callable[[EpisodeRecord], float | None],
+        environments: Sequence[Any],
+        completions: Sequence[Any],
+        batch: Mapping[str, Any],
+    ) -> list[float | None]:
+        """What a function of ours returns. The first one of a trainer counts and checks the episodes, too."""
         log: Callable[[str, float], object] = batch.get("log_metric", lambda *_: None)
         functions = getattr(getattr(log, "__self__", None), "reward_funcs", [])
-        if self.reward != next(filter(_is_reward, functions), self.reward):
+        ours = [each for each in functions if _is_reward(each)] or [function]
+        if ours[0].__self__ is not self:
             return [None] * len(environments)
-        self._wrap_others(functions)
+        if self.reward in ours and len({isinstance(each, RewardFunction) for each in ours}) > 1:
+            raise ValueError(
+                "`reward` and `reward_functions` count the reward twice: give the trainer one of them"
+            )
         records = records_of(environments, completions, **batch)
-        played = [each for each in records if each is not None]
-        for name, value in self._watch.count(played).items():
-            log(name, value)
-        check_step(played)
-        return [None if each is None else each.reward for each in records]
+        if function == ours[0]:
+            self._wrap_others(functions, function)
+            played = [each for each in records if each is not None]
+            for name, mean in {**self._watch.count(played), **component_means(played)}.items():
+                log(name, mean)
+            check_step(played)
+        return [None if each is None or each.reward is None else value(each) for each in records]
 
     def wrap(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """The same reward function, but None for episodes without a reward, so that they are left out."""
@@ -100,9 +145,9 @@ class TRLEnvironments:
         setattr(made, _MARK, True)
         return made
 
-    def _wrap_others(self, functions: list[Any]) -> None:
+    def _wrap_others(self, functions: list[Any], first: Callable[..., Any]) -> None:
         """Wraps the other reward functions of a trainer. It drops only rows for which all return None."""
-        own = functions.index(self.reward) if self.reward in functions else 0
+        own = functions.index(first) if first in functions else 0
         for number, each in enumerate(functions):
             if hasattr(each, _MARK) or _is_reward(each):
                 continue
@@ -115,6 +160,25 @@ class TRLEnvironments:
                 )
             if not model:
                 functions[number] = self.wrap(each)
+
+
+class RewardFunction:
+    """The reward function of one named reward; without a name, of what they all leave of the reward."""
+
+    def __init__(self, environments: TRLEnvironments, name: str | None, names: Sequence[str]) -> None:
+        self.__self__, self.__name__, self._name, self._names = environments, name or REST, name, names
+
+    def __call__(
+        self, environments: Sequence[Any], completions: Sequence[Any], **batch: Any
+    ) -> list[float | None]:
+        """The values of the episodes; None for those that have no reward."""
+        return self.__self__._rewards(self, self._value, environments, completions, batch)
+
+    def _value(self, record: EpisodeRecord) -> float:
+        if self._name is not None:
+            return record.components.get(self._name, 0.0)
+        named = fsum(record.components.get(name, 0.0) for name in self._names)
+        return round((record.reward or 0.0) - named, DIGITS)
 
 
 def _is_reward(function: object) -> bool:

@@ -112,6 +112,7 @@ class _Intercepted:
         # If time is up, nobody gets a record.
         steps = [each for each in conversation.messages if isinstance(each, ToolMessage)]
         self._trace.state.rewards = [each.reward for each in steps]
+        self._trace.state.components = [each.components for each in steps]
         try:
             return await self._model.reply(conversation, tools)
         except ModelError:

@@ -4,10 +4,10 @@ from typing import Any
 
 import verifiers.v1 as vf
 
-from ors.adapters.common.training import Training, recent, reward_of, told
+from ors.adapters.common.training import Training, component_means, recent, reward_of, told
 from ors.rollouts import EpisodeRecord, Outcome, TaskRef, Truncated
 from ors.rollouts.episodes.outcome import ended
-from ors.rollouts.episodes.rules import Rules
+from ors.rollouts.episodes.rules import Rules, reduce_components
 
 
 class ORSData(vf.TaskData):
@@ -26,12 +26,15 @@ class ORSState(vf.State):
 
     reward: float | None = None
     rewards: list[float | None] = []
+    components: list[dict[str, float]] = []
+    """The named rewards of each step."""
     outcome: str = ""
     result: Outcome | None = None
 
     def note(self, record: EpisodeRecord) -> None:
         """Keeps what became of the episode."""
         self.result, self.reward, self.rewards = record.outcome, record.reward, list(record.rewards)
+        self.components = [dict(record.components)]
 
 
 class ORSTask(vf.Task[ORSData, ORSState]):
@@ -50,8 +53,13 @@ class ORSTask(vf.Task[ORSData, ORSState]):
             state.result = late if trace.is_timeout or trace.is_truncated else ended(state.rewards)
             rules = Rules(**Training.of(data.arguments).arguments)
             state.reward = rules.score(state.result, state.rewards)
+            state.components = [reduce_components(state.components, rules.reward)]
         state.outcome, task = state.result.type, TaskRef(data.environment, data.split, data.index)
-        record = EpisodeRecord("", task, 0, state.result, state.reward, tuple(state.rewards), ())
+        named = state.components[0] if state.components else {}
+        record = EpisodeRecord(
+            "", task, 0, state.result, state.reward, tuple(state.rewards), (), components=named
+        )
         trace.record_metrics(recent(data.base_url, data.environment).watch.count([record]))
+        trace.record_metrics(component_means([record]))
         trace.info["ors"] = f"the episode {told(state.result)}"
         return reward_of(record)

@@ -1,6 +1,7 @@
 """verl: an agent loop."""
 
 from collections.abc import Awaitable
+from contextlib import suppress
 from typing import Any
 
 from omegaconf import OmegaConf
@@ -10,6 +11,7 @@ from verl.trainer.ppo.core_algos import AdvantageEstimator
 from ors.adapters.common.clients import secrets_from, shared_client
 from ors.adapters.common.training import Training, kind, recent, told
 from ors.adapters.verl_tokens import TokenAgent
+from ors.errors import ORSError
 from ors.rollouts import EpisodeRecord, play
 from ors.rollouts.driver import with_retries
 
@@ -49,5 +51,9 @@ class ORSAgentLoop(AgentLoopBase):
         record = await with_retries(attempt, self._training.retries)
         if kind(record.outcome) in ("failed_agent", "failed_model") and record.reward is None:
             raise RuntimeError(f"the episode {told(record.outcome)}")
-        metrics = recent(self._base_url, self._environment).count(record)
-        return agents[-1].output(record, row.get("global_steps"), metrics)
+        played = recent(self._base_url, self._environment)
+        metrics = played.count(record)
+        if played.names is None:
+            with suppress(ORSError):
+                played.names = tuple((await env.reward_spec()).components)
+        return agents[-1].output(record, row.get("global_steps"), metrics, played.names or ())

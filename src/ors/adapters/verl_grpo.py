@@ -6,6 +6,7 @@ The estimator `grpo_ors` leaves them out of the baseline, and verl's own metrics
 import sys
 from collections import Counter
 from collections.abc import Mapping
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -49,6 +50,10 @@ def compute_data_metrics(batch: Any, use_critic: bool = True) -> dict[str, Any]:
     metrics: dict[str, Any] = _verls_metrics(batch.select_idxs(live), use_critic)
     told = {name: values for name, values in batch.non_tensor_batch.items() if name.startswith("ors/")}
     metrics |= {name: float(np.mean(values.astype(float))) for name, values in told.items()}
+    named = [each or {} for each in batch.non_tensor_batch.get("ors_components", [])]
+    counted = [each for each, alive in zip(named, live.tolist(), strict=False) if alive]
+    for name in dict.fromkeys(name for each in counted for name in each):
+        metrics[f"ors/reward/{name}"] = fmean(each.get(name, 0.0) for each in counted)
     return metrics | {"ors/left_out": 1 - live.float().mean().item()}
 
 

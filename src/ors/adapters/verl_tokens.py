@@ -22,6 +22,9 @@ from ors.rollouts import (
 )
 from ors.types import ToolSpec
 
+_COLUMNS = {"data_source", "extra_info", "index", "raw_prompt", "reward", "reward_model", "uid"}
+"""Names that verl's batches use: a reward of such a name is `reward_…` there."""
+
 
 class TokenAgent:
     """Replies with the tokens that verl's servers sample, and keeps them. Plays one episode."""
@@ -102,8 +105,10 @@ class TokenAgent:
         newest = {key: value for key, value in sampled.extra_fields.items() if key == "max_global_steps"}
         self._extra = (self._extra or sampled.extra_fields) | newest
 
-    def output(self, record: EpisodeRecord, step: int | None, metrics: dict[str, float]) -> AgentLoopOutput:
-        """The rollout for verl: the reward is at its last token."""
+    def output(
+        self, record: EpisodeRecord, step: int | None, metrics: dict[str, float], names: Sequence[str]
+    ) -> AgentLoopOutput:
+        """The rollout for verl: the reward is at its last token. `names` are those of `reward_extra_info`."""
         cut, pad = self._config.response_length, self._loop.tokenizer.pad_token_id
         start = len(self._ids) - len(self._mask)
         # Attention needs a token, also where the episode ended before any was sampled.
@@ -113,7 +118,14 @@ class TokenAgent:
         calls = [each.seconds for each in record.messages if isinstance(each, ToolMessage)]
         # verl asks for the versions of the model that sampled, also where none did: it is the last one then.
         last = {} if step is None else {"min_global_steps": step - 1, "max_global_steps": step - 1}
-        outcome = {"tool_rewards": steps, "ors_outcome": record.outcome.type, "ors_calls": len(calls)}
+        outcome: dict[str, Any] = {"tool_rewards": steps, "ors_outcome": record.outcome.type}
+        outcome["ors_calls"] = len(calls)
+        outcome["ors_components"] = dict(record.components)
+        # verl wants the same names in all rows of all its workers.
+        named = {
+            f"reward_{name}" if name in _COLUMNS else name: record.components.get(name, 0.0) for name in names
+        }
+        outcome |= {"reward_extra_info": named} if named else {}
         return AgentLoopOutput(
             prompt_ids=self._ids[:start] or [pad],
             response_ids=response[:cut],

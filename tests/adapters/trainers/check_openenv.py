@@ -205,3 +205,12 @@ def test_a_session_that_is_closed_early_ends(url: str) -> None:
     assert Hunt.count["open"] == 1
     session.close()
     assert Hunt.count["open"] == 0
+
+
+def test_a_verified_episode_has_its_named_rewards_as_metrics(url: str) -> None:
+    session = ORSSessionFactory(url, "parts", "train", [3], reward="sum").create(None, 0)
+    session.call_tool("hint", {})
+    session.call_tool("guess", {"number": 3})
+    verified = session.verify([])
+    assert (verified.env_reward, verified.metrics) == (1.75, {"format": 0.75, "correct": 1.0})
+    session.close()

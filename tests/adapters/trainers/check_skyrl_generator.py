@@ -271,3 +271,14 @@ def test_every_outcome_counts_as_the_table_says(url: str) -> None:
         return [None if out else total for out, total in zip(left_out, totals(output), strict=True)]
 
     check(url, play)
+
+
+async def test_the_metrics_of_the_step_have_the_named_rewards(url: str) -> None:
+    hinted = (called("hint"), *RIGHT)
+    output = await generated(url, [hinted, WRONG, SHRUG, BOOM], environment="parts")
+    metrics = output["rollout_metrics"]
+    assert metrics["environment/reward"] == pytest.approx(2.25 / 3)
+    assert metrics["environment/reward/correct"] == pytest.approx(1 / 3)
+    assert metrics["environment/reward/format"] == pytest.approx(1.25 / 3)
+    assert output["env_metrics"][0] == {"reward": 1.75, "reward/format": 0.75, "reward/correct": 1.0}
+    assert output["env_metrics"][3] == {}

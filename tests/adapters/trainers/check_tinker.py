@@ -354,3 +354,13 @@ def test_every_outcome_counts_as_the_table_says(url: str) -> None:
         return [asyncio.run(played(environment, case, options)) for case in cases]
 
     check(url, play)
+
+
+async def test_metrics_have_the_means_of_the_named_rewards(url: str) -> None:
+    builder = replace(group(url, 4, unscored_reward=0.0), environment="parts")
+    scripts = (RIGHT, WRONG, SHRUG, CRASH)
+    made = await do_group_rollout(builder, Script(*scripts), MinViableGroup(min_successful=2, max_retries=0))
+    metrics = compute_trajectory_metrics([made], [["parts"]])
+    assert metrics["env/all/ors/reward/correct"] == pytest.approx(1 / 3)
+    assert metrics["env/all/ors/reward/format"] == pytest.approx(1 / 3)
+    assert sorted(made.get_total_rewards()) == [0.0, 0.5, 1.5]

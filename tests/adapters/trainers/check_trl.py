@@ -394,3 +394,41 @@ def test_the_schema_of_a_tool_survives(client: ORS) -> None:
         },
     }
     assert get_json_schema(made.look)["function"]["parameters"]["properties"] == {}
+
+
+NAMED = [(called("hint"), *RIGHT), WRONG, (called("crash"), END), (called("shrug"), END)]
+
+
+def test_each_named_reward_has_a_function_and_together_they_give_the_reward(
+    client: ORS, tmp_path: Path
+) -> None:
+    environments = TRLEnvironments(client.environment("parts"), reward="sum", unscored_reward=-1.0)
+    functions = environments.reward_functions()  # of the names that it declares
+    trainer = trained(environments, tmp_path, NAMED, reward_funcs=functions)
+    assert trainer.reward_func_names == ["correct", "format", "rest"]
+    lists = [[1.0, 0.75, 0.0], [0.0, 0.5, 0.0], [0.0, 0.0, -1.0]]
+    assert trainer.rewards[[0, 1, 3]].tolist() == lists
+    assert trainer.rewards[2].isnan().all()
+    whole = trained(environments, tmp_path, NAMED)
+    assert whole.rewards.flatten()[[0, 1, 3]].tolist() == [1.75, 0.5, -1.0]
+    assert torch.allclose(trainer.scored["advantages"], whole.scored["advantages"])
+    for each in (trainer, whole):  # means of the three that count
+        logged = next(line for line in each.state.log_history if "ors/left_out" in line)
+        assert logged["ors/left_out"] == 0.25
+        assert logged["ors/reward/correct"] == pytest.approx(1 / 3)
+        assert logged["ors/reward/format"] == pytest.approx(1.25 / 3)
+    assert next(line for line in trainer.state.log_history if "rewards/format/mean" in line)[
+        "rewards/format/mean"
+    ] == pytest.approx(1.25 / 3)
+
+
+def test_the_reward_is_never_counted_twice(client: ORS, tmp_path: Path) -> None:
+    environments = TRLEnvironments(client.environment("parts"), reward="sum")
+    both = [environments.reward, *environments.reward_functions("correct")]
+    with pytest.raises(ValueError, match="count the reward twice"):
+        trained(environments, tmp_path, [RIGHT, WRONG], reward_funcs=both)
+    one = environments.reward_functions("correct")
+    trainer = trained(environments, tmp_path, [RIGHT, WRONG], reward_funcs=[*one, constant])
+    assert trainer.rewards[:, :2].tolist() == [[1.0, 0.5], [0.0, 0.5]]
+    with pytest.raises(ValueError, match="hunt declares no reward_components"):
+        TRLEnvironments(client.environment("hunt"), reward="sum").reward_functions()

@@ -287,3 +287,13 @@ def test_the_tasks_of_a_split_have_names(url: str, plugin: str) -> None:
     config = ORSTasksetConfig(id=plugin, base_url=url, environment="hunt", split="train", reward="last")
     assert [task.data.name for task in ORSTaskset(config)][:2] == ["hunt/train/0", "hunt/train/1"]
     assert Path(sys.modules[ORSTaskset.__module__].__file__ or "").name == "verifiers.py"
+
+
+async def test_metrics_have_the_named_rewards(model: Model, url: str) -> None:
+    trace = await played(model, url, [HINT, RIGHT], environment="parts")
+    assert (trace.reward, trace.metrics["ors/reward/correct"]) == (1.75, 1.0)
+    assert trace.metrics["ors/reward/format"] == 0.75
+    failed = await played(model, url, [HINT, ("crash", {})], environment="parts")
+    assert not any(name.startswith("ors/reward/") for name in failed.metrics)
+    cut = await played(model, url, [HINT, HINT, RIGHT], environment="parts", max_turns=2)
+    assert (cut.reward, cut.metrics["ors/reward/format"]) == (0.5, 0.5)

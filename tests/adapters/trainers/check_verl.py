@@ -407,3 +407,23 @@ def test_every_outcome_counts_as_the_table_says(url: str, rollout: Rollout) -> N
         return [asyncio.run(played(environment, case, arguments)) for case in cases]
 
     check(url, play)
+
+
+async def test_named_rewards_are_columns_of_the_batch_and_metrics_of_the_step(url: str, rollout: Rollout) -> None:
+    hinted = (called("hint"), called("guess", number=3))
+    done, _ = await rollout(url, [CRASH, hinted, WRONG, SHRUG], environment="parts")
+    assert sorted(done.meta_info["reward_extra_keys"]) == ["correct", "format"]
+    tensor, extra = ray_trainer.extract_reward(done)
+    rows = zip(tensor.sum(-1).tolist(), extra["correct"].tolist(), extra["format"].tolist(), strict=True)
+    assert sorted(rows) == [(0.0, 0.0, 0.0), (0.0, 0.0, 0.0), (0.5, 0.0, 0.5), (1.75, 1.0, 0.75)]
+    advantages(done)
+    done.batch["token_level_scores"] = done.batch["rm_scores"]
+    metrics = ray_trainer.compute_data_metrics(done, use_critic=False)
+    assert metrics["ors/reward/correct"] == pytest.approx(1 / 3)
+    assert metrics["ors/reward/format"] == pytest.approx(1.25 / 3)
+
+
+async def test_rewards_that_are_not_declared_are_no_columns(url: str, rollout: Rollout) -> None:
+    done, _ = await rollout(url, [RIGHT, WRONG])
+    assert done.meta_info["reward_extra_keys"] == []
+    assert done.non_tensor_batch["ors_components"].tolist() == [{}, {}]

@@ -7,7 +7,7 @@ import typing_extensions
 
 from ors import Server
 from tests.support.live_server import serving
-from tests.support.training_environment import Essay, Gallery, Hunt, Locked
+from tests.support.training_environment import Essay, Gallery, Hunt, Locked, Parts
 
 if find_spec("skyrl"):  # which is for Python 3.12: pydantic wants this one of it before
     typing.TypedDict = typing_extensions.TypedDict
@@ -15,8 +15,8 @@ if find_spec("skyrl"):  # which is for Python 3.12: pydantic wants this one of i
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
-    """A server with the environments "hunt", "essay", "gallery" and "locked"."""
-    with serving(Server([Hunt, Essay, Gallery, Locked])) as url:
+    """A server with the environments "hunt", "essay", "gallery", "locked" and "parts"."""
+    with serving(Server([Hunt, Essay, Gallery, Locked, Parts])) as url:
         yield url
 
 

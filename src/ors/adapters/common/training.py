@@ -5,8 +5,10 @@ from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from statistics import fmean
 from typing import Any, Self, assert_never, get_args
 
+from ors._rewards import MOST_COMPONENTS
 from ors.client import AsyncSession, Session
 from ors.rollouts import (
     EpisodeRecord,
@@ -88,23 +90,27 @@ class Account:
 
     def __init__(self, training: Training) -> None:
         self.paid = 0.0
-        self._rules, self._rewards = Rules(**training.arguments), list[float | None]()
+        self._rules, self._steps = Rules(**training.arguments), list[ToolMessage]()
 
     def pay(self, new: Sequence[Message], record: EpisodeRecord | None) -> float:
         """The part of a step. With it, all that is paid is what the episode counts as if it ends here.
 
         Raises `NoReward` if it has ended, and is left out.
         """
-        self._rewards += [each.reward for each in new if isinstance(each, ToolMessage)]
+        self._steps += [each for each in new if isinstance(each, ToolMessage)]
         due = self._so_far() if record is None else reward_of(record)
         before, self.paid = self.paid, due
         return due - before
 
     def _so_far(self) -> float:
         try:
-            return self._rules.score(Truncated("tokens"), self._rewards) or 0.0
+            return self._rules.score(Truncated("tokens"), [each.reward for each in self._steps]) or 0.0
         except Exception:  # a function of the user's that needs the whole episode
             return self._rules.truncated_reward or 0.0
+
+    def components(self) -> dict[str, float]:
+        """The named rewards of the steps so far."""
+        return self._rules.components(Truncated("tokens"), self._steps)
 
 
 class NoReward(Exception):
@@ -139,6 +145,13 @@ def told(outcome: Outcome) -> str:
 def kind(outcome: Outcome) -> str:
     """The outcome's name in metrics."""
     return f"failed_{outcome.who}" if isinstance(outcome, Failed) else outcome.type
+
+
+def component_means(records: Sequence[EpisodeRecord]) -> dict[str, float]:
+    """Metrics: the means of the named rewards. An episode that counts and lacks one counts as 0 in it."""
+    counted = [each.components for each in records if each.reward is not None]
+    names = Counter(name for each in counted for name in each).most_common(MOST_COMPONENTS)
+    return {f"ors/reward/{name}": fmean(each.get(name, 0.0) for each in counted) for name, _ in names}
 
 
 class MostFailed(RuntimeError):
@@ -220,6 +233,8 @@ class Recent:
 
     def __init__(self) -> None:
         self.watch, self._records = Watch(), deque[EpisodeRecord](maxlen=_ALL_WINDOW)
+        self.names: tuple[str, ...] | None = None
+        """The names of rewards that the environment declares, once somebody has asked."""
 
     def count(self, record: EpisodeRecord) -> dict[str, float]:
         """Logs why an episode failed; returns its metrics.

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, fields
 from math import isfinite
 from typing import Literal, Required, TypedDict, get_args
 
+from ors._rewards import MOST_COMPONENTS
 from ors.providers.messages import Message, ToolMessage, Usage
 from ors.rollouts.episodes.outcome import Failed, Outcome, Party, Truncated
 from ors.rollouts.episodes.scoring import Scoring
@@ -39,14 +40,15 @@ def reducer(reduction: Reduction) -> Callable[[Sequence[float]], float]:
 def reduce_components(steps: Iterable[Mapping[str, float]], reduction: Reduction) -> dict[str, float]:
     """The named rewards of an episode: those of its steps, each name reduced alone.
 
-    One whose reduction fails is left out, as with a function that needs a value for each step.
+    One whose reduction fails is left out, as with a function that needs a value for each step; and so are
+    names beyond the limit of one result.
     """
     series: dict[str, list[float]] = {}
     for step in steps:
         for name, value in step.items():
             series.setdefault(name, []).append(value)
     reduced: dict[str, float] = {}
-    for name, values in series.items():
+    for name, values in list(series.items())[:MOST_COMPONENTS]:
         with suppress(Exception):
             if isfinite(value := reducer(reduction)(values)):
                 reduced[name] = float(value)
