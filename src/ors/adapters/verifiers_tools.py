@@ -52,6 +52,7 @@ class ORSToolset(vf.Toolset[vf.ToolsetConfig, ORSState]):
         new = await self._episode.step(AgentMessage(calls=(ToolInvocation(name, made),)))
         result = next((each for each in new if isinstance(each, ToolMessage)), None)
         self.state.rewards += [] if result is None else [result.reward]
+        self.state.components += [] if result is None else [result.components]
         if self._episode.record is not None:
             self.state.note(self._episode.record)
         if result is None:

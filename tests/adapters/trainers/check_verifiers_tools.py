@@ -120,3 +120,9 @@ async def test_a_nudge_that_nobody_would_send_is_refused(model: Model, url: str)
 async def test_an_environment_that_scores_the_last_message_is_refused(model: Model, url: str) -> None:
     with pytest.raises(ValueError, match="use ORSHarness"):
         await played(model, url, [], environment="essay")
+
+
+async def test_metrics_have_the_named_rewards(model: Model, url: str) -> None:
+    trace = await played(model, url, [HINT, RIGHT], environment="parts")
+    assert (trace.reward, trace.metrics["ors/reward/correct"]) == (1.75, 1.0), trace.last_error
+    assert trace.metrics["ors/reward/format"] == 0.75

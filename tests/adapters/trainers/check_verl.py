@@ -409,7 +409,9 @@ def test_every_outcome_counts_as_the_table_says(url: str, rollout: Rollout) -> N
     check(url, play)
 
 
-async def test_named_rewards_are_columns_of_the_batch_and_metrics_of_the_step(url: str, rollout: Rollout) -> None:
+async def test_named_rewards_are_columns_of_the_batch_and_metrics_of_the_step(
+    url: str, rollout: Rollout
+) -> None:
     hinted = (called("hint"), called("guess", number=3))
     done, _ = await rollout(url, [CRASH, hinted, WRONG, SHRUG], environment="parts")
     assert sorted(done.meta_info["reward_extra_keys"]) == ["correct", "format"]
