@@ -14,7 +14,8 @@ from ors._rewards import MOST_COMPONENTS
 from ors.rollouts import EpisodeRecord, Failed, Reduction, TaskRef, Truncated, play
 from ors.rollouts.episodes.rules import EpisodeLimits, reduce_components
 from ors.rollouts.episodes.scoring import Scoring
-from ors.rollouts.records import RunInfo, RunWriter, compare, export_run, read_run, summarize
+from ors.rollouts.records import Entry, RunInfo, RunWriter, check, compare, export_run, read_run, summarize
+from ors.types import RewardSpec
 from tests.rollouts.records.test_statistics import INFRASTRUCTURE, entry
 from tests.support.episode_records import LOST, episode
 from tests.support.essay_environment import Essay
@@ -160,3 +161,45 @@ async def test_trajectories_have_the_components_of_the_episode_and_of_its_steps(
     (named,) = (each for each in extras if "components" in each)
     assert named["components"] == {"tidy": 0.75, "correct": 1.0}
     assert named["step_components"] == [{"tidy": 0.25}, {"correct": 1.0, "tidy": 0.5}]
+
+
+def test_a_declared_range_bounds_the_interval_of_the_mean() -> None:
+    """The interval of rewards from 0 to 10 is ten times that of the same rewards from 0 to 1."""
+    values = [1.0, 1.0, 0.9, 1.0, 0.2]
+    small = summarize([entry(n, value) for n, value in enumerate(values)]).reward
+    declared = summarize(
+        [entry(n, 10 * value - 5, range=(-5.0, 5.0)) for n, value in enumerate(values)]
+    ).reward
+    unknown = summarize([entry(n, 10 * value - 5) for n, value in enumerate(values)]).reward
+    assert small is not None
+    assert declared is not None
+    assert unknown is not None
+    assert (small.low, small.high) != (None, None)
+    assert declared.low == pytest.approx(10 * (small.low or 0) - 5)
+    assert declared.high == pytest.approx(10 * (small.high or 0) - 5)
+    assert (declared.high or 0) < 5 < (unknown.high or 0)
+    outside = summarize([entry(n, value, range=(0.0, 0.5)) for n, value in enumerate(values)]).reward
+    plain = summarize([entry(n, value, range=(-99.0, 0.5)) for n, value in enumerate(values)]).reward
+    assert outside == plain  # a range that rewards leave bounds nothing
+
+
+def test_a_declared_range_bounds_the_difference_of_two_runs() -> None:
+    def run(*values: float) -> list[Entry]:
+        return [entry(n, value, range=(0.0, 4.0)) for n, value in enumerate(values)]
+
+    found = compare(run(0.0, 0.0, 4.0), run(4.0, 4.0, 4.0))
+    assert found is not None
+    assert found.difference.high == 4.0
+    assert found.difference.low == pytest.approx(-3.0702, abs=1e-4)
+
+
+def test_a_run_keeps_what_its_environment_declares(tmp_path: Path) -> None:
+    declared = RewardSpec((0.0, 0.5), {"correct": "Whether it is right."})
+    with RunWriter.create(tmp_path / "run", RunInfo.gathered({})) as writer:
+        writer.declare("adder", declared)
+        writer.append(episode(0, 1.0))
+    run = read_run(tmp_path / "run")
+    assert run.info.rewards == {"adder": declared}
+    assert [each.range for each in run.entries] == [(0.0, 0.5)]
+    (found,) = (each for each in check(run.entries) if each.kind == "outside_range")
+    assert "0 to 0.5" in found.text

@@ -29,3 +29,10 @@ class Essay(Environment):
     async def fail(self) -> ToolOutput:
         """Breaks the grader."""
         raise RuntimeError("the grader is broken")
+
+
+class Graded(Essay):
+    """Declares its rewards."""
+
+    reward_range = (0, 3)
+    reward_components = {"correct": "Whether the answer is right.", "tidy": "How tidy the text is."}

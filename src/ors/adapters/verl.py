@@ -42,6 +42,10 @@ class ORSAgentLoop(AgentLoopBase):
             )
         env, task = shared_client(self._base_url).environment(self._environment), row["extra_info"]
         agents: list[TokenAgent] = []
+        played = recent(self._base_url, self._environment)
+        if played.names is None:
+            with suppress(ORSError):  # the episode will say why
+                played.names = tuple((await env.reward_spec()).components)
 
         def attempt() -> Awaitable[EpisodeRecord]:
             agents.append(TokenAgent(self, sampling_params))
@@ -51,9 +55,5 @@ class ORSAgentLoop(AgentLoopBase):
         record = await with_retries(attempt, self._training.retries)
         if kind(record.outcome) in ("failed_agent", "failed_model") and record.reward is None:
             raise RuntimeError(f"the episode {told(record.outcome)}")
-        played = recent(self._base_url, self._environment)
         metrics = played.count(record)
-        if played.names is None:
-            with suppress(ORSError):
-                played.names = tuple((await env.reward_spec()).components)
         return agents[-1].output(record, row.get("global_steps"), metrics, played.names or ())

@@ -60,7 +60,7 @@ def test_a_line_has_the_attempts_before_it_whole(tmp_path: Path) -> None:
     line = encode(record, Blobs(tmp_path))
     assert decode(line, Blobs(tmp_path)) == record
     VALIDATOR.validate(json.loads(line))
-    found = entry(line, "episodes.jsonl", 0, Scoring())
+    found = entry(line, "episodes.jsonl", 0, Scoring(), {})
     assert (found.id, found.outcome, found.calls) == (record.id, record.outcome, 1)
 
 

@@ -27,6 +27,8 @@ class EvalTally:
     total: int
     """Episodes to play, with those of earlier runs."""
     scoring: Scoring = BY_DEFAULT
+    range: tuple[float, float] | None = None
+    """The least and the highest reward that the environment declares."""
     done: int = 0
     unrewarded: int = 0
     """Episodes that ended without a reward, and count as `scoring` says."""
@@ -41,7 +43,11 @@ class EvalTally:
 
     def add(self, record: EpisodeRecord | Entry) -> None:
         """Counts an episode, as it was played or as the index of its run has it."""
-        entry = record if isinstance(record, Entry) else replace(entry_of(record), scoring=self.scoring)
+        entry = (
+            record
+            if isinstance(record, Entry)
+            else replace(entry_of(record), scoring=self.scoring, range=self.range)
+        )
         self.done += 1
         self.usage += entry.usage
         if entry.failed_by:
@@ -54,7 +60,7 @@ class EvalTally:
 
     def mean(self) -> Estimate | None:
         """The mean reward so far, with its interval. Another thread may ask for it."""
-        return mean_score(list(map(tuple, list(self.rewards.values()))))
+        return mean_score(list(map(tuple, list(self.rewards.values()))), self.range)
 
 
 REFRESHES = 4

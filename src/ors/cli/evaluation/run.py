@@ -18,6 +18,7 @@ from ors.client import AsyncEnvironment, AsyncORS
 from ors.rollouts import Agent, EpisodeKey, EpisodeRecord, Failed, Outcome, TaskRef, episode_key, rollouts
 from ors.rollouts.episodes.scoring import Scoring
 from ors.rollouts.records import Finding, Run, RunWriter, read_run
+from ors.types import RewardSpec
 
 STOP_AFTER = 20
 """So many failures in a row stop a run: the next would fail too, and cost as much."""
@@ -58,9 +59,13 @@ class EvalRun:
             name = known_name(await client.list_environments(), self.plan.environment)
             env = client.environment(name)
             tasks = await self.plan.tasks.tasks(env)
+            declared = await env.reward_spec()
             with opened() as writer:
                 self.begun = True
+                if declared != RewardSpec():
+                    writer.declare(name, declared)
                 tally = EvalTally(len(tasks) * self.plan.samples, Scoring.of(self.plan.as_json()))
+                tally.range = declared.range
                 tally.tell = (lambda finding: None) if quiet else _tell
                 skip = _played(read_run(writer.folder), tasks, self.plan.samples, tally, retry)
                 how: dict[str, Any] = {**self.plan.playing(), "concurrency": concurrency}

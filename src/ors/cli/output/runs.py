@@ -311,7 +311,7 @@ def _counts(counts: Any) -> str:
 def entry_json(place: int, entry: Entry) -> dict[str, Any]:
     found = asdict(entry)
     task = found.pop("task")
-    for key in ("part", "offset", "size", "model_seconds", "call_seconds", "scoring", "actions"):
+    for key in ("part", "offset", "size", "model_seconds", "call_seconds", "scoring", "actions", "range"):
         del found[key]
     return {
         "number": place,

@@ -12,6 +12,7 @@ from ors.rollouts.records.statistics import (
     CONFIDENCE,
     Estimate,
     clustered_mean,
+    declared_range,
     mean_of,
     scores_by_component,
     scores_by_task,
@@ -84,7 +85,9 @@ def compare(before: Iterable[Entry], after: Iterable[Entry]) -> Comparison | Non
     is the paired t-test, which then gives nearly the same.
     """
     before, after = list(before), list(after)
-    found = _compared(scores_by_task(before), scores_by_task(after))
+    found = _compared(
+        scores_by_task(before), scores_by_task(after), declared_range([*before, *after]) or (0.0, 1.0)
+    )
     if found is None:
         return None
     first, second = scores_by_component(before), scores_by_component(after)
@@ -92,7 +95,7 @@ def compare(before: Iterable[Entry], after: Iterable[Entry]) -> Comparison | Non
     return replace(found, components={name: each for name, each in named.items() if each is not None})
 
 
-def _compared(first: Scores, second: Scores) -> Comparison | None:
+def _compared(first: Scores, second: Scores, bounds: tuple[float, float] = (0.0, 1.0)) -> Comparison | None:
     common = sorted(first.keys() & second.keys(), key=lambda task: task.order)
     if not common:
         return None
@@ -102,8 +105,9 @@ def _compared(first: Scores, second: Scores) -> Comparison | None:
     p, test = significance(differences)
     difference = clustered_mean([each] for each in differences)
     assert difference is not None
-    if difference.low is not None and difference.high is not None and _is_share(first, second):
-        difference = replace(difference, low=max(-1.0, difference.low), high=min(1.0, difference.high))
+    if difference.low is not None and difference.high is not None and _are_within(bounds, first, second):
+        most = bounds[1] - bounds[0]
+        difference = replace(difference, low=max(-most, difference.low), high=min(most, difference.high))
     return Comparison(
         changes,
         mean_of([change.before for change in changes]),
@@ -116,9 +120,9 @@ def _compared(first: Scores, second: Scores) -> Comparison | None:
     )
 
 
-def _is_share(*runs: Scores) -> bool:
-    """Whether every episode counts as 0 to 1."""
-    return all(0 <= score <= 1 for run in runs for task in run.values() for score in task)
+def _are_within(bounds: tuple[float, float], *runs: Scores) -> bool:
+    """Whether what every episode counts as is between the bounds."""
+    return all(bounds[0] <= score <= bounds[1] for run in runs for task in run.values() for score in task)
 
 
 def _change(task: TaskKey, before: Sequence[float], after: Sequence[float]) -> TaskChange:

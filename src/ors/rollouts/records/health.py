@@ -55,7 +55,7 @@ class Finding:
 
 
 def check(entries: Sequence[Entry], reward_range: Range | None = None) -> list[Finding]:
-    """The findings about episodes. `reward_range` is what their environment declares."""
+    """The findings about episodes. `reward_range` takes the place of what their environment declares."""
     scored = [each for each in entries if isinstance(each.outcome, Scored) and each.reward is not None]
     found = [*_failures(entries), *_counted(entries), *_outside(scored, reward_range), *_constant(entries)]
     return [
@@ -139,9 +139,10 @@ def _counted(entries: Sequence[Entry]) -> Found:
 
 
 def _outside(scored: Sequence[Entry], declared: Range | None) -> Found:
-    low, high = declared or (-inf, inf)
-    group = [each for each in scored if not low <= _reward(each) <= high]
+    ranges = {each.id: declared or each.range or (-inf, inf) for each in scored}
+    group = [each for each in scored if not ranges[each.id][0] <= _reward(each) <= ranges[each.id][1]]
     if group:
+        low, high = ranges[group[0].id]
         text = f"{_share(group, scored)} earned a reward outside of {low:g} to {high:g}, such as"
         advice = "Fix the grader, or declare the range that it has (reward_range)"
         yield _finding("outside_range", f"{text} {_reward(group[0]):g}", advice, group)

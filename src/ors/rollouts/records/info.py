@@ -19,6 +19,7 @@ from ors._version import __version__
 from ors.providers.messages import Seconds
 from ors.rollouts.records.files import RunError, open_file
 from ors.rollouts.records.line import SCHEMA, check_schema, validated
+from ors.types import RewardSpec
 
 FILE = "run.json"
 GIT_SECONDS = 5.0
@@ -77,6 +78,8 @@ class RunInfo:
     """Hash of the environment's files, if they are here."""
     earlier: tuple[Mapping[str, Any], ...] = ()
     """Target, git state and hash before the run was resumed with others."""
+    rewards: Mapping[str, RewardSpec] = field(default_factory=dict)
+    """What its environments declare of their rewards."""
 
     @classmethod
     def gathered(

@@ -18,7 +18,7 @@ from ors.rollouts.episodes.outcome import (
 )
 from ors.rollouts.records.files import write_whole
 from ors.rollouts.records.reader import Entry, Run
-from ors.rollouts.records.statistics import Estimate, Row, Summary, counted, summarize
+from ors.rollouts.records.statistics import Estimate, Row, Summary, counted, declared_range, summarize
 
 FILE = "picture.svg"
 WIDTH = 760
@@ -48,7 +48,7 @@ def picture(title: str, entries: Sequence[Entry]) -> str:
     rewards = [score for entry in entries if (score := entry.score) is not None]
     rows = summary.splits[:MOST_SPLITS]
     parts = [_heading(title, summary), _outcomes(summary, 84)]
-    axis = _axis(rewards)
+    axis = _axis(rewards, declared_range(entries) or (0.0, 1.0))
     parts.append(
         _histogram(rewards, axis, 150) if rewards else _text(MARGIN, 180, "No episode has a reward.")
     )
@@ -98,9 +98,9 @@ def _color(kind: type[Outcome]) -> str:
     assert_never(kind)
 
 
-def _axis(rewards: Sequence[float]) -> tuple[float, float]:
-    """The range from 0 to 1, or more if rewards need it."""
-    return min([0.0, *rewards]), max([1.0, *rewards])
+def _axis(rewards: Sequence[float], declared: tuple[float, float]) -> tuple[float, float]:
+    """The declared range, or from 0 to 1; more if rewards need it."""
+    return min([declared[0], *rewards]), max([declared[1], *rewards])
 
 
 def _histogram(rewards: Sequence[float], axis: tuple[float, float], top: int) -> str:

@@ -19,6 +19,7 @@ from ors.rollouts.records.activity import Actions, actions, times
 from ors.rollouts.records.files import Blobs, NewerSchema, RunError, open_file
 from ors.rollouts.records.info import FILE, read_info
 from ors.rollouts.records.line import Line, check_schema, decode, parsed, validated
+from ors.types import RewardSpec
 
 _BUFFER = 1024 * 1024
 _MESSAGES = b',"messages":['
@@ -54,6 +55,8 @@ class Entry:
     rewards: tuple[float | None, ...] = ()
     """The reward of each step."""
     actions: Actions = _UNKNOWN
+    range: tuple[float, float] | None = None
+    """The least and the highest reward that its environment declares."""
 
     @property
     def score(self) -> float | None:
@@ -81,7 +84,7 @@ class Entry:
         return self.outcome.who if isinstance(self.outcome, Failed) else None
 
 
-def entry(line: bytes, part: str, offset: int, scoring: Scoring) -> Entry:
+def entry(line: bytes, part: str, offset: int, scoring: Scoring, rewards: Mapping[str, RewardSpec]) -> Entry:
     """The entry of a line.
 
     Raises:
@@ -92,10 +95,13 @@ def entry(line: bytes, part: str, offset: int, scoring: Scoring) -> Entry:
         head = parsed(line)
         head["times"] = _times(head.get("messages"))
     read = validated({**head, "messages": (), "earlier": ()}, Line)
-    return _of(read, part, offset, len(line), scoring)
+    declared = rewards.get(read.environment)
+    return _of(read, part, offset, len(line), scoring, None if declared is None else declared.range)
 
 
-def _of(read: Line, part: str, offset: int, size: int, scoring: Scoring) -> Entry:
+def _of(
+    read: Line, part: str, offset: int, size: int, scoring: Scoring, bounds: tuple[float, float] | None
+) -> Entry:
     return Entry(
         read.id,
         task_key(TaskRef(read.environment, read.split, read.index, read.task)),
@@ -116,6 +122,7 @@ def _of(read: Line, part: str, offset: int, size: int, scoring: Scoring) -> Entr
         {sys.intern(name): value for name, value in read.components.items()},
         read.rewards,
         read.actions or Actions(len(read.times.calls)),
+        bounds,
     )
 
 
@@ -227,7 +234,7 @@ class Run:
             if not line.endswith(b"\n"):
                 break
             try:
-                self._add(entry(line, part, offset, self._scoring))
+                self._add(entry(line, part, offset, self._scoring, self.info.rewards))
             except NewerSchema as error:
                 raise NewerSchema(f"{self.folder / part}:{number + 1}: {error}") from None
             except RunError as error:

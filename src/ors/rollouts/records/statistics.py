@@ -136,7 +136,7 @@ def summarize(entries: Sequence[Entry]) -> Summary:
         rewarded=rewarded,
         unrewarded=sum(map(len, scores)) - rewarded,
         scoring=entries[0].scoring if entries else BY_DEFAULT,
-        reward=mean_score(scores),
+        reward=mean_score(scores, declared_range(entries)),
         components=_component_means(entries),
         passes=pass_rates(list(scores)),
         outcomes=_counts(entry.outcome.type for entry in entries),
@@ -155,22 +155,38 @@ def task_rows(entries: Sequence[Entry]) -> list[Row]:
     return _rows(entries, lambda task: task, lambda task: task.label)
 
 
-def mean_score(tasks: Iterable[Sequence[float]]) -> Estimate | None:
-    """The mean of what all episodes count as. Between 0 and 1, its interval stays there, by Wilson's method.
+def mean_score(
+    tasks: Iterable[Sequence[float]], bounds: tuple[float, float] | None = None
+) -> Estimate | None:
+    """The mean of what all episodes count as. If all are between bounds, so is its interval.
 
-    Wilson's method takes the number of independent episodes that would have the same error; where all are
-    0, or all 1, it is the number of tasks.
+    The bounds are 0 and 1 unless others are declared. The method is Wilson's, with the number of independent
+    episodes that would have the same error; where all are at one bound, it is the number of tasks.
     """
+    low, high = bounds or (0.0, 1.0)
+    width = high - low
     tasks = [task for task in tasks if task]
     found = clustered_mean(tasks)
-    if found is None or found.error is None or not all(0 <= each <= 1 for task in tasks for each in task):
+    if (
+        found is None
+        or found.error is None
+        or not all(low <= each <= high for task in tasks for each in task)
+    ):
         return found
-    mean, variance, t = found.mean, found.mean * (1 - found.mean), quantile(CONFIDENCE, len(tasks) - 1)
+    mean, t = (found.mean - low) / width, quantile(CONFIDENCE, len(tasks) - 1)
+    variance = mean * (1 - mean)
     if variance > 0 and not found.error:
         return found
-    share = t * t * (found.error**2 / variance if variance > 0 else 1 / len(tasks))
+    share = t * t * ((found.error / width) ** 2 / variance if variance > 0 else 1 / len(tasks))
     middle, reach = (mean + share / 2) / (1 + share), sqrt(share * (variance + share / 4)) / (1 + share)
-    return replace(found, low=max(0.0, middle - reach), high=min(1.0, middle + reach))
+    least, most = max(0.0, middle - reach), min(1.0, middle + reach)
+    return replace(found, low=low + width * least, high=low + width * most)
+
+
+def declared_range(entries: Iterable[Entry]) -> tuple[float, float] | None:
+    """The range of rewards that the environments of all episodes declare; None if it is not the same."""
+    found = {entry.range for entry in entries}
+    return found.pop() if len(found) == 1 else None
 
 
 def clustered_mean(clusters: Iterable[Sequence[float]]) -> Estimate | None:
@@ -290,7 +306,7 @@ def _row(name: str, entries: Sequence[Entry]) -> Row:
         tasks=len({entry.task for entry in entries}),
         episodes=len(entries),
         rewarded=_rewarded(entries),
-        reward=mean_score(scores_by_task(entries).values()),
+        reward=mean_score(scores_by_task(entries).values(), declared_range(entries)),
         failed=sum(isinstance(entry.outcome, Failed) for entry in entries),
     )
 

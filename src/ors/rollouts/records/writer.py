@@ -3,6 +3,7 @@
 import os
 import re
 import threading
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -11,6 +12,7 @@ from ors.rollouts.episodes.episode import EpisodeRecord
 from ors.rollouts.records.files import Blobs, RunError, open_regular, write_whole
 from ors.rollouts.records.info import FILE, RunInfo, info_bytes, read_info
 from ors.rollouts.records.line import encode
+from ors.types import RewardSpec
 
 try:
     import fcntl
@@ -89,6 +91,15 @@ class RunWriter:
             OSError: it cannot be written.
         """
         write_whole(self.folder / FILE, info_bytes(info))
+
+    def declare(self, environment: str, rewards: RewardSpec) -> None:
+        """Adds what an environment declares of its rewards to the description of the run.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        info = read_info(self.folder)
+        self.describe(replace(info, rewards={**info.rewards, environment: rewards}))
 
     def append(self, record: EpisodeRecord) -> None:
         """Writes one episode. After a kill, the file has all of it, none of it, or a torn last line.
