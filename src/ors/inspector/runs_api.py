@@ -164,6 +164,7 @@ def _row(entry: Entry) -> dict[str, Any]:
         "outcome": entry.outcome.type,
         "detail": detail(entry),
         "reward": entry.score,
+        "components": entry.components,
         "calls": entry.calls,
         "tokens": tokens(entry),
         "seconds": entry.seconds,
@@ -206,6 +207,10 @@ def _difference(every: Sequence[TaskPair], compared: Comparison | None) -> dict[
         "difference": compared and compared.difference.mean,
         "error": compared and compared.difference.error,
         "p": compared and compared.p,
+        "components": [
+            {"name": name, "difference": each.difference.mean, "error": each.difference.error}
+            for name, each in (compared.components.items() if compared else ())
+        ],
     }
 
 

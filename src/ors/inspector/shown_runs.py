@@ -9,6 +9,7 @@ from ors.errors import BadRequest, NotFound, TooLarge
 from ors.rollouts.records import Entry, Finding, Run, RunError, check, find_runs, read_run, summarize
 from ors.rollouts.records.files import Blobs, open_file
 from ors.rollouts.records.line import checked
+from ors.rollouts.records.statistics import declared_range
 
 GROWING_SECONDS = 10.0
 READING_SECONDS = 1.0
@@ -137,6 +138,11 @@ def figures(run: Run) -> dict[str, Any]:
         "unrewarded": summary.unrewarded,
         "mean": summary.reward and summary.reward.mean,
         "error": summary.reward and summary.reward.error,
+        "components": [
+            {"name": name, "mean": each.mean, "error": each.error}
+            for name, each in summary.components.items()
+        ],
+        "range": declared_range(entries),
         "passes": [{"k": each.k, "any": each.any, "all": each.all} for each in summary.passes],
         "tokens": usage.input_tokens + usage.output_tokens,
         "cost": usage.cost,

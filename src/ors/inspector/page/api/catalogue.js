@@ -68,6 +68,8 @@ async function fromProtocol() {
         tools: listedTools(listed),
         task_tools: [],
         required_secrets: listed.required_secrets ?? [],
+        reward_range: listed.reward_range ?? null,
+        reward_components: listed.reward_components ?? {},
       };
     }),
   );

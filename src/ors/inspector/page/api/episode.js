@@ -82,6 +82,15 @@ export class Episode extends EventTarget {
     return earned.length ? earned.reduce((sum, one) => sum + one, 0) : null;
   }
 
+  /** The sums of the named rewards. */
+  get components() {
+    const sums = {};
+    for (const step of this.steps)
+      for (const [name, value] of Object.entries(step.output?.metadata?.reward_components ?? {}))
+        if (typeof value === "number") sums[name] = (sums[name] ?? 0) + value;
+    return sums;
+  }
+
   get finished() {
     return this.steps.some((step) => step.output?.finished);
   }

@@ -22,6 +22,7 @@ export function asJson(episode) {
       seconds: step.seconds,
     })),
     total_reward: episode.total,
+    reward_components: episode.components,
     finished: episode.finished,
   });
 }

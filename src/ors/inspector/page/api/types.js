@@ -20,6 +20,8 @@
  * @property {Tool[]} tools
  * @property {Tool[]} task_tools
  * @property {string[]} required_secrets
+ * @property {[number, number] | null} reward_range
+ * @property {Record<string, string>} reward_components
  */
 
 /**
@@ -49,6 +51,7 @@
  * @property {number} calls
  * @property {number} running
  * @property {number | null} reward
+ * @property {Record<string, number>} components Sums of named rewards.
  * @property {boolean} finished
  * @property {Record<string, any>} task
  * @property {Record<string, number>} held Methods that held the event loop, with the seconds.
@@ -86,6 +89,7 @@
  * @property {string} environment
  * @property {string} outcome
  * @property {number | null} reward
+ * @property {Record<string, number>} components Sums of named rewards.
  * @property {number} calls
  * @property {number} ended
  * @property {number} seconds
@@ -107,6 +111,8 @@
  * @property {number} [unrewarded]
  * @property {number | null} [mean]
  * @property {number | null} [error]
+ * @property {{name: string, mean: number, error: number | null}[]} [components]
+ * @property {[number, number] | null} [range] The declared range of rewards.
  * @property {{k: number, any: number, all: number}[]} [passes]
  * @property {number} [tokens]
  * @property {number | null} [cost]
@@ -125,6 +131,7 @@
  * @property {string} outcome
  * @property {string} detail
  * @property {number | null} reward
+ * @property {Record<string, number>} components
  * @property {number} calls
  * @property {number} tokens
  * @property {number} seconds

@@ -1,7 +1,7 @@
 // @ts-check
 // Two runs side by side: per task both rewards and their difference; and two episodes of one task.
 
-import { button, fill, h, labelled, loading, select } from "../widgets/dom.js";
+import { button, fact, fill, h, labelled, loading, parts, select } from "../widgets/dom.js";
 import { histogram } from "../widgets/histogram.js";
 import { Listing } from "../widgets/listing.js";
 import {
@@ -114,6 +114,7 @@ class CompareView {
     error,
     p,
     widest,
+    components,
     histogram: spread,
   }) {
     this.#widest = widest;
@@ -136,7 +137,17 @@ class CompareView {
       ),
       tile("B against A", `${count(better)} better`, `${count(worse)} worse · ${count(same)} same`),
     );
-    fill(this.#spread, h("h2", null, "Rewards"), histogram({ ...spread, names: ["A", "B"] }));
+    const parted = components.map((one) =>
+      fact(one.name, one.difference > 0 ? "+" : "", withError(one.difference, one.error)),
+    );
+    fill(
+      this.#spread,
+      h("h2", null, "Rewards"),
+      histogram({ ...spread, names: ["A", "B"] }),
+      parted.length
+        ? [h("h3", null, "Named rewards, B − A"), h("dl", { class: "facts" }, parted)]
+        : null,
+    );
   }
 
   /** @returns {import("../widgets/table.js").Column<import("../api/types.js").TaskPair>[]} */
@@ -223,6 +234,7 @@ function half(run, n, told, change) {
     "p",
     { class: "brief-facts" },
     h("b", { class: "total" }, reward(episode.reward)),
+    parts(episode.components),
     outcomeBadge(episode.outcome.type, told.detail, episode.reward),
     h("span", null, plural(episode.rewards.length, "call")),
     h("span", null, seconds(episode.seconds)),

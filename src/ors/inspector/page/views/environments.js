@@ -2,7 +2,7 @@
 // The view of environments: descriptions, splits, and tools with their schemas.
 
 import { environments, size } from "../api/catalogue.js";
-import { failure, h, loading, reachable } from "../widgets/dom.js";
+import { fact, failure, h, loading, reachable } from "../widgets/dom.js";
 import { short } from "../api/json.js";
 import { arms, constraints, resolved, typeName } from "../api/schema.js";
 import { count, plural } from "../widgets/words.js";
@@ -31,6 +31,7 @@ function card(one, open) {
     h("h2", null, h("a", { href: link }, one.name)),
     summary ? h("p", { class: "lead" }, summary) : null,
     rest.map((paragraph) => h("p", null, paragraph)),
+    meaning(one),
     h("h3", null, "Splits"),
     h(
       "ul",
@@ -42,6 +43,21 @@ function card(one, open) {
       ? tools.map(([tool, special]) => toolItem(tool, special, open))
       : h("p", { class: "muted" }, "Each task has its own tools."),
   );
+}
+
+/** What the environment declares of its rewards. */
+function meaning({ reward_range: range, reward_components: components }) {
+  const sentences = Object.entries(components ?? {});
+  if (!range && !sentences.length) return null;
+  const bounds = range ? ` from ${range[0]} to ${range[1]}` : "";
+  return [
+    h("h3", null, `Rewards${bounds}`),
+    h(
+      "dl",
+      { class: "facts" },
+      sentences.map(([name, sentence]) => fact(name, sentence)),
+    ),
+  ];
 }
 
 function splitItem(environment, split) {

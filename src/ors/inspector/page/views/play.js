@@ -12,6 +12,7 @@ import {
   h,
   labelled,
   loading,
+  parts,
   reachable,
   select,
 } from "../widgets/dom.js";
@@ -229,11 +230,12 @@ function table(main, episode) {
   };
   episode.steps.forEach(put);
   let rewards = null;
+  let range = null;
   const onState = () => {
     tools.update();
     over.update();
     // A plot of hundreds of steps is redrawn only when it has changed.
-    if (!episode.running || rewards === null) rewards = rewardPlot(episode.steps);
+    if (!episode.running || rewards === null) rewards = rewardPlot(episode.steps, range);
     fill(summary, summed(episode, rewards));
   };
   const onStep = ({ detail: step }) => {
@@ -245,6 +247,13 @@ function table(main, episode) {
   const clock = setInterval(
     () => episode.running && tickRunning(items.get(episode.running), episode.running),
     100,
+  );
+  environments().then(
+    (all) => {
+      range = all.find((one) => one.name === episode.environment)?.reward_range ?? null;
+      if (range) onState();
+    },
+    () => {},
   );
   episode.addEventListener("step", onStep);
   episode.addEventListener("state", onState);
@@ -306,7 +315,7 @@ function summed(episode, rewards) {
       "dl",
       { class: "facts" },
       fact("State", h("span", { class: `state ${state}` }, words)),
-      fact("Reward", h("b", { class: "total" }, reward(episode.total))),
+      fact("Reward", h("b", { class: "total" }, reward(episode.total)), parts(episode.components)),
       fact("Calls", String(episode.steps.length)),
       fact("Session", h("code", { class: "sid" }, episode.sid)),
     ),

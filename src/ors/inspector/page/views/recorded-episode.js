@@ -1,7 +1,17 @@
 // @ts-check
 // One recorded episode: its conversation, and beside it its outcome, rewards and times.
 
-import { button, copyButton, fact, failure, fill, h, loading, reachable } from "../widgets/dom.js";
+import {
+  button,
+  copyButton,
+  fact,
+  failure,
+  fill,
+  h,
+  loading,
+  parts,
+  reachable,
+} from "../widgets/dom.js";
 import { conversation, ending, stepOf } from "../widgets/conversation.js";
 import { pretty } from "../api/json.js";
 import { address, blob, crumbs, outcomeBadge, recorded } from "../widgets/recorded.js";
@@ -147,7 +157,7 @@ export function facts({ episode, detail }) {
   return h(
     "dl",
     { class: "facts" },
-    fact("Reward", h("b", { class: "total" }, reward(episode.reward))),
+    fact("Reward", h("b", { class: "total" }, reward(episode.reward)), parts(episode.components)),
     fact("Outcome", outcomeBadge(outcome.type, detail, episode.reward)),
     fact("Agent", episode.agent || "–"),
     fact("Environment", episode.environment),

@@ -1,7 +1,7 @@
 // @ts-check
 // One run: figures, a histogram of its rewards, and its episodes to sort and filter.
 
-import { button, fill, h, loading, select } from "../widgets/dom.js";
+import { button, fact, fill, h, loading, select } from "../widgets/dom.js";
 import { histogram } from "../widgets/histogram.js";
 import { Listing } from "../widgets/listing.js";
 import {
@@ -16,7 +16,7 @@ import {
   unrewarded,
   withError,
 } from "../widgets/recorded.js";
-import { count, plural, reward, seconds, when } from "../widgets/words.js";
+import { count, named, plural, reward, seconds, when } from "../widgets/words.js";
 
 const OUTCOMES = [
   ["", "any"],
@@ -190,9 +190,16 @@ class RunView {
     );
     const bars = () => [...this.#spread.querySelectorAll("button")];
     const focused = bars().indexOf(document.activeElement);
-    fill(this.#spread, h("h2", null, "Rewards"), this.#histogram(spread), unreadable(run));
+    const means = run.components.map(({ name, mean, error }) => fact(name, withError(mean, error)));
+    fill(
+      this.#spread,
+      h("h2", null, "Rewards"),
+      this.#histogram(spread),
+      means.length ? h("dl", { class: "facts", "aria-label": "Named rewards" }, means) : null,
+      unreadable(run),
+    );
     bars()[focused]?.focus({ preventScroll: true });
-    const values = spread.bars.flatMap((bar) => [bar.from, bar.to]);
+    const values = [...spread.bars.flatMap((bar) => [bar.from, bar.to]), ...(run.range ?? [])];
     this.#scale = [Math.min(0, ...values), Math.max(0, ...values)];
   }
 
@@ -229,7 +236,10 @@ class RunView {
   /** @returns {import("../widgets/table.js").Column<import("../api/types.js").EpisodeRow>[]} */
   #columns() {
     const link = (one) => this.listing.link([one.id], one.task);
-    const earned = (one) => [reward(one.reward), meter(one.reward, this.#scale)];
+    const earned = (one) => [
+      h("span", { title: named(one.components) }, reward(one.reward)),
+      meter(one.reward, this.#scale),
+    ];
     return [
       { title: "Task", class: "task", order: "task", cell: (one) => [link(one), where(one)] },
       { title: "Outcome", class: "outcome", order: "outcome", cell: ending },

@@ -1,7 +1,7 @@
 // @ts-check
 // Read-only view of another client's session: its calls as they happen.
 
-import { endButton, fact, failure, fill, h, reachable } from "../widgets/dom.js";
+import { endButton, fact, failure, fill, h, parts, reachable } from "../widgets/dom.js";
 import { decodeAll } from "../api/events.js";
 import { outcomeOfText } from "../api/episode.js";
 import { ABSENT } from "./live.js";
@@ -177,7 +177,11 @@ class SessionView {
         session.failure ? fact("Why", session.failure) : null,
         fact("Environment", session.environment),
         session.outcome ? fact("Outcome", outcomeBadge(session.outcome, "", session.reward)) : null,
-        fact("Reward", h("b", { class: "total" }, reward(session.reward))),
+        fact(
+          "Reward",
+          h("b", { class: "total" }, reward(session.reward)),
+          parts(session.components),
+        ),
         fact("Calls", String(session.calls)),
         fact("Opened", `${clock(session.created)}, ${age(now - session.created)} ago`),
       ),

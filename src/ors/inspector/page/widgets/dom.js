@@ -1,6 +1,8 @@
 // @ts-check
 // Creates all elements of the page. Text is inserted as text, never as markup.
 
+import { named } from "./words.js";
+
 const SVG = "http://www.w3.org/2000/svg";
 
 function filled(node, props, children) {
@@ -139,6 +141,12 @@ export function labelled(label, control) {
 }
 
 /** A name and its value, in a list of facts. */
+/** Named rewards in small print below a reward, or null. */
+export const parts = (components) => {
+  const words = named(components);
+  return words && h("span", { class: "parts" }, words);
+};
+
 export const fact = (name, ...value) => [h("dt", null, name), h("dd", null, value)];
 
 /** Texts shown while something loads, and when that fails. */

@@ -1,7 +1,7 @@
 // @ts-check
 // The table of episodes that ended last.
 
-import { fill, h, reachable } from "./dom.js";
+import { fill, h, parts, reachable } from "./dom.js";
 import { outcomeBadge } from "./recorded.js";
 import { sessionLink, taskLine } from "./session-table.js";
 import { cellsOf, emptyRow, headRow } from "./table.js";
@@ -15,7 +15,7 @@ const COLUMNS = [
   { title: "Outcome", cell: (one) => outcomeBadge(one.outcome, "", one.reward) },
   { title: "Calls", class: "num wide", cell: ({ calls }) => count(calls) },
   { title: "Took", class: "num wide", cell: (one) => seconds(one.seconds) },
-  { title: "Reward", class: "num", cell: (one) => reward(one.reward) },
+  { title: "Reward", class: "num", cell: (one) => [reward(one.reward), parts(one.components)] },
   { title: "Ended", class: "num", cell: ({ ended }) => h("span", { "data-since": ended }) },
 ];
 

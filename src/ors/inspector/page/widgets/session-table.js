@@ -1,7 +1,7 @@
 // @ts-check
 // The table of live sessions, a page of the server's list.
 
-import { button, endButton, fill, h, reachable } from "./dom.js";
+import { button, endButton, fill, h, parts, reachable } from "./dom.js";
 import { short } from "../api/json.js";
 import { ask } from "../api/server.js";
 import { cellsOf, emptyRow, headRow } from "./table.js";
@@ -22,7 +22,11 @@ const COLUMNS = [
     class: "num wide",
     cell: ({ calls, running }) => [count(calls), plus(running)],
   },
-  { title: "Reward", class: "num", cell: (session) => reward(session.reward) },
+  {
+    title: "Reward",
+    class: "num",
+    cell: (session) => [reward(session.reward), parts(session.components)],
+  },
   // Made once for each row: its button may be waiting for confirmation.
   { title: "Actions", untitled: true, class: "act", cell: () => null },
 ];

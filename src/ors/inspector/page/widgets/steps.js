@@ -1,11 +1,11 @@
 // @ts-check
 // Steps of a trajectory: calls with inputs and results, and the plot of their rewards.
 
-import { button, h } from "./dom.js";
+import { button, h, parts } from "./dom.js";
 import { isObject, pretty } from "../api/json.js";
 import { legend, plot } from "./plot.js";
 import { blocks, text, tree } from "./show.js";
-import { clock, plural, reward, seconds } from "./words.js";
+import { clock, named, plural, reward, seconds } from "./words.js";
 
 const LOOKS = { ok: "ok", refused: "refused", failed: "error", running: "running" };
 
@@ -54,6 +54,7 @@ function marks(step) {
           `reward ${reward(output.reward)}`,
         )
       : null,
+    parts(output.metadata?.reward_components),
     output.finished ? h("span", { class: "badge finished" }, "finished") : null,
   ];
 }
@@ -90,7 +91,8 @@ function result(step) {
       h("span", { class: "since" }, "Running"),
     );
   if (step.status === "ok") {
-    const { blocks: list = [], metadata } = step.output;
+    const { blocks: list = [] } = step.output;
+    const metadata = withoutParts(step.output.metadata);
     return h(
       "div",
       { class: "result" },
@@ -112,6 +114,13 @@ function result(step) {
     h("p", { class: "verdict" }, who, step.reason ? h("code", null, step.reason) : null),
     step.error === null ? null : text(step.error),
   );
+}
+
+/** Metadata without the named rewards, which stand beside the reward; null if nothing is left. */
+function withoutParts(metadata) {
+  if (!isObject(metadata) || !named(metadata.reward_components)) return metadata;
+  const { reward_components: _, ...rest } = metadata;
+  return Object.keys(rest).length ? rest : null;
 }
 
 /** Shows a few simple values in one line; null for anything else. */
@@ -141,8 +150,8 @@ export function tickRunning(item, step) {
   since.textContent = `Running for ${elapsed.toFixed(1)} s, since ${clock(step.at)}${pings}`;
 }
 
-/** Reward per step as bars, their sum as a line. */
-export function rewardPlot(steps) {
+/** Reward per step as bars, their sum as a line; the axis shows the declared range, if there is one. */
+export function rewardPlot(steps, range = null) {
   const done = steps.filter((step) => step.status !== "running");
   if (done.length === 0) return h("p", { class: "muted" }, "Rewards are plotted here.");
   let sum = 0;
@@ -155,6 +164,8 @@ export function rewardPlot(steps) {
   const drawn = plot({
     label: `Reward per step and in total; total ${reward(sum)} after ${plural(done.length, "step")}`,
     series,
+    least: Math.min(0, range?.[0] ?? 0),
+    most: range?.[1] ?? 0,
     xs: [0.5, done.at(-1).n + 0.5],
     xFormat: (x) => (x < 1 ? "step 1" : String(Math.floor(x))),
     format: (y) => String(Number(y.toPrecision(3))),

@@ -10,6 +10,13 @@ export const plural = (n, one, many = `${one}s`) => `${count(n)} ${n === 1 ? one
 export const reward = (value) =>
   value === null || value === undefined ? "–" : String(Number(value.toFixed(6)));
 
+/** Named rewards in one line, such as "correct 1 · format 0.2"; null if there are none. */
+export const named = (components) =>
+  Object.entries(components ?? {})
+    .filter(([, value]) => typeof value === "number")
+    .map(([name, value]) => `${name} ${reward(value)}`)
+    .join(" · ") || null;
+
 /** Seconds with a suitable precision. */
 export function seconds(value) {
   if (value === null || value === undefined) return "–";
