@@ -424,7 +424,7 @@ def test_each_named_reward_has_a_function_and_together_they_give_the_reward(
 
 def test_the_reward_is_never_counted_twice(client: ORS, tmp_path: Path) -> None:
     environments = TRLEnvironments(client.environment("parts"), reward="sum")
-    both = [environments.reward, *environments.reward_functions("correct")]
+    both: list[Any] = [environments.reward, *environments.reward_functions("correct")]
     with pytest.raises(ValueError, match="count the reward twice"):
         trained(environments, tmp_path, [RIGHT, WRONG], reward_funcs=both)
     one = environments.reward_functions("correct")
