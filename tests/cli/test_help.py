@@ -103,12 +103,12 @@ def test_a_command_that_does_not_exist_is_used_wrongly_and_a_near_one_is_named()
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (["list"], 2, "Missing argument"),
+        (["list"], 2, "Give a URL or TARGET, or --installed"),
         (["list", "http://127.0.0.1:1"], 3, "cannot be reached"),
         (["list", "127.0.0.1:1"], 3, "cannot be reached"),
         (["list", "http://"], 2, "base_url"),
-        (["list", "no such thing"], 2, "neither the URL of a server, nor a module, nor an existing file"),
-        (["list", "nomodule"], 3, "'nomodule' is neither the URL of a server, nor a module"),
+        (["list", "no such thing"], 2, "neither the URL of a server, nor an installed environment"),
+        (["list", "nomodule"], 3, "'nomodule' is neither the URL of a server, nor an installed"),
         (["list", ""], 2, "'' is neither the URL of a server"),
         (["list", "ftp://127.0.0.1"], 2, "'ftp://127.0.0.1' is neither the URL of a server"),
         (["list", "127.0.0.1:1/"], 3, "http://127.0.0.1:1 cannot be reached"),

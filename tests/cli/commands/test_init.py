@@ -136,6 +136,9 @@ def test_a_package_with_a_wheel_installs_serves_and_passes_its_tests_in_a_fresh_
         done = subprocess.run(words.split(), cwd=project, env=variables(path), capture_output=True, text=True)
         assert done.returncode == 0, done.stdout + done.stderr
     assert " passed" in done.stdout
+    words = "ors eval adder==0.1.0 --model gold --split test --limit 2 --out run --json"
+    done = subprocess.run(words.split(), cwd=tmp_path, env=variables(path), capture_output=True, text=True)
+    assert json.loads(done.stdout)["reward"]["mean"] == 1.0, done.stderr
 
 
 def followed(dockerfile: Path, image: Path, env: dict[str, str]) -> list[str]:

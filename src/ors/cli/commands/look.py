@@ -8,7 +8,17 @@ import click
 
 from ors import JSONObject, ToolSpec
 from ors.cli.errors import WrongUsage, clean, wrong_usage
-from ors.cli.options.shared import JSON, WHERE, Choice, Command, api_key, as_json, environment, opening
+from ors.cli.options.shared import (
+    JSON,
+    TARGET,
+    WHERE,
+    Choice,
+    Command,
+    api_key,
+    as_json,
+    environment,
+    opening,
+)
 from ors.cli.output.banner import offered, print_offered
 from ors.cli.output.printing import (
     number,
@@ -19,6 +29,7 @@ from ors.cli.output.printing import (
     shortened,
 )
 from ors.cli.targets.connect import chosen, connected, opened
+from ors.cli.targets.installed import installed
 from ors.cli.targets.resolve import as_url
 from ors.client import Environment, TerminalToolSpec
 from ors.schemas import find_tool, signature, typed_input
@@ -90,18 +101,39 @@ def _print_page(listed: dict[str, Any], page: int, size: int) -> None:
     )
 
 
-@click.command("list", cls=Command, examples=["ors list adder", "ors list http://127.0.0.1:8080 --json"])
-@WHERE
+@click.command(
+    "list",
+    cls=Command,
+    examples=["ors list adder", "ors list http://127.0.0.1:8080 --json", "ors list --installed"],
+)
+@click.argument("where", metavar="URL|TARGET", type=TARGET, required=False)
+@click.option("--installed", "by_name", is_flag=True, help="List the environments of installed packages.")
 @api_key
 @as_json
-def list_command(where: str, api_key: str | None, as_json: bool) -> None:
+def list_command(where: str | None, by_name: bool, api_key: str | None, as_json: bool) -> None:
     """List environments with their tasks and tools."""
+    if by_name == (where is not None):
+        raise WrongUsage("Give a URL or TARGET, or --installed")
+    if where is None:
+        _print_installed(as_json)
+        return
     with connected(where, api_key) as client:
         found = offered(client)
     if as_json:
         print_json([one.as_json() for one in found])
     else:
         print_offered(found)
+
+
+def _print_installed(as_json: bool) -> None:
+    found = [(one.name, one.version, one.package, one.code) for one in installed()]
+    columns = ("name", "version", "package", "code")
+    if as_json:
+        print_json([dict(zip(columns, row, strict=True)) for row in found])
+    elif found:
+        print_table([column.upper() for column in columns], found)
+    else:
+        click.echo("No installed package offers an environment.", err=True)
 
 
 Tools = tuple[list[ToolSpec], TerminalToolSpec | None]

@@ -16,12 +16,13 @@ from typing import Any
 import ors
 from ors.cli.errors import Unreachable, WrongUsage, keep_report_apart, one_line, shown_path
 from ors.cli.settings import erase_secrets
+from ors.cli.targets.installed import Installed, find
 from ors.errors import InvalidEnvironment
 
 NOT_THE_AUTHORS = (Path(__file__).parents[1], Path(importlib.__file__).parent)
 NOT_SEARCHED = re.compile(r"\..*|__pycache__|tests?|venv|node_modules|site-packages|build|dist")
 NOT_IMPORTED = re.compile(r"test_.*|.*_test|conftest|setup|noxfile|__main__")
-NEITHER = "neither the URL of a server, nor a module, nor an existing file or folder"
+NEITHER = "neither the URL of a server, nor an installed environment, a module, a file or a folder"
 USES_ORS = re.compile(rb"^\s*(from|import)\s+ors\b", re.MULTILINE)
 
 
@@ -54,7 +55,8 @@ def roots(targets: Iterable[str]) -> list[Path]:
     found: dict[Path, None] = {}
     for target in targets:
         place, _ = _split(target)
-        for source in _sources(place) or ():
+        named = _named(target)
+        for source in [_installed_source(named)] if named else _sources(place):
             found[source.root if source.file else _home(source)] = None
     return list(found)
 
@@ -64,6 +66,9 @@ def _environments(target: str) -> "list[type[ors.Environment]]":
         raise WrongUsage(
             f"{target} is a URL. A TARGET is code: package.module[:Class], path/file.py[:Class] or a folder"
         )
+    if (named := _named(target)) is not None:
+        source, (_, name) = _installed_source(named), _split(named.code)
+        return [_class(_imported(source), name, source)] if name else _classes(_imported(source))
     place, name = _split(target)
     sources = _sources(place)
     if name is not None:
@@ -72,6 +77,16 @@ def _environments(target: str) -> "list[type[ors.Environment]]":
     if not found:
         raise Unreachable(f"No environment in {target}: no class derives from ors.Environment")
     return found
+
+
+def _named(target: str) -> Installed | None:
+    """The installed environment of a name. Entry points take time, so paths are not looked up."""
+    is_path = target.endswith(".py") or "/" in target or "\\" in target or Path(target).exists()
+    return None if is_path or ":" in target else find(target)
+
+
+def _installed_source(named: Installed) -> Source:
+    return Source(_split(named.code)[0], named.folder)
 
 
 def _split(target: str) -> tuple[str, str | None]:
