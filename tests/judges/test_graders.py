@@ -32,6 +32,7 @@ def test_contains_finds_whole_words() -> None:
     assert contains("(42)", "42")
     assert not contains("concatenate", "cat")
     assert not contains("The answer is 142.", "42")
+    assert not contains("42 " + "x" * 100_000, "42")  # as documented
     with pytest.raises(ValueError, match="expected is empty"):
         contains("anything", " ")
 
@@ -284,6 +285,7 @@ def test_json_is_checked_by_a_pydantic_type() -> None:
     assert not json_schema("{'name': 'a'}", Person)
     assert not json_schema('Here: {"name": "a"}', SCHEMA)
     assert not json_schema('{"name": NaN}', SCHEMA)
+    assert not json_schema("1", {"$ref": "#"})
     with pytest.raises(ValueError, match="'dependentSchemas', which is not known"):
         json_schema("{}", {"dependentSchemas": {}})
 
@@ -328,7 +330,6 @@ HOSTILE = {
 }
 
 
-@pytest.mark.timeout(20)  # all of them take less than a second
 @pytest.mark.parametrize("answer", HOSTILE.values(), ids=HOSTILE.keys())
 def test_no_answer_makes_a_grader_raise_or_hang(answer: str) -> None:
     assert [grade(answer) for grade in GRADERS] == [False] * len(GRADERS)

@@ -245,6 +245,7 @@ async def test_an_answer_that_is_too_long_is_refused_before_it_costs_anything() 
         assert refused.value.who == "client"
         assert provider.prompts() == []
         await provider.judge().grade("Q", "half a character: \ud800")
+        assert "half a character: ?" in provider.prompts()[0]  # providers refuse the other half
 
 
 async def test_the_record_has_what_was_asked_and_answered_and_no_secret(
@@ -252,7 +253,7 @@ async def test_the_record_has_what_was_asked_and_answered_and_no_secret(
 ) -> None:
     caplog.set_level(logging.DEBUG)
     secrets = {"OPENAI_API_KEY": KEY, "other": "hush-hush-hush"}
-    async with judging(f"The key is {KEY}", verdict()) as provider:
+    async with judging(f"The secrets are {KEY} and hush-hush-hush", verdict()) as provider:
         found = await provider.judge().grade("Q", "My answer, hush-hush-hush", secrets=secrets)
         assert provider.requests[0].headers["authorization"] == f"Bearer {KEY}"
     record = found.metadata["judge"]

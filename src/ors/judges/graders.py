@@ -20,7 +20,6 @@ _LONGEST = 100_000
 """Characters of an answer in which words, a pattern or JSON are found. In a longer one, nothing is."""
 _TAIL = 4000
 """Characters at the end of an answer in which a number, formula or choice is looked for."""
-_DEEPEST = 64
 _STATED = re.compile(r"(?i:answer)\**\s{0,3}(?:is|:|=)\s{0,3}:?|####")
 _NUMBER = re.compile(
     r"(?<![\d./^])(?<!\d\*\*)(?:(?<![\w)])[-+−])?(?:\d{1,3}(?:,\d{3})+(?![\d,])|\d+)?\.?\d+"
@@ -127,16 +126,14 @@ def json_schema(answer: str, schema: Mapping[str, Any] | type) -> bool:
         return False
 
 
-def _fits(value: Any, schema: Any, root: Mapping[str, Any], depth: int = 0) -> bool:
+def _fits(value: Any, schema: Any, root: Mapping[str, Any]) -> bool:
     if isinstance(schema, bool):
         return schema
-    if depth > _DEEPEST:
-        raise RecursionError
     if unknown := schema.keys() - _RULES.keys() - _NOTES:
         raise ValueError(f"the schema has {min(unknown)!r}, which is not known here")
 
     def fits(value: Any, rule: Any) -> bool:
-        return _fits(value, target(root, rule) if isinstance(rule, str) else rule, root, depth + 1)
+        return _fits(value, target(root, rule) if isinstance(rule, str) else rule, root)
 
     return all(_RULES[key](value, rule, schema, fits) for key, rule in schema.items() if key in _RULES)
 
