@@ -20,7 +20,8 @@ SECTIONS = {
 FIRST = {
     "guides/": (
         *("index", "environments", "tools", "datasets", "secrets", "sandboxes", "rewards", "judges"),
-        *("testing", "inspector", "calling", "agents", "evaluating", "rollouts", "runs", "replay"),
+        *("testing", "inspector", "calling", "agents", "coding-agents"),
+        *("evaluating", "rollouts", "runs", "replay"),
         *("training", "training-adapters", "operating", "telemetry", "recording", "scaling", "proxies"),
     ),
     "reference/": ("index", "cli", "configuration", "errors", "http", "metrics"),

@@ -47,6 +47,7 @@ OTHERS = (
 FOREIGN = {
     *("--find-links", "--help", "--no-cache-dir", "--version"),
     *("--enable-auto-tool-choice", "--jinja", "--tool-call-parser"),  # of model servers
+    *("--allowed", "--mcp-config", "--skip-git-repo-check", "--strict-mcp-config", "--tools"),  # of agents
 }
 """Flags that no command declares itself."""
 

@@ -6,22 +6,29 @@ import json
 import os
 import re
 import sys
+import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ors import errors
-from ors.client import ORS, Options
+import ors.testing
+from ors import Server, TextBlock, errors
+from ors.client import ORS, AsyncORS, Options
 from ors.errors import ToolFailed
+from ors.rollouts.agents.coding.table import snippets
+from ors.toolsets import MCPToolset
 from tests.examples.episode import text
 from tests.examples.pages import ROOT, Reader, fences
 from tests.support.commands import running
 from tests.support.judging import judging
+from tests.support.live_server import serving
 from tests.support.raw_http import Raw
 
+CODING_AGENTS = "docs/guides/coding-agents.md"
 PLAIN = (
     "docs/guides/calling.md",
     "docs/guides/environments.md",
@@ -37,6 +44,7 @@ PLAIN = (
 FOLLOWED = (
     *PLAIN,
     "docs/tutorial.md",
+    "docs/guides/coding-agents.md",
     "docs/guides/datasets.md",
     "docs/guides/judges.md",
     "docs/guides/rewards.md",
@@ -197,6 +205,82 @@ def test_the_tests_of_the_page_of_testing_pass(read: Read) -> None:
     assert "3 passed" in reader.shell("pytest -q -n 0 test_adder.py")
     assert "adder: nothing found" in reader.shell("ors test adder.py --episodes 20")
     assert reader.namespace["report"].environment == "adder"
+
+
+def settings(page: str) -> list[dict[str, Any]]:
+    """The settings of agents on a page, in its order."""
+    read = {"json": json.loads, "toml": tomllib.loads}
+    return [read[language](content) for language, content in fences(page) if language in read]
+
+
+def test_the_settings_of_coding_agents_on_their_page_are_those_of_the_table() -> None:
+    table = snippets()
+    by_url = settings(CODING_AGENTS)[: len(table)]
+    assert by_url == [server("URL") for _, server in table.values()]
+    page = (ROOT / CODING_AGENTS).read_text()
+    assert [file for file, _ in table.values() if f"in `{file}`" not in page] == []
+
+
+@pytest.mark.long
+async def test_the_commands_in_the_settings_of_coding_agents_play_episodes(read: Read) -> None:
+    reader = read(CODING_AGENTS)
+    reader.python()
+    by_command = settings(CODING_AGENTS)[len(snippets()) :]
+    assert [sorted(each) for each in by_command] == [["mcpServers"], ["mcp_servers"], ["mcpServers"], ["mcp"]]
+    commands = []
+    for (server,) in (next(iter(each.values())).values() for each in by_command):
+        command = server["command"]
+        commands.append([*command] if isinstance(command, list) else [command, *server["args"]])
+    assert commands == [commands[0]] * 4
+    assert commands[0][0] == "ors"
+    words = [sys.executable, "-m", *commands[0]]
+
+    class Playing(import_module("hunt").Hunt):  # type: ignore[misc]
+        """Plays the episode of the page with its own hands: its only tools are those of the command."""
+
+        toolsets = [MCPToolset(words, prefix="their_")]
+
+    async with ors.testing.session(Playing, split="train", index=0) as session:
+        for number, said in ((50, "Lower."), (37, "That is it.")):
+            output = await session.call_tool("their_guess", {"number": number})
+            assert (output.blocks[0], output.reward) == (TextBlock(text=said), None)
+    assert json.loads((reader.folder / "outcome.json").read_text())["reward"] == 1.0
+
+
+@pytest.mark.long
+async def test_an_agent_plays_in_the_sandbox_of_the_page_and_finds_nothing_else(read: Read) -> None:
+    reader = read(CODING_AGENTS)
+    reader.python()
+    served = Server([import_module("hunt").Hunt], api_keys=["owner=the-owners-key"])
+    with serving(served) as url:
+        async with (
+            AsyncORS(url, "the-owners-key") as client,
+            client.environment("hunt").session(split="train", index=0) as session,
+        ):
+            command = ["python3", "-c", PLAYER, url, str(reader.folder / "hunt.py")]
+            play = reader.namespace["played"]
+            printed = await play(await session.mcp_url(), command, {"PATH": "/usr/bin:/bin"}, "/usr/bin")
+            assert printed.split() == [b"401", b"False", b"played"]
+            assert (await session.score()).rewards == [1.0]
+
+
+PLAYER = """
+import json, os, sys, urllib.error, urllib.request
+def post(url, body):
+    headers = {"Content-Type": "application/json", "Accept": "application/json"}
+    request = urllib.request.Request(url, json.dumps(body).encode(), headers)
+    return urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request)
+try:
+    post(sys.argv[1] + "/create_session", {})
+except urllib.error.HTTPError as error:
+    print(error.code)
+print(os.path.exists(sys.argv[2]))
+url = json.load(open("/work/.mcp.json"))["mcpServers"]["ors"]["url"]
+call = {"name": "guess", "arguments": {"number": 37}}
+answer = post(url, {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call}).read()
+print("played" if b"That is it." in answer and b"reward" not in answer else answer)
+"""
+"""A program that knows no more than the sandbox has: it tries the server without a key, and then plays."""
 
 
 def test_the_curl_lines_of_the_page_of_calling_play_an_episode(read: Read) -> None:

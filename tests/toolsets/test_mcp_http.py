@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 
 import ors.testing
-from ors import Environment
-from ors.client import AsyncSession, ToolCallError
+from ors import Environment, Server, TextBlock
+from ors.client import AsyncORS, AsyncSession, ToolCallError
 from ors.errors import ServerFailed, ToolFailed
 from ors.toolsets import MCPToolset
+from tests.support.live_server import serving
 from tests.support.mcp_stdio_server import TEXT
 from tests.support.scripted_server import Request, accepting, head, read
-from tests.toolsets.test_mcp import having, text
+from tests.toolsets.test_mcp import Plain, having, text
 
 META = "io.modelcontextprotocol/"
 
@@ -200,3 +201,16 @@ async def test_a_server_that_is_not_there_fails_the_setup() -> None:
     ):
         async with opened(url) as session:
             await session.list_tools()
+
+
+async def test_a_session_of_ours_is_a_server_like_others() -> None:
+    with serving(Server([Plain])) as url:
+        async with (
+            AsyncORS(url) as client,
+            client.environment("plain").session(split="train", index=0) as inner,
+            opened(await inner.mcp_url(), prefix="inner_") as outer,
+        ):
+            assert [spec.name for spec in await outer.list_tools()] == ["submit", "inner_submit"]
+            output = await outer.call_tool("inner_submit", {})
+            assert (output.blocks[0], output.reward) == (TextBlock(text="done"), None)
+            assert (await inner.score()).rewards == [1.0]
