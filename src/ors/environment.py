@@ -64,6 +64,12 @@ class Environment(ABC):
     """Names of task fields that task lists hide, or a class method that returns them.
 
     Sessions by split and index still get the complete task."""
+    if TYPE_CHECKING:  # it is optional, and a tool may have this name
+        grade: ClassVar[Any]
+        """A method `grade(self, transcript)`, with which `ors regrade` grades recorded episodes.
+
+        It gets an `ors.rollouts.Transcript`, and returns a number, a dictionary of named rewards, a
+        ToolOutput, or None for no reward. `setup` is not called before it."""
 
     reward_range: ClassVar[Any] = None
     """The least and the highest reward of an episode, such as (0, 1)."""

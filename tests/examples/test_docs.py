@@ -19,7 +19,7 @@ from ors.cli import COMMANDS
 from ors.cli import ors as command_line
 from ors.cli.settings import commands_of
 from ors.client import ORS
-from ors.rollouts import Conversation, TaskRef
+from ors.rollouts import Conversation, TaskRef, Transcript
 from ors.rollouts.records import line_schema
 from tests.examples.test_guides import FOLLOWED
 from tests.examples.test_readme import ROOT, blocks
@@ -39,6 +39,7 @@ OTHERS = (
     "docs/conformance.md",
     "docs/guides/agents.md",
     "docs/guides/telemetry.md",
+    "docs/guides/replay.md",
     "docs/guides/rollouts.md",
     "docs/guides/runs.md",
     "docs/guides/scaling.md",
@@ -185,6 +186,20 @@ def test_the_page_of_runs_writes_and_reads_one(
     assert printed[0].startswith("3 episodes, mean reward 0.67")
     assert printed[1:] == ["1 3 messages", "2 3 messages"]
     assert (tmp_path / "runs" / "mine" / "picture.svg").exists()
+
+
+def test_the_grader_of_the_page_on_replay_grades_an_episode() -> None:
+    (code,) = blocks("docs/guides/replay.md")
+    namespace: dict[str, Any] = {}
+    exec(code, namespace)
+    recorded = episode(3)
+    call = recorded.messages[1].calls[0]  # type: ignore[union-attr]
+
+    class Adder(namespace["Adder"], Sum):  # type: ignore[misc, valid-type]
+        pass
+
+    grade = Adder({"answer": call.input["answer"]}).grade
+    assert grade(Transcript(recorded.task, recorded.messages)) == {"correct": 1.0, "short": 0.1}
 
 
 def test_the_schema_of_a_line_is_on_the_page_of_runs() -> None:

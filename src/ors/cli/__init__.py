@@ -28,9 +28,10 @@ COMMANDS = {
     "view": ("browse:view", "Look at recorded runs in a browser."),
     "test": ("test:test_command", "Test whether an environment is fit to train on."),
     "replay": ("replay:replay_command", "Play the recorded calls of a run again."),
+    "regrade": ("regrade:regrade", "Compute the rewards of a run anew, without the agent."),
     "check": ("check:check", "Check a server against the standard."),
     "bench": ("bench:bench", "Measure calls and episodes per second."),
-    "runs": ("runs:runs", "List, show, compare and export runs."),
+    "runs": ("runs:runs", "List, show, compare, check and export runs."),
     "sandbox": ("sandbox:sandbox", "Check how this machine isolates programs, and make roots."),
     "config": ("config:config", "Show every setting and where it comes from."),
     "completion": ("config:completion", "Print the completion script for a shell."),
@@ -40,7 +41,7 @@ COMMANDS = {
 GROUPS = {
     "Write": ("init", "play", "test"),
     "Look": ("list", "tasks", "tools", "prompt", "call", "inspect"),
-    "Evaluate": ("eval", "mcp", "runs", "view", "replay"),
+    "Evaluate": ("eval", "mcp", "runs", "view", "replay", "regrade"),
     "Operate": ("serve", "route", "hosts", "check", "bench", "sandbox", "config", "completion"),
 }
 """The commands as `ors --help` lists them."""

@@ -16,6 +16,7 @@ from ors.rollouts.episodes.played import play
 from ors.rollouts.episodes.rules import EpisodeLimits, PlayArguments, Reduction, RolloutArguments, Rules
 from ors.rollouts.episodes.stepped import SteppedEpisode
 from ors.rollouts.episodes.task import EpisodeKey, TaskKey, episode_key, task_key
+from ors.rollouts.regrading import Transcript
 from ors.rollouts.samplers import TaskSampler
 from ors.rollouts.sync import SteppedEpisodeSync, play_sync, rollouts_sync
 
@@ -45,6 +46,7 @@ __all__ = [
     "TaskRef",
     "TaskSampler",
     "ToolMessage",
+    "Transcript",
     "Truncated",
     "Unscored",
     "Usage",

@@ -1,15 +1,15 @@
 """Plays the calls of a record again, without a model, and says what differs now."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, assert_never
 
 from ors._masking import masked
 from ors.client import AsyncEnvironment, AsyncSession, ToolInvocation
 from ors.errors import ORSError, ServerFailed, ToolCallError, ToolFailed
-from ors.providers.messages import AgentMessage, SystemMessage, ToolMessage, UserMessage, text_blocks
+from ors.providers.messages import AgentMessage, Message, SystemMessage, ToolMessage, UserMessage, text_blocks
 from ors.rollouts.episodes.episode import EpisodeRecord
-from ors.rollouts.episodes.outcome import Failed, is_lost, session_failed
+from ors.rollouts.episodes.outcome import Failed, Outcome, is_lost, session_failed
 from ors.rollouts.episodes.task import mask_of, session_for
 from ors.types import Blocks, ToolSpec
 
@@ -66,17 +66,31 @@ async def replay(
     Raises:
         ORSError: the session cannot be opened, or is lost.
     """
+    return (await replayed(environment, record, secrets))[0]
+
+
+async def replayed(
+    environment: AsyncEnvironment, record: EpisodeRecord, secrets: Mapping[str, str] | None = None
+) -> tuple[list[Difference], list[ToolMessage]]:
+    """The same, and the recorded results with the rewards and metadata of now.
+
+    Raises:
+        ORSError: the session cannot be opened, or is lost.
+    """
     # The environment may have another name now.
     task = replace(record.task, environment=environment.name)
     async with session_for(environment, task, secrets) as session:
         found = [*await _tools(environment, session, record), *await _prompt(session, record)]
-        for number, step in enumerate(_steps(record), 1):
+        results = []
+        for number, step in enumerate(steps(record.messages, record.outcome), 1):
             now = masked(await _played(session, step), mask_of(session))
             differences = list(_differences(number, masked(step, mask_of(session)), now))
             found += differences
+            if step.recorded is not None and isinstance(now, ToolMessage):
+                results.append(replace(step.recorded, reward=now.reward, metadata=now.metadata))
             if any(each.what == "finished" for each in differences):
                 break
-        return found
+        return found, results
 
 
 # ── Tools and prompt ─────────────────────────────────────────────────────────────────────────────
@@ -124,11 +138,11 @@ def _failure(record: EpisodeRecord) -> dict[str, Any] | None:
 # ── Calls ────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _steps(record: EpisodeRecord) -> Iterator[ReplayStep]:
+def steps(messages: Iterable[Message], outcome: Outcome | None = None) -> Iterator[ReplayStep]:
     """The calls that have run, in their order."""
     calls: list[ToolInvocation] = []
     text = ""
-    for message in record.messages:
+    for message in messages:
         match message:
             case SystemMessage() | UserMessage():
                 pass
@@ -140,7 +154,7 @@ def _steps(record: EpisodeRecord) -> Iterator[ReplayStep]:
                     yield ReplayStep(invocation, text, message)
             case _:
                 assert_never(message)
-    failed = isinstance(record.outcome, Failed) and record.outcome.stage == "call"
+    failed = isinstance(outcome, Failed) and outcome.stage == "call"
     if failed and calls and calls[0].error is None:
         yield ReplayStep(calls[0], text, None)
 
@@ -164,7 +178,8 @@ async def _played(session: AsyncSession, step: ReplayStep) -> ToolMessage | str:
         return ToolMessage(None, "", text_blocks(str(refusal)), False, refusal.reason)
     except ToolFailed as error:
         return str(error)
-    return ToolMessage(None, "", output.blocks, reward=output.reward, finished=output.finished)
+    told = ToolMessage(None, "", output.blocks, reward=output.reward, finished=output.finished)
+    return replace(told, metadata=output.metadata)
 
 
 def _differences(number: int, step: ReplayStep, now: ToolMessage | str) -> Iterator[Difference]:

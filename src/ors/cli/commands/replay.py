@@ -136,11 +136,16 @@ def _chosen(run: Run, splits: Sequence[str], tasks: str | None, found: Replayed)
 
 def _url(run: Run, where: str | None, stack: ExitStack) -> str:
     """The address of the server; a TARGET is served until the stack ends."""
-    targets = [where] if where is not None else _recorded_targets(run)
+    targets = [where] if where is not None else recorded_targets(run)
     return as_url(targets[0]) or stack.enter_context(served(*targets))
 
 
-def _recorded_targets(run: Run) -> list[str]:
+def recorded_targets(run: Run) -> list[str]:
+    """What a run was recorded with: the TARGETs, or the URL.
+
+    Raises:
+        WrongUsage: the run does not say it.
+    """
     config = run.info.config
     found = config.get("targets") or config.get("target") or config.get("url")
     targets = [found] if isinstance(found, str) else list(found or ())

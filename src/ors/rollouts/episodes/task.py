@@ -66,10 +66,10 @@ def task_of(session: AsyncSession) -> TaskRef:
 
 def mask_of(session: AsyncSession) -> Mask | None:
     """Hides the secrets that a session was given; None if there are none."""
-    return _mask(session._secrets)
+    return mask_secrets(session._secrets)
 
 
-def _mask(secrets: Mapping[str, str] | None) -> Mask | None:
+def mask_secrets(secrets: Mapping[str, str] | None) -> Mask | None:
     return partial(hidden, secrets=tuple(secrets.values())) if secrets else None
 
 
@@ -106,4 +106,4 @@ async def listed(env: AsyncEnvironment, task: TaskRef, secrets: Mapping[str, str
         found = await env.get_task(task.split, task.index)
     except ORSError:
         return task
-    return replace(task, spec=masked(found.task_spec, _mask(secrets)))
+    return replace(task, spec=masked(found.task_spec, mask_secrets(secrets)))

@@ -88,6 +88,8 @@ class Blobs:
         self._folder = run / BLOBS
         self._known: set[str] = set()
         """Blobs that are certain to be whole; not all of them, since there may be millions."""
+        self.tools: tuple[str, tuple[Any, ...]] = ("", ())
+        """The tools that were read last, and the name of their blob."""
 
     def put(self, content: bytes) -> str:
         """Writes a blob if it is not there yet, or is damaged; returns its name."""

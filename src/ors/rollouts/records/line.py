@@ -237,7 +237,7 @@ def _record(found: Mapping[str, Any], blobs: Blobs) -> EpisodeRecord:
         rewards=read.rewards,
         components=read.components,
         messages=read.messages,
-        tools=() if read.tools is None else adapter(_TOOLS).validate_python(blobs.json(read.tools)),
+        tools=() if read.tools is None else _tools(read.tools, blobs),
         usage=read.tokens,
         agent=read.agent,
         session=read.session,
@@ -247,6 +247,13 @@ def _record(found: Mapping[str, Any], blobs: Blobs) -> EpisodeRecord:
         earlier=tuple(_record({**each, "earlier": ()}, blobs) for each in read.earlier),
         program=read.program,
     )
+
+
+def _tools(name: str, blobs: Blobs) -> tuple[ToolSpec, ...]:
+    """The tools of a blob. Most episodes of a run have the same, which are read once."""
+    if blobs.tools[0] != name:
+        blobs.tools = name, adapter(_TOOLS).validate_python(blobs.json(name))
+    return blobs.tools[1]
 
 
 def checked(line: bytes) -> tuple[dict[str, Any], Line]:

@@ -1,0 +1,222 @@
+"""`ors regrade`: computes the rewards of a recorded run anew, without the agent."""
+
+import asyncio
+import inspect
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from copy import deepcopy
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, get_args
+
+import click
+
+from ors import Environment
+from ors.cli.commands.replay import SLACK_SECONDS, SLOWER, recorded_targets
+from ors.cli.errors import CommandError, WrongUsage, clean, shown_path
+from ors.cli.evaluation.process import stopped_by_signals
+from ors.cli.options.shared import TARGET, Command, api_key, as_json, environment, secrets
+from ors.cli.output.printing import print_json, print_table, shortened
+from ors.cli.output.runs import warn_of_skipped
+from ors.cli.targets.connect import PATIENCE, greet, known_name
+from ors.cli.targets.process import served
+from ors.cli.targets.resolve import as_url, environments, roots
+from ors.client import AsyncEnvironment, AsyncORS
+from ors.rollouts import EpisodeRecord, Failed, Rules, TaskKey, TaskRef, task_key
+from ors.rollouts.episodes.rules import ReductionName
+from ors.rollouts.episodes.task import mask_secrets
+from ors.rollouts.records import Entry, Run, RunError, RunInfo, RunWriter, read_run
+from ors.rollouts.records.statistics import counted, mean_of
+from ors.rollouts.regrading import Grader, graded, has_grade, played_again
+
+MOST_LISTED = 10
+
+
+@click.command(
+    "regrade",
+    cls=Command,
+    examples=[
+        "ors regrade runs/served --out runs/regraded",
+        "ors regrade runs/first adder --out runs/fixed",
+        "ors regrade runs/first http://127.0.0.1:8080 --out runs/served-again --json",
+    ],
+)
+@click.argument("run", metavar="RUN", type=click.Path(path_type=Path))
+@click.argument("where", metavar="[URL|TARGET]", type=TARGET, required=False)
+@click.option("--out", type=click.Path(path_type=Path), required=True, help="Folder of the new run.")
+@click.option(
+    "--concurrency", type=click.IntRange(1, 1024), default=16, show_default=True, help="Concurrent episodes."
+)
+@environment
+@secrets
+@api_key
+@as_json
+def regrade(
+    run: Path,
+    where: str | None,
+    out: Path,
+    concurrency: int,
+    env: str | None,
+    secret: tuple[tuple[str, str], ...],
+    api_key: str | None,
+    as_json: bool,
+) -> None:
+    """Compute the rewards of a recorded run anew, without the agent.
+
+    A TARGET whose environment has a method grade(self, transcript) grades the recorded conversations.
+    Otherwise the recorded calls are played again; an episode with other results than it had gets no reward.
+    Failed episodes stay failed. RUN is not changed. Without URL|TARGET, what the run was recorded with is
+    used. `ors runs compare` shows what has changed, task by task.
+    """
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise WrongUsage(f"{shown_path(out)} is not empty: choose another folder")
+    try:
+        source = read_run(run)
+        targets = [where] if where is not None else recorded_targets(source)
+        unreadable: list[str] = []
+        with _staged(out) as folder, ExitStack() as stack:
+            graders = _Graders(targets, env, dict(secret), source)
+            lacking = None in graders.classes.values()
+            url = as_url(targets[0]) or (stack.enter_context(served(*targets)) if lacking else "")
+            if url:
+                greet(url, api_key)
+            info = _info(source, targets, graders)
+            with RunWriter.create(folder, info) as writer:
+                work = graders.regrade(url, api_key, concurrency, writer, unreadable)
+                asyncio.run(stopped_by_signals(work))
+                told = _changes(source, read_run(folder))
+                kept = {name: value for name, value in told.items() if not isinstance(value, list)}
+                regraded = {**info.config["regraded"], **kept}
+                writer.describe(replace(info, config={**info.config, "regraded": regraded}))
+    except RunError as error:
+        raise WrongUsage(str(error)) from None
+    except asyncio.CancelledError:
+        raise KeyboardInterrupt from None
+    warn_of_skipped([*map(str, source.broken), *unreadable], "episode")
+    print_json({"run": str(out), **regraded, **told}) if as_json else _print(regraded, told, out)
+    if not told["graded"]:
+        raise CommandError("No episode has a reward now")
+
+
+@contextmanager
+def _staged(out: Path) -> Iterator[Path]:
+    """A hidden folder beside `out` that becomes it at the end: what is interrupted leaves no run."""
+    folder = out.parent / f".{out.name}-{os.urandom(4).hex()}"
+    try:
+        yield folder
+        folder.replace(out)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@dataclass
+class _Graders:
+    """Grades episodes by the classes of their environments, or by playing their calls again."""
+
+    targets: Sequence[str]
+    env: str | None
+    secrets: Mapping[str, str]
+    source: Run
+    classes: dict[str, type[Environment] | None] = field(default_factory=dict)
+    """By the name of each environment of the run: the class with `grade`; None if it has none."""
+    tasks: dict[TaskKey, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        names = sorted({entry.task.environment for entry in self.source.entries})
+        self.classes = dict.fromkeys(names)
+        if as_url(self.targets[0]) is None:
+            known = {cls.name().lower(): cls for cls in environments(self.targets)}
+            for name in names:
+                cls = known[known_name(list(known), self.env or name)]
+                self.classes[name] = cls if has_grade(cls) else None
+
+    async def regrade(
+        self, url: str, api_key: str | None, concurrency: int, writer: RunWriter, unreadable: list[str]
+    ) -> None:
+        records = self.source.episodes(on_broken=lambda _, error: unreadable.append(str(error)))
+        async with AsyncORS(url or "http://127.0.0.1", api_key, options=PATIENCE) as client:
+            names = await client.list_environments() if url else []
+
+            def env(name: str) -> AsyncEnvironment:
+                return client.environment(known_name(names, self.env or name))
+
+            await asyncio.gather(*(self._each(records, env, writer) for _ in range(concurrency)))
+
+    async def _each(
+        self, records: Iterator[EpisodeRecord], env: Callable[[str], AsyncEnvironment], writer: RunWriter
+    ) -> None:
+        for record in records:  # the iterator is shared: each takes the next
+            name = record.task.environment
+            if self.classes[name] is None:
+                new = await self._played_again(env(name), record)
+            else:
+                new = await graded(record, self._grader)
+            writer.append(new.masked(mask_secrets(self.secrets)) if self.secrets else new)
+
+    async def _played_again(self, env: AsyncEnvironment, record: EpisodeRecord) -> EpisodeRecord:
+        chosen: Any = self.source.info.config.get("reward")
+        rules = Rules(reward=chosen if chosen in get_args(ReductionName) else "sum")
+        try:
+            async with asyncio.timeout(SLACK_SECONDS + SLOWER * max(0.0, record.seconds)):
+                return await played_again(env, record, rules, self.secrets)
+        except TimeoutError:
+            outcome = Failed("environment", "call", "TimeoutError", "It took much longer than it did")
+            return replace(record, outcome=outcome, reward=None, components={})
+
+    async def _grader(self, task: TaskRef) -> Grader:
+        cls, key = self.classes[task.environment], task_key(task)
+        assert cls is not None
+        if key not in self.tasks:
+            self.tasks[key] = task.spec if task.is_whole else await _task(cls, task)
+        return cls(deepcopy(self.tasks[key]), dict(self.secrets)).grade  # type: ignore[no-any-return]
+
+
+async def _task(cls: type[Environment], task: TaskRef) -> Any:
+    found = await asyncio.to_thread(cls.get_task, str(task.split), int(task.index or 0))
+    return await found if inspect.isawaitable(found) else found
+
+
+def _info(source: Run, targets: Sequence[str], graders: _Graders) -> RunInfo:
+    """Describes the new run. It has no model, so that `ors eval --resume` does not play into it."""
+    here = None if as_url(targets[0]) else roots(targets)[0]
+    info = replace(RunInfo.gathered({}, target=here), kind=source.info.kind)
+    grader = {"target": list(targets), "content": info.content, "git": info.git and asdict(info.git)}
+    how = {name: "replay" if cls is None else "grade" for name, cls in graders.classes.items()}
+    regraded = {"source": str(source.folder), "created": source.info.created, "grader": grader, "how": how}
+    kept = {name: value for name, value in source.info.config.items() if name != "model"}
+    return replace(info, config={**kept, "target": targets[0], "regraded": regraded})
+
+
+def _changes(source: Run, new: Run) -> dict[str, Any]:
+    before = {entry.id: entry for entry in source.entries}
+    scored = [each for each in new.entries if each.score is not None and before[each.id].score is not None]
+    lost = [each for each in new.entries if each.failed_by and not before[each.id].failed_by]
+    return {
+        "episodes": len(new.entries),
+        "graded": len(scored),
+        "changed": sum(each.score != before[each.id].score for each in scored),
+        "before": mean_of([before[each.id].score or 0.0 for each in scored]) if scored else None,
+        "after": mean_of([each.score or 0.0 for each in scored]) if scored else None,
+        "not_graded": [_lost(each) for each in lost],
+    }
+
+
+def _lost(entry: Entry) -> dict[str, Any]:
+    assert isinstance(entry.outcome, Failed)
+    about = {"episode": entry.id, "task": entry.task.label, "who": entry.outcome.who}
+    return {**about, "error": entry.outcome.error, "message": entry.outcome.message}
+
+
+def _print(regraded: Mapping[str, Any], told: Mapping[str, Any], out: Path) -> None:
+    how = ", ".join(f"{name} by {way}" for name, way in regraded["how"].items())
+    click.echo(f"{told['graded']:,} of {counted(told['episodes'], 'episode')} graded ({clean(how)})")
+    if told["graded"]:
+        means = f"mean reward {told['before']:.4g} before, {told['after']:.4g} now"
+        click.echo(f"{told['changed']:,} changed; {means}, of the same episodes")
+    if lost := told["not_graded"]:
+        click.echo(f"{len(lost):,} not graded:")
+        rows = [(row["episode"][:8], row["task"], row["error"], shortened(row["message"])) for row in lost]
+        print_table(("EPISODE", "TASK", "ERROR", "WHY"), rows[:MOST_LISTED])
+    click.echo(f"run: {shown_path(out)}")
