@@ -72,7 +72,11 @@ class Decoder:
             self._first = False
             raw = raw.removeprefix(b"\xef\xbb\xbf")
         if not raw:
-            return self._dispatch()
+            event, data, more = self._event, self._data, tuple(self._more)
+            self._event, self._data, self._more = "", [], []
+            # ors-sdk 0.1.0 and openreward 0.1.167 end /create_session with `data: ` empty, which the
+            # standard dispatches too: only an event with no data line at all is dropped.
+            return Event(event or "message", "\n".join(data), more) if data else None
         field, _, value = raw.partition(b":")
         value = value.removeprefix(b" ")
         if field == b"data":
@@ -82,10 +86,3 @@ class Decoder:
         elif field and field not in (b"id", b"retry"):
             self._more.append((field.decode("utf-8", "replace"), value.decode("utf-8", "replace")))
         return None
-
-    def _dispatch(self) -> Event | None:
-        event, data, more = self._event, self._data, tuple(self._more)
-        self._event, self._data, self._more = "", [], []
-        # ors-sdk 0.1.0 and openreward 0.1.167 end /create_session with `data: ` empty, which the
-        # standard dispatches too: only an event with no data line at all is dropped.
-        return Event(event or "message", "\n".join(data), more) if data else None

@@ -124,7 +124,7 @@ class LinkServer(asyncio.Protocol):
                 reply.answer(refusal(_too_many()))
             else:
                 self._replies[number] = reply
-                reply.take(payload)
+                reply.answer(self._outcome(payload))
         elif kind == frames.FIND:
             found = self.app.sessions.presence(payload.decode(), asyncio.get_running_loop().time())
             self.write(frames.frame(frames.FOUND, number, b"%d" % found))
@@ -134,6 +134,12 @@ class LinkServer(asyncio.Protocol):
                 reply.leave()
             elif kind == frames.CREDIT:
                 reply.credit(frames.read_credit(payload))
+
+    def _outcome(self, payload: bytes) -> Outcome:
+        try:
+            return self.app.take(frames.read_request(payload), forwarded=True)
+        except BadRequest as error:
+            return self.app.refused(error)
 
     def _send_load(self) -> None:
         load = (len(self.app.sessions), self.app.sessions.accepts_sessions)
@@ -211,14 +217,6 @@ class _Reply:
         self._credit = frames.WINDOW_BYTES
         self._rest: memoryview | None = None  # the end of the answer, as far as it has not been sent
         self._stream: Stream | None = None
-
-    def take(self, payload: bytes) -> None:
-        try:
-            request = frames.read_request(payload)
-        except BadRequest as error:
-            self.answer(self._link.app.refused(error))
-            return
-        self.answer(self._link.app.take(request, forwarded=True))
 
     def leave(self) -> None:
         stream, self._stream = self._stream, None

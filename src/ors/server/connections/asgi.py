@@ -130,7 +130,7 @@ class ASGI:
             try:
                 return await body.read(request, receive, limit)
             finally:
-                self._arriving.remove(len(body.data))
+                self._arriving.bytes -= len(body.data)
         if len(request.body) > self._app.limits.body_bytes:
             raise too_large(self._app.limits.body_bytes)
         return True

@@ -8,9 +8,8 @@ import socket
 import ssl
 import sys
 import time
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import Any
 
 from ors import _protocol
 from ors.errors import ORSError, Unavailable
@@ -47,8 +46,6 @@ QUIET_SECONDS = 60.0
 """Refusals that are closer together than this are logged once."""
 _HEALTH = frozenset({_protocol.HEALTH.path(), LIVE, READY})
 _EXHAUSTED = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
-
-Opening = Callable[[socket.socket, ssl.SSLContext | None, bool], Coroutine[Any, Any, None]]
 
 
 class ConnectionLimit:
@@ -138,7 +135,7 @@ class Clients:
         self._app = app
         self.open: Open = set()
         self.context = ConnectionContext(app)
-        self._overflow = OverflowContext(app, lambda: len(self.open))
+        self.overflow = OverflowContext(app, lambda: len(self.open))
         self.servers: list[Acceptor | asyncio.Server] = []
         self._date()
 
@@ -153,27 +150,17 @@ class Clients:
         if listening.family == getattr(socket, "AF_UNIX", None) or sys.platform == "win32":
             # On Windows, only the event loop can accept.
             loop = asyncio.get_running_loop()
-            server = await loop.create_server(self._connection, sock=listening, backlog=BACKLOG, ssl=tls)
+            server = await loop.create_server(self._client, sock=listening, backlog=BACKLOG, ssl=tls)
         else:
-            start_task = self.context.start_task
-            server = Acceptor(listening, self._overflow, self._accepted, start_task, tls)
+            server = Acceptor(listening, self, tls)
         self.servers.append(server)
         return server
 
     async def serve(self, client: socket.socket) -> None:
-        await asyncio.get_running_loop().connect_accepted_socket(self._connection, client)
+        await asyncio.get_running_loop().connect_accepted_socket(self._client, client)
 
-    def _connection(self) -> Connection:
+    def _client(self) -> Connection:
         return Connection(self.context, self.open)
-
-    async def _accepted(self, client: socket.socket, tls: ssl.SSLContext | None, fits: bool) -> None:
-        context = self.context if fits else self._overflow
-        await asyncio.get_running_loop().connect_accepted_socket(
-            lambda: Connection(context, self.open),
-            client,
-            ssl=tls,
-            ssl_handshake_timeout=REQUEST_SECONDS if tls is not None else None,
-        )
 
     # ── Connected ────────────────────────────────────────────────────────────────────────────────
 
@@ -192,7 +179,7 @@ class Clients:
 
     def _date(self) -> None:
         self.context.tick(time.time())
-        self._overflow.tick(time.time())
+        self.overflow.tick(time.time())
 
     def say_goodbye(self) -> None:
         """Asks every client, with its next answer, to reconnect."""
@@ -228,19 +215,11 @@ class Clients:
 class Acceptor:
     """Accepts clients one by one; event loops accept all that wait, before one can be refused."""
 
-    def __init__(
-        self,
-        listening: socket.socket,
-        overflow: OverflowContext,
-        open_: Opening,
-        start_task: Callable[[Coroutine[Any, Any, None]], None],
-        tls: ssl.SSLContext | None = None,
-    ) -> None:
+    def __init__(self, listening: socket.socket, clients: Clients, tls: ssl.SSLContext | None) -> None:
         listening.setblocking(False)
         self.sockets = (listening,)
-        self._overflow = overflow
-        self._open = open_
-        self._start_task = start_task
+        self._clients = clients
+        self._overflow = clients.overflow
         self._tls = tls
         self._loop = asyncio.get_running_loop()
         self._closed = False
@@ -273,7 +252,7 @@ class Acceptor:
         fits = self._overflow.has_room(client.fileno())
         if fits or self._overflow.takes():
             self._overflow.opening += 1
-            self._start_task(self._opened(client, fits))
+            self._clients.context.start_task(self._opened(client, fits))
             return
         with client, suppress(OSError):
             if self._tls is None:
@@ -281,8 +260,14 @@ class Acceptor:
                 client.shutdown(socket.SHUT_WR)
 
     async def _opened(self, client: socket.socket, fits: bool) -> None:
+        context = self._clients.context if fits else self._overflow
         try:
-            await self._open(client, self._tls, fits)
+            await self._loop.connect_accepted_socket(
+                lambda: Connection(context, self._clients.open),
+                client,
+                ssl=self._tls,
+                ssl_handshake_timeout=None if self._tls is None else REQUEST_SECONDS,
+            )
         except OSError:  # it has left again, or speaks no TLS
             client.close()
         finally:

@@ -139,7 +139,7 @@ class Connection(asyncio.Protocol):
 
     def refuse(self, error: ORSError, more: bytes) -> None:
         """Answers a request that cannot be read, after all that came before it, and closes."""
-        if self._is_open:
+        if self._transport is not None and not self._transport.is_closing():
             last = partial(self._answer_last, self._app.refused(error), more)
             if self.state is FREE and not self._waiting:
                 last()
@@ -212,10 +212,10 @@ class Connection(asyncio.Protocol):
             begin = self._head(status, headers.wire, size)
             if self._framing.bodyless:
                 body = rest = b""
-        if len(rest) <= ONE_WRITE_BYTES:
+        if size <= ONE_WRITE_BYTES:
             transport.write(b"".join((begin, body, rest)))
         else:
-            transport.writelines((begin + body, rest))
+            transport.writelines((begin, body, rest))
         self._next()
         return True
 
@@ -297,7 +297,7 @@ class Connection(asyncio.Protocol):
 
     def _take_waiting(self) -> None:
         """Answers the next queued request, if there is one and the client reads its answers."""
-        if self._waiting and self.state is FREE and not self._paused and self._is_open:
+        if self._waiting and self.state is FREE and not self._paused:
             self.state = NEXT
             # Not called here, or a thousand pipelined requests would be a thousand frames deep.
             self._loop.call_soon(self._answer_waiting)
@@ -305,15 +305,13 @@ class Connection(asyncio.Protocol):
     def _answer_waiting(self) -> None:
         if self.state is NEXT:  # otherwise the connection has ended
             self.state = FREE
-            if not self._paused:  # the last answer may have been more than the client reads
+            transport = self._transport
+            # The last answer may have been more than the client reads, or the client may be leaving.
+            if not self._paused and transport is not None and not transport.is_closing():
                 answer, size = self._waiting.popleft()
-                self._context.arriving.remove(size)
+                self._context.arriving.bytes -= size
                 answer()
                 self.resume_reading()
-
-    @property
-    def _is_open(self) -> bool:
-        return self._transport is not None and not self._transport.is_closing()
 
     @property
     def _is_held(self) -> bool:
@@ -376,7 +374,7 @@ class Connection(asyncio.Protocol):
         if self.state is not CLOSED:
             self.state = state
             self.parser.stop()
-            self._context.arriving.remove(sum(size for _, size in self._waiting))
+            self._context.arriving.bytes -= sum(size for _, size in self._waiting)
             self._waiting.clear()
             if state is CLOSED:
                 self._transport = None

@@ -106,15 +106,12 @@ class ArrivingBodies:
         """Counts more bytes.
 
         Raises:
-            Unavailable: the limit is exceeded; the bytes are counted all the same, until they are removed.
+            Unavailable: the limit is exceeded; the bytes are counted all the same.
         """
         self.bytes += count
         if self.bytes > ARRIVING_BYTES:
             text = f"Arriving request bodies take over {ARRIVING_BYTES} bytes; try again later"
             raise Unavailable(text, retry_after=1, reason="limit")
-
-    def remove(self, count: int) -> None:
-        self.bytes -= count
 
 
 def seconds_for(count: int) -> float:

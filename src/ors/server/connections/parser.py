@@ -274,7 +274,7 @@ class RequestParser:
 
     def _stop_counting(self) -> None:
         """Removes the body from the count: it is complete, or will never be."""
-        self._context.arriving.remove(self._counted)
+        self._context.arriving.bytes -= self._counted
         self._counted = 0
         self._refusal_headers = b""
         self._max_body = self._app.limits.body_bytes
