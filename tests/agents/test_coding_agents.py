@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from ors.providers import MODEL_NAMES, api_of
 from ors.rollouts import EpisodeRecord, Failed, Scored
 from ors.rollouts.agents.coding.table import CODING, written
 from ors.rollouts.records import read_run
@@ -20,7 +21,7 @@ from tests.support.scripted_model import ScriptedModel, Step, scripted_model
 HUNT = f"{hunt_environment.__file__}:Hunt"
 ESSAY = f"{hunt_environment.__file__}:Essay"
 KEY = "sk-of-these-tests-0123456789"
-KEYS = {row.key: KEY for row in CODING.values()}
+KEYS = {api_of(MODEL_NAMES[row.provider]).key_variables[-1]: KEY for row in CODING.values()}
 PATIENCE = 120
 HUNTED: list[Step] = [("hint", {}), ("submit", {"answer": "4"}), "All done."]
 AGENTS = pytest.mark.parametrize("name", CODING)
@@ -69,7 +70,7 @@ def test_an_agent_plays_an_episode(name: str, programs: Path, tmp_path: Path) ->
     assert calls == ["hint", "submit"]
     assert record.messages[-1].text == "All done."  # type: ignore[union-attr]
     assert record.program is not None
-    assert record.program.exit == 0
+    assert record.program["exit"] == 0
     assert (record.usage.input_tokens, record.usage.output_tokens) == (30, 15)
     check_requests(model, {"hint", "submit", "wait", "fail"})
 
@@ -124,13 +125,14 @@ def test_an_agent_plays_an_episode_on_standard_input(name: str, programs: Path, 
     with scripted_model(HUNTED) as model:
         url = base_url(name, model)
         (home / row.file).parent.mkdir(parents=True, exist_ok=True)
-        (home / row.file).write_text(written(row.settings("scripted", url) | server, row.file))
+        settings = written(row.settings | server, row.file, model="scripted", base_url=url)
+        (home / row.file).write_text(settings)
         own = {"HOME": str(home), "TMPDIR": str(home), "PATH": on_path(programs), "NO_PROXY": "127.0.0.1"}
         words = [each.format(model="scripted", home=home) for each in row.arguments]
         done = subprocess.run(
             [row.command, *words],
             input="Do the task of the MCP server ors.",
-            env={**own, **row.variables(url), row.key: KEY},
+            env={**own, **row.variables, **KEYS, api_of(MODEL_NAMES[row.provider]).url_variable: url},
             cwd=home / "work",
             capture_output=True,
             text=True,

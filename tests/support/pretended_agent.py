@@ -49,6 +49,7 @@ ESCAPED = "import os, time; os.setsid(); print(os.getpid(), flush=True); time.sl
 
 
 def behave(how: str) -> None:
+    Path(sys.argv[0]).with_name("pid").write_text(str(os.getpid()))
     task = sys.stdin.read()
     if how == "plays":
         play()

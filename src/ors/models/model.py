@@ -46,7 +46,7 @@ class Model:
         self._api = api = api_of(self._format)
         _check_options(provider, api, self.options)
         url, key = address(provider, api, base_url, api_key)
-        self._official = _is_official(url, api)
+        self._official = url.rstrip("/") == api.base_url
         headers = {**api.fixed_headers, **(api.key_headers(key) if key else {})}
         self._endpoint = ProviderEndpoint(url, headers, key, self.options)
 
@@ -107,10 +107,6 @@ def _check_options(provider: str, api: ModelAPI, options: ModelOptions) -> None:
             raise ValueError(f"{provider} has no option {name!r}")
 
 
-def _is_official(url: str, api: ModelAPI) -> bool:
-    return url.rstrip("/") == api.base_url
-
-
 def address(provider: str, api: ModelAPI, base_url: str | None, api_key: str | None) -> tuple[str, str]:
     """The URL and the key of a provider, from its usual variables if they are not given.
 
@@ -119,7 +115,7 @@ def address(provider: str, api: ModelAPI, base_url: str | None, api_key: str | N
     """
     names, url = api.key_variables, base_url or os.environ.get(api.url_variable) or api.base_url
     key = (api_key or next(filter(None, map(os.environ.get, names)), "")).strip()
-    if not key and _is_official(url, api):
+    if not key and url.rstrip("/") == api.base_url:
         how = f"set {' or '.join(names)}, or in Python the argument api_key"
         raise ValueError(f"{provider} needs an API key: {how}")
     if not (key.isascii() and key.isprintable()):

@@ -6,7 +6,6 @@ import os
 import signal
 from collections.abc import AsyncIterator, Callable
 from contextlib import ExitStack, asynccontextmanager, suppress
-from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
@@ -19,13 +18,14 @@ from ors.cli.options.shared import WHERE, Command, api_key, environment, secrets
 from ors.cli.targets.connect import completed_secrets, greet, known_name
 from ors.cli.targets.process import served
 from ors.cli.targets.resolve import as_url
-from ors.client import AsyncORS, AsyncSession, Task
+from ors.client import AsyncORS, AsyncSession
 from ors.mcp import Dialogue, Refused, error, progress, read
 from ors.mcp.http import PROGRESS_SECONDS
-from ors.rollouts import AgentMessage, EpisodeRecord, Failed, Rules
+from ors.rollouts import AgentMessage, EpisodeRecord, Failed, Rules, TaskRef
 from ors.rollouts.agents.coding.seat import OVER, MCPListener, Seat
-from ors.rollouts.agents.coding.table import snippets, written
+from ors.rollouts.agents.coding.table import SNIPPETS, written
 from ors.rollouts.episodes.played import PlayedEpisode
+from ors.rollouts.episodes.task import session_for
 from ors.rollouts.records.line import record_json
 
 STOP_SECONDS = 1.0
@@ -45,7 +45,7 @@ LONG = ("messages", "tools", "task")
 )
 @WHERE
 @click.option(
-    "--for", "agent", type=click.Choice(tuple(snippets())),
+    "--for", "agent", type=click.Choice(tuple(SNIPPETS)),
     help="Listen on loopback instead of standard input, and print the URL and this agent's settings for it.",
 )  # fmt: skip
 @click.option(
@@ -69,20 +69,18 @@ def mcp(where: str, agent: str | None, outcome: Path | None, **given: Any) -> No
         greet(url, key)
         local = as_url(where) is None
         given["secret"] = completed_secrets(url, key, given["env"], dict(given["secret"]), local=local)
-        record = asyncio.run(_hosted(url, agent, outcome, given))
+        record = asyncio.run(_hosted(url, agent, outcome, **given))
     if isinstance(record.outcome, Failed):
         raise Unreachable(f"The episode failed ({record.outcome.who}): {record.outcome.message}")
 
 
-async def _hosted(url: str, agent: str | None, outcome: Path | None, given: dict[str, Any]) -> EpisodeRecord:
+async def _hosted(url: str, agent: str | None, outcome: Path | None, **given: Any) -> EpisodeRecord:
     async with AsyncORS(url, given["api_key"]) as client:
         env = client.environment(known_name(await client.list_environments(), given["env"]))
-        if given["task"] is not None:
-            session = env.session(Task(env.name, given["task"]), given["secret"])
-        else:
-            split = given["split"] or (await env.list_splits())[0]
-            session = env.session(secrets=given["secret"], split=split, index=given["index"])
-        return await _Host(session, agent, outcome).run()
+        task = TaskRef(env.name, spec=given["task"])
+        if given["task"] is None:
+            task = TaskRef(env.name, given["split"] or (await env.list_splits())[0], given["index"])
+        return await _Host(session_for(env, task, given["secret"]), agent, outcome).run()
 
 
 class _Host:
@@ -93,9 +91,9 @@ class _Host:
     def __init__(self, session: AsyncSession, agent: str | None, outcome: Path | None) -> None:
         self._session, self._agent, self._outcome = session, agent, outcome
         self._seat = Seat()
+        self._record: EpisodeRecord | None = None
         self._over = asyncio.Event()
         """Set when nobody plays on: the client has left, the episode has failed, or by a signal."""
-        self._record: EpisodeRecord | None = None
 
     async def run(self) -> EpisodeRecord:
         """Plays while the client is served; returns the record, which is written by then."""
@@ -108,20 +106,17 @@ class _Host:
             await self._over.wait()
             self._seat.leave(AgentMessage(stop="empty"))
             await asyncio.wait([playing], timeout=STOP_SECONDS)
-            if self._record is None:
-                self._write(self._episode.so_far())
+            record = self._record or self._written(self._episode.so_far())
             self._seat.close()
         playing.cancel()
         await asyncio.wait([playing])
-        assert self._record is not None
-        return self._record
+        return record
 
     async def _play(self) -> None:
-        self._episode = PlayedEpisode(
-            self._session, self._seat, Rules(reward="sum", agent_name=self._agent or "mcp")
-        )
+        rules = Rules(reward="sum", agent_name=self._agent or "mcp")
+        self._episode = PlayedEpisode(self._session, self._seat, rules)
         record = await self._episode.play()
-        self._write(record)  # before the agent hears that it is over, and ends us
+        self._record = self._written(record)  # before the agent hears that it is over, and ends us
         why = record.outcome.message if isinstance(record.outcome, Failed) else ""
         self._seat.close(why or OVER)
         if why or self._agent is not None:  # a client of standard input may ask on, and ends us itself
@@ -129,69 +124,66 @@ class _Host:
 
     def _stop(self) -> None:
         if self._record is None and self._outcome is not None:
-            self._write(self._episode.so_far())
-            self._record = None  # a call that runs may still end
+            self._written(self._episode.so_far())  # at once; a call that runs may still end
         self._over.set()
 
-    def _write(self, record: EpisodeRecord) -> None:
-        self._record, value = record, record_json(record)
+    def _written(self, record: EpisodeRecord) -> EpisodeRecord:
+        value = record_json(record)
         if self._outcome is not None:
             try:
                 beside = self._outcome.with_name(f".{self._outcome.name}-{os.getpid()}")
                 beside.write_text(json.dumps(value) + "\n", encoding="utf-8")
                 os.replace(beside, self._outcome)
-                return
+                return record
             except OSError as failed:
                 click.echo(f"Error: {failed.strerror}: {shown_path(self._outcome)}", err=True)
         short = {name: found for name, found in value.items() if name not in LONG}
         click.echo(f"Outcome: {json.dumps(short)}", err=True)
+        return record
 
     @asynccontextmanager
     async def _listening(self, agent: str) -> AsyncIterator[None]:
         """Serves the episode on loopback, and says where."""
-        listener, (file, server) = MCPListener(), snippets()[agent]
+        listener, (file, server) = MCPListener(), SNIPPETS[agent]
         async with listener.address(self._seat) as url:
-            click.echo(f"The episode is at {url}\n\nIn {file}:\n{written(server(url), file)}")
+            click.echo(f"The episode is at {url}\n\nIn {file}:\n{written(server, file, url=url)}")
             yield
             await listener.close()
 
     @asynccontextmanager
     async def _pipes(self) -> AsyncIterator[None]:
         """Serves the episode on standard input and output, which are the protocol's: a message in a line."""
-        output = os.dup(1)
+        output, loop = os.dup(1), asyncio.get_running_loop()
         os.dup2(2, 1)  # what anybody prints
         lines: asyncio.Queue[bytes | None] = asyncio.Queue()
         answers: SimpleQueue[bytes | None] = SimpleQueue()
-        # Nobody waits for these threads: a client may neither write nor read.
-        loop = asyncio.get_running_loop()
-        reader = partial(_read_lines, lambda line: loop.call_soon_threadsafe(lines.put_nowait, line))
-        Thread(target=reader, daemon=True).start()
+        running: set[asyncio.Task[None]] = set()
+
+        async def answer_all() -> None:
+            dialogue = Dialogue(self._seat)
+            while (line := await lines.get()) is not None:
+                running.add(task := asyncio.ensure_future(_answer(dialogue, line, answers.put)))
+                task.add_done_callback(running.discard)
+            if running:  # a client that has said everything still reads
+                await asyncio.wait(running)
+            self._over.set()
+
+        def put(line: bytes | None) -> None:
+            with suppress(RuntimeError):  # the loop may be closed
+                loop.call_soon_threadsafe(lines.put_nowait, line)
+
+        # Nobody waits long for these threads: a client may neither write nor read.
+        Thread(target=_read_lines, args=(put,), daemon=True).start()
         writer = Thread(target=_write_lines, args=(output, answers), daemon=True)
         writer.start()
-        running: set[asyncio.Task[None]] = set()
-        reading = asyncio.ensure_future(self._answer_all(lines, answers, running))
+        answering = asyncio.ensure_future(answer_all())
         try:
             yield
         finally:
-            reading.cancel()
-            await asyncio.wait([reading, *running], timeout=STOP_SECONDS)
+            answering.cancel()
+            await asyncio.wait([answering, *running], timeout=STOP_SECONDS)
             answers.put(None)
             writer.join(STOP_SECONDS)
-
-    async def _answer_all(
-        self,
-        lines: "asyncio.Queue[bytes | None]",
-        answers: "SimpleQueue[bytes | None]",
-        running: set[asyncio.Task[None]],
-    ) -> None:
-        dialogue = Dialogue(self._seat)
-        while (line := await lines.get()) is not None:
-            task = asyncio.ensure_future(_answer(dialogue, line, answers.put))
-            running.add(task)
-            task.add_done_callback(running.discard)
-        if running:  # a client that has said everything still reads
-            await asyncio.wait(running)
-        self._over.set()
 
 
 async def _answer(dialogue: Dialogue, line: bytes, send: Callable[[bytes], None]) -> None:
@@ -201,19 +193,17 @@ async def _answer(dialogue: Dialogue, line: bytes, send: Callable[[bytes], None]
         while not (await asyncio.wait([answering], timeout=PROGRESS_SECONDS))[0]:
             count += 1
             send(progress(message, count) or b"")
-        answer = await answering
+        send(await answering or b"")
     except Refused as refused:
-        answer = error(refused)
-    send(answer or b"")
+        send(error(refused))
 
 
 def _read_lines(put: Callable[[bytes | None], object]) -> None:
     # Not sys.stdin: Python crashes at its end if a thread waits in that buffer.
-    with suppress(RuntimeError), open(0, "rb", closefd=False) as file:  # the loop may be closed
-        for line in file:
-            if line.strip():
-                put(line)
-        put(None)
+    with open(0, "rb", closefd=False) as file:
+        for line in filter(bytes.strip, file):
+            put(line)
+    put(None)
 
 
 def _write_lines(output: int, answers: "SimpleQueue[bytes | None]") -> None:

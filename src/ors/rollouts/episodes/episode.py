@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol, Self
 
 from ors._masking import Mask, masked
-from ors.providers.messages import AgentMessage, Count, Message, Usage
+from ors.providers.messages import AgentMessage, Message, Usage
 from ors.rollouts.episodes.outcome import Outcome
 from ors.types import JSONObject, ToolSpec
 
@@ -26,16 +26,6 @@ class TaskRef:
         return self.spec is not None and (self.split is None or self.index is None)
 
 
-@dataclass(frozen=True, slots=True)
-class AgentProgram:
-    """How the program of an agent ended, and the end of what it printed."""
-
-    exit: Count
-    """Its exit status; negative for a signal, as when it was ended with its episode."""
-    output: str = ""
-    errors: str = ""
-
-
 @dataclass(slots=True)
 class Conversation:
     """One episode as its agent sees it."""
@@ -44,8 +34,8 @@ class Conversation:
     sample: int = 0
     """The number of this episode among those of its task."""
     messages: list[Message] = field(default_factory=list)
-    program: AgentProgram | None = None
-    """Set by an agent that runs a program for the episode."""
+    program: JSONObject | None = None
+    """Set by an agent that ran a program for the episode: its exit status, and what it printed."""
 
 
 class Agent(Protocol):
@@ -93,8 +83,8 @@ class EpisodeRecord:
     """The attempts before this one, which failed. `usage` includes theirs."""
     components: Mapping[str, float] = field(default_factory=dict)
     """The named rewards, each reduced like `reward`. Those of a step are in its `ToolMessage`."""
-    program: AgentProgram | None = None
-    """The agent's program, if it ran one for the episode."""
+    program: JSONObject | None = None
+    """If the agent ran a program for the episode: its `exit` status, the end of its `output` and `errors`."""
 
     def masked(self, mask: Mask | None) -> Self:
         """The same without the secrets that `mask` hides. What finds it again stays: task, agent and ids."""

@@ -20,7 +20,7 @@ from ors.providers.messages import (
     Usage,
     UserMessage,
 )
-from ors.rollouts.episodes.episode import AgentProgram, EpisodeRecord, TaskRef
+from ors.rollouts.episodes.episode import EpisodeRecord, TaskRef
 from ors.rollouts.episodes.outcome import Outcome
 from ors.rollouts.records.activity import Actions, LineTimes, actions, times
 from ors.rollouts.records.files import BLOB_NAME, Blobs, NewerSchema, RunError
@@ -70,7 +70,7 @@ class Line:
     messages: tuple[Annotated[Message, Field(discriminator="role")], ...]
     earlier: tuple[JSONObject, ...] = ()
     """Lines of earlier attempts."""
-    program: AgentProgram | None = None
+    program: JSONObject | None = None
 
 
 @cache

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,14 @@ import pytest
 from ors import Environment, Server
 from ors.client import AsyncORS
 from ors.rollouts import EpisodeLimits, EpisodeRecord, Failed, Scored, Truncated, Unscored, Usage, rollouts
-from ors.rollouts.agents import resolve
+from ors.rollouts.agents import Prices, resolve
 from ors.rollouts.agents.coding import program
+from ors.rollouts.records import RunInfo, RunWriter, read_run
 from tests.support.coding_agents import command, on_path, pretender
+from tests.support.commands import refused, running
 from tests.support.hunt_environment import HINT, RIGHT, Essay, Hunt
 from tests.support.live_server import serving
+from tests.support.waiting import wait_until
 
 KEY = "sk-a-secret-of-the-user"
 
@@ -48,6 +52,10 @@ def played(url: str, how: str, cls: type[Environment] = Hunt, **rules: Any) -> E
     return asyncio.run(play())
 
 
+def program_of(record: EpisodeRecord) -> Any:
+    return record.program
+
+
 def is_running(pid: int) -> bool:
     try:
         return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
@@ -63,9 +71,8 @@ def test_the_calls_of_a_program_are_an_episode(url: str) -> None:
     assert [message.role for message in record.messages] == ["user", *["assistant", "tool"] * 2, "assistant"]
     assert record.messages[-1].text == "All done."  # type: ignore[union-attr]
     assert record.usage == Usage(120, 7, 20)
-    assert record.program is not None
-    assert record.program.exit == 0
-    assert "All done." in record.program.output
+    assert program_of(record)["exit"] == 0
+    assert "All done." in program_of(record)["output"]
 
 
 def test_a_program_that_leaves_has_given_up(url: str) -> None:
@@ -101,9 +108,8 @@ def test_a_program_that_fails_is_a_failure_of_the_agent_and_shows_no_key(url: st
     assert isinstance(record.outcome, Failed)
     assert (record.outcome.who, record.outcome.error) == ("agent", "AgentFailed")
     assert record.outcome.message.startswith("claude-code exited with 1: something broke")
-    assert record.program is not None
-    assert record.program.exit == 1
-    assert "something broke" in record.program.errors
+    assert program_of(record)["exit"] == 1
+    assert "something broke" in program_of(record)["errors"]
     assert KEY not in repr(record)
 
 
@@ -119,16 +125,14 @@ def test_a_program_that_hangs_is_ended_when_time_is_up(url: str, how: str) -> No
     record = played(url, how, limits=EpisodeLimits(seconds=3))
     assert isinstance(record.outcome, Truncated)
     assert record.outcome.limit == "seconds"
-    assert record.program is not None
-    assert record.program.exit == -9
+    assert program_of(record)["exit"] == -9
     assert record.usage == Usage(unknown=1)
 
 
 def test_what_a_program_has_started_ends_with_the_episode(url: str) -> None:
     record = played(url, "forks")
     assert record.outcome == Scored()
-    assert record.program is not None
-    assert not is_running(int(record.program.output.split()[0]))
+    assert not is_running(int(program_of(record)["output"].split()[0]))
 
 
 def test_a_program_gets_nothing_of_ours_but_its_key(url: str) -> None:
@@ -145,8 +149,7 @@ def test_a_program_that_prints_endlessly_is_ended(url: str, monkeypatch: pytest.
     record = played(url, "prints-endlessly")
     assert isinstance(record.outcome, Failed)
     assert record.outcome.who == "agent"
-    assert record.program is not None
-    assert 0 < len(record.program.output) <= 16_000
+    assert 0 < len(program_of(record)["output"]) <= 16_000
 
 
 def test_a_command_that_cannot_be_run_is_a_failure_of_the_agent(url: str, tmp_path: Path) -> None:
@@ -170,6 +173,19 @@ def test_nothing_is_left_behind(url: str, tmp_path: Path, monkeypatch: pytest.Mo
     assert list((tmp_path / "left").iterdir()) == []
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_evaluation_leaves_no_program_behind(
+    url: str, tmp_path: Path, number: signal.Signals
+) -> None:
+    pid = tmp_path / "bin" / "pid"
+    words = ["--env", Hunt.name(), "--model", "claude-code:hangs", "--base-url", "http://127.0.0.1:9"]
+    with running("eval", url, *words, "--tasks", "0", "--out", str(tmp_path / "run")) as evaluation:
+        wait_until(lambda: pid.exists() and pid.read_text(), "the program runs")
+        assert is_running(int(pid.read_text()))
+        assert evaluation.stop(number).code == 130
+    assert not is_running(int(pid.read_text()))
+
+
 def test_episodes_at_the_same_time_do_not_meet(url: str) -> None:
     async def play() -> list[EpisodeRecord]:
         agent: Any = resolve("claude-code:plays", base_url="http://127.0.0.1:9")
@@ -181,3 +197,30 @@ def test_episodes_at_the_same_time_do_not_meet(url: str) -> None:
             return records
 
     assert [record.reward for record in asyncio.run(play())] == [HINT + RIGHT] * 4
+
+
+def test_limits_that_cannot_be_kept_are_refused(url: str) -> None:
+    done = refused("eval", url, "--model", "claude-code:plays", "--max-tokens", "1000")
+    assert (done.code, "reports its tokens when it ends" in done.err) == (2, True)
+
+
+def test_prices_make_costs(url: str) -> None:
+    async def play() -> EpisodeRecord:
+        agent: Any = resolve(
+            "claude-code:plays", base_url="http://127.0.0.1:9", prices=Prices(input=1e6, output=1e6)
+        )
+        async with AsyncORS(url) as client:
+            record = await anext(
+                rollouts(client.environment(Hunt.name()), [("train", 0)], agent, reward="sum")
+            )
+            await agent.close()
+            return record
+
+    assert asyncio.run(play()).usage.cost == 127
+
+
+def test_records_keep_what_is_known_of_the_program(url: str, tmp_path: Path) -> None:
+    with RunWriter.create(tmp_path / "run", RunInfo()) as writer:
+        writer.append(record := played(url, "plays"))
+    (found,) = read_run(tmp_path / "run").episodes()
+    assert found.program == record.program

@@ -5,10 +5,10 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from typing import IO, Self
 
 LARGEST_FILE = 2**30
 """Bytes that it may write into a file, such as its output; the system ends it there."""
@@ -26,60 +26,52 @@ _PASSED_ON = frozenset((
 class Program:
     """A running program, in an empty folder and with a home of its own. Its task is its standard input."""
 
-    def __init__(self, home: Path) -> None:
-        self._home = home
-        self._mark = os.urandom(16).hex()
+    def __init__(self, home: Path, task: str) -> None:
+        self._home, self._mark = home, os.urandom(16).hex()
         self._process: asyncio.subprocess.Process | None = None
+        (home / "work").mkdir()
+        (home / "task").write_text(task, encoding="utf-8", errors="replace")
 
-    async def start(self, command: Sequence[str], task: str, variables: Mapping[str, str]) -> Self:
+    async def start(self, command: Sequence[str], variables: Mapping[str, str]) -> None:
         """Starts it.
 
         Raises:
             OSError: it cannot be started.
         """
-        kept = {name: value for name, value in os.environ.items() if name in _PASSED_ON}
-        own = {"HOME": str(self._home), "TMPDIR": str(self._home), "NO_PROXY": "127.0.0.1", _MARK: self._mark}
-        with self._streams(task) as (stdin, stdout, stderr):
-            self._process = await asyncio.create_subprocess_exec(
-                *command,
-                stdin=stdin,
-                stdout=stdout,
-                stderr=stderr,
-                cwd=self._home / "work",
-                env=kept | own | dict(variables),
-                start_new_session=True,
-            )
+        home = str(self._home)
+        env = {name: value for name, value in os.environ.items() if name in _PASSED_ON} | dict(variables)
+        env |= {"HOME": home, "TMPDIR": home, "NO_PROXY": "127.0.0.1", _MARK: self._mark}
+        work = self._home / "work"
+        files = [os.open(self._home / "task", os.O_RDONLY)]
+        files += [os.open(self._home / name, os.O_WRONLY | os.O_CREAT) for name in ("output", "errors")]
+        started = partial(asyncio.create_subprocess_exec, cwd=work, env=env, start_new_session=True)
+        try:
+            self._process = await started(*command, stdin=files[0], stdout=files[1], stderr=files[2])
+        finally:
+            for file in files:
+                os.close(file)
         if sys.platform == "linux":
             import resource
 
             with suppress(OSError):
                 resource.prlimit(self._process.pid, resource.RLIMIT_FSIZE, (LARGEST_FILE, LARGEST_FILE))
-        return self
-
-    @contextmanager
-    def _streams(self, task: str) -> Iterator[tuple[IO[bytes], ...]]:
-        (self._home / "work").mkdir()
-        (self._home / "task").write_text(task, encoding="utf-8", errors="replace")
-        with ExitStack() as files:
-            given = files.enter_context(open(self._home / "task", "rb"))
-            printed = (files.enter_context(open(self._home / name, "wb")) for name in ("output", "errors"))
-            yield given, *printed
 
     async def wait(self) -> int:
         """Waits for its end; returns its exit status, negative for a signal."""
         assert self._process is not None
         return await self._process.wait()
 
+    async def kill(self) -> int:
+        """Kills it and everything that it has started, as far as they still run; returns its exit status."""
+        assert self._process is not None
+        await asyncio.to_thread(self._kill_all, self._process.pid)
+        return await self.wait()
+
     def printed(self, stream: str) -> str:
         """The end of its `output` or `errors`."""
         with open(self._home / stream, "rb") as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - READ_BYTES))
             return file.read(READ_BYTES).decode(errors="replace")
-
-    async def kill(self) -> None:
-        """Kills it, and everything that it has started."""
-        if self._process is not None:
-            await asyncio.to_thread(self._kill_all, self._process.pid)
 
     def _kill_all(self, group: int) -> None:
         with suppress(ProcessLookupError, PermissionError):

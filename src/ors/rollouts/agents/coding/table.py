@@ -1,9 +1,8 @@
 """The coding agents: how each is configured, started and understood. A new one is one row here."""
 
 import json
-import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ors._json import loads
@@ -15,69 +14,69 @@ JSON = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What a program tells of itself when it ends."""
+    """What a program tells when it ends: its last message, its tokens, and why its model failed."""
 
-    text: str = ""
-    """Its last message."""
-    usage: Usage = Usage(unknown=1)  # noqa: RUF009 - frozen
-    error: str | None = None
-    """Why its model failed."""
+    text: str
+    usage: Usage
+    error: str | None
     status: int | None = None
+    """The HTTP status of that error, if it is told apart from its text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CodingProgram:
-    """One coding agent. Its settings allow no tools but ours, and ask no questions."""
+    """One coding agent. Its settings allow no tools but ours, and ask no questions.
+
+    `{url}` stands for the episode, `{model}` and `{base_url}` for the model, `{home}` for the program's home.
+    The variables for the key and the URL of its provider are always set.
+    """
 
     command: str
     package: str
     """Its name on npm."""
     provider: str
     """Whose API its model speaks, as in `--model PROVIDER:NAME`."""
-    key: str
-    """The variable with the API key."""
     arguments: Sequence[str]
-    """`{model}` stands for the model, `{home}` for the agent's home."""
-    file: str
-    """Its settings, in its home."""
-    server: Callable[[str], JSON]
-    """The settings that name an MCP server at a URL."""
-    settings: Callable[[str, str], JSON] = lambda model, base_url: {}
-    """The other settings, for a model and the URL of its provider."""
-    variables: Callable[[str], Mapping[str, str]] = lambda base_url: {}
     said: Callable[[Sequence[JSON]], Said]
     """Reads the JSON objects that it prints, one in a line."""
+    file: str
+    """Its settings, in its home."""
+    server: JSON
+    """The settings that name our MCP server."""
+    settings: JSON = field(default_factory=dict)
+    """The other settings."""
+    variables: Mapping[str, str] = field(default_factory=dict)
 
 
-def written(settings: JSON, file: str) -> str:
-    """Settings as the text of a file: TOML if its name says so, otherwise JSON."""
+def written(settings: JSON, file: str, **words: str) -> str:
+    """Settings as the text of a file, TOML if its name says so, otherwise JSON."""
+    text = json.dumps(settings, indent=2) + "\n"
     if file.endswith(".toml"):
-        return "".join(f"{key} = {json.dumps(value)}\n" for key, value in _dotted(settings))
-    return json.dumps(settings, indent=2) + "\n"
+        text = "".join(f"{key} = {json.dumps(value)}\n" for key, value in _dotted(settings))
+    for word, value in words.items():
+        text = text.replace(f"{{{word}}}", json.dumps(value)[1:-1])
+    return text
 
 
 def _dotted(settings: JSON, prefix: str = "") -> list[tuple[str, Any]]:
-    found = []
+    found: list[tuple[str, Any]] = []
     for key, value in settings.items():
-        inner = _dotted(value, f"{prefix}{key}.") if isinstance(value, dict) else [(prefix + key, value)]
-        found += inner
+        found += _dotted(value, f"{prefix}{key}.") if isinstance(value, dict) else [(prefix + key, value)]
     return found
 
 
 def understood(row: CodingProgram, printed: str) -> Said:
-    """What a program said on its standard output. Some tell the status of a model's error in words only."""
-    found = []
-    for line in printed.splitlines():
-        if line.startswith("{"):
-            try:
-                found.append(loads(line))
-            except ValueError:
-                continue
-    said = row.said([each for each in found if isinstance(each, dict)])
-    words = re.search(r"\b[45]\d\d\b", said.error or "")
-    if said.error is None or said.status is not None or words is None:
-        return said
-    return Said(said.text, said.usage, said.error, int(words[0]))
+    """What a program said on its standard output."""
+    found = (_object(line) for line in printed.splitlines() if line.startswith("{"))
+    return row.said([each for each in found if each])
+
+
+def _object(line: str) -> JSON:
+    try:
+        found = loads(line)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _last(events: Sequence[JSON], **wanted: str) -> JSON:
@@ -86,153 +85,110 @@ def _last(events: Sequence[JSON], **wanted: str) -> JSON:
 
 def _usage(counts: Any, input: Sequence[str], cached: str, output: str = "output_tokens") -> Usage:
     """The tokens of a program's own counts; those of all keys of `input` are added up."""
-
-    def total(*keys: str) -> int:
-        found = (at(counts, *key.split(".")) for key in keys)
-        return sum(each for each in found if type(each) is int)
-
-    if not total(*input, output):
-        return Usage(unknown=1)
-    return Usage(total(*input), total(output), total(cached))
+    known = {key: at(counts, *key.split(".")) for key in (*input, cached, output)}
+    number = {key: value if type(value) is int else 0 for key, value in known.items()}
+    found = Usage(sum(number[key] for key in input), number[output], number[cached])
+    return found if found != Usage() else Usage(unknown=1)
 
 
-def _claude_said(events: Sequence[JSON]) -> Said:
+def _claude(events: Sequence[JSON]) -> Said:
     end, cached = _last(events, type="result"), "cache_read_input_tokens"
     text = str(end.get("result") or "")
     usage = _usage(end.get("usage"), ["input_tokens", "cache_creation_input_tokens", cached], cached)
     return Said(text, usage, text if end.get("is_error") else None, end.get("api_error_status"))
 
 
-def _codex_said(events: Sequence[JSON]) -> Said:
-    items = [each["item"] for each in events if isinstance(each.get("item"), dict)]
+def _codex(events: Sequence[JSON]) -> Said:
+    text = _last([each.get("item") or {} for each in events], type="agent_message").get("text")
     counts = _last(events, type="turn.completed").get("usage")
-    text = str(_last(items, type="agent_message").get("text", ""))
     error = at(_last(events, type="turn.failed"), "error", "message")
-    return Said(text, _usage(counts, ["input_tokens"], "cached_input_tokens"), error)
+    return Said(str(text or ""), _usage(counts, ["input_tokens"], "cached_input_tokens"), error)
 
 
-def _gemini_said(events: Sequence[JSON]) -> Said:
+def _gemini(events: Sequence[JSON]) -> Said:
     results = [number for number, each in enumerate(events) if each.get("type") == "tool_result"]
-    since = events[results[-1] :] if results else events
-    text = "".join(str(each.get("content", "")) for each in since if each.get("role") == "assistant")
-    end = _last(events, type="result")
+    since, end = events[results[-1] if results else 0 :], _last(events, type="result")
+    text = "".join(str(each.get("content")) for each in since if each.get("role") == "assistant")
     return Said(text, _usage(end.get("stats"), ["input_tokens"], "cached"), at(end, "error", "message"))
 
 
-def _opencode_said(events: Sequence[JSON]) -> Said:
-    parts = [each["part"] for each in events if isinstance(each.get("part"), dict)]
-    counts = [part.get("tokens") for part in parts if part.get("type") == "step-finish"]
+def _opencode(events: Sequence[JSON]) -> Said:
+    parts = [each.get("part") or {} for each in events]
+    counts = [part.get("tokens") for part in parts if part.get("type") == "step-finish"] or [None]
     each = (_usage(one, ["input", "cache.read", "cache.write"], "cache.read", "output") for one in counts)
-    usage = sum(each, Usage()) if counts else Usage(unknown=1)
     error = _last(events, type="error").get("error")
     why = at(error, "data", "message") or at(error, "name")
-    text = str(_last(parts, type="text").get("text", ""))
-    return Said(text, usage, why, at(error, "data", "statusCode"))
+    text = str(_last(parts, type="text").get("text") or "")
+    return Said(text, sum(each, Usage()), why, at(error, "data", "statusCode"))
 
 
-_CLAUDE = (
-    "-p", "--model", "{model}", "--mcp-config", "{home}/.mcp.json", "--strict-mcp-config",
-    "--allowedTools", "mcp__ors", "--tools", "", "--output-format", "json",
-)  # fmt: skip
-
+# fmt: off
 CODING: Mapping[str, CodingProgram] = {
     "claude-code": CodingProgram(
-        command="claude",
-        package="@anthropic-ai/claude-code",
-        provider="anthropic",
-        key="ANTHROPIC_API_KEY",
-        arguments=_CLAUDE,
+        command="claude", package="@anthropic-ai/claude-code", provider="anthropic", said=_claude,
+        arguments=(
+            "-p", "--model", "{model}", "--mcp-config", "{home}/.mcp.json", "--strict-mcp-config",
+            "--allowedTools", "mcp__ors", "--tools", "", "--output-format", "json",
+        ),
         file=".mcp.json",
-        server=lambda url: {"mcpServers": {"ors": {"type": "http", "url": url}}},
-        variables=lambda base_url: {
-            "ANTHROPIC_BASE_URL": base_url,
+        server={"mcpServers": {"ors": {"type": "http", "url": "{url}"}}},
+        variables={
             "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
             "CLAUDE_CODE_MAX_RETRIES": "4",  # 10 take minutes, also for a key that is refused
             "MCP_CONNECTION_NONBLOCKING": "0",  # else it may begin before it has our tools
         },
-        said=_claude_said,
     ),
     "codex": CodingProgram(
-        command="codex",
-        package="@openai/codex",
-        provider="openai-responses",
-        key="OPENAI_API_KEY",
+        command="codex", package="@openai/codex", provider="openai-responses", said=_codex,
         arguments=("exec", "--skip-git-repo-check", "--json", "-"),
         file=".codex/config.toml",
-        # Without `required`, it begins before it has the tools of a server that is not there in a second.
-        server=lambda url: {
-            "mcp_servers": {"ors": {"url": url, "required": True, "default_tools_approval_mode": "approve"}}
+        # Without `required`, it may begin before it has our tools.
+        server={"mcp_servers": {"ors": {
+            "url": "{url}", "required": True, "default_tools_approval_mode": "approve",
+        }}},
+        settings={
+            "model": "{model}", "model_provider": "ors",
+            "sandbox_mode": "read-only", "web_search": "disabled",
+            "model_providers": {"ors": {
+                "name": "ors", "base_url": "{base_url}", "env_key": "OPENAI_API_KEY", "wire_api": "responses",
+            }},
+            "features": dict.fromkeys((
+                "shell_tool", "unified_exec", "view_image", "goals", "multi_agent", "apps", "plugins",
+            ), False),
         },
-        settings=lambda model, base_url: {
-            "model": model,
-            "model_provider": "ors",
-            "model_providers": {
-                "ors": {
-                    "name": "ors",
-                    "base_url": base_url,
-                    "env_key": "OPENAI_API_KEY",
-                    "wire_api": "responses",
-                }
-            },
-            "sandbox_mode": "read-only",
-            "web_search": "disabled",
-            "features": dict.fromkeys(
-                ("shell_tool", "unified_exec", "view_image", "goals", "multi_agent", "apps", "plugins"), False
-            ),
-        },
-        said=_codex_said,
     ),
     "gemini-cli": CodingProgram(
-        command="gemini",
-        package="@google/gemini-cli",
-        provider="google",
-        key="GEMINI_API_KEY",
+        command="gemini", package="@google/gemini-cli", provider="google", said=_gemini,
         arguments=("-m", "{model}", "--approval-mode", "yolo", "--output-format", "stream-json"),
         file=".gemini/settings.json",
-        server=lambda url: {"mcpServers": {"ors": {"httpUrl": url, "trust": True}}},
-        settings=lambda model, base_url: {
-            "tools": {"core": ["mcp_ors_*"]},
-            "security": {"auth": {"selectedType": "gemini-api-key"}},
-            "privacy": {"usageStatisticsEnabled": False},
-            "general": {"disableAutoUpdate": True},
+        server={"mcpServers": {"ors": {"httpUrl": "{url}", "trust": True}}},
+        settings={
+            "tools": {"core": ["mcp_ors_*"]}, "security": {"auth": {"selectedType": "gemini-api-key"}},
+            "privacy": {"usageStatisticsEnabled": False}, "general": {"disableAutoUpdate": True},
         },
-        variables=lambda base_url: {
-            "GOOGLE_GEMINI_BASE_URL": base_url,
-            "GEMINI_CLI_TRUST_WORKSPACE": "true",
-        },
-        said=_gemini_said,
+        variables={"GEMINI_CLI_TRUST_WORKSPACE": "true"},
     ),
     "opencode": CodingProgram(
-        command="opencode",
-        package="opencode-ai",
-        provider="openai",
-        key="OPENAI_API_KEY",
+        command="opencode", package="opencode-ai", provider="openai", said=_opencode,
         arguments=("run", "--format", "json"),
         file=".config/opencode/opencode.json",
-        server=lambda url: {"mcp": {"ors": {"type": "remote", "url": url, "enabled": True, "oauth": False}}},
-        settings=lambda model, base_url: {
-            "provider": {
-                "ors": {
-                    "npm": "@ai-sdk/openai-compatible",
-                    "options": {"baseURL": base_url, "apiKey": "{env:OPENAI_API_KEY}"},
-                    "models": {model: {"tool_call": True}},
-                }
-            },
-            "model": f"ors/{model}",
-            "small_model": f"ors/{model}",
+        server={"mcp": {"ors": {"type": "remote", "url": "{url}", "enabled": True, "oauth": False}}},
+        settings={
+            "model": "ors/{model}", "small_model": "ors/{model}", "autoupdate": False, "share": "disabled",
             "permission": {"*": "deny", "ors_*": "allow"},
-            "autoupdate": False,
-            "share": "disabled",
+            "provider": {"ors": {
+                "npm": "@ai-sdk/openai-compatible", "models": {"{model}": {"tool_call": True}},
+                "options": {"baseURL": "{base_url}", "apiKey": "{env:OPENAI_API_KEY}"},
+            }},
         },
-        variables=lambda base_url: {"OPENCODE_DISABLE_MODELS_FETCH": "1"},
-        said=_opencode_said,
+        variables={"OPENCODE_DISABLE_MODELS_FETCH": "1"},
     ),
 }
 """Agents that can be started, by their names."""
 
-
-def snippets() -> dict[str, tuple[str, Callable[[str], JSON]]]:
-    """Where a user's agent looks for MCP servers, and what stands there for one at a URL."""
-    found = {name.removesuffix("-cli"): (f"~/{row.file}", row.server) for name, row in CODING.items()}
-    found["claude-code"] = (".mcp.json", CODING["claude-code"].server)
-    return found | {"cursor": (".cursor/mcp.json", lambda url: {"mcpServers": {"ors": {"url": url}}})}
+SNIPPETS: Mapping[str, tuple[str, JSON]] = {
+    **{name.removesuffix("-cli"): (f"~/{row.file}", row.server) for name, row in CODING.items()},
+    "claude-code": (".mcp.json", CODING["claude-code"].server),
+    "cursor": (".cursor/mcp.json", {"mcpServers": {"ors": {"url": "{url}"}}}),
+}
+"""Where a user's agent looks for MCP servers, and what stands there."""
