@@ -19,7 +19,7 @@ import ors.testing
 from ors import Server, TextBlock, errors
 from ors.client import ORS, AsyncORS, Options
 from ors.errors import ToolFailed
-from ors.rollouts.agents.coding.table import snippets
+from ors.rollouts.agents.coding.table import SNIPPETS
 from ors.toolsets import MCPToolset
 from tests.examples.episode import text
 from tests.examples.pages import ROOT, Reader, fences
@@ -214,18 +214,19 @@ def settings(page: str) -> list[dict[str, Any]]:
 
 
 def test_the_settings_of_coding_agents_on_their_page_are_those_of_the_table() -> None:
-    table = snippets()
-    by_url = settings(CODING_AGENTS)[: len(table)]
-    assert by_url == [server("URL") for _, server in table.values()]
+    by_url = settings(CODING_AGENTS)[: len(SNIPPETS)]
+    assert json.loads(json.dumps(by_url).replace("URL", "{url}")) == [
+        server for _, server in SNIPPETS.values()
+    ]
     page = (ROOT / CODING_AGENTS).read_text()
-    assert [file for file, _ in table.values() if f"in `{file}`" not in page] == []
+    assert [file for file, _ in SNIPPETS.values() if f"in `{file}`" not in page] == []
 
 
 @pytest.mark.long
 async def test_the_commands_in_the_settings_of_coding_agents_play_episodes(read: Read) -> None:
     reader = read(CODING_AGENTS)
     reader.python()
-    by_command = settings(CODING_AGENTS)[len(snippets()) :]
+    by_command = settings(CODING_AGENTS)[len(SNIPPETS) :]
     assert [sorted(each) for each in by_command] == [["mcpServers"], ["mcp_servers"], ["mcpServers"], ["mcp"]]
     commands = []
     for (server,) in (next(iter(each.values())).values() for each in by_command):
