@@ -32,6 +32,7 @@ from ors.toolsets import MCPToolset, SandboxEnvironment
 from tests.support import mcp_stdio_server
 from tests.support.live_server import serving
 from tests.support.mcp_stdio_server import PIXEL
+from tests.support.raw_http import Raw
 from tests.support.scripted_agents import Script, call, calls
 from tests.support.waiting import wait_until
 
@@ -365,6 +366,16 @@ def test_all_processes_end_with_the_ors_server(how: signal.Signals) -> None:
             process.wait(30)
     assert len(pids) == 3
     wait_until(lambda: not any(map(alive, pids)))
+
+
+def test_a_program_beside_the_server_is_not_counted_as_a_sandbox() -> None:
+    with (
+        serving(Server([having(MCPToolset(words()))])) as url,
+        ORS(url) as client,
+        client.environment("having").session(split="train", index=0) as session,
+    ):
+        assert session.call_tool("count", {}).blocks == [TextBlock(text="1")]
+        assert b"\nors_sandboxes_open 0" in Raw(url).get("/-/metrics").body
 
 
 def test_it_works_over_sockets_with_the_sync_client() -> None:

@@ -4,6 +4,7 @@ import asyncio
 import os
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import suppress
+from contextvars import Context
 from typing import Any, Self
 from urllib.parse import urlsplit
 
@@ -41,7 +42,9 @@ class Stdio:
         if box is not None:
             return cls(await box.spawn(command, env=env), None)
         # In a sandbox that isolates nothing, since it ends all that was started in it, also without us.
-        box = await open_box(SandboxSpec(backend="none"), among=[Unisolated(warns=False)])
+        # The server does not count it: its observer is in our context.
+        opening = open_box(SandboxSpec(backend="none"), among=[Unisolated(warns=False)])
+        box = await asyncio.create_task(opening, context=Context())
         kept = {name: os.environ[name] for name in INHERITED if name in os.environ}
         try:
             return cls(await box.spawn([*IN_FOLDER, os.getcwd(), *command], env={**kept, **env}), box)
