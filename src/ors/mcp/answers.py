@@ -166,6 +166,8 @@ def _tool(spec: ToolSpec) -> dict[str, Any]:
 
 
 def _content(block: Mapping[str, Any]) -> dict[str, str]:
+    if block["type"] == "text":
+        return _text(block["text"])
     return {key: block[key] for key in _BLOCK_KEYS if key in block}
 
 

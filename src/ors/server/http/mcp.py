@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Mapping
 from functools import partial
+from typing import Any
 
 from pydantic import TypeAdapter
 
@@ -63,9 +64,10 @@ class MCP:
             message = _message(request)
             if message.id is None:
                 return Answer(202, b"", EMPTY)
-            # Neither tools of one task nor long names are known here.
-            if message.method == "tools/call" and asked(message)[0] in self._tools[session.environment]:
-                return self._call(session, message, asked(message)[0], request)
+            if message.method == "tools/call":
+                name, given = asked(message)
+                if name in self._tools[session.environment]:  # not so tools of one task, or long names
+                    return self._call(session, message, name, given, request)
         except Refused as refused:
             return Answer(status_of(refused), error(refused))
         return Later(request, self._later(session, message, request), self._tasks)
@@ -75,21 +77,24 @@ class MCP:
         try:
             if message.method != "tools/call":
                 return Answer(200, await told(message, tools, partial(_prompt, session)))
-            return self._call(session, message, await tool_named(message, tools), request)
+            _, given = asked(message)
+            return self._call(session, message, await tool_named(message, tools), given, request)
         except Refused as refused:
             return Answer(status_of(refused), error(refused))
         except ORSError as failure:
             return Answer(200, failed(message, str(failure)))
 
-    def _call(self, session: ServerSession, message: Message, name: str, request: Request) -> Outcome:
-        loop, given = self._shared.loop or asyncio.get_running_loop(), asked(message)[1]
+    def _call(
+        self, session: ServerSession, message: Message, name: str, given: dict[str, Any], request: Request
+    ) -> Outcome:
+        loop = self._shared.loop or asyncio.get_running_loop()
         body = None if self._shared.recent is None else dumps({"name": name, "input": given})
         try:
             call = session.submit(name, given, loop, None, request.idempotency_key(), request.trace(), body)
         except ORSError as failure:
             return Answer(200, failed(message, str(failure)))
         if isinstance(call, Call):
-            return MCPStream(call, self._timers, message, request.wants_events())
+            return MCPStream(call, self._timers, message, request)
         return Answer(200, failed(message, _protocol.RESULT_GONE))
 
 
@@ -98,10 +103,10 @@ class MCPStream(CallStream):
 
     _signs = 0
 
-    def __init__(self, call: Call, timers: CallTimers, message: Message, streams: bool) -> None:
+    def __init__(self, call: Call, timers: CallTimers, message: Message, request: Request) -> None:
         super().__init__(call, timers)
         self._message = message
-        self._streams = streams
+        self._request = request
 
     def begin(self, sink: Sink) -> None:
         """Waits for the result of the call, or writes it if it is there."""
@@ -110,8 +115,12 @@ class MCPStream(CallStream):
             self._done()
             return
         self._call.listen(self._done)
-        if self._streams:
-            self._timers.opening.add(self)
+        self._timers.opening.add(self)
+
+    def open(self) -> None:
+        """Begins a stream of events, if the client takes one: the call takes long."""
+        if self._request.wants_events():
+            super().open()
 
     def _sign(self) -> bytes:
         self._signs += 1
@@ -151,8 +160,8 @@ def _message(request: Request) -> Message:
         name: request.headers[key].decode("latin-1") for key, name in _HEADERS if key in request.headers
     }
     try:
-        return parsed(request.value(), headers)
-    except BadRequest as wrong:
+        return parsed(loads(request.body) if request.parsed is None else request.value(), headers)
+    except (ValueError, BadRequest) as wrong:
         raise Refused(PARSE_ERROR, str(wrong)) from None
 
 
