@@ -1,6 +1,7 @@
 """A judge: what it asks, what it reads, what it spends. No failure becomes a number."""
 
 import asyncio
+import copy
 import json
 import logging
 import re
@@ -192,6 +193,15 @@ async def test_several_samples_and_models_vote() -> None:
         provider.says(*(verdict(correct=score) for score in (1, 0)))
         tie = await provider.judge(samples=2, vote="majority").grade("Q", "A")
         assert tie.scores["correct"] == 0.0  # doubt earns nothing
+
+
+async def test_copies_of_an_environment_share_its_judge() -> None:
+    async with judging(verdict()) as provider:
+        judge = provider.judge(max_requests=1)
+        (copied,) = copy.deepcopy([judge])
+        await judge.grade("Q", "A")
+        with pytest.raises(JudgeFailed, match="used up its 1 requests"):
+            await copied.grade("Q", "B")
 
 
 async def test_a_vote_that_is_missing_is_no_verdict() -> None:

@@ -80,6 +80,20 @@ async def test_the_agent_sees_nothing_of_the_verdict() -> None:
         assert "because" not in json.dumps(await session.messages("openai-chat"))
 
 
+async def test_a_judge_that_repeats_its_key_tells_it_to_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    leaky = verdict().replace("because", f"the key is {KEY}")
+    async with (
+        judging(f"It is {KEY}", leaky) as provider,
+        served(provider.judge()) as env,
+        env.session(split="train", index=0, secrets=SECRETS) as session,
+    ):
+        output = await session.call_tool("submit", {"text": "My answer"})
+    assert "the key is ***" in output.model_dump_json()
+    assert "cannot be used" in caplog.text
+    assert KEY not in output.model_dump_json() + caplog.text
+
+
 FAILING: dict[str, Reply] = {
     "malformed": said("Full marks!"),
     "refusing": said("No.", stop="refusal"),

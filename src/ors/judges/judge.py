@@ -96,6 +96,9 @@ class Judge:
         self._kept: OrderedDict[bytes, list[_Vote]] = OrderedDict()
         self._desks: WeakKeyDictionary[asyncio.AbstractEventLoop, _Desk] = WeakKeyDictionary()
 
+    def __deepcopy__(self, _: Any) -> "Judge":
+        return self  # forks of an episode share its limits
+
     async def grade(
         self,
         question: str,
@@ -178,7 +181,7 @@ class Judge:
                 scores = read_reply("" if reply.stop == "length" else reply.text, self.rubric)
                 return _Vote(name, reply.text[:_LONGEST_RECORDED], scores, used)
             except ValueError as error:
-                problem = str(error)
+                problem = str(error)[:500]
             said = hidden(reply.text[:200], secrets.values())
             log.warning("judge %s: reply %d cannot be used: %s: %r", name, attempt, problem, said)
             again = f"Your reply cannot be used: {problem}. Reply again with the JSON object only."
