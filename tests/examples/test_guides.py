@@ -302,7 +302,7 @@ def test_the_options_of_the_client_are_on_its_page_with_their_defaults() -> None
 def test_the_errors_of_the_client_are_on_its_page() -> None:
     page = (ROOT / "docs" / "guides" / "calling.md").read_text()
     named = set(re.findall(r"`(\w+)`", page))
-    others = {"InvalidEnvironment", "ORSError", "ResponseError", "StartupFailed", "ToolError"}
+    others = {"InvalidEnvironment", "JudgeFailed", "ORSError", "ResponseError", "StartupFailed", "ToolError"}
     sandbox = {name for name in errors.__all__ if name.startswith("Sandbox")}
     assert set(errors.__all__) - named - others - sandbox == set()
 
