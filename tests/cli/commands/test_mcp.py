@@ -1,6 +1,7 @@
 """`ors mcp`, with clients written by hand."""
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -16,6 +17,7 @@ import pytest
 from tests.support import hunt_environment
 from tests.support.commands import ORS, PATIENCE, refused, running, variables
 from tests.support.hunt_environment import HINT, RIGHT
+from tests.support.raw_http import Raw
 
 HUNT = f"{hunt_environment.__file__}:Hunt"
 ESSAY = f"{hunt_environment.__file__}:Essay"
@@ -91,6 +93,24 @@ def test_an_episode_is_played_on_standard_input_and_output(tmp_path: Path) -> No
     assert (found["split"], found["index"]) == ("train", 1)
     assert not any(word in line for line in agent.heard for word in ("reward", str(HINT), str(RIGHT)))
     assert "Outcome" not in err
+
+
+def test_nobody_else_can_use_the_server_of_a_target() -> None:
+    with client(HUNT) as agent:
+        assert "hint" in str(agent.ask("tools/list"))
+        (child,) = Path(f"/proc/{agent.process.pid}/task/{agent.process.pid}/children").read_text().split()
+        raw = Raw(f"http://127.0.0.1:{port(child)}")
+        asked = (raw.get("/list_environments"), raw.get("/-/sessions"), raw.post("/create_session"))
+        assert [answer.status for answer in asked] == [401, 401, 401]
+        assert b"ORS_API_KEYS=" not in Path(f"/proc/{child}/environ").read_bytes()
+
+
+def port(pid: str) -> int:
+    """The port on which a process listens."""
+    sockets = {os.readlink(each) for each in Path(f"/proc/{pid}/fd").iterdir()}
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    (found,) = [row[1] for row in rows if f"socket:[{row[9]}]" in sockets and row[3] == "0A"]
+    return int(found.partition(":")[2], 16)
 
 
 def test_messages_may_all_be_there_at_once(tmp_path: Path) -> None:

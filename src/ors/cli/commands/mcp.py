@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import ExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from queue import SimpleQueue
+from secrets import token_urlsafe
 from threading import Thread
 from typing import Any
 
@@ -65,9 +66,13 @@ def mcp(where: str, agent: str | None, outcome: Path | None, **given: Any) -> No
     A TARGET is served by a child process.
     """
     with ExitStack() as stack:
-        url, key = as_url(where) or stack.enter_context(served(where)), given["api_key"]
+        url, key = as_url(where), given["api_key"]
+        if local := url is None:
+            key = given["api_key"] = (
+                token_urlsafe()
+            )  # an agent with a shell must not open sessions of its own
+            url = stack.enter_context(served(where, ORS_API_KEYS=key))
         greet(url, key)
-        local = as_url(where) is None
         given["secret"] = completed_secrets(url, key, given["env"], dict(given["secret"]), local=local)
         record = asyncio.run(_hosted(url, agent, outcome, **given))
     if isinstance(record.outcome, Failed):
