@@ -219,11 +219,7 @@ class RouterApp(Part):
         self.ending_seconds = limits.grace_seconds + 10
 
     def admit(self, request: Request) -> int | Coroutine[Any, Any, int]:
-        """Returns how long the body of a request may be, by its headers; servers know the keys.
-
-        Raises:
-            Forbidden: its host or origin is not allowed.
-        """
+        """Returns how long the body of a request may be, by its headers; servers know the keys."""
         self._origin_check.check(request)
         if is_preflight(request):
             return KEYLESS_BODY_BYTES
@@ -322,12 +318,7 @@ class _KnownKeys:
         return not self._keyed or digest(request.api_key()) in self._known
 
     async def ask(self, request: Request) -> int:
-        """Asks a server about the key; returns how long the body may be.
-
-        Raises:
-            AuthenticationError: the key is wrong.
-            Unavailable: no server could be asked.
-        """
+        """Asks a server about the key; returns how long the body may be."""
         peers = list(self._peers)
         if not peers:
             raise Unavailable("No server is up", retry_after=1, reason="worker_lost")

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from types import ModuleType
-from typing import Literal
+from typing import Any, Literal
 
 from ors.conformance.subject import CheckedSession, ServerUnderTest
 
@@ -50,12 +50,12 @@ def check(id: str, *needs: Need) -> Callable[[Run], Check]:
     return lambda run: Check(id, run, needs)
 
 
-def in_session(id: str, *needs: Need) -> Callable[[RunInSession], Check]:
-    """The same for a function that gets an open session of the environment to check."""
+def in_session(id: str, *needs: Need, **task: Any) -> Callable[[RunInSession], Check]:
+    """The same for a function that gets an open session; `task` is added to the task of the probe."""
 
     def checked(run: RunInSession) -> Check:
         async def opened(server: ServerUnderTest) -> None:
-            async with server.session() as episode:
+            async with server.session(**task) as episode:
                 await run(episode)
 
         return Check(id, opened, needs)

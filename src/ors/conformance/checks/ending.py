@@ -81,11 +81,10 @@ async def running_call(server: ServerUnderTest) -> None:
             raise Violation("the stream stays open after the session was deleted") from None
 
 
-@check("delete.running-setup", "probe")
-async def running_setup(server: ServerUnderTest) -> None:
-    async with server.session(setup_seconds=60) as episode:
-        expect.status(await episode.post("/delete"), 200)
-        expect.status(await episode.get("prompt"), 404, 410)
+@in_session("delete.running-setup", "probe", setup_seconds=60)
+async def running_setup(episode: CheckedSession) -> None:
+    expect.status(await episode.post("/delete"), 200)
+    expect.status(await episode.get("prompt"), 404, 410)
 
 
 @check("delete.hanging-teardown", "probe", "slow")
@@ -156,10 +155,9 @@ async def create_again(server: ServerUnderTest) -> None:
     expect.status(alive, 200)
 
 
-@check("state.kept", "probe")
-async def state_kept(server: ServerUnderTest) -> None:
-    async with server.session() as episode:
-        seen = [(await episode.call("add")).text() for _ in range(3)]
+@in_session("state.kept", "probe")
+async def state_kept(episode: CheckedSession) -> None:
+    seen = [(await episode.call("add")).text() for _ in range(3)]
     if seen != ["1", "2", "3"]:
         raise Violation(f"counted {seen}")
 

@@ -160,51 +160,46 @@ def _waits(id: str, name: str) -> Check:
 WAITING = (_waits("create.prompt-waits", "prompt"), _waits("create.task-tools-waits", "task_tools"))
 
 
-@check("create.call-waits", "probe")
-async def call_waits(server: ServerUnderTest) -> None:
-    async with server.session(setup_seconds=SETUP_SECONDS / 3) as episode:
-        (await episode.call("add")).output()
+@in_session("create.call-waits", "probe", setup_seconds=SETUP_SECONDS / 3)
+async def call_waits(episode: CheckedSession) -> None:
+    (await episode.call("add")).output()
 
 
-@check("create.call-opens", "probe")
-async def call_opens(server: ServerUnderTest) -> None:
-    async with server.session(setup_seconds=SETUP_SECONDS) as episode:
-        clock = asyncio.get_running_loop()
-        began = clock.time()
-        async with episode.opened("add") as live:
-            await live.first()
-            late = clock.time() - began > SETUP_SECONDS * 0.8
-            (await live.rest()).output()
-        if late:
-            raise Violation("the stream opened only after setup")
+@in_session("create.call-opens", "probe", setup_seconds=SETUP_SECONDS)
+async def call_opens(episode: CheckedSession) -> None:
+    clock = asyncio.get_running_loop()
+    began = clock.time()
+    async with episode.opened("add") as live:
+        await live.first()
+        late = clock.time() - began > SETUP_SECONDS * 0.8
+        (await live.rest()).output()
+    if late:
+        raise Violation("the stream opened only after setup")
 
 
-@check("setup-failed.status", "probe")
-async def setup_failed(server: ServerUnderTest) -> None:
-    async with server.session(setup_fails=True) as episode:
-        expect.status(await episode.get("prompt"), 500)
+@in_session("setup-failed.status", "probe", setup_fails=True)
+async def setup_failed(episode: CheckedSession) -> None:
+    expect.status(await episode.get("prompt"), 500)
 
 
-@check("setup-failed.reason", "probe")
-async def setup_failed_reason(server: ServerUnderTest) -> None:
-    async with server.session(setup_fails=True) as episode:
-        for answer in (
-            await episode.get("prompt"),
-            await episode.get("task_tools"),
-            await episode.post("/ping"),
-        ):
-            if "told to fail" not in expect.detail(expect.status(answer, 500)):
-                raise Violation("the answer does not have the reason", answer.seen)
+@in_session("setup-failed.reason", "probe", setup_fails=True)
+async def setup_failed_reason(episode: CheckedSession) -> None:
+    for answer in (
+        await episode.get("prompt"),
+        await episode.get("task_tools"),
+        await episode.post("/ping"),
+    ):
+        if "told to fail" not in expect.detail(expect.status(answer, 500)):
+            raise Violation("the answer does not have the reason", answer.seen)
 
 
-@check("setup-failed.call", "probe")
-async def setup_failed_call(server: ServerUnderTest) -> None:
+@in_session("setup-failed.call", "probe", setup_fails=True)
+async def setup_failed_call(episode: CheckedSession) -> None:
     """Expects a stream, because a client may be waiting in it."""
-    async with server.session(setup_fails=True) as episode:
-        stream = await episode.call("add")
-        if stream.head.status != 200:
-            raise Violation(f"answered {stream.head.status} instead of a stream", stream.seen)
-        stream.error()
+    stream = await episode.call("add")
+    if stream.head.status != 200:
+        raise Violation(f"answered {stream.head.status} instead of a stream", stream.seen)
+    stream.error()
 
 
 @check("setup-failed.teardown", "probe")
@@ -327,14 +322,13 @@ async def prompt_keys(episode: CheckedSession) -> None:
     expect.block_keys(expect.blocks(expect.array(answer), answer.seen), answer.seen)
 
 
-@check("prompt.image", "probe")
-async def prompt_image(server: ServerUnderTest) -> None:
-    async with server.session(image=True) as episode:
-        answer = await episode.get("prompt")
-        found = expect.blocks(expect.array(answer), answer.seen)
-        if [block["type"] for block in found] != ["text", "image"]:
-            raise Violation("the blocks are not a text and an image", answer.seen)
-        expect.block_keys(found, answer.seen)
+@in_session("prompt.image", "probe", image=True)
+async def prompt_image(episode: CheckedSession) -> None:
+    answer = await episode.get("prompt")
+    found = expect.blocks(expect.array(answer), answer.seen)
+    if [block["type"] for block in found] != ["text", "image"]:
+        raise Violation("the blocks are not a text and an image", answer.seen)
+    expect.block_keys(found, answer.seen)
 
 
 @in_session("prompt.any-environment", "several")

@@ -33,14 +33,13 @@ async def queued_after_finished(episode: CheckedSession) -> None:
         raise Violation("the second call ran after the end of the episode", second.seen)
 
 
-@check("call.in-order", "probe")
-async def in_order(server: ServerUnderTest) -> None:
+@in_session("call.in-order", "probe")
+async def in_order(episode: CheckedSession) -> None:
     """Sends three calls, each after the previous one has its task id."""
-    async with server.session() as episode:
-        tasks: list[asyncio.Task[RawStream]] = []
-        for name in "abc":
-            tasks.append(await _begun(episode, name))
-        last = (await asyncio.gather(*tasks))[-1]
+    tasks: list[asyncio.Task[RawStream]] = []
+    for name in "abc":
+        tasks.append(await _begun(episode, name))
+    last = (await asyncio.gather(*tasks))[-1]
     if last.text() != "+a -a +b -b +c -c":
         raise Violation(f"the order was {last.text()}", last.seen)
 
@@ -80,21 +79,20 @@ async def others_go_on(server: ServerUnderTest) -> None:
         raise Violation(f"another session was delayed for {waited:.1f} s")
 
 
-@check("call.once", "probe")
-async def once(server: ServerUnderTest) -> None:
-    headers = {"Idempotency-Key": server.run, "Accept": "text/event-stream"}
-    async with server.session() as episode:
-        async with episode.opened("slow", {"seconds": 0.3}, headers=headers) as live:
-            task_id = await live.first()
-            second = await episode.call("slow", {"seconds": 0.3}, headers=headers)
-            await live.rest()
-        third = await episode.call("slow", {"seconds": 0.3}, headers=headers)
-        for given in (second, third):
-            if given.task_id != task_id:
-                raise Violation("a call with the same key has another task id", given.seen)
-        counted = await episode.call("counted")
-        if counted.text() != "1":
-            raise Violation(f"the tool ran {counted.text()} times", counted.seen)
+@in_session("call.once", "probe")
+async def once(episode: CheckedSession) -> None:
+    headers = {"Idempotency-Key": episode.server.run, "Accept": "text/event-stream"}
+    async with episode.opened("slow", {"seconds": 0.3}, headers=headers) as live:
+        task_id = await live.first()
+        second = await episode.call("slow", {"seconds": 0.3}, headers=headers)
+        await live.rest()
+    third = await episode.call("slow", {"seconds": 0.3}, headers=headers)
+    for given in (second, third):
+        if given.task_id != task_id:
+            raise Violation("a call with the same key has another task id", given.seen)
+    counted = await episode.call("counted")
+    if counted.text() != "1":
+        raise Violation(f"the tool ran {counted.text()} times", counted.seen)
 
 
 @check("call.pings", "probe", "slow")

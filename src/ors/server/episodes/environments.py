@@ -83,11 +83,6 @@ class ServedEnvironment:
         return [{key: value for key, value in _items(task) if key not in self._private} for task in tasks]
 
     async def tasks(self, split: str) -> Sequence[JSONObject]:
-        """All tasks of a split.
-
-        Raises:
-            BadRequest: no such split, or too many tasks to list.
-        """
         self._check_split(split)
         try:
             tasks = await self._listed(split)
@@ -125,11 +120,6 @@ class ServedEnvironment:
         return tasks[index] if isinstance(tasks, _AT_HAND) and 0 <= index < len(tasks) else None
 
     async def task(self, split: str, index: int) -> JSONObject:
-        """The task at an index.
-
-        Raises:
-            BadRequest: no such split, or no such index.
-        """
         self._check_split(split)
         if index < 0:
             raise BadRequest("Invalid index: it must not be negative")
@@ -150,11 +140,6 @@ class ServedEnvironment:
         return task
 
     async def task_range(self, split: str, start: int | None, stop: int | None) -> list[JSONObject]:
-        """The tasks of a slice.
-
-        Raises:
-            BadRequest: no such split, or a range that the environment refuses.
-        """
         self._check_split(split)
         try:
             if not overrides(self.cls, "get_task_range") and not overrides(self.cls, "get_task"):
