@@ -10,7 +10,7 @@ from ors.providers.messages import (
     UserMessage,
 )
 from ors.rollouts.driver import Rollouts, rollouts
-from ors.rollouts.episodes.episode import Agent, Conversation, EpisodeRecord, TaskRef
+from ors.rollouts.episodes.episode import Agent, Conversation, EpisodeRecord, RunningEpisode, TaskRef
 from ors.rollouts.episodes.outcome import Failed, Outcome, Refused, Scored, Truncated, Unscored
 from ors.rollouts.episodes.played import play
 from ors.rollouts.episodes.rules import EpisodeLimits, PlayArguments, Reduction, RolloutArguments, Rules
@@ -38,6 +38,7 @@ __all__ = [
     "RolloutArguments",
     "Rollouts",
     "Rules",
+    "RunningEpisode",
     "Scored",
     "SteppedEpisode",
     "SteppedEpisodeSync",

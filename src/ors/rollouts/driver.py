@@ -14,15 +14,15 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Unpack
 
 from ors.client import AsyncEnvironment
 from ors.client.transports.base import running_loop
 from ors.providers.messages import Usage
-from ors.rollouts.episodes.episode import Agent, EpisodeRecord, TaskRef
+from ors.rollouts.episodes.episode import Agent, EpisodeRecord, RunningEpisode, TaskRef
 from ors.rollouts.episodes.outcome import Failed, worth_retrying
-from ors.rollouts.episodes.played import PlayedEpisode
+from ors.rollouts.episodes.played import CallbackFailed, PlayedEpisode
 from ors.rollouts.episodes.rules import PlayArguments, Rules
 from ors.rollouts.episodes.task import EpisodeKey, GivenTask, episode_key, listed, session_for, task_ref
 
@@ -44,6 +44,9 @@ def rollouts(
     skip: Container[EpisodeKey] = (),
     secrets: Mapping[str, str] | None = None,
     keep_tasks: bool = False,
+    on_begin: Callable[[RunningEpisode], object] | None = None,
+    on_turn: Callable[[RunningEpisode], object] | None = None,
+    on_end: Callable[[EpisodeRecord], object] | None = None,
     **arguments: Unpack[PlayArguments],
 ) -> "Rollouts":
     """Plays `samples` episodes of each task; yields their records as they end.
@@ -58,7 +61,8 @@ def rollouts(
     if min(samples, concurrency, 1 if model_requests is None else model_requests) < 1 or retries < 0:
         raise ValueError("samples, concurrency and model_requests must be at least 1, and retries at least 0")
     slots = None if model_requests is None else asyncio.Semaphore(model_requests)
-    player = _Player(env, agent, Rules(**arguments), retries, slots, secrets, keep_tasks)
+    told = (on_begin, on_turn, on_end)
+    player = _Player(env, agent, Rules(**arguments), retries, slots, secrets, keep_tasks, *told)
     return Rollouts(_Crew(player, concurrency, _episodes(env, tasks, samples, skip)))
 
 
@@ -73,6 +77,11 @@ class _Player:
     model_slots: asyncio.Semaphore | None
     secrets: Mapping[str, str] | None
     keep_tasks: bool
+    on_begin: Callable[[RunningEpisode], object] | None
+    on_turn: Callable[[RunningEpisode], object] | None
+    on_end: Callable[[EpisodeRecord], object] | None
+    playing: dict[str, PlayedEpisode] = field(default_factory=dict)
+    """The episodes that run, by their ids."""
 
     async def play(self, task: TaskRef, sample: int) -> EpisodeRecord:
         """Plays one episode; meanwhile, asks for its task if that is kept."""
@@ -87,11 +96,23 @@ class _Player:
             asked.cancel()
 
     async def _played(self, task: TaskRef, sample: int) -> EpisodeRecord:
-        def attempt() -> Awaitable[EpisodeRecord]:
-            session = session_for(self.env, task, self.secrets)
-            return PlayedEpisode(session, self.agent, self.rules, sample, self.model_slots).play()
+        return await with_retries(lambda: self._attempt(task, sample), self.retries)
 
-        return await with_retries(attempt, self.retries)
+    async def _attempt(self, task: TaskRef, sample: int) -> EpisodeRecord:
+        session = session_for(self.env, task, self.secrets)
+        episode = PlayedEpisode(session, self.agent, self.rules, sample, self.model_slots, self.on_turn)
+        self.playing[episode.id] = episode
+        try:
+            if self.on_begin is not None:
+                self.on_begin(episode.now())
+            record = await episode.play()
+        except CallbackFailed as failed:
+            raise failed.__cause__ or failed from None
+        finally:
+            del self.playing[episode.id]
+        if self.on_end is not None:
+            self.on_end(record)
+        return record
 
 
 async def with_retries(attempt: Callable[[], Awaitable[EpisodeRecord]], retries: int) -> EpisodeRecord:
@@ -129,6 +150,33 @@ class Rollouts(AsyncIterator[EpisodeRecord]):
             raise StopAsyncIteration
         return record
 
+    @property
+    def running(self) -> list[RunningEpisode]:
+        """The episodes that are being played, the oldest first. Another thread may ask."""
+        return sorted((each.now() for each in self._crew.playing()), key=lambda each: -each.seconds)
+
+    def cancel(self, id: str) -> bool:
+        """Cancels a running episode; returns whether there is one of this id. Call it on the event loop.
+
+        Its record has the outcome `Failed`, with the error "Cancelled". It is not retried.
+        """
+        found = next((each for each in self._crew.playing() if each.id == id), None)
+        if found is not None:
+            found.cancel()
+        return found is not None
+
+    @property
+    def concurrency(self) -> int:
+        """Maximum concurrent episodes. Set it on the event loop; with fewer, those that run go on."""
+        return self._crew.concurrency
+
+    @concurrency.setter
+    def concurrency(self, value: int) -> None:
+        if value < 1:
+            raise ValueError("concurrency must be at least 1")
+        self._crew.concurrency = value
+        self._crew.room.set()
+
     async def aclose(self) -> None:
         """Cancels what runs, and waits until it has ended."""
         await self._crew.cancelled()
@@ -143,10 +191,16 @@ class _Crew:
     def __init__(self, player: _Player, concurrency: int, episodes: AsyncGenerator[_Begin, None]) -> None:
         self._player = player
         self._episodes = episodes
-        self._slots = asyncio.Semaphore(concurrency)
+        self.concurrency = concurrency
+        self.room = asyncio.Event()
+        """Set when there may be room for another episode."""
+        self._held = 0  # places of episodes that run, or have ended and wait to be taken
         self._running: set[asyncio.Task[EpisodeRecord | None]] = set()
         self._done: asyncio.Queue[asyncio.Task[EpisodeRecord | None] | None] = asyncio.Queue()
         self._loop: asyncio.AbstractEventLoop | None = None
+
+    def playing(self) -> list[PlayedEpisode]:
+        return list(self._player.playing.values())
 
     async def record(self) -> EpisodeRecord | None:
         """The record of an episode that has ended; None if all have."""
@@ -157,7 +211,8 @@ class _Crew:
             self._running.discard(task)
             record = task.result()
             if record is not None:
-                self._slots.release()
+                self._held -= 1
+                self.room.set()
                 return record
         self._done.put_nowait(None)  # wakes others who wait for a record
         return None
@@ -182,7 +237,11 @@ class _Crew:
 
     async def _feed(self) -> None:
         async with aclosing(self._episodes) as episodes:
-            while await self._slots.acquire():
+            while True:
+                while self._held >= self.concurrency:
+                    self.room.clear()
+                    await self.room.wait()
+                self._held += 1
                 episode = await anext(episodes, None)
                 if episode is None:
                     return

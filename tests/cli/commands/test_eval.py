@@ -17,7 +17,7 @@ import pytest
 from ors import Server
 from ors.cli.evaluation.live_table import EvalTally, rows
 from ors.client import ORS
-from ors.rollouts import Failed, Scored
+from ors.rollouts import Failed, RunningEpisode, Scored, TaskRef
 from ors.rollouts.records import read_run
 from tests.support import SUPPORT
 from tests.support.commands import Terminal, environment_code, refused, run, running
@@ -403,6 +403,72 @@ def test_a_folder_that_cannot_be_made_is_wrong_usage(quiz_url: str, tmp_path: Pa
     assert "Not a directory: file/run" in done.err
 
 
+SPENDER = """
+import asyncio, os, pathlib
+from ors.client import ToolInvocation
+from ors.rollouts import AgentMessage, Usage
+
+class Spender:
+    async def reply(self, conversation, tools):
+        while conversation.task.index == 3 and not pathlib.Path("go").exists():
+            await asyncio.sleep(0.02)
+        answer = {"answer": 7 * conversation.task.index}
+        return AgentMessage(calls=(ToolInvocation("submit", answer),), usage=Usage(60, 40))
+
+agent = Spender()
+"""
+
+
+def test_a_run_stops_at_its_limit_of_tokens_and_is_resumed_with_a_higher_one(
+    quiz_url: str, tmp_path: Path
+) -> None:
+    (tmp_path / "spender.py").write_text(SPENDER)
+    (tmp_path / "go").touch()
+    how = ["--model", "spender:agent", "--tasks", "0:12", "--concurrency", "1", "--out", "run"]
+    done = run("eval", quiz_url, "--env", "quiz", *how, "--max-total-tokens", "500", cwd=tmp_path)
+    assert done.code == 3
+    said = "Error: Stopped at 500 of 500 tokens, the limit of the run; raise --max-total-tokens."
+    assert f"{said} To continue: ors eval --resume run" in done.err
+    assert played(tmp_path / "run") == [("train", index, 0) for index in range(5)]
+    again = run("eval", "--resume", "run", "--max-total-tokens", "500", cwd=tmp_path)
+    assert (again.code, "Stopped at 500 of 500 tokens" in again.err) == (3, True)
+    assert len(played(tmp_path / "run")) == 5
+    assert run("eval", "--resume", "run", "--max-total-tokens", "9999", cwd=tmp_path).code == 0
+    assert len(played(tmp_path / "run")) == 12
+
+
+def test_a_run_stops_after_its_time_and_is_resumed(quiz_url: str, tmp_path: Path) -> None:
+    (tmp_path / "spender.py").write_text(SPENDER)
+    how = ["--model", "spender:agent", "--tasks", "0:6", "--out", "run", "--max-total-seconds", "0.5"]
+    done = run("eval", quiz_url, "--env", "quiz", *how, cwd=tmp_path)
+    assert done.code == 3
+    assert "Stopped after 0.5 s, the limit of the run (--max-total-seconds). To continue: " in done.err
+    assert ("train", 3, 0) not in played(tmp_path / "run")
+    (tmp_path / "go").touch()
+    assert run("eval", "--resume", "run", cwd=tmp_path).code == 0
+    assert len(played(tmp_path / "run")) == 6
+
+
+def test_the_table_shows_stage_and_age_of_what_runs() -> None:
+    running = [
+        RunningEpisode("a", TaskRef("quiz", "train", 7), 0, "model", 2, 41.2),
+        RunningEpisode("b", TaskRef("quiz", "train", 8), 0, "call", 1, 9.0),
+        RunningEpisode("c", TaskRef("quiz", "train", 9), 0, "model", 0, 0.1),
+    ]
+    tally = EvalTally(3, running=lambda: running)
+    assert dict(rows(tally, 0.0))["running"] == "2 model, 1 call (the oldest: 41 s, train/7)"
+    assert dict(rows(EvalTally(3), 0.0))["running"] == "0"
+
+
+def test_a_line_without_a_terminal_shows_what_runs(quiz_url: str, tmp_path: Path) -> None:
+    (tmp_path / "spender.py").write_text(SPENDER)
+    how = ["--model", "spender:agent", "--tasks", "3", "--out", "run"]
+    with running("eval", quiz_url, "--env", "quiz", *how, cwd=tmp_path) as command:
+        assert command.errors(r"running 1 model \(the oldest: \d+ s, train/3\)")
+        (tmp_path / "go").touch()
+        command.process.wait(timeout=40)
+
+
 def test_the_counts_can_be_shown_while_episodes_end() -> None:
     """The table is drawn by another thread: here, an episode ends in the middle of its work."""
     tally = EvalTally(3)
@@ -415,7 +481,7 @@ def test_the_counts_can_be_shown_while_episodes_end() -> None:
     tally.add(episode(0))
     task = next(iter(tally.rewards))
     tally.rewards[task] = Interrupted([1.0])
-    assert dict(rows(tally, 1, 0.0))["mean reward"] == "1"
+    assert dict(rows(tally, 0.0))["mean reward"] == "1"
     assert len(tally.rewards) > 1
 
 

@@ -25,13 +25,14 @@ from ors.cli.output.printing import print_json
 from ors.cli.targets.connect import completed_secrets, greet
 from ors.cli.targets.process import served
 from ors.cli.targets.resolve import as_url, roots
+from ors.rollouts import EpisodeLimits
 from ors.rollouts.agents import Prices
 from ors.rollouts.records import Run, RunError, RunInfo, RunWriter, draw, read_run
 from ors.rollouts.records.info import read_info
 
 ON_RESUME = frozenset((
     "resume", "retry", "allow_changed", "api_key", "base_url", "secret", "concurrency", "retries",
-    "fail_under", "max_failed", "as_json",
+    "fail_under", "max_failed", "max_total_tokens", "max_total_cost", "max_total_seconds", "as_json",
 ))  # fmt: skip
 """Options that `--resume` takes anew. All others are those of the run."""
 
@@ -77,8 +78,9 @@ def eval_command(where: str | None, **given: Any) -> None:
     show` shows a run again, `ors view` in the browser. A TARGET is served by a child process.
 
     Exit codes: 0 success, 1 if the mean reward is below --fail-under, 2 for wrong usage, 3 if more than
-    --max-failed of the episodes failed or all did, if the run was stopped early (20 failures in a row, or
-    401, 403 or 404 from the model provider), or if the server was not reached.
+    --max-failed of the episodes failed or all did, if the run was stopped early (20 failures in a row,
+    401, 403 or 404 from the model provider, or a limit of the run such as --max-total-tokens), or if the
+    server was not reached.
     """
     if given["resume"] is None:
         if resuming := [name for name in ("retry", "allow_changed") if typed(name)]:
@@ -105,8 +107,9 @@ def _new_plan(where: str | None, given: Mapping[str, Any]) -> EvalPlan:
     if where is None or given["model"] is None:
         raise WrongUsage("Give a URL or TARGET and --model AGENT, or --resume FOLDER")
     rules, prices = rules_of(given), _prices(given)
-    if rules["limits"].cost is not None and prices is None:
-        raise WrongUsage("--max-cost needs prices: give --prices")
+    if prices is None and (rules["limits"].cost is not None or given["max_total_cost"] is not None):
+        flag = "--max-cost" if rules["limits"].cost is not None else "--max-total-cost"
+        raise WrongUsage(f"{flag} needs prices: give --prices")
     return EvalPlan(
         target=where,
         environment=given["env"],
@@ -172,6 +175,8 @@ def _played(run: EvalRun, folder: Path, given: Mapping[str, Any]) -> bool:
         return _continued(folder, _info(run.plan), changed=given["allow_changed"])
 
     how = {name: given[name] for name in ("concurrency", "retry")}
+    names = ("tokens", "cost", "seconds")
+    how["total"] = EpisodeLimits(**{name: given[f"max_total_{name}"] for name in names})
     try:
         asyncio.run(stopped_by_signals(run.play(opened, **how, quiet=given["as_json"])))
     except RunError as error:

@@ -181,7 +181,7 @@ async def _task(cls: type[Environment], task: TaskRef) -> Any:
 def _info(source: Run, targets: Sequence[str], graders: _Graders) -> RunInfo:
     """Describes the new run. It has no model, so that `ors eval --resume` does not play into it."""
     here = None if as_url(targets[0]) else roots(targets)[0]
-    info = replace(RunInfo.gathered({}, target=here), kind=source.info.kind)
+    info = replace(RunInfo.gathered({}, target=here), kind=source.info.kind, rewards=source.info.rewards)
     grader = {"target": list(targets), "content": info.content, "git": info.git and asdict(info.git)}
     how = {name: "replay" if cls is None else "grade" for name, cls in graders.classes.items()}
     regraded = {"source": str(source.folder), "created": source.info.created, "grader": grader, "how": how}

@@ -4,14 +4,14 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import click
 
-from ors.rollouts import EpisodeRecord, TaskKey, Usage
+from ors.rollouts import EpisodeRecord, RunningEpisode, TaskKey, Usage, task_key
 from ors.rollouts.episodes.scoring import BY_DEFAULT, Scoring
 from ors.rollouts.records import Entry, Estimate, Finding, Health, entry_of
 from ors.rollouts.records.statistics import mean_score
@@ -38,6 +38,8 @@ class EvalTally:
     failures: Counter[str] = field(default_factory=Counter)
     """Failed episodes, by who failed."""
     health: Health = field(default_factory=Health)
+    running: Callable[[], Sequence[RunningEpisode]] = tuple
+    """The episodes that run, the oldest first."""
     tell: Callable[[Finding], None] = lambda finding: None
     """Called with each new finding."""
 
@@ -71,15 +73,15 @@ LINE_SECONDS = 10.0
 
 
 @contextmanager
-def live_table(tally: EvalTally, concurrency: int) -> Iterator[None]:
+def live_table(tally: EvalTally) -> Iterator[None]:
     """Shows the counts while the block runs: as a table on a terminal, else as a line from time to time."""
     began = time.monotonic()
     if sys.stderr.isatty():
-        with _table(tally, concurrency, began):
+        with _table(tally, began):
             yield
         return
     over = threading.Event()
-    lines = threading.Thread(target=_lines, args=(tally, concurrency, over, began), daemon=True)
+    lines = threading.Thread(target=_lines, args=(tally, over, began), daemon=True)
     lines.start()
     try:
         yield
@@ -89,13 +91,13 @@ def live_table(tally: EvalTally, concurrency: int) -> Iterator[None]:
 
 
 @contextmanager
-def _table(tally: EvalTally, concurrency: int, began: float) -> Iterator[None]:
+def _table(tally: EvalTally, began: float) -> Iterator[None]:
     from rich.console import Console
     from rich.live import Live
 
     console = Console(stderr=True)
     with Live(
-        get_renderable=lambda: _drawn(tally, concurrency, began),
+        get_renderable=lambda: _drawn(tally, began),
         console=console,
         refresh_per_second=REFRESHES,
         transient=True,
@@ -103,31 +105,31 @@ def _table(tally: EvalTally, concurrency: int, began: float) -> Iterator[None]:
         yield
 
 
-def _drawn(tally: EvalTally, concurrency: int, began: float) -> "Table":
+def _drawn(tally: EvalTally, began: float) -> "Table":
     from rich import box
     from rich.table import Table
 
     table = Table(box=box.SIMPLE, show_header=False, pad_edge=False)
-    for name, value in rows(tally, concurrency, time.monotonic() - began):
+    for name, value in rows(tally, time.monotonic() - began):
         table.add_row(name, value)
     return table
 
 
-def _lines(tally: EvalTally, concurrency: int, over: threading.Event, began: float) -> None:
+def _lines(tally: EvalTally, over: threading.Event, began: float) -> None:
     pause = FIRST_SECONDS
     while not over.wait(pause):
         pause = LINE_SECONDS
-        shown = rows(tally, concurrency, time.monotonic() - began)
+        shown = rows(tally, time.monotonic() - began)
         click.echo("  ".join(f"{name} {value}" for name, value in shown if value != "-"), err=True)
 
 
-def rows(tally: EvalTally, concurrency: int, seconds: float) -> list[tuple[str, str]]:
+def rows(tally: EvalTally, seconds: float) -> list[tuple[str, str]]:
     """Names and values of the table."""
     usage = tally.usage
     mean = tally.mean()
     return [
         ("done", f"{tally.done:,} of {tally.total:,}"),
-        ("running", f"{min(concurrency, tally.total - tally.done):,}"),
+        ("running", _stages(tally.running())),
         ("mean reward", "-" if mean is None else str(mean)),
         ("without a reward", f"{tally.unrewarded:,}" if tally.unrewarded else "-"),
         ("tokens", f"{_amount(usage.input_tokens)} in, {_amount(usage.output_tokens)} out"),
@@ -135,6 +137,15 @@ def rows(tally: EvalTally, concurrency: int, seconds: float) -> list[tuple[str, 
         ("failed", ", ".join(f"{count:,} {who}" for who, count in sorted(tally.failures.items())) or "0"),
         ("time", f"{seconds:,.0f} s"),
     ]
+
+
+def _stages(running: Sequence[RunningEpisode]) -> str:
+    """How many episodes are at each stage, and the oldest of them."""
+    if not running:
+        return "0"
+    counts = Counter(each.stage for each in running)
+    stages = ", ".join(f"{count:,} {stage}" for stage, count in counts.items())
+    return f"{stages} (the oldest: {running[0].seconds:.0f} s, {task_key(running[0].task).label})"
 
 
 def _amount(count: int) -> str:

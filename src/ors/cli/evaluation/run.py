@@ -1,5 +1,6 @@
 """EvalRun: plays the missing episodes of an evaluation."""
 
+import asyncio
 from collections.abc import Callable, Container, Mapping
 from contextlib import aclosing, nullcontext
 from dataclasses import dataclass, replace
@@ -15,7 +16,18 @@ from ors.cli.output.printing import shortened
 from ors.cli.output.runs import warn_of_skipped
 from ors.cli.targets.connect import known_name
 from ors.client import AsyncEnvironment, AsyncORS
-from ors.rollouts import Agent, EpisodeKey, EpisodeRecord, Failed, Outcome, TaskRef, episode_key, rollouts
+from ors.rollouts import (
+    Agent,
+    EpisodeKey,
+    EpisodeLimits,
+    EpisodeRecord,
+    Failed,
+    Outcome,
+    TaskRef,
+    Usage,
+    episode_key,
+    rollouts,
+)
 from ors.rollouts.episodes.scoring import Scoring
 from ors.rollouts.records import Finding, Run, RunWriter, read_run
 from ors.types import RewardSpec
@@ -44,12 +56,13 @@ class EvalRun:
         concurrency: int,
         retry: Container[str],
         *,
+        total: EpisodeLimits,
         quiet: bool,
     ) -> None:
         """Plays missing episodes and those that `retry` names; appends each to the run as it ends.
 
         `opened` opens the run, once it is certain that there is something to play. Many failures in a row,
-        or one that all others would share, stop the run.
+        one that all others would share, or a limit of `total`, which all episodes share, stop the run.
 
         Raises:
             WrongUsage: a task or the environment does not exist.
@@ -71,8 +84,8 @@ class EvalRun:
                 how: dict[str, Any] = {**self.plan.playing(), "concurrency": concurrency}
                 how |= {"secrets": self.secrets, "skip": skip}
                 how["keep_tasks"] = True
-                with nullcontext() if quiet else live_table(tally, concurrency):
-                    await self._play(env, tasks, writer, tally, how)
+                with nullcontext() if quiet else live_table(tally):
+                    await self._play(env, tasks, writer, tally, total, how)
 
     async def _play(
         self,
@@ -80,12 +93,15 @@ class EvalRun:
         tasks: list[TaskRef],
         writer: RunWriter,
         tally: EvalTally,
+        total: EpisodeLimits,
         how: dict[str, Any],
     ) -> None:
-        in_a_row = 0
+        in_a_row, self.stopped = 0, _over(total, tally.usage)
+        clock = asyncio.timeout(total.seconds)
         try:
-            async with aclosing(rollouts(env, tasks, self.agent, **how)) as records:
-                async for record in records:
+            async with aclosing(rollouts(env, tasks, self.agent, **how)) as records, clock:
+                tally.running = lambda: records.running
+                while not self.stopped and (record := await anext(records, None)) is not None:
                     try:
                         await append(writer, record)
                     except (TypeError, ValueError) as error:
@@ -93,13 +109,24 @@ class EvalRun:
                         await append(writer, record)
                     tally.add(record)
                     in_a_row = in_a_row + 1 if isinstance(record.outcome, Failed) else 0
-                    self.stopped = _reason_to_stop(record.outcome, in_a_row)
-                    if self.stopped:
-                        break
+                    self.stopped = _reason_to_stop(record.outcome, in_a_row) or _over(total, tally.usage)
+        except TimeoutError:
+            if not clock.expired():
+                raise
+            self.stopped = f"Stopped after {total.seconds:g} s, the limit of the run (--max-total-seconds)"
         finally:
             close = getattr(self.agent, "close", None)
             if close is not None:
                 await close()
+
+
+def _over(total: EpisodeLimits, usage: Usage) -> str:
+    """Which limit of the run is reached, in one line; empty if none is."""
+    if usage != Usage() and (unknown := total.blind(usage)):
+        return f"Stopped: cannot enforce the limit of the run on {unknown}"
+    reached = total.reached(0, usage)
+    flag = "" if reached is None else f"--max-total-{reached.limit}"
+    return "" if reached is None else f"Stopped at {reached.detail}, the limit of the run; raise {flag}"
 
 
 def _tell(finding: Finding) -> None:

@@ -68,6 +68,13 @@ COMMON: Flags = (
     ("--limit", {"type": COUNT, "help": "Maximum tasks to play, chosen at random."}),
     ("--samples", {"type": COUNT, "default": 1, "show_default": True, "help": "Episodes of each task."}),
     ("--concurrency", {"type": COUNT, "default": 32, "show_default": True, "help": "Concurrent episodes."}),
+    ("--max-total-tokens", {
+        "type": COUNT, "help": "Stop the run at this many tokens of all its episodes; --resume continues.",
+    }),
+    ("--max-total-cost", {
+        "type": POSITIVE, "help": "Stop the run at this cost of all its episodes; needs --prices.",
+    }),
+    ("--max-total-seconds", {"type": POSITIVE, "help": "Stop the run after this time."}),
     ("--fail-under", {"type": NUMBER, "help": "Exit with 1 if the mean reward is below this."}),
     ("--max-failed", {
         "type": _Finite(0, 1), "default": 0.2, "show_default": True,

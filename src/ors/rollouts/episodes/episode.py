@@ -6,7 +6,7 @@ from typing import Protocol, Self
 
 from ors._masking import Mask, masked
 from ors.providers.messages import AgentMessage, Message, Usage
-from ors.rollouts.episodes.outcome import Outcome
+from ors.rollouts.episodes.outcome import Outcome, Stage
 from ors.types import JSONObject, ToolSpec
 
 
@@ -36,6 +36,21 @@ class Conversation:
     messages: list[Message] = field(default_factory=list)
     program: JSONObject | None = None
     """Set by an agent that ran a program for the episode: its exit status, and what it printed."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunningEpisode:
+    """An episode that is being played."""
+
+    id: str
+    """That of its record, later."""
+    task: TaskRef
+    sample: int
+    stage: Stage
+    turns: int
+    """Replies of the agent so far."""
+    seconds: float
+    """Its age."""
 
 
 class Agent(Protocol):

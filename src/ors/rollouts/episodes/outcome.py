@@ -22,8 +22,10 @@ from ors.providers.errors import ModelError
 _MAX_TEXT = 2000
 # Reasons of a server, not of its environment's code.
 _NOT_THE_ENVIRONMENT = frozenset({"deleted", "expired", "life", "shutdown", "worker_lost", "unreachable"})
+CANCELLED = "Cancelled"
+"""The error of an episode that the caller cancelled."""
 # Refusals of what was sent: sending it again does not help.
-_FINAL = frozenset(
+_FINAL = frozenset((CANCELLED,)) | frozenset(
     error.__name__
     for error in (BadRequest, AuthenticationError, Forbidden, NotFound, MethodNotAllowed, TooLarge)
 )

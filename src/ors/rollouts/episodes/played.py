@@ -4,7 +4,7 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 from typing import Any, Unpack, get_args
@@ -23,8 +23,9 @@ from ors.providers.messages import (
     UserMessage,
     text_blocks,
 )
-from ors.rollouts.episodes.episode import Agent, Conversation, EpisodeRecord
+from ors.rollouts.episodes.episode import Agent, Conversation, EpisodeRecord, RunningEpisode
 from ors.rollouts.episodes.outcome import (
+    CANCELLED,
     Failed,
     Outcome,
     Party,
@@ -66,6 +67,10 @@ class _Stopped(Exception):
         self.outcome = outcome
 
 
+class CallbackFailed(BaseException):
+    """A callback raised its cause, which is not an error of the agent: it goes to the caller."""
+
+
 class PlayedEpisode:
     """One episode, from the opening of its session to its record. Played once, by the task that makes it."""
 
@@ -76,7 +81,11 @@ class PlayedEpisode:
         rules: Rules,
         sample: int = 0,
         model_slots: asyncio.Semaphore | None = None,
+        on_turn: Callable[[RunningEpisode], object] | None = None,
     ) -> None:
+        self.id = os.urandom(16).hex()
+        self._on_turn = on_turn
+        self._cancelled = False
         self._session = session
         self._agent = agent
         self._rules = rules
@@ -106,6 +115,16 @@ class PlayedEpisode:
         await self._close(hurry=isinstance(outcome, Failed) or _out_of_time(outcome))
         return self._record(outcome, seconds)
 
+    def now(self) -> RunningEpisode:
+        """Where it is."""
+        task, sample = self._conversation.task, self._conversation.sample
+        return RunningEpisode(self.id, task, sample, self._stage, self._turns, self._elapsed())
+
+    def cancel(self) -> None:
+        """Ends the episode: `play` returns a record that says so."""
+        self._cancelled = True
+        self._task.cancel()
+
     def so_far(self) -> EpisodeRecord:
         """The record of what was played until now, as if the agent had left."""
         return self._record(ended(self._rewards), self._elapsed())
@@ -119,6 +138,10 @@ class PlayedEpisode:
                 return await self._take_turns(clock)
         except _Stopped as stopped:
             return stopped.outcome
+        except asyncio.CancelledError:
+            if not self._cancelled or self._task.uncancel():
+                raise  # all episodes end
+            return Failed("infrastructure", self._stage, CANCELLED, "The caller cancelled the episode")
         except ORSError as error:
             return session_failed(error, self._stage, sent=self._sent)
         except TimeoutError:
@@ -149,9 +172,18 @@ class PlayedEpisode:
             if unknown := limits.blind(self._usage):
                 text = f"cannot enforce the limit on {unknown}"
                 return Failed("model", "model", "UsageUnknown", text, final=True)
-            if not await self._goes_on(message):
+            goes_on = await self._goes_on(message)
+            if self._on_turn is not None:
+                self._tell(self._on_turn)
+            if not goes_on:
                 return ended(self._rewards)
         return reached
+
+    def _tell(self, on_turn: Callable[[RunningEpisode], object]) -> None:
+        try:
+            on_turn(self.now())
+        except Exception as error:
+            raise CallbackFailed from error
 
     async def _reply(self, clock: asyncio.Timeout) -> AgentMessage:
         self._stage = "model"
@@ -287,7 +319,7 @@ class PlayedEpisode:
             outcome = Failed(who, "closing", type(error).__name__, f"the rewards cannot be reduced: {error}")
             reward = None
         record = EpisodeRecord(
-            id=os.urandom(16).hex(),
+            id=self.id,
             task=self._conversation.task,
             sample=self._conversation.sample,
             outcome=outcome,

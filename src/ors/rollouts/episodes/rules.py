@@ -4,7 +4,7 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from math import isfinite
-from typing import Literal, Required, TypedDict, get_args
+from typing import Any, Literal, Required, TypedDict, get_args
 
 from ors._rewards import MOST_COMPONENTS
 from ors.providers.messages import Message, ToolMessage, Usage
@@ -183,3 +183,9 @@ class RolloutArguments(PlayArguments, total=False):
     """Secrets for the environment."""
     keep_tasks: bool
     """Whether records keep tasks that are played by index, as the server lists them: one more request."""
+    on_begin: Callable[[Any], object] | None
+    """Called with a `RunningEpisode` when an attempt of an episode begins."""
+    on_turn: Callable[[Any], object] | None
+    """Called with a `RunningEpisode` after each reply of the agent and its calls."""
+    on_end: Callable[[Any], object] | None
+    """Called with the `EpisodeRecord` when an attempt ends. An error in a callback ends the rollouts."""
