@@ -223,7 +223,9 @@ def test_an_agent_gets_a_url_and_its_settings(tmp_path: Path, agent: str) -> Non
         assert host.process.stdout is not None
         out = host.process.stdout.read()
         host.process.wait(PATIENCE)  # it ends by itself
-    settings = tomllib.loads(out) if file.endswith(".toml") else json.loads(out)
+    toml = "[tools]\nview_image = false\n"  # what a user has in the file may come before
+    settings = tomllib.loads(toml + out) if file.endswith(".toml") else json.loads(out)
+    assert {"mcp", "mcpServers", "mcp_servers"} & set(settings)
     assert url in re.split(r"['\"]", str(settings))
     assert host.process.returncode == 0
     assert read(outcome)["reward"] == RIGHT

@@ -52,17 +52,17 @@ def written(settings: JSON, file: str, **words: str) -> str:
     """Settings as the text of a file, TOML if its name says so, otherwise JSON."""
     text = json.dumps(settings, indent=2) + "\n"
     if file.endswith(".toml"):
-        text = "".join(f"{key} = {json.dumps(value)}\n" for key, value in _dotted(settings))
+        text = _tables(settings)
     for word, value in words.items():
         text = text.replace(f"{{{word}}}", json.dumps(value)[1:-1])
     return text
 
 
-def _dotted(settings: JSON, prefix: str = "") -> list[tuple[str, Any]]:
-    found: list[tuple[str, Any]] = []
-    for key, value in settings.items():
-        found += _dotted(value, f"{prefix}{key}.") if isinstance(value, dict) else [(prefix + key, value)]
-    return found
+def _tables(settings: JSON, name: str = "") -> str:
+    """A table of TOML, and those in it: with a head, so that it can follow what is in a file already."""
+    values = [f"{key} = {json.dumps(value)}\n" for key, value in settings.items() if type(value) is not dict]
+    inner = [_tables(value, f"{name}.{key}") for key, value in settings.items() if type(value) is dict]
+    return "".join([f"[{name[1:]}]\n" if name and values else "", *values, *inner])
 
 
 def understood(row: CodingProgram, printed: str) -> Said:
