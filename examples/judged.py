@@ -1,6 +1,6 @@
 """Explanations, graded by a model: set OPENAI_API_KEY, then `ors serve examples/judged.py`."""
 
-from ors import Environment, ToolOutput, tool
+from ors import Environment, Server, ToolOutput, tool
 from ors.judges import Criterion, Judge
 
 RUBRIC = [
@@ -22,3 +22,7 @@ class Explain(Environment):
         """Submit the explanation. It ends the episode."""
         verdict = await JUDGE.grade(self.get_prompt(), text, secrets=self.secrets)
         return ToolOutput("Thank you.", rewards=verdict.rewards, metadata=verdict.metadata, finished=True)
+
+
+if __name__ == "__main__":
+    Server([Explain]).run()
