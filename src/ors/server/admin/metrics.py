@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from ors.server.episodes.author_code import AuthorCode
 from ors.server.observe.counters import Histogram
 from ors.server.observe.events import (
-    CallFinished,
     CallReplayed,
     Event,
     LoopHeld,
@@ -69,6 +68,10 @@ def _records(source: MetricSource) -> Values:
     }
 
 
+def _counter(name: str, help: str, labels: Labels, read: Callable[[MetricSource], Values]) -> MetricRow:
+    return MetricRow(name, help, "counter", labels, read)
+
+
 def _gauge(name: str, help: str, value: Callable[[MetricSource], float]) -> MetricRow:
     return MetricRow(name, help, "gauge", read=lambda now: {(): value(now)})
 
@@ -77,43 +80,28 @@ _ENV = ("environment",)
 _REASON = ("environment", "reason")
 _TOOL = ("environment", "tool")
 _CALL = ("environment", "tool", "outcome", "reason")
+_OUTCOME = ("environment", "outcome")
 _RESULTS = ("written", "dropped")
 METRICS = (
-    MetricRow("ors_calls", "Tool calls", "counter", _CALL, lambda now: now.shared.calls.counts()),
-    MetricRow("ors_result_bytes", "Bytes of results", "counter", _ENV, lambda now: now.shared.calls.sizes()),
-    MetricRow(
-        "ors_call_seconds",
-        "Time of a call",
-        "histogram",
-        _TOOL,
-        lambda now: now.shared.calls.times(),
-        CallFinished,
-    ),
-    MetricRow(
-        "ors_episodes",
-        "Episodes that ended",
-        "counter",
-        (*_ENV, "outcome"),
-        lambda now: now.shared.episodes.outcomes(),
-    ),
-    MetricRow(
+    _counter("ors_calls", "Tool calls", _CALL, lambda now: now.shared.calls.counts()),
+    _counter("ors_result_bytes", "Bytes of results", _ENV, lambda now: now.shared.calls.sizes()),
+    MetricRow("ors_call_seconds", "Time of a call", "histogram", _TOOL, lambda now: now.shared.calls.times()),
+    _counter("ors_episodes", "Episodes that ended", _OUTCOME, lambda now: now.shared.episodes.outcomes()),
+    _counter(
         "ors_episodes_solved",
         "Episodes with a reward of 1 or more",
-        "counter",
         _ENV,
         lambda now: now.shared.episodes.solved(),
     ),
-    MetricRow(
+    _counter(
         "ors_episode_reward",
         "Sum of episode rewards, split by sign",
-        "counter",
         (*_ENV, "sign"),
         lambda now: now.shared.episodes.rewards(),
     ),
-    MetricRow(
+    _counter(
         "ors_episode_reward_component",
         "Sum of named episode rewards, split by sign",
-        "counter",
         (*_ENV, "component", "sign"),
         lambda now: now.shared.episodes.components(),
     ),
@@ -122,7 +110,7 @@ METRICS = (
     MetricRow("ors_setups_failed", "Setups that failed", "counter", _REASON, event=SessionReady),
     MetricRow("ors_calls_replayed", "Calls rejoined by their client", "counter", _ENV, event=CallReplayed),
     MetricRow("ors_requests_rejected", "Requests refused", "counter", ("reason",), event=Rejected),
-    MetricRow("ors_records", "Episode records", "counter", ("result",), _records),
+    _counter("ors_records", "Episode records", ("result",), _records),
     MetricRow("ors_setup_seconds", "Time to set up", "histogram", _ENV, event=SessionReady),
     MetricRow(
         "ors_teardown_seconds",
@@ -150,11 +138,7 @@ METRICS = (
     MetricRow("ors_sessions", "Sessions now", "gauge", (*_ENV, "state"), _sessions),
     _gauge("ors_calls_running", "Calls running or queued", lambda now: now.shared.running),
     _gauge("ors_creations_waiting", "Session creations queued", lambda now: now.sessions.admission.waiting),
-    _gauge(
-        "ors_threads_lost",
-        "Threads stuck in abandoned tool calls",
-        lambda now: now.code.threads.lost,
-    ),
+    _gauge("ors_threads_lost", "Threads stuck in abandoned tool calls", lambda now: now.code.threads.lost),
     _gauge(
         "ors_results_kept",
         "Finished results kept for clients that reconnect",
@@ -165,11 +149,7 @@ METRICS = (
         f"Bytes of finished results that are kept, with {RECORD_BYTES} more for each",
         lambda now: now.shared.kept.bytes,
     ),
-    _gauge(
-        "ors_event_loop_lag_seconds",
-        "Worst event loop lag of the last 30 s",
-        lambda now: now.watch.lag,
-    ),
+    _gauge("ors_event_loop_lag_seconds", "Worst event loop lag of the last 30 s", lambda now: now.watch.lag),
     MetricRow(
         "ors_event_loop_held",
         "Times a method blocked the event loop",
