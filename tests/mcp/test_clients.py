@@ -14,14 +14,14 @@ from ors.mcp.answers import OVER
 from tests.support.live_server import serving
 from tests.support.mcp_environment import ANSWER, REWARD, SECRET, STEP_REWARD, Vault
 from tests.support.recording_proxy import recording
-from tests.support.side_venvs import MCP_CLIENTS, SCRIPTS, environ
+from tests.support.side_venvs import FASTMCP, SCRIPTS, environ
 
 PLAY = SCRIPTS / "mcp_client.py"
 VERSIONS = {"handshake": "2025-11-25", "high-level": "2026-07-28", "fastmcp": "2026-07-28"}
 
 
 def played(client: str, url: str, folder: Path) -> dict[str, Any]:
-    command = [MCP_CLIENTS.python(), str(PLAY), client, url, str(folder / "go")]
+    command = [FASTMCP.python(), str(PLAY), client, url, str(folder / "go")]
     done = subprocess.run(command, env=environ(), capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)

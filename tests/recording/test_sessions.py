@@ -16,6 +16,7 @@ from ors.rollouts import AgentMessage, Failed, Outcome, Scored, ToolMessage, Uns
 from ors.types import Blocks, TextBlock
 from tests.support.environments import Lab
 from tests.support.live_server import serving
+from tests.support.mcp_messages import path_of, send
 from tests.support.raw_http import Raw
 from tests.support.recorded import Recorded, recording
 from tests.support.waiting import wait_until
@@ -62,6 +63,24 @@ def test_a_finished_session_is_an_episode_with_its_prompt_tools_calls_and_reward
     assert isinstance(last, ToolMessage)
     assert (last.finished, last.reward, last.metadata) == (True, 0.5, {"k": [1, None]})
     assert 0 < echo.started < last.started < record.seconds
+
+
+def test_an_episode_that_was_played_over_mcp_is_recorded_like_any_other(folder: Path) -> None:
+    with recording(folder, [Lab]) as lab:
+        sid = by_index(lab.raw, "test", 3)
+        path = path_of(lab.raw, sid)
+        send(lab.raw, path, "initialize")
+        send(lab.raw, path, "tools/call", name="echo", arguments={"text": "hi"})
+        send(lab.raw, path, "tools/call", name="reward", arguments={"value": 0.5, "finished": True})
+        lab.raw.post("/delete", sid=sid)
+    record = lab.record()
+    assert (record.outcome, record.reward, record.rewards) == (Scored(), 0.5, (None, 0.5))
+    prompt, first, echo, *_ = record.messages
+    assert isinstance(prompt, UserMessage)
+    assert isinstance(first, AgentMessage)
+    assert [(call.name, call.input) for call in first.calls] == [("echo", {"text": "hi"})]
+    assert isinstance(echo, ToolMessage)
+    assert echo.blocks == [TextBlock(text="hi")]
 
 
 def test_the_record_of_a_fork_begins_with_that_of_the_first_session(folder: Path) -> None:
