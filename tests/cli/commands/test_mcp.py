@@ -153,6 +153,16 @@ def test_a_signal_during_a_call_does_not_wait_for_it(tmp_path: Path) -> None:
     assert read(outcome)["rewards"] == [HINT]
 
 
+def test_a_signal_during_a_call_prints_the_outcome_where_there_is_no_file() -> None:
+    with client(HUNT) as agent:
+        agent.call("hint")
+        agent.send("tools/call", name="wait", arguments={})
+        agent.process.send_signal(signal.SIGTERM)
+        agent.process.wait(PATIENCE)
+        _, _, err = agent.end()
+    assert json.loads(err.partition("Outcome: ")[2])["rewards"] == [HINT]
+
+
 def test_the_outcome_is_safe_when_the_agent_hears_of_the_end(tmp_path: Path) -> None:
     outcome = tmp_path / "outcome.json"
     with client(HUNT, "--outcome", str(outcome)) as agent:
@@ -189,6 +199,7 @@ def test_the_only_tool_may_be_one_that_takes_the_last_message(tmp_path: Path) ->
 def test_an_episode_that_cannot_begin_tells_the_client_and_the_user() -> None:
     with client(HUNT, "--index", "77") as agent:
         assert "2 tasks" in agent.ask("initialize", protocolVersion="2025-06-18")["message"]
+        agent.process.wait(PATIENCE)  # it ends by itself
         code, _, err = agent.end()
     assert code == 3
     assert "Error: The episode failed (infrastructure): Invalid index" in err
@@ -198,6 +209,7 @@ def test_an_environment_that_fails_ends_the_episode(tmp_path: Path) -> None:
     outcome = tmp_path / "outcome.json"
     with client(HUNT, "--outcome", str(outcome)) as agent:
         agent.send("tools/call", name="fail", arguments={})
+        agent.process.wait(PATIENCE)  # it ends by itself
         code, out, err = agent.end()
     assert json.loads(out)["result"]["isError"] is True
     assert read(outcome)["outcome"]["who"] == "environment"

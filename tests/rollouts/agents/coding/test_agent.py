@@ -120,6 +120,7 @@ def test_a_model_that_fails_is_a_failure_of_the_model(url: str) -> None:
     assert "401" in outcome.message
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("how", ["hangs", "hangs-in-a-call", "ignores-sigterm"])
 def test_a_program_that_hangs_is_ended_when_time_is_up(url: str, how: str) -> None:
     record = played(url, how, limits=EpisodeLimits(seconds=3))
@@ -173,6 +174,7 @@ def test_nothing_is_left_behind(url: str, tmp_path: Path, monkeypatch: pytest.Mo
     assert list((tmp_path / "left").iterdir()) == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_evaluation_leaves_no_program_behind(
     url: str, tmp_path: Path, number: signal.Signals
