@@ -66,9 +66,12 @@ def _tables(settings: JSON, name: str = "") -> str:
 
 
 def understood(row: CodingProgram, printed: str) -> Said:
-    """What a program said on its standard output."""
+    """What a program said on its standard output: nothing, if it is of a version that prints otherwise."""
     found = (_object(line) for line in printed.splitlines() if line.startswith("{"))
-    return row.said([each for each in found if each])
+    try:
+        return row.said([each for each in found if each])
+    except (AttributeError, TypeError):
+        return Said("", Usage(unknown=1), None)
 
 
 def _object(line: str) -> JSON:
