@@ -30,6 +30,7 @@ from ors.rollouts import Failed, play
 from ors.sandbox import Pool, SandboxSpec
 from ors.toolsets import MCPToolset, SandboxEnvironment
 from tests.support import mcp_stdio_server
+from tests.support.commands import run
 from tests.support.live_server import serving
 from tests.support.mcp_stdio_server import PIXEL
 from tests.support.raw_http import Raw
@@ -268,7 +269,7 @@ async def test_values_may_depend_on_the_task_and_the_secrets() -> None:
     [
         (words("broken"), "ended (status 1); the end of its stderr:\ncannot find my settings"),
         (["no-such-program"], "the MCP server 'no-such-program' ended (status 127)"),
-        (words("mute"), "did not answer 'initialize' within 1 s"),
+        pytest.param(words("mute"), "did not answer 'initialize' within 1 s", marks=pytest.mark.long),
         (["echo", "Hello, I am no server"], "sent something that is not MCP: 'Hello, I am no server"),
         (words("bad-tools"), "lists invalid tools"),
         (["python3", "with a zero\0"], "no word of it may contain a zero byte"),
@@ -291,7 +292,7 @@ async def test_a_cursor_that_comes_again_ends_the_list() -> None:
     [
         ("die", "ended (status 3); the end of its stderr:\nfirst line\nout of cheese"),
         ("garbage", "sent something that is not MCP: 'Traceback: oh no"),
-        ("hang", "did not answer 'tools/call' within 2 s"),
+        pytest.param("hang", "did not answer 'tools/call' within 0.5 s", marks=pytest.mark.long),
         ("no_result", "sent something that is not MCP"),
         ("odd_content", "invalid content: KeyError('text')"),
     ],
@@ -299,7 +300,11 @@ async def test_a_cursor_that_comes_again_ends_the_list() -> None:
 async def test_a_server_that_fails_in_a_call_fails_the_session_so_nothing_is_scored(
     name: str, told: str
 ) -> None:
-    async with opened(MCPToolset(words(), timeout=2.0 if name == "hang" else 30.0)) as session:
+    toolset = MCPToolset(words())
+    async with opened(toolset) as session:
+        await session.list_tools()
+        if name == "hang":
+            toolset._timeout = 0.5  # type: ignore[attr-defined]  # now: it may take long to start
         with pytest.raises(ToolFailed) as failed:
             await session.call_tool(name, {})
         assert told in str(failed.value)
@@ -318,9 +323,10 @@ async def test_an_episode_whose_server_dies_is_failed_by_the_environment() -> No
     assert record.reward is None
 
 
+@pytest.mark.long
 async def test_a_call_over_the_limit_of_the_environment_leaves_the_session_alive() -> None:
-    async with opened(MCPToolset(words()), limits={"tool_seconds": 0.5}) as session:
-        with pytest.raises(ToolFailed, match=r"'hang' exceeded its time limit of 0.5 s$"):
+    async with opened(MCPToolset(words()), limits={"tool_seconds": 2.0}) as session:
+        with pytest.raises(ToolFailed, match=r"'hang' exceeded its time limit of 2 s$"):
             await session.call_tool("hang", {})
         assert (await session.call_tool("submit", {})).reward == 1.0
 
@@ -328,7 +334,7 @@ async def test_a_call_over_the_limit_of_the_environment_leaves_the_session_alive
 # ── The end ──────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("mode", ["", "stays"])
+@pytest.mark.parametrize("mode", ["", pytest.param("stays", marks=pytest.mark.long)])
 async def test_all_processes_end_with_the_session(mode: str) -> None:
     async with opened(MCPToolset(words(mode))) as session:
         pids = json.loads(await text(session, "family"))
@@ -345,6 +351,7 @@ server.runner(port=0, on_start=lambda url: print(url, flush=True)).run()
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
 def test_all_processes_end_with_the_ors_server(how: signal.Signals) -> None:
     pids: list[int] = []
@@ -387,6 +394,37 @@ def test_it_works_over_sockets_with_the_sync_client() -> None:
         assert "echo" in [spec.name for spec in session.list_tools()]
         assert session.call_tool("count", {}).blocks == [TextBlock(text="1")]
         assert session.call_tool("submit", {}).reward == 1.0
+
+
+SHOP = """
+from ors import Environment, ToolOutput, tool
+from tests.toolsets.test_mcp import MCPToolset, words
+
+class Shop(Environment):
+    tasks = {"train": [{"word": "a"}, {"word": "b"}], "test": [{"word": "c"}]}
+    toolsets = [MCPToolset(words(), only=["echo", "count"])]
+
+    def get_prompt(self) -> str:
+        return f"Say {self.task_spec['word']} twice, then submit it."
+
+    @tool
+    def submit(self, word: str) -> ToolOutput:
+        '''Submit a word.'''
+        return ToolOutput("Done.", reward=float(word == self.task_spec["word"] * 2), finished=True)
+
+    @classmethod
+    def solve(cls, task_spec):
+        return [("echo", {"text": task_spec["word"]}), ("submit", {"word": task_spec["word"] * 2})]
+"""
+
+
+@pytest.mark.long
+@pytest.mark.timeout(180)
+def test_ors_test_finds_nothing_in_an_environment_with_an_mcp_server(tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text(SHOP)
+    examined = ("test", "shop.py", "--episodes", "20")
+    done = run(*examined, cwd=tmp_path, env={"PYTHONPATH": os.getcwd()}, patience=150)
+    assert (done.code, done.out.partition("\n")[0]) == (0, "shop: nothing found"), done.out + done.err
 
 
 # ── Forks ────────────────────────────────────────────────────────────────────────────────────────
