@@ -170,7 +170,6 @@ class ServerUnderTest:
         must_open: bool = False,
         **task: Any,
     ) -> AsyncIterator["CheckedSession"]:
-        """Opens a session and deletes it after the block."""
         given = dict(body or self.task(**task))
         sid = await self.new_sid()
         answer = await self.ask("POST", "/create", given, sid=sid, headers=headers)

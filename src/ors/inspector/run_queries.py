@@ -57,7 +57,6 @@ class Sorting:
 
     @classmethod
     def asked(cls, request: Request, orders: Mapping[str, object], otherwise: str) -> "Sorting":
-        """Reads the order from a query."""
         sort = request.asked("sort") or otherwise
         if sort.removeprefix("-") not in orders:
             raise BadRequest(
@@ -88,7 +87,6 @@ class Selection:
 
     @classmethod
     def asked(cls, request: Request) -> "Selection":
-        """Reads the selection from a query."""
         return cls(
             Sorting.asked(request, ORDERS, "started"),
             request.asked("outcome"),
@@ -223,7 +221,6 @@ def _by_task(entries: Iterable[Entry]) -> dict[TaskKey, list[Entry]]:
 
 
 def selected_pairs(request: Request, found: Sequence[TaskPair]) -> list[TaskPair]:
-    """The tasks that a query selects, in its order."""
     shown, words = request.asked("shown"), request.asked("task").casefold().split()
     if shown not in SHOWN:
         raise BadRequest(f"shown: expected one of {', '.join(SHOWN[1:])}")

@@ -108,7 +108,6 @@ class ShownRun:
             return {"cannot be read": str(error)}
 
     def blob(self, name: str) -> bytes:
-        """The content of a blob."""
         try:
             with Blobs(self._folder).open(name) as file:
                 content = file.read(MOST_BLOB_BYTES + 1)
@@ -175,7 +174,6 @@ class ShownRuns:
         return run.summary()
 
     def get(self, name: str) -> ShownRun:
-        """A run as it is now."""
         if not name:
             raise BadRequest("run: name a run")
         if name not in self._runs:

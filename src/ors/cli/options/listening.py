@@ -102,7 +102,6 @@ def listener(host: str, port: int) -> socket.socket:
 
 @contextmanager
 def in_words(host: str, port: int) -> Iterator[None]:
-    """Explains errors of listening sockets."""
     try:
         yield
     except OSError as error:

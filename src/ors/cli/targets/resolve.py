@@ -45,7 +45,6 @@ class Source:
 
 
 def environments(targets: Iterable[str]) -> "list[type[ors.Environment]]":
-    """Environment classes of all targets, each once."""
     keep_report_apart()
     erase_secrets()
     return list(dict.fromkeys(cls for target in targets for cls in _environments(target)))
@@ -225,15 +224,12 @@ def built(classes: "Sequence[type[ors.Environment]]", **options: Any) -> "ors.Se
 
 def _culprit(classes: "Iterable[type[ors.Environment]]", text: str) -> Any:
     """The method that the text of an error names as Class.method, or else its class."""
+    owner, _, method = text.partition(" ")[0].rstrip(":").partition(".")
     for cls in classes:
-        try:
-            ors.Server([cls])
-        except InvalidEnvironment:
-            owner, _, method = text.partition(" ")[0].rstrip(":").partition(".")
-            for each in (*cls.__mro__, *(cls.toolsets or ())):
-                if each.__name__ == owner and method in vars(each):
-                    return inspect.unwrap(getattr(vars(each)[method], "__func__", vars(each)[method]))
-            return cls
+        for each in (*cls.__mro__, *(cls.toolsets or ())):
+            if each.__name__ == owner:
+                found = vars(each).get(method, cls)
+                return inspect.unwrap(getattr(found, "__func__", found))
     return None
 
 

@@ -234,7 +234,6 @@ def _files_in(folder: Traversable, path: str) -> Iterator[tuple[str, Answer]]:
 
 
 def page_file(name: str) -> Answer:
-    """A file of the inspector's page."""
     found = page_files().get(name)
     if found is None:
         raise NotFound("Not found")

@@ -105,7 +105,6 @@ class Request:
         return _checked(self.session_id(), _protocol.SESSION_ID)
 
     def idempotency_key(self) -> str | None:
-        """The key that makes a call once-only."""
         value = self.headers.get(IDEMPOTENCY_KEY)
         if value is None:
             return None
@@ -174,7 +173,6 @@ class Request:
         return value
 
     def model(self, model: type[Model]) -> Model:
-        """The body as one of the wire's models."""
         return _fitted(model, self.json_object())
 
     def tool_call(self) -> tuple[str, dict[str, Any], str | None]:
