@@ -317,6 +317,21 @@ def test_a_phone_shows_every_view_without_scrolling_sideways(page: Page, here: s
         page.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
+def test_a_run_shows_its_findings_with_links_to_their_episodes(page: Page, tmp_path: Path) -> None:
+    write_run(
+        tmp_path / "run",
+        [episode(n, None if n < 3 else 1.0, outcome=LOST if n < 3 else None) for n in range(20)],
+    )
+    with running("view", str(tmp_path)) as command:
+        page.visit(command.line(r"on (http://\S+)")[1])
+        page.go("runs/run")
+        page.find(".findings summary", "2 findings").click()
+        page.find(".findings li", "3 of 20 episodes (15.0%) failed: infrastructure")
+        page.find(".findings li", "Check the server and the network")
+        page.find(".findings a", episode(0).id[:8]).click()
+        page.find(".ending", "failed")
+
+
 def test_a_run_that_grows_is_followed(page: Page, tmp_path: Path) -> None:
     write_run(tmp_path / "growing", [episode(0)])
     with running("view", str(tmp_path)) as command:

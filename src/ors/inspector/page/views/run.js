@@ -56,7 +56,14 @@ export async function show(main, [name], state) {
 class RunView {
   #tiles = h("div", { class: "tiles" });
   #spread = h("section", { class: "card spread", "aria-label": "Rewards" });
-  #findings = h("section", { class: "card findings", "aria-label": "Findings", hidden: true });
+  #findings = h("ul", null);
+  #findingsTitle = h("summary", null);
+  #findingsCard = h(
+    "details",
+    { class: "findings", hidden: true },
+    this.#findingsTitle,
+    this.#findings,
+  );
   #found = h("span", { class: "where", "aria-live": "polite" });
   #scale = [0, 1];
 
@@ -76,7 +83,7 @@ class RunView {
       "div",
       null,
       h("div", { class: "columns run" }, this.#tiles, this.#spread),
-      this.#findings,
+      this.#findingsCard,
       h(
         "section",
         { class: "card episodes", "aria-label": "Episodes" },
@@ -136,15 +143,11 @@ class RunView {
   }
 
   #draw({ run, findings, found, histogram: spread }) {
-    this.#findings.hidden = !findings.length;
+    this.#findingsCard.hidden = !findings.length;
+    this.#findingsTitle.textContent = plural(findings.length, "finding");
     fill(
       this.#findings,
-      h("h2", null, plural(findings.length, "finding")),
-      h(
-        "ul",
-        null,
-        findings.map((each) => this.#finding(each)),
-      ),
+      findings.map((each) => this.#finding(each)),
     );
     const ended = ["scored", "unscored", "truncated", "refused", "failed"]
       .filter((what) => run.outcomes[what])
