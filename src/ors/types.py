@@ -162,22 +162,15 @@ class ToolOutput(BaseModel, extra="forbid"):
         if finished is not False:
             more["finished"] = finished
         self.__pydantic_validator__.validate_python(more, self_instance=self)
-        if rewards is not None:
-            self._name_rewards(rewards)
+        if rewards:  # past pydantic, which would take 3 µs to check them again
+            named, total = named_rewards(rewards)
+            fields = self.__dict__
+            fields["metadata"] = {**(metadata or {}), REWARD_COMPONENTS: named}
+            if reward is None:
+                fields["reward"] = total
+            self.__pydantic_fields_set__.update(("metadata", "reward"))
 
     __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]
-
-    def _name_rewards(self, rewards: Mapping[str, float]) -> None:
-        named, total = named_rewards(rewards)
-        if not named:
-            return
-        # Past pydantic: it would take 3 µs to check them again.
-        fields = self.__dict__
-        fields["metadata"] = {**(fields["metadata"] or {}), REWARD_COMPONENTS: named}
-        self.__pydantic_fields_set__.add("metadata")
-        if fields["reward"] is None:
-            fields["reward"] = total
-            self.__pydantic_fields_set__.add("reward")
 
     @property
     def rewards(self) -> dict[str, float]:
