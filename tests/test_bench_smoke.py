@@ -16,7 +16,7 @@ from bench.figures import Figures
 from bench.rows import ROWS
 from bench.servers import Subject, running
 
-MOST_FUNCTIONS_A_CALL = 110
+MOST_FUNCTIONS_A_CALL = 109
 """What a call to an async tool may run through on the server, of Python and C; `test_walk` has the rest."""
 
 pytestmark = pytest.mark.untraced  # a tracer adds functions and takes time

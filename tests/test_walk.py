@@ -90,7 +90,7 @@ async def shortest_walk(walk: Walk, url: str) -> set[tuple[str, str]]:
     return min(walks, key=len)
 
 
-@pytest.mark.parametrize(("server", "functions", "files"), [(direct, 106, 31), (through_a_router, 133, 37)])
+@pytest.mark.parametrize(("server", "functions", "files"), [(direct, 105, 31), (through_a_router, 132, 37)])
 async def test_a_call_passes_through_few_functions(
     server: Callable[[Path], Iterator[str]], functions: int, files: int, tmp_path: Path
 ) -> None:

@@ -57,6 +57,7 @@ class App:
         self.limits = Limits(body_bytes=10_000)
         self.tasks: set[asyncio.Task[None]] = set()
         self.taken: list[str] = []
+        self.bodies: list[bytes] = []
         self.held: Held = Held()
         self.asking: asyncio.Future[int] | None = None
 
@@ -68,6 +69,7 @@ class App:
 
     def take(self, request: Request) -> Outcome:
         self.taken.append(request.path)
+        self.bodies.append(request.body)
         match request.path:
             case "/held":
                 self.held = Held()

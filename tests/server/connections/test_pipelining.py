@@ -34,6 +34,16 @@ async def test_answers_keep_their_order_when_their_client_turns_out_slow() -> No
     assert await client.read() == [b"200 /held", b"200 /1", b"200 /2", b"200 /3"]
 
 
+async def test_bodies_in_parts_are_not_mixed(client: Client) -> None:
+    chunked = get("/short", "Transfer-Encoding: chunked")
+    client.send(
+        chunked + b"2\r\nab\r\n1\r\nc\r\n0\r\n\r\n", chunked + b"1\r\nd\r\n0\r\n\r\n", post("/short", b"e")
+    )
+    client.send(post("/short", b"fgh")[:-1])
+    client.send(b"h", post("/short", b"i"))
+    assert client.app.bodies == [b"abc", b"d", b"e", b"fgh", b"i"]
+
+
 async def test_a_refusal_waits_behind_requests_that_wait(client: Client) -> None:
     client.send(get("/0"), get("/1"), get("/2"), b"\0 garbage\r\n\r\n")
     assert [answer[:3] for answer in await client.read()] == [b"200", b"200", b"200", b"400"]

@@ -183,7 +183,10 @@ class RequestParser:
         # The parser reads no body of such a request: it is parsed again, without the header.
         lines = [b"%b %b HTTP/%b" % (method, self._url, version)]
         lines += [b"%b: %b" % header for header in self._headers.items() if header[0] != b"upgrade"]
-        self._reset()
+        self._header_bytes = 0
+        state, self.state = self.state, IDLE
+        if state is not BODY:
+            self._end_body()
         self._http = httptools.HttpRequestParser(self)
         self.feed(b"\r\n".join(lines) + b"\r\n\r\n" + rest, upgrades + 1)
 
@@ -206,10 +209,12 @@ class RequestParser:
     # ── Called by httptools ─────────────────────────────────────────────────────────────────────
 
     def on_message_begin(self) -> None:
-        """Notes the first byte of a request, which may follow another one in the same read."""
+        """Begins a request, which may follow another one in the same read."""
         if self.state is ENDED:
             raise BadRequest("Nothing is read after the last request")
         self.state = HEAD
+        self._url = b""
+        self._fields = {}
 
     def on_url(self, url: bytes) -> None:
         """Adds a part of the request's target."""
@@ -253,24 +258,25 @@ class RequestParser:
         url = self._url
         path, query = _target(url) if len(url) <= MAX_CACHED_BYTES else _long_target(url)
         method = http.get_method()
-        body = self._body if not self._parts else b"".join((self._body, *self._parts))
+        body = self._body
+        if self._parts:
+            body = b"".join((body, *self._parts))
+            self._parts = []
         request = Request(_METHODS.get(method) or method.decode(), path, query, self._headers, body)
-        self._reset()
+        self._body = b""
+        self._header_bytes = self._body_bytes = 0
+        state, self.state = self.state, IDLE
+        if state is not BODY:
+            self._end_body()
         keep_alive = http.should_keep_alive()
         # Without a Connection header, keep-alive means HTTP/1.1; asking for the version takes 0.3 µs.
         modern = (keep_alive and b"connection" not in request.headers) or http.get_http_version() != "1.0"
         self._connection.received(request, modern, modern and keep_alive)
 
-    def _reset(self) -> None:
-        state, self.state = self.state, IDLE
-        if state is not BODY:
-            self._stop_counting()
-            self._connection.resume_reading()  # it may be complete before it is known who has sent it
-        self._url = self._body = b""
-        self._header_bytes = self._body_bytes = 0
-        self._fields = {}
-        if self._parts:
-            self._parts = []
+    def _end_body(self) -> None:
+        """Ends a body that took more than one read."""
+        self._stop_counting()
+        self._connection.resume_reading()  # it may be complete before it is known who has sent it
 
     def _stop_counting(self) -> None:
         """Removes the body from the count: it is complete, or will never be."""
