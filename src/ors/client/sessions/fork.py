@@ -4,12 +4,46 @@ import asyncio
 import os
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from ors._protocol import FORK, IDEMPOTENCY_KEY, SESSION_ID, valid_session_id
 from ors.client.requests.decode import field
+from ors.client.requests.keepalive import Interruptible
 from ors.client.requests.server import RemoteServer
 from ors.client.sessions.create import delete
-from ors.errors import NotFound, ServerFailed
+from ors.errors import Gone, MethodNotAllowed, NotFound, ServerFailed, SessionLost
+
+if TYPE_CHECKING:
+    from ors.client.sessions.session import AsyncSession
+
+
+async def forked(session: "AsyncSession", count: int) -> "list[AsyncSession]":
+    """Forks of a session, open and pinged. Raises as `AsyncSession.fork` does."""
+    headers = await session._opened_headers()
+    pending = Interruptible()
+    session._pending.add(pending)
+    try:
+        with pending:
+            sids = await fork(session._remote, headers, count)
+    except (NotFound, Gone, MethodNotAllowed) as error:
+        found = error if isinstance(error, MethodNotAllowed) else await session._diagnosed(error)
+        raise (found if isinstance(found, SessionLost) else cannot_fork()) from None
+    finally:
+        session._pending.discard(pending)
+    session.heard = asyncio.get_running_loop().time()
+    return [_copy(session, sid) for sid in sids]
+
+
+def _copy(session: "AsyncSession", sid: str) -> "AsyncSession":
+    made = type(session)(session.env, sid=sid)
+    made.task, made.split, made.index = session.task, session.split, session.index
+    made._secrets, made._terminal = session._secrets, session._terminal
+    made._environment, made._call_path = session._environment, session._call_path
+    made._headers, made._attached = session._headers, False
+    made._transcript = session._transcript and session._transcript.copy()
+    made._set_sid(sid)
+    made._keep_alive()
+    return made
 
 
 async def fork(remote: RemoteServer, headers: Mapping[str, str], count: int) -> list[str]:

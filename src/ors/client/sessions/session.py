@@ -5,26 +5,16 @@ from collections.abc import Coroutine, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self, overload
 
-from ors._protocol import (
-    CALL,
-    EVENT_STREAM,
-    MCP,
-    PING,
-    PROMPT,
-    SCORE,
-    SESSION_ID,
-    TASK_TOOLS,
-    TOOLS,
-    Endpoint,
-)
+from ors import _protocol
+from ors._protocol import CALL, EVENT_STREAM, PING, PROMPT, SESSION_ID, TASK_TOOLS, TOOLS, Endpoint
 from ors.client.requests.decode import SessionScore, Task, blocks, field, terminal_tool, tool_output, tools
 from ors.client.requests.keepalive import Interruptible
 from ors.client.sessions.call import OnTaskId, PendingCall
 from ors.client.sessions.create import checked_sid, create, delete, new_sid
-from ors.client.sessions.fork import cannot_fork, fork
+from ors.client.sessions.fork import forked
 from ors.client.sessions.transcript import Transcript
 from ors.client.transports.base import Bound
-from ors.errors import Gone, MethodNotAllowed, NotFound, ORSError, SessionLost, ToolCallError, TransportError
+from ors.errors import Gone, NotFound, ORSError, SessionLost, ToolCallError, TransportError
 from ors.providers import Provider
 from ors.providers.convert import convert_tool_response
 from ors.types import Blocks, JSONObject, TerminalToolSpec, ToolOutput, ToolSpec
@@ -171,11 +161,11 @@ class AsyncSession(Bound):
         Raises:
             NotFound: the server has no MCP. Otherwise as `get_prompt`.
         """
-        return self._remote.base_url.rstrip("/") + str(field(await self._ask(MCP), "path", str))
+        return self._remote.base_url.rstrip("/") + str(field(await self._ask(_protocol.MCP), "path", str))
 
     async def score(self) -> SessionScore:
         """The rewards of all calls of this session so far, also of those over MCP. Raises as `mcp_url`."""
-        told, kinds = await self._ask(SCORE), (int, list, bool, bool)
+        told, kinds = await self._ask(_protocol.SCORE), (int, list, bool, bool)
         return SessionScore(*map(partial(field, told), SessionScore._fields, kinds))
 
     async def messages(self, format: Provider) -> list[dict[str, Any]]:
@@ -306,30 +296,7 @@ class AsyncSession(Bound):
             SessionLost: this session is gone.
             TransportError: the server was not reached.
         """
-        headers = await self._opened_headers()
-        pending = Interruptible()
-        self._pending.add(pending)
-        try:
-            with pending:
-                sids = await fork(self._remote, headers, n)
-        except (NotFound, Gone, MethodNotAllowed) as error:
-            found = error if isinstance(error, MethodNotAllowed) else await self._diagnosed(error)
-            raise (found if isinstance(found, SessionLost) else cannot_fork()) from None
-        finally:
-            self._pending.discard(pending)
-        self.heard = asyncio.get_running_loop().time()
-        return [self._forked(sid) for sid in sids]
-
-    def _forked(self, sid: str) -> "AsyncSession":
-        made = AsyncSession(self.env, sid=sid)
-        made.task, made.split, made.index = self.task, self.split, self.index
-        made._secrets, made._terminal = self._secrets, self._terminal
-        made._environment, made._call_path = self._environment, self._call_path
-        made._headers, made._attached = self._headers, False
-        made._transcript = self._transcript and self._transcript.copy()
-        made._set_sid(sid)
-        made._keep_alive()
-        return made
+        return await forked(self, n)
 
     def lose(self, message: str, reason: str | None = None) -> None:
         """Makes all pending and later requests of the session raise `SessionLost`."""
