@@ -54,7 +54,7 @@ class Acting:
 
     task: ClassVar[dict[str, Any]] = {"id": 1}
     rewards = RewardSpec()
-    broken = ""
+    broken, broken_by = "", "tool_timeout"
 
     def __init__(self, result: Result = SCORED, setup: BaseException | None = None) -> None:
         self.result = result
