@@ -125,14 +125,38 @@ class ASGI:
         request.body = message.get("body", b"")
         if message.get("more_body"):
             limit = self._app.admit(request)
-            limit = limit if isinstance(limit, int) else await limit
-            body = _ArrivingBody(self._arriving, request.body)
-            try:
-                return await body.read(request, receive, limit)
-            finally:
-                self._arriving.bytes -= len(body.data)
+            return await self._read_rest(request, receive, limit if isinstance(limit, int) else await limit)
         if len(request.body) > self._app.limits.body_bytes:
             raise too_large(self._app.limits.body_bytes)
+        return True
+
+    async def _read_rest(self, request: Request, receive: Receive, limit: int) -> bool:
+        """Reads a body that arrives in parts; returns whether it is complete.
+
+        Raises:
+            ORSError: it is too long or too slow, or too many bodies are arriving.
+        """
+        data, since = bytearray(request.body), asyncio.get_running_loop().time()
+        self._arriving.bytes += len(data)
+        message: Message = {"more_body": True}
+        try:
+            while message.get("more_body"):
+                self._arriving.add(0)
+                if len(data) > limit:
+                    raise too_large(limit)
+                async with asyncio.timeout_at(since + seconds_for(len(data))):
+                    message = await receive()
+                if message["type"] != "http.request":
+                    return False
+                self._arriving.bytes += len(message.get("body", b""))
+                data += message.get("body", b"")
+        except TimeoutError:
+            raise too_slow() from None
+        finally:
+            self._arriving.bytes -= len(data)
+        if len(data) > limit:
+            raise too_large(limit)
+        request.body = bytes(data)
         return True
 
 
@@ -241,41 +265,6 @@ class _Response:
     def _put(self, message: Message) -> None:
         self._messages.append(message)
         self._arrived.set()
-
-
-class _ArrivingBody:
-    """A body that arrives in parts."""
-
-    def __init__(self, arriving: ArrivingBodies, data: bytes) -> None:
-        self.data = bytearray(data)
-        self._arriving = arriving
-        self._since = asyncio.get_running_loop().time()
-        arriving.bytes += len(data)
-
-    async def read(self, request: Request, receive: Receive, limit: int) -> bool:
-        """Reads the rest; returns whether it is complete.
-
-        Raises:
-            ORSError: it is too long or too slow, or too many bodies are arriving.
-        """
-        message: Message = {"more_body": True}
-        while message.get("more_body"):
-            self._arriving.add(0)
-            if len(self.data) > limit:
-                raise too_large(limit)
-            try:
-                async with asyncio.timeout_at(self._since + seconds_for(len(self.data))):
-                    message = await receive()
-            except TimeoutError:
-                raise too_slow() from None
-            if message["type"] != "http.request":
-                return False
-            self._arriving.bytes += len(message.get("body", b""))
-            self.data += message.get("body", b"")
-        if len(self.data) > limit:
-            raise too_large(limit)
-        request.body = bytes(self.data)
-        return True
 
 
 def _check_size(scope: Message) -> None:
