@@ -10,12 +10,13 @@ from examples.math_qa import TASKS, MathQA
 from examples.word_hunt import WordHunt
 from ors import Server, _protocol
 from ors.server.admin.openapi import OPERATIONS, Operation, document
-from ors.server.routes import PAGES, STANDARD
+from ors.server.routes import MCP_ROUTES, PAGES, STANDARD
 from tests.support.live_server import serving
 from tests.support.raw_http import Answer, Raw
 
 DOCUMENT = document()
-UNDESCRIBED = {"/v1/rollouts"}  # keeps nothing, and is there for one package's scripts
+UNDESCRIBED = {"/v1/rollouts", "/-/mcp/{sid}"}
+"""What keeps nothing, and is there for one package's scripts; and what speaks MCP."""
 FOR_TASKS = {"split": "train", "index": 0, "start": 0, "stop": 2}
 
 
@@ -27,7 +28,8 @@ def served() -> Iterator[Raw]:
 
 def test_every_endpoint_is_in_the_document() -> None:
     described = [(each.endpoint.method, each.path) for each in OPERATIONS]
-    served = {(row.method, row.pattern) for row in (*STANDARD, *PAGES) if row.pattern not in UNDESCRIBED}
+    rows = (*STANDARD, *PAGES, *MCP_ROUTES)
+    served = {(row.method, row.pattern) for row in rows if row.pattern not in UNDESCRIBED}
     assert set(described) == served
     assert len(described) == len(set(described))
 

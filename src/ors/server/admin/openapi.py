@@ -125,6 +125,23 @@ OPERATIONS = (
         "Not of the standard.",
         (_protocol.IDEMPOTENCY_KEY,),
     ),
+    Operation(
+        _protocol.MCP,
+        "The path at which MCP clients play the session.",
+        shape(path=STRING),
+        None,
+        "Not of the standard. What the path answers is MCP, which has schemas of its own.",
+    ),
+    Operation(
+        _protocol.SCORE,
+        "All calls of the session so far.",
+        shape(
+            calls=COUNT,
+            rewards=listed({"type": "number"}),
+            finished={"type": "boolean"},
+            failed={"type": "boolean"},
+        ),
+    ),
     Operation(Endpoint(LIVE.lstrip("/"), "GET"), "Says that the process runs. Needs no key.", STATUS),
     Operation(
         Endpoint(READY.lstrip("/"), "GET"),
