@@ -46,7 +46,8 @@ def has_grade(cls: type) -> bool:
     found = getattr(cls, "grade", None)
     if not callable(found) or getattr(found, "_env_tool", False):
         return False
-    return [name for name in inspect.signature(found).parameters if name != "self"] == ["transcript"]
+    wanted = [each for each in inspect.signature(found).parameters.values() if each.default is each.empty]
+    return [each.name for each in wanted if each.name != "self"] == ["transcript"]
 
 
 async def graded(record: EpisodeRecord, grader: Callable[[TaskRef], Awaitable[Grader]]) -> EpisodeRecord:

@@ -117,7 +117,7 @@ def test_episodes_with_other_results_are_told_apart_and_not_scored(recorded: Pat
         ),
         ("def grade(self, transcript): return transcript.calls[-1][0].input['answer'] / 2", 5.0, {}),
         ("def grade(self, transcript): return len(transcript.messages)", 5.0, {}),
-        ("def grade(self, transcript): return transcript.task.index", 5.0, {}),
+        ("def grade(self, transcript, bonus=1): return transcript.task.index + bonus", 6.0, {}),
     ],
 )
 def test_a_grade_gets_task_and_conversation_and_returns_a_reward(
