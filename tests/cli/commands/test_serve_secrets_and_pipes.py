@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from ors import Server
-from ors.server.connections import parser as reader
+from ors.server.connections import connection as server_connection
 from tests.support import SUPPORT
 from tests.support.commands import ORS as COMMAND
 from tests.support.commands import PATIENCE, Running, run, running, variables
@@ -102,7 +102,7 @@ def established(server_port: int, client_port: int) -> bool:
 
 @pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="needs the kernel's table of connections")
 def test_a_stopped_reader_is_cut_off_and_its_result_is_still_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reader, "REQUEST_SECONDS", 0.5)
+    monkeypatch.setattr(server_connection, "REQUEST_SECONDS", 0.5)
     body = json.dumps({"name": "echo", "input": {"text": "x" * 12_000_000}}).encode()
     with serving(Server([Lab])) as url:
         raw = Raw(url)
