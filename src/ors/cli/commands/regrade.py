@@ -72,24 +72,12 @@ def regrade(
     """
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise WrongUsage(f"{shown_path(out)} is not empty: choose another folder")
+    unreadable: list[str] = []
     try:
         source = read_run(run)
         targets = [where] if where is not None else recorded_targets(source)
-        unreadable: list[str] = []
-        with _staged(out) as folder, ExitStack() as stack:
-            graders = _Graders(targets, env, dict(secret), source)
-            lacking = None in graders.classes.values()
-            url = as_url(targets[0]) or (stack.enter_context(served(*targets)) if lacking else "")
-            if url:
-                greet(url, api_key)
-            info = _info(source, targets, graders)
-            with RunWriter.create(folder, info) as writer:
-                work = graders.regrade(url, api_key, concurrency, writer, unreadable)
-                asyncio.run(stopped_by_signals(work))
-                told = _changes(source, read_run(folder))
-                kept = {name: value for name, value in told.items() if not isinstance(value, list)}
-                regraded = {**info.config["regraded"], **kept}
-                writer.describe(replace(info, config={**info.config, "regraded": regraded}))
+        graders = _Graders(targets, env, dict(secret), source)
+        regraded, told = _regraded(graders, out, api_key, concurrency, unreadable)
     except RunError as error:
         raise WrongUsage(str(error)) from None
     except asyncio.CancelledError:
@@ -98,6 +86,27 @@ def regrade(
     print_json({"run": str(out), **regraded, **told}) if as_json else _print(regraded, told, out)
     if not told["graded"]:
         raise CommandError("No episode has a reward now")
+
+
+def _regraded(
+    graders: "_Graders", out: Path, api_key: str | None, concurrency: int, unreadable: list[str]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Writes the new run; returns what it says about itself, and what has changed."""
+    source, targets = graders.source, graders.targets
+    with _staged(out) as folder, ExitStack() as stack:
+        lacking = None in graders.classes.values()
+        url = as_url(targets[0]) or (stack.enter_context(served(*targets)) if lacking else "")
+        if url:
+            greet(url, api_key)
+        info = _info(source, targets, graders)
+        with RunWriter.create(folder, info) as writer:
+            work = graders.regrade(url, api_key, concurrency, writer, unreadable)
+            asyncio.run(stopped_by_signals(work))
+            told = _changes(source, read_run(folder))
+            kept = {name: value for name, value in told.items() if not isinstance(value, list)}
+            regraded = {**info.config["regraded"], **kept}
+            writer.describe(replace(info, config={**info.config, "regraded": regraded}))
+    return regraded, told
 
 
 @contextmanager
