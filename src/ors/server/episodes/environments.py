@@ -19,8 +19,9 @@ from ors.errors import BadRequest, InvalidEnvironment, ServerFailed
 from ors.limits import REPLY_TASKS, Limits
 from ors.server.episodes.author_code import AuthorCode
 from ors.server.episodes.class_checks import check_class, overrides
-from ors.server.episodes.episode import Episode, failure_reason
+from ors.server.episodes.episode import Episode
 from ors.server.episodes.error_text import trace
+from ors.server.episodes.threads import failure_reason
 from ors.types import JSONObject, ListToolsOutput, Split
 
 _AT_HAND = (list, tuple)

@@ -21,7 +21,7 @@ from ors.limits import Limits
 from ors.server.episodes.author_code import AuthorCode, CallOrder, EnvironmentForks, OutOfTime, within
 from ors.server.episodes.error_text import trace
 from ors.server.episodes.result import Result, already_finished, cut, failed, finished_meanwhile, refused
-from ors.server.episodes.threads import NoThread
+from ors.server.episodes.threads import failure_reason
 from ors.types import (
     Blocks,
     JSONObject,
@@ -36,9 +36,6 @@ from ors.types import (
 )
 
 log = logging.getLogger("ors.server")
-
-AGAIN_SECONDS = 0.1
-"""How often a teardown is retried when no thread can be started for it."""
 
 _BLOCKS: TypeAdapter[Any] = TypeAdapter(Blocks)
 
@@ -355,17 +352,7 @@ class Episode:
             await live.close()
         # The base class's teardown does nothing, so it needs no thread.
         if env is not None and type(env).teardown is not Environment.teardown:
-            await call(method(env, "teardown"), spawn=self._run_with_retry)
-
-    async def _run_with_retry(self, fn: Callable[..., Any], /, *args: Any) -> Any:
-        # An episode must release its resources, even if no thread can be started at the moment.
-        while True:
-            try:
-                running = self._code.threads.run(fn, *args)
-            except NoThread:
-                await asyncio.sleep(AGAIN_SECONDS)
-            else:
-                return await running
+            await call(method(env, "teardown"), spawn=self._code.threads.run_at_last)
 
     def _call(self, fn: Callable[..., Any], *args: Any) -> Any:
         return call(fn, *args, spawn=self._code.threads.run)
@@ -404,8 +391,3 @@ def _kinds(prompt: Any) -> str:
     if not isinstance(prompt, list | tuple):
         return "None" if prompt is None else type(prompt).__name__
     return f"a list with {', '.join(sorted({type(block).__name__ for block in prompt}))}"
-
-
-def failure_reason(error: BaseException) -> str:
-    """The reason to report: "environment", or "limit" if no thread could be started."""
-    return "limit" if isinstance(error, NoThread) else "environment"

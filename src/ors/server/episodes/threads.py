@@ -21,6 +21,7 @@ _Job = tuple[asyncio.Future[Any], contextvars.Context, Callable[..., Any], tuple
 _Result = tuple[asyncio.Future[Any], Any, BaseException | None]
 
 IDLE_SECONDS = 30.0
+AGAIN_SECONDS = 0.1
 _OURS = str(Path(__file__).parents[1])
 _STDLIB = sysconfig.get_path("stdlib")
 
@@ -33,6 +34,11 @@ class NoThread(RuntimeError):
             f"the server could not start another thread ({why}): raise its limit of threads or of memory, "
             "or let it run fewer calls at once"
         )
+
+
+def failure_reason(error: BaseException) -> str:
+    """The reason to report: "environment", or "limit" if no thread could be started."""
+    return "limit" if isinstance(error, NoThread) else "environment"
 
 
 class Threads:
@@ -77,6 +83,16 @@ class Threads:
         self._running.add(future)
         self._jobs.put((future, contextvars.copy_context(), fn, args))
         return future
+
+    async def run_at_last(self, fn: Callable[..., Any], /, *args: Any) -> Any:
+        """Runs `fn(*args)`, however long no thread can be started: an episode must release its resources."""
+        while True:
+            try:
+                running = self.run(fn, *args)
+            except NoThread:
+                await asyncio.sleep(AGAIN_SECONDS)
+            else:
+                return await running
 
     def _start(self, loop: asyncio.AbstractEventLoop) -> None:
         name = f"ors-tool-{self._number}"

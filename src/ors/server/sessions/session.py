@@ -8,8 +8,9 @@ from typing import Any, NoReturn
 from ors._json import dumps
 from ors.errors import Gone, NotFound, ORSError, ServerFailed, Unavailable
 from ors.limits import QUEUED_CALLS, Limits
-from ors.server.episodes.episode import Episode, SetupTimeout, failure_reason
+from ors.server.episodes.episode import Episode, SetupTimeout
 from ors.server.episodes.result import Result, failed
+from ors.server.episodes.threads import failure_reason
 from ors.server.observe.events import (
     CallEnded,
     CallFinished,
