@@ -67,7 +67,8 @@ signal.pause()
 """
 ASYNC = """
 async def main():
-    async with shared_client(url).environment("kept").session(split="train", index=0):
+    async with shared_client(url).environment("kept").session(split="train", index=0) as session:
+        await session.get_prompt()  # a session that is deleted before its setup began has no teardown
         print("open", flush=True)
         await asyncio.sleep(600)
 
