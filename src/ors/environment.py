@@ -204,7 +204,7 @@ class Environment(ABC):
     @classmethod
     def _tools(cls) -> Toolbox:
         if "_toolbox" not in cls.__dict__:
-            overridden = cls._call_tool is not Environment._call_tool
+            overridden = not cls._call_tool.__module__.startswith("ors.")
             if not isinstance(cls.toolsets, Sequence | None):
                 raise InvalidEnvironment(f"{cls.__name__}.toolsets is a list of classes, as in [MyToolset]")
             cls._toolbox = Toolbox(cls, tuple(cls.toolsets or ()), overridden=overridden)
