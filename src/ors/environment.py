@@ -6,8 +6,9 @@ from copy import deepcopy
 from functools import partial
 from inspect import getattr_static
 from operator import getitem
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
+from ors._authoring.parameters import declare_config, validated
 from ors._authoring.task_lists import Listing, declare_tasks
 from ors._authoring.tool_signatures import checked
 from ors._authoring.tools import Spawn, Toolbox, call, live_tools, method, terminal, tool
@@ -64,7 +65,11 @@ class Environment(ABC):
     """Names of task fields that task lists hide, or a class method that returns them.
 
     Sessions by split and index still get the complete task."""
-    if TYPE_CHECKING:  # it is optional, and a tool may have this name
+    if TYPE_CHECKING:  # they are optional, and tools may have these names
+        config: ClassVar[Any]
+        """The parameters: an instance of the pydantic model `Config` that a class may declare in itself.
+
+        The values are public, and the same for all episodes: do not change them, and put no secret there."""
         grade: ClassVar[Any]
         """A method `grade(self, transcript)`, with which `ors regrade` grades recorded episodes.
 
@@ -85,11 +90,29 @@ class Environment(ABC):
         # Not inherited: a subclass has tasks of its own.
         cls._listing = Listing(cls)
         declare_tasks(cls, Environment)
+        declare_config(cls)
         cls._rewards = _declared_rewards(cls)
 
     def __init__(self, task_spec: JSONObject = {}, secrets: dict[str, str] = {}) -> None:  # noqa: B006
         self.task_spec = task_spec
         self.secrets = Secrets(secrets or {})
+
+    @classmethod
+    def configured(cls, name: str | None = None, /, **parameters: Any) -> type[Self]:
+        """A variant of this environment: a subclass with these parameters, and with a name of its own.
+
+        `Server([Adder, Adder.configured("hard", difficulty=9)])` serves both.
+
+        Raises:
+            InvalidEnvironment: a value is wrong or missing, or there is no such parameter.
+        """
+        config = validated(cls, parameters)
+        space: dict[str, Any] = {} if config is None else {"config": config}
+        space |= {name: getattr(cls, name) for name in ("__module__", "__qualname__", "__doc__")}
+        if name is not None:
+            space["name"] = classmethod(lambda cls: name)
+        made: type[Self] = type(cls)(cls.__name__, (cls,), space)  # type: ignore[misc]
+        return made
 
     @classmethod
     def startup(cls) -> Any:  # so that an override may be `def` or `async def`
