@@ -16,6 +16,11 @@ from tests.support.recorded_runs import write_run
 pytestmark = pytest.mark.xdist_group("browser")
 
 
+def axis_goes_to_3(page: Page, labels: str) -> None:
+    """Three is the end of the declared range."""
+    page.until(lambda: "3" in [label.text for label in page.all(labels)], "the axis shows the declared range")
+
+
 def test_each_step_the_episode_and_the_live_tables_show_named_rewards(page: Page) -> None:
     with serving(Server([Graded], inspector=True)) as url:
         page.open(url, "environments")
@@ -30,9 +35,11 @@ def test_each_step_the_episode_and_the_live_tables_show_named_rewards(page: Page
         assert "tidy 0.25" in step.text
         assert "words 3" in step.text
         assert "reward_components" not in step.text
-        page.find(".rewards svg text", "3")  # the axis goes to the end of the declared range
+        axis_goes_to_3(page, ".rewards svg text")
         page.go("live")
         assert "tidy 0.25" in page.find("table.sessions:not(.ended) .parts").text
+        page.click("table.sessions:not(.ended) a")
+        axis_goes_to_3(page, ".summary svg text")
         page.go("play")
         page.click(".tab", "submit")
         page.type("correct", "1")

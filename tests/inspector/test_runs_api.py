@@ -15,7 +15,8 @@ import pytest
 from ors import Server
 from ors.inspector import RunsApi
 from ors.rollouts import Failed, Outcome, TaskRef, Truncated, UserMessage
-from ors.types import ImageBlock
+from ors.rollouts.records.writer import declare
+from ors.types import ImageBlock, RewardSpec
 from tests.support.commands import run as command
 from tests.support.commands import running
 from tests.support.environments import Lab
@@ -148,6 +149,15 @@ def test_the_bars_hold_every_reward_once(ask: Asking, tmp_path: Path) -> None:
     for bar in bars:
         inside = ask.json("/episodes", run="run", reward_from=bar["least"], reward_to=bar["most"])
         assert inside["found"] == bar["counts"][0]
+
+
+def test_the_bars_cover_the_declared_range(ask: Asking, tmp_path: Path) -> None:
+    write_run(tmp_path / "run", [episode(n, n / 100) for n in range(100)])
+    declare(tmp_path / "run", {episode(0).task.environment: RewardSpec((-1.0, 4.0))})
+    bars = ask.json("/episodes", run="run")["histogram"]["bars"]
+    assert (bars[0]["from"], bars[-1]["to"]) == (-1.0, 4.0)
+    assert sum(bar["counts"][0] for bar in bars) == 100
+    assert ask.json("/episode", run="run", id=episode(0).id)["range"] == [-1.0, 4.0]
 
 
 @pytest.mark.parametrize("scale", [1e-300, 1e150])

@@ -15,6 +15,7 @@ from ors.rollouts import EpisodeRecord, Failed, Reduction, TaskRef, Truncated, p
 from ors.rollouts.episodes.rules import EpisodeLimits, reduce_components
 from ors.rollouts.episodes.scoring import Scoring
 from ors.rollouts.records import Entry, RunInfo, RunWriter, check, compare, export_run, read_run, summarize
+from ors.rollouts.records.writer import declare
 from ors.types import RewardSpec
 from tests.rollouts.records.test_statistics import INFRASTRUCTURE, entry
 from tests.support.episode_records import LOST, episode
@@ -196,7 +197,7 @@ def test_a_declared_range_bounds_the_difference_of_two_runs() -> None:
 def test_a_run_keeps_what_its_environment_declares(tmp_path: Path) -> None:
     declared = RewardSpec((0.0, 0.5), {"correct": "Whether it is right."})
     with RunWriter.create(tmp_path / "run", RunInfo.gathered({})) as writer:
-        writer.declare("adder", declared)
+        declare(writer.folder, {"adder": declared})
         writer.append(episode(0, 1.0))
     run = read_run(tmp_path / "run")
     assert run.info.rewards == {"adder": declared}

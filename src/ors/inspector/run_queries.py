@@ -140,11 +140,15 @@ def rewards(entries: Iterable[Entry]) -> list[float]:
     return [score for entry in entries if (score := entry.score) is not None]
 
 
-def histogram(*series: Sequence[float]) -> list[dict[str, Any]]:
-    """Counts each series in the same bars: one for each value, or ranges if there are many values."""
+def histogram(*series: Sequence[float], declared: tuple[float, float] | None = None) -> list[dict[str, Any]]:
+    """Counts each series in the same bars: one for each value, or ranges if there are many values.
+
+    The ranges cover what the environment has `declared`, also where there is no reward.
+    """
     values = sorted({_rounded(value) for one in series for value in one})
     edges = values
     if len(values) > MOST_VALUES:
+        values = sorted({*values, *(declared or ())})
         width = (values[-1] - values[0]) / RANGES
         edges = [values[0] + n * width for n in range(RANGES)]
     bars: list[dict[str, Any]] = [

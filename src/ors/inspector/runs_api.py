@@ -26,6 +26,7 @@ from ors.inspector.run_queries import (
 )
 from ors.inspector.shown_runs import ShownRuns
 from ors.rollouts.records import Comparison, Entry, Finding, compare
+from ors.rollouts.records.statistics import declared_range
 from ors.server.http.answers import Answer, Headers, answer, refusal
 from ors.server.http.requests import Request
 from ors.server.http.routing import Coming, Route, RouteTable
@@ -78,7 +79,10 @@ class RunsApi:
                 "findings": [_finding(each) for each in run.findings()],
                 "found": len(found),
                 "rows": [_row(entry) for entry in _page(request, found)],
-                "histogram": {"bars": histogram(known), "without": len(spread) - len(known)},
+                "histogram": {
+                    "bars": histogram(known, declared=declared_range(run.entries)),
+                    "without": len(spread) - len(known),
+                },
             }
         )
 
@@ -96,6 +100,7 @@ class RunsApi:
                 "messages": len(line["messages"]),
                 "task": entry.task.label,
                 "detail": detail(entry),
+                "range": entry.range,
                 "samples": [_row(each) for each in samples[:MAX_PAGE]],
                 **_neighbours(wanted, Selection.asked(request).apply(entries)),
             }
@@ -108,6 +113,7 @@ class RunsApi:
             return answer({"version": version, "unchanged": True})
         every = pairs(a.entries, b.entries)
         found = selected_pairs(request, every)
+        declared = declared_range([*a.entries, *b.entries])
         return answer(
             {
                 "version": version,
@@ -115,7 +121,7 @@ class RunsApi:
                 "b": b.summary(),
                 "found": len(found),
                 "rows": [_pair(each) for each in _page(request, found)],
-                "histogram": {"bars": histogram(rewards(a.entries), rewards(b.entries))},
+                "histogram": {"bars": histogram(rewards(a.entries), rewards(b.entries), declared=declared)},
                 **_difference(every, compare(a.entries, b.entries)),
             }
         )

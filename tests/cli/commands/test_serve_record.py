@@ -50,6 +50,17 @@ def test_private_fields_are_recorded_by_choice(words: list[str], tmp_path: Path)
     assert record.task.spec == {"split": "train", "number": 2, **private}
 
 
+@pytest.mark.parametrize("words", [[], ["--workers", "2"]], ids=str)
+def test_the_run_keeps_what_the_environment_declares_of_its_rewards(words: list[str], tmp_path: Path) -> None:
+    graded = str(Path(__file__).parents[2] / "support" / "essay_environment.py:Graded")
+    with running("serve", graded, "--port", "0", "--record", str(tmp_path), *words) as server:
+        with ORS(server.url()) as client, client.environment("graded").session("train", 0) as session:
+            session.call_tool("submit", {"correct": 1, "tidy": 0.5})
+        server.stop(signal.SIGTERM)
+    (entry,) = read_run(tmp_path).entries
+    assert (entry.score, entry.range) == (1.5, (0.0, 3.0))
+
+
 def test_a_choice_of_what_is_recorded_needs_a_record(park: str) -> None:
     done = run("serve", park, "--port", "0", "--record-private")
     assert (done.code, done.err.splitlines()[-1]) == (2, "Error: --record-private needs --record FOLDER")

@@ -109,7 +109,9 @@ class Serving:
         server = built(classes, **how)
         if self.record is not None:
             from ors.inspector import RunsApi
+            from ors.rollouts.records.writer import declare
 
+            declare(self.record, {cls.name().lower(): cls._rewards for cls in classes})
             server.show_runs(RunsApi(self.record))
         return server
 

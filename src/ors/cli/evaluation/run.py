@@ -30,7 +30,7 @@ from ors.rollouts import (
 )
 from ors.rollouts.episodes.scoring import Scoring
 from ors.rollouts.records import Finding, Run, RunWriter, read_run
-from ors.types import RewardSpec
+from ors.rollouts.records.writer import declare
 
 STOP_AFTER = 20
 """So many failures in a row stop a run: the next would fail too, and cost as much."""
@@ -75,8 +75,7 @@ class EvalRun:
             declared = await env.reward_spec()
             with opened() as writer:
                 self.begun = True
-                if declared != RewardSpec():
-                    writer.declare(name, declared)
+                declare(writer.folder, {name: declared})
                 tally = EvalTally(len(tasks) * self.plan.samples, Scoring.of(self.plan.as_json()))
                 tally.range = declared.range
                 tally.tell = (lambda finding: None) if quiet else _tell

@@ -3,6 +3,7 @@
 import os
 import re
 import threading
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -25,6 +26,18 @@ _TAIL = 64 * 1024
 def episodes_file(folder: Path, part: str = "") -> Path:
     """The file with the episodes of one writing process."""
     return folder / (f"episodes-{part}.jsonl" if part else "episodes.jsonl")
+
+
+def declare(folder: Path, rewards: Mapping[str, RewardSpec]) -> None:
+    """Adds what environments declare of their rewards, by name, to the description of a run.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    info = read_info(folder)
+    told = {**info.rewards, **{name: spec for name, spec in rewards.items() if spec != RewardSpec()}}
+    if told != info.rewards:
+        write_whole(folder / FILE, info_bytes(replace(info, rewards=told)))
 
 
 class RunWriter:
@@ -91,15 +104,6 @@ class RunWriter:
             OSError: it cannot be written.
         """
         write_whole(self.folder / FILE, info_bytes(info))
-
-    def declare(self, environment: str, rewards: RewardSpec) -> None:
-        """Adds what an environment declares of its rewards to the description of the run.
-
-        Raises:
-            OSError: it cannot be written.
-        """
-        info = read_info(self.folder)
-        self.describe(replace(info, rewards={**info.rewards, environment: rewards}))
 
     def append(self, record: EpisodeRecord) -> None:
         """Writes one episode. After a kill, the file has all of it, none of it, or a torn last line.

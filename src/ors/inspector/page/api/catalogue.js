@@ -20,6 +20,12 @@ export function environments() {
   return known;
 }
 
+/** The range of rewards that an environment declares; null if there is none, or it is not known. */
+export async function rewardRange(name) {
+  const all = await environments().catch(() => []);
+  return all.find((one) => one.name === name)?.reward_range ?? null;
+}
+
 /** Clears the cache, since another server may run now. */
 export function forget() {
   known = null;

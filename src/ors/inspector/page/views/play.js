@@ -1,7 +1,7 @@
 // @ts-check
 // The view to play an episode: open it, call tools, see their results.
 
-import { environments, size, task as fetchTask } from "../api/catalogue.js";
+import { environments, rewardRange, size, task as fetchTask } from "../api/catalogue.js";
 import {
   button,
   copyButton,
@@ -248,13 +248,10 @@ function table(main, episode) {
     () => episode.running && tickRunning(items.get(episode.running), episode.running),
     100,
   );
-  environments().then(
-    (all) => {
-      range = all.find((one) => one.name === episode.environment)?.reward_range ?? null;
-      if (range) onState();
-    },
-    () => {},
-  );
+  rewardRange(episode.environment).then((declared) => {
+    range = declared;
+    if (range) onState();
+  });
   episode.addEventListener("step", onStep);
   episode.addEventListener("state", onState);
   episode.addEventListener("ping", onPing);

@@ -171,7 +171,7 @@ export function facts({ episode, detail }) {
 }
 
 /** The rewards and times of an episode as plots, and its task if it was given whole. */
-export function plots({ episode, messages: total }, view) {
+export function plots({ episode, messages: total, range }, view) {
   const steps = episode.rewards.map((earned, n) => ({
     n: n + 1,
     status: "ok",
@@ -182,7 +182,7 @@ export function plots({ episode, messages: total }, view) {
     .map((message, n) => stepOf(message, null, n + 1));
   return [
     h("h3", null, "Rewards"),
-    rewardPlot(steps),
+    rewardPlot(steps, range),
     h("h3", null, "Time"),
     timeline(results, episode.messages, episode.seconds, (n) => view.jump(n)),
     episode.messages.length < total

@@ -3,6 +3,7 @@
 
 import { endButton, fact, failure, fill, h, parts, reachable } from "../widgets/dom.js";
 import { decodeAll } from "../api/events.js";
+import { rewardRange } from "../api/catalogue.js";
 import { outcomeOfText } from "../api/episode.js";
 import { ABSENT } from "./live.js";
 import { Panels } from "../widgets/panels.js";
@@ -30,6 +31,7 @@ export async function show(main, [sid]) {
 
 class SessionView {
   #session = null;
+  #range = null;
   #steps = [];
   #items = new Map();
   #list = h("ol", { class: "steps", "aria-label": "Calls" });
@@ -72,7 +74,7 @@ class SessionView {
   }
 
   #told(name, value) {
-    if (name === "session") this.#session = value;
+    if (name === "session") this.#opened(value);
     else if (name === "prompt") this.#prompt = value ?? this.#prompt;
     else if (name === "before") value.forEach((call) => this.#begun(call, true));
     else if (name === "started") this.#begun(value, false);
@@ -82,6 +84,16 @@ class SessionView {
         h("li", { class: "note" }, `${plural(value, "event")} skipped: this page was too slow.`),
       );
     this.#draw();
+  }
+
+  #opened(session) {
+    const first = this.#session === null;
+    this.#session = session;
+    if (first)
+      rewardRange(session.environment).then((declared) => {
+        this.#range = declared;
+        if (declared) this.#draw();
+      });
   }
 
   /** The session is not there, or no longer: what was seen of it stays. */
@@ -185,7 +197,7 @@ class SessionView {
         fact("Calls", String(session.calls)),
         fact("Opened", `${clock(session.created)}, ${age(now - session.created)} ago`),
       ),
-      rewardPlot(this.#steps),
+      rewardPlot(this.#steps, this.#range),
       h(
         "p",
         { class: "hint" },
