@@ -5,7 +5,7 @@ STAMP := $(VENV)/.installed
 # What running the examples needs, and no more: it takes seconds, not minutes.
 RUNS := $(VENV)/.runs
 
-.PHONY: help install run test test-long test-field test-trainers test-agents test-ray attack coverage check format bench bench-quick bench-pairs bench-cluster bench-rollouts bench-adapters nodes profile soak fuzz idle cost killed records screenshots clean bench-sandbox browser proxies prometheus sandbox docs test-docs test-pythons package
+.PHONY: help install run test test-long test-field test-trainers test-agents test-ray attack coverage check format bench bench-quick bench-pairs bench-cluster bench-cores bench-rollouts bench-adapters nodes profile soak fuzz idle cost killed records screenshots clean bench-sandbox browser proxies prometheus sandbox docs test-docs test-pythons package
 
 help: ## what there is to do
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -103,6 +103,9 @@ bench-pairs: install ## this tree beside another revision, in turns: BASE=REVISI
 
 bench-cluster: install ## what forwarding costs, and what several workers bring: about four minutes
 	$(BIN)/python -m bench.cluster
+
+bench-cores: install ## how workers scale over cores, where there are more than four: about two minutes
+	$(BIN)/python -m bench.cores
 
 bench-rollouts: install ## what the driver of rollouts costs beside the bare client: about two minutes
 	$(BIN)/python -m bench.rollouts

@@ -89,15 +89,28 @@ def program() -> Path:
     return target
 
 
-def run(server: Target, plan: Plan, connections: int, seconds: float = 60.0, count: int = 0) -> Sample:
+def run(
+    server: Target,
+    plan: Plan,
+    connections: int,
+    seconds: float = 60.0,
+    count: int = 0,
+    *,
+    core: int | None = None,
+) -> Sample:
     """Puts a plan's load on a server: for some seconds, or for `count` times through its loop.
+
+    The generator runs on `core`, or on the last one.
 
     Raises:
         WrongAnswer: an answer was wrong or missing.
     """
     steps = [step.canned() for step in plan] if server.subject == "floor" else plan
     noise, cpu_before = machine.Noise(), machine.cpu_seconds(server.pid)
-    with tempfile.NamedTemporaryFile("w", suffix=".plan") as file, machine.pinned(machine.cores()[1]):
+    with (
+        tempfile.NamedTemporaryFile("w", suffix=".plan") as file,
+        machine.pinned(machine.cores()[1] if core is None else core),
+    ):
         file.write("\n".join(step.line() for step in steps))
         file.flush()
         numbers = (server.port, file.name, connections, seconds, count, server.pid)

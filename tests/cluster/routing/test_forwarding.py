@@ -61,6 +61,15 @@ def test_a_new_session_is_where_its_client_is_connected_if_loads_are_about_even(
             assert int(one.raw.post("/create_session").json()["sid"][:4], 16) == slot
 
 
+def test_short_episodes_stay_where_their_client_is_connected(tmp_path: Path) -> None:
+    with linked_servers(2, tmp_path, [Lab]) as (one, _):
+        for _ in range(50):
+            sid = one.raw.post("/create_session").json()["sid"]
+            assert int(sid[:4], 16) == 0
+            assert one.raw.post("/create", {"task_spec": {}}, sid=sid).status == 200
+            assert one.raw.post("/delete", sid=sid).status == 200
+
+
 def test_a_server_that_is_the_only_one_gives_as_many_ids_as_are_asked_for(tmp_path: Path) -> None:
     with linked_servers(1, tmp_path, [Lab]) as (one,):
         assert len({one.raw.post("/create_session").json()["sid"] for _ in range(10)} - {""}) == 10

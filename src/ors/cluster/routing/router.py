@@ -20,6 +20,7 @@ from ors.server.http.requests import Request
 from ors.server.http.routing import AtRouter, Route
 from ors.server.http.streams import Later, Outcome
 from ors.server.routes import AT_ROUTER
+from ors.server.sessions.registry import Sessions
 
 ARRIVAL_SECONDS = 2.0
 """How long requests wait for a server that is not known yet: it may have just started."""
@@ -112,7 +113,7 @@ class Router:
         if local is not None and (
             not peers or (local.sessions.accepts_sessions and self._is_even(local, random.choice(peers)))
         ):
-            self._promised.add(len(local.sessions))
+            self._promised.add(local.sessions)
             return local.sessions.identity.new_session_id()
         if not peers:
             return ""
@@ -121,7 +122,7 @@ class Router:
         return _protocol.new_session_id(chosen.slot, chosen.incarnation)
 
     def _is_even(self, local: App, other: Peer) -> bool:
-        return self._promised.on(len(local.sessions)) <= other.sessions + other.sessions // UNEVEN
+        return self._promised.on(local.sessions) <= other.sessions + other.sessions // UNEVEN
 
     # ── Requests without a session ───────────────────────────────────────────────────────────────
 
@@ -234,21 +235,23 @@ class _Retried(Request):
 
 
 class _Promised:
-    """Counts ids that were handed out recently and whose sessions may not exist yet."""
+    """Counts ids that were handed out recently and whose sessions have not begun yet."""
 
     def __init__(self) -> None:
-        self._before = 0  # sessions when the first of them was handed out
         self._count = 0
+        self._begun = 0  # sessions that had begun when the first of them was handed out
         self._until = 0.0
 
-    def on(self, sessions: int) -> int:
+    def on(self, sessions: Sessions) -> int:
+        """The sessions of this server, with those that are about to begin."""
         if self._count and asyncio.get_running_loop().time() > self._until:
             self._count = 0
-        return max(sessions, self._before + self._count) if self._count else sessions
+        waiting = self._count - (sessions.begun - self._begun) if self._count else 0
+        return len(sessions) + max(0, waiting)
 
-    def add(self, sessions: int) -> None:
+    def add(self, sessions: Sessions) -> None:
         if not self._count:
-            self._before = sessions
+            self._begun = sessions.begun
             self._until = asyncio.get_running_loop().time() + PROMISE_SECONDS
         self._count += 1
 

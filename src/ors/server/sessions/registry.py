@@ -45,6 +45,8 @@ class Sessions:
         self.identity = identity or Identity()
         self.retiring = False
         """Whether the server takes no new sessions and ends with its last one."""
+        self.begun = 0
+        """The number of sessions that have ever begun here."""
         self.admission = Admission(shared.limits, keys or Keys())
         self._live: dict[str, ServerSession] = {}
         self._by_token: dict[str, ServerSession] = {}
@@ -71,6 +73,7 @@ class Sessions:
         if sid in self._live:
             raise BadRequest("Session already exists")
         self._ended.pop(sid, None)
+        self.begun += 1
         session = self._live[sid] = ServerSession(self.shared, limits, sid, environment, key, now)
         return session
 
