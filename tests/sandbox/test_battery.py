@@ -6,6 +6,7 @@ import shutil
 import subprocess
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -64,20 +65,22 @@ ABSENT = {
 """What kernels and virtual machines may lack, for root too."""
 
 PROGRAM = """
-import asyncio, json
+import asyncio, json, sys
 from ors.sandbox import SandboxSpec
 from ors.sandbox.battery import battery
 
 async def main():
-    return [(v.attack, v.blocked, v.detail) async for v in battery(SandboxSpec(backend="bwrap"))]
+    spec = SandboxSpec(backend="bwrap", writable=bool(sys.argv[1]))
+    return [(v.attack, v.blocked, v.detail) async for v in battery(spec)]
 
 print(json.dumps(asyncio.run(main())))
 """
 
 
 @pytest.mark.long
-async def test_every_attack_is_blocked_by_bubblewrap() -> None:
-    verdicts = [verdict async for verdict in battery(BWRAP)]
+@pytest.mark.parametrize("writable", [False, True])
+async def test_every_attack_is_blocked_by_bubblewrap(writable: bool) -> None:
+    verdicts = [verdict async for verdict in battery(replace(BWRAP, writable=writable))]
     assert [verdict for verdict in verdicts if not verdict.blocked] == []
     assert [verdict.attack for verdict in verdicts] == names()
     assert len(verdicts) > 90
@@ -85,9 +88,10 @@ async def test_every_attack_is_blocked_by_bubblewrap() -> None:
 
 @pytest.mark.long
 @pytest.mark.skipif(not ROOT, reason="the test above runs as a plain user already")
-def test_every_attack_is_blocked_for_a_plain_user(public_python: str) -> None:
+@pytest.mark.parametrize("writable", ["", "writable"])
+def test_every_attack_is_blocked_for_a_plain_user(public_python: str, writable: str) -> None:
     done = subprocess.run(
-        [public_python, "-c", PROGRAM],
+        [public_python, "-c", PROGRAM, writable],
         user=NOBODY,
         group=NOBODY,
         extra_groups=[],

@@ -14,13 +14,12 @@ from ors.errors import SandboxDead, SandboxLimit
 from ors.sandbox.backends import SandboxBackend
 from ors.sandbox.files import Snapshot, asked, copied, copying, parts
 from ors.sandbox.grading import run_cases, run_grader
-from ors.sandbox.inside.archive import pack, unpack
+from ors.sandbox.inside.archive import CHANGES, pack, unpack
 from ors.sandbox.opening import Cell, start
 from ors.sandbox.process import Process, encoded
 from ors.sandbox.spec import (
     LARGEST_ANSWER,
-    MOST_FILES,
-    MOST_PROCESSES,
+    LOOK,
     Cases,
     ExecResult,
     GradedCases,
@@ -29,11 +28,9 @@ from ors.sandbox.spec import (
     view,
 )
 
-PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 UNANSWERED = 5.0
 """Seconds after a program's time limit until the sandbox counts as dead."""
 COUNTED = ("time", "output", "memory", "inodes")
-"""Limits that end a program."""
 OUTPUT = PIECE = 1 << 20
 FILE = 16 << 20
 FILE_SECONDS = 60.0
@@ -66,24 +63,23 @@ async def open_box(
 class Sandbox:
     """An isolated place for programs and files: `async with await open_sandbox(spec) as box`.
 
-    Paths are those inside; relative ones start at /work. All methods raise SandboxDead after its end.
+    Paths are those inside; relative ones start at `spec.workdir`. All methods raise SandboxDead at its end.
     """
 
     def __init__(self, spec: SandboxSpec, backend: SandboxBackend, cell: Cell) -> None:
         self.spec = spec
         self.backend = backend.name
         folder = str(cell.launched.settings["folder"])
-        self.work = f"{folder}/work"
-        """The folder /work, as programs see it; only the backend `none` has another path."""
+        self.work = f"{folder}{spec.workdir}"
+        """The folder `spec.workdir`, as programs see it; only the backend `none` has another path."""
         self.cell = cell
         self.observer = SANDBOX_OBSERVER.get()
         cell.gone.add_done_callback(lambda _: self.observer.closed())
         self._backend = backend
         self._channel = cell.channel
-        self._places = ("work", "home/agent") if folder else ("work", "home/agent", "tmp")
+        self._places = {each: each for each in ("work", "home/agent", *([] if folder else ["tmp"]))}
         self._filling: asyncio.Task[None] | None = None
-        told = {"PATH": PATH, "HOME": f"{folder}/home/agent", "LANG": "C.UTF-8", "USER": "agent"}
-        self._env = {**told, "TERM": "dumb", **spec.env}
+        self._env = spec.variables(folder)
 
     async def __aenter__(self) -> Self:
         return self
@@ -106,7 +102,7 @@ class Sandbox:
         *,
         stdin: bytes = b"",
         timeout: float = 30.0,
-        cwd: str = "/work",
+        cwd: str | None = None,
         env: Mapping[str, str] | None = None,
         max_output: int = OUTPUT,
     ) -> ExecResult:
@@ -131,9 +127,8 @@ class Sandbox:
         return self._judged(process.result())
 
     async def _ended(self, process: Process, stdin: bytes, timeout: float) -> None:
-        feeding = (
-            asyncio.ensure_future(process.write(stdin[PIECE:], end=True)) if len(stdin) > PIECE else None
-        )
+        more = stdin[PIECE:]
+        feeding = asyncio.ensure_future(process.write(more, end=True)) if more else None
         try:
             await asyncio.wait([process.ended], timeout=timeout + UNANSWERED)
         finally:
@@ -169,8 +164,7 @@ class Sandbox:
 
     def _kernel_kills(self) -> int:
         """Counts the processes that the kernel has killed for their memory since the last time."""
-        kills = self.cell.oom_kills()
-        for _ in range(kills):
+        for _ in range(kills := self.cell.oom_kills()):
             self.observer.killed("memory")
         return kills
 
@@ -178,7 +172,7 @@ class Sandbox:
         self,
         argv: Sequence[str] | str,
         *,
-        cwd: str = "/work",
+        cwd: str | None = None,
         env: Mapping[str, str] | None = None,
         reports: bool = False,
     ) -> Process:
@@ -197,7 +191,7 @@ class Sandbox:
         self,
         process: Process,
         command: tuple[list[bytes], dict[bytes, bytes]],
-        cwd: str,
+        cwd: str | None,
         stdin: bytes,
         end: bool,
         timeout: float,
@@ -207,7 +201,7 @@ class Sandbox:
         if stdin:
             process.expect_taken(len(stdin))
         self._channel.send(
-            "spawn", process.number, *command, os.fsencode(cwd), stdin, end, timeout, most, reports
+            "spawn", process.number, *command, os.fsencode(cwd or "."), stdin, end, timeout, most, reports
         )
 
     # ── Files ────────────────────────────────────────────────────────────────────────────────────
@@ -228,7 +222,7 @@ class Sandbox:
             OSError: that is not possible.
             SandboxLimit: the disk is full.
         """
-        if len(data) > max(self.spec.disk, self.spec.tmp):
+        if len(data) > max(self.spec.sizes.values()):
             raise SandboxLimit(f"{path}: the disk has no room for {len(data):,} bytes", reason="disk")
         await self._asked(path, 0, "write", os.fsencode(path), data, mode)
 
@@ -241,10 +235,9 @@ class Sandbox:
 
     async def upload(self, local: str | Path, path: str) -> None:
         """Copies a file or folder of the host to `path`."""
-        (folder, source), (base, target) = parts(Path.cwd(), local), parts("/work", path)
-        files = Snapshot(self._room())
+        (folder, source), (base, target) = parts(Path.cwd(), local), parts(self.spec.workdir, path)
+        files, names = Snapshot(self._room()), {os.fsencode(source): os.fsencode(target)}
         try:
-            names = {os.fsencode(source): os.fsencode(target)}
             await asyncio.to_thread(pack, os.fsencode(folder), names, files.add)
             await self._filled()
             await self._restore(files, base)
@@ -257,19 +250,19 @@ class Sandbox:
         Raises:
             SandboxLimit: there is more than `max_bytes`, by default the size of the disk.
         """
-        (folder, target), (base, source) = parts(Path.cwd(), local), parts("/work", path)
-        most = max_bytes or self._room()
+        (folder, target), (base, source) = parts(Path.cwd(), local), parts(self.spec.workdir, path)
+        where, top = os.fsencode(folder), os.fsencode(target)
         # What the host cannot take is refused before half of a tree is there.
-        files = await self._packed(base, {source: target}, most, LONGEST_PATH - len(os.fsencode(folder)))
+        longest = LONGEST_PATH - len(where)
+        files = await self._packed(base, {source: target}, max_bytes or self._room(), longest)
         try:
-            top = os.fsencode(target)
-            await asyncio.to_thread(unpack, os.fsencode(folder), files.reader(), links=False, top=top)
+            await asyncio.to_thread(unpack, where, files.reader(), links=False, top=top)
         finally:
             files.close()
 
     async def look(self) -> SandboxView:
         """Its processes, memory and files, for people who watch. Changes nothing."""
-        answer = await self._asked("", LARGEST_ANSWER, "look", MOST_PROCESSES, MOST_FILES)
+        answer = await self._asked("", LARGEST_ANSWER, *LOOK)
         group = self.cell.launched.cgroup
         try:
             return view(answer, self.backend, self.spec, None if group is None else group.memory())
@@ -279,7 +272,8 @@ class Sandbox:
 
     async def snapshot(self) -> Snapshot:
         """A copy of all files in the writable places. Processes are not part of it."""
-        return await self._packed("/", {place: place for place in self._places}, self._room())
+        changes = self.cell.launched.settings["changes"]  # of a writable root
+        return await self._packed(CHANGES if changes else "/", changes or self._places, self._room())
 
     def _room(self) -> int:
         # Each file takes a head and a path beside its content.
@@ -290,9 +284,8 @@ class Sandbox:
         await self._filled()
         process = Process(self._channel)
         encoded = {os.fsencode(name): os.fsencode(renamed) for name, renamed in names.items()}
-        self._channel.send(
-            "pack", process.number, os.fsencode(base), encoded, (longest, most) if longest else ()
-        )
+        limits = (longest, most) if longest else ()
+        self._channel.send("pack", process.number, os.fsencode(base), encoded, limits)
         files, path = Snapshot(most), f"{base}/{next(iter(names))}"
         try:
             async with copying(path, self._seconds()):
@@ -373,7 +366,7 @@ class Sandbox:
         timeout: float = 60.0,
         max_output: int = OUTPUT,
     ) -> ExecResult:
-        """Runs a grader in a second sandbox, over a copy of /work.
+        """Runs a grader in a second sandbox, over a copy of `spec.workdir`.
 
         `files` are put into the folder that the grader starts in, which the agent's programs never saw.
         """
@@ -383,23 +376,24 @@ class Sandbox:
     async def grade_cases(
         self, argv: Sequence[str] | str, cases: Cases, *, timeout: float = 10.0, exact: bool = False
     ) -> GradedCases:
-        """Runs a program in /work once per case, each time in a new sandbox over the same copy of /work.
+        """Runs a program once per case, each time in a new sandbox over the same copy of `spec.workdir`.
 
         A case is an input and the output that is expected of it, which never enters a sandbox. It passes if
         the program ends with status 0 within `timeout` seconds and prints the expected output. White space at
         the end of lines and of the output does not count, unless the comparison is `exact`.
 
         Raises:
-            SandboxLimit: /work cannot be copied, since it is over a limit.
+            SandboxLimit: `spec.workdir` cannot be copied, since it is over a limit.
         """
         async with self._graders() as grader:
             return await run_cases(grader, argv, cases, timeout, exact)
 
     @asynccontextmanager
     async def _graders(self) -> "AsyncIterator[Callable[[], Awaitable[Sandbox]]]":
-        """Opens sandboxes with a copy of /work, all as it is at this moment."""
-        work = await self._packed("/", {"work": "work"}, self._room())
+        """Opens sandboxes with a copy of `spec.workdir`, all as it is at this moment."""
+        folder = self.spec.workdir
+        work = await self._packed("/", {folder[1:]: folder[1:]}, self._room())
         try:
-            yield lambda: open_box(self.spec, work, [self._backend], within="/work")
+            yield lambda: open_box(self.spec, work, [self._backend], within=folder)
         finally:
             work.close()

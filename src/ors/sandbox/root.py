@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ors.errors import SandboxUnavailable
-from ors.sandbox.backends.bwrap import ACCOUNTS, HOSTS
+from ors.sandbox.backends.tree import ACCOUNTS, HOSTS
 
 ALWAYS = ("python3", "ca-certificates", "libstdc++6")
 UNUSED = ("doc", "man", "locale", "info")

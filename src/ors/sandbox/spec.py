@@ -3,9 +3,12 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from posixpath import normpath
 from typing import Any, Literal
 
 MB = 2**20
+HOME = "/home/agent"
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 Cases = Mapping[str, str] | Sequence[tuple[str | bytes, str | bytes]]
 """Inputs, each with the output that is expected."""
@@ -20,9 +23,15 @@ class SandboxSpec:
     image: str | None = None
     """Image for podman or docker. It needs Python 3.8 or newer."""
     rootfs: str | None = None
-    """Folder that becomes the read-only root. It needs Python 3.8 or newer. By default: the host's /usr."""
+    """Folder that becomes the root. It needs Python 3.8 or newer. By default: the host's /usr."""
+    writable: bool = False
+    """Whether programs can change the whole root, as root. The changes stay in memory, and end with it."""
     read_only: tuple[str, ...] = ()
     """More folders or files of the host that can be read, under their own paths."""
+    mounts: Mapping[str, str] = field(default_factory=dict)
+    """Folders or files of the host under other paths, `{inside: host}`; read-only, unless it is "host:rw"."""
+    workdir: str = "/work"
+    """The folder that programs start in, that relative paths start at, and that is graded."""
     env: Mapping[str, str] = field(default_factory=dict)
     """Environment variables of all programs in the sandbox. Nothing comes from the server's environment."""
     network: Literal["none", "host"] = "none"
@@ -32,7 +41,7 @@ class SandboxSpec:
     processes: int = 64
     """Most processes and threads."""
     disk: int = 0
-    """Size of /work. By default half of the memory, at most 256 MB."""
+    """Size of /work. By default half of the memory, at most 256 MB. A writable root has `disk + 2 * tmp`."""
     tmp: int = 0
     """Size of each of /tmp, /home/agent and /dev/shm. By default an eighth of the memory, at most 64 MB."""
     inodes: int = 100_000
@@ -54,12 +63,27 @@ class SandboxSpec:
             )
         if self.image and self.rootfs:
             raise ValueError("SandboxSpec: give image or rootfs, not both")
-        for path in (*self.read_only, *([self.rootfs] if self.rootfs else [])):
+        for path in (*self.read_only, *self.mounts, *self.mounts.values(), self.workdir, self.rootfs or "/"):
             if not path.startswith("/"):
                 raise ValueError(f"SandboxSpec: {path!r} must be an absolute path")
+        for path in (*self.mounts, self.workdir):
+            if normpath(path) != path or path.split("/")[1] in ("", "proc", "dev"):
+                raise ValueError(f"SandboxSpec: {path!r} cannot be a folder of a sandbox")
         for name, value in self.env.items():
             if not name or "=" in name or "\0" in name + value:
                 raise ValueError(f"SandboxSpec.env: {name!r} cannot be an environment variable")
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The writable places of a sandbox, each with its size."""
+        if self.writable:
+            return {"/": self.disk + 2 * self.tmp, "/dev/shm": self.tmp}
+        return {"/work": self.disk, "/tmp": self.tmp, HOME: self.tmp, "/dev/shm": self.tmp}
+
+    def variables(self, folder: str) -> dict[str, str]:
+        """Environment of programs, whose places are below `folder`."""
+        told = {"PATH": PATH, "LANG": "C.UTF-8", "TERM": "dumb", "USER": "root" if self.writable else "agent"}
+        return {**told, "HOME": "/root" if self.writable else folder + HOME, **self.env}
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +133,7 @@ class GradedCases:
 
 LARGEST_ANSWER = 1 << 20
 MOST_PROCESSES, MOST_FILES = 200, 1000
+LOOK = ("look", MOST_PROCESSES, MOST_FILES)
 TICKS = 100
 """Units of CPU time in a second, for programs."""
 

@@ -15,7 +15,7 @@ LARGEST = 2**20
 """Largest file that these tools open, in bytes."""
 MOST_LINES = 400
 
-At = Annotated[str, Field(description="Path of a file; a relative one starts at /work.")]
+At = Annotated[str, Field(description="Path of a file; a relative one starts in the working folder.")]
 Where = Annotated[str, Field(description="A folder or a file.")]
 
 

@@ -59,7 +59,7 @@ class Bash(SandboxTools):
         if self._shell.process is not None:
             reply = await self._ask(command, timeout)
         code = reply.exit_code if reply.report is None else reply.report[-1]
-        ended = "the shell has ended; the next command gets a new one, in /work"
+        ended = "the shell has ended; the next command gets a new one"
         notes = (
             ended if reply.report is None else "",
             f"exit code {code}" if code and not reply.stopped else "",

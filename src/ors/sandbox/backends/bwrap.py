@@ -7,40 +7,20 @@ import secrets
 import shutil
 import subprocess
 import sys
-import sysconfig
 import time
 from functools import cache, partial
 from pathlib import Path
 
 from ors.sandbox import cgroups, seccomp
 from ors.sandbox.backends import Launched, Trouble
+from ors.sandbox.backends.tree import AGENT, INSIDE, layers, overlaid, place_arguments, root_arguments
 from ors.sandbox.inside import BOOT
 from ors.sandbox.spec import SandboxSpec
 
-HOME = "/home/agent"
-PLACES = ("/work", "/tmp", HOME, "/dev/shm")
-"""Everything that programs can write to."""
-SYSTEM = ("usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32")
-ETC = (
-    *("alternatives", "ld.so.cache", "localtime", "nsswitch.conf"),
-    *("ssl/certs", "ssl/openssl.cnf", "pki/tls", "pki/ca-trust"),
-)
-"""Files of /etc that programs need, and that tell nothing of the host. Each costs 0.2 ms."""
-RESERVED = {"proc", "sys", "dev", "run", "work", "tmp", "home", "root"}
-SHARED = {f"/usr{each}{name}" for each in ("", "/local") for name in ("", "/bin", "/sbin", "/lib", "/share")}
-"""Folders that programs need, whatever else is in them."""
 FIRST_UID, UIDS = 0x70000000, 0x0FFFFFF0
 """User ids that no system gives to anybody."""
 FEWEST_UIDS = 1000
 """A container with fewer has none to spare."""
-INSIDE, AGENT = 1000, 1001
-"""User and group ids inside: of programs, and of the agent where it has its own."""
-ACCOUNTS = {
-    "/etc/passwd": f"agent:x:{INSIDE}:{INSIDE}::{HOME}:/bin/sh\n",
-    "/etc/group": f"agent:x:{INSIDE}:\n",
-}
-HOSTS = "127.0.0.1 localhost\n::1 localhost\n"
-
 KEEPER = """\
 remove() { n=0; for group; do
 while [ $n -lt 500 ] && [ -d "$group" ] && ! rmdir "$group"; do n=$((n+1)); sleep 0.02; done
@@ -100,7 +80,7 @@ class Bwrap:
         finally:
             data.close()
         told = settings(spec, group, counted=group is not None, agent=0 if apart is None else AGENT)
-        join = partial(_join, group, started[0].pid, data, apart)
+        join = partial(_join, group, started[0].pid, data, apart, 0 if spec.writable else INSIDE)
         return Launched(started[0], told, group, join, ended=partial(_undo, group, started[1:]))
 
     def environment(self) -> dict[str, str]:
@@ -109,7 +89,7 @@ class Bwrap:
 
     def command(self, spec: SandboxSpec, data: "_Data", user: int | None, *, counted: bool) -> list[str]:
         """The command line. Root becomes `user`, which owns nothing, another one for each sandbox."""
-        python = _python(spec)
+        python, inside = _python(spec), str(0 if spec.writable else INSIDE)
         assert python is not None
         arguments = [
             *("--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"),
@@ -120,15 +100,15 @@ class Bwrap:
                 if data.gate < 0
                 else ("--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID")
             ),
-            *("--uid", str(INSIDE), "--gid", str(INSIDE), "--hostname", "sandbox"),
+            *("--uid", inside, "--gid", inside, "--hostname", "sandbox"),
             *([] if spec.network == "host" else ["--unshare-net"]),
-            *_root(spec, data),
-            *_writable(spec),
+            *root_arguments(spec, data.add),
+            *place_arguments(spec),
             *self.filter(data, counted),
             *data.arguments,
             *("--chdir", "/", "--", python, "-I", "-S", "-c", BOOT),
         ]
-        return [*_drop(user), str(shutil.which("bwrap")), *arguments]
+        return [*overlaid(spec, user), *_drop(user), str(shutil.which("bwrap")), *arguments]
 
     def filter(self, data: "_Data", counted: bool) -> list[str]:
         return ["--seccomp", str(data.add(seccomp.program(counted=counted)))]
@@ -153,6 +133,13 @@ _FORBIDDEN = Trouble(
     "start a container with --security-opt seccomp=unconfined --security-opt systempaths=unconfined",
 )
 _KNOWN = (
+    (
+        "overlay: ",
+        Trouble(
+            "the kernel, or the container around this process, refuses the overlay of a writable root",
+            "Linux 5.11 or newer; in a container --privileged; or leave out writable",
+        ),
+    ),
     ("Unknown option", Trouble("bubblewrap is older than 0.8", "install bubblewrap 0.8 or newer")),
     (
         "setting up uid map: Permission denied",
@@ -183,7 +170,9 @@ def settings(
     limits = {"NPROC": spec.processes + 1, "NOFILE": spec.open_files, "CPU": spec.cpu_seconds, "CORE": 0}
     limits |= {} if counted else {"DATA": 2 * spec.memory}
     by_kernel = spec.network == "host" or (counted and cgroups.counts_sockets(group))
-    told = {"limits": limits, "places": list(PLACES), "inodes": spec.inodes, "folder": "", "agent": agent}
+    told = {"limits": limits, "places": list(spec.sizes), "inodes": spec.inodes, "agent": agent}
+    told |= {"folder": "", "workdir": spec.workdir}
+    told |= {"changes": {f"{number}": name for number, name in enumerate(layers(spec))}}
     return told | {"memory": 0 if counted else spec.memory, "sockets": 0 if by_kernel else spec.memory // 4}
 
 
@@ -221,7 +210,7 @@ class _Data:
             os.close(fd)
 
 
-def _join(group: cgroups.Cgroup | None, bwrap: int, data: _Data, user: int | None) -> None:
+def _join(group: cgroups.Cgroup | None, bwrap: int, data: _Data, user: int | None, inside: int) -> None:
     """Maps the users of the agent, as soon as its id is known, and puts it and bubblewrap into their groups.
 
     The kernel takes 5 to 15 ms for the first move, and little for one right after it. The start goes on
@@ -238,8 +227,8 @@ def _join(group: cgroups.Cgroup | None, bwrap: int, data: _Data, user: int | Non
             return  # the start has failed, or nothing is to be done
         agent = int(json.loads(text)["child-pid"])
         if user is not None:
-            # The root of the namespace owns its terminals, and nobody becomes it.
-            users = f"{INSIDE} {user} 1\n{AGENT} {user + 1} 1\n0 {user + 2} 1\n"
+            # The root of the namespace owns its terminals. Nobody becomes it, if programs are not root.
+            users = f"{inside} {user} 1\n{AGENT} {user + 1} 1\n{INSIDE - inside} {user + 2} 1\n"
             for kind in ("uid", "gid"):
                 Path(f"/proc/{agent}/{kind}_map").write_text(users)
     finally:
@@ -320,56 +309,3 @@ def _python(spec: SandboxSpec) -> str | None:
             if os.path.lexists(root / folder / name):
                 return f"/{folder}/{name}"
     return None
-
-
-def _root(spec: SandboxSpec, data: _Data) -> list[str]:
-    root = Path(spec.rootfs or "/")
-    names = sorted({each.name for each in root.iterdir()} - RESERVED) if spec.rootfs else SYSTEM
-    arguments = [word for name in names for word in _entry(root / name)]
-    if spec.rootfs is None:
-        arguments += [word for name in ETC for word in ("--ro-bind-try", f"/etc/{name}", f"/etc/{name}")]
-        arguments += [word for path in _hidden() for word in ("--size", "4096", "--tmpfs", path)]
-        for path, text in {**ACCOUNTS, **({"/etc/hosts": HOSTS} if spec.network == "none" else {})}.items():
-            arguments += ["--perms", "0644", "--file", str(data.add(text.encode())), path]
-    if spec.network == "host":
-        for path in ("/etc/resolv.conf", "/etc/hosts"):
-            if spec.rootfs is None or (root / path[1:]).is_file():  # a read-only folder takes no new file
-                arguments += ["--ro-bind-try", path, path]
-    return arguments
-
-
-def _entry(path: Path) -> list[str]:
-    if path.is_symlink():
-        return ["--symlink", os.readlink(path), f"/{path.name}"]
-    return ["--ro-bind", str(path), f"/{path.name}"] if path.exists() else []
-
-
-def _hidden() -> list[str]:
-    """Folders that may have answers: packages of the server's Python, and where its modules come from."""
-    folders = _module_folders(len(sys.modules), next(reversed(sys.modules)))
-    outer = [path for path in folders if not any(path.startswith(f"{other}/") for other in folders)]
-    return [path for path in outer if os.path.isdir(path)]
-
-
-@cache
-def _module_folders(loaded: int, last: str) -> list[str]:
-    """Folders below /usr, of the modules that are loaded, that are not Python's own."""
-    files = {
-        os.path.dirname(getattr(module, "__file__", None) or "/") for module in list(sys.modules.values())
-    }
-    own = {name: os.path.realpath(sysconfig.get_path(name)) for name in ("purelib", "platlib", "stdlib")}
-    python = own.pop("stdlib") + "/"
-    found = {path for path in map(os.path.realpath, files) if not f"{path}/".startswith(python)}
-    found = {path for path in found if "-packages" not in path} | {"/usr/src", *own.values()}
-    return sorted(path for path in found - SHARED if path.startswith("/usr/"))
-
-
-def _writable(spec: SandboxSpec) -> list[str]:
-    """The devices and the writable places, each with its size. Everything else becomes read-only."""
-    hidden = _hidden() if spec.rootfs is None else []
-    sizes = {"/work": spec.disk, "/tmp": spec.tmp, HOME: spec.tmp, "/dev/shm": spec.tmp}
-    places = [word for path in PLACES for word in ("--size", str(sizes[path]), "--tmpfs", path)]
-    shown = [word for path in spec.read_only for word in ("--ro-bind", path, path)]
-    closed = [word for path in (*hidden, "/dev", "/") for word in ("--remount-ro", path)]
-    kernel = ("--proc", "/proc", "--ro-bind", "/proc/sys", "/proc/sys")
-    return [*kernel, "--dev", "/dev", *places, *shown, *closed]

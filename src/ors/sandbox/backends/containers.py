@@ -9,7 +9,7 @@ from functools import cache
 
 from ors.sandbox import seccomp
 from ors.sandbox.backends import Launched, Trouble
-from ors.sandbox.backends.bwrap import HOME, settings
+from ors.sandbox.backends.bwrap import settings
 from ors.sandbox.cgroups import SPARE
 from ors.sandbox.inside import BOOT
 from ors.sandbox.spec import SandboxSpec
@@ -36,6 +36,8 @@ class Containers:
             return Trouble("no image is named", "SandboxSpec(image='docker.io/library/python:3.12-slim')")
         if spec.rootfs is not None:
             return Trouble("it runs images, not folders", f"{self.name} import FOLDER.tar NAME")
+        if spec.writable:
+            return Trouble("its root cannot be written to", "choose bwrap for SandboxSpec(writable=True)")
         return None
 
     def launch(self, spec: SandboxSpec, connection: int, errors: int) -> Launched:
@@ -64,9 +66,12 @@ class Containers:
     def arguments(self, spec: SandboxSpec, name: str, profile: str) -> list[str]:
         """The arguments of `run`. Limits on processes count by user, so each sandbox has its own."""
         uid = FIRST_UID + secrets.randbelow(UIDS)
-        sizes = {"/work": spec.disk, "/tmp": spec.tmp, HOME: spec.tmp}
+        sizes = {place: size for place, size in spec.sizes.items() if place != "/dev/shm"}
         options = "rw,exec,nosuid,nodev,mode=1777"
         mounts = [word for place in sizes for word in ("--tmpfs", f"{place}:{options},size={sizes[place]}")]
+        shown = [f"{path}:{path}:ro" for path in spec.read_only]
+        for path, source in spec.mounts.items():
+            shown += [f"{source.removesuffix(':rw')}:{path}:{'rw' if source.endswith(':rw') else 'ro'}"]
         return [
             *("--interactive", "--rm", "--name", name, "--pull", "missing", "--read-only"),
             *("--network", spec.network, "--hostname", "sandbox", "--user", f"{uid}:{uid}"),
@@ -77,7 +82,7 @@ class Containers:
             *("--memory", str(spec.memory), "--memory-swap", str(spec.memory)),
             *("--pids-limit", str(spec.processes + SPARE), "--workdir", "/", "--log-driver", "none"),
             *("--shm-size", str(spec.tmp), *mounts),
-            *(word for path in spec.read_only for word in ("--volume", f"{path}:{path}:ro")),
+            *(word for volume in shown for word in ("--volume", volume)),
             *("--entrypoint", "/bin/sh", str(spec.image), "-c", START, BOOT),
         ]
 

@@ -25,8 +25,8 @@ class Unisolated:
 
     def missing(self, spec: SandboxSpec) -> Trouble | None:
         """Reports what this machine lacks."""
-        if spec.image or spec.rootfs:
-            return Trouble("it has the host's file system", "leave out image and rootfs")
+        if spec.image or spec.rootfs or spec.writable or spec.mounts:
+            return Trouble("it has the host's files", "leave out image, rootfs, writable and mounts")
         return None
 
     def launch(self, spec: SandboxSpec, connection: int, errors: int) -> Launched:
@@ -45,7 +45,7 @@ class Unisolated:
             stderr=errors,
             start_new_session=True,
         )
-        settings = {"limits": {}, "places": [], "folder": folder}
+        settings = {"limits": {}, "places": [], "folder": folder, "workdir": spec.workdir, "changes": {}}
         # The agent removes the folder, also when this process is gone; if it is killed, this process does.
         return Launched(process, settings, kill=lambda: shutil.rmtree(folder, ignore_errors=True))
 

@@ -46,7 +46,7 @@ async def battery(spec: SandboxSpec, among: Sequence[SandboxBackend] | None = No
     Raises:
         SandboxUnavailable: no sandbox can be opened.
     """
-    spec = replace(SMALL, backend=spec.backend, image=spec.image, rootfs=spec.rootfs)
+    spec = replace(SMALL, backend=spec.backend, image=spec.image, rootfs=spec.rootfs, writable=spec.writable)
     alone = [[name] for name in (*inside.HEAVY, *outside.ATTACKS)]
     with PlantedHost() as host:
         async with _neighbour(spec, host, among) as neighbour:

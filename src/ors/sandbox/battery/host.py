@@ -80,7 +80,8 @@ class PlantedHost:
                 "work": work,
                 "processes": spec.processes,
                 "memory": spec.memory,
-                "disk": spec.disk,
+                "disk": max(spec.sizes.values()),
+                "shadow": os.stat("/etc/shadow").st_ino if os.path.exists("/etc/shadow") else 0,
                 "inodes": spec.inodes,
                 "numbers": {name: numbers[column] for name, numbers in known.items()},
             }

@@ -326,7 +326,7 @@ def in_sockets(targets: dict[str, Any], *, unix: bool) -> str:
 
 ATTACKS: dict[str, Callable[[dict[str, Any]], str]] = {
     "read a key of the host": lambda t: read(t["key"]),
-    "read /etc/shadow": lambda t: read("/etc/shadow"),
+    "read /etc/shadow": lambda t: read("/etc/shadow") * (os.stat("/etc/shadow").st_ino == t["shadow"]),
     "list /root": lambda t: read("/root"),
     "read a disk": block_device,
     "read the kernel log": lambda t: read("/dev/kmsg"),

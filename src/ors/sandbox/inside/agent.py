@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any
 
-    from ors.sandbox.inside.archive import leaves, pack, read_all, reader, unpack, write_all
+    from ors.sandbox.inside.archive import CHANGES, leaves, pack, read_all, reader, unpack, write_all
     from ors.sandbox.inside.child import KILL, REPORT, Child, check_regular, forked, pipes, spawned
     from ors.sandbox.inside.usage import lock, overuse, overview, processes
 
@@ -328,7 +328,7 @@ class InsideAgent:
 
     def mapped(self, path: bytes) -> bytes:
         """Path on this file system; without isolation /work and /home are elsewhere."""
-        path = os.path.normpath(os.path.join(b"/work", path))
+        path = os.path.normpath(os.path.join(os.fsencode(self.settings["workdir"]), path))
         folder = self.settings["folder"]
         if folder and (path == b"/" or path.split(b"/")[1] in (b"work", b"home")):
             return os.path.normpath(os.fsencode(folder) + path)
@@ -368,7 +368,9 @@ class InsideAgent:
         places = self.settings["places"]
         pids = processes() if places else [child.pid for child in self.children.values()]
         true = {name: self.mapped(name) for name in map(os.fsencode, places or ("/work", "/home/agent"))}
-        self.say(number, b"D", overview(pids, true, most_pids, most_files))
+        layers = self.settings["changes"].items()
+        changes = {os.fsencode(name or "/"): os.fsencode(f"{CHANGES}/{at}") for at, name in layers}
+        self.say(number, b"D", overview(pids, true, changes or true, most_pids, most_files))
         self.say(number, b"K")
 
     def fail(self, number: int, error: Exception) -> None:

@@ -1,9 +1,9 @@
 """Files and folders as a stream of bytes, written and read on both sides of a sandbox.
 
-A record is its kind (`F`ile, `D`irectory, `L`ink, `H`ard link to a path before it), its mode in four bytes,
-the length of its path in four, the size of its content in eight, the path and the content. That of a file is
-pieces between holes: offset and length in eight bytes each, and the bytes; a length of zero ends them.
-`Z` ends the stream. The agent runs this text too.
+A record is its kind (`F`ile, `D`irectory, `L`ink, `H`ard link to a path before it, `W`: what was there is
+gone), its mode in four bytes, the length of its path in four, the size of its content in eight, the path and
+the content. That of a file is pieces between holes: offset and length in eight bytes each, and the bytes; a
+length of zero ends them. `Z` ends the stream. The agent runs this text too.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 PIECE = 1 << 16
 HEAD = 17
+CHANGES = "/.changes"
+"""The layers of a writable root, in a sandbox."""
 
 
 def record(kind: bytes, mode: int = 0, path: bytes = b"", size: int = 0) -> bytes:
@@ -36,15 +38,19 @@ def pack(
     length of a path, and the size of all files, beyond which there is an error.
     """
     first: Names = {}
-    size = 0
+    size, mounts = 0, mount_points() if base == os.fsencode(CHANGES) else set()
     for name, renamed in names.items():
         for path, info in entries(os.path.join(base, name), unlock):
-            inner = renamed + path[len(os.path.join(base, name)) :]
+            inner = (renamed + path[len(os.path.join(base, name)) :]).lstrip(b"/")
+            if not inner or b"/" + inner in mounts:
+                continue
             size += info.st_size
             if most and (len(inner) > most[0] or size > most[1]):
                 raise OSError(27, "File too large, or its path too long")
             try:
-                if unlock and not info.st_mode & 0o400 and not stat.S_ISLNK(info.st_mode):
+                if unlock and hides(path, info):
+                    write(record(b"W", 0, inner))
+                elif unlock and not info.st_mode & 0o400 and not stat.S_ISLNK(info.st_mode):
                     os.chmod(path, stat.S_IMODE(info.st_mode) | 0o400)
                 pack_one(path, info, inner, write, first)
             except FileNotFoundError:
@@ -87,6 +93,18 @@ def below(folder: bytes) -> list[tuple[bytes, os.stat_result]]:
         except OSError:
             continue
     return found
+
+
+def mount_points() -> set[bytes]:
+    with open("/proc/self/mounts", "rb") as file:
+        return {line.split()[1] for line in file}
+
+
+def hides(path: bytes, info: os.stat_result) -> bool:
+    """Whether an entry of an upper layer hides what is below it."""
+    if stat.S_ISDIR(info.st_mode):
+        return "user.overlay.opaque" in os.listxattr(path)
+    return stat.S_ISCHR(info.st_mode) and info.st_rdev == 0
 
 
 def pack_one(path: bytes, info: os.stat_result, inner: bytes, write: Write, first: Names) -> None:
@@ -137,7 +155,8 @@ def pieces(fd: int, size: int) -> Iterator[tuple[int, bytes]]:
 def unpack(base: bytes, read: Callable[[int], bytes], *, links: bool, top: bytes = b"") -> list[bytes]:
     """Makes the files and folders of a stream below `base`; returns the symbolic links that it made.
 
-    Without `links`, they are left out. With `top`, there is nothing beside the file or folder of that name.
+    Without `links`, they are left out, and no file is removed. With `top`, there is nothing beside the
+    file or folder of that name.
 
     Raises:
         ValueError: the stream is not well formed, or leaves `base`.
@@ -151,7 +170,7 @@ def unpack(base: bytes, read: Callable[[int], bytes], *, links: bool, top: bytes
         if kind == b"Z":
             break
         length = int.from_bytes(head[5:9], "big")
-        if kind not in (b"D", b"L", b"F", b"H") or not 0 < length <= 4096:
+        if kind not in (b"D", b"L", b"F", b"H", b"W" if links else b"D") or not 0 < length <= 4096:
             raise ValueError("a record of the stream is not well formed")
         target = os.path.join(base, checked_path(read(length), top))
         size = int.from_bytes(head[9:], "big")
@@ -166,6 +185,8 @@ def unpack(base: bytes, read: Callable[[int], bytes], *, links: bool, top: bytes
             if links:
                 unpack_link(target, content, os.symlink)
                 made.append(target)
+        elif kind == b"W":
+            remove(target)
         elif kind == b"H":
             unpack_link(target, os.path.join(base, checked_path(read(min(size, 4096)), top)), os.link)
         else:
@@ -179,8 +200,8 @@ def set_modes(folders: list[tuple[bytes, int]]) -> None:
     for folder, mode in reversed(folders):
         try:
             os.chmod(folder, mode)
-        except PermissionError:
-            continue  # the place itself, which may belong to root
+        except OSError:
+            continue  # the place itself, which may belong to root or be read-only
 
 
 def checked_path(path: bytes, top: bytes) -> bytes:
@@ -198,6 +219,16 @@ def unpack_link(target: bytes, content: bytes, make: Callable[[bytes, bytes], No
     except FileExistsError:
         os.unlink(target)
         make(content, target)
+
+
+def remove(path: bytes) -> None:
+    """Removes a file, or a folder with everything in it."""
+    if os.path.isdir(path) and not os.path.islink(path):
+        for name in os.listdir(path):
+            remove(os.path.join(path, name))
+        os.rmdir(path)
+    elif os.path.lexists(path):
+        os.unlink(path)
 
 
 def leaves(root: bytes, link: bytes) -> bool:

@@ -85,8 +85,10 @@ def in_sockets() -> int:
     return total
 
 
-def overview(pids: list[int], places: dict[bytes, bytes], most_pids: int, most_files: int) -> bytes:
-    """Processes, places and files in the form that `view.py` reads. `places` has the true path of each."""
+def overview(
+    pids: list[int], places: dict[bytes, bytes], listed: dict[bytes, bytes], most_pids: int, most_files: int
+) -> bytes:
+    """Processes, places and listed files in the form that `spec.py` reads; each folder has its true path."""
     fields: list[bytes] = []
     for pid in sorted(pids)[:most_pids]:
         fields += process_fields(pid)
@@ -97,7 +99,7 @@ def overview(pids: list[int], places: dict[bytes, bytes], most_pids: int, most_f
         used, size = usage.f_blocks - usage.f_bfree, usage.f_blocks
         numbers = (used * usage.f_frsize, size * usage.f_frsize, usage.f_files - usage.f_ffree)
         fields += [b"place", shown, *(b"%d" % number for number in numbers)]
-    for kind, size, path in entries_below(places, most_files):
+    for kind, size, path in entries_below(listed, most_files):
         fields += [b"entry", kind, b"%d" % size, path]
     return b"".join(field + b"\0" for field in fields)
 

@@ -1,0 +1,143 @@
+"""Makes a root whose changes stay in memory, and becomes bubblewrap: `python overlay.py WHAT COMMAND…`.
+
+It runs on the host, in a mount namespace of its own that ends with the sandbox. Where it is root, a mapped
+mount gives the root's files to the sandbox's user. A plain user either owns the root, or gets its outer
+folders: programs can add files there, and replace or delete those that are there.
+"""
+
+import ctypes
+import json
+import os
+import signal
+import sys
+
+SCRATCH = "/sys"
+"""Where the parts are put together: every host has this folder, and nobody keeps a root in it."""
+ROOT, CHANGES = f"{SCRATCH}/root", f"{SCRATCH}/changes"
+DEEP = "/usr/local"
+"""The folder of a foreign root that is given at any depth: pip installs here."""
+SMALL = 1 << 16
+NEW_MOUNTS, NEW_USERS, PRIVATE = 0x20000, 0x10000000, 0x44000
+OPEN_TREE, MOVE_MOUNT, MOUNT_SETATTR = 428, 429, 442
+CLONED, AT_CWD, EMPTY_PATH, FROM_FD, MAP_IDS = 0x80001, -100, 0x1000, 4, 0x100000
+
+libc = ctypes.CDLL(None, use_errno=True)
+
+
+def checked(result: int, what: str) -> int:
+    if result < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), what)
+    return result
+
+
+def mount(kind: str, target: str, options: str = "", flags: int = 0) -> None:
+    words = [text.encode() for text in (kind, target, kind)]
+    checked(libc.mount(*words, ctypes.c_ulong(flags), options.encode()), target)
+
+
+def write(path: str, text: str) -> None:
+    with open(path, "w") as file:
+        file.write(text)
+
+
+def enter(user: int, group: int) -> None:
+    """Enters a mount namespace; a plain user needs a user namespace for that."""
+    checked(libc.unshare(NEW_MOUNTS | (NEW_USERS if user else 0)), "unshare")
+    if user:
+        write("/proc/self/setgroups", "deny")
+        write("/proc/self/uid_map", f"{user} {user} 1")
+        write("/proc/self/gid_map", f"{group} {group} 1")
+    mount("none", "/", flags=PRIVATE)
+
+
+def mapped(lower: str, target: str, user: int) -> None:
+    """Mounts a folder at `target`, where the files of root are those of `user`.
+
+    Raises:
+        OSError: this file system, or this kernel, cannot map users.
+    """
+    child = os.fork()
+    if child == 0:
+        libc.unshare(NEW_USERS)
+        os.kill(os.getpid(), signal.SIGSTOP)
+    os.waitpid(child, os.WUNTRACED)
+    try:
+        for kind in ("uid", "gid"):
+            write(f"/proc/{child}/{kind}_map", f"0 {user} 1\n1 {user + 4} 65535\n")
+        users = os.open(f"/proc/{child}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    tree = checked(libc.syscall(OPEN_TREE, AT_CWD, lower.encode(), CLONED | os.O_CLOEXEC), lower)
+    wanted = (ctypes.c_uint64 * 4)(MAP_IDS, 0, 0, users)
+    checked(libc.syscall(MOUNT_SETATTR, tree, b"", EMPTY_PATH, wanted, 32), lower)
+    checked(libc.syscall(MOVE_MOUNT, tree, b"", AT_CWD, target.encode(), FROM_FD), target)
+
+
+def outline(name: str, lower: str, upper: str, user: int) -> None:
+    """Makes the outer folders of a root once more in the layer above it, where they belong to `user`."""
+    todo = [lower]
+    for path in todo:
+        inner = path[len(lower) :]
+        os.makedirs(upper + inner, exist_ok=True)
+        own(upper + inner, user)
+        if (name + inner).count("/") < 2 or (name + inner + "/").startswith(f"{DEEP}/"):
+            todo += folders(path)
+
+
+def cover(number: int, name: str, lower: str, user: int, foreign: bool) -> None:
+    """Puts a writable layer over a folder; over an empty one if there is none."""
+    upper, work, below = f"{CHANGES}/{number}", f"{SCRATCH}/{number}-work", f"{SCRATCH}/{number}-lower"
+    for folder in (upper, work, below, ROOT + name):
+        os.makedirs(folder, exist_ok=True)
+    own(upper, user)
+    try:
+        if foreign and os.getuid() == 0:
+            mapped(lower, below, user)
+            lower = ""
+        elif foreign:
+            outline(name, lower, upper, user)
+    except OSError:
+        outline(name, lower, upper, user)
+    escaped = (lower or below).translate({ord(each): f"\\{each}" for each in "\\:,"})
+    options = f"lowerdir={escaped},upperdir={upper},workdir={work},userxattr"
+    mount("overlay", ROOT + name, options)
+
+
+def give_homes(user: int) -> None:
+    """Gives the home folders of other users to `user`, with the small files in them."""
+    for home in folders(f"{ROOT}/home"):
+        for path in (home, *(each.path for each in os.scandir(home))):
+            if os.lstat(path).st_size < SMALL:  # it is copied for that
+                own(path, user)
+
+
+def folders(path: str) -> list[str]:
+    """Folders in a folder, without links, which would lead to the host."""
+    if os.path.islink(path) or not os.path.isdir(path):
+        return []
+    return [each.path for each in os.scandir(path) if each.is_dir(follow_symlinks=False)]
+
+
+def own(path: str, user: int) -> None:
+    if os.getuid() == 0:
+        os.chown(path, user, user, follow_symlinks=False)
+
+
+def main() -> None:
+    layers, options, user = json.loads(sys.argv[1])
+    try:
+        owners = {lower: os.stat(lower or "/").st_uid for lower in layers.values()}
+        enter(os.getuid(), os.getgid())  # where unknown users look like nobody
+        mount("tmpfs", SCRATCH, options)
+        for number, (name, lower) in enumerate(layers.items()):
+            cover(number, name, lower, user, foreign=bool(lower) and owners[lower] != user)
+        if os.getuid() == 0:
+            give_homes(user)
+    except OSError as error:
+        sys.exit(f"overlay: {error}")
+    os.execv(sys.argv[2], sys.argv[2:])
+
+
+if __name__ == "__main__":
+    main()
