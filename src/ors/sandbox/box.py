@@ -49,7 +49,7 @@ async def open_box(
     """Opens a sandbox, with the files of a snapshot; without the links that leave the folder `within`."""
     began = time.monotonic()
     backend, cell = await start(spec, among)
-    box = Sandbox(spec, backend, cell)
+    box = Sandbox(cell.spec, backend, cell)
     box.observer.opened(time.monotonic() - began)
     if files is not None:
         try:

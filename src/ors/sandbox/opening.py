@@ -12,6 +12,7 @@ from ors.sandbox.backends import Launched, SandboxBackend, Trouble
 from ors.sandbox.backends.bwrap import Bwrap
 from ors.sandbox.backends.containers import Containers
 from ors.sandbox.backends.none import Unisolated
+from ors.sandbox.images import rooted
 from ors.sandbox.inside import agent, framed
 from ors.sandbox.process import AgentChannel
 from ors.sandbox.spec import SandboxSpec
@@ -27,7 +28,9 @@ def backends() -> tuple[SandboxBackend, ...]:
 class Cell:
     """The outer side of one sandbox: its first process, its connection, its end."""
 
-    def __init__(self, launched: Launched, channel: AgentChannel) -> None:
+    def __init__(self, spec: SandboxSpec, launched: Launched, channel: AgentChannel) -> None:
+        self.spec = spec
+        """As it was opened: an image has become a folder."""
         self.launched = launched
         self.channel = channel
         self.pid = launched.process.pid
@@ -109,13 +112,23 @@ async def start(
     for backend in backends() if among is None else among:
         if spec.backend != backend.name and not (spec.backend == "auto" and backend.isolates):
             continue
-        trouble = backend.missing(spec)
-        outcome = trouble or await started(backend, spec)
+        outcome = await _outcome(backend, spec)
         if isinstance(outcome, Cell):
             return backend, outcome
         troubles[backend.name] = outcome
     lines = [f"  {name}: {trouble.why}. What helps: {trouble.mend}" for name, trouble in troubles.items()]
     raise SandboxUnavailable("\n".join(["no sandbox can be opened here:", *lines]))
+
+
+async def _outcome(backend: SandboxBackend, spec: SandboxSpec) -> Cell | Trouble:
+    trouble = backend.missing(spec)
+    if trouble is None and spec.image is not None and backend.name == "bwrap":
+        try:
+            spec = await asyncio.to_thread(rooted, spec)
+        except SandboxUnavailable as error:
+            return Trouble(str(error), "--image NAME=PATH says where an image is")
+        trouble = backend.missing(spec)
+    return trouble or await started(backend, spec)
 
 
 async def started(backend: SandboxBackend, spec: SandboxSpec) -> Cell | Trouble:
@@ -131,7 +144,7 @@ async def started(backend: SandboxBackend, spec: SandboxSpec) -> Cell | Trouble:
         theirs.close()
         os.close(their_complaints)
     channel = AgentChannel()
-    cell = Cell(launched, channel)
+    cell = Cell(spec, launched, channel)
     joining = asyncio.ensure_future(asyncio.to_thread(_trouble, launched.join))
     try:
         ours.setblocking(False)

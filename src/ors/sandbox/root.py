@@ -1,6 +1,7 @@
 """Root folders for sandboxes, made of packages of Debian and of PyPI, without a container engine."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -36,7 +37,7 @@ def make_root(
     folder.mkdir(parents=True, exist_ok=True)
     try:
         _unpack_debian(folder, suite, (*ALWAYS, *debian))
-        _settle(folder)
+        settle(folder)
         if pypi:
             _install(folder, pypi)
         for source in copied:
@@ -68,17 +69,33 @@ def _unpack_debian(folder: Path, suite: str, packages: Sequence[str]) -> None:
         raise SandboxUnavailable(f"mmdebstrap could not make {folder}; its reason is above{hint}")
 
 
-def _settle(folder: Path) -> None:
-    """Gives the root an account for programs, names of the loopback, and nothing of the machine around it."""
+def settle(folder: Path) -> None:
+    """Gives the root an account for programs, names of the loopback, and nothing of the machine around it.
+
+    Nothing is read or written through a link: the root may come from an image that nobody trusts.
+    """
     etc = folder / "etc"
+    if etc.is_symlink() or (etc.exists() and not etc.is_dir()):
+        return
+    etc.mkdir(exist_ok=True)
     for path, line in ACCOUNTS.items():
-        with (folder / path[1:]).open("a") as file:
-            file.write(line)
+        file = folder / path[1:]
+        known = file.read_text(errors="surrogateescape") if file.is_file() and not file.is_symlink() else ""
+        if not re.search(f"^{line.partition(':')[0]}:", known, re.MULTILINE):
+            _write(file, known + line)
     for name, text in (("hosts", HOSTS), ("hostname", "sandbox\n"), ("resolv.conf", "")):
-        (etc / name).unlink(missing_ok=True)  # it may be a link
-        (etc / name).write_text(text)
-    # The files belong to the user who made the root, and git refuses to work in folders of others.
-    (etc / "gitconfig").write_text("[safe]\n\tdirectory = *\n")
+        _write(etc / name, text)
+    if not os.path.lexists(etc / "gitconfig"):
+        # The files belong to the user who made the root, and git refuses to work in folders of others.
+        _write(etc / "gitconfig", "[safe]\n\tdirectory = *\n")
+
+
+def _write(file: Path, text: str) -> None:
+    if not file.is_symlink() and file.is_dir():
+        shutil.rmtree(file)
+    file.unlink(missing_ok=True)  # it may be a link
+    file.write_text(text, errors="surrogateescape")
+    file.chmod(0o644)
 
 
 def _install(folder: Path, requirements: Sequence[str]) -> None:

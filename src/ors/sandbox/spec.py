@@ -21,7 +21,7 @@ class SandboxSpec:
     backend: Literal["auto", "bwrap", "podman", "docker", "none"] = "auto"
     """`auto` takes the first one that isolates. `none` isolates nothing: only for code that you trust."""
     image: str | None = None
-    """Image for podman or docker. It needs Python 3.8 or newer."""
+    """Image: its name, or the path of a folder or archive that has it. It needs Python 3.8 or newer."""
     rootfs: str | None = None
     """Folder that becomes the root. It needs Python 3.8 or newer. By default: the host's /usr."""
     writable: bool = False

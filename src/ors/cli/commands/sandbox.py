@@ -3,7 +3,7 @@
 import asyncio
 import platform
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import click
@@ -81,7 +81,7 @@ def root(
 
 
 @sandbox.command(cls=Command, examples=["ors sandbox check", "ors sandbox check --quick --json"])
-@click.option("--image", metavar="NAME", help="Image for podman and docker.")
+@click.option("--image", metavar="NAME", help="Image to open: a name, or the path of a folder or archive.")
 @click.option("--rootfs", metavar="DIR", type=EXISTING, help="Root for bwrap, in place of the host's /usr.")
 @click.option("--quick", is_flag=True, help="Only open sandboxes; leave the attacks out.")
 @as_json
@@ -105,13 +105,11 @@ def check(image: str | None, rootfs: Path | None, quick: bool, as_json: bool) ->
 
 async def _rows(image: str | None, rootfs: Path | None, quick: bool) -> list[BackendRow]:
     if rootfs is not None:
-        return [await _row(SandboxSpec(backend="bwrap", rootfs=str(rootfs)), None, quick)]
-    return [await _row(SandboxSpec(backend=name), image, quick) for name in ISOLATING]  # type: ignore[arg-type]
+        return [await _row(SandboxSpec(backend="bwrap", rootfs=str(rootfs)), quick)]
+    return [await _row(SandboxSpec(backend=name, image=image), quick) for name in ISOLATING]  # type: ignore[arg-type]
 
 
-async def _row(spec: SandboxSpec, image: str | None, quick: bool) -> BackendRow:
-    if spec.backend != "bwrap":
-        spec = replace(spec, image=image)
+async def _row(spec: SandboxSpec, quick: bool) -> BackendRow:
     try:
         async with await open_box(spec) as box:
             uncounted = UNCOUNTED if box.cell.launched.settings["memory"] else "none"

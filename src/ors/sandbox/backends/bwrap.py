@@ -38,17 +38,15 @@ class Bwrap:
 
     def missing(self, spec: SandboxSpec) -> Trouble | None:
         """Reports what this machine lacks."""
-        if spec.image is not None:
-            return Trouble("it runs no images", "choose podman or docker for SandboxSpec(image=...)")
         if sys.platform != "linux" or platform.machine() not in seccomp.ARCHITECTURES:
             return Trouble(f"it does not run on {sys.platform} {platform.machine()}", "install podman")
         if shutil.which("bwrap") is None:
             return Trouble("bubblewrap is not installed", "sudo apt-get install bubblewrap")
         if os.getuid() == 0 and shutil.which("setpriv") is None:
             return Trouble("setpriv is not installed", "apt-get install util-linux")
-        if _python(spec) is None:
+        if spec.image is None and _python(spec) is None:
             where = f" in {spec.rootfs}" if spec.rootfs else ""
-            return Trouble(f"there is no Python for the agent{where}", "sudo apt-get install python3")
+            return Trouble(f"there is no Python for the agent{where}", "install Python 3.8 or newer there")
         return None
 
     def launch(self, spec: SandboxSpec, connection: int, errors: int) -> Launched:
@@ -304,8 +302,9 @@ def _python(spec: SandboxSpec) -> str | None:
     """The Python for the agent; first one of the server's version, which need not compile the agent."""
     root = Path(spec.rootfs or "/")
     names = (f"python{sys.version_info[0]}.{sys.version_info[1]}", "python3")
+    own = [path.strip("/") for path in spec.env.get("PATH", "").split(":")] if spec.rootfs else []
     for name in names:
-        for folder in ("usr/bin", "usr/local/bin", "bin"):
+        for folder in ("usr/bin", "usr/local/bin", "bin", *own):
             if os.path.lexists(root / folder / name):
                 return f"/{folder}/{name}"
     return None
