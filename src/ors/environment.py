@@ -9,9 +9,10 @@ from operator import getitem
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from ors._authoring.parameters import declare_config, validated
-from ors._authoring.task_lists import Listing, declare_tasks
+from ors._authoring.task_lists import Listing, declare_tasks, task_files
 from ors._authoring.tool_signatures import checked
 from ors._authoring.tools import Spawn, Toolbox, call, live_tools, method, terminal, tool
+from ors._identity import Identity, identity_of
 from ors.errors import InvalidEnvironment, ToolError
 from ors.types import (
     Block,
@@ -223,6 +224,10 @@ class Environment(ABC):
     def name(cls) -> str:
         """The environment's name; on the wire it is in lower case."""
         return cls.__name__
+
+    @classmethod
+    def _identity(cls) -> Identity:
+        return identity_of(cls, task_files(cls))
 
     @classmethod
     def _tools(cls) -> Toolbox:

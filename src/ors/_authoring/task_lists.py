@@ -4,6 +4,7 @@ import os
 import sys
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from inspect import getattr_static
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -124,6 +125,15 @@ def _by_split(cls: Any) -> Mapping[str, Any]:
     if not path.is_dir():
         return {"train": path}
     return {file.stem: file for file in sorted(path.iterdir()) if file.suffix.lower() in _SUFFIXES}
+
+
+def task_files(cls: Any) -> list[Path]:
+    """The files with the tasks that a class declares."""
+    if not isinstance(cls.tasks, Mapping | str | os.PathLike):
+        return []
+    with suppress(OSError):  # there is no such folder, which a listing says
+        return [_beside(cls, each) for each in _by_split(cls).values() if isinstance(each, str | os.PathLike)]
+    return []
 
 
 def _beside(cls: Any, path: str | os.PathLike[str]) -> Path:

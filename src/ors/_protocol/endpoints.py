@@ -74,6 +74,9 @@ MCP = Endpoint(f"{OWN_PREFIX}/mcp", "POST", needs_session=True)
 SCORE = Endpoint(f"{OWN_PREFIX}/mcp", "GET", needs_session=True)
 """Not of the standard: what the calls of a session have earned so far, for its owner."""
 
+DESCRIPTION = Endpoint(f"{OWN_PREFIX}/environments", "GET")
+"""Not of the standard: what an environment says about itself, below the name of the environment."""
+
 RESERVED_NAMES = frozenset({endpoint.name for endpoint in ENDPOINTS} | {OWN_PREFIX, ""})
 """First path segments with a meaning of their own: no environment may have such a name."""
 

@@ -209,6 +209,10 @@ class Environment(Bound):
         """What the environment declares of its rewards: see `AsyncEnvironment.reward_spec`."""
         return self.portal.run(self.wrapped.reward_spec)
 
+    def description(self, *, counts: bool = True) -> Mapping[str, Any] | None:
+        """What the environment says about itself: see `AsyncEnvironment.description`."""
+        return self.portal.run(lambda: self.wrapped.description(counts=counts))
+
     def is_assistant_message_final(self) -> bool:
         """Whether a message ends the episode: see `AsyncEnvironment.is_assistant_message_final`."""
         return self.portal.run(self.wrapped.is_assistant_message_final)

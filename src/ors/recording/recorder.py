@@ -42,6 +42,7 @@ class SessionRecorder:
         self._info = info
         self._sessions: dict[str, SeenSession] = {}
         self._writer: RunWriter | None = None
+        self._identified: set[str] = set()
         self._queue = WriteQueue(str(folder), most_bytes)
         _part(folder, info).close()  # reports a folder that cannot be written
         if read_info(folder).kind != "sessions":
@@ -94,6 +95,9 @@ class SessionRecorder:
     def _write(self, session: SeenSession, end: SessionEnded, seconds: float) -> None:
         if self._writer is None:
             self._writer = _part(self._folder, self._info)
+        if (name := session.start.environment) not in self._identified:
+            self._writer.identify(name, session.start.code())
+            self._identified.add(name)
         self._writer.append(record(session, end, seconds))
 
 

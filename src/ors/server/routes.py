@@ -70,6 +70,7 @@ PAGES = (
     Route("GET", READY, Pages.ready, AtRouter.MERGED, needs_key=False),
     Route("GET", METRICS, Pages.metrics, AtRouter.MERGED),
     Route("GET", OPENAPI, Pages.openapi),
+    Route("GET", f"{_protocol.DESCRIPTION.path()}/{{environment}}", Pages.description),
     Route("GET", SESSIONS, Pages.sessions, AtRouter.MERGED),
     Route("DELETE", f"{SESSIONS}/{{sid}}", Pages.end_session, AtRouter.SESSION),
     Route(_protocol.FORK.method, _protocol.FORK.path(), Pages.fork, AtRouter.SESSION),

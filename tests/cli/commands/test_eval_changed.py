@@ -48,8 +48,8 @@ def test_a_run_is_not_resumed_with_other_code_unless_that_is_asked_for(place: Pa
     done = run("eval", "--resume", "Wrong", "--allow-changed", "--json", cwd=place)
     assert (done.code, done.json["outcomes"]) == (0, {"scored": 6}), done.err
     after = kept(place)
-    assert after["content"] != before["content"]
-    assert [each["content"] for each in after["earlier"]] == [before["content"]]
+    assert after["environments"] != before["environments"]
+    assert [each["environments"] for each in after["earlier"]] == [before["environments"]]
     assert run("eval", "--resume", "Wrong", cwd=place).code == 0
     assert kept(place) == after
 

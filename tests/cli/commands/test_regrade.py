@@ -79,11 +79,12 @@ def test_the_calls_are_played_again_with_the_fixed_grader(recorded: Path) -> Non
     compared = run("runs", "compare", "first", "second", "--json", cwd=recorded).json
     assert [change["difference"] for change in compared["changes"]] == [0, 0, 0, 1, 1, 1]
     told = read_run(recorded / "second").info
-    assert told.content not in (None, read_run(recorded / "first").info.content)
+    code = told.environments["quiz"]
+    assert code.hash not in (None, read_run(recorded / "first").info.environments["quiz"].hash)
     about = told.config["regraded"]
     assert (about["source"], about["how"], about["changed"]) == ("first", {"quiz": "replay"}, 6)
     assert (about["before"], about["after"]) == (0.5, 1.0)
-    assert about["grader"]["content"] == told.content
+    assert about["grader"]["environments"]["quiz"]["hash"] == code.hash
 
 
 def test_episodes_with_other_results_are_told_apart_and_not_scored(recorded: Path) -> None:

@@ -46,7 +46,7 @@ def test_a_server_describes_its_own_environments_and_splits(served: Raw) -> None
 
 def answered(raw: Raw, operation: Operation, sid: str) -> Answer:
     """What a server answers to a plain request."""
-    path = operation.endpoint.path("mathqa").replace("{sid}", sid)
+    path = operation.endpoint.path("mathqa").replace("{sid}", sid).replace("{environment}", "mathqa")
     body: dict[str, Any] = {"name": "submit", "input": {"answer": 1}, "n": 1}
     if operation.endpoint is _protocol.CREATE:
         body = {"env_name": "mathqa", "split": "train", "index": 0}

@@ -12,6 +12,7 @@ from typing import Any
 import click
 from pydantic import TypeAdapter, ValidationError
 
+from ors._identity import Identity
 from ors.cli.errors import INTERRUPTED, Unreachable, WrongUsage, shown_path
 from ors.cli.evaluation.agents import agent_of
 from ors.cli.evaluation.plan import EvalPlan
@@ -169,10 +170,11 @@ def _default_folder(plan: EvalPlan) -> Path:
 def _played(run: EvalRun, folder: Path, given: Mapping[str, Any]) -> bool:
     """Plays; returns whether the user interrupted it."""
 
-    def opened() -> RunWriter:
+    def opened(name: str, code: Identity) -> RunWriter:
+        info = replace(_info(run.plan), environments={name: code} if code != Identity() else {})
         if given["resume"] is None:
-            return RunWriter.create(folder, _info(run.plan))
-        return _continued(folder, _info(run.plan), changed=given["allow_changed"])
+            return RunWriter.create(folder, info)
+        return _continued(folder, info, changed=given["allow_changed"])
 
     how = {name: given[name] for name in ("concurrency", "retry")}
     names = ("tokens", "cost", "seconds")

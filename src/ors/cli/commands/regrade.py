@@ -14,6 +14,7 @@ from typing import Any, get_args
 import click
 
 from ors import Environment
+from ors._identity import Identity
 from ors.cli.commands.replay import SLACK_SECONDS, SLOWER, recorded_targets
 from ors.cli.errors import CommandError, WrongUsage, clean, shown_path
 from ors.cli.evaluation.process import stopped_by_signals
@@ -130,6 +131,8 @@ class _Graders:
     source: Run
     classes: dict[str, type[Environment] | None] = field(default_factory=dict)
     """By the name of each environment of the run: the class with `grade`; None if it has none."""
+    code: dict[str, Identity] = field(default_factory=dict)
+    """The code that gives the rewards, as far as it is known."""
     tasks: dict[TaskKey, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -140,6 +143,7 @@ class _Graders:
             for name in names:
                 cls = known[known_name(list(known), self.env or name)]
                 self.classes[name] = cls if has_grade(cls) else None
+                self.code[name] = cls._identity()
 
     async def regrade(
         self, url: str, api_key: str | None, concurrency: int, writer: RunWriter, unreadable: list[str]
@@ -162,6 +166,7 @@ class _Graders:
                 new = await self._played_again(env(name), record)
             else:
                 new = await graded(record, self._grader)
+            new = replace(new, version=None, hash=None)  # the writer knows the code of the new rewards
             writer.append(new.masked(mask_secrets(self.secrets)) if self.secrets else new)
 
     async def _played_again(self, env: AsyncEnvironment, record: EpisodeRecord) -> EpisodeRecord:
@@ -191,7 +196,9 @@ def _info(source: Run, targets: Sequence[str], graders: _Graders) -> RunInfo:
     """Describes the new run. It has no model, so that `ors eval --resume` does not play into it."""
     here = None if as_url(targets[0]) else roots(targets)[0]
     info = replace(RunInfo.gathered({}, target=here), kind=source.info.kind, rewards=source.info.rewards)
-    grader = {"target": list(targets), "content": info.content, "git": info.git and asdict(info.git)}
+    info = replace(info, environments=graders.code)
+    code = {name: asdict(each) for name, each in graders.code.items()}
+    grader = {"target": list(targets), "environments": code, "git": info.git and asdict(info.git)}
     how = {name: "replay" if cls is None else "grade" for name, cls in graders.classes.items()}
     regraded = {"source": str(source.folder), "created": source.info.created, "grader": grader, "how": how}
     kept = {name: value for name, value in source.info.config.items() if name != "model"}

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from ors.cli.errors import CommandError, WrongUsage, shown_path, wrong_usage
+from ors.cli.errors import CommandError, WrongUsage, clean, shown_path, wrong_usage
 from ors.cli.options.shared import Command, CommandGroup, as_json
 from ors.cli.output.printing import print_json
 from ors.cli.output.runs import (
@@ -152,7 +152,7 @@ def compare_runs(first: Path, second: Path, as_json: bool) -> None:
     """Compare two runs task by task.
 
     Each task is compared with itself and counts the same. The test of significance is an exact permutation
-    test if up to 16 tasks differ, else the paired t-test.
+    test if up to 16 tasks differ, else the paired t-test. Other code of the environment is a warning.
     """
     before, after = _opened(first), _opened(second)
     found = compare(before.entries, after.entries)
@@ -160,6 +160,11 @@ def compare_runs(first: Path, second: Path, as_json: bool) -> None:
         raise CommandError(
             f"{shown_path(first)} and {shown_path(second)} share no task that was played to its end"
         )
+    for name in before.info.environments.keys() & after.info.environments.keys():
+        codes = before.info.environments[name], after.info.environments[name]
+        if codes[0].differs(codes[1]):
+            text = f"{clean(name)} is {codes[0]} in the first run, and {codes[1]} in the second"
+            click.echo(f"Warning: the environment differs: {text}", err=True)
     if as_json:
         print_json(comparison_json(found))
     else:

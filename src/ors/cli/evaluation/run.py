@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from ors._identity import Identity
 from ors.cli.errors import LONGEST_LINE, clean
 from ors.cli.evaluation.live_table import EvalTally, live_table
 from ors.cli.evaluation.plan import EvalPlan
@@ -52,7 +53,7 @@ class EvalRun:
 
     async def play(
         self,
-        opened: Callable[[], RunWriter],
+        opened: Callable[[str, Identity], RunWriter],
         concurrency: int,
         retry: Container[str],
         *,
@@ -61,8 +62,8 @@ class EvalRun:
     ) -> None:
         """Plays missing episodes and those that `retry` names; appends each to the run as it ends.
 
-        `opened` opens the run, once it is certain that there is something to play. Many failures in a row,
-        one that all others would share, or a limit of `total`, which all episodes share, stop the run.
+        `opened` opens the run of an environment and its code, once there is something to play. Many failures
+        in a row, one that all others would share, or a limit of `total`, which all share, stop the run.
 
         Raises:
             WrongUsage: a task or the environment does not exist.
@@ -73,7 +74,8 @@ class EvalRun:
             env = client.environment(name)
             tasks = await self.plan.tasks.tasks(env)
             declared = await env.reward_spec()
-            with opened() as writer:
+            told = await env.description(counts=False) or {}
+            with opened(name, Identity(told.get("version"), told.get("hash"))) as writer:
                 self.begun = True
                 declare(writer.folder, {name: declared})
                 tally = EvalTally(len(tasks) * self.plan.samples, Scoring.of(self.plan.as_json()))

@@ -5,9 +5,8 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import NamedTuple
 
+from ors._identity import GROUP
 from ors.cli.errors import Unreachable
-
-GROUP = "ors.environments"
 
 
 class Installed(NamedTuple):

@@ -1,9 +1,12 @@
 """One environment of a server."""
 
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
 from typing import Any, overload
+from urllib.parse import quote
 
 from ors._protocol import (
+    DESCRIPTION,
     NUM_TASKS,
     SPLITS,
     TASK,
@@ -25,6 +28,7 @@ from ors.client.requests.decode import (
 from ors.client.requests.server import RemoteServer
 from ors.client.sessions.session import AsyncSession
 from ors.client.transports.base import Bound
+from ors.errors import NotFound
 from ors.providers import Provider
 from ors.providers.convert import convert_tool_response
 from ors.types import RewardSpec, TerminalToolSpec, ToolSpec
@@ -103,6 +107,18 @@ class AsyncEnvironment(Bound):
     async def reward_spec(self) -> RewardSpec:
         """What the environment declares of its rewards: their range, and what each name means."""
         return reward_spec(object_of(await self._ask(TOOLS)))
+
+    async def description(self, *, counts: bool = True) -> Mapping[str, Any] | None:
+        """What the environment says about itself; None if its server does not tell.
+
+        The keys are those of `GET /-/environments/{name}`. With `counts` unset, tasks are not counted.
+        """
+        query = "" if counts else "?counts=false"
+        endpoint = replace(DESCRIPTION, name=f"{DESCRIPTION.name}/{quote(self.name)}{query}")
+        try:
+            return object_of(await self._ask(endpoint))
+        except NotFound:  # another package, or an older version of this one
+            return None
 
     async def is_assistant_message_final(self) -> bool:
         """Whether there is a `@terminal` tool, so that a message without tool calls ends the episode."""

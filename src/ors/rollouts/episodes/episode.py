@@ -101,6 +101,11 @@ class EpisodeRecord:
     program: JSONObject | None = None
     """If the agent ran a program for the episode: its `exit` status, the end of its `output` and `errors`."""
 
+    version: str | None = None
+    """The version of the environment's package, if it is known."""
+    hash: str | None = None
+    """The hash of the environment's code and task files, if it is known."""
+
     def masked(self, mask: Mask | None) -> Self:
         """The same without the secrets that `mask` hides. What finds it again stays: task, agent and ids."""
         names = ("outcome", "messages", "tools", "program")

@@ -1,19 +1,17 @@
 """Description of a run in `run.json`: configuration without secrets, versions and the state of its code."""
 
-import hashlib
 import os
 import platform
 import re
-import subprocess
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, Self
 
 import orjson
 
+from ors._identity import Identity, git
 from ors._json import dumps, loads
 from ors._version import __version__
 from ors.providers.messages import Seconds
@@ -22,10 +20,6 @@ from ors.rollouts.records.line import SCHEMA, check_schema, validated
 from ors.types import RewardSpec
 
 FILE = "run.json"
-GIT_SECONDS = 5.0
-MOST_FILES = 2000
-_DEPTHS = ("", "*/", "*/*/")
-_SKIPPED = re.compile(r"\..*|__pycache__|venv|node_modules|site-packages|build|dist")
 HIDDEN = "(hidden)"
 _NAMES = re.compile(
     r"(^|[-_. ])(api[-_]?keys?|keys?|secrets?|passw(or)?d|passphrase|token|auth|authorization|bearer|"
@@ -74,10 +68,10 @@ class RunInfo:
     created: Seconds = 0.0
     """Seconds since 1970."""
     schema: int = SCHEMA
-    content: str | None = None
-    """Hash of the environment's files, if they are here."""
+    environments: Mapping[str, Identity] = field(default_factory=dict)
+    """The code of its environments, as their server says."""
     earlier: tuple[Mapping[str, Any], ...] = ()
-    """Target, git state and hash before the run was resumed with others."""
+    """Target, git state and code before the run was resumed with others."""
     rewards: Mapping[str, RewardSpec] = field(default_factory=dict)
     """What its environments declare of their rewards."""
 
@@ -93,23 +87,23 @@ class RunInfo:
 
         `target` is the file or folder of the environment, whose git state is kept.
         """
-        git = None if target is None else git_state(target)
-        content = None if target is None else content_hash(target if target.is_dir() else target.parent)
-        return cls(kind, redacted(config), _versions(), git, time.time(), content=content)
+        state = None if target is None else git_state(target)
+        return cls(kind, redacted(config), _versions(), state, time.time())
 
     def resumed(self, now: "RunInfo") -> "RunInfo":
         """The description of this run from now on, which goes on as `now` describes it."""
-        earlier = self.earlier
-        if (self.config.get("target"), self.content) != (now.config.get("target"), now.content):
-            before = {"target": self.config.get("target"), "git": self.git, "content": self.content}
+        earlier, target = self.earlier, self.config.get("target")
+        if (target, self.environments) != (now.config.get("target"), now.environments):
+            before = {"target": target, "git": self.git, "environments": self.environments}
             earlier = (*earlier, before)
-        return replace(self, config=now.config, git=now.git, content=now.content, earlier=earlier)
+        return replace(self, config=now.config, git=now.git, environments=now.environments, earlier=earlier)
 
     def is_other_code(self, now: "RunInfo") -> bool:
         """Whether the environment's code has changed since, as far as both are known."""
-        if self.content is None:
+        both = self.environments.keys() & now.environments.keys()
+        if not both:
             return bool(self.git and now.git and self.git.commit != now.git.commit)
-        return now.content is not None and self.content != now.content
+        return any(self.environments[name].differs(now.environments[name]) for name in both)
 
 
 def read_info(folder: Path) -> RunInfo:
@@ -156,39 +150,11 @@ def _versions() -> dict[str, str]:
 def git_state(path: Path) -> GitState | None:
     """The git state of the work tree around a path; None if there is none, or no git."""
     folder = path if path.is_dir() else path.parent
-    commit = _git(folder, "rev-parse", "HEAD")
-    changes = _git(folder, "status", "--porcelain", "--", ".")
+    commit = git(folder, "rev-parse", "HEAD")
+    changes = git(folder, "status", "--porcelain", "--", ".")
     if commit is None or changes is None:
         return None
-    return GitState(commit, _git(folder, "symbolic-ref", "--short", "-q", "HEAD") or None, bool(changes))
-
-
-def content_hash(folder: Path) -> str:
-    """SHA-256 of the Python files in a folder, two levels deep, and of the files that git tracks there."""
-    found = {path.relative_to(folder) for depth in _DEPTHS for path in folder.glob(f"{depth}*.py")}
-    found |= {Path(name) for name in (_git(folder, "ls-files", "-z") or "").split("\0") if name}
-    digest = hashlib.sha256()
-    for name in sorted(name for name in found if not any(map(_SKIPPED.fullmatch, name.parts)))[:MOST_FILES]:
-        if not (folder / name).with_name("run.json").exists():
-            with suppress(OSError):  # it is tracked, and was deleted
-                digest.update(
-                    f"{name}\0{hashlib.sha256((folder / name).read_bytes()).hexdigest()}\0".encode()
-                )
-    return digest.hexdigest()
-
-
-def _git(folder: Path, *words: str) -> str | None:
-    try:
-        done = subprocess.run(
-            ["git", "-C", str(folder), *words],
-            capture_output=True,
-            text=True,
-            timeout=GIT_SECONDS,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout.strip() if done.returncode == 0 else None
+    return GitState(commit, git(folder, "symbolic-ref", "--short", "-q", "HEAD") or None, bool(changes))
 
 
 # ── Secrets ──

@@ -2,12 +2,13 @@
 
 import base64
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Annotated, Any, Literal, TypeVar, assert_never, get_args
 
 from pydantic import Field, TypeAdapter, ValidationError
 
+from ors._identity import Identity
 from ors._json import dumps, loads
 from ors.providers.messages import (
     AgentMessage,
@@ -47,6 +48,8 @@ class Line:
     schema: Literal[1]
     id: Annotated[str, Field(min_length=1, max_length=200)]
     environment: str
+    version: str | None = None
+    hash: str | None = None
     split: str | None = None
     index: Count | None = None
     sample: Count = 0
@@ -79,14 +82,18 @@ def adapter(kind: Any) -> TypeAdapter[Any]:
     return TypeAdapter(kind)
 
 
-def encode(record: EpisodeRecord, blobs: Blobs) -> bytes:
+def encode(record: EpisodeRecord, blobs: Blobs, environments: Mapping[str, Identity] = {}) -> bytes:
     """Encodes a record as one line that ends with a newline; its blobs are written first.
+
+    A record that does not know its environment's code gets that of `environments`.
 
     Raises:
         TypeError, ValueError: the record could not be read again.
         OSError: a blob cannot be written.
     """
     try:
+        if record.hash is None and (code := environments.get(record.task.environment)) is not None:
+            record = replace(record, version=code.version, hash=code.hash)
         line = dumps(_line(record, blobs)) + b"\n"
     except RecursionError:
         raise ValueError("nested too deeply") from None
@@ -118,6 +125,7 @@ def _line(record: EpisodeRecord, blobs: Blobs | None) -> dict[str, Any]:
         "schema": SCHEMA,
         "id": record.id,
         "environment": record.task.environment,
+        **{name: told for name in ("version", "hash") if (told := getattr(record, name)) is not None},
         "split": record.task.split,
         "index": record.task.index,
         "sample": record.sample,
@@ -246,6 +254,8 @@ def _record(found: Mapping[str, Any], blobs: Blobs) -> EpisodeRecord:
         attempts=read.attempts,
         earlier=tuple(_record({**each, "earlier": ()}, blobs) for each in read.earlier),
         program=read.program,
+        version=read.version,
+        hash=read.hash,
     )
 
 

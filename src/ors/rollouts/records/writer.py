@@ -9,6 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from ors._identity import Identity
 from ors.rollouts.episodes.episode import EpisodeRecord
 from ors.rollouts.records.files import Blobs, RunError, open_regular, write_whole
 from ors.rollouts.records.info import FILE, RunInfo, info_bytes, read_info
@@ -55,6 +56,7 @@ class RunWriter:
             raise RunError(f"{part!r} cannot be part of a file name")
         self.folder = folder
         self._blobs = Blobs(folder)
+        self._environments: Mapping[str, Identity] = {} if info is None else info.environments
         self._lock = threading.Lock()
         path = episodes_file(folder, part)
         self._file: int | None = open_regular(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
@@ -104,6 +106,16 @@ class RunWriter:
             OSError: it cannot be written.
         """
         write_whole(self.folder / FILE, info_bytes(info))
+        self._environments = info.environments
+
+    def identify(self, environment: str, code: Identity) -> None:
+        """Adds which code an environment is to the description of the run, and to the episodes that follow.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        info = read_info(self.folder)
+        self.describe(replace(info, environments={**info.environments, environment: code}))
 
     def append(self, record: EpisodeRecord) -> None:
         """Writes one episode. After a kill, the file has all of it, none of it, or a torn last line.
@@ -112,7 +124,7 @@ class RunWriter:
             TypeError, ValueError: a value of the record cannot be written as JSON.
             OSError: the disk is full, or the file cannot be written. The file is as before.
         """
-        line = encode(record, self._blobs)
+        line = encode(record, self._blobs, self._environments)
         with self._lock:
             if self._file is None:
                 raise RunError(f"The run {self.folder} is closed")

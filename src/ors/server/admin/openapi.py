@@ -24,6 +24,7 @@ from ors.types import (
     Split,
     TextBlock,
     ToolCall,
+    ToolSpec,
 )
 
 JSON = dict[str, Any]
@@ -45,6 +46,10 @@ def listed(items: JSON) -> JSON:
     return {"type": "array", "items": items}
 
 
+def _or_null(kind: str) -> JSON:
+    return {"type": [kind, "null"]}
+
+
 class Operation(NamedTuple):
     """One endpoint, in words and schemas."""
 
@@ -64,6 +69,23 @@ class Operation(NamedTuple):
 
 STATUS, SID = shape(status=STRING), shape(sid=STRING)
 TASKS = shape(tasks=listed(TASK), env_name=STRING)
+ENVIRONMENT = shape(
+    name=STRING,
+    description=STRING,
+    version=_or_null("string"),
+    hash=_or_null("string"),
+    splits=listed(shape(name=STRING, type=STRING)),
+    tools=listed(ref(ToolSpec)),
+    task_tools=listed(ref(ToolSpec)),
+    terminal_tool=_or_null("object"),
+    required_secrets=listed(STRING),
+    reward_range=_or_null("array"),
+    reward_components={"type": "object", "additionalProperties": STRING},
+    license=_or_null("string"),
+    authors=listed(STRING),
+    needs=shape(sandbox={"type": "boolean"}, network=_or_null("boolean"), memory=_or_null("integer")),
+)
+_DESCRIPTION = Endpoint(f"{_protocol.DESCRIPTION.name}/{{environment}}", "GET")
 _SESSIONS = Endpoint(SESSIONS.lstrip("/"), "GET")
 _SESSION = Endpoint(f"{SESSIONS.lstrip('/')}/{{sid}}", "DELETE")
 _CREATE_SESSION = (
@@ -149,6 +171,15 @@ OPERATIONS = (
         STATUS,
     ),
     Operation(Endpoint(METRICS.lstrip("/"), "GET"), "The metrics, for Prometheus.", "text/plain"),
+    Operation(
+        _DESCRIPTION,
+        "What an environment says about itself.",
+        ENVIRONMENT,
+        None,
+        "`num_tasks` of a split is null if counting failed, and absent with `counts=false`. `parameters` is "
+        "absent if the environment has none.",
+        query={"counts": STRING},
+    ),
     Operation(
         _SESSIONS,
         "The sessions of this key.",

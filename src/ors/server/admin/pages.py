@@ -11,13 +11,14 @@ from typing import Any, Protocol
 
 from ors._version import __version__
 from ors.errors import Forbidden, Gone, NotFound, SandboxDead, SandboxLimit
+from ors.server.admin.description import described, listed
 from ors.server.admin.live_sessions import LiveSessions, View
 from ors.server.admin.metrics import Metrics
 from ors.server.admin.tasks import TaskSearch
 from ors.server.episodes.environments import ServedEnvironment
 from ors.server.http.answers import STREAM, TEXT, Answer, Headers, Redirect, answer
 from ors.server.http.requests import Request
-from ors.server.http.routing import HOME, Coming, Route
+from ors.server.http.routing import HOME, Coming, Route, unknown_environment
 from ors.server.http.streams import Feed, Outcome
 from ors.server.sessions.api_keys import Keys
 from ors.server.sessions.forks import Fork
@@ -74,6 +75,13 @@ class Pages:
 
         splits = {name: [each.name for each in one.splits] for name, one in self._environments.items()}
         return answer(document(splits))
+
+    async def description(self, name: str, request: Request) -> Answer:
+        """What an environment says about itself; with `?counts=false`, tasks are not counted."""
+        environment = self._environments.get(name.lower())
+        if environment is None:
+            raise unknown_environment(self._environments)
+        return answer(await described(environment, counts=request.asked("counts") != "false"))
 
     def sessions(self, request: Request) -> Answer:
         """A page of this key's sessions: `?environment=`, `?state=`, `?offset=`, `?limit=`."""
@@ -161,7 +169,7 @@ class Inspector:
         return answer({"version": __version__, "server": None, "live": True, "runs": runs, "serves": True})
 
     def environments(self, request: Request) -> Answer:
-        return answer([_described(environment) for environment in self._environments.values()])
+        return answer([listed(environment) for environment in self._environments.values()])
 
     async def tasks(self, request: Request) -> Answer:
         environment = self._environments.get(request.asked("environment"))
@@ -254,20 +262,6 @@ def _file(name: str, content: bytes) -> Answer:
 def _without_waiting(request: Request, feed: Feed) -> Answer | Feed:
     # A feed never ends, so a HEAD must not wait for it.
     return Answer(200, b"", STREAM) if request.method == "HEAD" else feed
-
-
-def _described(environment: ServedEnvironment) -> dict[str, object]:
-    return {
-        "name": environment.name,
-        "description": environment.description,
-        "splits": environment.splits,
-        "tools": environment.tools.tools,
-        "task_tools": environment.task_tools,
-        "terminal_tool": environment.tools.terminal_tool,
-        "required_secrets": environment.required_secrets,
-        "reward_range": environment.rewards.range,
-        "reward_components": environment.rewards.components,
-    }
 
 
 def _view(request: Request) -> View:

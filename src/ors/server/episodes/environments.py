@@ -4,15 +4,17 @@ import asyncio
 import inspect
 import logging
 import threading
-from collections.abc import Awaitable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
+from functools import cached_property
 from operator import getitem
 from typing import Any
 
 from pydantic import BaseModel
 
 from ors._authoring.tools import SPAWN, call
+from ors._identity import Identity
 from ors._protocol import RESERVED_NAMES
 from ors.environment import Environment
 from ors.errors import BadRequest, InvalidEnvironment, ServerFailed
@@ -66,6 +68,11 @@ class ServedEnvironment:
     def tool_names(self) -> frozenset[str]:
         listed = (*self.tools.tools, *self.cls._tools().specs(shared=False))
         return frozenset(tool.name for tool in listed)
+
+    @cached_property
+    def identity(self) -> Identity:
+        """Which code this is. The first look reads files, so take it in a thread."""
+        return self.cls._identity()
 
     def check_secrets(self, secrets: Mapping[str, str]) -> None:
         """Raises BadRequest if a required secret is missing or empty; the message names it."""
@@ -177,6 +184,9 @@ class ServedEnvironment:
         if split not in self._split_names:
             names = ", ".join(repr(split.name) for split in self.splits)
             raise BadRequest(f"Invalid split; the splits are {names}")
+
+    async def in_thread(self, fn: Callable[..., Any], *args: Any) -> Any:
+        return await self._code.threads.run(fn, *args)
 
     async def _call(self, fn: Any, *args: Any) -> Any:
         SPAWN.set(self._code.threads.run)

@@ -209,7 +209,8 @@ class Endpoints:
             mask = partial(hidden, secrets=list(secrets.values())) if secrets else None
             name = environment.name
             tools = environment.tools.tools
-            started = EpisodeStarted(session.sid, name, given.split, given.index, shown, tools, mask, task)
+            about = (given.split, given.index, shown, tools, mask, task, lambda: environment.identity)
+            started = EpisodeStarted(session.sid, name, *about)
         if given.split is not None and given.index is not None:
             session.place = (given.split, given.index)
         session.start(environment.episode(task, secrets), trace, started)

@@ -1,7 +1,7 @@
 """Tables of routes: the handler of a request by its method and path, or the error for no such path."""
 
 import re
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from enum import Enum
 from functools import partial
 from typing import Any, Concatenate, Generic, NamedTuple, TypeVar
@@ -189,7 +189,7 @@ class Routes:
         return NotFound(f"Not found; the environments are: {', '.join(self._environments)}")
 
 
-def unknown_environment(environments: dict[str, ServedEnvironment]) -> NotFound:
+def unknown_environment(environments: Mapping[str, ServedEnvironment]) -> NotFound:
     return NotFound(f"Unknown environment; the environments are: {', '.join(environments)}")
 
 

@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
+from ors._identity import Identity
 from ors.types import Blocks, JSONObject, ToolSpec
 
 
@@ -87,6 +88,8 @@ class EpisodeStarted(NamedTuple):
     """Masks the session's secrets in a text; None if it has none."""
     private_task: JSONObject
     """The task with its private fields."""
+    code: Callable[[], Identity] = Identity
+    """Which code the environment is. It may read files."""
 
 
 class EpisodeForked(NamedTuple):

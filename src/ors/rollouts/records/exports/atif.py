@@ -40,6 +40,7 @@ def atif_trajectory(record: EpisodeRecord, *, version: str, save: SaveImage) -> 
             **components,
             "outcome": asdict(record.outcome),
             "task": asdict(record.task),
+            "environment": {"version": record.version, "hash": record.hash},
             "sample": record.sample,
             "seconds": record.seconds,
         },

@@ -78,7 +78,9 @@ def openai_example(record: EpisodeRecord) -> dict[str, Any]:
     """
     messages = [message for part in turns(record.messages) for message in _messages(part)]
     tools = {"tools": convert_tools(record.tools, FORMAT)} if record.tools else {}
-    return {"messages": messages, **tools}
+    code = {name: told for name in ("version", "hash") if (told := getattr(record, name)) is not None}
+    origin = {"metadata": {"environment": record.task.environment, **code}} if code else {}
+    return {"messages": messages, **tools, **origin}
 
 
 def _messages(part: SystemMessage | UserMessage | Turn) -> list[dict[str, Any]]:
