@@ -108,7 +108,7 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workshop]:
     [
         line
         for line in EXAMPLES
-        if not re.match("ors (serve|route|init|inspect|view|hosts|sandbox root|mcp .*--for)", line)
+        if not re.match("ors (serve|route|init|inspect|view|hosts|sandboxes|sandbox root|mcp .*--for)", line)
     ],
 )
 def test_an_example_works(example: str, workshop: Workshop) -> None:
@@ -135,6 +135,13 @@ def test_an_example_of_serve_works(example: str, workshop: Workshop) -> None:
     words = shlex.split(workshop.line(example))[1:]
     with running(*words, cwd=workshop.folder, env={"ORS_SERVE_PORT": "0"}) as server:
         server.line("^Try: curl")
+        assert server.stop().code == 0
+
+
+@pytest.mark.parametrize("example", [line for line in EXAMPLES if line.startswith("ors sandboxes")])
+def test_an_example_of_sandboxes_works(example: str, workshop: Workshop) -> None:
+    with running(*shlex.split(workshop.line(example))[1:], cwd=workshop.folder) as server:
+        server.line(f"OPENREWARD_SESSION_URL={server.url()}$")
         assert server.stop().code == 0
 
 

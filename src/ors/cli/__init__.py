@@ -33,6 +33,7 @@ COMMANDS = {
     "bench": ("bench:bench", "Measure calls and episodes per second."),
     "runs": ("runs:runs", "List, show, compare, check and export runs."),
     "sandbox": ("sandbox:sandbox", "Check how this machine isolates programs, and make roots."),
+    "sandboxes": ("sandboxes:sandboxes", "Serve sandboxes to programs that use openreward."),
     "config": ("config:config", "Show every setting and where it comes from."),
     "completion": ("config:completion", "Print the completion script for a shell."),
 }
@@ -42,7 +43,7 @@ GROUPS = {
     "Write": ("init", "play", "test"),
     "Look": ("list", "tasks", "tools", "prompt", "call", "inspect"),
     "Evaluate": ("eval", "mcp", "runs", "view", "replay", "regrade"),
-    "Operate": ("serve", "route", "hosts", "check", "bench", "sandbox", "config", "completion"),
+    "Operate": ("serve", "route", "hosts", "check", "bench", "sandbox", "sandboxes", "config", "completion"),
 }
 """The commands as `ors --help` lists them."""
 

@@ -30,15 +30,21 @@ _TYPES = _at(
 _AUTHORING = _at(
     "ors.openreward.environments", "Environment Server Toolset download_text terminal tool upload_text"
 )
-_SANDBOXES = _at(
-    "ors.openreward.sandboxes",
-    "AsyncSandboxesAPI RunResult SandboxBucketConfig SandboxEgressRule SandboxHostAlias SandboxNetworkPolicy "
-    "SandboxSettings SandboxSidecarContainer SandboxesAPI hf_model_rules",
-)
-_TRANSFERS = _at(
-    "ors.openreward.sandboxes",
-    "FileTooLargeError FileTransferError FileTransferResult MachineSize PodTerminatedError",
-)
+_SANDBOXES = {
+    **_at("ors.openreward.sandboxes", "AsyncSandboxesAPI RunResult SandboxesAPI"),
+    **_at(
+        "ors.openreward.settings",
+        "SandboxBucketConfig SandboxEgressRule SandboxHostAlias SandboxNetworkPolicy SandboxSettings "
+        "SandboxSidecarContainer hf_model_rules",
+    ),
+}
+_TRANSFERS = {
+    **_at(
+        "ors.openreward.sandboxes",
+        "FileTooLargeError FileTransferError FileTransferResult PodTerminatedError",
+    ),
+    "MachineSize": "ors.openreward.settings",
+}
 _BLOCKS = {**_at("ors.types", "ImageBlock TextBlock"), "ToolCallError": "ors.errors"}
 MODULES: Mapping[str, Mapping[str, str]] = {
     "openreward": {**_SANDBOXES, **_at("ors.openreward.sandboxes", "AsyncOpenReward OpenReward")},

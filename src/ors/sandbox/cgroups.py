@@ -13,6 +13,8 @@ SPARE = 8
 """Processes of a group that are not the agent's programs: bwrap, the agent, and those that copy files."""
 
 
+PERIOD = 100_000
+"""Microseconds of a period, of which each CPU of a limit has so many; the kernel's own default."""
 SOCKETS = "memory.kmem.tcp.limit_in_bytes"
 """Version 1 counts the buffers of sockets by themselves."""
 
@@ -94,8 +96,13 @@ def create(spec: SandboxSpec) -> Cgroup | None:
 
 
 def _set(file: Path, value: int) -> None:
-    # Limits of swap and sockets do not exist where there is no swap accounting.
-    if file.exists() or file.name not in ("memory.swap.max", "memory.memsw.limit_in_bytes", SOCKETS):
+    # Limits of swap and sockets do not exist where there is no swap accounting; others may not be delegated.
+    if file.exists() or file.name not in (
+        "memory.swap.max",
+        "memory.memsw.limit_in_bytes",
+        SOCKETS,
+        "cpu.max",
+    ):
         file.write_text(str(value))
 
 
@@ -107,17 +114,18 @@ def _parents(spec: SandboxSpec) -> Iterator[tuple[Path, dict[str, int]]]:
     """
     mounts, own = dict(_mounts()), dict(_own())
     pids = {"pids.max": spec.processes + SPARE}
+    quota = {"cpu.max": int(spec.cpus * PERIOD)} if spec.cpus else {}
     if "memory" in mounts and "pids" in mounts:
         memory = {"memory.limit_in_bytes": spec.memory, "memory.memsw.limit_in_bytes": spec.memory}
         memory[SOCKETS] = spec.memory // 4
         yield _below(mounts["memory"], own["memory"]), memory
         yield _below(mounts["pids"], own["pids"]), pids
         if "cpu" in mounts:  # a share for the sandbox, not for each of its processes
-            yield _below(mounts["cpu"], own["cpu"]), {}
+            yield _below(mounts["cpu"], own["cpu"]), quota and {"cpu.cfs_quota_us": quota["cpu.max"]}
     elif "" in mounts:
         yield (
             _delegated(mounts[""], own[""]),
-            {"memory.max": spec.memory, "memory.swap.max": 0, **pids},
+            {"memory.max": spec.memory, "memory.swap.max": 0, **pids, **quota},
         )
 
 

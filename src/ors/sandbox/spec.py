@@ -38,6 +38,8 @@ class SandboxSpec:
     """`none`: a loopback of its own. `host`: the host's network, with everything that listens on it."""
     memory: int = 512 * MB
     """Most memory of all processes together; files in the sandbox are in memory too, and count."""
+    cpus: float | None = None
+    """Most CPUs at a time, where this process may make control groups. By default: all."""
     processes: int = 64
     """Most processes and threads."""
     disk: int = 0

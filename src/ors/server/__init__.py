@@ -14,10 +14,11 @@ from ors.limits import Limits
 from ors.server.app import App
 from ors.server.connections.asgi import ASGI
 from ors.server.episodes.author_code import AuthorCode
-from ors.server.episodes.environments import served_environments
+from ors.server.episodes.environments import ServedEnvironment, served_environments
 from ors.server.episodes.error_text import ErrorText, ReturnErrors
 from ors.server.episodes.threads import Threads
 from ors.server.http.origin_check import is_loopback as is_loopback
+from ors.server.http.routing import Owner, Route
 from ors.server.observe.counters import SandboxCounts
 from ors.server.observe.events import Observer, Observers, Recorder
 from ors.server.process.runner import Runner, bound
@@ -84,6 +85,12 @@ class Server:
         self._app.inspect(bool(inspector))
         self.app = ASGI(self._app)
         """The ASGI application, for any ASGI server."""
+
+    def extend(
+        self, make: Callable[[App, dict[str, ServedEnvironment]], Owner], rows: Sequence[Route[Owner]]
+    ) -> None:
+        """Answers further paths: `make` returns the owner of the handlers in `rows`."""
+        self._app.extend(make, rows)
 
     def show_runs(self, runs: "RecordedRuns") -> None:
         """Shows recorded runs in the inspector; `ors.inspector.RunsApi` reads them from a folder."""

@@ -2,8 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
 from ors._json import dumps
 from ors._sandbox_observer import SANDBOX_OBSERVER
@@ -23,8 +23,8 @@ from ors.server.http.body_values import SMALL_BODY, is_light, parsed
 from ors.server.http.endpoints import Endpoints
 from ors.server.http.mcp import MCP
 from ors.server.http.origin_check import LOOPBACK, OriginCheck, is_preflight
-from ors.server.http.requests import Request
-from ors.server.http.routing import Routes
+from ors.server.http.requests import RAW_BODIES, Request
+from ors.server.http.routing import Owner, Route, Routes
 from ors.server.http.streams import CallTimers, HeavyBodies, Later, Outcome, Stream
 from ors.server.observe.events import Closing, EpisodeEnded, LoopHeld, Rejected
 from ors.server.observe.log import LOGGED, EventLog
@@ -109,6 +109,7 @@ class App(Part):
         self._live = LiveSessions(shared, self.sessions, environments, keys)
         self._subscribe()
         self.inspector = Inspector(self._live, self.sessions, environments, keys)
+        self._further: list[tuple[Any, Sequence[Route[Any]]]] = []
         self._routes = self._all_routes()
         self._heavy_bodies = HeavyBodies(code.threads)
 
@@ -131,6 +132,8 @@ class App(Part):
         if self.inspecting:
             routes.add(self.inspector, INSPECTOR)
             routes.add(self.inspector.runs, self.inspector.run_routes())
+        for owner, rows in self._further:
+            routes.add(owner, rows)
         return routes
 
     def _is_visit(self, request: Request) -> bool:
@@ -151,6 +154,13 @@ class App(Part):
 
     def show_runs(self, runs: RecordedRuns) -> None:
         self.inspector.runs = runs
+        self._routes = self._all_routes()
+
+    def extend(
+        self, make: Callable[["App", dict[str, ServedEnvironment]], Owner], rows: Sequence[Route[Owner]]
+    ) -> None:
+        """Answers further paths, or paths of the standard in another way."""
+        self._further.append((make(self, self._environments), rows))
         self._routes = self._all_routes()
 
     def guard(self, host: str, *, loopback: bool) -> None:
@@ -203,7 +213,7 @@ class App(Part):
                 if elsewhere is not None:
                     return elsewhere
             handler = self._routes.exact.get((request.method, request.path)) or self._routes.find(request)
-            if len(request.body) > SMALL_BODY:
+            if len(request.body) > SMALL_BODY and request.path not in RAW_BODIES:
                 if not is_light(request.body):
                     coming = self._heavy_bodies.answered(request, lambda: handler(request))
                     return Later(request, coming, self.tasks, self._failed)

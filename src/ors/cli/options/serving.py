@@ -43,7 +43,7 @@ class _Count(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no suc
         return int(value)
 
 
-class _Bytes(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no such arguments
+class Bytes(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no such arguments
     """An amount of memory: 500M, 2G, 2GiB, or a number of bytes."""
 
     name = "SIZE"
@@ -67,7 +67,7 @@ class Workers:
         show_default=False,
     )
     max_worker_memory: int | None = flag(
-        "Replace a worker that uses more memory than this; kill it at twice that.", type=_Bytes()
+        "Replace a worker that uses more memory than this; kill it at twice that.", type=Bytes()
     )
     drain_seconds: float = flag(
         "How long a replaced worker (SIGHUP) may keep its sessions.", type=click.FloatRange(0), default=3600.0

@@ -222,7 +222,7 @@ class Sessions:
                 text = f"Session expired: it may live {limits.life_seconds:g} s"
                 self._end(session, text, "life", now)
             elif session.seen + limits.idle_seconds < now:
-                if session.running:
+                if session.running and not session.needs_pings:
                     session.seen = now  # a running call counts as activity
                 else:
                     self._end(session, "Session expired", "expired", now)

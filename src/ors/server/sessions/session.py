@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Iterable
+from collections.abc import Coroutine
 from typing import Any, NoReturn
 
 from ors._json import dumps
@@ -52,6 +52,7 @@ class ServerSession:
         "forks",
         "key",
         "limits",
+        "needs_pings",
         "place",
         "score",
         "seen",
@@ -75,6 +76,8 @@ class ServerSession:
         self.episode: Episode | None = None
         self.place: tuple[str, int] | None = None
         """The split and the index of its task; None if the client gave the task whole."""
+        self.needs_pings = False
+        """Whether it expires without requests even while a call runs."""
         self.score = Score()
         self._opening: asyncio.Task[Any] | None = None
         self._settled: asyncio.Future[None] | None = None  # set while somebody waits for the end of CREATING
@@ -283,7 +286,7 @@ class ServerSession:
         assert self.episode is not None
         return await self.episode.fork(count)
 
-    def calls(self) -> Iterable[Call]:
+    def calls(self) -> Calls:
         """Running calls, and those whose results are kept."""
         return self._calls
 
