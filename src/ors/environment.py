@@ -107,8 +107,7 @@ class Environment(ABC):
         Raises:
             InvalidEnvironment: a value is wrong or missing, or there is no such parameter.
         """
-        config = validated(cls, parameters)
-        space: dict[str, Any] = {} if config is None else {"config": config}
+        space: dict[str, Any] = {"config": validated(cls, parameters)} if parameters else {}
         space |= {name: getattr(cls, name) for name in ("__module__", "__qualname__", "__doc__")}
         if name is not None:
             space["name"] = classmethod(lambda cls: name)

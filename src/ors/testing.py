@@ -8,13 +8,31 @@ async def test_the_right_answer_is_rewarded() -> None:
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from typing import Any
 
 from ors import Environment, JSONObject, Server
 from ors.client import ASGITransport, AsyncORS, AsyncSession, Options, Task
 
-__all__ = ["client", "session"]
+__all__ = ["client", "environment", "session"]
 
 IN_PROCESS = "http://in-process"
+
+
+def environment(target: str, config: Mapping[str, Any] | None = None) -> type[Environment]:
+    """The environment of a TARGET, such as an installed name or `package.module:Class`, with parameters.
+
+    Raises:
+        InvalidEnvironment: a parameter is wrong.
+        ValueError: the TARGET is not one environment.
+    """
+    from click import ClickException  # late: a test with a class needs no command line
+
+    from ors.cli.targets.resolve import one_environment
+
+    try:
+        return one_environment(target).configured(**(config or {}))
+    except ClickException as error:
+        raise ValueError(error.message) from None
 
 
 @asynccontextmanager

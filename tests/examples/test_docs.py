@@ -5,6 +5,7 @@ import asyncio
 import inspect
 import re
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from ors.cli import ors as command_line
 from ors.cli.settings import commands_of
 from ors.client import ORS
 from ors.rollouts import Conversation, TaskRef, Transcript
-from ors.rollouts.records import line_schema
+from ors.rollouts.records import RunInfo, RunWriter, export_run, line_schema, read_run
 from tests.examples.test_guides import FOLLOWED
 from tests.examples.test_readme import ROOT, blocks
 from tests.support.episode_records import episode
@@ -130,11 +131,18 @@ def test_the_conformance_page_checks_a_server(capsys: pytest.CaptureFixture[str]
     assert capsys.readouterr().out == ""  # nothing has failed
 
 
-def test_the_rollouts_page_plays_its_episodes(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_rollouts_page_plays_its_episodes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     namespace: dict[str, Any] = {}
+    with RunWriter.create(tmp_path / "run", RunInfo()) as writer:
+        for n, spec in enumerate(reversed(Adder.list_tasks("train"))):  # an older order
+            writer.append(replace(episode(n, n / 10), task=TaskRef("adder", "train", n, spec)))
+    export_run(read_run(tmp_path / "run"), "difficulty", tmp_path / "difficulty.jsonl")
     with serving(Server([Adder])) as url:
         for code in blocks("docs/guides/rollouts.md"):
             exec(code.replace("http://127.0.0.1:8080", url), namespace)
+        sampler, means = asyncio.run(namespace["known"](tmp_path / "difficulty.jsonl"))
+    assert means == {index: (9 - index) / 10 for index in range(10)}
+    assert next(sampler).environment == "adder"
     assert "Scored" in capsys.readouterr().out
     assert (namespace["record"].reward, namespace["rewards"]) == (1.0, [1.0] * 40)
     assert (namespace["failures"], namespace["outcomes"]) == ([], ["scored"] * 10)

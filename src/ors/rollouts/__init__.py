@@ -15,7 +15,7 @@ from ors.rollouts.episodes.outcome import Failed, Outcome, Refused, Scored, Trun
 from ors.rollouts.episodes.played import play
 from ors.rollouts.episodes.rules import EpisodeLimits, PlayArguments, Reduction, RolloutArguments, Rules
 from ors.rollouts.episodes.stepped import SteppedEpisode
-from ors.rollouts.episodes.task import EpisodeKey, TaskKey, episode_key, task_key
+from ors.rollouts.episodes.task import EpisodeKey, TaskKey, episode_key, task_hash, task_key
 from ors.rollouts.regrading import Transcript
 from ors.rollouts.samplers import TaskSampler
 from ors.rollouts.sync import SteppedEpisodeSync, play_sync, rollouts_sync
@@ -57,5 +57,6 @@ __all__ = [
     "play_sync",
     "rollouts",
     "rollouts_sync",
+    "task_hash",
     "task_key",
 ]

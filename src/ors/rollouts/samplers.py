@@ -1,18 +1,22 @@
 """TaskSampler: an endless draw of tasks, for training."""
 
 import hashlib
+import json
 import random
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from functools import cached_property
 from itertools import accumulate, chain
-from typing import Any, Literal
+from pathlib import Path
+from typing import Any, Literal, Self
 
 from ors.client import Task
 from ors.rollouts.episodes.episode import EpisodeRecord, TaskRef
 from ors.rollouts.episodes.outcome import Failed
-from ors.rollouts.episodes.task import GivenTask, task_key
+from ors.rollouts.episodes.task import GivenTask, task_hash, task_key
 
+Weights = Literal["uniform", "variance"]
 _SLOWEST_CHANGE = 0.05
 _LEAST_WEIGHT = 0.1
 
@@ -41,7 +45,7 @@ class TaskSampler(Iterator[GivenTask]):
         tasks: Sequence[GivenTask],
         *,
         seed: int = 0,
-        weights: Literal["uniform", "variance"] = "uniform",
+        weights: Weights = "uniform",
         splits: Mapping[str, float] | None = None,
     ) -> None:
         """Draws from `tasks`.
@@ -66,6 +70,32 @@ class TaskSampler(Iterator[GivenTask]):
         self._drawn = 0
         self._rewards: dict[str, _Rewards] = {}
         self._largest = 0.0
+
+    @classmethod
+    def from_file(
+        cls, path: str | Path, tasks: Sequence[TaskRef], *, weights: Weights = "variance", **arguments: Any
+    ) -> Self:
+        """Draws from `tasks`, and begins with the rewards in a file of `ors runs export --format difficulty`.
+
+        Tasks are found by their content, the `spec` that their environment lists; those of the same content
+        by split and index too. Tasks that are not in the file count as varied.
+
+        Raises:
+            OSError: the file cannot be read.
+            ValueError: it is another file, it has none of the tasks, or an argument is not valid.
+        """
+        made, known = cls(tasks, weights=weights, **arguments), _read(Path(path))
+        contents = [(task.environment, task_hash(task.spec or {})) for task in tasks]
+        times = Counter(contents)
+        for task, content in zip(tasks, contents, strict=True):
+            rows = known.get(content, {})
+            alone = len(rows) == times[content] == 1
+            if found := rows.get(next(iter(rows)) if alone else _label(task)):
+                made._rewards[_label(task)] = found
+        if not made._rewards:
+            raise ValueError(f"{path} has none of these tasks: give TaskRefs with the specs that are listed")
+        made._largest = max(each.variance for each in made._rewards.values())
+        return made
 
     def __next__(self) -> GivenTask:
         draw = random.Random(f"{self._seed}/{self._drawn}")
@@ -121,6 +151,19 @@ class TaskSampler(Iterator[GivenTask]):
             return 1.0
         share = rewards.variance / self._largest if self._largest else 0.0
         return _LEAST_WEIGHT + (1 - _LEAST_WEIGHT) * share
+
+
+def _read(path: Path) -> dict[tuple[str, str], dict[str, _Rewards]]:
+    """The rewards of tasks by environment and content, and then by label."""
+    known: dict[tuple[str, str], dict[str, _Rewards]] = {}
+    for number, line in enumerate(path.read_text("utf-8").splitlines(), 1):
+        try:
+            row = json.loads(line)
+            same = known.setdefault((row["environment"], row["task"]), {})
+            same[f"{row['split']}/{row['index']}"] = _Rewards(row["attempts"], row["mean"], row["variance"])
+        except (ValueError, TypeError, KeyError) as error:
+            raise ValueError(f"{path}:{number} is not the difficulty of a task: {error!r:.200}") from None
+    return known
 
 
 def _pools(

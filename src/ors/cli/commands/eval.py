@@ -21,11 +21,21 @@ from ors.cli.evaluation.report import print_report, report_json, verdict
 from ors.cli.evaluation.run import EvalRun
 from ors.cli.evaluation.task_choice import TaskChoice
 from ors.cli.options.evaluation import eval_flags, rules_of
-from ors.cli.options.shared import TARGET, Command, api_key, as_json, environment, secrets, typed
+from ors.cli.options.shared import (
+    TARGET,
+    Command,
+    api_key,
+    as_json,
+    environment,
+    parameters,
+    secrets,
+    typed,
+)
 from ors.cli.output.printing import print_json
 from ors.cli.targets.connect import completed_secrets, greet
 from ors.cli.targets.process import served
 from ors.cli.targets.resolve import as_url, roots
+from ors.cli.targets.variants import given_settings, words
 from ors.rollouts import EpisodeLimits
 from ors.rollouts.agents import Prices
 from ors.rollouts.records import Run, RunError, RunInfo, RunWriter, draw, read_run
@@ -66,6 +76,7 @@ ON_RESUME = frozenset((
     "--resume", type=click.Path(file_okay=False, path_type=Path), metavar="FOLDER",
     help="Resume: play missing episodes, and those that failed (--retry).",
 )  # fmt: skip
+@parameters
 @environment
 @secrets
 @api_key
@@ -92,7 +103,7 @@ def eval_command(where: str | None, **given: Any) -> None:
     agent = agent_of(plan)
     given["concurrency"] = affordable(given["concurrency"])  # before a TARGET's server inherits the limit
     with ExitStack() as stack:
-        url = as_url(plan.target) or stack.enter_context(served(plan.target))
+        url = as_url(plan.target) or stack.enter_context(served(plan.target, variant=words(plan.settings)))
         greet(url, given["api_key"])
         local = as_url(plan.target) is None
         found = completed_secrets(
@@ -114,6 +125,7 @@ def _new_plan(where: str | None, given: Mapping[str, Any]) -> EvalPlan:
     return EvalPlan(
         target=where,
         environment=given["env"],
+        settings=tuple(given_settings()),
         model=given["model"],
         base_url=given["base_url"],
         model_options=_model_options(given),
@@ -156,6 +168,7 @@ def _resumed_plan(where: str | None, given: Mapping[str, Any]) -> EvalPlan:
     return replace(
         plan,
         target=where or plan.target,
+        settings=tuple(given_settings()) if typed("settings") else plan.settings,
         base_url=given["base_url"] or plan.base_url,
         retries=given["retries"] if typed("retries") else plan.retries,
     )

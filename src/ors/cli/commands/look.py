@@ -18,6 +18,7 @@ from ors.cli.options.shared import (
     as_json,
     environment,
     opening,
+    parameters,
 )
 from ors.cli.output.banner import offered, print_offered
 from ors.cli.output.printing import (
@@ -107,6 +108,7 @@ def _print_page(listed: dict[str, Any], page: int, size: int) -> None:
     examples=["ors list adder", "ors list http://127.0.0.1:8080 --json", "ors list --installed"],
 )
 @click.argument("where", metavar="URL|TARGET", type=TARGET, required=False)
+@parameters
 @click.option("--installed", "by_name", is_flag=True, help="List the environments of installed packages.")
 @api_key
 @as_json

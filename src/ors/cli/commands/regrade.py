@@ -15,7 +15,7 @@ import click
 
 from ors import Environment
 from ors._identity import Identity
-from ors.cli.commands.replay import SLACK_SECONDS, SLOWER, recorded_targets
+from ors.cli.commands.replay import SLACK_SECONDS, SLOWER, recorded_targets, recorded_variant
 from ors.cli.errors import CommandError, WrongUsage, clean, shown_path
 from ors.cli.evaluation.process import stopped_by_signals
 from ors.cli.options.shared import TARGET, Command, api_key, as_json, environment, secrets
@@ -24,6 +24,7 @@ from ors.cli.output.runs import warn_of_skipped
 from ors.cli.targets.connect import PATIENCE, greet, known_name
 from ors.cli.targets.process import served
 from ors.cli.targets.resolve import as_url, environments, roots
+from ors.cli.targets.variants import words
 from ors.client import AsyncEnvironment, AsyncORS
 from ors.rollouts import EpisodeRecord, Failed, Rules, TaskKey, TaskRef, task_key
 from ors.rollouts.episodes.rules import ReductionName
@@ -96,7 +97,8 @@ def _regraded(
     source, targets = graders.source, graders.targets
     with _staged(out) as folder, ExitStack() as stack:
         lacking = None in graders.classes.values()
-        url = as_url(targets[0]) or (stack.enter_context(served(*targets)) if lacking else "")
+        server = served(*targets, variant=words(*recorded_variant(source)))
+        url = as_url(targets[0]) or (stack.enter_context(server) if lacking else "")
         if url:
             greet(url, api_key)
         info = _info(source, targets, graders)
@@ -139,7 +141,9 @@ class _Graders:
         names = sorted({entry.task.environment for entry in self.source.entries})
         self.classes = dict.fromkeys(names)
         if as_url(self.targets[0]) is None:
-            known = {cls.name().lower(): cls for cls in environments(self.targets)}
+            known = {
+                cls.name().lower(): cls for cls in environments(self.targets, *recorded_variant(self.source))
+            }
             for name in names:
                 cls = known[known_name(list(known), self.env or name)]
                 self.classes[name] = cls if has_grade(cls) else None

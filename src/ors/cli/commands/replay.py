@@ -19,6 +19,7 @@ from ors.cli.output.runs import warn_of_skipped
 from ors.cli.targets.connect import PATIENCE, greet, known_name
 from ors.cli.targets.process import served
 from ors.cli.targets.resolve import as_url
+from ors.cli.targets.variants import words
 from ors.client import AsyncORS
 from ors.errors import ORSError
 from ors.rollouts import EpisodeRecord, task_key
@@ -137,7 +138,13 @@ def _chosen(run: Run, splits: Sequence[str], tasks: str | None, found: Replayed)
 def _url(run: Run, where: str | None, stack: ExitStack) -> str:
     """The address of the server; a TARGET is served until the stack ends."""
     targets = [where] if where is not None else recorded_targets(run)
-    return as_url(targets[0]) or stack.enter_context(served(*targets))
+    variant = words(*recorded_variant(run))
+    return as_url(targets[0]) or stack.enter_context(served(*targets, variant=variant))
+
+
+def recorded_variant(run: Run) -> list[list[str]]:
+    """What `--set` and `--as` said when a run was recorded."""
+    return [list(run.info.config.get(name) or ()) for name in ("settings", "names")]
 
 
 def recorded_targets(run: Run) -> list[str]:

@@ -199,6 +199,7 @@ def check_run(run: Path, strict: bool, as_json: bool) -> None:
     examples=[
         "ors runs export runs/first --format openai --out sft.jsonl --min-reward 1",
         "ors runs export runs/first --format atif --out trajectories",
+        "ors runs export runs/gold --format difficulty --out difficulty.jsonl",
     ],
 )
 @RUN
@@ -206,13 +207,13 @@ def check_run(run: Path, strict: bool, as_json: bool) -> None:
     "--format",
     type=click.Choice(FORMATS),
     required=True,
-    help="openai: Chat Completions; atif: trajectories.",
+    help="openai: Chat Completions; atif: trajectories; difficulty: statistics of each task.",
 )
 @click.option(
     "--out",
     type=click.Path(path_type=Path),
     required=True,
-    help="File of JSON lines (openai), or folder of one file per episode (atif).",
+    help="File of JSON lines (openai, difficulty), or folder of one file per episode (atif).",
 )
 @click.option("--min-reward", type=float, metavar="REWARD", help="Only episodes with at least this reward.")
 @click.option(
@@ -235,7 +236,11 @@ def export(
 
     openai: one line per episode with the messages and tools of Chat Completions, for supervised fine-tuning.
     atif: trajectories of the Agent Trajectory Interchange Format.
+    difficulty: one line per task with the attempts that count, and their mean, variance and length, for
+    TaskSampler.from_file and other curricula. A task is named by its content.
     """
+    if format == "difficulty" and (min_reward is not None or outcomes):
+        raise WrongUsage("--format difficulty counts all episodes: leave out --min-reward and --outcome")
     found = _opened(run)
     wanted = outcomes or (("scored",) if format == "openai" else OUTCOMES)
     done = export_run(found, format, out, min_reward=min_reward, outcomes=wanted)

@@ -19,11 +19,21 @@ from ors.cli.options.listening import Access, check_exposure, in_words
 from ors.cli.options.listening import listener as listening
 from ors.cli.options.ray import OnRay
 from ors.cli.options.serving import Inherited, Workers, check_together, limit_flags
-from ors.cli.options.shared import TARGET, Command, address_flags, as_json, given, log_flags, options
+from ors.cli.options.shared import (
+    TARGET,
+    Command,
+    address_flags,
+    as_json,
+    given,
+    log_flags,
+    options,
+    parameters,
+)
 from ors.cli.output import logging as logs
 from ors.cli.output.banner import Banner
 from ors.cli.targets.reload import refusing, started, supervise
 from ors.cli.targets.resolve import built, environments, roots
+from ors.cli.targets.variants import given_settings
 from ors.cluster.local.messages import VARIABLE, WorkerConfig
 from ors.server import ApiKey, is_loopback
 from ors.server.process.system import Lifeline, leave
@@ -43,6 +53,7 @@ SHOWS_SOURCE = (
 @dataclass(frozen=True)
 class Serving:
     targets: Sequence[str]
+    names: Sequence[str]
     host: str
     port: int
     access: Access
@@ -52,6 +63,10 @@ class Serving:
     as_json: bool
     record: Path | None
     record_private: bool
+
+    @property
+    def roots(self) -> list[Path]:
+        return roots([*self.targets, *(each.partition(":")[2] for each in self.names)])
 
     @property
     def private(self) -> bool:
@@ -126,7 +141,9 @@ class Serving:
         from ors.rollouts.records import RunError, RunInfo
 
         config = {"command": "serve", "targets": list(self.targets), "reward": REWARD}
-        info = RunInfo.gathered(config, kind="sessions", target=roots(self.targets)[0])
+        variant = {"settings": list(given_settings()), "names": list(self.names)}
+        config |= {name: value for name, value in variant.items() if value}
+        info = RunInfo.gathered(config, kind="sessions", target=self.roots[0])
         try:
             return [SessionRecorder(self.record, info, keep_private=self.record_private)]
         except RunError as error:
@@ -160,7 +177,15 @@ class Serving:
     cls=Command,
     examples=["ors serve adder", "ors serve adder/src/adder/environment.py:Adder --port 8000 --reload"],
 )
-@click.argument("targets", nargs=-1, required=True, type=TARGET, metavar="TARGET...")
+@click.argument("targets", nargs=-1, type=TARGET, metavar="[TARGET]...")
+@parameters
+@click.option(
+    "--as",
+    "names",
+    multiple=True,
+    metavar="NAME:TARGET",
+    help="Serve the environment of TARGET as NAME, with parameters of its own. Repeatable.",
+)
 @address_flags
 @click.option(
     "--reload",
@@ -192,6 +217,7 @@ class Serving:
 @options("Ray", "on_ray", OnRay)
 def serve(
     targets: Sequence[str],
+    names: Sequence[str],
     host: str,
     port: int,
     reloading: bool,
@@ -209,10 +235,13 @@ def serve(
     Without :Class, all environments in it are served.
     """
     inherited.take()
+    names = [each for each in names if each]
+    if not targets and not names:
+        raise WrongUsage("Give a TARGET, or --as NAME:TARGET")
     check_together(on_ray, workers, access, reloading)
     access.check_certificate()
     host = "" if on_ray.ray is not None and not given("host") else host  # on Ray, each node's address
-    serving = Serving(targets, host, port, access, access.all_keys(inherited.keys), **shown)
+    serving = Serving(targets, names, host, port, access, access.all_keys(inherited.keys), **shown)
     if serving.record_private and serving.record is None:
         raise WrongUsage("--record-private needs --record FOLDER")
     check_exposure(host, bool(serving.keys or access.insecure), "Set a key in ORS_API_KEYS")
@@ -237,7 +266,7 @@ def _serve(
     if on_ray.ray is None:
         for number in (signal.SIGINT, signal.SIGTERM):  # until the server sets its own handlers
             signal.signal(number, lambda number, frame: leave())
-    classes = environments(serving.targets)
+    classes = environments(serving.targets, names=serving.names)
     if on_ray.ray is not None:
         serving.deploy(on_ray, classes, workers.drain_seconds, how)
     elif inherited.worker_config is not None and inherited.line is not None:
@@ -275,4 +304,4 @@ def _reload(serving: Serving, limits: Limits) -> int:
         raise WrongUsage("--reload needs a POSIX system")
     ending_seconds = limits.grace_seconds + 2 * limits.teardown_seconds + RELOAD_LAST_SECONDS
     listener = listening(serving.host, serving.port)
-    return supervise(roots(serving.targets), listener, serving.access.api_key, ending_seconds)
+    return supervise(serving.roots, listener, serving.access.api_key, ending_seconds)

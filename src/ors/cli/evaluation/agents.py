@@ -51,7 +51,7 @@ def _solution(plan: EvalPlan) -> dict[str, Any]:
     """Options of the gold agent: the environment's `solve`, and its tasks with their private fields."""
     if as_url(plan.target) is not None:
         raise WrongUsage("The gold agent needs a TARGET: it plays what the environment's solve() returns")
-    cls = _class(environments([plan.target]), plan.environment)
+    cls = _class(environments([plan.target], plan.settings), plan.environment)
     solve = getattr(cls, "solve", None)
     # A method that is not bound to the class, such as a tool of that name, is no solution.
     if solve is None or inspect.isfunction(inspect.getattr_static(cls, "solve")):

@@ -27,6 +27,8 @@ class EvalPlan(Rules):
     target: str
     """URL or TARGET."""
     environment: str | None
+    settings: tuple[str, ...] = ()
+    """Parameters of a TARGET, as `--set` gives them."""
     model: str
     """The agent's name, such as "openai:gpt-5"."""
     base_url: str | None = None

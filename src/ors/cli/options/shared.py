@@ -21,6 +21,7 @@ from ors.cli.errors import WrongUsage
 from ors.cli.output import logging as logs
 from ors.cli.targets.connect import chosen, completed, connected, opened
 from ors.cli.targets.resolve import as_url
+from ors.cli.targets.variants import SETTINGS
 from ors.client import Environment, Session
 from ors.errors import SessionLost
 
@@ -35,6 +36,13 @@ class Command(click.Command):
     def __init__(self, *args: Any, examples: Sequence[str] = (), **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.examples = examples
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Keeps `--set` for `environments` and `served`, which all TARGETs come to."""
+        settings = ctx.meta[SETTINGS] = ctx.params.pop("settings", ())
+        if settings and as_url(ctx.params.get("where") or "") and typed("settings"):
+            raise WrongUsage("--set needs a TARGET: the parameters of a server are set where it is started")
+        return super().invoke(ctx)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         groups: dict[str, list[tuple[str, str]]] = {}
@@ -142,7 +150,15 @@ def typed(name: str) -> bool:
 
 TARGET = click.Path()
 """A URL or code; shells complete it as a path."""
-WHERE = click.argument("where", metavar="URL|TARGET", type=TARGET)
+
+
+def parameters(command: F) -> F:
+    text = "Parameter of the environment; with several of them ENVIRONMENT.NAME=VALUE. Repeatable."
+    return click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help=text)(command)
+
+
+def WHERE(command: F) -> F:  # noqa: N802
+    return click.argument("where", metavar="URL|TARGET", type=TARGET)(parameters(command))
 
 
 class _JSONObject(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no such arguments

@@ -4,12 +4,13 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import click
 
 from ors.cli.settings import erase_secrets
+from ors.cli.targets.variants import given_settings, words
 from ors.server.process.system import LIFELINE, tied
 
 STOP_SECONDS = 15.0
@@ -22,8 +23,12 @@ SETTINGS = {
 
 
 @contextmanager
-def served(*targets: str, **variables: str) -> Iterator[str]:
-    """Serves targets while the block runs; yields the URL. The child prints its own errors."""
+def served(*targets: str, variant: Sequence[str] | None = None, **variables: str) -> Iterator[str]:
+    """Serves targets while the block runs; yields the URL. The child prints its own errors.
+
+    `variant` is what `words` returns; by default, for what `--set` says.
+    """
+    targets = (*targets, *(words(given_settings()) if variant is None else variant))
     erase_secrets()
     with tied() as lifeline:
         process = subprocess.Popen(

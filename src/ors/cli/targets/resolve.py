@@ -17,6 +17,7 @@ import ors
 from ors.cli.errors import Unreachable, WrongUsage, keep_report_apart, one_line, shown_path
 from ors.cli.settings import erase_secrets
 from ors.cli.targets.installed import Installed, find
+from ors.cli.targets.variants import configured, given_settings
 from ors.errors import InvalidEnvironment
 
 NOT_THE_AUTHORS = (Path(__file__).parents[1], Path(importlib.__file__).parent)
@@ -44,10 +45,29 @@ class Source:
         return shown_path(self.file) if self.file else self.module
 
 
-def environments(targets: Iterable[str]) -> "list[type[ors.Environment]]":
+def environments(
+    targets: Iterable[str], settings: Iterable[str] | None = None, names: Iterable[str] = ()
+) -> "list[type[ors.Environment]]":
+    """The environments of these TARGETs, and of NAME:TARGETs, with what `settings` or else `--set` says."""
     keep_report_apart()
     erase_secrets()
-    return list(dict.fromkeys(cls for target in targets for cls in _environments(target)))
+    found = list(dict.fromkeys(cls for target in targets for cls in _environments(target)))
+    found += [_renamed(each) for each in names if each]
+    return configured(found, given_settings() if settings is None else settings)
+
+
+def _renamed(text: str) -> "type[ors.Environment]":
+    name, _, target = text.partition(":")
+    if not name or not target:
+        raise WrongUsage(f"--as {text}: give NAME:TARGET, as in --as hard:adder")
+    return one_environment(target).configured(name)
+
+
+def one_environment(target: str) -> "type[ors.Environment]":
+    cls, *others = _environments(target)
+    if others:
+        raise WrongUsage(f"{target} has several environments: name one, as in {target}:{cls.__name__}")
+    return cls
 
 
 def roots(targets: Iterable[str]) -> list[Path]:

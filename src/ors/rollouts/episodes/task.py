@@ -12,6 +12,7 @@ from ors._masking import Mask, hidden, masked
 from ors.client import AsyncEnvironment, AsyncSession, Task
 from ors.errors import ORSError
 from ors.rollouts.episodes.episode import TaskRef
+from ors.types import JSONObject
 
 GivenTask = TaskRef | Task | tuple[str, int]
 """A task: by a reference, whole, or as (split, index)."""
@@ -41,12 +42,15 @@ class TaskKey:
 
 def task_key(task: TaskRef) -> TaskKey:
     """The identity of a task, for sets and dictionaries."""
-    digest = None
-    if task.is_whole:
-        text = json.dumps(loads(dumps(task.spec)), sort_keys=True)
-        digest = hashlib.sha256(text.encode()).hexdigest()[:16]
+    digest = task_hash(task.spec) if task.spec is not None and task.is_whole else None
     split = None if task.split is None else sys.intern(task.split)
     return TaskKey(sys.intern(task.environment), split, task.index, digest)
+
+
+def task_hash(spec: JSONObject) -> str:
+    """The content of a task in 16 characters, which stay the same wherever the task is listed."""
+    text = json.dumps(loads(dumps(spec)), sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 EpisodeKey = tuple[TaskKey, int]

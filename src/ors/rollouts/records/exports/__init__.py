@@ -1,4 +1,4 @@
-"""Runs in the formats of other programs."""
+"""Runs in the formats of other programs, and the difficulty of their tasks."""
 
 import hashlib
 import re
@@ -13,11 +13,12 @@ from ors.rollouts.episodes.episode import EpisodeRecord
 from ors.rollouts.episodes.outcome import OUTCOMES as KINDS
 from ors.rollouts.episodes.outcome import name_of
 from ors.rollouts.records.exports.atif import atif_trajectory
+from ors.rollouts.records.exports.difficulty import difficulty_rows
 from ors.rollouts.records.exports.openai import openai_example
 from ors.rollouts.records.files import write_whole
 from ors.rollouts.records.reader import Entry, Run
 
-ExportFormat = Literal["openai", "atif"]
+ExportFormat = Literal["openai", "atif", "difficulty"]
 FORMATS: tuple[ExportFormat, ...] = get_args(ExportFormat)
 OUTCOMES = tuple(map(name_of, KINDS))
 IMAGES = "images"
@@ -28,6 +29,7 @@ class Exported:
     """How many episodes were exported, and how many were not, because of the filter or without messages."""
 
     episodes: int
+    """With the format "difficulty": those that count in its tasks."""
     left_out: int
     skipped: Sequence[str]
     """Why others were not: they cannot be read, or cannot be expressed in the format."""
@@ -44,16 +46,23 @@ def export_run(
     """Exports episodes with these outcomes and at least this reward, if one is given.
 
     openai: `out` is a file with one line of JSON for each episode. atif: `out` is a folder with one file for
-    each episode, and its images.
+    each episode, and its images. difficulty: `out` is a file with one line of JSON for each task, over all
+    its episodes that count, whatever is chosen; `TaskSampler.from_file` reads it.
 
     Raises:
         OSError: `out` cannot be written.
     """
     chosen = [entry for entry in run.entries if _is_wanted(entry, min_reward, outcomes)]
     skipped: list[str] = []
+    if format == "difficulty":
+        rows = list(difficulty_rows(run, skipped))
+        _write_lines((dumps(row) + b"\n" for row in rows), out)
+        played = sum(row["attempts"] for row in rows)
+        return Exported(played, len(run.entries) - played, skipped)
     found = run.episodes(chosen, on_broken=lambda _, error: skipped.append(str(error)))
     records = (record for record in found if record.messages)
-    written = _write_openai(records, out, skipped) if format == "openai" else _write_atif(records, out, run)
+    openai = format == "openai"
+    written = _write_lines(_lines(records, skipped), out) if openai else _write_atif(records, out, run)
     return Exported(written, len(run.entries) - written - len(skipped), skipped)
 
 
@@ -63,13 +72,13 @@ def _is_wanted(entry: Entry, min_reward: float | None, outcomes: Collection[str]
     return min_reward is None or (entry.reward is not None and entry.reward >= min_reward)
 
 
-def _write_openai(records: Iterable[EpisodeRecord], out: Path, skipped: list[str]) -> int:
+def _write_lines(lines: Iterable[bytes], out: Path) -> int:
     out.parent.mkdir(parents=True, exist_ok=True)
     partial = out.with_name(f".{out.name}.partial")
     count = 0
     try:
         with partial.open("wb") as file:
-            for line in _lines(records, skipped):
+            for line in lines:
                 file.write(line)
                 count += 1
         partial.replace(out)
