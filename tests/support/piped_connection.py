@@ -177,7 +177,9 @@ class Client:
         self.connection = self.pipe.protocol = Connection(self.context, set(), self.clock)  # type: ignore[arg-type]
         self.connection.connection_made(self.pipe)  # type: ignore[arg-type]
 
-    def _taken_over(self, transport: asyncio.Transport, open_: Open, rest: bytes) -> None:
+    def _taken_over(
+        self, transport: asyncio.Transport, open_: Open, headers: dict[bytes, bytes], rest: bytes
+    ) -> None:
         transport.set_protocol(Other())
 
     def send(self, *requests: bytes) -> None:

@@ -196,6 +196,8 @@ MOST_KNOWN_KEYS = 1024
 class RouterApp(Part):
     """Forwards each request to its server."""
 
+    id_prefix = ""
+
     def __init__(
         self,
         limits: Limits,

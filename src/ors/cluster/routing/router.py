@@ -7,9 +7,10 @@ from collections import OrderedDict
 from typing import Any
 
 from ors import _protocol
+from ors._protocol import PREFIX_CHARS
 from ors.cluster.link.client import LOST, WORKER_LOST, Forwarded
 from ors.cluster.routing.pages import MergedPages
-from ors.cluster.routing.peer import PREFIX_CHARS, Peer, id_prefix, prefix_route
+from ors.cluster.routing.peer import Peer, prefix_route
 from ors.cluster.routing.peers import Peers
 from ors.errors import Gone, ORSError, Unavailable
 from ors.server.app import App
@@ -50,7 +51,7 @@ class Router:
         if local is not None:
             me = local.sessions.identity
             self._slot, self._incarnation = me.slot, me.incarnation
-            self._own = id_prefix(me.slot, me.incarnation)
+            self._own = me.id_prefix
             peers.record(me.slot, me.incarnation)
         peers.reroute = self._reroute
         peers.answer_instead = self._instead
