@@ -1,6 +1,7 @@
 """The server end of a link: answers the requests of many sessions over one connection."""
 
 import asyncio
+import logging
 import struct
 from collections.abc import Iterator
 from itertools import islice
@@ -13,6 +14,8 @@ from ors.server.connections.context import KEEP_ALIVE_SECONDS, REQUEST_SECONDS, 
 from ors.server.http.answers import STREAM, Answer, Headers, failure, refusal
 from ors.server.http.requests import IDEMPOTENCY_KEY, SESSION_ID, Request
 from ors.server.http.streams import Outcome, Stream
+
+log = logging.getLogger("ors.server")
 
 HEARTBEAT_SECONDS = 2.0
 """How often something is sent at least, so that silence means death."""
@@ -257,7 +260,11 @@ class _Reply:
         self._stream = outcome
         if self._link.paused:
             outcome.pause()
-        outcome.begin(self)
+        try:
+            outcome.begin(self)
+        except Exception as error:  # a bug of ours; the other requests of this link are not to suffer
+            log.error("a request was not answered", exc_info=error)
+            self.answer(failure())
 
     def whole(self, status: int, headers: Headers, body: bytes, rest: bytes = b"") -> bool:
         if self._is_call and headers is STREAM and (result := short_tail(rest)) is not None:
