@@ -131,9 +131,9 @@ def test_a_link_on_which_something_else_is_spoken_is_closed(
     ("path", "query"), [("/" + "x" * LONG, b""), ("/health", b"x" * LONG), ("/\udc80", b"")]
 )
 def test_what_fits_into_no_frame_is_refused(pair: list[ServerThread], path: str, query: bytes) -> None:
-    request = Asked("GET", path, query, {}, b"")
+    request = Request("GET", path, query, {}, b"")
     with pytest.raises(BadRequest):
-        request_frame(1, request)
+        request_frame(1, Asked("GET", path, query, {}, b""))
     (peer,) = pair[0].server.peers
     loop = pair[0].server.loop
     assert asyncio.run_coroutine_threadsafe(answer_of(peer, request), loop).result(20).status == 400
