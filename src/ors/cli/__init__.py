@@ -14,6 +14,7 @@ __all__ = ["COMMANDS", "main", "ors"]
 COMMANDS = {
     "init": ("init:init", "Create a package with a new environment."),
     "serve": ("serve:serve", "Serve environments over HTTP."),
+    "run": ("run:run", "Run a file written for openreward or ors-sdk, unchanged."),
     "route": ("route:route", "Put several servers behind one address."),
     "hosts": ("route:hosts", "List, scale and drain the servers in a Ray cluster."),
     "list": ("look:list_command", "List environments with their tasks and tools."),
@@ -43,7 +44,10 @@ GROUPS = {
     "Write": ("init", "play", "test"),
     "Look": ("list", "tasks", "tools", "prompt", "call", "inspect"),
     "Evaluate": ("eval", "mcp", "runs", "view", "replay", "regrade"),
-    "Operate": ("serve", "route", "hosts", "check", "bench", "sandbox", "sandboxes", "config", "completion"),
+    "Operate": (
+        *("serve", "run", "route", "hosts", "check", "bench"),
+        *("sandbox", "sandboxes", "config", "completion"),
+    ),
 }
 """The commands as `ors --help` lists them."""
 
