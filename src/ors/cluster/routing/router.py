@@ -29,8 +29,8 @@ ANSWER_SECONDS = 1.0
 """How long to wait for the answer whether a server has a session: it may be frozen."""
 LIVES = 2
 """The presence of a session with the server that has it."""
-UNEVEN = 4
-"""A server may have a quarter more sessions than another and still get the next."""
+UNEVEN = 2
+"""A server may have half more sessions than another and still get the next: short episodes come and go."""
 PROMISE_SECONDS = 1.0
 MAX_LOCATIONS = 100_000
 """Sessions with ids from clients, whose servers are remembered here."""
@@ -70,7 +70,7 @@ class Router:
         location = self._locations.get(sid)
         peer = self._peers.by_prefix.get(location or sid[:PREFIX_CHARS])
         if peer is not None and peer.link is not None:
-            if location is None or _at_router(request) is not AtRouter.CREATE:
+            if location is None or not creates(request):
                 return Forwarded(peer.link, request)
         elif sid[:PREFIX_CHARS] == self._own:
             return self._of_own(request, sid)
@@ -99,7 +99,7 @@ class Router:
             return Answer(200, lost_call(request, LOST))
         if self._local is not None and not _needs_session(request):
             return self._local.take(request, forwarded=True)
-        if _at_router(request) is AtRouter.CREATE or isinstance(request, _Retried):
+        if creates(request) or isinstance(request, _Retried):
             return _lost(request)
         # Perhaps only the link is broken: the session is looked for once more.
         return self._reroute(
@@ -176,7 +176,7 @@ class Router:
         return _lost(request) if self._peers.is_dead(slot, incarnation) else _unreachable()
 
     async def _of_client(self, request: Request, sid: str) -> Outcome:
-        creating = _at_router(request) is AtRouter.CREATE
+        creating = creates(request)
         made = _protocol.session_id_route(sid)
         known = self._locations.get(sid)
         if known == self._own and not creating and known:
@@ -260,6 +260,11 @@ class _Promised:
 def _route_of(request: Request) -> Route[Any] | None:
     found = AT_ROUTER.find(request.method, request.path)
     return None if found is None else found[0]
+
+
+def creates(request: Request) -> bool:
+    """Whether a session begins with this request."""
+    return _at_router(request) is AtRouter.CREATE
 
 
 def is_feed(request: Request) -> bool:
