@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,10 @@ import pytest
 from ors import Limits
 from ors.openreward.hosting import Hosting
 from ors.openreward.serving import sandbox_server
+from tests.support.commands import running
 from tests.support.live_server import serving
 from tests.support.raw_http import Answer, Raw, Stream, as_body, as_headers
+from tests.support.waiting import wait_until
 
 KEY, OTHER = {"X-API-Key": "first"}, {"X-API-Key": "second"}
 SETTINGS = {"environment": "a/b", "image": "python:3", "machine_size": "0.5:0.5", "network": None}
@@ -249,3 +252,23 @@ def test_what_a_server_does_not_have_is_refused_by_name(url: str) -> None:
     assert (full.status, full.headers["retry-after"], "limit" in full.detail) == (429, "1", True)
     for sid in sids:
         client.post("/delete_session", sid=sid)
+
+
+def test_nothing_is_left_when_the_server_is_killed() -> None:
+    with running("sandboxes", "--port", "0", "--host-root", "--no-inspector") as server:
+        client = Client(server.url())
+        client.sid = client.created()
+        seconds = str(86400 + os.getpid())
+        client.run(f"setsid sleep {seconds} &")
+        wait_until(lambda: processes_with(seconds), "the program runs")
+        server.stop(signal.SIGKILL)
+        wait_until(lambda: not processes_with(seconds), "the program has ended")
+
+
+def processes_with(seconds: str) -> int:
+    """How many programs on this machine sleep for so long."""
+    found = 0
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            found += (folder / "cmdline").read_bytes() == f"sleep\0{seconds}\0".encode()
+    return found
