@@ -41,7 +41,7 @@ def test_their_client_works_over_every_endpoint() -> None:
 
 
 def test_their_client_takes_up_streams_that_were_cut_and_the_command_runs_once() -> None:
-    cut = []
+    cut: list[bytes] = []
 
     async def back(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while chunk := await reader.read(65536):

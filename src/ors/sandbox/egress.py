@@ -29,7 +29,7 @@ class Egress:
 
     def __init__(self, allow: Allow) -> None:
         self.allow = allow
-        """Can be replaced at any time; connections that are open stay."""
+        """Can be replaced at any time; connections that are open stay, unless `cut` ends them."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
 
@@ -43,12 +43,16 @@ class Egress:
         listener = socket.socket(fileno=fds[0] if fds else -1)
         self._server = await asyncio.start_server(self._serve, sock=listener, limit=LARGEST_HEAD)
 
-    def close(self) -> None:
+    def cut(self) -> None:
         """Ends all connections."""
-        if self._server is not None:
-            self._server.close()
         for task in self._tasks:
             task.cancel()
+
+    def close(self) -> None:
+        """Ends all connections, and takes no further ones."""
+        if self._server is not None:
+            self._server.close()
+        self.cut()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()

@@ -78,6 +78,10 @@ async def everything():
             await commands(box)
             await files(box, other, folder)
             await fails(SessionResponseError, "network", box.set_network(SandboxNetworkPolicy()))
+    closed = SETTINGS.model_copy(update={"network": SandboxNetworkPolicy(), "block_network": False})
+    async with client.sandbox(closed) as box:
+        await box.set_network(SandboxNetworkPolicy())
+        await fails(SessionResponseError, "presets", box.set_network(SandboxNetworkPolicy(presets=["pypi"])))
     gpu = client.sandbox(SETTINGS.model_copy(update={"machine_size": "nvidia-l4"}))
     await fails(SessionResponseError, "GPU", gpu.start())
     async with client.sandbox(SETTINGS) as box:
