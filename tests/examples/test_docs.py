@@ -47,7 +47,7 @@ OTHERS = (
     "docs/guides/training-adapters.md",
 )
 FOREIGN = {
-    *("--find-links", "--help", "--no-cache-dir", "--version"),
+    *("--find-links", "--help", "--no-cache-dir", "--no-deps", "--version", "--wheel-dir"),
     *("--enable-auto-tool-choice", "--jinja", "--tool-call-parser"),  # of model servers
     *("--allowed", "--mcp-config", "--skip-git-repo-check", "--strict-mcp-config", "--tools"),  # of agents
 }

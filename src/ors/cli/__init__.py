@@ -28,6 +28,7 @@ COMMANDS = {
     "mcp": ("mcp:mcp", "Open an episode for a coding agent, over MCP."),
     "view": ("browse:view", "Look at recorded runs in a browser."),
     "test": ("test:test_command", "Test whether an environment is fit to train on."),
+    "card": ("card:card", "Write the card of an environment into its README, or check it."),
     "replay": ("replay:replay_command", "Play the recorded calls of a run again."),
     "regrade": ("regrade:regrade", "Compute the rewards of a run anew, without the agent."),
     "check": ("check:check", "Check a server against the standard."),
@@ -41,7 +42,7 @@ COMMANDS = {
 """Where in `commands/` each command is defined, and its line in `ors --help`, which imports none of them."""
 
 GROUPS = {
-    "Write": ("init", "play", "test"),
+    "Write": ("init", "play", "test", "card"),
     "Look": ("list", "tasks", "tools", "prompt", "call", "inspect"),
     "Evaluate": ("eval", "mcp", "runs", "view", "replay", "regrade"),
     "Operate": (
