@@ -23,7 +23,6 @@ from urllib.request import url2pathname
 import click
 
 from ors import __version__
-from ors._protocol import RESERVED_NAMES
 from ors.cli.errors import Unreachable, WrongUsage
 from ors.cli.options.shared import Command, as_json
 from ors.cli.output.printing import print_json
@@ -50,7 +49,8 @@ class Names:
 
     def filled(self, text: str) -> str:
         values = {"name": self.name, "package": self.package, "Class": self.cls, "version": __version__}
-        wire = values["wire"] = self.cls.lower() if self.name in RESERVED_NAMES else self.name
+        # A server has a path /task, so that no environment can have this name.
+        wire = values["wire"] = self.cls.lower() if self.name == "task" else self.name
         values["named"] = NAMED % wire if self.cls.lower() != wire else ""
         return re.sub(r"\{\{(\w+)\}\}", lambda found: values[found[1]], text)
 
