@@ -1,5 +1,6 @@
 """Parameters: a class declares `Config`, and variants of it have values of their own."""
 
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import pytest
@@ -78,6 +79,15 @@ def test_a_server_asks_for_parameters_without_a_default() -> None:
     with pytest.raises(InvalidEnvironment, match="needs the parameter 'level': Demanding"):
         Server([Demanding.configured("other")])
     assert Server([Demanding.configured(level="a")])
+
+
+def test_parameters_that_are_no_json_are_found_at_the_start() -> None:
+    class Odd(Sums):
+        class Config(BaseModel):
+            rule: Callable[[int], int] = abs
+
+    with pytest.raises(InvalidEnvironment, match=r"Odd.Config cannot be written as JSON"):
+        Server([Odd])
 
 
 def test_names_of_an_authors_own_stay_theirs() -> None:
