@@ -1,1 +1,40 @@
-"""Adapters: environments of any server in the trainers of the field. Import the module of your trainer."""
+"""Adapters for trainers: one module each, which needs its trainer installed."""
+
+import atexit
+import json
+import os
+from collections.abc import Mapping
+from contextlib import ExitStack
+from functools import lru_cache
+from typing import Any
+
+__all__ = ["serve"]
+
+
+def serve(target: str, config: Mapping[str, Any] | None = None) -> str:
+    """Serves an environment with these parameters while this process lives: the `base_url` of an adapter.
+
+    `target` is what `ors serve` takes, such as the name of an installed environment. It is served by a child
+    process on this machine; the same arguments again return the same URL.
+
+    Raises:
+        ValueError: it cannot be served; standard error says why.
+    """
+    return _served(target, tuple(f"{name}={json.dumps(value)}" for name, value in (config or {}).items()))
+
+
+@lru_cache
+def _served(target: str, settings: tuple[str, ...]) -> str:
+    from click.exceptions import Exit  # late: adapters of a server that runs need no command line
+
+    from ors.cli.targets.process import served
+    from ors.cli.targets.variants import words
+
+    stack, variables = ExitStack(), dict(os.environ)
+    atexit.register(stack.close)
+    try:
+        return stack.enter_context(served(target, variant=words(settings)))
+    except Exit:
+        raise ValueError(f"{target} cannot be served with {', '.join(settings) or 'its defaults'}") from None
+    finally:
+        os.environ.update(variables)  # a command forgets its keys, and a trainer needs them
