@@ -1,4 +1,4 @@
-"""Adapters for trainers: one module each, which needs its trainer installed."""
+"""Adapters: environments of any server in the trainers of the field. Import the module of your trainer."""
 
 import atexit
 import json
@@ -20,7 +20,13 @@ def serve(target: str, config: Mapping[str, Any] | None = None) -> str:
     Raises:
         ValueError: it cannot be served; standard error says why.
     """
-    return _served(target, tuple(f"{name}={json.dumps(value)}" for name, value in (config or {}).items()))
+    values = {name: json.dumps(value, default=_plain) for name, value in (config or {}).items()}
+    return _served(target, tuple(f"{name}={text}" for name, text in values.items()))
+
+
+def _plain(value: Any) -> Any:
+    """Of a trainer's configuration, such as those of OmegaConf."""
+    return dict(value) if isinstance(value, Mapping) else list(value)
 
 
 @lru_cache

@@ -10,9 +10,10 @@ from ors.client import ORS
 from ors.rollouts.records import read_run
 from tests.support import parameters
 from tests.support.commands import refused, run, running
+from tests.support.parameters import SUMS
 
 FILE = str(Path(parameters.__file__))
-SUMS, LEVEL = f"{FILE}:Sums", f"{FILE}:Level"
+LEVEL = f"{FILE}:Level"
 
 
 def test_values_are_json_where_that_fits_and_text_where_it_does_not() -> None:
