@@ -18,28 +18,28 @@ def cache() -> Path:
     return Path(os.environ.get("ORS_TEST_CACHE") or Path.home() / ".cache" / "ors-tests")
 
 
-def python() -> list[str]:
-    """The command of the Python that has the reference installed; `$PYTHONPATH` must not give it ours.
+def python(package: str = PACKAGE, version: str = VERSION, *beside: str) -> list[str]:
+    """The command of a Python that has the package installed; `$PYTHONPATH` must not give it ours.
 
     Raises:
         RuntimeError: it cannot be installed; the text says why.
     """
-    home = cache() / f"{PACKAGE}-{VERSION}"
+    home = cache() / f"{package}-{version}"
     if not (home / MARKER).exists():
         home.parent.mkdir(parents=True, exist_ok=True)
         with home.with_name(home.name + ".lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not (home / MARKER).exists():  # another process may have made it while we waited
-                _install(home)
+                _install(home, f"{package}=={version}", *beside)
     return [str(home / "bin" / "python"), "-E"]
 
 
-def _install(home: Path) -> None:
-    print(f"installing {PACKAGE} {VERSION} into {home}", file=sys.stderr)
+def _install(home: Path, *packages: str) -> None:
+    print(f"installing {packages[0]} into {home}", file=sys.stderr)
     shutil.rmtree(home, ignore_errors=True)
     venv.create(home, with_pip=True)
-    command = [str(home / "bin" / "python"), "-m", "pip", "install", "--quiet", f"{PACKAGE}=={VERSION}"]
+    command = [str(home / "bin" / "python"), "-m", "pip", "install", "--quiet", *packages]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise RuntimeError(f"{PACKAGE} {VERSION} cannot be installed: {done.stderr.strip()[-500:]}")
+        raise RuntimeError(f"{packages[0]} cannot be installed: {done.stderr.strip()[-500:]}")
     (home / MARKER).touch()

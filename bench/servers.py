@@ -27,14 +27,16 @@ class Process:
     def __init__(self, subject: Subject, tree: Path = ROOT) -> None:
         self.subject = subject
         self.port = _free_port()
-        kind = "floor" if subject == "floor" else "ors"
-        command = [*python_of(subject), "-m", "bench.serve", kind, str(self.port)]
         began = time.perf_counter()
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (it lives as long as the process)
         with machine.pinned(machine.cores()[0]):
             # stdout goes where nobody reads it: the reference logs every request, and a pipe would fill.
             self._process = subprocess.Popen(
-                command, cwd=tree, env=_environment(tree), stdout=subprocess.DEVNULL, stderr=self._errors
+                self.command(),
+                cwd=tree,
+                env=_environment(tree),
+                stdout=subprocess.DEVNULL,
+                stderr=self._errors,
             )
         try:
             self._wait()
@@ -42,6 +44,10 @@ class Process:
             self.stop()
             raise
         self.started_in = time.perf_counter() - began
+
+    def command(self) -> list[str]:
+        kind = "floor" if self.subject == "floor" else "ors"
+        return [*python_of(self.subject), "-m", "bench.serve", kind, str(self.port)]
 
     @property
     def pid(self) -> int:
